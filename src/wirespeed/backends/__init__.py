@@ -44,8 +44,8 @@ def backend_modules() -> list[ModuleType]:
 @lru_cache(maxsize=1)
 def _own() -> list[ModuleType]:
     """Return the modules in this folder; ``host`` first, because the others extend its description."""
-    found = (path.parent.name for path in Path(__file__).parent.glob("*/__init__.py"))
-    names = sorted(found, key=lambda name: (name != "host", name))
+    names_here = (path.parent.name for path in Path(__file__).parent.glob("*/__init__.py"))
+    names = sorted(names_here, key=lambda name: (name != "host", name))
     return [import_module(f"{__name__}.{name}") for name in names]
 
 
@@ -76,8 +76,8 @@ def discover(root: TreePath = HERE, *, glance: bool = False) -> Machine:
     for provider in _own() if root.tree.recorded else backend_modules():
         if hasattr(provider, "discover"):
             see = getattr(provider, "glance", provider.discover) if glance else provider.discover
-            found = see(machine, root) if provider in _own() else see(machine)
-            machine = _owned(found, name_of(provider))
+            extended = see(machine, root) if provider in _own() else see(machine)
+            machine = _owned(extended, name_of(provider))
     return machine
 
 
@@ -149,9 +149,9 @@ def _check_present(wanted: Machine, here: Machine, spec: str) -> None:
     here_too = {device.name for device in here.attached}
     others = [device.name for device in chain(*wanted.others.values()) if device.name not in here_too]
     if lacking or gpus or others:
-        what = f"CPU {lacking[0]}" if lacking else f"the GPU at {min(gpus)}" if gpus else others[0]
+        absent = f"CPU {lacking[0]}" if lacking else f"the GPU at {min(gpus)}" if gpus else others[0]
         raise MachineError(
-            f"{spec} describes another machine: {what} does not exist here; "
+            f"{spec} describes another machine: {absent} does not exist here; "
             f"use --machine {SIMULATED}{spec} to simulate it"
         )
 
@@ -174,8 +174,8 @@ def facts(machine: Machine, root: TreePath = HERE) -> tuple[Fact, ...]:
 
 def connect(machine: Machine) -> list[Backend]:
     """Return the backends that support a Machine."""
-    found = (provider.connect(machine) for provider in backend_modules() if hasattr(provider, "connect"))
-    return [backend for backend in found if backend is not None]
+    connected = (provider.connect(machine) for provider in backend_modules() if hasattr(provider, "connect"))
+    return [backend for backend in connected if backend is not None]
 
 
 def join(world: World, machine: Machine, local: Machine, exchange: Exchange) -> Backend:

@@ -196,12 +196,12 @@ class CollectiveBackend(Backend):
         """Return the provider; the first call creates it."""
         if not self._agreed:
             reasons = self.exchange.gather(self._why_not(), f"agreeing on {self.name}")
-            found = [
+            refusals = [
                 f"{member}: {reason}" if self.world.size > 1 else reason
                 for member, reason in zip(self.world.members, reasons, strict=True)
                 if reason
             ]
-            self._refused = found[0] if found else None
+            self._refused = refusals[0] if refusals else None
             self._agreed = True
         if self._refused:
             raise Unreachable(self._refused)
@@ -315,7 +315,7 @@ class CollectiveBackend(Backend):
         assert self.provider is not None
         everyone = self.gather([rows, self.provider.memory() if memory else {}], doing)
         if memory:
-            taken = [one for _, one in everyone]
+            taken = [use for _, use in everyone]
             keys = dict.fromkeys(key for use in taken for key in use)
             self._memory = {key: max(use.get(key, 0) for use in taken) for key in keys}
         return [times for times, _ in everyone]
@@ -371,7 +371,7 @@ class PreparedCollective(Prepared):
         rows = self._backend.gathered(mine, self._options.memory, f"gathering times of {self._work}")
         self._backend.setup_s = 0.0
         sample = self._sample(
-            [[Elapsed(seconds, cpu, tuple(each)) for seconds, cpu, each, _ in row] for row in rows], copies
+            [[Elapsed(seconds, cpu, tuple(laps)) for seconds, cpu, laps, _ in row] for row in rows], copies
         )
         cpus = [[times[-1] for times in row] for row in rows]
         for text in sharing(self._backend.world.members, cpus):

@@ -168,9 +168,9 @@ def links_above(
     links, notes, vertex = list[Link](), list[str](), gpu
     for i, pair in enumerate(pairs):
         above = f"pcie:{pairs[i + 1].below.address}" if i + 1 < len(pairs) else node
-        found = rate(pair.generation, pair.width)
-        if found and (vertex, above) not in ends:
-            links += both_ways(vertex, above, *found)
+        capacity = rate(pair.generation, pair.width)
+        if capacity and (vertex, above) not in ends:
+            links += both_ways(vertex, above, *capacity)
             notes += (f"PCIe link {vertex}-{above}: {text}" for text in _remarks(pair, gpu, pairs[0].below))
         vertex = above
     return links, notes
@@ -182,15 +182,15 @@ def hops(device: TreePath) -> list[Hop]:
     The directories above a device are its bridges: its port, the upstream port of the switch with that port,
     the port above, and so on. Between a switch's upstream port and its other ports there is no link.
     """
-    found = [Port.of(path) for path in ports(device)]
-    if len(found) % 2:
+    chain = [Port.of(path) for path in ports(device)]
+    if len(chain) % 2:
         return []
-    return [Hop(*ends) for ends in zip(found[::2], found[1::2], strict=True)]
+    return [Hop(*ends) for ends in zip(chain[::2], chain[1::2], strict=True)]
 
 
-def narrowest(found: Sequence[Hop]) -> Hop:
+def narrowest(links: Sequence[Hop]) -> Hop:
     """Return the link with the lowest fraction of the lanes that both of its ends support."""
-    return min(found, key=lambda hop: (hop.width_now or hop.width) / hop.width)
+    return min(links, key=lambda hop: (hop.width_now or hop.width) / hop.width)
 
 
 @dataclass(frozen=True)
@@ -224,12 +224,12 @@ def slowest(device: TreePath) -> LinkSpeed | None:
 
     None if sysfs does not show all links, as in most virtual machines.
     """
-    found = hops(device)
-    if not found or not all(hop.is_credible and hop.generation_now and hop.width_now for hop in found):
+    links = hops(device)
+    if not links or not all(hop.is_credible and hop.generation_now and hop.width_now for hop in links):
         return None
     speeds = (
         LinkSpeed(hop.below.address, hop.generation_now, hop.width_now, hop.generation, hop.width)
-        for hop in found
+        for hop in links
     )
     return min(speeds, key=lambda speed: speed.share)
 
@@ -243,8 +243,8 @@ def errors(device: TreePath) -> tuple[int | None, int | None]:
 
     def total(*files: str) -> int | None:
         texts = (read(path / f"aer_dev_{file}") for path in places.values() for file in files)
-        found = [re.search(r"^TOTAL_ERR_\w+ (\d{1,15})$", text, re.MULTILINE) for text in texts]
-        return sum(int(one[1]) for one in found if one) if any(found) else None
+        totals = [re.search(r"^TOTAL_ERR_\w+ (\d{1,15})$", text, re.MULTILINE) for text in texts]
+        return sum(int(total[1]) for total in totals if total) if any(totals) else None
 
     return total("nonfatal", "fatal"), total("correctable")
 

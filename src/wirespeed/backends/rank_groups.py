@@ -48,14 +48,14 @@ def settings(
     return tuple(Setting(operation, t, o, r) for t in types for o in operators for r in roots)
 
 
-def group_of(world: World, each: int, environment: Mapping[str, str] = os.environ) -> Group:
+def group_of(world: World, ranks_each: int, environment: Mapping[str, str] = os.environ) -> Group:
     """Return the group of this process: all processes, unless ``NCCL_TESTS_SPLIT`` divides them.
 
     Parameters
     ----------
     world : World
         The processes of the job.
-    each : int
+    ranks_each : int
         Number of ranks of the collective per process.
     environment : Mapping[str, str]
         Environment variables.
@@ -67,7 +67,7 @@ def group_of(world: World, each: int, environment: Mapping[str, str] = os.enviro
     """
     colors = colors_of(world.size, environment)
     mine = colors[world.rank]
-    return Group(mine, tuple(rank for rank, color in enumerate(colors) if color == mine), each)
+    return Group(mine, tuple(rank for rank, color in enumerate(colors) if color == mine), ranks_each)
 
 
 def colors_of(size: int, environment: Mapping[str, str] = os.environ) -> list[int]:

@@ -67,25 +67,25 @@ class Recorder(Tree):
 
     def _without_links(self, path: PurePosixPath, folder: Path) -> PurePosixPath:
         """Return a path without links; those of ``/sys``, which are relative, are made in the folder."""
-        found, left = PurePosixPath(), [*reversed(path.parts)]
+        real, left = PurePosixPath(), [*reversed(path.parts)]
         for _ in range(_MOST_LINKS * len(left)):
             if not left:
                 break
             part = left.pop()
             if part == "..":
-                found = found.parent
+                real = real.parent
                 continue
-            found /= part
-            link = self.folder / found
-            target = link.readlink() if found.parts[0] == "sys" and link.is_symlink() else Path("/")
+            real /= part
+            link = self.folder / real
+            target = link.readlink() if real.parts[0] == "sys" and link.is_symlink() else Path("/")
             if not target.is_absolute():
-                copy = folder / found
+                copy = folder / real
                 make_folder(copy.parent)
                 if not copy.is_symlink():
                     copy.symlink_to(target)
                 left += reversed(target.parts)
-                found = found.parent
-        return found
+                real = real.parent
+        return real
 
 
 def record_in(folder: str | Path, recorder: Recorder | None = None) -> int:

@@ -75,19 +75,19 @@ def numbers(
     type: DataType, operator: str, ranks: int, seed: int, rank: int, start: int, count: int
 ) -> NDArray[np.float64]:
     """Return the numbers in a rank's array that is reduced."""
-    x = words(key(seed, rank), start, count) >> np.uint64(32)
+    halves = words(key(seed, rank), start, count) >> np.uint64(32)
     if operator == "prod":
-        powers = (x & np.uint64(1)).astype(np.float64) if rank < FACTORS else np.zeros(count)
+        powers = (halves & np.uint64(1)).astype(np.float64) if rank < FACTORS else np.zeros(count)
         if rank % 2 and type.is_float:
             return np.asarray(2.0**-powers)
         return np.asarray(2.0**powers) if rank % 2 == 0 else np.ones(count)
-    return np.asarray((x % np.uint64(highest(type, operator, ranks) + 1)).astype(np.float64))
+    return np.asarray((halves % np.uint64(highest(type, operator, ranks) + 1)).astype(np.float64))
 
 
 def raw(type: DataType, seed: int, rank: int, start: int, count: int) -> Array:
     """Return a rank's array that is moved as it is: bits, in elements as wide as the type's."""
-    found = words(key(seed, rank), start, count)
-    return np.asarray((found >> np.uint64(64 - 8 * type.bytes)).astype(f"uint{8 * type.bytes}"))
+    bits = words(key(seed, rank), start, count)
+    return np.asarray((bits >> np.uint64(64 - 8 * type.bytes)).astype(f"uint{8 * type.bytes}"))
 
 
 def before(type: DataType, rank: int, start: int, count: int) -> Array:
@@ -123,22 +123,22 @@ def reduced(
     return total, total
 
 
-def wrong(found: Array, piece: Piece, type: DataType, operator: str | None, ranks: int, seed: int) -> int:
+def wrong(received: Array, piece: Piece, type: DataType, operator: str | None, ranks: int, seed: int) -> int:
     """Return how many elements of a piece are not what they must be.
 
     Parameters
     ----------
-    found
+    received
         The elements of the piece: of numpy's type for reductions, as bits otherwise.
     """
     if piece.source is not None:
         want = raw(type, seed, piece.source, piece.start, piece.count)
-        return int(np.count_nonzero(found != want))
+        return int(np.count_nonzero(received != want))
     assert operator is not None
     exact, magnitude = reduced(type, operator, ranks, seed, piece.start, piece.count)
     allowed = tolerance(type, operator, ranks)
     if not type.is_float and not allowed:  # integers wrap around
-        return int(np.count_nonzero(found != exact.astype(np.int64).astype(type.numpy)))
-    values = found.astype(np.float64)
+        return int(np.count_nonzero(received != exact.astype(np.int64).astype(type.numpy)))
+    values = received.astype(np.float64)
     off = ~(np.abs(values - exact) <= allowed * magnitude)  # so that a NaN is wrong too
     return int(np.count_nonzero(off))

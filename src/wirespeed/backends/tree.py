@@ -75,11 +75,11 @@ class Tree:
                 return Path(path).expanduser()
             if self.folder == Path("/"):  # nothing is out of it
                 return self.folder / path
-            found = (self.folder / path).resolve(strict=True)
+            resolved = (self.folder / path).resolve(strict=True)
         # Missing, a circle of links (a RuntimeError before Python 3.13), a NUL in a name that a file gave.
         except (OSError, RuntimeError, ValueError):
             return None
-        return found if found.is_relative_to(self.folder) else None
+        return resolved if resolved.is_relative_to(self.folder) else None
 
 
 @dataclass(frozen=True, order=True)
@@ -134,7 +134,7 @@ class TreePath:
         except (OSError, ValueError):  # a NUL in a name that a file gave
             return None
         if keep is not None:
-            text = "\n".join(found.group() for found in keep.finditer(text))
+            text = "\n".join(match.group() for match in keep.finditer(text))
         self.tree.note(self.path, text)
         return text
 
@@ -153,11 +153,11 @@ class TreePath:
             about = place.stat()
             if not stat.S_ISREG(about.st_mode) or about.st_size > _LARGEST_BYTES:
                 return None
-            found = keep(place.read_bytes())
+            kept = keep(place.read_bytes())
         except (OSError, ValueError):  # a NUL in a name that a file gave
             return None
-        self.tree.note(self.path, found)
-        return found
+        self.tree.note(self.path, kept)
+        return kept
 
     def messages(self, keep: re.Pattern[str]) -> str | None:
         """Return what matches in the messages of the kernel, without waiting for new ones.
@@ -170,7 +170,7 @@ class TreePath:
                 return self.read(keep)  # of a recorded tree
             with FileIO(os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)) as log:
                 text = "\n".join(
-                    found.group() for message in _records(log) for found in keep.finditer(message)
+                    match.group() for message in _records(log) for match in keep.finditer(message)
                 )
         except (OSError, ValueError):  # a NUL in a name that a file gave
             return None
@@ -196,10 +196,10 @@ class TreePath:
     def exists(self) -> bool:
         """Return whether there is such a file or folder."""
         place = self.tree.real(self.path)
-        found = place is not None and place.exists()
-        if found:
+        present = place is not None and place.exists()
+        if present:
             self.tree.note(self.path, None)
-        return found
+        return present
 
     def resolve(self) -> TreePath:
         """Return the path without symbolic links; this path if it leads nowhere."""
@@ -210,13 +210,13 @@ class TreePath:
 
     def glob(self, pattern: str) -> list[TreePath]:
         """Return the files and folders below that match a pattern, in order; names are those of a kernel."""
-        found = [self]
+        paths = [self]
         for part in pattern.split("/"):
             if not set(part) & set("*?["):
-                found = [path / part for path in found]
+                paths = [path / part for path in paths]
             else:
-                found = [path / name for path in found for name in path._names() if fnmatchcase(name, part)]
-        return [path for path in found if path.exists()]
+                paths = [path / name for path in paths for name in path._names() if fnmatchcase(name, part)]
+        return [path for path in paths if path.exists()]
 
     def _names(self) -> list[str]:
         place = self.tree.real(self.path)

@@ -224,25 +224,25 @@ def _whole(elements: int, width: int, ranks: int) -> Counts:
 
 
 def _gathered(elements: int, width: int, ranks: int) -> Counts:
-    each = part(elements, width, ranks)
-    return Counts(each, each * ranks, each, send_at=each)
+    count = part(elements, width, ranks)
+    return Counts(count, count * ranks, count, send_at=count)
 
 
 def _scattered(elements: int, width: int, ranks: int) -> Counts:
-    each = part(elements, width, ranks)
-    return Counts(each * ranks, each, each, receive_at=each)
+    count = part(elements, width, ranks)
+    return Counts(count * ranks, count, count, receive_at=count)
 
 
 def _exchanged(elements: int, width: int, ranks: int) -> Counts:
-    each = part(elements, width, ranks)
-    return Counts(each * ranks, each * ranks, each)
+    count = part(elements, width, ranks)
+    return Counts(count * ranks, count * ranks, count)
 
 
 def _unequal(parts: Parting, generated: bool, elements: int, width: int, ranks: int) -> Counts:
-    each = part(elements, width, ranks) if generated else 0
-    of_ranks = [parts(Counts(0, 0, each), width, rank, ranks) for rank in range(ranks)]
+    count = part(elements, width, ranks) if generated else 0
+    of_ranks = [parts(Counts(0, 0, count), width, rank, ranks) for rank in range(ranks)]
     most = max(sum(some) for both in of_ranks for some in both)
-    return Counts(most, most, each)
+    return Counts(most, most, count)
 
 
 def _all_reduced(c: Counts, width: int, rank: int, ranks: int, root: int) -> tuple[Piece, ...]:

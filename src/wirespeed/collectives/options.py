@@ -231,7 +231,7 @@ class CollectiveOptions:
 
 #: The options by name.
 OPTIONS: dict[str, CollectiveOption] = {
-    one.name: about for one, about in declared(CollectiveOptions) if isinstance(about, CollectiveOption)
+    field.name: about for field, about in declared(CollectiveOptions) if isinstance(about, CollectiveOption)
 }
 CollectiveOptions.__doc__ = (
     f"{CollectiveOptions.__doc__}\n\n    Parameters\n    ----------\n{parameters(CollectiveOptions)}\n    "

@@ -43,9 +43,9 @@ def cell_of(
     samples = counting(taken.samples, place, skip)
     values = tuple(value_of(place, measurement, sample) for sample in samples)
     if place.reduce is Reduce.LATENESS:
-        parts = [[it.by_process[place.transfers[0]] for it in s.iterations] for s in taken.samples]
+        parts = [[lap.by_process[place.transfers[0]] for lap in s.iterations] for s in taken.samples]
     else:
-        parts = [[value_of(place, measurement, it) for it in s.iterations] for s in samples]
+        parts = [[value_of(place, measurement, lap) for lap in s.iterations] for s in samples]
     summary = summarise(values)
     medians = rounds.medians(place, skip)
     value = summary.mean if use_mean else median(sorted(medians))

@@ -90,7 +90,7 @@ def gather_machine(world: World, local: Machine) -> Machine:
         ]
     devices = _devices(world, machines, [visible for _, visible in everyone])
     cpus = _cpus(world, machines, devices, digests)
-    ranks = tuple(_rank(i, *each) for i, each in enumerate(zip(hosts, devices, cpus, machines, strict=True)))
+    ranks = tuple(_rank(i, *row) for i, row in enumerate(zip(hosts, devices, cpus, machines, strict=True)))
     name = f"{world.size} ranks on {len(world.hosts)} host{'s' if len(world.hosts) > 1 else ''}"
     return replace(machines[0], name=name, ranks=ranks, links=_links(machines, ranks))
 
@@ -160,7 +160,7 @@ def _devices(world: World, machines: Sequence[Machine], visible: Sequence[Sequen
             f"{without[0]} sees no GPU, but other ranks do: use only hosts with GPUs, and check which GPUs "
             "the launcher makes visible to each rank (CUDA_VISIBLE_DEVICES)"
         )  # fmt: skip
-    found = []
+    devices = []
     taken: set[tuple[str, str]] = set()
     for member, gpus, machine in zip(world.members, visible, machines, strict=True):
         preferred = gpus[member.local_rank : member.local_rank + 1]
@@ -172,8 +172,8 @@ def _devices(world: World, machines: Sequence[Machine], visible: Sequence[Sequen
                 f"one per rank; start {len(gpus)} ranks on each host"
             )
         taken.add((member.host, free[0]))
-        found.append(machine.gpus[list(gpus).index(free[0])].name)
-    return found
+        devices.append(machine.gpus[list(gpus).index(free[0])].name)
+    return devices
 
 
 def _node(local_rank: int, machine: Machine) -> NumaNode:
@@ -187,7 +187,7 @@ def _cpus(
     world: World, machines: Sequence[Machine], devices: Sequence[str], digests: Sequence[str]
 ) -> list[tuple[int, ...]]:
     """Divide the cores of each NUMA node among the ranks that own its memory; none for GPUs."""
-    found: list[tuple[int, ...]] = []
+    cpus: list[tuple[int, ...]] = []
     for rank, (machine, device) in enumerate(zip(machines, devices, strict=True)):
         cores = next((node.cores for node in machine.numa if node.name == device), ())
         key = (world.members[rank].host, device, digests[rank])
@@ -196,10 +196,10 @@ def _cpus(
         ]
         place = sharing.index(rank)
         if len(cores) < len(sharing):  # some ranks share a core
-            found.append(cores[place % len(cores) :][:1] if cores else ())
+            cpus.append(cores[place % len(cores) :][:1] if cores else ())
         else:
-            found.append(cores[len(cores) * place // len(sharing) : len(cores) * (place + 1) // len(sharing)])
-    return found
+            cpus.append(cores[len(cores) * place // len(sharing) : len(cores) * (place + 1) // len(sharing)])
+    return cpus
 
 
 def _links(machines: Sequence[Machine], ranks: Sequence[Rank]) -> tuple[Link, ...]:

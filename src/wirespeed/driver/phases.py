@@ -27,21 +27,21 @@ def slow(samples: Sequence[Sequence[float]]) -> list[str]:
     """
     medians = [summarise(some).median if some else float("inf") for some in samples]
     best = min(range(len(medians)), key=lambda i: medians[i], default=0)
-    found = []
+    reasons = []
     for some, median in zip(samples, medians, strict=True):
         is_slow = bool(some) and median >= SLOW * medians[best] and min(some) > max(samples[best])
-        found.append(f"{median / medians[best]:.3g} times the fastest of this phase" if is_slow else "")
-    return found
+        reasons.append(f"{median / medians[best]:.3g} times the fastest of this phase" if is_slow else "")
+    return reasons
 
 
 def marked(cells: Iterable[Cell]) -> tuple[Cell, ...]:
     """Return the cells; slow ones with the reason."""
-    found = list(cells)
-    for column in {cell.column for cell in found}:
-        own = [i for i, cell in enumerate(found) if cell.column == column and cell.value is not None]
-        for i, why in zip(own, slow([found[i].samples for i in own]), strict=True):
-            found[i] = replace(found[i], reason=why)
-    return tuple(found)
+    rows = list(cells)
+    for column in {cell.column for cell in rows}:
+        own = [i for i, cell in enumerate(rows) if cell.column == column and cell.value is not None]
+        for i, why in zip(own, slow([rows[i].samples for i in own]), strict=True):
+            rows[i] = replace(rows[i], reason=why)
+    return tuple(rows)
 
 
 def warnings(name: str, table: Table) -> list[str]:

@@ -94,13 +94,13 @@ class Rounds:
         needed = max((rounds_for(self.medians(place), precision) for place in places), default=done)
         sampling = self.combined.seconds
         taken = sum(len(taken.samples) for taken in self.taken)
-        each = sampling / taken
+        sample_s = sampling / taken
         preparing = median(sorted(self.preparing))
         ratio = max((_ratio(list(self._values(place))) for place in places), default=0.0)
-        best = math.sqrt(preparing / each * ratio) if each > 0 else 0.0
+        best = math.sqrt(preparing / sample_s * ratio) if sample_s > 0 else 0.0
         # Not fewer than before, so that the rounds that follow do not vary more than the first ones.
         self.samples = math.ceil(min(MAX_SAMPLES, max(taken / done, best)))
-        cost = preparing + self.samples * each
+        cost = preparing + self.samples * sample_s
         affordable = (budget - done * preparing - sampling) / cost if cost > 0 else math.inf
         self.planned = max(
             done, min(math.ceil(min(needed, WORTH)), done + math.floor(min(affordable, WORTH)))

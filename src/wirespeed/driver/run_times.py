@@ -35,18 +35,18 @@ def kind(machine: Machine, options: RunOptions) -> str:
 
 def earlier(of_kind: str) -> Mapping[str, float]:
     """Return testcase -> its time in the last run of a kind, in s; empty without one."""
-    found = _load().get(of_kind, {})
-    times = found.items() if isinstance(found, dict) else ()
+    of_cases = _load().get(of_kind, {})
+    times = of_cases.items() if isinstance(of_cases, dict) else ()
     return {name: float(s) for name, s in times if isinstance(s, int | float) and 0 < s < float("inf")}
 
 
 def _load() -> dict[str, Any]:
     """Return the whole file; empty if there is none, or if it is not ours to read."""
     try:
-        found = json.loads(read_own(cache_folder() / _FILE, _MOST_BYTES))
+        times = json.loads(read_own(cache_folder() / _FILE, _MOST_BYTES))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return times if isinstance(times, dict) else {}
 
 
 class RunTimes(Listener):
@@ -66,15 +66,15 @@ class RunTimes(Listener):
         measured = [result for result in document.testcases if result.seconds]
         first = {result.engine: result.name for result in reversed(measured)}  # they load libraries
         times = {
-            one.name: round(one.seconds, 3)
-            for one in measured
-            if _complete(one) and one.name in _NAMES and one.name not in first.values()
+            result.name: round(result.seconds, 3)
+            for result in measured
+            if _complete(result) and result.name in _NAMES and result.name not in first.values()
         }
         if not times:
             return
         before = dict(earlier(self._kind))
         merged = times | before if document.options.get("within") is not None else before | times
-        others = [(name, found) for name, found in _load().items() if name != self._kind]
+        others = [(name, old) for name, old in _load().items() if name != self._kind]
         kept = dict([*others[-(_MOST_KINDS - 1) :], (self._kind, merged)])
         with suppress(OSError):  # without a folder, times are estimated
             folder = cache_folder()

@@ -267,7 +267,7 @@ class Session:
             reason = plan.reason or (refused[0][1] if refused else "nothing can be measured on this machine")
             return Ended(replace(base, reason=reason, tables=outcome.tables(plan.tables)))
         partly = REQUESTED in self.options.described
-        if self._limit and not self._limit.starts(case, [one for _, one in jobs], partly=partly):
+        if self._limit and not self._limit.starts(case, [planned for _, planned in jobs], partly=partly):
             left_out = sum(len(measurement.places) for _, measurement in jobs)
             return Ended(replace(base, reason=NO_TIME, left_out=left_out))
 

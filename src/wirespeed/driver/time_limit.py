@@ -57,8 +57,8 @@ class Estimates:
         """Return the usual time of a testcase, in s."""
         rule = self._rule.share(len(plan.measurements))
         seconds = sum(
-            usual_seconds(self._network, one, rule, verify=self._verify, sample_s=self._sample_s)
-            for one in plan.measurements
+            usual_seconds(self._network, measurement, rule, verify=self._verify, sample_s=self._sample_s)
+            for measurement in plan.measurements
         )
         if plan.measurements and case.name in self._earlier:
             low, high = _FACTORS

@@ -35,13 +35,13 @@ TABLE: tuple[Testcase, ...] = (
 
 def of_nvbandwidth(version: str) -> tuple[Testcase, ...]:
     """Return the testcases that nvbandwidth 0.8 or 0.10 has, with the indices of that version."""
-    found = [case for case in TABLE if case.index is not None]
+    numbered = [case for case in TABLE if case.index is not None]
     if version == "0.10":
-        return tuple(found)
-    later = [case.index or 0 for case in found if case.name in device.LATER]
+        return tuple(numbered)
+    later = [case.index or 0 for case in numbered if case.name in device.LATER]
     return tuple(
         replace(case, index=case.index - sum(index < case.index for index in later))
-        for case in found
+        for case in numbered
         if case.index is not None and case.name not in device.LATER
     )
 
@@ -84,10 +84,10 @@ def select(
         return tuple(table)
     chosen = [find(name, table) for name in names]
     for prefix in prefixes:
-        found = [case for case in table if case.name.startswith(prefix)]
-        if not found:
+        fitting = [case for case in table if case.name.startswith(prefix)]
+        if not fitting:
             raise UnknownTestcase(f"no testcase starts with {prefix!r}; `wirespeed list` shows them")
-        chosen += found
+        chosen += fitting
     return tuple(dict.fromkeys(chosen))
 
 

@@ -60,9 +60,9 @@ def between_ends(memory: str, chosen: tuple[int, ...] = ()) -> Pattern:
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
         sizes = chosen or ((options.size,) if options.size else SIZES)
-        found = ends(machine, memory)
-        if isinstance(found, str):
-            return Plan.waive(found)
+        pair = ends(machine, memory)
+        if isinstance(pair, str):
+            return Plan.waive(pair)
         if case.engine is Engine.MPI and max(sizes) > MAX_MPI_BYTES:
             return Plan.waive(
                 f"a message of {max(sizes)} bytes is too large for MPI; the maximum is {MAX_MPI_BYTES}"
@@ -74,7 +74,7 @@ def between_ends(memory: str, chosen: tuple[int, ...] = ()) -> Pattern:
                 Layout(BANDWIDTH, f"{WINDOW} concurrent messages", _WAYS, columns, Unit.RATE),
                 Layout(RATE, "messages one way", _ONE_WAY, columns, Unit.FREQUENCY),
             ),
-            tuple(m for j, size in enumerate(sizes) for m in _of_size(j, Message(*found, case.engine, size))),
+            tuple(m for j, size in enumerate(sizes) for m in _of_size(j, Message(*pair, case.engine, size))),
         )
 
     return pattern

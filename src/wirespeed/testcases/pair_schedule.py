@@ -78,11 +78,11 @@ def at_once(plan: Plan, parties: int, title: str, *, checked: bool) -> Plan:
     for pairs in tournament(parties):
         one_way, other_way = [], []
         for a, b in pairs:
-            one, other = by_cell.get((a, b)), by_cell.get((b, a))
-            if one and other and set(one.transfers) == set(other.transfers):
-                one, other = _filling_both(one, other), None
-            one_way += [one] if one else []
-            other_way += [other] if other else []
+            forward, backward = by_cell.get((a, b)), by_cell.get((b, a))
+            if forward and backward and set(forward.transfers) == set(backward.transfers):
+                forward, backward = _filling_both(forward, backward), None
+            one_way += [forward] if forward else []
+            other_way += [backward] if backward else []
         merged += [_merged(together) for together in (one_way, other_way) if together]
     far = [pair for pair in by_cell if pair[0] != pair[1]]
     far.sort(key=lambda pair: ((pair[1] - pair[0]) % parties, pair))
@@ -101,13 +101,13 @@ def at_once(plan: Plan, parties: int, title: str, *, checked: bool) -> Plan:
     return replace(plan, tables=(*plan.tables, alone), measurements=(*merged, *extra))
 
 
-def _filling_both(one: Measurement, other: Measurement) -> Measurement:
+def _filling_both(kept: Measurement, other: Measurement) -> Measurement:
     """Return a Measurement that also fills the cells of another one with the same transfers."""
     places = [
-        replace(place, transfers=tuple(one.transfers.index(other.transfers[i]) for i in place.transfers))
+        replace(place, transfers=tuple(kept.transfers.index(other.transfers[i]) for i in place.transfers))
         for place in other.places
     ]
-    return replace(one, places=(*one.places, *places))
+    return replace(kept, places=(*kept.places, *places))
 
 
 def _merged(measurements: Sequence[Measurement]) -> Measurement:

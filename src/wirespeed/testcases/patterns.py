@@ -115,9 +115,9 @@ def attached(kind: DeviceKind) -> Grouping:
             Party(device.name, Memory(device.name, kind.memories[0]), Executor(device.name))
             for device in machine.others.get(kind.name, ())
         )
-        one, several = kind.words
+        noun, several = kind.words
         few = f"requires at least two {several}"
-        return Parties(one, parties, f"no {one} was found", few, ((),) * len(parties), disjoint=True)
+        return Parties(noun, parties, f"no {noun} was found", few, ((),) * len(parties), disjoint=True)
 
     return group
 
@@ -283,8 +283,8 @@ def chase(group_of: Grouping, *, diagonal: bool) -> Pattern:
 
 def chasing(case: Testcase, executor: Executor, memory: Memory, size: int) -> Transfer:
     """Return a chase through ``size`` bytes. It only reads: source and destination are the same."""
-    one = replace(executor, cpus=executor.cpus[:1])
-    return Transfer(memory, memory, one, case.engine, size, operation=Operation.CHASE)
+    single_cpu = replace(executor, cpus=executor.cpus[:1])
+    return Transfer(memory, memory, single_cpu, case.engine, size, operation=Operation.CHASE)
 
 
 def bisect(group_of: Grouping) -> Pattern:

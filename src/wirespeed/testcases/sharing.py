@@ -40,10 +40,10 @@ def phases(memory: str, mechanism: str, copied: int, over: tuple[int, ...]) -> P
     """Return the pattern over-allocations x phases; each sample visits all, so that drift affects all."""
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
-        found, size = ends(machine, memory), case.buffer_size(machine, options)
-        if isinstance(found, str):
-            return Plan.waive(found)
-        works = tuple(Sharing(*found, mechanism, size, more, min(copied, size)) for more in over)
+        pair, size = ends(machine, memory), case.buffer_size(machine, options)
+        if isinstance(pair, str):
+            return Plan.waive(pair)
+        works = tuple(Sharing(*pair, mechanism, size, more, min(copied, size)) for more in over)
         names = works[0].phases
         places = tuple(
             Place("", i, j, Reduce.LATENCY, (i * len(names) + j,))
@@ -95,11 +95,11 @@ def reproducer(memory: str, iterations: int, repeats: int, copied: int, buffer: 
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
         del options
-        found = ends(machine, memory)
-        if isinstance(found, str):
-            return Plan.waive(found)
-        single = Message(*found, Engine.MPI, copied, MessagePattern.EACH, 1, BufferAge.FRESH, copied)
-        each = replace(single, count=repeats)
+        pair = ends(machine, memory)
+        if isinstance(pair, str):
+            return Plan.waive(pair)
+        single = Message(*pair, Engine.MPI, copied, MessagePattern.EACH, 1, BufferAge.FRESH, copied)
+        repeated = replace(single, count=repeats)
 
         def of(key: str, row: int, sent: Message) -> Measurement:
             places = tuple(Place(key, row, j, Reduce.LATENCY, (j,)) for j in range(sent.count))
@@ -116,7 +116,7 @@ def reproducer(memory: str, iterations: int, repeats: int, copied: int, buffer: 
             (small, *(Layout(key, title, rows, columns, Unit.TIME) for key, title in titles.items())),
             (
                 of(WARM_UP, 0, single),
-                *(of(k, i, replace(each, room=n)) for k, n in sizes.items() for i in range(iterations)),
+                *(of(k, i, replace(repeated, room=n)) for k, n in sizes.items() for i in range(iterations)),
             ),
         )
 

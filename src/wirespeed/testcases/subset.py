@@ -103,17 +103,17 @@ def named_pair(machine: Machine, uuids: Sequence[str]) -> Pairs:
     """
     known = [(gpu.name, gpu.uuid) for gpu in machine.gpus if not machine.ranks]
     known += [(str(rank.index), rank.uuid) for rank in machine.ranks]
-    found = []
+    names = []
     for wanted in uuids:
         fitting = [name for name, uuid in known if wanted and uuid.startswith(wanted)]
         if len(fitting) != 1:
             there = ", ".join(uuid for _, uuid in known if uuid) or "unknown"
             fits = "several GPUs have" if fitting else "no GPU has"
             raise MachineError(f"{fits} the UUID {wanted!r}; UUIDs of this machine: {there}")
-        found += fitting
-    if len(set(found)) < len(found):
+        names += fitting
+    if len(set(names)) < len(names):
         raise MachineError(f"a pair has two different GPUs, but both UUIDs are {uuids[0]!r}")
-    return {frozenset(found)}
+    return {frozenset(names)}
 
 
 def random_pairs(machine: Machine, count: int, seed: int) -> Pairs:
@@ -123,9 +123,9 @@ def random_pairs(machine: Machine, count: int, seed: int) -> Pairs:
     drawn.shuffle(order)
     first = list(zip(order[::2], order[1::2], strict=False))
     first += [(order[-1], order[0])] if len(order) % 2 and len(order) > 1 else []
-    rest = list(combinations(order, 2))
-    drawn.shuffle(rest)
-    return set(list(dict.fromkeys(map(frozenset[str], (*first, *rest))))[:count])
+    others = list(combinations(order, 2))
+    drawn.shuffle(others)
+    return set(list(dict.fromkeys(map(frozenset[str], (*first, *others))))[:count])
 
 
 def _kept(axis: Axis, labels: Collection[str]) -> dict[int, int]:

@@ -105,11 +105,11 @@ def secret_of(environment: Mapping[str, str]) -> bytes:
     WorldError
         If there is neither the variable nor a file that only this user can read.
     """
-    given = environment.get(SECRET_VARIABLE, "").encode()
+    secret = environment.get(SECRET_VARIABLE, "").encode()
     job = [environment.get("TORCHELASTIC_RUN_ID", "")]
     if environment.get("SLURM_STEP_NUM_TASKS") == environment.get("WORLD_SIZE"):  # srun started the ranks
         job += [environment.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID")]
-    return hmac.digest(given or _key(), "\0".join(job).encode(), "sha256")
+    return hmac.digest(secret or _key(), "\0".join(job).encode(), "sha256")
 
 
 def _key() -> bytes:

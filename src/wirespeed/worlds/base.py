@@ -217,14 +217,14 @@ class World:
         values, missing = {0: value}, list[Member]()
         for rank, link in self._links.items():
             try:
-                sequence, what, values[rank] = link.receive(deadline, _Question)
+                sequence, activity, values[rank] = link.receive(deadline, _Question)
             except TimeoutError:
                 missing.append(self.members[rank])
                 continue
             except (EOFError, OSError) as error:
                 raise RankLost(self._reason_for(rank, doing, error)) from None
-            if (sequence, what) != (self._sequence, doing):
-                raise WorldError(f"{self.members[rank]} is {one_line(what)} while rank 0 is {doing}")
+            if (sequence, activity) != (self._sequence, doing):
+                raise WorldError(f"{self.members[rank]} is {one_line(activity)} while rank 0 is {doing}")
         if missing:
             raise MeasurementTimeout(f"waiting for {_names(missing)} before {doing}", self.timeout)
         all_values = [values[rank] for rank in range(self.size)]

@@ -77,7 +77,7 @@ class Descriptors:
         asking: dict[socket.socket, float] = {}  # until when each may ask
         while not self._closing:
             ready = wait([self._socket, *asking], _REQUEST_S if asking else None)
-            for connection in [one for one in asking if one in ready or asking[one] < time.monotonic()]:
+            for connection in [peer for peer in asking if peer in ready or asking[peer] < time.monotonic()]:
                 del asking[connection]
                 with connection, suppress(OSError):  # the other end is closed and reports that itself
                     self._answer(connection)

@@ -101,7 +101,7 @@ def by_environment(environment: Mapping[str, str], timeout: float) -> World:
 
 def promised(environment: Mapping[str, str] = os.environ) -> tuple[str, int]:
     """Return the variable by which a launcher promises the most ranks, and their number; 1 without one."""
-    found = [("", 1)]
+    promises = [("", 1)]
     for name in (
         "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS",
         "SLURM_NTASKS",
@@ -109,8 +109,8 @@ def promised(environment: Mapping[str, str] = os.environ) -> tuple[str, int]:
         if name == "SLURM_NTASKS" and "SLURM_STEP_ID" not in environment:
             continue  # the batch script of a job, not a task started by srun
         if re.fullmatch("[0-9]{1,9}", environment.get(name, "")):
-            found.append((name, int(environment[name])))
-    return max(found, key=lambda pair: pair[1])
+            promises.append((name, int(environment[name])))
+    return max(promises, key=lambda pair: pair[1])
 
 
 def by_mpi(timeout: float) -> World:

@@ -105,7 +105,7 @@ def _of_gpu(gpu: Gpu, handle: Any, nvml: Nvml) -> Iterator[Fact]:
     def switch(fact: str, value: Any) -> Fact:
         return _fact(name, fact, None if value is None else ON if value else OFF)
 
-    bar, memory = (nvml.ask(f"nvmlDeviceGet{what}", handle) for what in ("BAR1MemoryInfo", "MemoryInfo"))
+    bar, memory = (nvml.ask(f"nvmlDeviceGet{kind}", handle) for kind in ("BAR1MemoryInfo", "MemoryInfo"))
     yield _fact(name, Known.BAR1, bar.bar1Total if bar else None, "B")
     yield _fact(name, Known.MEMORY, memory.total if memory else None, "B")
     version = nvml.ask("nvmlDeviceGetVbiosVersion", handle)
@@ -140,7 +140,7 @@ def _nvlinks(gpu: Gpu, handle: Any, nvml: Nvml) -> Iterator[Fact]:
     if not any(states):
         return
     errors = nvml.nvlink_errors(handle, len(states))
-    counted = tuple(f"{count:.0f} {what}" for what, count in errors.items() if count)
+    counted = tuple(f"{count:.0f} {kind}" for kind, count in errors.items() if count)
     yield _fact(gpu.name, Known.NVLINK_ERRORS, counted if errors else None)
     yield _fact(gpu.name, Known.FABRIC, nvml.fabric(handle) or "ready, or there is none")
     mask = getattr(nvml.fabric_info(handle), "healthMask", None)  # old drivers have none

@@ -178,9 +178,9 @@ class Nvml:
         if (handle := self.handle(gpu)) is None:
             return None
         read = [
-            self.ask(f"nvmlDeviceGet{which}PcieLink{what}", handle)
-            for which in ("Curr", "Max")
-            for what in ("Generation", "Width")
+            self.ask(f"nvmlDeviceGet{limit}PcieLink{quantity}", handle)
+            for limit in ("Curr", "Max")
+            for quantity in ("Generation", "Width")
         ]
         return LinkSpeed(f"{gpu.bus_id[4:]}.0", *read) if all(read) else None
 

@@ -179,8 +179,8 @@ class RecordedNvml(Nvml):
         return self._answer("fabric", (handle,))
 
     def _answer(self, function: str, arguments: Sequence[Any]) -> Any:
-        given = (argument.decode() if isinstance(argument, bytes) else argument for argument in arguments)
-        return _checked(function, self._answers.get(_call(function, given)))
+        keys = (argument.decode() if isinstance(argument, bytes) else argument for argument in arguments)
+        return _checked(function, self._answers.get(_call(function, keys)))
 
 
 def _checked(function: str, answer: Any) -> Any:

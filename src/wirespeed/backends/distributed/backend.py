@@ -262,8 +262,8 @@ class DistributedBackend(Backend):
             self._side = self._own.side(job)
             return list(self._own.drain_warnings())
 
-        said = self.exchange.together(open_side, "opening the devices of all ranks")
-        for member, warnings in zip(self.world.members, said, strict=True):
+        by_rank = self.exchange.together(open_side, "opening the devices of all ranks")
+        for member, warnings in zip(self.world.members, by_rank, strict=True):
             for text in warnings:
                 self._say(f"rank {member.rank} on {member.host}: {text}")
         if self._options.all_engines or self._options.virtual_memory:

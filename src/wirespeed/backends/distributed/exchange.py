@@ -87,9 +87,9 @@ class Exchange:
         except WirespeedError as error:
             mine = [told(error), None]
         everyone = self.gather(mine, doing)
-        for member, (found, _) in zip(self.world.members, everyone, strict=True):
-            if found:
-                failure = heard(str(member), found)
+        for member, (wire_error, _) in zip(self.world.members, everyone, strict=True):
+            if wire_error:
+                failure = heard(str(member), wire_error)
                 raise self.lose(failure) if isinstance(failure, BackendLost) else failure
         return [value for _, value in everyone]
 

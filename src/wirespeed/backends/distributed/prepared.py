@@ -101,7 +101,7 @@ class DistributedPrepared(Prepared):
         offers = self._exchange.together(self._offer, f"sharing the buffers of {text}")
         if failures := _failures(offers):
             return failures
-        handles = {index: handle for found, _ in offers for index, handle in found}
+        handles = {index: handle for shared, _ in offers for index, handle in shared}
         opened = self._exchange.together(lambda: self._open(handles), f"opening the buffers of {text}")
         if failures := _failures(opened):
             return failures

@@ -44,18 +44,18 @@ def share_page(exchange: Exchange, descriptors: Descriptors, timeout: float) -> 
     page = SharedMemory.create(size) if world.rank == first else None
     offer = [descriptors.address, descriptors.offer(os.dup(page.descriptor))] if page else None
     offers = exchange.gather(offer, "sharing the page of the start barrier")
-    found: list[SharedMemory] = []
+    mapped: list[SharedMemory] = []
 
     def map_page() -> None:
         address, token = offers[first]
         descriptor = page.descriptor if page else fetch(address, token, timeout)
         try:
-            found.append(page or SharedMemory(descriptor, size))
+            mapped.append(page or SharedMemory(descriptor, size))
         finally:
             os.close(descriptor)  # the mapping remains
 
     exchange.together(map_page, "mapping the page of the start barrier")
-    return found[0]
+    return mapped[0]
 
 
 class SynchronisedStart:

@@ -260,12 +260,12 @@ class GpuBackend(Backend, ABC):
             quantity for gpu in self._machine.gpus for quantity in (monitor.counters(gpu) if monitor else ())
         ]
         for gpu in self._machine.gpus:
-            for what, count in zip(
+            for severity, count in zip(
                 ("uncorrected", "corrected"), pci.errors(pci.entry(gpu.bus_id)), strict=True
             ):
                 if count is not None:
                     counted.append(
-                        Quantity(gpu.name, f"{what} PCIe errors of all ports", count, counter=True)
+                        Quantity(gpu.name, f"{severity} PCIe errors of all ports", count, counter=True)
                     )
         return tuple(counted)
 

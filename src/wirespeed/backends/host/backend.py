@@ -149,8 +149,8 @@ class HostBackend(Backend):
         """Return the CPU use of other processes since the last call, the same for every NUMA node."""
         if self._load is None:
             self._load = CpuLoad([cpu for node in self._machine.numa for cpu in node.cpus])
-        found = self._load.busy()
-        return {node.name: found for node in self._machine.numa if node.cpus} if found else {}
+        use = self._load.busy()
+        return {node.name: use for node in self._machine.numa if node.cpus} if use else {}
 
     def libraries(self) -> dict[str, str]:
         """Return the versions of the libraries in use."""

@@ -51,9 +51,9 @@ class HostBuffers:
 
     def read(self, address: int, size: int) -> Any:
         """Return a copy of ``size`` bytes at an address."""
-        found = np.empty(size, np.uint8)
-        ctypes.memmove(found.ctypes.data, address, size)
-        return found
+        content = np.empty(size, np.uint8)
+        ctypes.memmove(content.ctypes.data, address, size)
+        return content
 
     def copy(self, destination: int, source: int, size: int) -> None:
         """Copy with this thread."""

@@ -100,10 +100,10 @@ class _SysReader:
         self._cpus = self.root / "sys/devices/system/cpu"
         self._nodes = self.root / "sys/devices/system/node"
 
-    def known(self, what: str, value: str | None) -> str | None:
+    def known(self, subject: str, value: str | None) -> str | None:
         """Return a value; note it if it is missing."""
         if not value:
-            self.notes.append(f"{what}: unknown, not reported by the kernel")
+            self.notes.append(f"{subject}: unknown, not reported by the kernel")
         return value
 
     def cpu_model(self) -> str | None:
@@ -127,17 +127,17 @@ class _SysReader:
 
     def caches(self) -> tuple[Cache, ...]:
         """Return the caches of the first usable CPU; the other CPUs are assumed to be equal."""
-        found: list[Cache] = []
+        caches: list[Cache] = []
         if self.usable:
             folder = self._cpus / f"cpu{min(self.usable)}/cache"
             for place in sorted(folder.glob("index*")):
                 level, size = number(place / "level"), _size(read(place / "size"))
                 kind, sharers = read(place / "type"), cpu_list(read(place / "shared_cpu_list") or "")
                 if level and size and kind:
-                    found.append(Cache(level, kind.lower(), size, max(1, len(sharers))))
-        if not found:
+                    caches.append(Cache(level, kind.lower(), size, max(1, len(sharers))))
+        if not caches:
             self.notes.append("caches: unknown, not reported by the kernel")
-        return tuple(sorted(found, key=lambda cache: (cache.level, cache.type)))
+        return tuple(sorted(caches, key=lambda cache: (cache.level, cache.type)))
 
     def nodes(self) -> tuple[NumaNode, ...]:
         """Return the online NUMA nodes; if none is reported, one with all CPUs and memory."""

@@ -67,11 +67,11 @@ def _shared_memory_bytes(root: TreePath) -> float | None:
     line = mounts(root).get("/dev/shm")
     if line is None:
         return None
-    found = re.search(r"[\s,]size=(\d{1,15})([kmg%]?)", line)
+    option = re.search(r"[\s,]size=(\d{1,15})([kmg%]?)", line)
     total = meminfo(root / "proc/meminfo").get("MemTotal")
-    if found and found[2] != "%":
-        return float(int(found[1]) * 1024 ** "?kmg".index(found[2] or "?"))
-    share = int(found[1]) / 100 if found else 0.5
+    if option and option[2] != "%":
+        return float(int(option[1]) * 1024 ** "?kmg".index(option[2] or "?"))
+    share = int(option[1]) / 100 if option else 0.5
     return total * share if total else None
 
 
@@ -136,6 +136,6 @@ def _load(root: TreePath) -> Iterator[Fact]:
         yield _fact(Known.LOAD, float((read(root / "proc/loadavg") or "").split()[0]))
     except (ValueError, IndexError):
         yield _fact(Known.LOAD, None)
-    found = re.search(r"^some avg10=([\d.]+)", read(root / "proc/pressure/cpu") or "", re.MULTILINE)
-    value = float(found[1]) if found and found[1].count(".") <= 1 else math.nan
+    stalled = re.search(r"^some avg10=([\d.]+)", read(root / "proc/pressure/cpu") or "", re.MULTILINE)
+    value = float(stalled[1]) if stalled and stalled[1].count(".") <= 1 else math.nan
     yield _fact(Known.PRESSURE, None if math.isnan(value) else value, "%")

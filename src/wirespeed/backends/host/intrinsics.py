@@ -203,9 +203,9 @@ def _sweep(sources: int, combine: Callable[..., Any], vector: ir.VectorType) -> 
         destination, first, second, scalar, size, streaming = values
         if vector is not _LINE_OF_WORDS:
             scalar = builder.sitofp(scalar, vector.element)
-        one = builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, ir.IntType(32)(0))
+        first_lane = builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, ir.IntType(32)(0))
         mask = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
-        spread = builder.shuffle_vector(one, one, mask)
+        spread = builder.shuffle_vector(first_lane, first_lane, mask)
         hint = builder.module.add_metadata([ir.IntType(32)(1)])
 
         def body(offset: Any, lines: int, bypass: bool) -> None:
@@ -252,7 +252,7 @@ triad_lines = _sweep(
     2, lambda builder, scalar, a, b: _plus(builder, a, _times(builder, scalar, b)), _LINE_OF_DOUBLES
 )
 saxpy_lines = _sweep(
-    2, lambda builder, scalar, x, y: _plus(builder, _times(builder, scalar, x), y), _LINE_OF_FLOATS
+    2, lambda builder, scalar, a, b: _plus(builder, _times(builder, scalar, a), b), _LINE_OF_FLOATS
 )
 
 

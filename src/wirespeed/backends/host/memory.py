@@ -181,10 +181,10 @@ class HostBufferPool:
         pages = _pages_by_node(self._root, buffer.address)
         buffer.checked = pages is not None
         if pages is not None and set(pages) != {buffer.node}:
-            found = ", ".join(f"{n} pages on numa{node}" for node, n in sorted(pages.items())) or "no page"
+            places = ", ".join(f"{n} pages on numa{node}" for node, n in sorted(pages.items())) or "no page"
             how = "bound with mbind" if bound else "touched by its threads, because mbind is not permitted"
             raise BackendError(
-                f"memory for numa{buffer.node} ({how}) is on other nodes: {found}; "
+                f"memory for numa{buffer.node} ({how}) is on other nodes: {places}; "
                 "allow this process that node's memory (cpuset, container settings)"
             )
 
@@ -192,8 +192,8 @@ class HostBufferPool:
 def huge_bytes(address: int, root: TreePath = HERE) -> int | None:
     """Return the bytes in huge pages of the mapping at an address; None if the kernel does not report it."""
     section = re.compile(rf"^{address:x}-.*?^AnonHugePages: +\d+", re.MULTILINE | re.DOTALL)
-    found = read(root / "proc/self/smaps", section)
-    return int(found.split()[-1]) * KIB if found else None
+    line = read(root / "proc/self/smaps", section)
+    return int(line.split()[-1]) * KIB if line else None
 
 
 def _bind(buffer: HostBuffer) -> bool:

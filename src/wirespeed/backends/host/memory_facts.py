@@ -49,9 +49,9 @@ def facts(machine: Machine, root: TreePath = HERE) -> Iterator[Fact]:
         Known.CPU_DESIGN, cpu.design or None, reason="" if cpu.design else "the kernel does not show it"
     )
     table = (root / _TABLE).table(reduced)
-    found = modules(table) if table is not None else Modules(virtual=False, modules=())
-    virtual = cpu.virtual or found.virtual
-    plugged = () if virtual else found.modules
+    installed = modules(table) if table is not None else Modules(virtual=False, modules=())
+    virtual = cpu.virtual or installed.virtual
+    plugged = () if virtual else installed.modules
     hidden = "" if plugged else _VIRTUAL if virtual else _NO_TABLE
     yield Fact(Known.MODULES, len(plugged) or None, reason=hidden)
     channels = None if virtual else _channels(root)
@@ -135,8 +135,8 @@ def _by_modules(host: _Host) -> tuple[float | None, str]:
     channels, slowest = min(len(speeds), sheet.channels * host.sockets), min(speeds)
     width = min(module.width for module in host.modules) // 8
     rate = channels * slowest * MB * width / (host.sockets * host.nodes_of_socket)
-    what = f"{many(len(speeds), 'module')} of {host.modules[0].kind}-{slowest}"
-    return rate, f"SMBIOS: {what} on {channels} channels of {name}"
+    plugged = f"{many(len(speeds), 'module')} of {host.modules[0].kind}-{slowest}"
+    return rate, f"SMBIOS: {plugged} on {channels} channels of {name}"
 
 
 def _highest(node: NumaNode, host: _Host) -> tuple[float | None, str]:
@@ -173,25 +173,25 @@ def _spanned(node: NumaNode, host: _Host, sheet: CpuSheet) -> int:
 
 def _packages(root: TreePath) -> dict[str, str]:
     """Return the socket of each node with CPUs."""
-    found = {}
+    sockets = {}
     for node in root.glob("sys/devices/system/node/node[0-9]*"):
         if cpus := cpu_list(read(node / "cpulist") or ""):
             place = root / f"sys/devices/system/cpu/cpu{cpus[0]}/topology/physical_package_id"
-            found[node.name] = read(place) or "0"
-    return found
+            sockets[node.name] = read(place) or "0"
+    return sockets
 
 
 def _channels(root: TreePath) -> int | None:
     """Return the number of memory channels with modules, as EDAC drivers show them; None if they do not."""
-    found: set[tuple[str, str]] = set()
+    channels: set[tuple[str, str]] = set()
     for controller in root.glob("sys/devices/system/edac/mc/mc[0-9]*"):
         for module in (*controller.glob("dimm[0-9]*"), *controller.glob("rank[0-9]*")):
             place = _CHANNEL.search(read(module / "dimm_location") or "")
             if place is None:
                 return None
             if number(module / "size"):
-                found.add((controller.name, place[1]))
-    return len(found) or None
+                channels.add((controller.name, place[1]))
+    return len(channels) or None
 
 
 def _hmat(root: TreePath, node: NumaNode) -> tuple[float | None, float | None]:

@@ -95,9 +95,9 @@ def _of_nic(nic: TreePath) -> Iterator[Fact]:
     yield _fact(nic.name, Known.NIC_DRIVER, name or None)
     if pci.ADDRESS.fullmatch(device.name):
         yield _fact(nic.name, Known.NIC_ADDRESS, device.name)
-    found = pci.hops(device)
-    if found and all(hop.is_credible for hop in found):
-        narrowest, own = pci.narrowest(found), found[0]
+    hops = pci.hops(device)
+    if hops and all(hop.is_credible for hop in hops):
+        narrowest, own = pci.narrowest(hops), hops[0]
         yield _fact(nic.name, Known.PCIE_WIDTH, narrowest.width_now or None)
         yield _fact(nic.name, Known.PCIE_WIDTH_POSSIBLE, narrowest.width)
         yield _fact(nic.name, Known.PCIE_NARROWEST, narrowest.below.address)
@@ -146,14 +146,14 @@ def _plugins(root: TreePath) -> Iterator[Fact]:
     ]
     named = [path for path in variables.get("NCCL_NET_PLUGIN", "").split(",") if path.startswith("/")]
     cached = (root / "etc/ld.so.cache").read(_CACHED)
-    found = [path for folder in searched for path in (root / folder).glob(_PLUGIN)]
-    found += [root / name for name in (*named, *(cached or "").splitlines()) if (root / name).exists()]
-    unknown = "" if found or cached is not None else "there is no /etc/ld.so.cache"
-    yield Fact(Known.NCCL_PLUGINS, None if unknown else _paths(found), reason=unknown)
-    if not found:
+    plugins = [path for folder in searched for path in (root / folder).glob(_PLUGIN)]
+    plugins += [root / name for name in (*named, *(cached or "").splitlines()) if (root / name).exists()]
+    unknown = "" if plugins or cached is not None else "there is no /etc/ld.so.cache"
+    yield Fact(Known.NCCL_PLUGINS, None if unknown else _paths(plugins), reason=unknown)
+    if not plugins:
         patterns = [f"{folder}/{below}/{_PLUGIN}" for folder in _FOLDERS for below in ("lib*", "lib*/*")]
         yield Fact(Known.NCCL_PLUGINS_ELSEWHERE, _paths([path for p in patterns for path in root.glob(p)]))
 
 
-def _paths(found: list[TreePath]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(f"/{path.path}" for path in found))
+def _paths(paths: list[TreePath]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(f"/{path.path}" for path in paths))

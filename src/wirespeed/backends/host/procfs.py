@@ -69,9 +69,9 @@ def meminfo(path: TreePath) -> dict[str, int]:
     for line in (read(path) or "").splitlines():
         name, _, words = line.partition(":")
         value, *unit = words.split() or ("",)
-        found = whole(value)
-        if name.split() and found is not None:
-            fields[name.split()[-1]] = found * (KIB if unit == ["kB"] else 1)
+        number = whole(value)
+        if name.split() and number is not None:
+            fields[name.split()[-1]] = number * (KIB if unit == ["kB"] else 1)
     return fields
 
 

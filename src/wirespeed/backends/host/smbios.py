@@ -74,13 +74,13 @@ class Modules:
 
 def modules(table: bytes) -> Modules:
     """Return the memory modules of a table."""
-    virtual, found = False, []
+    virtual, installed = False, []
     for kind, body in _structures(table):
         if kind == _BIOS and len(body) > _EXTENSION:
             virtual = bool(body[_EXTENSION] & _VIRTUAL)
         elif kind == _MODULE and (module := _module(body)):
-            found.append(module)
-    return Modules(virtual, tuple(found))
+            installed.append(module)
+    return Modules(virtual, tuple(installed))
 
 
 def reduced(table: bytes) -> bytes:

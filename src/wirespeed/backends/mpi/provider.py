@@ -205,8 +205,8 @@ class MpiProvider(Provider):
             seconds, _ = self._native.timed(before, calls, [], timing.iterations)
         core = current_cpu()
         seconds /= timing.operations
-        each = tuple(t / timing.aggregate for t in times) if timing.per_iteration else ()
-        return [Elapsed(seconds, seconds, each, core)]
+        laps = tuple(t / timing.aggregate for t in times) if timing.per_iteration else ()
+        return [Elapsed(seconds, seconds, laps, core)]
 
     def wrong(self, seed: int) -> int:
         """Compare the received data, and return the number of wrong elements."""
@@ -216,13 +216,13 @@ class MpiProvider(Provider):
         holds = case.setting.operation.holds(
             case.counts, case.width, self._rank, case.ranks, case.setting.root
         )
-        found = 0
+        wrong = 0
         for piece in holds:
             array = receive if piece.source is None else receive.view(f"uint{8 * case.width}")
             for start, some in _chunks(array[piece.at : piece.at + piece.count]):
                 part = Piece(piece.at + start, len(some), piece.source, piece.start + start)
-                found += contents.wrong(some, part, kind, operator, case.ranks, seed)
-        return found
+                wrong += contents.wrong(some, part, kind, operator, case.ranks, seed)
+        return wrong
 
     def close(self) -> None:
         """Free the buffers and the communicator."""

@@ -68,10 +68,10 @@ def calls(case: Case, sites: Sequence[Site], shift: int) -> list[Call]:
             if i == len(parts):
                 parts.append((part[0], []))
             parts[i][1].extend(part[1])
-    made: list[Call] = []
+    program: list[Call] = []
     for is_nccl, some in parts:
-        made += grouped(some) if is_nccl else some
-    return made
+        program += grouped(some) if is_nccl else some
+    return program
 
 
 def in_context(site: Site, call: Call) -> list[Call]:
@@ -82,9 +82,9 @@ def in_context(site: Site, call: Call) -> list[Call]:
     return [site.driver.use(site.context), call]
 
 
-def grouped(made: list[Call]) -> list[Call]:
+def grouped(members: list[Call]) -> list[Call]:
     """Return the calls as one group of NCCL."""
-    return made if len(made) == 1 else [("ncclGroupStart", ()), *made, ("ncclGroupEnd", ())]
+    return members if len(members) == 1 else [("ncclGroupStart", ()), *members, ("ncclGroupEnd", ())]
 
 
 #: Returns the calls of a rank for an operation, from the addresses of its send and receive buffers.
@@ -105,11 +105,11 @@ def _function(name: str, *, reduces: bool = False, rooted: bool = False) -> Make
 
 
 def _ring(case: Case, site: Site, send: int, receive: int) -> list[Part]:
-    kind, each, where = case.setting.type.code, case.counts.each, (site.comm, site.stream)
+    kind, count, where = case.setting.type.code, case.counts.each, (site.comm, site.stream)
     after, before = (site.rank + 1) % case.ranks, (site.rank - 1) % case.ranks
     return [(True, [
-        (_SEND, (send, each, kind, after, *where)),
-        (_RECEIVE, (receive, each, kind, before, *where)),
+        (_SEND, (send, count, kind, after, *where)),
+        (_RECEIVE, (receive, count, kind, before, *where)),
     ])]  # fmt: skip
 
 
@@ -117,15 +117,15 @@ def _unequal(case: Case, site: Site, send: int, receive: int) -> list[Part]:
     parts = case.setting.operation.parts
     assert parts is not None
     kind, width, where = case.setting.type.code, case.width, (site.comm, site.stream)
-    made: list[Call] = []
+    exchanges: list[Call] = []
     for peer, (out, back) in enumerate(zip(*parts(case.counts, width, site.rank, case.ranks), strict=True)):
         if out:
-            made.append((_SEND, (send, out, kind, peer, *where)))
+            exchanges.append((_SEND, (send, out, kind, peer, *where)))
         if back:
-            made.append((_RECEIVE, (receive, back, kind, peer, *where)))
+            exchanges.append((_RECEIVE, (receive, back, kind, peer, *where)))
         send += out * width
         receive += back * width
-    return [(True, made)]
+    return [(True, exchanges)]
 
 
 def _hypercube(case: Case, site: Site, send: int, receive: int) -> list[Part]:

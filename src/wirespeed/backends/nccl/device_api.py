@@ -113,8 +113,8 @@ class DeviceKernel:
     def _module(self, element: str) -> Any:
         self._gpu.use()
         if element not in self._modules:
-            made = self._gpu.driver.module(source(element), self._gpu.handle, self._headers)
-            self._modules[element] = made
+            loaded = self._gpu.driver.module(source(element), self._gpu.handle, self._headers)
+            self._modules[element] = loaded
         return self._modules[element]
 
     def _global(self, name: str) -> Any:

@@ -98,14 +98,14 @@ class Loop:
 
     def _program(self) -> list[list[Call]]:
         """Return the calls of each iteration."""
-        made: dict[int, list[Call]] = {}
+        by_shift: dict[int, list[Call]] = {}
         iterations = []
         for i in range(self._timing.iterations):
             some: list[Call] = []
             for shift in self._shifts[i * self._timing.aggregate : (i + 1) * self._timing.aggregate]:
-                if shift not in made:
-                    made[shift] = calls(self._case, self._sites, shift)
-                some += made[shift]
+                if shift not in by_shift:
+                    by_shift[shift] = calls(self._case, self._sites, shift)
+                some += by_shift[shift]
             iterations.append(grouped(some) if self._timing.aggregate > 1 else some)
         return iterations
 

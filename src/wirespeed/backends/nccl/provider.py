@@ -294,8 +294,8 @@ class NcclProvider(Provider):
 
     def _in_threads(self, work: Callable[..., T], *arguments: Sequence[Any]) -> list[T]:
         if self._pool is None:
-            return [work(*given) for given in zip(*arguments, strict=True)]
-        futures = [self._pool.submit(work, *given) for given in zip(*arguments, strict=True)]
+            return [work(*values) for values in zip(*arguments, strict=True)]
+        futures = [self._pool.submit(work, *values) for values in zip(*arguments, strict=True)]
         done, _ = wait(futures, return_when=FIRST_EXCEPTION)
         for future in done:
             future.result()  # raises an error without waiting for the other threads, which may hang
@@ -340,13 +340,13 @@ class NcclProvider(Provider):
                 function = partial(self._nccl.comm_window_register, win_flags=_SYMMETRIC_WINDOW)
             else:
                 function = self._nccl.comm_register
-            made = (
+            handles = (
                 self._call(function, rank.comm, rank.send, size),
                 self._call(function, rank.comm, rank.receive, size),
             )
             if rank.kernel and (failed := rank.kernel.create(int(rank.comm))):
                 raise BackendError(f"NCCL failed: {self._debug.warnings() or failed}")
-            return made
+            return handles
 
         with ThreadPoolExecutor(len(self._ranks)) as pool:  # symmetric registration waits for all ranks
             for rank, handles in zip(self._ranks, pool.map(register, self._ranks), strict=True):
@@ -400,10 +400,10 @@ class NcclProvider(Provider):
 
     def _scaled(self, rank: _Rank, type: DataType) -> int:
         held = ctypes.create_string_buffer(type.encode(scalar(rank.number)).to_bytes(8, "little"), 8)
-        made = self._call(
+        operator = self._call(
             self._nccl.red_op_create_pre_mul_sum, ctypes.addressof(held), type.code, _HOST_SCALAR, rank.comm
         )
-        return int(made)
+        return int(operator)
 
     def _drop_operators(self, rank: _Rank) -> None:
         for operator in rank.operators:

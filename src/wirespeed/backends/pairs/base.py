@@ -172,7 +172,7 @@ def pattern(size: int, end: int) -> Any:
     return data
 
 
-def verify(place: PairMemory, address: int, size: int, end: int, what: str, way: str = "") -> None:
+def verify(place: PairMemory, address: int, size: int, end: int, work: str, way: str = "") -> None:
     """Compare received data with the data that an end sends.
 
     Parameters
@@ -183,7 +183,7 @@ def verify(place: PairMemory, address: int, size: int, end: int, what: str, way:
         Address and number of the received bytes.
     end : int
         The end that sent: 0 for the first, 1 for the last.
-    what, way : str
+    work, way : str
         The work and its path, for the error.
 
     Raises
@@ -193,4 +193,4 @@ def verify(place: PairMemory, address: int, size: int, end: int, what: str, way:
     """
     wrong = np.unique(np.flatnonzero(place.read(address, size) != pattern(size, end)) // 8)
     if wrong.size:
-        raise VerificationError(what, 8 * int(wrong[0]), int(wrong.size), -(-size // 8), way)
+        raise VerificationError(work, 8 * int(wrong[0]), int(wrong.size), -(-size // 8), way)

@@ -51,7 +51,7 @@ def parse(spec: str) -> Machine:
     from .faults import parse_fault, without_gone
     from .machines import MACHINES
 
-    name, *rest = spec.split("+")
+    name, *suffixes = spec.split("+")
     if name in MACHINES:
         machine = MACHINES[name]()
     elif Path(name).is_file():
@@ -60,6 +60,6 @@ def parse(spec: str) -> Machine:
         raise MachineError(
             f"{name!r} is neither a simulated machine nor a machine file; choose from {', '.join(MACHINES)}"
         )
-    machine, gone, others = without_gone(rest, machine)
+    machine, gone, others = without_gone(suffixes, machine)
     faults = (*gone, *(parse_fault(text, machine) for text in others))
     return replace(machine, simulated=True, faults=(*machine.faults, *faults))

@@ -80,7 +80,7 @@ def _noise(where: str, text: str) -> Fault:
     """Return noise such as ``noise@round=1%`` as a fault."""
     level, _, amount = where.partition("=")
     if level not in LEVELS or not amount:
-        levels = ", ".join(f"noise@{name}=1%: {what}" for name, what in LEVELS.items())
+        levels = ", ".join(f"noise@{name}=1%: {meaning}" for name, meaning in LEVELS.items())
         raise MachineError(f"the fault {text!r} requires a level and an amount ({levels})")
     try:
         return Fault(FaultKind.NOISE, level, parse_fraction(amount))
