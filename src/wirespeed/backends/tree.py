@@ -127,8 +127,8 @@ class TreePath:
         try:
             if place is None:
                 return None
-            about = place.stat()
-            if not stat.S_ISREG(about.st_mode) or about.st_size > _LARGEST_BYTES:  # a pipe may never end
+            status = place.stat()
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_BYTES:  # a pipe may never end
                 return None
             text = place.read_text(errors="replace")
         except (OSError, ValueError):  # a NUL in a name that a file gave
@@ -150,8 +150,8 @@ class TreePath:
         try:
             if place is None:
                 return None
-            about = place.stat()
-            if not stat.S_ISREG(about.st_mode) or about.st_size > _LARGEST_BYTES:
+            status = place.stat()
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_BYTES:
                 return None
             kept = keep(place.read_bytes())
         except (OSError, ValueError):  # a NUL in a name that a file gave

@@ -241,7 +241,7 @@ def _exchanged(elements: int, width: int, ranks: int) -> Counts:
 def _unequal(parts: Parting, generated: bool, elements: int, width: int, ranks: int) -> Counts:
     count = part(elements, width, ranks) if generated else 0
     of_ranks = [parts(Counts(0, 0, count), width, rank, ranks) for rank in range(ranks)]
-    most = max(sum(some) for both in of_ranks for some in both)
+    most = max(sum(counts) for both in of_ranks for counts in both)
     return Counts(most, most, count)
 
 

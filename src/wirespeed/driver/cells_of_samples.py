@@ -51,7 +51,7 @@ def cell_of(
     value = summary.mean if use_mean else median(sorted(medians))
     if any(parts):  # each iteration was timed: their statistics say more than those of a few runs
         values = tuple(itertools.chain.from_iterable(parts))
-        summary = summarise(tuple(itertools.chain.from_iterable(some[skip:] for some in parts)))
+        summary = summarise(tuple(itertools.chain.from_iterable(laps[skip:] for laps in parts)))
     first, copies, works = samples[0], taken.copies, measurement.works
     if measurement.collective:
         moved, copies = float(measurement.collective.counted), round(first.amounts[0])

@@ -25,11 +25,11 @@ def slow(samples: Sequence[Sequence[float]]) -> list[str]:
     samples : Sequence of Sequence of float
         Times of each row, in s.
     """
-    medians = [summarise(some).median if some else float("inf") for some in samples]
+    medians = [summarise(times).median if times else float("inf") for times in samples]
     best = min(range(len(medians)), key=lambda i: medians[i], default=0)
     reasons = []
-    for some, median in zip(samples, medians, strict=True):
-        is_slow = bool(some) and median >= SLOW * medians[best] and min(some) > max(samples[best])
+    for times, median in zip(samples, medians, strict=True):
+        is_slow = bool(times) and median >= SLOW * medians[best] and min(times) > max(samples[best])
         reasons.append(f"{median / medians[best]:.3g} times the fastest of this phase" if is_slow else "")
     return reasons
 

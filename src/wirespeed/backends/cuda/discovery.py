@@ -166,8 +166,8 @@ class _Reader:
             if not address.endswith(".0") or not pci.ADDRESS.fullmatch(address):
                 continue
             name, bus_id = f"gpu{len(gpus)}", address.removesuffix(".0").rjust(14, "0")
-            about = pci.information(address, self.root)
-            model = about.get("Model") or f"NVIDIA device {pci.read(device / 'device')}".strip()
+            information = pci.information(address, self.root)
+            model = information.get("Model") or f"NVIDIA device {pci.read(device / 'device')}".strip()
             gpus.append(Gpu(len(gpus), model, bus_id, 0, self._node(name, bus_id, machine.numa), 0, ""))
             above, notes = pci.links_above(device, name, f"numa{gpus[-1].numa}", links)
             links += above

@@ -177,11 +177,11 @@ class MpiProvider(Provider):
         offset = self._unalign * case.width
         send, receive = (array.view(f"uint{8 * case.width}") for array in self._buffers(case, offset))
         if not case.in_place:
-            for start, some in _chunks(receive):
-                some[:] = contents.before(kind, self._rank, start, len(some))
-        for start, some in _chunks(send):
-            data = contents.given(kind, operator, case.ranks, seed, self._rank, start, len(some))
-            some[:] = data.view(some.dtype)
+            for start, chunk in _chunks(receive):
+                chunk[:] = contents.before(kind, self._rank, start, len(chunk))
+        for start, chunk in _chunks(send):
+            sent = contents.given(kind, operator, case.ranks, seed, self._rank, start, len(chunk))
+            chunk[:] = sent.view(chunk.dtype)
 
     def once(self) -> None:
         """Run one operation of the loop."""
@@ -219,9 +219,9 @@ class MpiProvider(Provider):
         wrong = 0
         for piece in holds:
             array = receive if piece.source is None else receive.view(f"uint{8 * case.width}")
-            for start, some in _chunks(array[piece.at : piece.at + piece.count]):
-                part = Piece(piece.at + start, len(some), piece.source, piece.start + start)
-                wrong += contents.wrong(some, part, kind, operator, case.ranks, seed)
+            for start, chunk in _chunks(array[piece.at : piece.at + piece.count]):
+                part = Piece(piece.at + start, len(chunk), piece.source, piece.start + start)
+                wrong += contents.wrong(chunk, part, kind, operator, case.ranks, seed)
         return wrong
 
     def close(self) -> None:

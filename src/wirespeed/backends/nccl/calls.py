@@ -69,8 +69,8 @@ def calls(case: Case, sites: Sequence[Site], shift: int) -> list[Call]:
                 parts.append((part[0], []))
             parts[i][1].extend(part[1])
     program: list[Call] = []
-    for is_nccl, some in parts:
-        program += grouped(some) if is_nccl else some
+    for is_nccl, members in parts:
+        program += grouped(members) if is_nccl else members
     return program
 
 
