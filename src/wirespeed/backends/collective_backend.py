@@ -109,7 +109,6 @@ class CollectiveBackend(Backend):
         self._doing = ""
 
     def refuses(self, measurement: Measurement) -> str | None:
-        """Return None for collectives, and an empty reason for all other works."""
         return None if measurement.collective else ""
 
     def prepare(self, measurement: Measurement, options: RunOptions) -> PreparedCollective:
@@ -144,7 +143,6 @@ class CollectiveBackend(Backend):
         self._spent += seconds
 
     def libraries(self) -> dict[str, str]:
-        """Return the versions of the library; empty until it is in use."""
         return self.provider.libraries() if self.provider is not None else {}
 
     def describe(self) -> BackendDetails:
@@ -162,16 +160,13 @@ class CollectiveBackend(Backend):
         return BackendDetails(self._ranks, self._memory, options, facts)
 
     def cancel(self) -> None:
-        """End the current operation if the library can."""
         if self.provider is not None and self.provider.can_cancel:
             self.provider.cancel()
 
     def gone(self) -> str:
-        """Return which other process ended."""
         return self.exchange.gone
 
     def interrupted(self) -> str:
-        """Return which process ended, if the launcher interrupted this one for that reason; else empty."""
         return self.exchange.interrupted()
 
     def late(self, stage: str, seconds: float) -> WirespeedError:
@@ -358,7 +353,6 @@ class PreparedCollective(Prepared):
             self._run("warming up", self._provider.once)
 
     def warm_up(self) -> None:
-        """Run once, untimed."""
         self._bind(self.case(1))
         self._run("warming up", self._provider.once)
         self._backend.setup_s = 0.0

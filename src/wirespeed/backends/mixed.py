@@ -97,15 +97,12 @@ class MixedBackend(Backend):
         return self.measuring.can_cancel and self.loading.can_cancel
 
     def drain_warnings(self) -> tuple[str, ...]:
-        """Return the warnings of both backends."""
         return *self.measuring.drain_warnings(), *self.loading.drain_warnings()
 
     def busy(self) -> dict[str, str]:
-        """Return the devices in use by others, as both backends know."""
         return self.measuring.busy() | self.loading.busy()
 
     def observe(self, transfers: Sequence[Transfer]) -> None:
-        """Let both backends look at the links of transfers that run now."""
         self.measuring.observe(transfers)
         self.loading.observe(transfers)
 
@@ -115,7 +112,6 @@ class MixedBackend(Backend):
         return self.measuring.refuses(measured) or self.loading.refuses(load)
 
     def prepare(self, measurement: Measurement, options: RunOptions) -> MixedPrepared:
-        """Bind the resources of both parts."""
         measured, load = parts_of(measurement)
         with ExitStack() as stack:
             loading = stack.enter_context(self.loading.prepare(load, options))
@@ -128,23 +124,18 @@ class MixedBackend(Backend):
         return self.measuring.now()
 
     def state(self) -> State:
-        """Return the state of the hardware, as both backends report it."""
         return (*self.measuring.state(), *self.loading.state())
 
     def libraries(self) -> dict[str, str]:
-        """Return the libraries of both backends."""
         return self.measuring.libraries() | self.loading.libraries()
 
     def interrupted(self) -> str:
-        """Return which process ended; empty if none did."""
         return self.measuring.interrupted() or self.loading.interrupted()
 
     def late(self, stage: str, seconds: float) -> WirespeedError | None:
-        """Identify the straggler after a time-out of a stage."""
         return self.measuring.late(stage, seconds) or self.loading.late(stage, seconds)
 
     def cancel(self) -> None:
-        """Make a sample in another thread return soon, if possible."""
         self.measuring.cancel()
         self.loading.cancel()
 

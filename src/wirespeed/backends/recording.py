@@ -42,7 +42,6 @@ class Recorder(Tree):
         self._contents: dict[PurePosixPath, str | bytes | None] = {}
 
     def note(self, path: PurePosixPath, content: str | bytes | None) -> None:
-        """Keep the content of a file, or that a file or folder exists."""
         if content is not None or path not in self._contents:
             self._contents[path] = content
 

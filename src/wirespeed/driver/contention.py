@@ -121,7 +121,7 @@ def slowed(cells: Sequence[tuple[Cell, Cell]], left: int) -> list[str]:
 
 
 def _apart(slow: Cell, fast: Cell) -> bool:
-    """Return whether one value is significantly below another."""
+    """Whether one value is significantly below another."""
     if slow.value is None or fast.value is None or not slow.samples or not fast.samples:
         return False
     (_, highest), (lowest, _) = (sample_interval(cell.samples) for cell in (slow, fast))

@@ -152,7 +152,6 @@ def _rank(index: int, host: str, device: str, cpus: tuple[int, ...], machine: Ma
 
 
 def _devices(world: World, machines: Sequence[Machine], visible: Sequence[Sequence[str]]) -> list[str]:
-    """Return the device of each rank."""
     if not any(visible):
         return [_node(world.members[r].local_rank, m).name for r, m in enumerate(machines)]
     if without := [world.members[rank] for rank, gpus in enumerate(visible) if not gpus]:

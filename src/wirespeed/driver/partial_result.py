@@ -89,7 +89,6 @@ class PartialResult:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def put(self, table: str, cell: Cell) -> None:
-        """Set or replace a cell."""
         with self.lock:
             self.cells[table][cell.row, cell.column] = cell
 

@@ -211,7 +211,6 @@ class Session:
         )
 
     def _libraries(self) -> dict[str, str]:
-        """Return the versions of the libraries that the backends have loaded so far."""
         return {k: v for backend in self.backends for k, v in backend.libraries().items()}
 
     def _known(self, *more: TestcaseResult) -> Document:
@@ -311,7 +310,6 @@ class Session:
         return run.concluded(self._hardware.after(run.watched), together=self._together)
 
     def _so_far(self) -> Document:
-        """Return the Document of everything that was measured so far."""
         return replace(self._known(*(run.so_far for run in self._running)), interrupted=UNFINISHED)
 
     def _count(self) -> None:

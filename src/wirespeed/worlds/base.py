@@ -114,12 +114,10 @@ class World:
 
     @property
     def size(self) -> int:
-        """Number of processes."""
         return len(self.members)
 
     @property
     def me(self) -> Member:
-        """This process."""
         return self.members[self.rank]
 
     @property

@@ -116,7 +116,6 @@ class Channel:
         return self._read(size, deadline)
 
     def close(self) -> None:
-        """Close the connection."""
         self.socket.close()
 
     def _read(self, size: int, deadline: float) -> bytes:

@@ -95,7 +95,6 @@ class Descriptors:
             connection.close()
 
     def _answer(self, connection: socket.socket) -> None:
-        """Serve the descriptor whose token has arrived."""
         (token,) = _TOKEN.unpack(connection.recv(_TOKEN.size).ljust(_TOKEN.size, b"\0"))
         descriptor = self._offered.get(token)
         if descriptor is None:

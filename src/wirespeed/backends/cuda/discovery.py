@@ -256,7 +256,6 @@ class _Reader:
         self.notes.append(f"the GPU at {bus_id} is in MIG mode and is ignored")
 
     def _gpus_by_cuda(self, nodes: Sequence[NumaNode]) -> list[Gpu]:
-        """Return the GPUs that CUDA enumerates."""
         cuda, gpus = self.cuda, list[Gpu]()
         for bus_id in cuda.bus_ids if cuda else ():
             assert cuda is not None
@@ -304,7 +303,6 @@ class _Reader:
         return f"{info.domain:08x}:{info.bus:02x}:{info.device:02x}" if info else ""
 
     def _device(self, bus_id: str) -> TreePath:
-        """Return the sysfs path of a PCI device."""
         return self.root / f"sys/bus/pci/devices/{bus_id[4:]}.0"
 
     def _node(self, gpu: str, bus_id: str, nodes: Sequence[NumaNode]) -> int:

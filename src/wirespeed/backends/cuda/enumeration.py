@@ -32,11 +32,10 @@ class Cuda:
         return int(check(driver.cuDriverGetVersion))
 
     def name(self, bus_id: str) -> str:
-        """Return the model name."""
         return name_of(self._handles[bus_id])
 
     def uuid(self, bus_id: str) -> str:
-        """Return the UUID in the form of ``nvidia-smi -L``."""
+        """The UUID in the form of ``nvidia-smi -L``."""
         uuid = check(driver.cuDeviceGetUuid, self._handles[bus_id])
         return f"GPU-{UUID(bytes=bytes(uuid.bytes)[:16])}"
 

@@ -72,7 +72,6 @@ def _fact(device: str, name: str, value: float | str | tuple[str, ...] | None, u
 
 
 def _of_bus(gpu: Gpu, root: TreePath) -> Iterator[Fact]:
-    """Yield what sysfs shows of a GPU and of the ports above it."""
     device = pci.entry(gpu.bus_id, root)
     if not device.exists():
         return
@@ -95,7 +94,6 @@ def _of_bus(gpu: Gpu, root: TreePath) -> Iterator[Fact]:
 
 
 def _of_gpu(gpu: Gpu, handle: Any, nvml: Nvml) -> Iterator[Fact]:
-    """Yield what NVML reports of a GPU."""
     name = gpu.name
 
     def ask(fact: str, function: str, *arguments: Any, scale: float = 1, unit: str = "") -> Fact:

@@ -112,21 +112,18 @@ class RecordingNvml(Nvml):
         self._handles: dict[int | None, str] = {}
 
     def ask(self, function: str, *arguments: Any) -> Any:
-        """Return the result of an NVML function, and note it."""
         answer = super().ask(function, *arguments)
         if function.startswith("nvml") and function not in _INSIDE:
             self._note(function, arguments, answer)
         return answer
 
     def field_values(self, handle: Any, fields: Sequence[Any]) -> list[float | None]:
-        """Return the value of each field, and note it."""
         values = super().field_values(handle, fields)
         for field, value in zip(fields, values, strict=False):
             self._note("field", (handle, field), value)
         return values
 
     def fabric_info(self, handle: Any) -> Any:
-        """Return NVML's structure about a GPU in the NVLink fabric, and note it."""
         info = super().fabric_info(handle)
         self._note("fabric", (handle,), info)
         return info
@@ -167,15 +164,12 @@ class RecordedNvml(Nvml):
         self._answers = answers
 
     def ask(self, function: str, *arguments: Any) -> Any:
-        """Return the recorded result of an NVML function."""
         return self._answer(function, arguments)
 
     def field_values(self, handle: Any, fields: Sequence[Any]) -> list[float | None]:
-        """Return the recorded value of each field."""
         return [self._answer("field", (handle, field)) for field in fields]
 
     def fabric_info(self, handle: Any) -> Any:
-        """Return what was recorded about a GPU in the NVLink fabric."""
         return self._answer("fabric", (handle,))
 
     def _answer(self, function: str, arguments: Sequence[Any]) -> Any:

@@ -202,7 +202,6 @@ class DistributedBackend(Backend):
         self._looked = self.exchange.now
 
     def libraries(self) -> dict[str, str]:
-        """Return the versions of the libraries that this process uses."""
         return in_use() | {k: v for backend in self._local for k, v in backend.libraries().items()}
 
     def cancel(self) -> None:
@@ -211,11 +210,9 @@ class DistributedBackend(Backend):
             self._side.cancel()
 
     def gone(self) -> str:
-        """Return which other process ended."""
         return self.exchange.gone
 
     def interrupted(self) -> str:
-        """After Ctrl-C, return which process has ended, if the launcher ended this one because of that."""
         return self.exchange.interrupted()
 
     def close(self) -> None:

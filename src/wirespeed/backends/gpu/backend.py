@@ -101,7 +101,6 @@ class GpuBackend(Backend, ABC):
         """Return the versions of the driver and of the libraries in use."""
 
     def refuses(self, measurement: Measurement) -> str | None:
-        """Return why the Measurement cannot run here, None if it can."""
         if not measurement.transfers or measurement.is_mixed:
             return ""  # other backends run what is no transfer
         for transfer in measurement.transfers:
@@ -225,11 +224,9 @@ class GpuBackend(Backend, ABC):
         return self._engines[transfer]
 
     def holds(self, device: str) -> bool:
-        """Return whether a device is a GPU of this process."""
         return device in self._gpus
 
     def side(self, job: JobContext) -> GpuEndpoint:
-        """Return this process' GPU in a job of several processes."""
         from .endpoint import GpuEndpoint
         from .gate import GateKind
 
@@ -242,7 +239,6 @@ class GpuBackend(Backend, ABC):
         return GpuEndpoint(job, device, self._contents_of(device), kind, self._buffers())
 
     def renew(self) -> None:
-        """Use other memory from now on."""
         if self._pool is not None:
             self._pool.renew()
 
@@ -278,12 +274,10 @@ class GpuBackend(Backend, ABC):
         return BackendDetails(facts=tuple(self._loaded.facts()))
 
     def busy(self) -> dict[str, str]:
-        """Return the other processes that use the GPUs; empty if there are none."""
         used = {gpu.name: self._users(gpu) for gpu in self._machine.gpus}
         return {name: f"in use by {users}" for name, users in used.items() if users}
 
     def cancel(self) -> None:
-        """Make a sample in another thread return soon; it raises BackendError."""
         self._cancelled.set()
         if self._gate is not None:
             self._gate.abandon()
@@ -338,7 +332,6 @@ class GpuBackend(Backend, ABC):
         return self._devices[name]
 
     def _users(self, gpu: Gpu) -> str:
-        """Return the other users of a GPU."""
         monitor = self._monitor()
         own = self._own.get(gpu.name, {os.getpid()})
         used = monitor.processes(gpu) if monitor else {}

@@ -50,7 +50,6 @@ class HostBackend(Backend):
         self._load: CpuLoad | None = None
 
     def refuses(self, measurement: Measurement) -> str | None:
-        """Return why the Measurement cannot run here, None if it can."""
         if not measurement.transfers or measurement.is_mixed:
             return ""  # other backends run what is no transfer
         for transfer in measurement.transfers:
@@ -107,17 +106,14 @@ class HostBackend(Backend):
         return prepared
 
     def holds(self, device: str) -> bool:
-        """Return whether a device is a NUMA node of this host."""
         return any(node.name == device for node in self._machine.numa)
 
     def side(self, job: JobContext) -> HostEndpoint:
-        """Return this process' part of the hardware in a job of several."""
         from .endpoint import HostEndpoint
 
         return HostEndpoint(job, self._workers)
 
     def renew(self) -> None:
-        """Use other memory from now on."""
         self._pool.renew()
 
     def state(self, root: TreePath = HERE) -> State:
@@ -153,11 +149,9 @@ class HostBackend(Backend):
         return {node.name: use for node in self._machine.numa if node.cpus} if use else {}
 
     def libraries(self) -> dict[str, str]:
-        """Return the versions of the libraries in use."""
         return {name: version(name) for name in ("numba", "llvmlite", "numpy")}
 
     def cancel(self) -> None:
-        """Make a preparation or sample in another thread end soon, with BackendError."""
         if self._last is not None:
             self._last.cancel()
 

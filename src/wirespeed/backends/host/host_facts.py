@@ -41,7 +41,6 @@ def _fact(name: str, value: float | str | tuple[str, ...] | None, unit: str = ""
 
 
 def _limits(root: TreePath) -> Iterator[Fact]:
-    """Yield the limits of this process and its container."""
     yield _fact(Known.SHM, _shared_memory_bytes(root), "B")
     limit = (read(root / "proc/self/limits", _MEMLOCK) or "").split()[3:4]
     unlimited = UNLIMITED if limit == [UNLIMITED] else None
@@ -131,7 +130,6 @@ def _translation(root: TreePath) -> Iterator[Fact]:
 
 
 def _load(root: TreePath) -> Iterator[Fact]:
-    """Yield how busy the CPUs are."""
     try:
         yield _fact(Known.LOAD, float((read(root / "proc/loadavg") or "").split()[0]))
     except (ValueError, IndexError):

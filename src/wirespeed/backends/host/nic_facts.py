@@ -89,7 +89,6 @@ def _fact(device: str, name: str, value: float | str | tuple[str, ...] | None, u
 
 
 def _of_nic(nic: TreePath) -> Iterator[Fact]:
-    """Yield the driver, the PCIe links and the ports of a NIC."""
     device = (nic / "device").resolve()
     name = _driver(nic)
     yield _fact(nic.name, Known.NIC_DRIVER, name or None)
@@ -108,7 +107,6 @@ def _of_nic(nic: TreePath) -> Iterator[Fact]:
 
 
 def _of_port(port: TreePath, about: str, device: TreePath, driver: str) -> Iterator[Fact]:
-    """Yield the state and the errors of a port."""
     state, physical = (
         (read(port / file) or "").partition(": ")[2]
         for file in ("state", "phys_state")  # "4: ACTIVE"

@@ -84,7 +84,6 @@ class MpiProvider(Provider):
         self.devices: tuple[RankDevice, ...] = (RankDevice(world.local_rank, "host", _cpu()),)
 
     def libraries(self) -> dict[str, str]:
-        """Return the versions of the MPI library and mpi4py."""
         return libraries(self._mpi)
 
     def transport(self) -> str:
@@ -130,7 +129,6 @@ class MpiProvider(Provider):
             raise OutOfMemory(f"2 buffers of {format_size(size)}: {error}") from error
 
     def bind(self, case: Case) -> None:
-        """Prepare the calls of a loop."""
         self._case = case
         self._keep.clear()
         # All operations use the same buffers, as in the benchmarks of Intel and OSU.
@@ -138,7 +136,7 @@ class MpiProvider(Provider):
         self._rehearsal = self._step * (_REHEARSED_OPERATIONS if case.bytes <= REHEARSED_BYTES else 0)
 
     def _buffers(self, case: Case, offset: int) -> tuple[Any, Any]:
-        """Return the send and receive arrays; ``offset`` in bytes."""
+        """The send and receive arrays; ``offset`` in bytes."""
         kind, counts, at = case.setting.type.numpy, case.counts, self._rank
 
         def view(space: Any, first: int, count: int) -> Any:
@@ -151,7 +149,6 @@ class MpiProvider(Provider):
         return view(sends, send_at, counts.send), view(self._space[1], receive_at, counts.receive)
 
     def _operation(self, case: Case, offset: int) -> list[Call]:
-        """Return the calls of one operation."""
         mpi, native = self._mpi, self._native
         send, receive = self._buffers(case, offset)
         operators = {"sum": mpi.SUM, "prod": mpi.PROD, "max": mpi.MAX, "min": mpi.MIN}
@@ -170,7 +167,6 @@ class MpiProvider(Provider):
         return CALLS[case.setting.operation.name](case, site)
 
     def fill(self, seed: int) -> None:
-        """Fill the buffers of the loop."""
         case = self._bound()
         kind = case.setting.type
         operator = case.setting.operator or None
@@ -184,7 +180,6 @@ class MpiProvider(Provider):
             chunk[:] = sent.view(chunk.dtype)
 
     def once(self) -> None:
-        """Run one operation of the loop."""
         self._native.run(self._step)
 
     def loop(self) -> list[Elapsed]:
@@ -209,7 +204,6 @@ class MpiProvider(Provider):
         return [Elapsed(seconds, seconds, laps, core)]
 
     def wrong(self, seed: int) -> int:
-        """Compare the received data, and return the number of wrong elements."""
         case = self._bound()
         kind, operator = case.setting.type, case.setting.operator or None
         _, receive = self._buffers(case, self._unalign * case.width)
@@ -225,7 +219,6 @@ class MpiProvider(Provider):
         return wrong
 
     def close(self) -> None:
-        """Free the buffers and the communicator."""
         self._space.clear()
         self._step = []
         self._comm.Free()

@@ -113,7 +113,6 @@ class NcclMessages:
         return int(self._comm)
 
     def libraries(self) -> dict[str, str]:
-        """Return the versions of NCCL and its bindings."""
         number = int(self._nccl.get_version())
         return {
             "nccl": f"{number // 10000}.{number // 100 % 100}.{number % 100}",

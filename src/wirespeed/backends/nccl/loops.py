@@ -97,7 +97,6 @@ class Loop:
         return self._free_running()
 
     def _program(self) -> list[list[Call]]:
-        """Return the calls of each iteration."""
         by_shift: dict[int, list[Call]] = {}
         iterations = []
         for i in range(self._timing.iterations):
@@ -134,7 +133,6 @@ class Loop:
         return events, marks
 
     def _bind(self, calls: Sequence[Call]) -> Run:
-        """Return a function that makes the calls and raises an error if one fails."""
         bound = self._library.functions.bind(calls)
 
         def run() -> None:
@@ -210,7 +208,6 @@ class Loop:
         return self._elapsed(spent, enqueued, iterations)
 
     def _graph(self) -> Elapsed:
-        """Time the requested number of launches of a graph of the loop."""
         captured = self._capture([self._bind(iteration) for iteration in self._program()])
         self.align()
         start = time.perf_counter()

@@ -207,7 +207,6 @@ class NcclProvider(Provider):
         return f"{self.version // 10000}.{self.version // 100 % 100}.{self.version % 100}"
 
     def libraries(self) -> dict[str, str]:
-        """Return the versions of NCCL and its bindings."""
         from importlib.metadata import version
 
         return {"nccl": self._version(), "nccl4py": version("nccl4py")}
@@ -219,7 +218,6 @@ class NcclProvider(Provider):
         return f"NCCL {self._version()}{kernels if how.implementation else ''}: {self._debug.transports()}"
 
     def facts(self) -> tuple[Fact, ...]:
-        """Return the transports from NCCL's log."""
         return (self._debug.fact(),)
 
     def refuses(self, setting: Setting) -> str | None:
@@ -425,7 +423,6 @@ class NcclProvider(Provider):
             rank.gpu.wait()
 
     def once(self) -> None:
-        """Run the operation once; as a graph if the loop is one."""
         self._each(Loop.once)
 
     def loop(self) -> list[Elapsed]:
@@ -440,7 +437,6 @@ class NcclProvider(Provider):
         return self._each(Loop.time)
 
     def wrong(self, seed: int) -> int:
-        """Compare the results with kernels; return the number of wrong elements."""
         case = self._bound()
         format = format_of(case.setting.type, case.setting.operator, case.ranks)
         wrong = 0
@@ -467,7 +463,6 @@ class NcclProvider(Provider):
                     self._nccl.comm_abort(rank.comm)
 
     def close(self) -> None:
-        """Release buffers, communicators and streams."""
         if not self._cancelled.is_set():
             for rank in self._ranks:
                 self._drop_operators(rank)

@@ -75,19 +75,15 @@ class PairsBackend(Backend):
         return self.exchange.now
 
     def libraries(self) -> dict[str, str]:
-        """Return the versions of the libraries that carry the messages."""
         return self._connection.libraries()
 
     def gone(self) -> str:
-        """Return which other process ended."""
         return self.exchange.gone
 
     def interrupted(self) -> str:
-        """Return which process ended, if the launcher interrupted this one for that reason; else empty."""
         return self.exchange.interrupted()
 
     def late(self, stage: str, seconds: float) -> WirespeedError:
-        """Identify the straggler after a time-out, and end the job."""
         error = self.exchange.world.late(stage, seconds)
         self.exchange.lose(error)
         return error

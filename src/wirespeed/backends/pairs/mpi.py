@@ -42,7 +42,6 @@ class MpiWire:
         ]
 
     def libraries(self) -> dict[str, str]:
-        """Return the versions of the MPI library and mpi4py."""
         return libraries(self._mpi)
 
     def _send(self, address: int, size: int) -> Call:

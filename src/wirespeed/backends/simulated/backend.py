@@ -42,7 +42,6 @@ class SimulatedBackend(Backend):
         self._collectives: CollectiveBackend | None = None
 
     def refuses(self, measurement: Measurement) -> str | None:
-        """Return None: every Measurement can be simulated."""
         del measurement
         return None
 
@@ -94,15 +93,12 @@ class SimulatedBackend(Backend):
         return self._collectives
 
     def describe(self) -> BackendDetails:
-        """Return what collectives add to the Document."""
         return self._collectives.describe() if self._collectives else BackendDetails()
 
     def now(self) -> float:
-        """Return the virtual time, in s."""
         return self.hardware.clock + (self._collectives.now() if self._collectives else 0.0)
 
     def elapsed(self) -> float:
-        """Return the virtual time of the run, in s."""
         return self.now() + self.hardware.overhead
 
     def busy(self) -> dict[str, str]:
@@ -113,12 +109,10 @@ class SimulatedBackend(Backend):
         return {d: "in use by a simulated load" for d in devices if any(p in ("", d) for p in places)}
 
     def cancel(self) -> None:
-        """End a simulated hang."""
         self.hardware.released.set()
         if self._collectives is not None:
             self._collectives.cancel()
 
     def close(self) -> None:
-        """Close the backend of collectives."""
         if self._collectives is not None:
             self._collectives.close()

@@ -67,7 +67,6 @@ def _gpus(count: int, model: str, memory_bytes: int, capability: str, multiproce
 
 
 def _uuid(host: int, gpu: int) -> str:
-    """Return a UUID that names host and GPU."""
     return f"GPU-{host:08x}-0000-0000-0000-{gpu:012x}"
 
 
@@ -311,7 +310,6 @@ def gh200_1() -> Machine:
 
 
 def _graces() -> tuple[tuple[NumaNode, ...], list[Link]]:
-    """Return the two sockets of a host of GB200s."""
     return _sockets(
         2, 72, 480 * GIB, 512 * _GBPS, 200 * NANO, 150 * _GBPS, "LPDDR5X data sheet", "published for GB300"
     )

@@ -67,7 +67,6 @@ class SimulatedMeasurement(Prepared):
         return self.measurement.transfers[index].role is Role.MEASURED
 
     def sample(self, copies: int) -> Sample:
-        """Return times with noise, and advance the virtual clock."""
         self._fail()
         transfers = self.measurement.transfers
         seconds, amounts = [], []

@@ -46,7 +46,6 @@ class SimulatedPair(SimulatedMeasurement):
     """Simulated messages or shared buffers."""
 
     def _flow(self, copies: int = 1) -> tuple[list[float], list[float]]:
-        """Return the time of each message or phase without noise, in s."""
         del copies  # only the overlap of transfers depends on it
         times: list[float] = []
         for work in self.measurement.works:
@@ -88,7 +87,6 @@ class SimulatedPair(SimulatedMeasurement):
         return [seconds[phase] for phase in work.phases]
 
     def sample(self, copies: int) -> Sample:
-        """Return times with noise, and advance the virtual clock."""
         self._fail()
         now = self.hardware.clock
         seconds = tuple(exact * copies * self.noise.factor(now) for exact in self.seconds)

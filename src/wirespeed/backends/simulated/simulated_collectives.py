@@ -128,7 +128,6 @@ class SimulatedProvider(Provider):
             raise OutOfMemory(f"2 buffers of {size} bytes do not fit into {self._memory} bytes")
 
     def bind(self, case: Case) -> None:
-        """Prepare a loop."""
         self._case = case
         identity = f"{case.setting.operation.name} {case.counts} {case.width}"
         self._alike = self._noise.of(self._seed, identity).alike
@@ -173,5 +172,4 @@ class SimulatedProvider(Provider):
         )
 
     def cancel(self) -> None:
-        """End a simulated hang."""
         self._released.set()
