@@ -37,13 +37,13 @@ SIMULATED = "simulated:"
 
 
 def backend_modules() -> list[ModuleType]:
-    """Return the modules of all backends."""
+    """The modules of all backends."""
     return _own() + [point.load() for point in registered(BACKENDS)]
 
 
 @lru_cache(maxsize=1)
 def _own() -> list[ModuleType]:
-    """Return the modules in this folder; ``host`` first, because the others extend its description."""
+    """The modules in this folder; ``host`` first, because the others extend its description."""
     names_here = (path.parent.name for path in Path(__file__).parent.glob("*/__init__.py"))
     names = sorted(names_here, key=lambda name: (name != "host", name))
     return [import_module(f"{__name__}.{name}") for name in names]
@@ -82,7 +82,7 @@ def discover(root: TreePath = HERE, *, glance: bool = False) -> Machine:
 
 
 def name_of(provider: ModuleType) -> str:
-    """Return the name of a backend in ``Gpu.backend``: ``cuda``, or the full name of a module."""
+    """The name of a backend in ``Gpu.backend``: ``cuda``, or the full name of a module."""
     return provider.__name__.removeprefix(f"{__name__}.")
 
 
@@ -173,13 +173,13 @@ def facts(machine: Machine, root: TreePath = HERE) -> tuple[Fact, ...]:
 
 
 def connect(machine: Machine) -> list[Backend]:
-    """Return the backends that support a Machine."""
+    """The backends that support a Machine."""
     connected = (provider.connect(machine) for provider in backend_modules() if hasattr(provider, "connect"))
     return [backend for backend in connected if backend is not None]
 
 
 def join(world: World, machine: Machine, local: Machine, exchange: Exchange) -> Backend:
-    """Return the backend for the collectives of a job: NCCL if each rank has a GPU, else MPI.
+    """The backend for the collectives of a job: NCCL if each rank has a GPU, else MPI.
 
     Parameters
     ----------

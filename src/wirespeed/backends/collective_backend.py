@@ -133,7 +133,7 @@ class CollectiveBackend(Backend):
         return prepared
 
     def now(self) -> float:
-        """Return the time of rank 0 at the last exchange, in s; virtual time if simulated."""
+        """The time of rank 0 at the last exchange, in s; virtual time if simulated."""
         if self.virtual:
             return self._spent
         return self.exchange.now if self.world.size > 1 else time.monotonic()
@@ -146,7 +146,7 @@ class CollectiveBackend(Backend):
         return self.provider.libraries() if self.provider is not None else {}
 
     def describe(self) -> BackendDetails:
-        """Return the ranks, the use of device memory, and the transport between the ranks."""
+        """The ranks, the use of device memory, and the transport between the ranks."""
         kept = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith(_KEPT_VARIABLES)]
         options = {
             "ranks": self.group.ranks,
@@ -182,13 +182,13 @@ class CollectiveBackend(Backend):
             self.provider.close()
 
     def refusal(self, setting: Setting) -> str | None:
-        """Return why a setting was refused at every size; None if it was not."""
+        """Why a setting was refused at every size; None if it was not."""
         return self._refused or self._settings.get(str(setting))
 
     # Setting up.
 
     def _open(self) -> Provider:
-        """Return the provider; the first call creates it."""
+        """The provider; the first call creates it."""
         if not self._agreed:
             reasons = self.exchange.gather(self._why_not(), f"agreeing on {self.name}")
             refusals = [
@@ -338,7 +338,7 @@ class PreparedCollective(Prepared):
         self._checked = False
 
     def case(self, iterations: int, size: int = 0) -> Case:
-        """Return a loop of the operation; ``size`` replaces the size of the array, in bytes."""
+        """A loop of the operation; ``size`` replaces the size of the array, in bytes."""
         o, work, width = self._options, self._work, self._setting.type.bytes
         counts = self._setting.operation.counts((size or work.bytes) // width, width, work.ranks)
         timing = Timing(iterations, o.aggregate, o.blocking, o.graphs, o.per_iteration)

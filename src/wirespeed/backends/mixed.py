@@ -23,7 +23,7 @@ _MOST_COPIES = 1000
 
 
 def parts_of(measurement: Measurement) -> tuple[Measurement, Measurement]:
-    """Return the measured works with their places, and the load as a Measurement without places."""
+    """The measured works with their places, and the load as a Measurement without places."""
     works = [work for work in measurement.works if isinstance(work, Transfer | Collective)]
     measured = tuple(work for work in works if work.role is Role.MEASURED)
     load = tuple(replace(work, role=Role.MEASURED) for work in works if work.role is Role.LOAD)
@@ -31,7 +31,7 @@ def parts_of(measurement: Measurement) -> tuple[Measurement, Measurement]:
 
 
 def assigned(backends: Sequence[Backend], measurement: Measurement) -> tuple[Backend | None, str]:
-    """Return the backend that runs a Measurement: the first that does not refuse it; None with the reason.
+    """The backend that runs a Measurement: the first that does not refuse it; None with the reason.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def assigned(backends: Sequence[Backend], measurement: Measurement) -> tuple[Bac
 
 
 def _split(backends: Sequence[Backend], measurement: Measurement, why: str) -> tuple[Backend | None, str]:
-    """Return the backend of measured works and of load for different backends; None with the reason."""
+    """The backend of measured works and of load for different backends; None with the reason."""
     (measuring, refused), (loading, other) = (assigned(backends, part) for part in parts_of(measurement))
     if measuring is None or loading is None:
         return None, refused or other
@@ -107,7 +107,7 @@ class MixedBackend(Backend):
         self.loading.observe(transfers)
 
     def refuses(self, measurement: Measurement) -> str | None:
-        """Return why one of the backends refuses its part; None if both run it."""
+        """Why one of the backends refuses its part; None if both run it."""
         measured, load = parts_of(measurement)
         return self.measuring.refuses(measured) or self.loading.refuses(load)
 
@@ -120,7 +120,7 @@ class MixedBackend(Backend):
             return MixedPrepared(measuring, loading, loads, stack.pop_all())
 
     def now(self) -> float:
-        """Return the time of the measuring backend, in s."""
+        """The time of the measuring backend, in s."""
         return self.measuring.now()
 
     def state(self) -> State:

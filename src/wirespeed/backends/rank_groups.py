@@ -19,7 +19,7 @@ SPLIT, MASK = "NCCL_TESTS_SPLIT", "NCCL_TESTS_SPLIT_MASK"
 def settings(
     operation: CollectiveOp, types: Sequence[DataType], operators: Sequence[str], root: int | None, ranks: int
 ) -> tuple[Setting, ...]:
-    """Return the settings in the order of nccl-tests: by type, then operator, then root.
+    """The settings in the order of nccl-tests: by type, then operator, then root.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def settings(
 
 
 def group_of(world: World, ranks_each: int, environment: Mapping[str, str] = os.environ) -> Group:
-    """Return the group of this process: all processes, unless ``NCCL_TESTS_SPLIT`` divides them.
+    """The group of this process: all processes, unless ``NCCL_TESTS_SPLIT`` divides them.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def group_of(world: World, ranks_each: int, environment: Mapping[str, str] = os.
 
 
 def colors_of(size: int, environment: Mapping[str, str] = os.environ) -> list[int]:
-    """Return the number of the group of each process.
+    """The number of the group of each process.
 
     Raises
     ------
@@ -105,12 +105,12 @@ def _color(text: str, rank: int) -> int:
 
 
 def smallest(world: World) -> int:
-    """Return the number of processes of the smallest group."""
+    """The number of processes of the smallest group."""
     return min(Counter(colors_of(world.size)).values())
 
 
 def minimum() -> float | None:
-    """Return the minimum mean bus bandwidth from ``NCCL_TESTS_MIN_BW`` (in GB/s), in B/s; None if not set.
+    """The minimum mean bus bandwidth from ``NCCL_TESTS_MIN_BW`` (in GB/s), in B/s; None if not set.
 
     Raises
     ------

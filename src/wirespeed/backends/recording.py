@@ -65,7 +65,7 @@ class Recorder(Tree):
         return 2 + len(self._contents)
 
     def _without_links(self, path: PurePosixPath, folder: Path) -> PurePosixPath:
-        """Return a path without links; those of ``/sys``, which are relative, are made in the folder."""
+        """A path without links; those of ``/sys``, which are relative, are made in the folder."""
         real, left = PurePosixPath(), [*reversed(path.parts)]
         for _ in range(_MOST_LINKS * len(left)):
             if not left:
@@ -114,7 +114,7 @@ def record_in(folder: str | Path, recorder: Recorder | None = None) -> int:
 
 
 def opened(folder: str | Path) -> TreePath:
-    """Return the root of a recorded tree.
+    """The root of a recorded tree.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def opened(folder: str | Path) -> TreePath:
 
 
 def machine_in(root: TreePath) -> Machine:
-    """Return the machine of a recorded tree, from its description or discovered from its files.
+    """The machine of a recorded tree, from its description or discovered from its files.
 
     Raises
     ------
@@ -145,7 +145,7 @@ def machine_in(root: TreePath) -> Machine:
 
 
 def _object(path: Path, kind: Any) -> dict[str, Any]:
-    """Return the JSON object in a file; empty if there is no file."""
+    """The JSON object in a file; empty if there is no file."""
     try:
         return msgspec.json.decode(read(path), type=dict[str, kind]) if os.path.lexists(path) else {}
     except OSError as error:

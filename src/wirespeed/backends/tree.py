@@ -69,7 +69,7 @@ class Tree:
         """Take note of what was read of a file; None if only its presence was."""
 
     def real(self, path: PurePosixPath) -> Path | None:
-        """Return where a path below the root leads to; None if out of the folder, in a circle or nowhere."""
+        """Where a path below the root leads to; None if out of the folder, in a circle or nowhere."""
         try:
             if path.parts[:1] == ("~",) and not self.recorded:
                 return Path(path).expanduser()
@@ -98,7 +98,7 @@ class TreePath:
     path: PurePosixPath
 
     def __truediv__(self, name: str) -> TreePath:
-        """Return a path below this one; of an absolute path, the one below the root."""
+        """A path below this one; of an absolute path, the one below the root."""
         return TreePath(self.tree, self.path / name.lstrip("/"))
 
     @property
@@ -112,11 +112,11 @@ class TreePath:
         return tuple(TreePath(self.tree, path) for path in self.path.parents)
 
     def is_relative_to(self, other: TreePath) -> bool:
-        """Return whether the path is below another one, or the same."""
+        """Whether the path is below another one, or the same."""
         return self.path.is_relative_to(other.path)
 
     def read(self, keep: re.Pattern[str] | None = None) -> str | None:
-        """Return the text of a file; None if it is missing or cannot be read.
+        """The text of a file; None if it is missing or cannot be read.
 
         Parameters
         ----------
@@ -139,7 +139,7 @@ class TreePath:
         return text
 
     def table(self, keep: Callable[[bytes], bytes]) -> bytes | None:
-        """Return what is kept of a binary file; None if it is missing or cannot be read.
+        """What is kept of a binary file; None if it is missing or cannot be read.
 
         Parameters
         ----------
@@ -160,7 +160,7 @@ class TreePath:
         return kept
 
     def messages(self, keep: re.Pattern[str]) -> str | None:
-        """Return what matches in the messages of the kernel, without waiting for new ones.
+        """What matches in the messages of the kernel, without waiting for new ones.
 
         None if there are none, or if only the administrator may read them.
         """
@@ -178,7 +178,7 @@ class TreePath:
         return text
 
     def is_usable(self) -> bool | None:
-        """Return whether this process may read and write a device file; None if there is none.
+        """Whether this process may read and write a device file; None if there is none.
 
         In a recorded tree, whether the process that recorded it could.
         """
@@ -194,7 +194,7 @@ class TreePath:
         return usable
 
     def exists(self) -> bool:
-        """Return whether there is such a file or folder."""
+        """Whether there is such a file or folder."""
         place = self.tree.real(self.path)
         present = place is not None and place.exists()
         if present:
@@ -202,14 +202,14 @@ class TreePath:
         return present
 
     def resolve(self) -> TreePath:
-        """Return the path without symbolic links; this path if it leads nowhere."""
+        """The path without symbolic links; this path if it leads nowhere."""
         place = self.tree.real(self.path) if self.exists() else None
         if place is None:
             return self
         return TreePath(self.tree, PurePosixPath(place.resolve().relative_to(self.tree.folder)))
 
     def glob(self, pattern: str) -> list[TreePath]:
-        """Return the files and folders below that match a pattern, in order; names are those of a kernel."""
+        """The files and folders below that match a pattern, in order; names are those of a kernel."""
         paths = [self]
         for part in pattern.split("/"):
             if not set(part) & set("*?["):

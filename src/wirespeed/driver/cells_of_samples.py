@@ -24,7 +24,7 @@ def cell_of(
     skip: int,
     use_mean: bool,
 ) -> Cell:
-    """Return a cell from the samples of its Measurement.
+    """A cell from the samples of its Measurement.
 
     Its value is the median of the medians of the rounds.
 

@@ -33,7 +33,7 @@ def scheduled(network: Network, measurements: Sequence[Measurement]) -> list[Mea
 def suspects(
     network: Network, pairs: Sequence[Measurement], cells: Mapping[str, Mapping[tuple[int, int], Cell]]
 ) -> list[Measurement]:
-    """Return the pairs with low values among those that were measured concurrently.
+    """The pairs with low values among those that were measured concurrently.
 
     Low means below the typical value of a single pair, or below the median of similar pairs, by more than
     5 %; or without a value, because another pair may have failed.
@@ -69,7 +69,7 @@ def suspects(
 
 
 def blocking(tables: Sequence[Table]) -> str:
-    """Return which pairs were significantly slower together than separately; empty if none.
+    """Which pairs were significantly slower together than separately; empty if none.
 
     Significantly: the confidence intervals of the medians of their samples, which were taken in the same
     run, do not overlap, and the medians differ by over 2 %.
@@ -100,7 +100,7 @@ def blocking(tables: Sequence[Table]) -> str:
 
 
 def slowed(cells: Sequence[tuple[Cell, Cell]], left: int) -> list[str]:
-    """Return warnings about pairs that had low values while others ran and were measured again.
+    """Warnings about pairs that had low values while others ran and were measured again.
 
     Parameters
     ----------

@@ -66,7 +66,7 @@ def join(
 
 
 def gather_machine(world: World, local: Machine) -> Machine:
-    """Return the Machine of all ranks; every process returns the same.
+    """The Machine of all ranks; every process returns the same.
 
     Each rank owns one device: the GPU with its local rank, or host memory if no rank has a GPU. The
     description of a host is sent once per host.
@@ -96,7 +96,7 @@ def gather_machine(world: World, local: Machine) -> Machine:
 
 
 def gather_facts(world: World, read: Callable[[], Sequence[Fact]]) -> tuple[Fact, ...]:
-    """Return the facts of all hosts; the first rank of each host reads them. All ranks return the same.
+    """The facts of all hosts; the first rank of each host reads them. All ranks return the same.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def gather_facts(world: World, read: Callable[[], Sequence[Fact]]) -> tuple[Fact
 
 
 def gather_observed(world: World, observed: Observed) -> Observed:
-    """Return what the other hosts observed during a run. All ranks must call it, and return the same.
+    """What the other hosts observed during a run. All ranks must call it, and return the same.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def gather_observed(world: World, observed: Observed) -> Observed:
 
 
 def _of_hosts(world: World, read: Callable[[], object], kind: type[T], doing: str) -> dict[str, T]:
-    """Return what the first rank of each host reads, by host; that of rank 0 is the empty text."""
+    """What the first rank of each host reads, by host; that of rank 0 is the empty text."""
     hosts = [member.host for member in world.members]
     speaks = hosts.index(hosts[world.rank]) == world.rank
     sent = world.allgather(msgspec.json.encode(read()) if speaks else b"", doing)
@@ -146,7 +146,7 @@ def _of_hosts(world: World, read: Callable[[], object], kind: type[T], doing: st
 
 
 def _rank(index: int, host: str, device: str, cpus: tuple[int, ...], machine: Machine) -> Rank:
-    """Return a rank with what the description of its host says about its GPU."""
+    """A rank with what the description of its host says about its GPU."""
     gpu = next((gpu for gpu in machine.gpus if gpu.name == device), Gpu(0, ""))
     return Rank(index, host, device, cpus, gpu.model, gpu.bus_id, gpu.uuid)
 
@@ -202,7 +202,7 @@ def _cpus(
 
 
 def _links(machines: Sequence[Machine], ranks: Sequence[Rank]) -> tuple[Link, ...]:
-    """Return the links of all hosts, with vertices that are unique across hosts.
+    """The links of all hosts, with vertices that are unique across hosts.
 
     A rank's device is ``3/gpu0``. Other vertices of the first host keep their name; on other hosts the name
     of the host is added. Every host gets separate NVLink switches: whether they are connected is unknown.

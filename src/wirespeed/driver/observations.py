@@ -11,7 +11,7 @@ STRAGGLER_FRACTION, STRAGGLER_S = 0.1, 5e-6
 
 
 def observations(tables: Sequence[Table]) -> list[str]:
-    """Return warnings: bus bandwidth above the rate of the slowest link, and the slowest process to enter."""
+    """Warnings: bus bandwidth above the rate of the slowest link, and the slowest process to enter."""
     by_key = {table.key: table for table in tables}
     if "busbw" not in by_key:
         return []

@@ -18,7 +18,7 @@ FOOTNOTE = "* half as long again as the fastest of the phase, or longer, in ever
 
 
 def slow(samples: Sequence[Sequence[float]]) -> list[str]:
-    """Return for each row of a column the reason why it is slow (see `SLOW`); empty if it is not.
+    """For each row of a column the reason why it is slow (see `SLOW`); empty if it is not.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def slow(samples: Sequence[Sequence[float]]) -> list[str]:
 
 
 def marked(cells: Iterable[Cell]) -> tuple[Cell, ...]:
-    """Return the cells; slow ones with the reason."""
+    """The cells; slow ones with the reason."""
     rows = list(cells)
     for column in {cell.column for cell in rows}:
         own = [i for i, cell in enumerate(rows) if cell.column == column and cell.value is not None]
@@ -45,7 +45,7 @@ def marked(cells: Iterable[Cell]) -> tuple[Cell, ...]:
 
 
 def warnings(name: str, table: Table) -> list[str]:
-    """Return a warning for each column with slow cells."""
+    """A warning for each column with slow cells."""
     lines = []
     for j, phase in enumerate(table.columns.labels):
         cells = [cell for cell in table.cells if cell.column == j and cell.value is not None]

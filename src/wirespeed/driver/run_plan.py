@@ -49,7 +49,7 @@ class PlannedTestcase:
 
 
 def run_plan(cases: Sequence[Testcase], machine: Machine, options: RunOptions) -> tuple[PlannedTestcase, ...]:
-    """Return the testcases of a run in the order in which they are measured.
+    """The testcases of a run in the order in which they are measured.
 
     Times are those of earlier runs of this machine with the same options, else estimated from the plan.
 

@@ -26,7 +26,7 @@ _NAMES = frozenset(case.name for case in TABLE)
 
 
 def kind(machine: Machine, options: RunOptions) -> str:
-    """Return a name for runs that take about the same time: of this machine, with these options."""
+    """A name for runs that take about the same time: of this machine, with these options."""
     relevant = {name: value for name, value in documented(options).items() if name not in _IRRELEVANT}
     devices = [gpu.name for gpu in machine.gpus], [(node.name, len(node.cpus)) for node in machine.numa]
     text = repr((machine.host, devices, options.rule, options.concurrent, options.sizes, relevant))
@@ -34,14 +34,14 @@ def kind(machine: Machine, options: RunOptions) -> str:
 
 
 def earlier(of_kind: str) -> Mapping[str, float]:
-    """Return testcase -> its time in the last run of a kind, in s; empty without one."""
+    """Testcase -> its time in the last run of a kind, in s; empty without one."""
     of_cases = _load().get(of_kind, {})
     times = of_cases.items() if isinstance(of_cases, dict) else ()
     return {name: float(s) for name, s in times if isinstance(s, int | float) and 0 < s < float("inf")}
 
 
 def _load() -> dict[str, Any]:
-    """Return the whole file; empty if there is none, or if it is not ours to read."""
+    """The whole file; empty if there is none, or if it is not ours to read."""
     try:
         times = json.loads(read_own(cache_folder() / _FILE, _MOST_BYTES))
     except (OSError, ValueError):
@@ -83,6 +83,6 @@ class RunTimes(Listener):
 
 
 def _complete(result: TestcaseResult) -> bool:
-    """Return whether a testcase measured all of its values."""
+    """Whether a testcase measured all of its values."""
     cells = [cell for table in result.tables for cell in table.cells]
     return result.status is Status.PASSED and bool(cells) and all(cell.value is not None for cell in cells)

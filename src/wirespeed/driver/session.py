@@ -166,7 +166,7 @@ class Session:
         return ending
 
     def _ordered(self, cases: tuple[Testcase, ...]) -> tuple[Testcase, ...]:
-        """Return testcases in the order in which they are measured."""
+        """Testcases in the order in which they are measured."""
         if self._limit is None:
             return cases
         self._limit.expect(cases, lambda case: case.plan(self.machine, self.options.run))
@@ -194,7 +194,7 @@ class Session:
         return self._limit is not None and self._limit.left <= 0
 
     def _begun(self) -> Document:
-        """Return a Document without testcases."""
+        """A Document without testcases."""
         return Document(
             schema=SCHEMA,
             version=__version__,
@@ -214,7 +214,7 @@ class Session:
         return {k: v for backend in self.backends for k, v in backend.libraries().items()}
 
     def _known(self, *more: TestcaseResult) -> Document:
-        """Return the Document of all results so far, with additional ones."""
+        """The Document of all results so far, with additional ones."""
         document = self._document
         details = [backend.describe() for backend in self.backends]
         observed = (fact for detail in details for fact in detail.facts)
@@ -434,7 +434,7 @@ def _completed(call: Callable[[], T]) -> tuple[T, bool]:
 
 
 def _why(backends: Sequence[Backend]) -> str:
-    """Return why a signal ends the run: launchers send one when they have lost a process."""
+    """Why a signal ends the run: launchers send one when they have lost a process."""
     return next(filter(None, (backend.interrupted() for backend in backends)), BY_USER)
 
 

@@ -34,7 +34,7 @@ TABLE: tuple[Testcase, ...] = (
 
 
 def of_nvbandwidth(version: str) -> tuple[Testcase, ...]:
-    """Return the testcases that nvbandwidth 0.8 or 0.10 has, with the indices of that version."""
+    """The testcases that nvbandwidth 0.8 or 0.10 has, with the indices of that version."""
     numbered = [case for case in TABLE if case.index is not None]
     if version == "0.10":
         return tuple(numbered)
@@ -47,7 +47,7 @@ def of_nvbandwidth(version: str) -> tuple[Testcase, ...]:
 
 
 def find(wanted: str, table: Sequence[Testcase] = TABLE) -> Testcase:
-    """Return the testcase with this name, or with this nvbandwidth index.
+    """The testcase with this name, or with this nvbandwidth index.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def find(wanted: str, table: Sequence[Testcase] = TABLE) -> Testcase:
 def select(
     names: Iterable[str] = (), prefixes: Iterable[str] = (), table: Sequence[Testcase] = TABLE
 ) -> tuple[Testcase, ...]:
-    """Return the testcases with these names (or indices) and those with these prefixes, each once.
+    """The testcases with these names (or indices) and those with these prefixes, each once.
 
     With neither, all of them.
 
@@ -92,7 +92,7 @@ def select(
 
 
 def missing(name: str, reason: str) -> Testcase:
-    """Return what stands for a missing testcase: its result is *not found*, and the run continues."""
+    """What stands for a missing testcase: its result is *not found*, and the run continues."""
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
         raise UnknownTestcase(reason)

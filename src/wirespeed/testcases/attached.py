@@ -37,7 +37,7 @@ def _with_host(kind: DeviceKind, *, to_host: bool) -> Pattern:
 
 
 def of_kind(kind: DeviceKind) -> tuple[Testcase, ...]:
-    """Return the testcases of a kind of device; none if it executes no transfers."""
+    """The testcases of a kind of device; none if it executes no transfers."""
     if not kind.engines:
         return ()
     name, (noun, _), engine = kind.name, kind.words, kind.engines[0]

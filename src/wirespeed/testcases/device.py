@@ -122,7 +122,7 @@ def _row(
 
 
 def _between(engine: Engine, kind: str, need: Callable[[Pattern], Pattern] = lambda pattern: pattern) -> Rows:
-    """Return the four testcases of pairs of GPUs; ``kind`` is the engine in nvbandwidth's terms."""
+    """The four testcases of pairs of GPUs; ``kind`` is the engine in nvbandwidth's terms."""
 
     def row(name: str, arrow: str, access: Access, pattern: Pattern, description: str) -> Testcase:
         return _row(f"device_to_device_{name}", arrow, access, need(pattern), description, engine, kind)
@@ -140,7 +140,7 @@ def _between(engine: Engine, kind: str, need: Callable[[Pattern], Pattern] = lam
 
 
 def _copies(engine: Engine) -> Rows:
-    """Return the sixteen testcases that exist for copy engines and for SM kernels."""
+    """The sixteen testcases that exist for copy engines and for SM kernels."""
 
     def row(name: str, arrow: str, access: Access, pattern: Pattern, description: str) -> Testcase:
         return _row(name, arrow, access, pattern, description, engine, engine)

@@ -19,7 +19,7 @@ Pair = tuple[int, int]
 
 
 def tournament(parties: int) -> list[list[Pair]]:
-    """Return rounds of disjoint pairs that together contain every pair exactly once.
+    """Rounds of disjoint pairs that together contain every pair exactly once.
 
     With an odd number, one party has no partner in each round. Source: the circle method for round-robin
     tournaments (Kirkman 1850).
@@ -36,7 +36,7 @@ def tournament(parties: int) -> list[list[Pair]]:
 
 
 def peers(parties: int, chosen: int) -> set[int]:
-    """Return the distances from a row to the columns that are measured, evenly spread.
+    """The distances from a row to the columns that are measured, evenly spread.
 
     Each party is a column as often as it is a row. ``chosen`` 0 selects all.
 
@@ -50,13 +50,13 @@ def peers(parties: int, chosen: int) -> set[int]:
 
 
 def sampled(cells: Cells, parties: int, chosen: int) -> Cells:
-    """Return the cells of the diagonal and those of sampled peers."""
+    """The cells of the diagonal and those of sampled peers."""
     kept = peers(parties, chosen)
     return [cell for cell in cells if cell[0] == cell[1] or (cell[1] - cell[0]) % parties in kept]
 
 
 def at_once(plan: Plan, parties: int, title: str, *, checked: bool) -> Plan:
-    """Return a plan of pairs in rounds.
+    """A plan of pairs in rounds.
 
     Each round has two Measurements, one per direction of its pairs; one if both cells of a pair have the same
     transfers.
@@ -102,7 +102,7 @@ def at_once(plan: Plan, parties: int, title: str, *, checked: bool) -> Plan:
 
 
 def _filling_both(kept: Measurement, other: Measurement) -> Measurement:
-    """Return a Measurement that also fills the cells of another one with the same transfers."""
+    """A Measurement that also fills the cells of another one with the same transfers."""
     places = [
         replace(place, transfers=tuple(kept.transfers.index(other.transfers[i]) for i in place.transfers))
         for place in other.places
@@ -111,7 +111,7 @@ def _filling_both(kept: Measurement, other: Measurement) -> Measurement:
 
 
 def _merged(measurements: Sequence[Measurement]) -> Measurement:
-    """Return several Measurements merged into one."""
+    """Several Measurements merged into one."""
     transfers: list[Transfer] = []
     places: list[Place] = []
     for measurement in measurements:
@@ -126,6 +126,6 @@ def _moved(places: Iterable[Place], by: int) -> list[Place]:
 
 
 def _alone(measurement: Measurement, column: int) -> Measurement:
-    """Return a Measurement whose last value, the total, fills the table of separate pairs."""
+    """A Measurement whose last value, the total, fills the table of separate pairs."""
     place = replace(measurement.places[-1], table=ALONE, row=0, column=column)
     return replace(measurement, places=(place,))

@@ -31,13 +31,13 @@ _SENT = "the first rank sends a part of its buffer to the last rank"
 
 
 def exact(size: int) -> str:
-    """Return a size to the byte: ``2 MiB + 1 B``."""
+    """A size to the byte: ``2 MiB + 1 B``."""
     whole = size // MIB * MIB
     return f"{format_size(whole)} + {size - whole} B" if whole and size != whole else format_size(size)
 
 
 def phases(memory: str, mechanism: str, copied: int, over: tuple[int, ...]) -> Pattern:
-    """Return the pattern over-allocations x phases; each sample visits all, so that drift affects all."""
+    """The pattern over-allocations x phases; each sample visits all, so that drift affects all."""
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
         pair, size = ends(machine, memory), case.buffer_size(machine, options)
@@ -65,7 +65,7 @@ def sharing(
     over: tuple[int, ...] = OVER,
     group: str = "sharing",
 ) -> Testcase:
-    """Return the testcase of a mechanism and a memory; ``group`` begins its name."""
+    """The testcase of a mechanism and a memory; ``group`` begins its name."""
     does = _SENT if mechanism in ("mpi", "nccl") else _OPENED
     return Testcase(
         f"{group}_{mechanism.replace('-', '_')}_{memory}",
@@ -81,7 +81,7 @@ def sharing(
 
 
 def reproducer(memory: str, iterations: int, repeats: int, copied: int, buffer: int, more: int) -> Testcase:
-    """Return a testcase that sends from new over-allocated buffers, then from exact ones.
+    """A testcase that sends from new over-allocated buffers, then from exact ones.
 
     Parameters
     ----------

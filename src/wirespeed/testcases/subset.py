@@ -17,7 +17,7 @@ Pairs = Collection[frozenset[str]]
 
 
 def narrow(case: Testcase, rows: Collection[str] = (), columns: Collection[str] = ()) -> Testcase:
-    """Return a testcase with the same name and only the rows and columns with these labels.
+    """A testcase with the same name and only the rows and columns with these labels.
 
     Measurements that fill no remaining cell are omitted. No labels select all.
 
@@ -61,7 +61,7 @@ def narrow(case: Testcase, rows: Collection[str] = (), columns: Collection[str] 
 
 
 def only_pairs(case: Testcase, chosen: Callable[[Machine], Pairs], why: str) -> Testcase:
-    """Return a testcase that measures only some pairs. Its tables keep their shape.
+    """A testcase that measures only some pairs. Its tables keep their shape.
 
     Testcases without a table of pairs are not changed.
 
@@ -94,7 +94,7 @@ def only_pairs(case: Testcase, chosen: Callable[[Machine], Pairs], why: str) -> 
 
 
 def named_pair(machine: Machine, uuids: Sequence[str]) -> Pairs:
-    """Return the pair of GPUs with these UUIDs, which may be shortened, and the pair of their ranks.
+    """The pair of GPUs with these UUIDs, which may be shortened, and the pair of their ranks.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def named_pair(machine: Machine, uuids: Sequence[str]) -> Pairs:
 
 
 def random_pairs(machine: Machine, count: int, seed: int) -> Pairs:
-    """Return random pairs of ranks: first so that each rank is in one, then any others."""
+    """Random pairs of ranks: first so that each rank is in one, then any others."""
     order = [str(rank.index) for rank in machine.ranks]
     drawn = random.Random(seed)
     drawn.shuffle(order)
@@ -129,7 +129,7 @@ def random_pairs(machine: Machine, count: int, seed: int) -> Pairs:
 
 
 def _kept(axis: Axis, labels: Collection[str]) -> dict[int, int]:
-    """Return the remaining indices of an axis: old -> new."""
+    """The remaining indices of an axis: old -> new."""
     kept = [i for i, label in enumerate(axis.labels) if not labels or label in labels]
     return {old: new for new, old in enumerate(kept)}
 

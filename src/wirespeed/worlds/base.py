@@ -172,7 +172,7 @@ class World:
         self.allgather(None, doing)
 
     def broadcast(self, value: object, doing: str) -> Any:
-        """Return rank 0's value."""
+        """Rank 0's value."""
         return self.allgather(value if self.rank == 0 else None, doing)[0]
 
     def measure_clock(self, rank: int, rounds: int, now: Callable[[], int]) -> tuple[int, int]:
@@ -254,7 +254,7 @@ class World:
         return values
 
     def _reason_for(self, rank: int, doing: str, error: Exception) -> str:
-        """Return why a connection cannot be used: its error, or the last report of that rank if it ended."""
+        """Why a connection cannot be used: its error, or the last report of that rank if it ended."""
         if not isinstance(error, InvalidMessage):
             try:
                 self.check(REPORT_GRACE_S)
@@ -400,5 +400,5 @@ def _names(members: Sequence[Member]) -> str:
 
 
 def hostname() -> str:
-    """Return the name by which processes recognise that they share a host."""
+    """The name by which processes recognise that they share a host."""
     return platform.node() or "localhost"

@@ -104,7 +104,7 @@ class Descriptors:
 
 
 def fetch(address: str, token: int, timeout: float) -> int:
-    """Return a copy of another process' descriptor.
+    """A copy of another process' descriptor.
 
     Parameters
     ----------

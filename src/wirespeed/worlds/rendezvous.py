@@ -70,7 +70,7 @@ _Members = list[tuple[int, str, int, int]]
 
 
 def listen(secret: bytes, port: int = 0, host: str = "") -> list[socket.socket]:
-    """Return sockets that listen for the other ranks; the last is a Unix socket if that is possible.
+    """Sockets that listen for the other ranks; the last is a Unix socket if that is possible.
 
     Parameters
     ----------
@@ -112,17 +112,17 @@ def listen(secret: bytes, port: int = 0, host: str = "") -> list[socket.socket]:
 
 
 def local_name(secret: bytes, port: int) -> str:
-    """Return the name of rank 0's Unix socket; abstract, so no file is created."""
+    """The name of rank 0's Unix socket; abstract, so no file is created."""
     return "\0wirespeed-" + hmac.digest(secret, b"port %d" % port, "sha256").hex()[:32]
 
 
 def is_here(host: str) -> bool:
-    """Return whether a name or address belongs to this host."""
+    """Whether a name or address belongs to this host."""
     return bool(_own(host))
 
 
 def _own(host: str) -> list[str]:
-    """Return the addresses of a name that belong to this host; resolved, nothing is sent to them."""
+    """The addresses of a name that belong to this host; resolved, nothing is sent to them."""
     own = []
     with suppress(OSError):
         for family, _, _, _, address in socket.getaddrinfo(host, 1, type=socket.SOCK_DGRAM):
@@ -134,7 +134,7 @@ def _own(host: str) -> list[str]:
 
 
 def _interfaces(host: str) -> list[str]:
-    """Return the addresses on which rank 0 listens; empty for all.
+    """The addresses on which rank 0 listens; empty for all.
 
     A host often resolves its own name to a loopback address, which other hosts cannot reach.
     """
@@ -149,7 +149,7 @@ def _is_loopback(address: str) -> bool:
 
 
 def addresses() -> list[str]:
-    """Return the IPv4 addresses of this host, the loopback last."""
+    """The IPv4 addresses of this host, the loopback last."""
     try:
         routes = Path("/proc/net/fib_trie").read_text()
     except OSError:  # other hosts then use the name of this one
@@ -208,7 +208,7 @@ class _Lobby:
                 _disconnect(channel)
 
     def _has_room(self) -> bool:
-        """Return whether another connection may prove that it belongs to the job.
+        """Whether another connection may prove that it belongs to the job.
 
         A flood of silent connections takes the room only from itself: if there is none, the oldest one is
         closed of the address that has the most.

@@ -20,7 +20,7 @@ class CudaBackend(GpuBackend):
     title = "CUDA"
 
     def open_monitor(self) -> Nvml | None:
-        """Return NVML; None without it: discovery has reported the reason."""
+        """NVML; None without it: discovery has reported the reason."""
         if find_spec("pynvml"):
             import pynvml
 

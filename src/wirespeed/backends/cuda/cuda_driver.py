@@ -29,7 +29,7 @@ _S_PER_MS = 1e-3
 
 
 def handles() -> dict[str, Any]:
-    """Return bus ID -> device of all GPUs that CUDA lets this process use."""
+    """Bus ID -> device of all GPUs that CUDA lets this process use."""
     check(driver.cuInit, 0)
     devices = {}
     for ordinal in range(check(driver.cuDeviceGetCount)):
@@ -40,13 +40,13 @@ def handles() -> dict[str, Any]:
 
 
 def attribute(device: Any, name: str) -> int:
-    """Return an attribute of a device, named without ``CU_DEVICE_ATTRIBUTE_``."""
+    """An attribute of a device, named without ``CU_DEVICE_ATTRIBUTE_``."""
     wanted = getattr(_ATTRIBUTE, f"CU_DEVICE_ATTRIBUTE_{name}")
     return int(check(driver.cuDeviceGetAttribute, wanted, device))
 
 
 def name_of(device: Any) -> str:
-    """Return the model name."""
+    """The model name."""
     text: bytes = check(driver.cuDeviceGetName, 256, device)
     return text.split(b"\0")[0].decode()
 

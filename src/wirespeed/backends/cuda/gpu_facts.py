@@ -57,7 +57,7 @@ def facts(gpus: Sequence[Gpu], nvml: Nvml, root: TreePath = HERE) -> Iterator[Fa
 
 
 def shown(nvml: Nvml) -> Fact:
-    """Return the addresses of all GPUs that NVML shows, whatever variables and options select."""
+    """The addresses of all GPUs that NVML shows, whatever variables and options select."""
     count = nvml.ask("nvmlDeviceGetCount")
     if count is None:
         return _fact("", Known.GPUS_OF_DRIVER, None)
@@ -149,6 +149,6 @@ def _nvlinks(gpu: Gpu, handle: Any, nvml: Nvml) -> Iterator[Fact]:
 
 
 def problems(mask: int) -> tuple[str, ...]:
-    """Return the problems in a health mask of the fabric."""
+    """The problems in a health mask of the fabric."""
     values = ((mask >> shift) & ((1 << width) - 1) for shift, width, _ in _HEALTH)
     return tuple(named[value] for value, (_, _, named) in zip(values, _HEALTH, strict=True) if value in named)

@@ -76,7 +76,7 @@ _ANSWERS: dict[str, Any] = {
 
 
 def opened(root: TreePath, library: Any) -> Nvml:
-    """Return NVML, initialised: a library, while its answers are recorded or not, or recorded answers.
+    """NVML, initialised: a library, while its answers are recorded or not, or recorded answers.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ class RecordingNvml(Nvml):
             self._answers[_call(function, map(self._plain, arguments))] = msgspec.to_builtins(plain)
 
     def _plain(self, value: Any) -> Any:
-        """Return a value that means the same in another process: a handle is a pointer."""
+        """A value that means the same in another process: a handle is a pointer."""
         if not isinstance(value, ctypes._Pointer):
             return decoded(value) if isinstance(value, bytes) else value
         address = ctypes.cast(value, ctypes.c_void_p).value
@@ -178,7 +178,7 @@ class RecordedNvml(Nvml):
 
 
 def _checked(function: str, answer: Any) -> Any:
-    """Return what is recorded of an answer; None if nothing is, or if the function gives no such answer."""
+    """What is recorded of an answer; None if nothing is, or if the function gives no such answer."""
     kind = _ANSWERS.get(function, _Number)
     if answer is None or kind is None:
         return None
@@ -189,5 +189,5 @@ def _checked(function: str, answer: Any) -> Any:
 
 
 def _call(function: str, arguments: Iterable[Any]) -> str:
-    """Return a call as text: the function and its arguments."""
+    """A call as text: the function and its arguments."""
     return " ".join([function, *map(str, arguments)])

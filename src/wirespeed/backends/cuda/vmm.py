@@ -66,7 +66,7 @@ def map_for(memory: Any, size: int, devices: Sequence[Any]) -> tuple[int, Callab
 
 
 def exported(memory: Any, mechanism: str) -> int | bytes:
-    """Return a descriptor of memory, or its fabric handle."""
+    """A descriptor of memory, or its fabric handle."""
     handle = check(driver.cuMemExportToShareableHandle, memory, _HANDLE_TYPES[mechanism], 0)
     if mechanism == VMM_FD:
         return int(handle)
@@ -76,7 +76,7 @@ def exported(memory: Any, mechanism: str) -> int | bytes:
 
 
 def imported(shareable: int | bytes, mechanism: str) -> Any:
-    """Return the memory behind a descriptor or a fabric handle."""
+    """The memory behind a descriptor or a fabric handle."""
     if isinstance(shareable, bytes):
         raw = driver.CUmemFabricHandle()
         ctypes.memmove(int(raw.getPtr()), shareable, _FABRIC_HANDLE_BYTES)

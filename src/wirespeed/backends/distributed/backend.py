@@ -90,7 +90,7 @@ class DistributedBackend(Backend):
         return self._running
 
     def refuses(self, measurement: Measurement) -> str | None:
-        """Return why the Measurement cannot run in this job, None if it can; the same in all processes."""
+        """Why the Measurement cannot run in this job, None if it can; the same in all processes."""
         if not measurement.transfers or measurement.is_mixed:
             return ""  # other backends run what is no transfer
         for transfer in measurement.transfers:
@@ -157,11 +157,11 @@ class DistributedBackend(Backend):
                 self.running.choice.fails(measurement.transfers[index], means[index], reason)
 
     def now(self) -> float:
-        """Return rank 0's clock at the last exchange, in s: the same in all processes."""
+        """Rank 0's clock at the last exchange, in s: the same in all processes."""
         return self.exchange.now
 
     def state(self) -> State:
-        """Return the state of this host, the last known state of the others, and the start skew."""
+        """The state of this host, the last known state of the others, and the start skew."""
         skew = self._running.start.state() if self._running else ()
         return *self._here(), *self._elsewhere, *skew
 
@@ -179,13 +179,13 @@ class DistributedBackend(Backend):
         return self.hosts[end.rank or 0]
 
     def counters(self) -> State:
-        """Return the slow counters of this host, which its first process reports."""
+        """The slow counters of this host, which its first process reports."""
         if not self._speaks:
             return ()
         return tuple(quantity for backend in self._local for quantity in backend.counters())
 
     def describe(self) -> BackendDetails:
-        """Return the facts that the backends of this process found while they measured."""
+        """The facts that the backends of this process found while they measured."""
         return BackendDetails(facts=tuple(f for backend in self._local for f in backend.describe().facts))
 
     def _look_elsewhere(self) -> None:
@@ -228,7 +228,7 @@ class DistributedBackend(Backend):
             backend.close()
 
     def drain_warnings(self) -> tuple[str, ...]:
-        """Return the warnings since the last call, with the worst start skew since then."""
+        """The warnings since the last call, with the worst start skew since then."""
         return *super().drain_warnings(), *(self._running.start.drain_warnings() if self._running else ())
 
     def _say(self, text: str) -> None:

@@ -112,7 +112,7 @@ class DistributedPrepared(Prepared):
         self.close()
 
     def close(self) -> None:
-        """Return the buffers of this process to the pool."""
+        """Give the buffers of this process back to the pool."""
         if self._part is not None:
             self._part.close()
             self._part = None
@@ -170,7 +170,7 @@ class DistributedPrepared(Prepared):
         return Sample(tuple(seconds), tuple(amounts), wall, self._means)
 
     def _adapted(self, seconds: Sequence[float]) -> float:
-        """Return the time from the first start to the last end of a measured transfer.
+        """The time from the first start to the last end of a measured transfer.
 
         Loads that ended earlier are repeated more often in the next samples, in all processes.
         """
@@ -204,7 +204,7 @@ class DistributedPrepared(Prepared):
     # Setting up.
 
     def _arrivals(self) -> int:
-        """Return the number of arrivals at this host's gate."""
+        """The number of arrivals at this host's gate."""
         here = {rank for rank, host in enumerate(self._hosts) if host == self._hosts[self._rank]}
         by_messages = [t for t in self._transfers if t.engine in TWO_SIDED]
         messengers = here & {rank for t in by_messages for rank in (t.source.rank, t.destination.rank)}

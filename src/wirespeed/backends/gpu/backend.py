@@ -90,15 +90,15 @@ class GpuBackend(Backend, ABC):
 
     @abstractmethod
     def unusable(self) -> str:
-        """Return why the installed packages cannot measure GPUs, and what to do; empty if they can."""
+        """Why the installed packages cannot measure GPUs, and what to do; empty if they can."""
 
     @abstractmethod
     def open_monitor(self) -> Monitor | None:
-        """Return the library that reports the state of the GPUs; None if it cannot be used."""
+        """The library that reports the state of the GPUs; None if it cannot be used."""
 
     @abstractmethod
     def libraries(self) -> dict[str, str]:
-        """Return the versions of the driver and of the libraries in use."""
+        """The versions of the driver and of the libraries in use."""
 
     def refuses(self, measurement: Measurement) -> str | None:
         if not measurement.transfers or measurement.is_mixed:
@@ -210,7 +210,7 @@ class GpuBackend(Backend, ABC):
             return attempt(self._gate)
 
     def _spread(self, transfer: Transfer, options: RunOptions) -> int:
-        """Return over how many copy engines a transfer is fastest: both ways are tried, once each."""
+        """Over how many copy engines a transfer is fastest: both ways are tried, once each."""
         if transfer.engine is not Engine.CE or transfer.bytes < _SPREAD_FROM_BYTES:
             return 1
         if transfer not in self._engines:
@@ -243,14 +243,14 @@ class GpuBackend(Backend, ABC):
             self._pool.renew()
 
     def state(self) -> State:
-        """Return clocks, temperatures, links and error counters of all GPUs from their monitor."""
+        """Clocks, temperatures, links and error counters of all GPUs from their monitor."""
         monitor = self._monitor()
         if monitor is None:
             return ()
         return tuple(quantity for gpu in self._machine.gpus for quantity in monitor.state(gpu))
 
     def counters(self) -> State:
-        """Return error counters that take several ms per GPU."""
+        """Error counters that take several ms per GPU."""
         monitor = self._monitor()
         counted = [
             quantity for gpu in self._machine.gpus for quantity in (monitor.counters(gpu) if monitor else ())
@@ -270,7 +270,7 @@ class GpuBackend(Backend, ABC):
         self._loaded.observe(transfers)
 
     def describe(self) -> BackendDetails:
-        """Return the facts of the links that were seen while they were in use."""
+        """The facts of the links that were seen while they were in use."""
         return BackendDetails(facts=tuple(self._loaded.facts()))
 
     def busy(self) -> dict[str, str]:
@@ -305,7 +305,7 @@ class GpuBackend(Backend, ABC):
             self._open_monitor = None
 
     def _device(self, name: str) -> Device:
-        """Return a GPU with its context, which is created on first use."""
+        """A GPU with its context, which is created on first use."""
         if name not in self._devices:
             from .device import Device
             from .gpu_driver import driver_of
@@ -338,7 +338,7 @@ class GpuBackend(Backend, ABC):
         return ", ".join(process_name(pid, used[pid]) for pid in sorted(set(used) - own))
 
     def _without_room(self, gpu: Gpu, error: OutOfMemory) -> OutOfMemory:
-        """Return why a GPU has no memory for a context: who uses it."""
+        """Why a GPU has no memory for a context: who uses it."""
         monitor = self._monitor()
         memory = monitor.free_memory(gpu) if monitor else None
         free = f": {format_size(memory[0])} of {format_size(memory[1])} is free" if memory else ""

@@ -31,7 +31,7 @@ _TEST_LIMIT_S = 30.0
 
 
 def unaware(gpu: Gpu, timeout: float, environment: Mapping[str, str] = os.environ) -> str:
-    """Return why MPI cannot send memory of a GPU; empty if it can."""
+    """Why MPI cannot send memory of a GPU; empty if it can."""
     alone = {k: v for k, v in environment.items() if not k.startswith(_OF_LAUNCHERS)}
     limit = min(timeout, _TEST_LIMIT_S)
     try:

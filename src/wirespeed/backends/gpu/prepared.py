@@ -350,7 +350,7 @@ class GpuPrepared(Prepared):
 
 
 def _sharing(transfer: Transfer, all_of_them: Sequence[Transfer]) -> int:
-    """Return the number of transfers that share a source or destination with one, including itself."""
+    """The number of transfers that share a source or destination with one, including itself."""
     return max(
         sum(other.source == transfer.source for other in all_of_them),
         sum(other.destination == transfer.destination for other in all_of_them),

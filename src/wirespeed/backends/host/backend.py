@@ -117,7 +117,7 @@ class HostBackend(Backend):
         self._pool.renew()
 
     def state(self, root: TreePath = HERE) -> State:
-        """Return the readings that affect memory speed, as far as the kernel reports them."""
+        """The readings that affect memory speed, as far as the kernel reports them."""
         state: list[Quantity] = []
         for node in self._machine.numa:
             for cpu in node.cpus[:1]:  # reading a frequency can interrupt the CPU
@@ -138,11 +138,11 @@ class HostBackend(Backend):
         return tuple(state)
 
     def counters(self) -> State:
-        """Return the errors that the ports of the NICs have counted."""
+        """The errors that the ports of the NICs have counted."""
         return tuple(nic_facts.counters())
 
     def busy(self) -> dict[str, str]:
-        """Return the CPU use of other processes since the last call, the same for every NUMA node."""
+        """The CPU use of other processes since the last call, the same for every NUMA node."""
         if self._load is None:
             self._load = CpuLoad([cpu for node in self._machine.numa for cpu in node.cpus])
         use = self._load.busy()

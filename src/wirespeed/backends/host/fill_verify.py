@@ -148,7 +148,7 @@ def _kind(bound: BoundTransfer) -> int:
 
 
 def _expected(bound: BoundTransfer) -> tuple[int, ...]:
-    """Return the arguments of ``kernels.count_wrong`` that describe the content of a destination."""
+    """The arguments of ``kernels.count_wrong`` that describe the content of a destination."""
     operation, scalar, (first, second, _) = bound.transfer.operation, bound.scalar, bound.keys
     if operation is Operation.WRITE:
         return kernels.WORDS, 0, scalar & WORD_MASK, 0, 1, 0

@@ -50,7 +50,7 @@ class HostBuffers:
         ctypes.memmove(address, data.ctypes.data, data.nbytes)
 
     def read(self, address: int, size: int) -> Any:
-        """Return a copy of ``size`` bytes at an address."""
+        """A copy of ``size`` bytes at an address."""
         content = np.empty(size, np.uint8)
         ctypes.memmove(content.ctypes.data, address, size)
         return content
@@ -60,7 +60,7 @@ class HostBuffers:
         ctypes.memmove(destination, source, size)
 
     def sharing(self, mechanism: str) -> Mechanism:
-        """Return a mechanism that shares host memory."""
+        """A mechanism that shares host memory."""
         if mechanism != SHM:
             raise BackendError(f"host memory is shared by {SHM}, not by {mechanism}")
         if self._descriptors is None:

@@ -59,7 +59,7 @@ def _limits(root: TreePath) -> Iterator[Fact]:
 
 
 def _shared_memory_bytes(root: TreePath) -> float | None:
-    """Return the size of /dev/shm; without an option, half of the memory (tmpfs(5)).
+    """The size of /dev/shm; without an option, half of the memory (tmpfs(5)).
 
     From the table of mounts, which a recorded tree has too.
     """
@@ -75,7 +75,7 @@ def _shared_memory_bytes(root: TreePath) -> float | None:
 
 
 def _quota(root: TreePath) -> float | str | None:
-    """Return how many CPUs the control group of this process may use at a time (cgroup v2)."""
+    """How many CPUs the control group of this process may use at a time (cgroup v2)."""
     for line in (read(root / "proc/self/cgroup", _GROUP) or "").splitlines():
         top = root / "sys/fs/cgroup"
         folder = top / line[3:].strip("/")

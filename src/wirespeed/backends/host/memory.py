@@ -87,7 +87,7 @@ class HostBufferPool:
         self._mapped: set[HostBuffer] = set()
 
     def take(self, node: int, size: int, touch: Toucher, holds: tuple[int, ...] | None = None) -> HostBuffer:
-        """Return a buffer of at least ``size`` bytes, preferably one that already ``holds`` something.
+        """A buffer of at least ``size`` bytes, preferably one that already ``holds`` something.
 
         Raises
         ------
@@ -190,7 +190,7 @@ class HostBufferPool:
 
 
 def huge_bytes(address: int, root: TreePath = HERE) -> int | None:
-    """Return the bytes in huge pages of the mapping at an address; None if the kernel does not report it."""
+    """The bytes in huge pages of the mapping at an address; None if the kernel does not report it."""
     section = re.compile(rf"^{address:x}-.*?^AnonHugePages: +\d+", re.MULTILINE | re.DOTALL)
     line = read(root / "proc/self/smaps", section)
     return int(line.split()[-1]) * KIB if line else None
@@ -210,7 +210,7 @@ def _bind(buffer: HostBuffer) -> bool:
 
 
 def _pages_by_node(root: TreePath, address: int) -> dict[int, int] | None:
-    """Return node -> pages of the mapping at an address; None if the kernel does not report it."""
+    """Node -> pages of the mapping at an address; None if the kernel does not report it."""
     for line in (read(root / "proc/self/numa_maps") or "").splitlines():
         start, *fields = line.split()
         if int(start, 16) == address:

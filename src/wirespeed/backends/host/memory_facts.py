@@ -105,7 +105,7 @@ class _Host:
         return max(1, -(-len(self.packages) // self.sockets))
 
     def speeds(self) -> list[int]:
-        """Return the speed of each module in millions of transfers per second; none if one is unknown."""
+        """The speed of each module in millions of transfers per second; none if one is unknown."""
         known = [module.transfers for module in self.modules if module.kind and module.transfers]
         return known if len(known) == len(self.modules) else []
 
@@ -127,7 +127,7 @@ def _of_node(node: NumaNode, host: _Host) -> Iterator[Fact]:
 
 
 def _by_modules(host: _Host) -> tuple[float | None, str]:
-    """Return the line rate of a node by the modules, and its source; None without the number of channels."""
+    """The line rate of a node by the modules, and its source; None without the number of channels."""
     speeds = host.speeds()
     if not speeds or host.sheet is None:
         return None, ""
@@ -140,7 +140,7 @@ def _by_modules(host: _Host) -> tuple[float | None, str]:
 
 
 def _highest(node: NumaNode, host: _Host) -> tuple[float | None, str]:
-    """Return the highest possible rate of a node, and its source.
+    """The highest possible rate of a node, and its source.
 
     There are at most as many channels as modules, and the modules may be unequally distributed.
     """
@@ -164,7 +164,7 @@ def _highest(node: NumaNode, host: _Host) -> tuple[float | None, str]:
 
 
 def _spanned(node: NumaNode, host: _Host, sheet: CpuSheet) -> int:
-    """Return how many sockets a node may span: hypervisors hide them, and firmware interleaves them."""
+    """How many sockets a node may span: hypervisors hide them, and firmware interleaves them."""
     folder = host.root / "sys/devices/system"
     cpus = cpu_list(read(folder / f"node/node{node.index}/cpulist") or "") or node.cpus
     ends = {read(folder / f"cpu/cpu{cpu}/topology/physical_package_id") for cpu in (cpus[0], cpus[-1])}
@@ -172,7 +172,7 @@ def _spanned(node: NumaNode, host: _Host, sheet: CpuSheet) -> int:
 
 
 def _packages(root: TreePath) -> dict[str, str]:
-    """Return the socket of each node with CPUs."""
+    """The socket of each node with CPUs."""
     sockets = {}
     for node in root.glob("sys/devices/system/node/node[0-9]*"):
         if cpus := cpu_list(read(node / "cpulist") or ""):
@@ -182,7 +182,7 @@ def _packages(root: TreePath) -> dict[str, str]:
 
 
 def _channels(root: TreePath) -> int | None:
-    """Return the number of memory channels with modules, as EDAC drivers show them; None if they do not."""
+    """The number of memory channels with modules, as EDAC drivers show them; None if they do not."""
     channels: set[tuple[str, str]] = set()
     for controller in root.glob("sys/devices/system/edac/mc/mc[0-9]*"):
         for module in (*controller.glob("dimm[0-9]*"), *controller.glob("rank[0-9]*")):
@@ -195,7 +195,7 @@ def _channels(root: TreePath) -> int | None:
 
 
 def _hmat(root: TreePath, node: NumaNode) -> tuple[float | None, float | None]:
-    """Return rate and latency of a node's memory for its own CPUs, by the firmware, in B/s and s."""
+    """Rate and latency of a node's memory for its own CPUs, by the firmware, in B/s and s."""
     folder = root / f"sys/devices/system/node/node{node.index}/access0/initiators"
     rates = [rate for name in ("read_bandwidth", "write_bandwidth") if (rate := number(folder / name))]
     rate, wait = max(rates, default=0), number(folder / "read_latency") or 0

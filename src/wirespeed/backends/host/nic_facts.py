@@ -67,19 +67,19 @@ def counters(root: TreePath = HERE) -> Iterator[Quantity]:
 
 
 def _driver(nic: TreePath) -> str:
-    """Return the name of the driver of a NIC; empty if there is none."""
+    """The name of the driver of a NIC; empty if there is none."""
     driver = (nic / "device").resolve() / "driver"
     return driver.resolve().name if driver.exists() else ""
 
 
 def _ports(nic: TreePath) -> list[tuple[TreePath, str]]:
-    """Return the ports of a NIC and what they are called."""
+    """The ports of a NIC and what they are called."""
     ports = nic.glob("ports/*")
     return [(port, nic.name if len(ports) == 1 else f"{nic.name}:{port.name}") for port in ports]
 
 
 def _errors(port: TreePath, driver: str) -> dict[str, int]:
-    """Return the counters of errors of a port that can be read."""
+    """The counters of errors of a port that can be read."""
     counts = {path.rpartition("/")[2]: number(port / path) for path in _ERRORS.get(driver, _LINK_ERRORS)}
     return {name: count for name, count in counts.items() if count is not None}
 

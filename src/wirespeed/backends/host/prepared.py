@@ -181,7 +181,7 @@ class HostPrepared(Prepared):
             bound.step = steps % bound.lines
 
     def _timed(self, bound: BoundTransfer, copies: int) -> Tasks:
-        """Return the tasks of one transfer's threads in a sample."""
+        """The tasks of one transfer's threads in a sample."""
         tasks: Tasks = []
         bound.draw_scalar(self._samples)
         chase = bound.transfer.operation is Operation.CHASE

@@ -41,7 +41,7 @@ class MpiSite:
     keep: list[Any] = field(default_factory=list)
 
     def kept(self, values: Sequence[int]) -> int:
-        """Return the address of an array of C ints with these values, and keep the array."""
+        """The address of an array of C ints with these values, which is kept alive."""
         array = np.array(values, np.int32)
         self.keep.append(array)
         return int(array.ctypes.data)
@@ -150,7 +150,7 @@ def _exchange(site: MpiSite, give: Any, after: int, take: Any, before: int) -> C
 
 
 def _hypercube(case: Case, site: MpiSite) -> list[Call]:
-    """Return an all-gather in log2(n) steps, each with the rank whose number differs in one bit."""
+    """An all-gather in log2(n) steps, each with the rank whose number differs in one bit."""
     here, receive, count = site.rank, site.receive, case.counts.each
     steps = [] if case.in_place else [_copied(receive[here * count : (here + 1) * count], site.send)]
     for bit in range(case.ranks.bit_length() - 1):

@@ -35,7 +35,7 @@ class MpiFunctions:
         self.status = int(self._status.ctypes.data)
 
     def handle(self, wrapped: Any) -> int:
-        """Return the handle of a communicator, type or operator as a number."""
+        """The handle of a communicator, type or operator as a number."""
         return int(self._mpi._handleof(wrapped))
 
     @property

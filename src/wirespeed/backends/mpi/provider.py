@@ -87,11 +87,11 @@ class MpiProvider(Provider):
         return libraries(self._mpi)
 
     def transport(self) -> str:
-        """Return the name of the MPI library; MPI does not report its transport."""
+        """The name of the MPI library; MPI does not report its transport."""
         return f"{version(self._mpi)} on host memory"
 
     def refuses(self, setting: Setting) -> str | None:
-        """Return why MPI or numpy does not support the type or operator; None if both do."""
+        """Why MPI or numpy does not support the type or operator; None if both do."""
         if not setting.type.numpy or setting.type.name == "half":
             return f"MPI has no type {setting.type.name}"
         if setting.operator in ("avg", "mulsum"):
@@ -99,7 +99,7 @@ class MpiProvider(Provider):
         return setting.operation.why_not(self.group.ranks)
 
     def exceeds(self, case: Case) -> str | None:
-        """Return why a call cannot have this many elements; None if it can."""
+        """Why a call cannot have this many elements; None if it can."""
         count = case.bytes // case.width
         return f"{count} elements exceed the maximum of MPI, {_MAX_COUNT}" if count > _MAX_COUNT else None
 

@@ -50,7 +50,7 @@ class Site:
 
 
 def addresses(case: Case, site: Site, shift: int) -> tuple[int, int]:
-    """Return the addresses of the send and receive buffers of an operation; ``shift`` in bytes."""
+    """The addresses of the send and receive buffers of an operation; ``shift`` in bytes."""
     if not case.in_place:
         return site.send + shift, site.receive + shift
     base = site.receive + shift
@@ -59,7 +59,7 @@ def addresses(case: Case, site: Site, shift: int) -> tuple[int, int]:
 
 
 def calls(case: Case, sites: Sequence[Site], shift: int) -> list[Call]:
-    """Return the calls with which the ranks of one thread run an operation once; ``shift`` in bytes."""
+    """The calls with which the ranks of one thread run an operation once; ``shift`` in bytes."""
     parts: list[Part] = []
     for site in sites:
         send, receive = addresses(case, site, shift)
@@ -75,7 +75,7 @@ def calls(case: Case, sites: Sequence[Site], shift: int) -> list[Call]:
 
 
 def in_context(site: Site, call: Call) -> list[Call]:
-    """Return a call of the driver on the stream of a rank.
+    """A call of the driver on the stream of a rank.
 
     The driver uses the GPU of the current context; NCCL uses that of the communicator.
     """
@@ -83,7 +83,7 @@ def in_context(site: Site, call: Call) -> list[Call]:
 
 
 def grouped(members: list[Call]) -> list[Call]:
-    """Return the calls as one group of NCCL."""
+    """The calls as one group of NCCL."""
     return members if len(members) == 1 else [("ncclGroupStart", ()), *members, ("ncclGroupEnd", ())]
 
 
@@ -92,7 +92,7 @@ Make = Callable[[Case, Site, int, int], list[Part]]
 
 
 def _function(name: str, *, reduces: bool = False, rooted: bool = False) -> Make:
-    """Return the maker of an operation that is one function of NCCL."""
+    """The maker of an operation that is one function of NCCL."""
 
     def make(case: Case, site: Site, send: int, receive: int) -> list[Part]:
         setting = case.setting
@@ -129,7 +129,7 @@ def _unequal(case: Case, site: Site, send: int, receive: int) -> list[Part]:
 
 
 def _hypercube(case: Case, site: Site, send: int, receive: int) -> list[Part]:
-    """Return an all-gather in log2(n) steps, each with the rank whose number differs in one bit."""
+    """An all-gather in log2(n) steps, each with the rank whose number differs in one bit."""
     kind, part, where = case.setting.type.code, case.counts.each * case.width, (site.comm, site.stream)
     own = receive + site.rank * part
     parts: list[Part] = []

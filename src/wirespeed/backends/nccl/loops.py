@@ -120,7 +120,7 @@ class Loop:
         ]
 
     def _marks(self, count: int) -> tuple[list[list[Any]], list[Run]]:
-        """Return ``count`` events per rank, and functions that record each of them on all ranks."""
+        """``count`` events per rank, and functions that record each of them on all ranks."""
         events = [gpu.events(count) for gpu in self._gpus]
         marks = [
             self._bind([
@@ -220,7 +220,7 @@ class Loop:
         return self._elapsed(spent, enqueued)
 
     def _capture(self, program: Sequence[Run]) -> Captured:
-        """Return a graph of the calls of each rank. Other threads may allocate memory meanwhile."""
+        """A graph of the calls of each rank. Other threads may allocate memory meanwhile."""
         for gpu in self._gpus:
             gpu.use()
             gpu.driver.begin_capture(gpu.stream)

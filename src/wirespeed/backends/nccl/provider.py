@@ -85,7 +85,7 @@ class NcclOptions:
 
 
 def count_gpus() -> int:
-    """Return the number of GPUs that this process may use; 0 if there is no driver."""
+    """The number of GPUs that this process may use; 0 if there is no driver."""
     try:
         return len(driver_of(GPU_BACKEND).devices())
     except BackendError:
@@ -212,7 +212,7 @@ class NcclProvider(Provider):
         return {"nccl": self._version(), "nccl4py": version("nccl4py")}
 
     def transport(self) -> str:
-        """Return the version and the transports from NCCL's log."""
+        """The version and the transports from NCCL's log."""
         how = self.options
         kernels = f", device implementation {how.implementation} with {how.blocks} CTAs"
         return f"NCCL {self._version()}{kernels if how.implementation else ''}: {self._debug.transports()}"
@@ -221,7 +221,7 @@ class NcclProvider(Provider):
         return (self._debug.fact(),)
 
     def refuses(self, setting: Setting) -> str | None:
-        """Return what this NCCL or this GPU does not support; None if everything is supported."""
+        """What this NCCL or this GPU does not support; None if everything is supported."""
         name = setting.operation.name
         if self.version < _SINCE.get(name, 0):
             return f"{name} requires NCCL 2.28; this is {self._version()}"
@@ -451,7 +451,7 @@ class NcclProvider(Provider):
     # Ending.
 
     def memory(self) -> dict[str, int]:
-        """Return the use of device memory by purpose, in bytes, from the GPU with the least free memory."""
+        """The use of device memory by purpose, in bytes, from the GPU with the least free memory."""
         return {**self._taken, "Collective": self._registered - self._free()}
 
     def cancel(self) -> None:

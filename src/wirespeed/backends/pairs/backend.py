@@ -46,7 +46,7 @@ class PairsBackend(Backend):
         self._connection = Connection(exchange, machine, local, options, grace, self.warn)
 
     def refuses(self, measurement: Measurement) -> str | None:
-        """Return None for messages and shared buffers, and an empty reason for all other works."""
+        """None for messages and shared buffers, and an empty reason for all other works."""
         return None if all(isinstance(work, Message | Sharing) for work in measurement.works) else ""
 
     def prepare(self, measurement: Measurement, options: RunOptions) -> Prepared:
@@ -71,7 +71,7 @@ class PairsBackend(Backend):
         return PreparedSharing(self._connection, measurement, cast(tuple[Sharing, ...], measurement.works))
 
     def now(self) -> float:
-        """Return the time of rank 0 at the last exchange, in s; equal in all processes."""
+        """The time of rank 0 at the last exchange, in s; equal in all processes."""
         return self.exchange.now
 
     def libraries(self) -> dict[str, str]:

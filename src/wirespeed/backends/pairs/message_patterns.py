@@ -46,7 +46,7 @@ class PreparedMessages(Prepared):
         return Sample((seconds_of_all,), (float(amount),), seconds_of_all)
 
     def _send(self, copies: int) -> list[float]:
-        """Return the times at this end, in s; empty on ranks between the ends."""
+        """The times at this end, in s; empty on ranks between the ends."""
         wire, message, size = self._wire, self._message, self._message.bytes
         if wire is None:
             return []

@@ -86,7 +86,7 @@ class PreparedSharing(Prepared):
         self._connection.tried.add((work.mechanism, work.memory.kind))
 
     def _phases(self, work: Sharing) -> dict[str, float]:
-        """Return the time of each phase, in s; copies are timed at the last end."""
+        """The time of each phase, in s; copies are timed at the last end."""
         mine = self._sent(work) if work.sent else self._opened(work)
         everyone = self._connection.exchange.gather(mine, f"timing {work}")
         first, last = everyone[0], everyone[-1]

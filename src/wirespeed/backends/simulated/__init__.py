@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def connect(machine: Machine) -> Backend | None:
-    """Return the backend for a simulated machine; None for any other."""
+    """The backend for a simulated machine; None for any other."""
     if not machine.simulated:
         return None
     from .backend import SimulatedBackend
@@ -31,7 +31,7 @@ def facts(machine: Machine, root: TreePath) -> Iterator[Fact]:
 
 
 def parse(spec: str) -> Machine:
-    """Return the simulated machine of a text such as ``dgx-a100-8+corrupt@gpu0->gpu1``.
+    """The simulated machine of a text such as ``dgx-a100-8+corrupt@gpu0->gpu1``.
 
     The text names a predefined machine or a machine file. ``+KIND`` or ``+KIND@TRANSFER`` adds a fault of
     transfers, ``+down@LINK`` or ``+speed@LINK=FACTOR`` a fault of links, ``+gone@GPU`` a GPU that is on the

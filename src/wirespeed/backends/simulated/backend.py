@@ -102,7 +102,7 @@ class SimulatedBackend(Backend):
         return self.now() + self.hardware.overhead
 
     def busy(self) -> dict[str, str]:
-        """Return the devices with a ``busy`` or ``full`` fault: one, or all if the fault names none."""
+        """The devices with a ``busy`` or ``full`` fault: one, or all if the fault names none."""
         using = (FaultKind.BUSY, FaultKind.FULL)
         places = [fault.where for fault in self.machine.faults if fault.kind in using]
         devices = [device.name for device in (*self.machine.attached, *self.machine.numa)]

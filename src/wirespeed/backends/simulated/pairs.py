@@ -56,7 +56,7 @@ class SimulatedPair(SimulatedMeasurement):
         return times, []
 
     def _way(self, source: Memory, destination: Memory) -> tuple[float, float]:
-        """Return half the round-trip latency between two memories in s, and the rate of the path in B/s."""
+        """Half the round-trip latency between two memories in s, and the rate of the path in B/s."""
         network, vertex = self.hardware.network, self.hardware.machine.vertex
         try:
             way = [network.links[i] for i in network.route(vertex(source), vertex(destination))]
