@@ -112,15 +112,7 @@ class CollectiveBackend(Backend):
         return None if measurement.collective else ""
 
     def prepare(self, measurement: Measurement, options: RunOptions) -> PreparedCollective:
-        """Allocate buffers and bind the operation, in all processes together.
-
-        Raises
-        ------
-        Unreachable
-            If the library, the type or the size is not possible in one of the processes.
-        BackendLost
-            If another error occurs, or a process has ended.
-        """
+        """Allocate buffers and bind the operation, in all processes together."""
         self.exchange.check()
         work = measurement.collective
         assert work is not None
@@ -389,13 +381,7 @@ class PreparedCollective(Prepared):
         return Sample((wall, cpu * operations), (operations, operations), wall, iterations=tuple(iterations))
 
     def verify(self) -> int | None:
-        """Run on new data and compare the results, once per size.
-
-        Returns
-        -------
-        int or None
-            Number of wrong elements; None if the result is not verified.
-        """
+        """Run on new data and compare the results, once per size."""
         if self._checked or not (self._options.checks and self._work.verified):
             return 0 if self._checked else None
         wrong = 0

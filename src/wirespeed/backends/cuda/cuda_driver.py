@@ -11,7 +11,7 @@ from cuda.bindings import driver
 
 from ...errors import BackendError
 from ..gpu.gpu_driver import GpuProperties, Headers, NativeCalls
-from . import compiler, imex, vmm
+from . import compiler, vmm
 from .driver import check, enable_peer_access, ending, ready
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class CudaDriver:
         self.map_memory = vmm.map_for
         self.export_memory = vmm.exported
         self.import_memory = vmm.imported
-        self.fabric_remedy = imex.channels
+        self.fabric_remedy = vmm.imex_channels
         self.close_allocation = partial(check, driver.cuIpcCloseMemHandle)
 
     def properties(self, device: Any) -> GpuProperties:

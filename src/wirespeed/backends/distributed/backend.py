@@ -109,17 +109,7 @@ class DistributedBackend(Backend):
         return None
 
     def prepare(self, measurement: Measurement, options: RunOptions) -> DistributedPrepared:
-        """Share the buffers of a Measurement by the best transports that work, and bind each process' part.
-
-        Raises
-        ------
-        Unreachable
-            If no transport works for a pair.
-        BackendError
-            If something else fails, in any process.
-        BackendLost
-            If a process has ended, or the processes cannot connect.
-        """
+        """Share the buffers by the best transports that work, and bind each process' part."""
         del options  # those of the job
         self.exchange.check()
         if self._running is None:

@@ -126,13 +126,6 @@ class DistributedPrepared(Prepared):
         self._running.pool.give_back()
 
     def sample(self, copies: int) -> Sample:
-        """Run every transfer ``copies`` times from a common start and return the times.
-
-        Raises
-        ------
-        WirespeedError
-            If it fails in any process.
-        """
         part, start = self._part, self._running.start
 
         def arm() -> int:
@@ -187,13 +180,7 @@ class DistributedPrepared(Prepared):
         return end - min(starts[i] for i in measured)
 
     def verify(self) -> None:
-        """Verify all destinations, each in the process that owns it.
-
-        Raises
-        ------
-        VerificationError
-            If a word differs.
-        """
+        """Verify all destinations, each in the process that owns it."""
 
         def verify() -> None:
             if self._part is not None:

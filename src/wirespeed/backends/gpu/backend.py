@@ -163,13 +163,6 @@ class GpuBackend(Backend, ABC):
         return "" if transfer.engine is Engine.CE else unfit(transfer)
 
     def prepare(self, measurement: Measurement, options: RunOptions) -> GpuPrepared:
-        """Take and fill the buffers of a Measurement and bind what it enqueues.
-
-        Raises
-        ------
-        BackendError
-            If memory, peer access or the driver is not available.
-        """
         if reason := self.refuses(measurement):
             raise BackendError(reason)
         self._cancelled.clear()

@@ -183,10 +183,6 @@ class Contents:
         self.device.driver.bind_launch(kernel, blocks, MOST_THREADS, 0, self.lane.stream, arguments)()
 
 
-#: Function that returns the Contents of a GPU.
-ContentsOf = Callable[[Device], Contents]
-
-
 def near(buffer: GpuBuffer, executor: Device, device: Callable[[str], Device]) -> Device:
     """The GPU that fills and compares a buffer."""
     return device(buffer.memory.device) if buffer.memory.kind is MemoryKind.DEVICE else executor

@@ -96,13 +96,6 @@ class GpuPrepared(Prepared):
         """Run every transfer ``copies`` times from a common start, and return the times.
 
         A copy of a chase is ``work.ACCESSES`` accesses on each multiprocessor.
-
-        Raises
-        ------
-        BackendError
-            If a call fails, or the sample was cancelled.
-        MeasurementTimeout
-            If the work does not end in time.
         """
         self._gate.close_all()
         self.arm(copies)
@@ -158,13 +151,6 @@ class GpuPrepared(Prepared):
         )
 
     def verify(self) -> None:
-        """Compare the destinations with the expected contents after the last sample.
-
-        Raises
-        ------
-        VerificationError
-            For the first transfer with a wrong word.
-        """
         if self._verified:
             return
         fillers = self._binder.fillers

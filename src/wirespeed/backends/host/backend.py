@@ -80,13 +80,6 @@ class HostBackend(Backend):
         return ""
 
     def prepare(self, measurement: Measurement, options: RunOptions) -> HostPrepared:
-        """Take and fill the buffers of a Measurement and start its threads.
-
-        Raises
-        ------
-        BackendError
-            If there is not enough memory, it is on a wrong node, or the preparation was cancelled.
-        """
         from .buffer_sources import PoolBuffers
         from .gate import private_gate
         from .prepared import HostPrepared

@@ -104,13 +104,7 @@ class MpiProvider(Provider):
         return f"{count} elements exceed the maximum of MPI, {_MAX_COUNT}" if count > _MAX_COUNT else None
 
     def allocate(self, size: int) -> None:
-        """Allocate two buffers and touch their pages.
-
-        Raises
-        ------
-        OutOfMemory
-            If the ranks of this host together would need more memory than is free.
-        """
+        """Allocate two buffers and touch their pages."""
         self._space.clear()
         self._step = []
         free = self._free

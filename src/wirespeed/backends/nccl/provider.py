@@ -300,13 +300,7 @@ class NcclProvider(Provider):
         return [future.result() for future in futures]
 
     def allocate(self, size: int) -> None:
-        """Allocate the buffers with ncclMemAlloc, whose memory every transport of NCCL can use.
-
-        Raises
-        ------
-        OutOfMemory
-            If a GPU has too little free memory.
-        """
+        """Allocate the buffers with ncclMemAlloc, whose memory every transport of NCCL can use."""
         self._release()
         before = self._free()
         for rank in self._ranks:

@@ -50,17 +50,7 @@ class PairsBackend(Backend):
         return None if all(isinstance(work, Message | Sharing) for work in measurement.works) else ""
 
     def prepare(self, measurement: Measurement, options: RunOptions) -> Prepared:
-        """Connect the two ends, and allocate the buffers that all samples use.
-
-        Raises
-        ------
-        Unreachable
-            If the library or the mechanism of sharing does not work here.
-        BackendError
-            If another error occurs in one of the processes.
-        BackendLost
-            If a process has ended.
-        """
+        """Connect the two ends, and allocate the buffers that all samples use."""
         del options  # the backend has the options of the job
         self.exchange.check()
         work = measurement.works[0]

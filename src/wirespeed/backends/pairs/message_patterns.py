@@ -59,13 +59,7 @@ class PreparedMessages(Prepared):
         return [wire.windows(send, receive, size, window, copies)]
 
     def verify(self) -> None:
-        """Compare the data that each end received, and overwrite it, so that the next sample is verified.
-
-        Raises
-        ------
-        VerificationError
-            If a word differs.
-        """
+        """Compare the data that each end received, and overwrite it, so that the next sample is verified."""
         self._connection.exchange.together(self._compare, f"verifying {self._measurement}")
 
     def _compare(self) -> None:

@@ -46,15 +46,7 @@ class SimulatedBackend(Backend):
         return None
 
     def prepare(self, measurement: Measurement, options: RunOptions) -> Prepared:
-        """Compute the times of a Measurement without noise.
-
-        Raises
-        ------
-        BackendError
-            If no link of a transfer has a capacity.
-        OutOfMemory
-            If a fault leaves too little memory.
-        """
+        """Compute the times of a Measurement without noise."""
         self.hardware.released.clear()
         self.hardware.overhead += prepare_seconds(measurement)
         self._allocate(measurement)

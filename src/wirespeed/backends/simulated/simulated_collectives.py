@@ -117,13 +117,7 @@ class SimulatedProvider(Provider):
         return setting.operation.why_not(self.group.ranks)
 
     def allocate(self, size: int) -> None:
-        """Check that two buffers fit into the memory of every GPU.
-
-        Raises
-        ------
-        OutOfMemory
-            If they do not.
-        """
+        """Check that two buffers fit into the memory of every GPU."""
         if 2 * size > self._memory:
             raise OutOfMemory(f"2 buffers of {size} bytes do not fit into {self._memory} bytes")
 
