@@ -131,9 +131,9 @@ def sheet_of(name: str, design: str = "") -> tuple[str, CpuSheet] | None:
     """
     if _IMITATED.search(name):
         return None
-    found = _by_name(name)
-    if not design or (found and not found[1].vendor and found[1].is_exact):
-        return found
+    named = _by_name(name)
+    if not design or (named and not named[1].vendor and named[1].is_exact):
+        return named
     exact = (
         (title, sheet)
         for title, sheet in sheets().items()

@@ -80,9 +80,9 @@ def path_latency(ends: str, link: LinkKind, capability: str) -> PathLatency | No
     major = capability.partition(".")[0]
     return next(
         (
-            one
-            for one in paths()
-            if one.ends == ends and one.link is link and one.capability in (None, _number(major))
+            path
+            for path in paths()
+            if path.ends == ends and path.link is link and path.capability in (None, _number(major))
         ),
         None,
     )

@@ -22,8 +22,8 @@ class Weight(StrEnum):
 
 def heaviest(signs: Iterable[Sign], cause: Cause) -> Weight:
     """Return the heaviest weight of signs of a cause: a defect, then a device in use."""
-    found = {sign.weight or cause.weight for sign in signs}
-    return next((weight for weight in Weight if weight in found), cause.weight)
+    weights = {sign.weight or cause.weight for sign in signs}
+    return next((weight for weight in Weight if weight in weights), cause.weight)
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ class Check(Tabular):
             return Verdict.UNKNOWN
         of_run = (judgement.verdict for judgement in self.judgements if not judgement.key.testcase)
         values = worst((*self.testcases.values(), *of_run))
-        absent = {one.verdict for one in self.missing}
+        absent = {missing.verdict for missing in self.missing}
         if values.is_failure or Verdict.FAIL in absent or any(compared.failed for compared in self.gates):
             return Verdict.FAIL
         if values is Verdict.WARN or Verdict.WARN in absent or self.defects:
