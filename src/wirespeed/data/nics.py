@@ -29,7 +29,7 @@ class _Networks(msgspec.Struct, forbid_unknown_fields=True):
 
 @lru_cache(maxsize=1)
 def networks() -> tuple[MachineNetwork, ...]:
-    """Return all networks."""
+    """All tables of ``nics.toml``."""
     text = files(__package__).joinpath("nics.toml").read_text()
     with READING:
         return msgspec.convert(tomllib.loads(text), _Networks).network

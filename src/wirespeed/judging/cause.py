@@ -112,7 +112,6 @@ class Cause:
     collectives: bool = False
 
     def __repr__(self) -> str:
-        """Return one line."""
         return brief(f"Cause {self.name}: {self.title}")
 
     def signs(self, machine: Machine, facts: Facts) -> Iterator[Sign]:

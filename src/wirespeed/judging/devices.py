@@ -16,7 +16,6 @@ from .verdicts import Check
 
 
 def _devices(vertices: MachineVertices) -> tuple[str, ...]:
-    """Return the names of all devices."""
     return tuple(vertex.name for vertex in (*vertices.gpus, *vertices.nodes, *vertices.others))
 
 

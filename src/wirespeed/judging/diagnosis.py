@@ -76,7 +76,6 @@ class Finding:
     commands: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        """Return one line."""
         where = f" ({self.where})" if self.where else ""
         others = "".join(f" or {other.name}" for other in self.others)
         return brief(f"Finding {self.cause.name}{where}{others}: {many(self.cells, 'slow value')}")
@@ -124,7 +123,6 @@ class Diagnosis(Tabular):
     simulated: bool = False
 
     def __repr__(self) -> str:
-        """Return one line; ``wirespeed doctor`` shows everything."""
         causes = "; ".join(
             f"{finding.cause.name}{f' ({finding.where})' if finding.where else ''}"
             for finding in self.findings
@@ -201,7 +199,6 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
 
 
 def _known(document: Document, explanation: Explanation) -> Finding:
-    """Return a cause that predicts slow cells."""
     from .next_testcases import distinguishing
 
     assert explanation.cause is not None

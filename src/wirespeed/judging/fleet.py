@@ -395,7 +395,6 @@ def _model(machine: Machine) -> str:
 
 
 def _attributes(document: Document) -> dict[str, str]:
-    """Return what may separate groups of nodes, as short texts."""
     named = list(attributes(document).items())[:_MOST_FACTS]
     return {_short(name, _LONGEST_VALUE): _short(text, _LONGEST_VALUE) for name, text in named}
 

@@ -64,7 +64,6 @@ class GateResult:
     remark: str = ""
 
     def __repr__(self) -> str:
-        """Return one line."""
         why = f": {self.why}" if self.why else ""
         return brief(f"GateResult {self.verdict}: {self.gate.measures}, at least {self.gate.at_least}{why}")
 
@@ -94,7 +93,7 @@ class GateComparison(Tabular):
 
     @property
     def failures(self) -> list[GateResult]:
-        """The failed gates."""
+        """The results of the gates that the run fails, in order."""
         return [result for result in self.results if result.verdict is GateVerdict.FAIL]
 
     @property
@@ -103,7 +102,6 @@ class GateComparison(Tabular):
         return len(self.failures)
 
     def __repr__(self) -> str:
-        """Return one line; ``wirespeed check --gates`` shows everything."""
         counts = Counter(result.verdict for result in self.results)
         verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in GateVerdict if counts[verdict])
         kind = " (simulated)" if self.simulated else ""

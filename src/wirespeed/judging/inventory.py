@@ -95,7 +95,6 @@ class Missing:
     host: str = ""
 
     def __str__(self) -> str:
-        """Return a sentence for people."""
         return f"{self.host}: {self.text}" if self.host else self.text
 
 
@@ -137,7 +136,6 @@ def missing(
 def _of_host(
     host: Possession, document: Document, expected: Inventory | None, baseline: Inventory | None
 ) -> list[Missing]:
-    """Return what is missing on a host."""
     unseen = [*_gpus(host, document), *_uneven(host.facts)]
     compared: dict[tuple[InventoryPart, tuple[str, ...]], Missing] = {}
     if baseline is not None:  # what a run does not say fails no good machine
@@ -161,7 +159,7 @@ def _of_host(
 
 
 def _lacking(count: Missing) -> float:
-    """Return how many devices are missing."""
+    """Number of missing devices; 0 if the numbers are unknown."""
     ends = (count.expected, count.found)
     return ends[0] - ends[1] if isinstance(ends[0], int | float) and isinstance(ends[1], int | float) else 0
 
@@ -333,7 +331,6 @@ def _who(devices: Sequence[str]) -> str:
 
 
 def _amount(part: InventoryPart, number: float) -> str:
-    """Return how much of a part there is, for people."""
     nouns = {
         InventoryPart.NVLINKS: "active NVLink", InventoryPart.CPUS: "CPU", InventoryPart.NUMA: "NUMA node",
     }  # fmt: skip
@@ -372,7 +369,6 @@ def _count(
 
 
 def _slots(addresses: Iterable[str], facts: Facts) -> tuple[str, ...]:
-    """Return the slots of some addresses that the system knows."""
     return tuple(filter(None, (facts.text(Known.SLOT, address) for address in addresses)))
 
 

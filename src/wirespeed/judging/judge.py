@@ -222,7 +222,6 @@ def _without_value(result: TestcaseResult) -> Verdict:
 
 
 def _passed(measured: Placed) -> Judgement:
-    """Return the judgement of a cell that passes."""
     return Judgement(measured.key, measured.unit, Verdict.PASS, measured.cell.value, measured.cell.limit)
 
 
@@ -260,7 +259,6 @@ def _by_range(
     machine: Machine,
     memories: Mapping[int, float],
 ) -> Judgement:
-    """Judge a value by its expected range."""
     cell, (least, normal) = measured.cell, expected
     verdict, why = Verdict.PASS, ""
     if value < least * (1 + WARN):

@@ -46,7 +46,7 @@ def distinguishing(document: Document, rivals: Sequence[Hypothesis]) -> Testcase
         What explains the values of the run: the hypothesis, then its rivals.
     """
     candidates = _Candidates(document)
-    compared = candidates.compared(rivals)
+    compared = _Compared(candidates, rivals)
     for tier in TIERS:
         best: tuple[tuple[int, float], Testcase | None] = ((0, 0.0), None)
         for case in candidates.of(tier):
@@ -84,7 +84,7 @@ def suspected(document: Document) -> dict[tuple[Cause, str], tuple[Testcase, ...
     candidates = _Candidates(document)
     chosen: dict[Testcase, None] = {}
     for cause, hypothesis, _ in hypotheses:
-        compared = candidates.compared((hypothesis, Hypothesis(document.machine)))
+        compared = _Compared(candidates, (hypothesis, Hypothesis(document.machine)))
         kept = set(hypothesis.machine.links)
         changed = {i for i, link in enumerate(document.machine.links) if link not in kept}
         cases = []
@@ -151,10 +151,6 @@ class _Candidates:
                 if measurement.transfers or measurement.collective
             )
         return self._measurements[case.name]
-
-    def compared(self, hypotheses: Sequence[Hypothesis]) -> _Compared:
-        """Return the predictions for the candidates on several machines."""
-        return _Compared(self, hypotheses)
 
 
 class _Compared:

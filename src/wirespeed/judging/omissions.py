@@ -86,7 +86,6 @@ def baseline_use(entries: Mapping[Key, Entry], cells: Iterable[Placed]) -> Basel
 
 
 def _why(use: BaselineUse, entries: Mapping[Key, Entry], measured: set[Key]) -> str:
-    """Return why nothing can be compared."""
     if not measured:
         return "the run has no values"
     if use.uncertain:
@@ -142,7 +141,6 @@ def omitted(document: Document) -> str:
 
 
 def _no_time(document: Document, counts: Mapping[str, int]) -> str:
-    """Return for how many values no time was left."""
     within = document.options.get("within")
     limit = f" within {format_time(within)}" if isinstance(within, int | float) else ""
     values, cases = many(sum(counts.values()), "value"), many(len(counts), "testcase")
@@ -185,7 +183,6 @@ def unmeasured(document: Document) -> int:
 
 
 def _planned(document: Document, cases: Iterable[Testcase]) -> list[Testcase]:
-    """Return the testcases that have a plan for the machine of a run."""
     options, plannable = plan_options(document), []
     for case in cases:
         with suppress(WirespeedError):

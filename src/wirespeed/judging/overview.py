@@ -59,7 +59,7 @@ class KeyFigure:
 
     @property
     def title(self) -> str:
-        """What the value is."""
+        """The name of a collective; for other values, the kind of path."""
         return self.typical.key.testcase.replace("_", "-") if self.kind == COLLECTIVES else self.kind.title
 
 
@@ -250,17 +250,15 @@ def _fraction(judgement: Judgement) -> float:
 
 
 def failures(document: Document) -> list[TestcaseResult]:
-    """Return the testcases that failed; not those that the user interrupted."""
+    """The testcases that failed; not those that the user interrupted."""
     return [result for result in document.testcases if result.status.is_failure]
 
 
 def _absent(check: Check) -> list[Missing]:
-    """Return what should be there and is not."""
     return [absent for absent in check.missing if absent.verdict is Verdict.FAIL]
 
 
 def _first(lacking: Sequence[Missing]) -> tuple[str, Advice]:
-    """Return the first thing that is missing, and what to do about it."""
     more = f", and {len(lacking) - 1} more" if len(lacking) > 1 else ""
     return f"{lacking[0]}{more}", lacking[0].advice
 
@@ -411,7 +409,6 @@ def not_as_expected(judgements: Iterable[Judgement]) -> dict[str, int]:
 
 
 def _extent(check: Check, counts: Counter[Verdict], diagnosis: Diagnosis, named: Finding | None) -> str:
-    """Return how many values it concerns."""
     parts = []
     if named is not None and diagnosis.slow:
         verb = "explains" if named.factor is not None else "may explain"

@@ -230,7 +230,6 @@ class UsualRanges:
         )
 
     def _remote(self, node: NumaNode) -> UsualRange | None:
-        """Return what the CPUs of a node reach in the memory of another one."""
         _, most, _, source = self._memory(node)
         if most is None:
             return None
@@ -238,7 +237,6 @@ class UsualRanges:
         return UsualRange(least, f"between sockets; {source}", most=most / 2)
 
     def _local_latency(self, node: NumaNode) -> tuple[float | None, str]:
-        """Return the usual latency of a node's memory, and its source."""
         for link in self._machine.links:
             if link.source == link.destination == node.name and link.latency:
                 return link.latency, "the machine's description"

@@ -71,7 +71,6 @@ class Check(Tabular):
     stale: str = ""
 
     def __repr__(self) -> str:
-        """Return one line; ``wirespeed check`` shows everything."""
         counts = Counter(judgement.verdict for judgement in self.judgements)
         cells = ", ".join(f"{counts[verdict]} {verdict.word}" for verdict in Verdict if counts[verdict])
         causes = "".join(f"; likely cause: {culprit}" for culprit in self.culprits)

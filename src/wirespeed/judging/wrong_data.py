@@ -39,7 +39,6 @@ class WrongData:
     everywhere: bool = False
 
     def __str__(self) -> str:
-        """Return a sentence for people."""
         where = f"in {many(len(self.testcases), 'testcase')}"
         if not self.device:
             first, *others = ("->".join(filter(None, (path[0], "+".join(path[1:])))) for path in self.paths)
@@ -89,13 +88,10 @@ def wrong_data(cells: Iterable[Placed], machine: Machine) -> tuple[WrongData, ..
 
 
 def _peers(device: str, paths: Iterable[_Path]) -> dict[str, None]:
-    """Return the other devices of the paths of a device."""
     return {end: None for path in paths for end in path if end != device}
 
 
 def _testcases(paths: Iterable[_Path], by_path: Mapping[_Path, Iterable[str]]) -> tuple[str, ...]:
-    """Return the testcases of some paths."""
-
     def names() -> Iterator[str]:
         for path in paths:
             yield from by_path[path]
