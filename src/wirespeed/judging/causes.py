@@ -237,10 +237,10 @@ def _wrong_numa(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 def _confined(machine: Machine, facts: Facts) -> Iterator[Sign]:
     del machine
-    for some, all_of_them in ((Known.CPUS, Known.CPUS_ONLINE), (Known.NODES, Known.NODES_ONLINE)):
-        usable, there = facts.number(some), facts.number(all_of_them)
+    for allowed, online in ((Known.CPUS, Known.CPUS_ONLINE), (Known.NODES, Known.NODES_ONLINE)):
+        usable, there = facts.number(allowed), facts.number(online)
         if usable and there and usable < there:
-            yield Sign("", f"{usable:.0f} of {there:.0f} {'CPUs' if some is Known.CPUS else 'NUMA nodes'}")
+            yield Sign("", f"{usable:.0f} of {there:.0f} {'CPUs' if allowed is Known.CPUS else 'NUMA nodes'}")
     quota, cpus = facts.number(Known.CPU_QUOTA), facts.number(Known.CPUS)
     if quota and cpus and quota < cpus:
         yield Sign("", f"a quota of {quota:g} CPUs")

@@ -380,8 +380,8 @@ class _Fitter:
 
     def _ratio(self, cell: Seen, changed: Predictions) -> float:
         """Return the predicted value on a changed machine over that on the good one."""
-        good, then = (values.of(cell.measurement)[cell.place] for values in (self._good, changed))
-        return max(then / good, SLOWEST) if good and then else 1.0
+        good, slowed = (values.of(cell.measurement)[cell.place] for values in (self._good, changed))
+        return max(slowed / good, SLOWEST) if good and slowed else 1.0
 
     def _cost(self, group: int, effects: Effects, unsure: float) -> tuple[float, float]:
         """Return half the squared deviation of comparable cells from their predictions, and what they share.

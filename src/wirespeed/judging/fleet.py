@@ -262,13 +262,13 @@ def analyse(nodes: Iterable[FleetNode]) -> Fleet:
     for (model, title, _), figures in sorted(peers.items(), key=lambda item: item[0][:2]):
         if not model and len(models) == 1:
             continue
-        told = False
+        is_shown = False
         for quantity, value_of in QUANTITIES.items():
             values = {i: value_of(figure) for i, figure in figures.items()}
             two = _groups(title, quantity, model, values, ordered)
-            if two and not told:
+            if two and not is_shown:
                 groups.append(two)
-                told = True
+                is_shown = True
             if model:
                 for members in (two.slow, two.fast) if two else (tuple(values),):
                     changes = differing({i: values[i] for i in members})

@@ -120,8 +120,8 @@ def missing(
     absences: list[Missing] = []
     hosts = possessions(document, facts_of(document))
     for host in hosts:
-        here = _of_host(host, document, expected, baseline)
-        absences += (replace(absent, host=host.facts.host) for absent in here)
+        absent_here = _of_host(host, document, expected, baseline)
+        absences += (replace(absent, host=host.facts.host) for absent in absent_here)
     if expected is not None and expected.parts:
         known = {part for host in hosts for part in host.numbers}
         known |= {InventoryPart.GPU_MODEL} if any(host.models for host in hosts) else set()
@@ -347,14 +347,14 @@ def _count(
 ) -> Missing:
     """Return that there are fewer GPUs or NICs than expected, and which are missing."""
     facts = host.facts
-    here = set(host.gpus if part is InventoryPart.GPUS else host.nics)
+    usable = set(host.gpus if part is InventoryPart.GPUS else host.nics)
     good = inventory.gpu_addresses if part is InventoryPart.GPUS else inventory.nic_addresses
-    gone = [address for address in good if address not in here] if here or not number else []
+    gone = [address for address in good if address not in usable] if usable or not number else []
     in_doubt = ""
     if part is InventoryPart.GPUS:
         failed = (absent for absent in unseen if absent.part is part and absent.verdict is Verdict.FAIL)
         broken = [address for absent in failed for address in absent.where]
-        present = len({*facts.several(Known.GPUS_ON_BUS), *here} - set(broken))
+        present = len({*facts.several(Known.GPUS_ON_BUS), *usable} - set(broken))
         in_doubt = f"; {present} on the PCI bus" if present >= expected else ""
         gone = gone or broken
     elif facts.text(Known.CONTAINER) == ON:

@@ -53,9 +53,10 @@ def distinguishing(document: Document, rivals: Sequence[Hypothesis]) -> Testcase
             apart = [0.0] * (len(rivals) - 1)
             for differences, _ in compared.of(case):
                 apart = list(map(max, apart, differences))
-            told = [difference for difference in apart if difference >= _DIFFERENT]
-            if told and (len(told), round(min(told), 1)) > best[0]:  # the first of nearly equal ones
-                best = ((len(told), round(min(told), 1)), case)
+            deciding = [difference for difference in apart if difference >= _DIFFERENT]
+            order = (len(deciding), round(min(deciding, default=0.0), 1))
+            if order > best[0]:  # the first of nearly equal ones
+                best = order, case
         if best[1]:
             return best[1]
     return None

@@ -368,8 +368,8 @@ class UsualRanges:
         bound = (_SMALL_CACHE if 2 * at <= small else _LARGE_CACHE) * memory
         # A cache that is missing shows at several sizes; a single one is the moment when it was measured.
         sizes = sorted(row)
-        here = sizes.index(at)
-        beside = [row[size] for size in sizes[max(0, here - 1) : here + 2] if size < self._uncached]
+        index = sizes.index(at)
+        beside = [row[size] for size in sizes[max(0, index - 1) : index + 2] if size < self._uncached]
         return UsualRange(min(bound, row[at]) if max(beside) >= bound else bound, "shape of the ladder")
 
     def _of_gpu(self, ends: str, row: str, column: str) -> UsualRange | None:
