@@ -56,8 +56,8 @@ def _read() -> _File:
 
 def measured_memory() -> tuple[float, float]:
     """Return the minimum and typical rate of transfers that share a memory, over the CPUs' rate."""
-    found = _file().measured_memory
-    return found.lowest, found.typical
+    shares = _file().measured_memory
+    return shares.lowest, shares.typical
 
 
 @lru_cache(maxsize=1)

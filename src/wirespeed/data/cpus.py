@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 import tomllib
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -13,6 +12,7 @@ from typing import Annotated
 import msgspec
 
 from ..units import GB, MB, NANO
+from . import READING
 
 #: Bytes of a memory channel, and of a module.
 CHANNEL_BYTES = 8
@@ -96,25 +96,21 @@ class Factors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return min(cpus * self.lowest_remote, self.lowest_link) * GB
 
 
-#: The first use of a type by msgspec in several threads at once can crash the process.
-_READING = threading.Lock()
-
-
 @lru_cache(maxsize=1)
 def _tables() -> tuple[Factors, dict[str, CpuSheet]]:
     text = tomllib.loads(files(__package__).joinpath("cpus.toml").read_text())
-    with _READING:
+    with READING:
         factors = msgspec.convert(text.pop("factors"), Factors)
         return factors, msgspec.convert(text, dict[str, CpuSheet])
 
 
 def factors() -> Factors:
-    """Return how ranges follow from typical values."""
+    """How ranges follow from typical values: the table ``factors`` of ``cpus.toml``."""
     return _tables()[0]
 
 
 def sheets() -> dict[str, CpuSheet]:
-    """Return the data sheets by the name of the design."""
+    """The data sheets by the name of the design."""
     return _tables()[1]
 
 
@@ -131,9 +127,9 @@ def sheet_of(name: str, design: str = "") -> tuple[str, CpuSheet] | None:
     """
     if _IMITATED.search(name):
         return None
-    found = _by_name(name)
-    if not design or (found and not found[1].vendor and found[1].is_exact):
-        return found
+    named = _by_name(name)
+    if not design or (named and not named[1].vendor and named[1].is_exact):
+        return named
     exact = (
         (title, sheet)
         for title, sheet in sheets().items()

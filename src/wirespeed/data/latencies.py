@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import tomllib
 from functools import lru_cache
 from importlib.resources import files
@@ -12,6 +11,7 @@ import msgspec
 
 from ..topology import LinkKind
 from ..units import NANO
+from . import READING
 
 
 class PathLatency(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,13 +43,9 @@ class _Latencies(msgspec.Struct, forbid_unknown_fields=True):
     path: tuple[PathLatency, ...]
 
 
-#: The first use of a type by msgspec in several threads at once can crash the process.
-_READING = threading.Lock()
-
-
 @lru_cache(maxsize=1)
 def _read() -> _Latencies:
-    with _READING:
+    with READING:
         return msgspec.convert(
             tomllib.loads(files(__package__).joinpath("latencies.toml").read_text()), _Latencies
         )
@@ -61,7 +57,7 @@ def fail_factor() -> float:
 
 
 def paths() -> tuple[PathLatency, ...]:
-    """Return all tables."""
+    """All tables of ``latencies.toml``."""
     return _read().path
 
 
@@ -80,9 +76,9 @@ def path_latency(ends: str, link: LinkKind, capability: str) -> PathLatency | No
     major = capability.partition(".")[0]
     return next(
         (
-            one
-            for one in paths()
-            if one.ends == ends and one.link is link and one.capability in (None, _number(major))
+            path
+            for path in paths()
+            if path.ends == ends and path.link is link and path.capability in (None, _number(major))
         ),
         None,
     )

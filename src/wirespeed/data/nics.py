@@ -29,7 +29,7 @@ class _Networks(msgspec.Struct, forbid_unknown_fields=True):
 
 @lru_cache(maxsize=1)
 def networks() -> tuple[MachineNetwork, ...]:
-    """Return all networks."""
+    """All tables of ``nics.toml``."""
     text = files(__package__).joinpath("nics.toml").read_text()
     with READING:
         return msgspec.convert(tomllib.loads(text), _Networks).network
@@ -50,21 +50,19 @@ def of_platform(platform: str, model: str, count: int) -> MachineNetwork | None:
     family = platform.lower().partition(".")[0]
     sheet = (sheet_of(model) or ("", None))[0]
     fitting = [
-        one
-        for one in networks()
-        if one.platform and (one.platform == family if family else sheet in one.gpus and one.count >= count)
+        network
+        for network in networks()
+        if network.platform
+        and (network.platform == family if family else sheet in network.gpus and network.count >= count)
     ]
-    exact = [one for one in fitting if one.count == count]
-    return next(iter(exact or fitting), None) if len({one.gbits for one in exact or fitting}) == 1 else None
+    fitting = [network for network in fitting if network.count == count] or fitting
+    return fitting[0] if len({network.gbits for network in fitting}) == 1 else None
 
 
 def of_nics(names: set[str], model: str) -> MachineNetwork | None:
     """Return the network of a machine with NICs of these names and GPUs of a model; None if it is unknown."""
     sheet = (sheet_of(model) or ("", None))[0]
-    return next(
-        (
-            one for one in networks()
-            if one.nic and sheet in one.gpus and names and all(name.startswith(one.nic) for name in names)
-        ),
-        None,
-    )  # fmt: skip
+    if not names:
+        return None
+    fitting = (network for network in networks() if network.nic and sheet in network.gpus)
+    return next((n for n in fitting if all(name.startswith(n.nic) for name in names)), None)

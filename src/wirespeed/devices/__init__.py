@@ -35,8 +35,8 @@ def added() -> tuple[DeviceKind, ...]:
 @lru_cache(maxsize=1)
 def _registered(path: tuple[str, ...]) -> tuple[DeviceKind, ...]:
     del path  # part of the cache key
-    found: list[DeviceKind] = [point.load() for point in registered(DEVICES)]
-    return tuple(sorted(found, key=lambda kind: kind.name))
+    loaded: list[DeviceKind] = [point.load() for point in registered(DEVICES)]
+    return tuple(sorted(loaded, key=lambda kind: kind.name))
 
 
 def parse(name: str) -> tuple[DeviceKind, int] | None:
@@ -53,11 +53,11 @@ def parse(name: str) -> tuple[DeviceKind, int] | None:
 
 
 def _parsed(name: str) -> tuple[DeviceKind, int]:
-    found = parse(name)
-    if found is None:
+    parsed = parse(name)
+    if parsed is None:
         known = ", ".join(f"{kind.name}0" for kind in kinds())
         raise MachineError(f"{name!r} is not the name of a device; names of devices are such as {known}")
-    return found
+    return parsed
 
 
 def kind_of(name: str) -> DeviceKind:
@@ -84,5 +84,5 @@ def number_of(name: str) -> int:
 
 def is_host(name: str) -> bool:
     """Return whether a name is that of a NUMA node, or of another device whose memory is that of CPUs."""
-    found = parse(name)
-    return found is not None and found[0].is_host
+    parsed = parse(name)
+    return parsed is not None and parsed[0].is_host

@@ -57,12 +57,10 @@ class Gpu(DeviceRecord):
 
     @property
     def about(self) -> str:
-        """Its model."""
         return self.model.removeprefix("NVIDIA ")
 
     @property
     def node(self) -> int:
-        """Index of the nearest NUMA node."""
         return self.numa
 
 

@@ -43,7 +43,6 @@ class NumaNode(DeviceRecord):
 
     @property
     def about(self) -> str:
-        """Its cores and memory."""
         return f"{len(self.cores)} cores, {format_size(self.memory_bytes)}"
 
 

@@ -29,7 +29,9 @@ def accept(
     exempt: set[int] = set()
     for override in overrides:
         fitting = [
-            i for i, one in enumerate(cells) if judged[i].value and override.fits(one.key, one.cell, machine)
+            i
+            for i, (key, cell, *_) in enumerate(cells)
+            if judged[i].value and override.fits(key, cell, machine)
         ]
         if not fitting:
             raise UsageError(f"the override of {override} matches no measured value")

@@ -63,28 +63,28 @@ class Adaptive:
         if not self.steps:
             return self._first(document)
         check = judge(document, expected=self._expected)
-        found = diagnose(document, check)
+        diagnosis = diagnose(document, check)
         if self._rounds < _MOST_ROUNDS:
-            for finding in found.findings:
+            for finding in diagnosis.findings:
                 if finding.next:
                     self._rounds += 1
                     others = ", ".join(other.name for other in finding.others)
                     return self._step((finding.next,), f"to tell {finding.cause.name} from {others}")
-        if found.unexplained or not any(finding.factor is not None for finding in found.findings):
-            why = "to explain what is slow" if found.slow else "to find what is slow"
-            if rest := _quick(document):
-                return self._step(rest, f"the quick preset, {why}")
-        self.concluded = (check, found)
+        if diagnosis.unexplained or not any(finding.factor is not None for finding in diagnosis.findings):
+            why = "to explain what is slow" if diagnosis.slow else "to find what is slow"
+            if lacking := _quick(document):
+                return self._step(lacking, f"the quick preset, {why}")
+        self.concluded = (check, diagnosis)
         return ()
 
     def _first(self, document: Document) -> tuple[Testcase, ...]:
         """Return the testcases that would show a defect; without one, the quick tier."""
-        found = suspected(document)
-        cases = dict.fromkeys(case for required in found.values() for case in required)
+        suspicions = suspected(document)
+        cases = dict.fromkeys(case for required in suspicions.values() for case in required)
         if not cases:
             return self._step(_quick(document), "the quick preset: the readings show no defect")
         places: dict[str, list[str]] = {}
-        for cause, place in found:
+        for cause, place in suspicions:
             places.setdefault(cause.name, []).append(place)
         names = (f"{name} ({', '.join(at)})" if all(at) else name for name, at in places.items())
         return self._step(tuple(cases), f"to confirm {', '.join(names)}")

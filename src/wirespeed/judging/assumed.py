@@ -77,6 +77,5 @@ def without_peers(machine: Machine) -> frozenset[int]:
 
 
 def _limiting(cell: Cell) -> list[int]:
-    """Return the links that limit a cell."""
     carrying = {link: load for link, load, part in cell.links if part}
     return [link for link, load in carrying.items() if load >= _LIMITING * max(carrying.values())]

@@ -22,8 +22,8 @@ class Weight(StrEnum):
 
 def heaviest(signs: Iterable[Sign], cause: Cause) -> Weight:
     """Return the heaviest weight of signs of a cause: a defect, then a device in use."""
-    found = {sign.weight or cause.weight for sign in signs}
-    return next((weight for weight in Weight if weight in found), cause.weight)
+    weights = {sign.weight or cause.weight for sign in signs}
+    return next((weight for weight in Weight if weight in weights), cause.weight)
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,6 @@ class Cause:
     collectives: bool = False
 
     def __repr__(self) -> str:
-        """Return one line."""
         return brief(f"Cause {self.name}: {self.title}")
 
     def signs(self, machine: Machine, facts: Facts) -> Iterator[Sign]:

@@ -53,36 +53,40 @@ def _acs(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 
 def _iommu(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    types = [one for one in facts.several(Known.IOMMU) if one.startswith("DMA")]
+    types = [domain for domain in facts.several(Known.IOMMU) if domain.startswith("DMA")]
     if types and len(machine.gpus) > 1:
         yield Sign("", f"domains of type {', '.join(types)}")
 
 
 def _no_peers(machine: Machine, facts: Facts) -> Iterator[Sign]:
     for gpu in machine.gpus if not facts.host else ():  # the machine has the GPUs of the first host
-        if lacking := [one.name for one in machine.gpus if one is not gpu and one.name not in gpu.peers]:
+        if lacking := [
+            other.name for other in machine.gpus if other is not gpu and other.name not in gpu.peers
+        ]:
             yield Sign(gpu.name, f"it cannot access {', '.join(lacking)}")
 
 
 def _nccl(machine: Machine, facts: Facts) -> Iterator[Sign]:
     del machine
-    if found := [one for one in facts.several(Known.NCCL_VARIABLES) if not _disables(one)]:
-        yield Sign("", ", ".join(found) + _used(facts))
+    if settings := [setting for setting in facts.several(Known.NCCL_VARIABLES) if not _disables(setting)]:
+        yield Sign("", ", ".join(settings) + _used(facts))
 
 
 def _nccl_disabled(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    if found := [one for one in facts.several(Known.NCCL_VARIABLES) if _disables(one)]:
-        yield Sign("", ", ".join(found) + _used(facts))
+    if settings := [setting for setting in facts.several(Known.NCCL_VARIABLES) if _disables(setting)]:
+        yield Sign("", ", ".join(settings) + _used(facts))
     elif len({rank.host for rank in machine.ranks}) <= 1 and _all_linked(machine):
-        slow = [one for one in facts.several(Known.NCCL_TRANSPORTS) if not one.startswith("P2P")]
+        slow = [
+            transport for transport in facts.several(Known.NCCL_TRANSPORTS) if not transport.startswith("P2P")
+        ]
         if slow:
             yield Sign("", f"NVLink connects all GPUs, but NCCL used {', '.join(slow)}")
 
 
 def _used(facts: Facts) -> str:
     """Return which transports NCCL used; empty if that is unknown."""
-    found = facts.several(Known.NCCL_TRANSPORTS)
-    return f"; NCCL used {', '.join(found)}" if found else ""
+    transports = facts.several(Known.NCCL_TRANSPORTS)
+    return f"; NCCL used {', '.join(transports)}" if transports else ""
 
 
 def _all_linked(machine: Machine) -> bool:
@@ -193,8 +197,8 @@ def _fabric(machine: Machine, facts: Facts) -> Iterator[Sign]:
     for gpu in machine.gpus:
         state = facts.text(Known.FABRIC, gpu.name)
         problems = facts.several(Known.FABRIC_HEALTH, gpu.name)
-        if found := [*([state] if state and not state.startswith("ready") else []), *problems]:
-            yield Sign(gpu.name, ", ".join(found))
+        if states := [*([state] if state and not state.startswith("ready") else []), *problems]:
+            yield Sign(gpu.name, ", ".join(states))
 
 
 def _bandwidth_mode(machine: Machine, facts: Facts) -> Iterator[Sign]:
@@ -207,8 +211,8 @@ def _throttled(machine: Machine, facts: Facts) -> Iterator[Sign]:
     for gpu in machine.gpus:
         share, seconds = (facts.number(name, gpu.name) for name in (Known.THROTTLED_TIME, Known.OBSERVED))
         if share is None or seconds is None:
-            if found := [r for r in facts.several(Known.THROTTLED, gpu.name) if r not in _HARMLESS]:
-                yield Sign(gpu.name, f"{', '.join(found)} before anything was measured")
+            if reasons := [r for r in facts.several(Known.THROTTLED, gpu.name) if r not in _HARMLESS]:
+                yield Sign(gpu.name, f"{', '.join(reasons)} before anything was measured")
         elif share > _THROTTLED_PERCENT:
             reason = facts.text(Known.THROTTLED_BY, gpu.name)
             yield Sign(gpu.name, f"throttled by {reason} for {share:.0f} % of {seconds:.0f} s")
@@ -220,7 +224,7 @@ def _lowered(machine: Machine, facts: Facts) -> Iterator[Sign]:
             (Known.POWER_LIMIT, Known.POWER_LIMIT_USUAL, "W", 1.0),
             (Known.MEMORY_CLOCK, Known.MEMORY_CLOCK_POSSIBLE, "MHz", 1e6),
         ):
-            now, most = (facts.number(one, gpu.name) for one in (name, usual))
+            now, most = (facts.number(fact, gpu.name) for fact in (name, usual))
             if now and most and now < most * _USUAL:
                 yield Sign(gpu.name, f"{name} {now / scale:.0f} {unit}, {usual} {most / scale:.0f} {unit}")
 
@@ -233,10 +237,10 @@ def _wrong_numa(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 def _confined(machine: Machine, facts: Facts) -> Iterator[Sign]:
     del machine
-    for some, all_of_them in ((Known.CPUS, Known.CPUS_ONLINE), (Known.NODES, Known.NODES_ONLINE)):
-        usable, there = facts.number(some), facts.number(all_of_them)
+    for allowed, online in ((Known.CPUS, Known.CPUS_ONLINE), (Known.NODES, Known.NODES_ONLINE)):
+        usable, there = facts.number(allowed), facts.number(online)
         if usable and there and usable < there:
-            yield Sign("", f"{usable:.0f} of {there:.0f} {'CPUs' if some is Known.CPUS else 'NUMA nodes'}")
+            yield Sign("", f"{usable:.0f} of {there:.0f} {'CPUs' if allowed is Known.CPUS else 'NUMA nodes'}")
     quota, cpus = facts.number(Known.CPU_QUOTA), facts.number(Known.CPUS)
     if quota and cpus and quota < cpus:
         yield Sign("", f"a quota of {quota:g} CPUs")
@@ -261,7 +265,9 @@ def _dimms(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 def _governor(machine: Machine, facts: Facts) -> Iterator[Sign]:
     del machine
-    if slow := [one for one in facts.several(Known.GOVERNOR) if one not in ("performance", "schedutil")]:
+    if slow := [
+        governor for governor in facts.several(Known.GOVERNOR) if governor not in ("performance", "schedutil")
+    ]:
         yield Sign("", f"governor {', '.join(slow)}")
 
 
@@ -296,12 +302,12 @@ def _busy_cpus(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 def _ecc(machine: Machine, facts: Facts) -> Iterator[Sign]:
     for gpu in machine.gpus:
-        found = [f"{many(int(count), 'uncorrected error')}"
+        errors = [f"{many(int(count), 'uncorrected error')}"
                  for count in [facts.number(Known.ECC_ERRORS, gpu.name)] if count]  # fmt: skip
-        found += [name for name in (Known.REMAP_PENDING, Known.REMAP_FAILED)
+        errors += [name for name in (Known.REMAP_PENDING, Known.REMAP_FAILED)
                   if facts.text(name, gpu.name) == ON]  # fmt: skip
-        if found:
-            yield Sign(gpu.name, ", ".join(found))
+        if errors:
+            yield Sign(gpu.name, ", ".join(errors))
 
 
 def _drivers(machine: Machine, facts: Facts) -> Iterator[Sign]:

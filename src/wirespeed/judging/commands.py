@@ -32,8 +32,8 @@ def at_device(command: str, machine: Machine, *places: str) -> str:
     known = {gpu.name: gpu.bus_id for gpu in machine.gpus}
     known |= {f"{rank.index}/{rank.device}": rank.bus_id for rank in machine.ranks if rank.bus_id}
     devices = {place: MachineVertices(machine).of(place).device for place in places}
-    found = (_BUS_ID.fullmatch(known.get(place) or known.get(devices[place]) or "") for place in places)
-    bus = next(filter(None, found), None)
+    matches = (_BUS_ID.fullmatch(known.get(place) or known.get(devices[place]) or "") for place in places)
+    bus = next(filter(None, matches), None)
     if not bus:
         return command.format(pci="", gpu="", address="*")
     domain, device = f"{int(bus[1], 16):04x}", f"{bus[2]}.0"

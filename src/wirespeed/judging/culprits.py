@@ -64,7 +64,7 @@ class Suspect:
 
     @property
     def is_link(self) -> bool:
-        """Whether it is a link."""
+        """Whether it is one link: no device, memory, switch or pair."""
         return self.kind in _LINKS.values()
 
     def __str__(self) -> str:
@@ -124,7 +124,7 @@ def of_expected(culprit: Culprit, shares: Mapping[int, float]) -> Culprit:
 
 
 def any_of(suspects: tuple[Suspect, ...]) -> str:
-    """Return the suspects for people."""
+    """The suspects for people, joined by "or"."""
     return " or ".join(map(str, suspects))
 
 
@@ -141,7 +141,7 @@ class Suspects:
         }  # fmt: skip
 
     def memory(self, vertex: str) -> Suspect:
-        """Return the memory of a device."""
+        """The memory of a device as a suspect."""
         kind = (
             SuspectKind.HOST_MEMORY if self._is_host(vertex)
             else SuspectKind.DEVICE_MEMORY if self._is_other(vertex)
@@ -156,7 +156,7 @@ class Suspects:
         return Suspect(kind, (link.source, link.destination), one_way=True), Suspect(kind, tuple(ends))
 
     def vertex(self, vertex: str) -> Suspect:
-        """Return a device or switch."""
+        """A device or switch as a suspect; PCIe switches have another kind than other switches."""
         if vertex in self._devices:
             kind = (
                 SuspectKind.NODE if self._is_host(vertex)
@@ -167,7 +167,7 @@ class Suspects:
         return Suspect(SuspectKind.PCIE_SWITCH if vertex in self._pcie else SuspectKind.SWITCH, (vertex,))
 
     def pair(self, ends: tuple[str, str], *, one_way: bool) -> Suspect:
-        """Return the path between two devices."""
+        """The path between two devices as a suspect; its kind follows from how many of them are GPUs."""
         gpus = sum(not self._is_host(end) for end in ends)
         kind = SuspectKind.PAIR_OF_DEVICES if any(map(self._is_other, ends)) else _PAIRS[gpus]
         return Suspect(kind, ends if one_way else tuple(sorted(ends)), one_way)

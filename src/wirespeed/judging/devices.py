@@ -16,7 +16,6 @@ from .verdicts import Check
 
 
 def _devices(vertices: MachineVertices) -> tuple[str, ...]:
-    """Return the names of all devices."""
     return tuple(vertex.name for vertex in (*vertices.gpus, *vertices.nodes, *vertices.others))
 
 
@@ -24,15 +23,15 @@ def devices_of_cells(document: Document) -> dict[Key, frozenset[str]]:
     """Return the GPUs and NUMA nodes that each cell of a run uses."""
     links, known = document.machine.links, set(_devices(MachineVertices(document.machine)))
     used: dict[tuple[tuple[int, float, float], ...], frozenset[str]] = {}  # many cells share their links
-    found = {}
+    devices = {}
     for measured in placed(document):
         if measured.cell.links not in used:
             used[measured.cell.links] = frozenset(
                 end for i, taken, _ in measured.cell.links if taken >= MATTERS
                 for end in (links[i].source, links[i].destination) if end in known
             )  # fmt: skip
-        found[measured.key] = used[measured.cell.links] | ({measured.key.row, measured.key.column} & known)
-    return found
+        devices[measured.key] = used[measured.cell.links] | ({measured.key.row, measured.key.column} & known)
+    return devices
 
 
 def device_verdicts(
@@ -55,21 +54,21 @@ def device_verdicts(
         Devices of each cell (``devices_of_cells``).
     """
     vertices = MachineVertices(document.machine)
-    found: dict[str, set[Verdict]] = {device: set() for device in _devices(vertices)}
+    by_device: dict[str, set[Verdict]] = {device: set() for device in _devices(vertices)}
     for judgement in check.judgements:
         if judgement.verdict in (Verdict.WAIVED, Verdict.INTERRUPTED) or not judgement.key.column:
             continue
         touched = cells.get(judgement.key, frozenset())
         if judgement.verdict.is_bad:
-            blamed = {end for suspect in judgement.culprits for end in suspect.ends if end in found}
+            blamed = {end for suspect in judgement.culprits for end in suspect.ends if end in by_device}
             touched = frozenset(blamed) or touched
         for device in touched:
-            found[device].add(judgement.verdict)
+            by_device[device].add(judgement.verdict)
     for device, verdict in (*_wrong(check), *_named(diagnosis.findings, vertices)):
-        if device in found:
-            found[device].add(verdict)
+        if device in by_device:
+            by_device[device].add(verdict)
     busy = {device for result in document.testcases for device in result.busy}
-    return {device: _worst(verdicts, device in busy) for device, verdicts in found.items()}
+    return {device: _worst(verdicts, device in busy) for device, verdicts in by_device.items()}
 
 
 def device_lowest(
@@ -82,13 +81,13 @@ def device_lowest(
     vertices = MachineVertices(machine)
     kinds = {name: vertices.kind(name) for name in _devices(vertices)}
     ends = [name for name, kind in kinds.items() if kind and kind.name == figure.kind.device]
-    found: dict[str, float] = {}
+    lowest: dict[str, float] = {}
     for judgement in check.judgements:
         if judgement.value is None or judgement.key.testcase not in figure.testcases or judgement.key.table:
             continue
         for device in cells.get(judgement.key, frozenset()).intersection(ends):
-            found[device] = min(found.get(device, judgement.value), judgement.value)
-    return {device: found[device] for device in ends if device in found}
+            lowest[device] = min(lowest.get(device, judgement.value), judgement.value)
+    return {device: lowest[device] for device in ends if device in lowest}
 
 
 def _worst(verdicts: set[Verdict], busy: bool) -> Verdict:

@@ -76,7 +76,6 @@ class Finding:
     commands: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        """Return one line."""
         where = f" ({self.where})" if self.where else ""
         others = "".join(f" or {other.name}" for other in self.others)
         return brief(f"Finding {self.cause.name}{where}{others}: {many(self.cells, 'slow value')}")
@@ -124,7 +123,6 @@ class Diagnosis(Tabular):
     simulated: bool = False
 
     def __repr__(self) -> str:
-        """Return one line; ``wirespeed doctor`` shows everything."""
         causes = "; ".join(
             f"{finding.cause.name}{f' ({finding.where})' if finding.where else ''}"
             for finding in self.findings
@@ -134,9 +132,9 @@ class Diagnosis(Tabular):
         return brief(f"Diagnosis{kind}: {many(self.slow, 'slow value')}{left}; causes: {causes or 'none'}")
 
 
-def concluded(document: Document, check: Check, found: Diagnosis) -> Verdict:
+def concluded(document: Document, check: Check, diagnosis: Diagnosis) -> Verdict:
     """Return the verdict of a diagnosis: that of the run; if nothing was measured, that of the facts."""
-    judges_facts = not document.testcases and found.has_facts and not found.findings
+    judges_facts = not document.testcases and diagnosis.has_facts and not diagnosis.findings
     return Verdict.PASS if judges_facts and not check.verdict.is_bad else check.verdict
 
 
@@ -170,7 +168,7 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
     }
     slow = slow_keys(check)
     left = _slow(document, slow - done)
-    found = []
+    possible = []
     explained: set[int] = set()
     for cause in CAUSES:
         for sign in cause.signs(document.machine, facts) if document.facts else ():
@@ -180,7 +178,7 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
                 explained |= cells
             elif cells or weight is not Weight.CONDITION:
                 commands = _commands(document.machine, sign.device, cause)
-                found.append(
+                possible.append(
                     Finding(
                         cause,
                         sign.device,
@@ -192,16 +190,15 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
                     )
                 )
                 explained |= cells
-    found.sort(key=lambda finding: -finding.cells)  # stable: the order of the causes decides between equals
+    possible.sort(key=lambda finding: -finding.cells)  # equals keep the order of the causes
     unreadable = tuple(fact for of_host in facts.of_each_host for fact in of_host if fact.value is None)
     nameless = sum(len(explanation.keys) for explanation in explanations if explanation.cause is None)
     unexplained = len(left) - len(explained) + nameless
     has_facts, simulated = bool(document.facts), document.simulated
-    return Diagnosis((*known, *found), len(slow), unexplained, unreadable, has_facts, simulated)
+    return Diagnosis((*known, *possible), len(slow), unexplained, unreadable, has_facts, simulated)
 
 
 def _known(document: Document, explanation: Explanation) -> Finding:
-    """Return a cause that predicts slow cells."""
     from .next_testcases import distinguishing
 
     assert explanation.cause is not None
@@ -249,13 +246,13 @@ def _slow(document: Document, keys: Collection[Key]) -> list[_Slow]:
         _Slow(
             frozenset(
                 (links[i].kind, *places[end])
-                for i, taken, _ in one.cell.links
+                for i, taken, _ in measured.cell.links
                 if taken >= MATTERS
                 for end in (links[i].source, links[i].destination)
             )
-            | (network if one.result.collective or not one.cell.links else frozenset()),
-            one.result.collective is not None,
+            | (network if measured.result.collective or not measured.cell.links else frozenset()),
+            measured.result.collective is not None,
         )
-        for one in placed(document)
-        if one.key in keys
+        for measured in placed(document)
+        if measured.key in keys
     ]

@@ -90,7 +90,7 @@ def planned(document: Document) -> Plans:
 @lru_cache(maxsize=2)
 def _planned(machine: Machine, cases: tuple[tuple[Testcase, PlanOptions], ...]) -> Plans:
     """Plan testcases, each with its options; of many saved runs, most have the same plan."""
-    found: dict[Key, tuple[Measurement, int]] = {}
+    plans: dict[Key, tuple[Measurement, int]] = {}
     for case, options in cases:
         with suppress(WirespeedError):
             plan = case.plan(machine, options)
@@ -100,8 +100,8 @@ def _planned(machine: Machine, cases: tuple[tuple[Testcase, PlanOptions], ...]) 
                     for i, place in enumerate(measurement.places):
                         rows, columns = labels[place.table]
                         key = Key(case.name, place.table, rows[place.row], columns[place.column])
-                        found[key] = measurement, i
-    return found
+                        plans[key] = measurement, i
+    return plans
 
 
 def _sized(machine: Machine, result: TestcaseResult, case: Testcase, options: PlanOptions) -> PlanOptions:
@@ -110,9 +110,9 @@ def _sized(machine: Machine, result: TestcaseResult, case: Testcase, options: Pl
     counted = {place.table: m.counted(place) for m in plan.measurements for place in m.places}
     planned_size = next((t.bytes for m in plan.measurements for t in m.transfers), 0)
     for table in result.tables:
-        found = next((cell.bytes for cell in table.cells if cell.bytes), 0)
-        if found and counted.get(table.key):
-            return dataclasses.replace(options, size=round(planned_size * found / counted[table.key]))
+        logged_size = next((cell.bytes for cell in table.cells if cell.bytes), 0)
+        if logged_size and counted.get(table.key):
+            return dataclasses.replace(options, size=round(planned_size * logged_size / counted[table.key]))
     return options
 
 

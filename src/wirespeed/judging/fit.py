@@ -138,14 +138,14 @@ def explain(document: Document, check: Check, facts: Facts) -> tuple[Explanation
     if not slow and not any(evidence.values()):
         return ()
     machine, effects = document.machine, np.zeros(len(seen))
-    found: list[Explanation] = []
+    explanations: list[Explanation] = []
     done: frozenset[int] = frozenset()
-    while len(found) < _MOST_CAUSES:
+    while len(explanations) < _MOST_CAUSES:
         scored = [
-            one for one in (fitter.scored(machine, effects, low - done) if low - done else ())
-            if one.explained & slow - done or (one.evidence and one.gain >= _EQUAL)
+            candidate for candidate in (fitter.scored(machine, effects, low - done) if low - done else ())
+            if candidate.explained & slow - done or (candidate.evidence and candidate.gain >= _EQUAL)
         ]  # fmt: skip
-        wanted = _ENOUGH * len(slow - done) / (1 + len(found))
+        wanted = _ENOUGH * len(slow - done) / (1 + len(explanations))
         if not scored or (scored[0].explained & slow and len(scored[0].explained & slow - done) < wanted):
             break
         best = scored[0]
@@ -164,7 +164,7 @@ def explain(document: Document, check: Check, facts: Facts) -> tuple[Explanation
             ):  # fmt: skip
                 rivals.setdefault(candidate.hypothesis.cause, candidate.hypothesis)
         hypothesis = chosen.hypothesis
-        found.append(
+        explanations.append(
             Explanation(
                 hypothesis.cause,
                 hypothesis.place,
@@ -174,13 +174,13 @@ def explain(document: Document, check: Check, facts: Facts) -> tuple[Explanation
                 len(chosen.explained - slow),
                 tuple(rivals.values()),
                 chosen.weight,
-                bool(found) and not chosen.evidence,
+                bool(explanations) and not chosen.evidence,
             )
         )
         machine = hypothesis.machine
         effects[list(chosen.ratios)] = np.log(list(chosen.ratios.values()))
         done |= chosen.explained
-    return tuple(found)
+    return tuple(explanations)
 
 
 def _explains(cell: Seen, predicted: float, shared: float, unsure: float) -> bool:
@@ -218,7 +218,7 @@ class _Fitter:
                 if taken >= MATTERS:
                     loads.setdefault(link, []).append((i, taken * part))
         #: Link -> the cells that load it, and how far each of them depends on it.
-        self.by_link = {link: tuple(map(np.array, zip(*found, strict=True))) for link, found in loads.items()}
+        self.by_link = {link: tuple(map(np.array, zip(*pairs, strict=True))) for link, pairs in loads.items()}
         self.collective = np.array([cell.measurement.collective is not None for cell in seen], bool)
         self.ratios = np.array([cell.ratio for cell in seen])
         self.evidence = evidence
@@ -242,16 +242,16 @@ class _Fitter:
             effect = hypothesis.effect
             touched, _ = self._touched(machine, hypothesis.machine, bool(effect and effect.collectives))
             reaching.append((int(np.isin(touched, low).sum()), order, hypothesis, touched))
-        reaching.sort(key=lambda one: -one[0])
-        found, most = list[tuple[float, int, _Scored]](), 0
+        reaching.sort(key=lambda entry: -entry[0])
+        candidates, most = list[tuple[float, int, _Scored]](), 0
         for reach, order, hypothesis, touched in reaching:
             if not reach or reach < _HOPELESS * most:  # one GPU of 72 does not explain why all are slow
                 break
-            one = self._score(hypothesis, touched, before)
-            if one is not None and (explained := len(one.explained.intersection(left))):
-                found.append((-one.score, order, one))
+            candidate = self._score(hypothesis, touched, before)
+            if candidate is not None and (explained := len(candidate.explained.intersection(left))):
+                candidates.append((-candidate.score, order, candidate))
                 most = max(most, explained)
-        return [one for *_, one in sorted(found, key=lambda one: one[:2])]
+        return [candidate for *_, candidate in sorted(candidates, key=lambda entry: entry[:2])]
 
     def _hypotheses(self, machine: Machine, left: Cells) -> Iterator[Hypothesis]:
         """Yield what may have slowed down the cells that are left."""
@@ -284,22 +284,22 @@ class _Fitter:
     @staticmethod
     def _nameless(machine: Machine) -> Iterable[frozenset[int]]:
         """Return the links that may be slow without a known cause: one, both ways, or all of a vertex."""
-        found: dict[object, set[int]] = {}
+        by_place: dict[object, set[int]] = {}
         for i, link in enumerate(machine.links):
             ends = (link.source, link.destination)
             for place in (ends, frozenset(ends), *((end,) for end in ends)):
-                found.setdefault(place, set()).add(i)
-        return dict.fromkeys(map(frozenset, found.values()))
+                by_place.setdefault(place, set()).add(i)
+        return dict.fromkeys(map(frozenset, by_place.values()))
 
     def _touched(self, machine: Machine, changed: Machine, collectives: bool) -> tuple[Cells, Effects]:
         """Return the cells that load a link which is different on a changed machine, and how far."""
         kept = set(changed.links)
-        found = [
+        loading = [
             self.by_link[i] for i, link in enumerate(machine.links) if link not in kept and i in self.by_link
         ]
         loads = np.zeros(len(self.seen))
         touched = np.zeros(len(self.seen), bool)
-        for cells, parts in found:
+        for cells, parts in loading:
             touched[cells] = True
             loads[cells] = np.maximum(loads[cells], parts)
         cells = np.flatnonzero(touched & self.collective if collectives else touched)
@@ -326,13 +326,13 @@ class _Fitter:
             return []
         cells, parts = (touched[low], loads[low]) if low.any() else (touched[is_low], 1.0)
         # What shares a new route with others says less about its rate than what has it for itself.
-        found = [
+        factors = [
             factor
             for shown in (self.ratios[cells], np.exp(self.typical[cells]))
             for factor in np.atleast_1d(np.quantile(shown * parts, _PARTS if reroutes else 0.5)).tolist()
         ]
         distinct: list[float] = []
-        for factor in sorted(factor for factor in found if factor < _HARDLY):
+        for factor in sorted(factor for factor in factors if factor < _HARDLY):
             if not distinct or factor > distinct[-1] * (1 + _SAME):
                 distinct.append(factor)
         return distinct
@@ -380,8 +380,8 @@ class _Fitter:
 
     def _ratio(self, cell: Seen, changed: Predictions) -> float:
         """Return the predicted value on a changed machine over that on the good one."""
-        good, then = (values.of(cell.measurement)[cell.place] for values in (self._good, changed))
-        return max(then / good, SLOWEST) if good and then else 1.0
+        good, slowed = (values.of(cell.measurement)[cell.place] for values in (self._good, changed))
+        return max(slowed / good, SLOWEST) if good and slowed else 1.0
 
     def _cost(self, group: int, effects: Effects, unsure: float) -> tuple[float, float]:
         """Return half the squared deviation of comparable cells from their predictions, and what they share.

@@ -19,7 +19,9 @@ from .verdict import Verdict
 from .verdicts import Check
 
 #: Verdicts on runs in words, the worst first.
-WORDS = tuple(one.word.upper() for one in Verdict if one not in (Verdict.IMPLAUSIBLE, Verdict.WAIVED))
+WORDS = tuple(
+    verdict.word.upper() for verdict in Verdict if verdict not in (Verdict.IMPLAUSIBLE, Verdict.WAIVED)
+)
 #: A node is an outlier if it differs from the median of its peers by this many robust standard deviations,
 #: and by this fraction of the median.
 OUTLIER_DEVIATIONS, OUTLIER_FRACTION = 5.0, 0.03
@@ -208,37 +210,37 @@ def node_summary(
         Its causes; None to find them.
     """
     machine = document.machine
-    found = overview(document, check, diagnosis)
+    view = overview(document, check, diagnosis)
     return FleetNode(
         file,
         _short(document.hostname or machine.name or "unknown host"),
         _short(document.started),
         _short(_model(machine)),
-        found.word,
-        _short(found.sentence),
-        _short(found.extent),
+        view.word,
+        _short(view.sentence),
+        _short(view.extent),
         tuple(
             FleetFigure(
                 _short(figure.title), figure.testcases, figure.typical.value or 0.0, figure.lowest, figure.bad
             )
-            for figure in found.figures
+            for figure in view.figures
         ),
         _attributes(document),
         document.simulated,
-        _short(found.advice.do),
-        _short(_topic(found, check)),
+        _short(view.advice.do),
+        _short(_topic(view, check)),
     )
 
 
-def _topic(found: Overview, check: Check) -> str:
+def _topic(view: Overview, check: Check) -> str:
     """Return what is wrong, without numbers."""
     if check.stale:
         return "the run is older than allowed"
-    if found.by_finding or check.wrong:
-        return found.sentence
+    if view.by_finding or check.wrong:
+        return view.sentence
     if check.culprits:
         return f"{any_of(check.culprits[0].suspects)} is slower than expected"
-    return found.sentence if found.word in ("BUSY", "INTERRUPTED") else found.advice.do or found.sentence
+    return view.sentence if view.word in ("BUSY", "INTERRUPTED") else view.advice.do or view.sentence
 
 
 def analyse(nodes: Iterable[FleetNode]) -> Fleet:
@@ -260,19 +262,19 @@ def analyse(nodes: Iterable[FleetNode]) -> Fleet:
     for (model, title, _), figures in sorted(peers.items(), key=lambda item: item[0][:2]):
         if not model and len(models) == 1:
             continue
-        told = False
+        is_shown = False
         for quantity, value_of in QUANTITIES.items():
             values = {i: value_of(figure) for i, figure in figures.items()}
             two = _groups(title, quantity, model, values, ordered)
-            if two and not told:
+            if two and not is_shown:
                 groups.append(two)
-                told = True
+                is_shown = True
             if model:
                 for members in (two.slow, two.fast) if two else (tuple(values),):
-                    found = differing({i: values[i] for i in members})
+                    changes = differing({i: values[i] for i in members})
                     outliers |= {
                         (i, title, quantity): change
-                        for i, change in found.items()
+                        for i, change in changes.items()
                         if (i, title, "typical") not in outliers
                     }
     groups.sort(key=lambda two: (not two.separations, two.slow_median / two.fast_median))
@@ -339,14 +341,14 @@ def separating(
     slow, fast : Sequence[Mapping[str, str]]
         Attributes of the nodes of both groups.
     """
-    found = []
+    separations = []
     for name in dict.fromkeys(name for node in (*slow, *fast) for name in node):
-        low, high = (Counter(one.get(name, "unknown") for one in group) for group in (slow, fast))
+        low, high = (Counter(of_node.get(name, "unknown") for of_node in group) for group in (slow, fast))
         shares = (_predicted(low, high) / len(slow), _predicted(high, low) / len(fast))
         if min(shares) >= _SEPARATED:
-            found.append(Separation(name, _typical_of(low, high), _typical_of(high, low), min(shares)))
-    best = max((one.share for one in found), default=0.0)
-    return tuple(one for one in found if one.share == best)[:_MOST_ATTRIBUTES]
+            separations.append(Separation(name, _typical_of(low, high), _typical_of(high, low), min(shares)))
+    best = max((separation.share for separation in separations), default=0.0)
+    return tuple(separation for separation in separations if separation.share == best)[:_MOST_ATTRIBUTES]
 
 
 def _own(counts: Counter[str], other: Counter[str]) -> dict[str, int]:
@@ -393,7 +395,6 @@ def _model(machine: Machine) -> str:
 
 
 def _attributes(document: Document) -> dict[str, str]:
-    """Return what may separate groups of nodes, as short texts."""
     named = list(attributes(document).items())[:_MOST_FACTS]
     return {_short(name, _LONGEST_VALUE): _short(text, _LONGEST_VALUE) for name, text in named}
 

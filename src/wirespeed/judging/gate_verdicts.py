@@ -64,7 +64,6 @@ class GateResult:
     remark: str = ""
 
     def __repr__(self) -> str:
-        """Return one line."""
         why = f": {self.why}" if self.why else ""
         return brief(f"GateResult {self.verdict}: {self.gate.measures}, at least {self.gate.at_least}{why}")
 
@@ -94,7 +93,7 @@ class GateComparison(Tabular):
 
     @property
     def failures(self) -> list[GateResult]:
-        """The failed gates."""
+        """The results of the gates that the run fails, in order."""
         return [result for result in self.results if result.verdict is GateVerdict.FAIL]
 
     @property
@@ -103,7 +102,6 @@ class GateComparison(Tabular):
         return len(self.failures)
 
     def __repr__(self) -> str:
-        """Return one line; ``wirespeed check --gates`` shows everything."""
         counts = Counter(result.verdict for result in self.results)
         verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in GateVerdict if counts[verdict])
         kind = " (simulated)" if self.simulated else ""
@@ -168,7 +166,7 @@ def _compare(
         return GateResult(gate, GateVerdict.IMPOSSIBLE, why=why)
     if why := gate.needs or _other_size(gate, machine, len(machine.gpus) - len(others)):
         return GateResult(gate, GateVerdict.NOT_APPLICABLE, why=why)
-    found = [
+    fitting = [
         judgement
         for judgement in judgements
         if judgement.key.column and any(fnmatchcase(judgement.key.testcase, name) for name in gate.testcases)
@@ -178,17 +176,19 @@ def _compare(
             else judgement.verdict is Verdict.FAIL
         )
     ]  # fmt: skip
-    if not found:
+    if not fitting:
         return GateResult(gate, GateVerdict.NOT_APPLICABLE, why="testcases without a value in this run")
-    largest = max(one.key.bytes for one in found)
+    largest = max(judgement.key.bytes for judgement in fitting)
     enough = min(largest, parse_size(gate.size))
-    found = [one for one in found if one.value is None or one.key.bytes >= enough]
-    lowest = min(found, key=lambda one: one.value or 0.0)
-    ranges = [(one.least, one.normal) for one in found if one.least and one.normal]
+    fitting = [judgement for judgement in fitting if judgement.value is None or judgement.key.bytes >= enough]
+    lowest = min(fitting, key=lambda judgement: judgement.value or 0.0)
+    ranges = [
+        (judgement.least, judgement.normal) for judgement in fitting if judgement.least and judgement.normal
+    ]
     expected = (min(least for least, _ in ranges), max(normal for _, normal in ranges)) if ranges else None
     if lowest.value is None:
         return GateResult(gate, GateVerdict.FAIL, lowest, expected, lowest.why)
-    if why := _beyond_links(gate, threshold, found, limits, document):
+    if why := _beyond_links(gate, threshold, fitting, limits, document):
         return GateResult(gate, GateVerdict.IMPOSSIBLE, lowest, expected, why)
     remark = _remark(threshold, expected)
     if lowest.value >= threshold:
@@ -226,14 +226,14 @@ def _beyond_network(gate: PublishedGate, threshold: float) -> str:
 
 
 def _beyond_links(
-    gate: PublishedGate, threshold: float, found: Sequence[Judgement], limits: _Limits, document: Document
+    gate: PublishedGate, threshold: float, fitting: Sequence[Judgement], limits: _Limits, document: Document
 ) -> str:
     """Return why the links do not allow a cell to pass a gate; empty if they do, or if links are missing.
 
     The limit of NVLink counts only active links. A threshold above it says nothing about the gate if a GPU
     has inactive links, or the path has no NVLink at all.
     """
-    known = [limits[judgement.key] for judgement in found if judgement.key in limits]
+    known = [limits[judgement.key] for judgement in fitting if judgement.key in limits]
     if gate.link and not all(gate.link in kinds for _, kinds in known):
         return ""
     facts = Facts(document.facts)

@@ -19,7 +19,7 @@ def hardware_changes(result: TestcaseResult, machine: Machine) -> tuple[str, ...
     if result.status is Status.WAIVED:
         return ()
     gpus = {gpu.name for gpu in machine.gpus}
-    found = []
+    changes = []
     for readings in courses([result]):
         course = [
             reading for i, reading in enumerate(readings) if i == 0 or reading.value != readings[i - 1].value
@@ -32,5 +32,6 @@ def hardware_changes(result: TestcaseResult, machine: Machine) -> tuple[str, ...
             continue  # an idle link wakes up
         throttled = of_gpu and first.name == THROTTLED and first.value not in ((), (IDLE,))
         if len(course) > 1 or throttled:
-            found.append(f"{first.label}: " + " → ".join(one.shown for one in course[:_MAX_SHOWN_VALUES]))
-    return tuple(found)
+            shown = " → ".join(reading.shown for reading in course[:_MAX_SHOWN_VALUES])
+            changes.append(f"{first.label}: {shown}")
+    return tuple(changes)

@@ -95,7 +95,6 @@ class Missing:
     host: str = ""
 
     def __str__(self) -> str:
-        """Return a sentence for people."""
         return f"{self.host}: {self.text}" if self.host else self.text
 
 
@@ -118,11 +117,11 @@ def missing(
     UsageError
         If something is expected, and the run knows nothing of it.
     """
-    found: list[Missing] = []
+    absences: list[Missing] = []
     hosts = possessions(document, facts_of(document))
     for host in hosts:
-        here = _of_host(host, document, expected, baseline)
-        found += (replace(one, host=host.facts.host) for one in here)
+        absent_here = _of_host(host, document, expected, baseline)
+        absences += (replace(absent, host=host.facts.host) for absent in absent_here)
     if expected is not None and expected.parts:
         known = {part for host in hosts for part in host.numbers}
         known |= {InventoryPart.GPU_MODEL} if any(host.models for host in hosts) else set()
@@ -131,20 +130,19 @@ def missing(
                 f"nothing of what is expected ({', '.join(expected.parts)}) can be compared: this run does "
                 "not say what the machine has"
             )
-    return tuple(sorted(found, key=lambda one: one.verdict.rank))
+    return tuple(sorted(absences, key=lambda absent: absent.verdict.rank))
 
 
 def _of_host(
     host: Possession, document: Document, expected: Inventory | None, baseline: Inventory | None
 ) -> list[Missing]:
-    """Return what is missing on a host."""
     unseen = [*_gpus(host, document), *_uneven(host.facts)]
     compared: dict[tuple[InventoryPart, tuple[str, ...]], Missing] = {}
     if baseline is not None:  # what a run does not say fails no good machine
         of_baseline = _compared(host, baseline, ENOUGH_OF_BASELINE, unseen)
-        compared = {(one.part, one.where): one for one in of_baseline if one.found is not None}
-    for one in _compared(host, expected, ENOUGH, unseen) if expected else ():
-        compared.setdefault((one.part, one.where), one)
+        compared = {(absent.part, absent.where): absent for absent in of_baseline if absent.found is not None}
+    for absent in _compared(host, expected, ENOUGH, unseen) if expected else ():
+        compared.setdefault((absent.part, absent.where), absent)
     count = next((absent for absent in compared.values() if absent.part is InventoryPart.GPUS), None)
     failed = [
         absent for absent in unseen if absent.part is InventoryPart.GPUS and absent.verdict is Verdict.FAIL
@@ -156,12 +154,12 @@ def _of_host(
             else absent
             for absent in unseen
         ]
-        compared = {key: one for key, one in compared.items() if one.part is not InventoryPart.GPUS}
+        compared = {key: absent for key, absent in compared.items() if absent.part is not InventoryPart.GPUS}
     return [*unseen, *compared.values()]
 
 
 def _lacking(count: Missing) -> float:
-    """Return how many devices are missing."""
+    """Number of missing devices; 0 if the numbers are unknown."""
     ends = (count.expected, count.found)
     return ends[0] - ends[1] if isinstance(ends[0], int | float) and isinstance(ends[1], int | float) else 0
 
@@ -176,9 +174,9 @@ def _gpus(host: Possession, document: Document) -> Iterator[Missing]:
     if facts.knows(Known.GPUS_OF_DRIVER):
         for address in on_bus:
             if address not in shown:
-                one = _unseen(address, facts, models, is_fallen=address in lost)
-                withheld += [address] if one is None else []
-                yield from [one] if one is not None else ()
+                absent = _unseen(address, facts, models, is_fallen=address in lost)
+                withheld += [address] if absent is None else []
+                yield from [absent] if absent is not None else ()
         yield from _left_out(host, document)
     elif why := facts.unreadable(Known.GPUS_OF_DRIVER):
         seen = 0 if facts.host else len(document.machine.gpus)
@@ -265,7 +263,7 @@ def _uneven(facts: Facts) -> Iterator[Missing]:
     """Yield that one PCIe switch or NUMA node has one GPU less than all others: one may be missing."""
     on_bus = facts.several(Known.GPUS_ON_BUS)
     models = Counter(facts.text(Known.PCI_MODEL, address) for address in on_bus)
-    model = max(models, key=lambda one: models[one], default="")
+    model = max(models, key=lambda model: models[model], default="")
     for name, noun in ((Known.SWITCH, "PCIe switch"), (Known.NUMA_NODE, "NUMA node")):
         places = [
             facts.text(name, address) for address in on_bus if facts.text(Known.PCI_MODEL, address) == model
@@ -301,17 +299,17 @@ def _compared(
             text = f"{part} not compared: this run does not say it"
             yield Missing(part, Verdict.WARN, text, expected=expected, advice=_UNKNOWN)
         short: dict[float, list[str]] = {}
-        for device, found in (of_devices or {}).items():
-            if found < need:
-                short.setdefault(found, []).append(device)
-        for found, devices in short.items():
+        for device, number in (of_devices or {}).items():
+            if number < need:
+                short.setdefault(number, []).append(device)
+        for number, devices in short.items():
             if part in (InventoryPart.GPUS, InventoryPart.NICS):
-                yield _count(host, inventory, part, expected, found, unseen)
+                yield _count(host, inventory, part, expected, number, unseen)
                 continue
             where = tuple(filter(None, devices))
-            has = f"{_who(where)} {'have' if len(where) > 1 else 'has'} {_amount(part, found)}"
+            has = f"{_who(where)} {'have' if len(where) > 1 else 'has'} {_amount(part, number)}"
             text = f"{has}, of {part.shown(expected)} expected"
-            yield Missing(part, Verdict.FAIL, text, where, (), expected, found, step)
+            yield Missing(part, Verdict.FAIL, text, where, (), expected, number, step)
     for model in inventory.models:
         if not host.models and not host.facts.host:
             text = f"{InventoryPart.GPU_MODEL} not compared: this run has no GPU"
@@ -332,12 +330,11 @@ def _who(devices: Sequence[str]) -> str:
     return ", ".join(devices[:_NAMED]) + more if devices else "the host"
 
 
-def _amount(part: InventoryPart, found: float) -> str:
-    """Return how much of a part there is, for people."""
+def _amount(part: InventoryPart, number: float) -> str:
     nouns = {
         InventoryPart.NVLINKS: "active NVLink", InventoryPart.CPUS: "CPU", InventoryPart.NUMA: "NUMA node",
     }  # fmt: skip
-    return many(int(found), nouns[part]) if part in nouns else f"{part.shown(found)} of memory"
+    return many(int(number), nouns[part]) if part in nouns else f"{part.shown(number)} of memory"
 
 
 def _count(
@@ -345,34 +342,33 @@ def _count(
     inventory: Inventory,
     part: InventoryPart,
     expected: int,
-    found: float,
+    number: float,
     unseen: Iterable[Missing],
 ) -> Missing:
     """Return that there are fewer GPUs or NICs than expected, and which are missing."""
     facts = host.facts
-    here = set(host.gpus if part is InventoryPart.GPUS else host.nics)
+    usable = set(host.gpus if part is InventoryPart.GPUS else host.nics)
     good = inventory.gpu_addresses if part is InventoryPart.GPUS else inventory.nic_addresses
-    gone = [address for address in good if address not in here] if here or not found else []
+    gone = [address for address in good if address not in usable] if usable or not number else []
     in_doubt = ""
     if part is InventoryPart.GPUS:
         failed = (absent for absent in unseen if absent.part is part and absent.verdict is Verdict.FAIL)
-        broken = [address for one in failed for address in one.where]
-        present = len({*facts.several(Known.GPUS_ON_BUS), *here} - set(broken))
+        broken = [address for absent in failed for address in absent.where]
+        present = len({*facts.several(Known.GPUS_ON_BUS), *usable} - set(broken))
         in_doubt = f"; {present} on the PCI bus" if present >= expected else ""
         gone = gone or broken
     elif facts.text(Known.CONTAINER) == ON:
         in_doubt = "; this container may have been given only some"
     noun = "GPU" if part is InventoryPart.GPUS else "NIC"
-    text = f"{found:.0f} of {many(expected, noun)} expected"
+    text = f"{number:.0f} of {many(expected, noun)} expected"
     text += in_doubt or (f"; missing: {_named(gone, facts)}" if gone else "")
     if in_doubt:
-        return Missing(part, Verdict.WARN, text, (), (), expected, found)
+        return Missing(part, Verdict.WARN, text, (), (), expected, number)
     slots = _slots(gone, facts)
-    return Missing(part, Verdict.FAIL, text, tuple(gone), slots, expected, found, _STEPS[part])
+    return Missing(part, Verdict.FAIL, text, tuple(gone), slots, expected, number, _STEPS[part])
 
 
 def _slots(addresses: Iterable[str], facts: Facts) -> tuple[str, ...]:
-    """Return the slots of some addresses that the system knows."""
     return tuple(filter(None, (facts.text(Known.SLOT, address) for address in addresses)))
 
 

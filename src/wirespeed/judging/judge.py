@@ -118,7 +118,7 @@ def judge(
         },
         tuple(culprits),
         accepted,
-        {r.name: found for r in document.testcases if (found := hardware_changes(r, machine))},
+        {r.name: changes for r in document.testcases if (changes := hardware_changes(r, machine))},
         wrong_data(cells, machine),
         doubts(document),
         baseline_use(entries, cells) if entries else None,
@@ -165,13 +165,13 @@ def _busy(measured: Placed, machine: Machine) -> Judgement | None:
 
 def _measured_memories(cells: Sequence[Placed], machine: Machine) -> dict[int, float]:
     """Return the rate that the CPUs reached in each memory: link index -> bytes read and written, in B/s."""
-    found: dict[int, float] = {}
+    rates: dict[int, float] = {}
     for measured in cells:
         if measured.result.name in _STREAM and measured.cell.value and len(measured.cell.links) == 1:
             ((link, *_),) = measured.cell.links
             if machine.links[link].kind is LinkKind.MEMORY:
-                found[link] = max(found.get(link, 0.0), measured.cell.value)
-    return found
+                rates[link] = max(rates.get(link, 0.0), measured.cell.value)
+    return rates
 
 
 def _judge(
@@ -222,15 +222,16 @@ def _without_value(result: TestcaseResult) -> Verdict:
 
 
 def _passed(measured: Placed) -> Judgement:
-    """Return the judgement of a cell that passes."""
     return Judgement(measured.key, measured.unit, Verdict.PASS, measured.cell.value, measured.cell.limit)
 
 
 def _of_testcase(result: TestcaseResult, verdicts: Collection[Verdict]) -> Verdict:
     """Return the verdict on a testcase from those on its cells; one that ended early is no pass."""
-    found = worst(verdicts or (Verdict.WAIVED,))
+    verdict = worst(verdicts or (Verdict.WAIVED,))
     return (
-        found if result.status.good else min(found, _without_value(result), key=lambda verdict: verdict.rank)
+        verdict
+        if result.status.good
+        else min(verdict, _without_value(result), key=lambda verdict: verdict.rank)
     )
 
 
@@ -258,7 +259,6 @@ def _by_range(
     machine: Machine,
     memories: Mapping[int, float],
 ) -> Judgement:
-    """Judge a value by its expected range."""
     cell, (least, normal) = measured.cell, expected
     verdict, why = Verdict.PASS, ""
     if value < least * (1 + WARN):
@@ -332,8 +332,8 @@ def _unjudged(measured: Placed, machine: Machine) -> str:
     if measured.result.name == SIZES and measured.cell.bytes < LEAST_PART * cores:
         return "the start of the threads takes longer than so small a copy"
     kinds = {LinkKind.MEMORY: "memory"}
-    what = dict.fromkeys(kinds.get(link.kind, f"{link.kind} links") for link in unknown)
-    return f"unknown capacity of {' and '.join(what)}" if what else "no limit is known"
+    nouns = dict.fromkeys(kinds.get(link.kind, f"{link.kind} links") for link in unknown)
+    return f"unknown capacity of {' and '.join(nouns)}" if nouns else "no limit is known"
 
 
 def _blame(
@@ -342,8 +342,8 @@ def _blame(
     """Find the culprits and record them with the cells; cells that would pass get a warning."""
     indices, observations = [], []
     peers, alone = ComparableCells(machine), without_peers(machine)
-    for i, (judgement, one) in enumerate(zip(judged, cells, strict=True)):
-        cell = one.cell
+    for i, (judgement, measured) in enumerate(zip(judged, cells, strict=True)):
+        cell = measured.cell
         if i in exempt or not cell.value or not cell.limit or not cell.expected:
             continue
         if judgement.verdict is Verdict.BUSY or (cell.shared and judgement.verdict is not Verdict.PASS):
@@ -357,12 +357,12 @@ def _blame(
             if not judgement.least or cell.value >= judgement.least:
                 continue  # too high
             normal = judgement.least / cell.limit
-        group = peers.group(one, cell.expected[1])
+        group = peers.group(measured, cell.expected[1])
         indices.append(i)
         reached = max(cell.value / cell.limit, _LOWEST)
         observations.append(Observation(group, reached, normal, cell.links, low))
-    shares = {k: one.ratio / one.normal for k, one in enumerate(observations) if one.low}
-    culprits = [of_expected(one, shares) for one in localise(machine, observations)]
+    shares = {k: seen.ratio / seen.normal for k, seen in enumerate(observations) if seen.low}
+    culprits = [of_expected(culprit, shares) for culprit in localise(machine, observations)]
     for culprit in culprits:
         for observation in culprit.cells:
             i = indices[observation]
@@ -374,12 +374,12 @@ def _blame(
 
 def _failures(document: Document) -> list[Judgement]:
     """Return the judgements on testcases that failed or ended early, and on an interrupted run."""
-    found = [
+    judgements = [
         Judgement(Key(r.name, "", "", ""), Unit.RATE, _without_value(r), why=f"{r.status}: {r.reason}")
         for r in document.testcases
         if not r.status.good
     ]
     if document.interrupted:
         why = f"run interrupted: {document.interrupted}"
-        found.append(Judgement(Key("", "", "", ""), Unit.RATE, Verdict.INTERRUPTED, why=why))
-    return found
+        judgements.append(Judgement(Key("", "", "", ""), Unit.RATE, Verdict.INTERRUPTED, why=why))
+    return judgements

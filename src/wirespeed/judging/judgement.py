@@ -54,7 +54,6 @@ class Judgement:
     basis: str = ""
 
     def __repr__(self) -> str:
-        """Return one line."""
         value = "" if self.value is None else f", {self.value:.4g} {self.unit}"
         why = f": {self.explanation}" if self.explanation else ""
         return brief(f"Judgement {self.verdict}: {self.key.testcase} {self.key.place}{value}{why}")

@@ -60,7 +60,7 @@ def localise(machine: Machine, observations: Sequence[Observation]) -> list[Culp
     low = frozenset(ratios)
     graph = _Graph(machine)
     candidates = _candidates(graph, observations, low, doubtful) if low else []
-    found: list[Culprit] = []
+    culprits: list[Culprit] = []
     left = low
     while left:
         explained = {
@@ -77,9 +77,9 @@ def localise(machine: Machine, observations: Sequence[Observation]) -> list[Culp
         cells = equal[0].touched & left
         suspects = tuple(dict.fromkeys(c.suspect for c in equal if c.touched & left == cells))
         ratio = statistics.median(ratios[i] for i in cells)
-        found.append(Culprit(suspects, ratio, tuple(sorted(cells))))
+        culprits.append(Culprit(suspects, ratio, tuple(sorted(cells))))
         left -= cells
-    return found
+    return culprits
 
 
 def _relative(
@@ -108,20 +108,20 @@ def _relative(
             references[group] = normal
             high = quantile(ratios, 0.9)
             deviations.setdefault(kinds[group], []).append((high / normal - 1) / _QUANTILE_DISTANCE)
-    spread = {kind: statistics.median(found) for kind, found in deviations.items()}
-    found, doubtful = {}, set()
+    spread = {kind: statistics.median(of_kind) for kind, of_kind in deviations.items()}
+    low_ratios, doubtful = {}, set()
     for group, members in groups.items():
         reference = references.get(group, 0.0)
         margin = max(LOW_FRACTION, LOW_DEVIATIONS * spread.get(kinds[group], 0.0))
         low, near = reference * (1 - margin), reference * (1 - margin / 2)
         for i in members:
-            one = observations[i]
-            if one.low or one.ratio < low:
-                normals = (reference, one.normal if one.low else 0.0)
-                found[i] = min(one.ratio / normal for normal in normals if normal)
-            elif one.ratio < (near or one.normal * (1 - _ACQUITTAL_MARGIN)):
+            observation = observations[i]
+            if observation.low or observation.ratio < low:
+                normals = (reference, observation.normal if observation.low else 0.0)
+                low_ratios[i] = min(observation.ratio / normal for normal in normals if normal)
+            elif observation.ratio < (near or observation.normal * (1 - _ACQUITTAL_MARGIN)):
                 doubtful.add(i)
-    return found, frozenset(doubtful)
+    return low_ratios, frozenset(doubtful)
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,13 +202,13 @@ def _candidates(
             continue
         if not (ends := graph.ends(path)):  # a ring has no ends
             continue
-        one, other = (
-            {i for i in set.intersection(*(by_link.get(x, set()) for x in way))
+        forward, backward = (
+            {i for i in set.intersection(*(by_link.get(link, set()) for link in way))
              if len(paths[i]) <= 2 * len(way)} if way else set[int]()
             for way in (path, back)
         )  # fmt: skip
         pair, both = (graph.all.pair(ends, one_way=one_way) for one_way in (True, False))
-        for key, cells in ((number((3, pair)), one), (number((4, both)), one | other)):
+        for key, cells in ((number((3, pair)), forward), (number((4, both)), forward | backward)):
             touched[key] = showing[key] = cells
             weights[key] = {i: _weakest(observations[i], path | back) for i in cells}
     keys = list(numbers)
@@ -227,18 +227,18 @@ def _carried(observations: Sequence[Observation], low: frozenset[int]) -> dict[i
     An observation with less payload shows nothing of the link: its load is that of requests of the other
     direction, of which it is only known what is typical.
     """
-    found: dict[int, float] = {}
+    lowest: dict[int, float] = {}
     for i in low:
         for link, taken, part in observations[i].links:
             if taken * part >= _FULL_LINK_WEIGHT:
-                found[link] = min(found.get(link, math.inf), observations[i].ratio)
-    return found
+                lowest[link] = min(lowest.get(link, math.inf), observations[i].ratio)
+    return lowest
 
 
 def _weakest(observation: Observation, links: frozenset[int]) -> float:
     """Return how far an observation depends on that of some links on which it depends least."""
-    found = {link: taken * part for link, taken, part in observation.links if part}
-    return min(found.get(link, 1.0) for link in links)
+    weights = {link: taken * part for link, taken, part in observation.links if part}
+    return min(weights.get(link, 1.0) for link in links)
 
 
 def suspects_of_links(machine: Machine) -> list[tuple[Suspect, ...]]:
@@ -276,12 +276,12 @@ class _Graph:
     def reverse(self, path: Iterable[int]) -> frozenset[int]:
         """Return the links in the opposite direction, where they exist."""
         links = (self.links[i] for i in path)
-        found = (self.index.get((x.destination, x.source, x.kind)) for x in links)
-        return frozenset(i for i in found if i is not None)
+        opposite = (self.index.get((link.destination, link.source, link.kind)) for link in links)
+        return frozenset(i for i in opposite if i is not None)
 
     def ends(self, path: Iterable[int]) -> tuple[str, str] | None:
         """Return the vertices at the ends of a path; None if it has none."""
         links = [self.links[i] for i in path]
-        sources, destinations = {x.source for x in links}, {x.destination for x in links}
+        sources, destinations = {link.source for link in links}, {link.destination for link in links}
         starts, ends = sorted(sources - destinations), sorted(destinations - sources)
         return (starts[0], ends[0]) if starts and ends else None

@@ -46,16 +46,17 @@ def distinguishing(document: Document, rivals: Sequence[Hypothesis]) -> Testcase
         What explains the values of the run: the hypothesis, then its rivals.
     """
     candidates = _Candidates(document)
-    compared = candidates.compared(rivals)
+    compared = _Compared(candidates, rivals)
     for tier in TIERS:
         best: tuple[tuple[int, float], Testcase | None] = ((0, 0.0), None)
         for case in candidates.of(tier):
             apart = [0.0] * (len(rivals) - 1)
             for differences, _ in compared.of(case):
                 apart = list(map(max, apart, differences))
-            told = [one for one in apart if one >= _DIFFERENT]
-            if told and (len(told), round(min(told), 1)) > best[0]:  # the first of nearly equal ones
-                best = ((len(told), round(min(told), 1)), case)
+            deciding = [difference for difference in apart if difference >= _DIFFERENT]
+            order = (len(deciding), round(min(deciding, default=0.0), 1))
+            if order > best[0]:  # the first of nearly equal ones
+                best = order, case
         if best[1]:
             return best[1]
     return None
@@ -74,18 +75,18 @@ def suspected(document: Document) -> dict[tuple[Cause, str], tuple[Testcase, ...
     """
     hypotheses = list(_hypotheses(document))
     defects = {
-        (one.name, hypothesis.place)
-        for one, hypothesis, weight in hypotheses
+        (cause.name, hypothesis.place)
+        for cause, hypothesis, weight in hypotheses
         if weight is not Weight.CONDITION
     }
     if not defects:
         return {}
-    found: dict[tuple[Cause, str], tuple[Testcase, ...]] = {}
+    required: dict[tuple[Cause, str], tuple[Testcase, ...]] = {}
     candidates = _Candidates(document)
     chosen: dict[Testcase, None] = {}
-    for cause, one, _ in hypotheses:
-        compared = candidates.compared((one, Hypothesis(document.machine)))
-        kept = set(one.machine.links)
+    for cause, hypothesis, _ in hypotheses:
+        compared = _Compared(candidates, (hypothesis, Hypothesis(document.machine)))
+        kept = set(hypothesis.machine.links)
         changed = {i for i, link in enumerate(document.machine.links) if link not in kept}
         cases = []
         for case in (*chosen, *(case for case in candidates.of("quick") if case not in chosen)):
@@ -102,9 +103,9 @@ def suspected(document: Document) -> dict[tuple[Cause, str], tuple[Testcase, ...
                 changed -= shown
                 cases.append(case)
         if cases:
-            found[cause, one.place] = tuple(cases)
+            required[cause, hypothesis.place] = tuple(cases)
             chosen |= dict.fromkeys(cases)
-    return found if any((cause.name, place) in defects for cause, place in found) else {}
+    return required if any((cause.name, place) in defects for cause, place in required) else {}
 
 
 def _hypotheses(document: Document) -> Iterator[tuple[Cause, Hypothesis, Weight]]:
@@ -151,10 +152,6 @@ class _Candidates:
                 if measurement.transfers or measurement.collective
             )
         return self._measurements[case.name]
-
-    def compared(self, hypotheses: Sequence[Hypothesis]) -> _Compared:
-        """Return the predictions for the candidates on several machines."""
-        return _Compared(self, hypotheses)
 
 
 class _Compared:
@@ -206,16 +203,16 @@ class _Compared:
             ]
         except MachineError:  # no path is left
             return
-        found = [
-            [abs(math.log(mine / value)) if mine and value else 0.0 for value in its]
-            for mine, *its in zip(*values, strict=True)
+        distances = [
+            [abs(math.log(mine / value)) if mine and value else 0.0 for value in others]
+            for mine, *others in zip(*values, strict=True)
         ]
-        if max(map(max, found), default=0.0) < _DIFFERENT:
+        if max(map(max, distances), default=0.0) < _DIFFERENT:
             return
         allowed = allowances(self._candidates.network, measurement, efficiencies())
         yield from (
             (differences, allowance)
-            for differences, allowance in zip(found, allowed, strict=True)
+            for differences, allowance in zip(distances, allowed, strict=True)
             if allowance.expected
         )
 

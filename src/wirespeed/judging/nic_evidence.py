@@ -25,15 +25,15 @@ def down(machine: Machine, facts: Facts) -> Iterator[Sign]:
     del machine
     states = {port: state for port in facts.devices() if (state := facts.text(Known.PORT_STATE, port))}
     layers = {port: facts.text(Known.PORT_LAYER, port) for port in states}
-    found: dict[tuple[Weight, str], list[str]] = defaultdict(list)
+    by_sign: dict[tuple[Weight, str], list[str]] = defaultdict(list)
     for port, state in states.items():
-        peers = [one for one in states if layers[one] == layers[port] and states[one] == _ACTIVE]
+        peers = [other for other in states if layers[other] == layers[port] and states[other] == _ACTIVE]
         if state != _ACTIVE and peers and (weight := _weight(facts, port, peers)):
             physical = facts.text(Known.PORT_PHYSICAL, port)
             text = ", ".join(filter(None, (state, physical)))
             text += f"; {many(len(peers), f'other {layers[port]} port')} active"
-            found[weight, text].append(port)
-    for (weight, text), ports in found.items():
+            by_sign[weight, text].append(port)
+    for (weight, text), ports in by_sign.items():
         yield Sign("", f"{', '.join(ports)}: {text}", weight)
 
 
@@ -46,7 +46,7 @@ def _weight(facts: Facts, port: str, active: list[str]) -> Weight | None:
         return Weight.DEFECT
     lost = bool(facts.number(Known.PORT_LOST, port))
     if facts.text(Known.PORT_LAYER, port) == _INFINIBAND:
-        spare = _card(facts, port) in {_card(facts, one) for one in active}
+        spare = _card(facts, port) in {_card(facts, other) for other in active}
         return Weight.CONDITION if spare and not lost else Weight.DEFECT
     enabled = facts.text(Known.PORT_INTERFACE, port) == ON
     return Weight.DEFECT if lost and enabled else Weight.CONDITION
@@ -62,9 +62,9 @@ def _chosen(facts: Facts, port: str) -> bool | None:
         if name == "NCCL_IB_HCA" and (names := value.strip().lstrip("^=")):
             others, exact = value.strip().startswith("^"), "=" in value.partition(names)[0]
             listed = names.split(",")
-            if others is any(_is_named(port, one, exact) for one in listed):
+            if others is any(_is_named(port, entry, exact) for entry in listed):
                 return False
-            return True if not others and any(_is_named(port, one, True) for one in listed) else None
+            return True if not others and any(_is_named(port, entry, True) for entry in listed) else None
     return None
 
 
@@ -105,18 +105,18 @@ def _kinds(facts: Facts, name: Known, port: str, count: float) -> str:
 def pcie(machine: Machine, facts: Facts) -> Iterator[Sign]:
     """Yield the NICs with fewer lanes than both ends of a link support, and those at an older generation."""
     del machine
-    for now, possible, at, what, weight in (
+    for now, possible, at, prefix, weight in (
         (Known.PCIE_WIDTH, Known.PCIE_WIDTH_POSSIBLE, Known.PCIE_NARROWEST, "x", Weight.DEFECT),
         (Known.PCIE_GENERATION, Known.PCIE_GENERATION_POSSIBLE, Known.NIC_ADDRESS, "generation ",
          Weight.CONDITION),
     ):  # fmt: skip
-        found: dict[str, list[str]] = defaultdict(list)
+        by_text: dict[str, list[str]] = defaultdict(list)
         for nic in _nics(facts):
             runs, most = facts.number(now, nic), facts.number(possible, nic)
             if runs and most and runs < most:
-                text = f"{what}{runs:.0f}, both ends support {what}{most:.0f}"
-                found[text].append(f"{nic} ({facts.text(at, nic)})")
-        for text, nics in found.items():
+                text = f"{prefix}{runs:.0f}, both ends support {prefix}{most:.0f}"
+                by_text[text].append(f"{nic} ({facts.text(at, nic)})")
+        for text, nics in by_text.items():
             yield Sign("", f"{', '.join(nics)}: {text}", weight)
 
 

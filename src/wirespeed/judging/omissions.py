@@ -71,31 +71,30 @@ def baseline_use(entries: Mapping[Key, Entry], cells: Iterable[Placed]) -> Basel
     UsageError
         If no value of the run could be compared.
     """
-    measured = {one.key for one in cells if one.cell.value is not None}
+    measured = {placed.key for placed in cells if placed.cell.value is not None}
     compared = sum(key in entries and entries[key].judges for key in measured)
-    found = BaselineUse(
+    use = BaselineUse(
         compared,
         _counted(key for key in measured if key not in entries),
         _counted(key for key in measured if key in entries and not entries[key].judges),
         _counted(key for key in entries if key not in measured),
     )
     if not compared:
-        why = _why(found, entries, measured)
+        why = _why(use, entries, measured)
         raise UsageError(f"no value of this run can be compared with the baseline: {why}")
-    return found
+    return use
 
 
-def _why(found: BaselineUse, entries: Mapping[Key, Entry], measured: set[Key]) -> str:
-    """Return why nothing can be compared."""
+def _why(use: BaselineUse, entries: Mapping[Key, Entry], measured: set[Key]) -> str:
     if not measured:
         return "the run has no values"
-    if found.uncertain:
-        return f"its runs differ too much in {_named(found.uncertain)}; make one from runs that agree"
+    if use.uncertain:
+        return f"its runs differ too much in {_named(use.uncertain)}; make one from runs that agree"
     sizes = sorted({key.bytes for key in entries if key.bytes} - {0})
     same = {key.testcase for key in entries} & {key.testcase for key in measured}
     if same and sizes:
         return f"it has {', '.join(same)} with other sizes ({format_size(sizes[0])} ...)"
-    return f"it has {_named(found.unmeasured)}, the run has {_named(found.absent)}"
+    return f"it has {_named(use.unmeasured)}, the run has {_named(use.absent)}"
 
 
 def _counted(keys: Iterable[Key]) -> dict[str, int]:
@@ -117,18 +116,18 @@ def doubts(document: Document) -> tuple[str, ...]:
     The data were not verified, a requested testcase was not measured, or the time limit ended the run before
     all that was requested was measured, or each device once.
     """
-    found = [UNVERIFIED] if is_verified(document) is False else []
-    found += _not_measured(document)
+    reasons = [UNVERIFIED] if is_verified(document) is False else []
+    reasons += _not_measured(document)
     omissions, requested = left_out(document), _requested(document)
     if requested:
         values = {result.name for result in document.testcases if _has_value(result)}
         wanted = {name for pattern in requested for name in values if _fits(name, pattern)}
-        what = "not all that was requested was measured"
+        reason = "not all that was requested was measured"
     else:
-        wanted, what = set(COVERING), "not every device was measured"
+        wanted, reason = set(COVERING), "not every device was measured"
     if counts := {name: n for name, n in omissions.items() if name in wanted}:
-        found.append(f"{what}: {_no_time(document, counts)}")
-    return tuple(found)
+        reasons.append(f"{reason}: {_no_time(document, counts)}")
+    return tuple(reasons)
 
 
 def left_out(document: Document) -> dict[str, int]:
@@ -138,11 +137,10 @@ def left_out(document: Document) -> dict[str, int]:
 
 def omitted(document: Document) -> str:
     """Return what the time limit of the run left out, for people; empty if nothing."""
-    return _no_time(document, found) if (found := left_out(document)) else ""
+    return _no_time(document, counts) if (counts := left_out(document)) else ""
 
 
 def _no_time(document: Document, counts: Mapping[str, int]) -> str:
-    """Return for how many values no time was left."""
     within = document.options.get("within")
     limit = f" within {format_time(within)}" if isinstance(within, int | float) else ""
     values, cases = many(sum(counts.values()), "value"), many(len(counts), "testcase")
@@ -159,8 +157,8 @@ def is_verified(document: Document, result: TestcaseResult | None = None) -> boo
     if isinstance(verify, bool):
         return verify
     if result is None:
-        found = {is_verified(document, one) for one in document.testcases if _has_value(one)}
-        return False if False in found else found == {True} or None
+        verified = {is_verified(document, tested) for tested in document.testcases if _has_value(tested)}
+        return False if False in verified else verified == {True} or None
     if result.collective is None:
         return None
     if any(cell.wrong is not None for table in result.tables for cell in table.cells):
@@ -185,12 +183,11 @@ def unmeasured(document: Document) -> int:
 
 
 def _planned(document: Document, cases: Iterable[Testcase]) -> list[Testcase]:
-    """Return the testcases that have a plan for the machine of a run."""
-    options, found = plan_options(document), []
+    options, plannable = plan_options(document), []
     for case in cases:
         with suppress(WirespeedError):
-            found += [case] if case.plan(document.machine, options).measurements else []
-    return found
+            plannable += [case] if case.plan(document.machine, options).measurements else []
+    return plannable
 
 
 def _not_measured(document: Document) -> Iterator[str]:
@@ -199,7 +196,7 @@ def _not_measured(document: Document) -> Iterator[str]:
     for pattern in _requested(document):
         results = [result for result in document.testcases if _fits(result.name, pattern)]
         if results and not any(map(_has_value, results)):  # a Document may have only some of its testcases
-            reason = next((one.reason for one in results if one.reason), "")
+            reason = next((result.reason for result in results if result.reason), "")
             by_reason.setdefault(reason, {})[pattern] = 1
     for reason, patterns in by_reason.items():
         yield f"{_named(patterns)} measured nothing" + (f": {reason}" if reason else "")

@@ -59,7 +59,7 @@ class KeyFigure:
 
     @property
     def title(self) -> str:
-        """What the value is."""
+        """The name of a collective; for other values, the kind of path."""
         return self.typical.key.testcase.replace("_", "-") if self.kind == COLLECTIVES else self.kind.title
 
 
@@ -112,34 +112,34 @@ def overview(document: Document, check: Check, diagnosis: Diagnosis | None = Non
     diagnosis : Diagnosis or None
         Its causes; None to find them.
     """
-    found = diagnosis or diagnose(document, check)
+    diagnosis = diagnosis or diagnose(document, check)
     counts = Counter(judgement.verdict for judgement in check.judgements if judgement.key.column)
-    named, answers = _named(document, check, found)
+    named, answers = _named(document, check, diagnosis)
     answer = named if answers else None
     sentence, advice = _problem(document, check, answer, counts) or _no_problem(document, check)
     return Overview(
         check.verdict.word.upper(),
         check.verdict,
         sentence,
-        _extent(check, counts, found, answer),
+        _extent(check, counts, diagnosis, answer),
         key_figures(document, check),
         named,
-        found,
+        diagnosis,
         advice if check.verdict is not Verdict.INTERRUPTED else Advice(),
         answers,
     )
 
 
-def _named(document: Document, check: Check, found: Diagnosis) -> tuple[Finding | None, bool]:
+def _named(document: Document, check: Check, diagnosis: Diagnosis) -> tuple[Finding | None, bool]:
     """Return the cause that explains most, and whether it is what the reader needs first.
 
     Without slow values, a defect counts if nothing else is wrong. Missing devices and wrong data are surer
     than any cause, and culprits than one that is not likely.
     """
-    named = next((finding for finding in found.findings if finding.cells), None)
+    named = next((finding for finding in diagnosis.findings if finding.cells), None)
     is_wrong = check.wrong or failures(document) or any(compared.failed for compared in check.gates)
     if named is None and check.defects and not is_wrong and not not_as_expected(check.judgements):
-        named = next((finding for finding in found.findings if finding.weight is Weight.DEFECT), None)
+        named = next((finding for finding in diagnosis.findings if finding.weight is Weight.DEFECT), None)
     if named is None or check.wrong or _absent(check):
         return named, False
     return named, named.likely or not check.culprits
@@ -147,13 +147,13 @@ def _named(document: Document, check: Check, found: Diagnosis) -> tuple[Finding 
 
 def users(document: Document) -> dict[str, tuple[str, list[str]]]:
     """Return how other processes used each device in most testcases, and the testcases in which they did."""
-    found: dict[str, list[tuple[str, str]]] = {}
+    by_device: dict[str, list[tuple[str, str]]] = {}
     for result in document.testcases:
         for device, how in result.busy.items():
-            found.setdefault(device, []).append((how, result.name))
+            by_device.setdefault(device, []).append((how, result.name))
     return {
         device: (Counter(how for how, _ in uses).most_common(1)[0][0], [name for _, name in uses])
-        for device, uses in found.items()
+        for device, uses in by_device.items()
     }
 
 
@@ -167,7 +167,7 @@ def key_figures(document: Document, check: Check) -> tuple[KeyFigure, ...]:
             by_kind.setdefault(kind, []).append(judgement)
     figures = (_key_figure(kind, by_kind.get(kind, [])) for kind in path_kinds() if kind.key_figures)
     failed = () if check.stale else failures(document)
-    broken = {path_kind(one.name, collective=one.name in collectives) for one in failed}
+    broken = {path_kind(result.name, collective=result.name in collectives) for result in failed}
     return tuple(
         replace(figure, verdict=Verdict.FAIL) if figure.kind in broken else figure
         for figure in figures
@@ -181,16 +181,21 @@ def _key_figure(kind: PathKind, judgements: Sequence[Judgement]) -> KeyFigure | 
     if not rates:
         return None
     groups = (
-        [one for one in rates if one.key.testcase in names and one.key.table in ("", "busbw")]
+        [
+            judgement
+            for judgement in rates
+            if judgement.key.testcase in names and judgement.key.table in ("", "busbw")
+        ]
         for names in kind.key_figures
     )
     chosen = next(filter(None, groups), rates)
-    ranged = [one for one in chosen if one.least]  # small messages and devices in use are not typical
-    chosen = sorted(ranged or chosen, key=lambda one: one.value or 0.0)
+    # Small messages and devices in use have no range, and are not typical.
+    ranged = [judgement for judgement in chosen if judgement.least]
+    chosen = sorted(ranged or chosen, key=lambda judgement: judgement.value or 0.0)
     typical = chosen[len(chosen) // 2]
-    bad = [one for one in rates if one.verdict.is_bad]
-    verdict = worst(one.verdict for one in rates)
-    above = [one for one in bad if one.verdict is Verdict.IMPLAUSIBLE]
+    bad = [judgement for judgement in rates if judgement.verdict.is_bad]
+    verdict = worst(judgement.verdict for judgement in rates)
+    above = [judgement for judgement in bad if judgement.verdict is Verdict.IMPLAUSIBLE]
     return KeyFigure(
         kind,
         verdict,
@@ -198,7 +203,7 @@ def _key_figure(kind: PathKind, judgements: Sequence[Judgement]) -> KeyFigure | 
         max(above, key=_fraction) if above else min(bad, key=_fraction, default=None),
         len(bad),
         chosen[0].value or 0.0,
-        tuple(sorted({one.key.testcase for one in chosen})),
+        tuple(sorted({judgement.key.testcase for judgement in chosen})),
     )
 
 
@@ -240,22 +245,20 @@ def share(judgement: Judgement) -> Share | None:
 
 def _fraction(judgement: Judgement) -> float:
     """Return the fraction of a share; 0 if there is none."""
-    found = share(judgement)
-    return found.fraction if found else 0.0
+    ratio = share(judgement)
+    return ratio.fraction if ratio else 0.0
 
 
 def failures(document: Document) -> list[TestcaseResult]:
-    """Return the testcases that failed; not those that the user interrupted."""
+    """The testcases that failed; not those that the user interrupted."""
     return [result for result in document.testcases if result.status.is_failure]
 
 
 def _absent(check: Check) -> list[Missing]:
-    """Return what should be there and is not."""
     return [absent for absent in check.missing if absent.verdict is Verdict.FAIL]
 
 
 def _first(lacking: Sequence[Missing]) -> tuple[str, Advice]:
-    """Return the first thing that is missing, and what to do about it."""
     more = f", and {len(lacking) - 1} more" if len(lacking) > 1 else ""
     return f"{lacking[0]}{more}", lacking[0].advice
 
@@ -271,8 +274,8 @@ def _problem(
     if answer is not None:
         place = f" ({answer.place})" if answer.place else ""
         sure = "" if answer.likely or not answer.cells else "possibly, "
-        rest = "" if answer.cells else f"; {_covered(document, check)}"
-        return f"{sure}{answer.cause.title}{place}{rest}", Advice(answer.cause.remedy)
+        remark = "" if answer.cells else f"; {_covered(document, check)}"
+        return f"{sure}{answer.cause.title}{place}{remark}", Advice(answer.cause.remedy)
     if check.wrong:
         device = check.wrong[0].device
         return str(check.wrong[0]), Advice(f"do not use {device}; replace it") if device else WRONG_PATH
@@ -315,8 +318,8 @@ def _no_problem(document: Document, check: Check) -> tuple[str, Advice]:
         return short[0].reason, Advice()
     if not passed:
         accepted = "the overrides accept all values that could be judged"
-        what = accepted if any(check.accepted.values()) else "no value could be judged"
-        return "; ".join((what, *check.doubts, "this is not a pass")), _judging(check)
+        reason = accepted if any(check.accepted.values()) else "no value could be judged"
+        return "; ".join((reason, *check.doubts, "this is not a pass")), _judging(check)
     if check.doubts:
         advice = VERIFY if is_verified(document) is False else Advice()
         return _covered(document, check, f", but {'; '.join(check.doubts)}"), advice
@@ -339,8 +342,8 @@ def _covered(document: Document, check: Check, reservation: str = "") -> str:
         for result in document.testcases
         if check.testcases[result.name] is Verdict.PASS
     }
-    what = "judged" if unjudged else "measured"
-    head = f"the {passed} testcases {what} are" if passed > 1 else f"the testcase {what} is"
+    done = "judged" if unjudged else "measured"
+    head = f"the {passed} testcases {done} are" if passed > 1 else f"the testcase {done} is"
     only = f" ({next(iter(kinds))} only)" if len(kinds) == 1 else ""
     parts = [f"{head} as fast as expected{only}{reservation}"]
     for number, how in ((unjudged, "judged"), (unmeasured(document), "measured")):
@@ -392,28 +395,27 @@ def judged_by_baseline(document: Document, check: Check) -> bool:
 
 def not_as_expected(judgements: Iterable[Judgement]) -> dict[str, int]:
     """Return how many values are not as expected, by what they are, in words."""
-    found = dict.fromkeys(("worse than expected", "below their peers", "above the limit", "failed"), 0)
+    counts = dict.fromkeys(("worse than expected", "below their peers", "above the limit", "failed"), 0)
     for judgement in judgements:
         if judgement.key.column and judgement.verdict.is_bad:
-            what = (
+            problem = (
                 "failed" if judgement.value is None
                 else "above the limit" if judgement.verdict is Verdict.IMPLAUSIBLE
                 else "below their peers" if judgement.why == BELOW_PEERS
                 else "worse than expected"
             )  # fmt: skip
-            found[what] += 1
-    return {what: count for what, count in found.items() if count}
+            counts[problem] += 1
+    return {problem: count for problem, count in counts.items() if count}
 
 
-def _extent(check: Check, counts: Counter[Verdict], found: Diagnosis, named: Finding | None) -> str:
-    """Return how many values it concerns."""
+def _extent(check: Check, counts: Counter[Verdict], diagnosis: Diagnosis, named: Finding | None) -> str:
     parts = []
-    if named is not None and found.slow:
+    if named is not None and diagnosis.slow:
         verb = "explains" if named.factor is not None else "may explain"
-        parts.append(f"{verb} {named.cells} of {many(found.slow, 'slow value')}")
+        parts.append(f"{verb} {named.cells} of {many(diagnosis.slow, 'slow value')}")
     else:
         counted = not_as_expected(check.judgements)
-        parts += [f"{many(count, 'value')} {what}" for what, count in counted.items()]
+        parts += [f"{many(count, 'value')} {problem}" for problem, count in counted.items()]
     parts.append(f"{counts[Verdict.PASS]} normal")
     if unjudged := sum(counts[verdict] for verdict in Verdict if verdict.is_unjudged):
         parts.append(f"{unjudged} not judged")

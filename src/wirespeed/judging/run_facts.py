@@ -23,13 +23,13 @@ def facts_of(document: Document) -> Facts:
 
 def _increases(document: Document) -> Iterator[Fact]:
     """Yield by how much the error counters of each GPU increased, of several of one kind the most."""
-    found: dict[tuple[str, str, Known], float] = {}
+    increases: dict[tuple[str, str, Known], float] = {}
     for course in courses(document.testcases):
         first = course[0]
         if len(course) > 1 and (name := COUNTED.get(first.name)) is not None:
             key = (first.host, first.device, name)
-            found[key] = max(found.get(key, 0.0), _increase(course))
-    for (host, device, name), count in found.items():
+            increases[key] = max(increases.get(key, 0.0), _increase(course))
+    for (host, device, name), count in increases.items():
         yield Fact(name, count, device=device, host=host)
 
 
@@ -51,7 +51,7 @@ def _throttled(document: Document) -> Iterator[Fact]:
         if seconds < _MIN_OBSERVED_S:
             continue
         times = {reason: time for reason, time in throttled[device].items() if time <= seconds * _TOO_FAST}
-        reason = max(times, key=lambda one: times[one], default="")
+        reason = max(times, key=lambda reason: times[reason], default="")
         share = min(times.get(reason, 0.0) / seconds, 1.0)
         yield Fact(Known.THROTTLED_TIME, 100 * share, "%", device)
         yield Fact(Known.THROTTLED_BY, reason if share else "nothing", device=device)

@@ -50,7 +50,7 @@ class Seen:
 
 
 def slow_keys(check: Check) -> frozenset[Key]:
-    """Return the slow cells of a judged run."""
+    """Cells whose value is worse than expected."""
     return frozenset(
         judgement.key
         for judgement in check.judgements

@@ -153,8 +153,8 @@ class UsualRanges:
 
     def _positive(self, name: str, device: str = "") -> float | None:
         """Return a number of the facts; None if it is unknown, or impossible, as in a file of another."""
-        found = self._facts.number(name, device)
-        return found if found is not None and found > 0 else None
+        number = self._facts.number(name, device)
+        return number if number is not None and number > 0 else None
 
     @cached_property
     def _knows_quota(self) -> bool:
@@ -178,7 +178,7 @@ class UsualRanges:
     def _memory(self, node: NumaNode) -> tuple[float | None, float | None, float, str]:
         """Return line rate, highest rate and slowest common rate of a node's memory, and their source."""
         name = node.name
-        rate, most = (self._positive(one, name) for one in (Known.MEMORY_RATE, Known.MEMORY_RATE_MOST))
+        rate, most = (self._positive(fact, name) for fact in (Known.MEMORY_RATE, Known.MEMORY_RATE_MOST))
         source = self._facts.text(Known.MEMORY_RATE_SOURCE, name)
         for link in self._machine.links:
             if link.source == link.destination == name and link.capacity:
@@ -230,7 +230,6 @@ class UsualRanges:
         )
 
     def _remote(self, node: NumaNode) -> UsualRange | None:
-        """Return what the CPUs of a node reach in the memory of another one."""
         _, most, _, source = self._memory(node)
         if most is None:
             return None
@@ -238,7 +237,6 @@ class UsualRanges:
         return UsualRange(least, f"between sockets; {source}", most=most / 2)
 
     def _local_latency(self, node: NumaNode) -> tuple[float | None, str]:
-        """Return the usual latency of a node's memory, and its source."""
         for link in self._machine.links:
             if link.source == link.destination == node.name and link.latency:
                 return link.latency, "the machine's description"
@@ -288,34 +286,34 @@ class UsualRanges:
         usual = self._cache_latency(level)
         shared = level is caches[-1] and len(caches) > len(caches[:2])
         if shared:  # a virtual machine may get little of it, but memory is not faster
-            found = self._of_memory(memory, source) if memory else None
+            known = self._of_memory(memory, source) if memory else None
             if of_memory and self._trusts(level, set_bytes):
                 bound = (1 - _SAVED) * of_memory
-                shape = UsualRange(bound, "shape of the ladder", far=found.far if found else None)
-                found = shape if found is None or bound < found.bound else found
-            elif found is None and of_memory:
-                found = UsualRange(_NO_SLOWER * of_memory, "shape of the ladder")
-            return found and replace(found, usual=usual)
+                shape = UsualRange(bound, "shape of the ladder", far=known.far if known else None)
+                known = shape if known is None or bound < known.bound else known
+            elif known is None and of_memory:
+                known = UsualRange(_NO_SLOWER * of_memory, "shape of the ladder")
+            return known and replace(known, usual=usual)
         if usual is None:
             return UsualRange(of_memory * _FITS, "shape of the ladder") if of_memory else None
-        found = _within(usual, source or "the machine's description")
+        known = _within(usual, source or "the machine's description")
         relative = self._by_other_cache(level, row)
-        if relative is not None and relative * usual < found.bound:
-            return replace(found, bound=relative * usual, basis=f"shape of the ladder; {found.basis}")
-        return found
+        if relative is not None and relative * usual < known.bound:
+            return replace(known, bound=relative * usual, basis=f"shape of the ladder; {known.basis}")
+        return known
 
     @cached_property
     def _data_caches(self) -> list[Cache]:
         """The caches of data, the smallest first; the second at most as large as the CPU's model has it."""
-        found = sorted((c for c in self._machine.caches if c.type != "instruction"), key=lambda c: c.level)
+        caches = sorted((c for c in self._machine.caches if c.type != "instruction"), key=lambda c: c.level)
         if self._machine.rates:
-            return found
+            return caches
         second = self._sheet[1].second_kib * KIB if self._sheet else _SECOND_BYTES
-        return [replace(one, bytes=min(one.bytes, second)) if one.level <= 2 else one for one in found]
+        return [replace(c, bytes=min(c.bytes, second)) if c.level <= 2 else c for c in caches]
 
     def _trusts(self, cache: Cache, set_bytes: float) -> bool:
         """Return whether a working set is clearly in a shared cache, and in no smaller one."""
-        smaller = [one.bytes for one in self._data_caches if one.level < cache.level]
+        smaller = [other.bytes for other in self._data_caches if other.level < cache.level]
         bare = self._facts.text(Known.HYPERVISOR) == OFF
         return bare and 4 * max(smaller, default=0) <= set_bytes <= cache.bytes / 4
 
@@ -326,11 +324,11 @@ class UsualRanges:
 
     def _by_other_cache(self, cache: Cache, row: dict[float, float]) -> float | None:
         """Return the highest latency of a small cache over the usual one, by the other small cache."""
-        other = next((one for one in self._data_caches[:2] if one is not cache), None)
+        other = next((candidate for candidate in self._data_caches[:2] if candidate is not cache), None)
         usual = self._cache_latency(other) if other else None
         if other is None or usual is None or self._machine.rates:
             return None
-        inner = max((one.bytes for one in self._data_caches if one.level < other.level), default=0)
+        inner = max((small.bytes for small in self._data_caches if small.level < other.level), default=0)
         held = [value for size, value in row.items() if inner / _FITS**2 <= size <= other.bytes * _FITS]
         return _SLOW_CACHE * median(held) / usual if held else None
 
@@ -348,8 +346,8 @@ class UsualRanges:
         floor = _LOADED_LEAST * idle if idle else 0.0
         if usual is None:
             return UsualRange(_LOADED_MOST * idle, "latency without load", floor=floor) if idle else None
-        found = self._of_memory(usual, source, factors().loaded)
-        return UsualRange(found.bound, found.basis, None, found.far, floor=floor)
+        known = self._of_memory(usual, source, factors().loaded)
+        return UsualRange(known.bound, known.basis, None, known.far, floor=floor)
 
     def _of_sizes(self, measured: Placed, node: NumaNode) -> UsualRange | None:
         """Return the rate of copies of one size by all cores, or of the largest size by some."""
@@ -370,14 +368,14 @@ class UsualRanges:
         bound = (_SMALL_CACHE if 2 * at <= small else _LARGE_CACHE) * memory
         # A cache that is missing shows at several sizes; a single one is the moment when it was measured.
         sizes = sorted(row)
-        here = sizes.index(at)
-        beside = [row[size] for size in sizes[max(0, here - 1) : here + 2] if size < self._uncached]
+        index = sizes.index(at)
+        beside = [row[size] for size in sizes[max(0, index - 1) : index + 2] if size < self._uncached]
         return UsualRange(min(bound, row[at]) if max(beside) >= bound else bound, "shape of the ladder")
 
     def _of_gpu(self, ends: str, row: str, column: str) -> UsualRange | None:
         """Return the latency of memory that a GPU reads: of its host, or of another GPU."""
         gpu = next(
-            (one for one in self._machine.gpus if one.name == (column if ends == "host" else row)), None
+            (gpu for gpu in self._machine.gpus if gpu.name == (column if ends == "host" else row)), None
         )
         if gpu is None:
             return None
@@ -387,12 +385,15 @@ class UsualRanges:
             kinds = {self._machine.links[i].kind for i in self._network.route(gpu.name, there)}
         except MachineError:  # the path is unknown
             return None
-        link = next((one for one in (LinkKind.PCIE, LinkKind.C2C, LinkKind.NVLINK) if one in kinds), None)
-        found = path_latency(ends, link, gpu.compute_capability) if link else None
-        if found is None:
+        link = next((kind for kind in (LinkKind.PCIE, LinkKind.C2C, LinkKind.NVLINK) if kind in kinds), None)
+        published = path_latency(ends, link, gpu.compute_capability) if link else None
+        if published is None:
             return None
         return UsualRange(
-            found.most, f"published latencies over {found.link}", found.typical, found.most * fail_factor()
+            published.most,
+            f"published latencies over {published.link}",
+            published.typical,
+            published.most * fail_factor(),
         )
 
     @cached_property

@@ -66,5 +66,5 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
     Values without a known range, and those that are waived, count only if there are no others; of no values
     nothing is known.
     """
-    found = set(verdicts)
-    return min(found - set(_SILENT) or found, key=lambda verdict: verdict.rank, default=Verdict.UNKNOWN)
+    distinct = set(verdicts)
+    return min(distinct - set(_SILENT) or distinct, key=lambda verdict: verdict.rank, default=Verdict.UNKNOWN)

@@ -71,7 +71,6 @@ class Check(Tabular):
     stale: str = ""
 
     def __repr__(self) -> str:
-        """Return one line; ``wirespeed check`` shows everything."""
         counts = Counter(judgement.verdict for judgement in self.judgements)
         cells = ", ".join(f"{counts[verdict]} {verdict.word}" for verdict in Verdict if counts[verdict])
         causes = "".join(f"; likely cause: {culprit}" for culprit in self.culprits)
@@ -90,7 +89,7 @@ class Check(Tabular):
             return Verdict.UNKNOWN
         of_run = (judgement.verdict for judgement in self.judgements if not judgement.key.testcase)
         values = worst((*self.testcases.values(), *of_run))
-        absent = {one.verdict for one in self.missing}
+        absent = {missing.verdict for missing in self.missing}
         if values.is_failure or Verdict.FAIL in absent or any(compared.failed for compared in self.gates):
             return Verdict.FAIL
         if values is Verdict.WARN or Verdict.WARN in absent or self.defects:

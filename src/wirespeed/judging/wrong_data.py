@@ -39,7 +39,6 @@ class WrongData:
     everywhere: bool = False
 
     def __str__(self) -> str:
-        """Return a sentence for people."""
         where = f"in {many(len(self.testcases), 'testcase')}"
         if not self.device:
             first, *others = ("->".join(filter(None, (path[0], "+".join(path[1:])))) for path in self.paths)
@@ -62,13 +61,13 @@ def wrong_data(cells: Iterable[Placed], machine: Machine) -> tuple[WrongData, ..
     A device explains the wrong data of its paths if it has more of them than most devices at their other
     ends.
     """
-    found: dict[_Path, dict[str, None]] = {}
+    by_path: dict[_Path, dict[str, None]] = {}
     for measured in cells:
         if measured.cell.corrupted:
             source, _, destinations = measured.cell.corrupted.partition("->")
             path = (source, *filter(None, destinations.split("+")))
-            found.setdefault(path, {})[measured.result.name] = None
-    paths = sorted(found, key=lambda path: -len(found[path]))
+            by_path.setdefault(path, {})[measured.result.name] = None
+    paths = sorted(by_path, key=lambda path: -len(by_path[path]))
     of_device: dict[str, list[_Path]] = {}
     for path in paths:
         for end in dict.fromkeys(path):
@@ -81,23 +80,20 @@ def wrong_data(cells: Iterable[Placed], machine: Machine) -> tuple[WrongData, ..
         fewer = sum(len(of_device[peer]) < len(of_device[device]) for peer in peers)
         if len(own) > 1 and fewer and 2 * fewer > len(peers):
             everywhere = device in gpus and len(gpus) > 1 and peers.keys() >= gpus - {device}
-            result.append(WrongData(device, tuple(own), _testcases(own, found), everywhere))
+            result.append(WrongData(device, tuple(own), _testcases(own, by_path), everywhere))
             left = {path: None for path in left if path not in own}
     if left:
-        result.append(WrongData("", tuple(left), _testcases(left, found)))
-    return tuple(sorted(result, key=lambda one: -len(one.paths)))
+        result.append(WrongData("", tuple(left), _testcases(left, by_path)))
+    return tuple(sorted(result, key=lambda wrong: -len(wrong.paths)))
 
 
 def _peers(device: str, paths: Iterable[_Path]) -> dict[str, None]:
-    """Return the other devices of the paths of a device."""
     return {end: None for path in paths for end in path if end != device}
 
 
-def _testcases(paths: Iterable[_Path], found: Mapping[_Path, Iterable[str]]) -> tuple[str, ...]:
-    """Return the testcases of some paths."""
-
+def _testcases(paths: Iterable[_Path], by_path: Mapping[_Path, Iterable[str]]) -> tuple[str, ...]:
     def names() -> Iterator[str]:
         for path in paths:
-            yield from found[path]
+            yield from by_path[path]
 
     return tuple(dict.fromkeys(names()))
