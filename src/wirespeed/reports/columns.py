@@ -91,9 +91,9 @@ def _plain(name: str) -> Callable[[TestcaseResult, Table, Cell], Any]:
 
 def _kind(annotation: Any) -> type:
     """Return the type of the entries of a field: that of its values, or tuple for a structure."""
-    about = msgspec.inspect.type_info(annotation)
-    known = about.types if isinstance(about, msgspec.inspect.UnionType) else (about,)
-    (kind,) = (one for one in known if not isinstance(one, msgspec.inspect.NoneType))
+    info = msgspec.inspect.type_info(annotation)
+    known = info.types if isinstance(info, msgspec.inspect.UnionType) else (info,)
+    (kind,) = (member for member in known if not isinstance(member, msgspec.inspect.NoneType))
     if isinstance(kind, msgspec.inspect.StrType):
         return str
     return _TYPES.get(type(kind), tuple)

@@ -62,7 +62,7 @@ COMPARISON_FORMATS = {report.__name__: report for report in (json, markdown, jun
 
 def _object(comparison: Comparison, unreadable: Sequence[Unreadable]) -> dict[str, Any]:
     """Return the comparison as one JSON object."""
-    found = records(comparison)
+    recorded = records(comparison)
     return {
         "wirespeed_compare": _SHAPE,
         "version": __version__,
@@ -81,9 +81,9 @@ def _object(comparison: Comparison, unreadable: Sequence[Unreadable]) -> dict[st
         "uncertain": len(comparison.uncertain),
         "regressed": comparison.regressed,
         "changes": [
-            {name: row.get(name) for name in found.columns}
+            {name: row.get(name) for name in recorded.columns}
             | {"hosts": [{"host": host.host, "ratio": host.ratio} for host in change.hosts]}
-            for row, change in zip(found.rows, comparison.changes, strict=True)
+            for row, change in zip(recorded.rows, comparison.changes, strict=True)
         ],
     }
 
@@ -116,8 +116,9 @@ def _markdown(comparison: Comparison, style: Style, unreadable: Sequence[Unreada
             table_row(["outcome", "testcase", "cell", "change", "reason"]),
             "|---|---|---|---|---|",
         )
-        for one in shown:
-            yield table_row([one.outcome, one.key.testcase, one.key.place, moved(one), one.reason])
+        for change in shown:
+            key = change.key
+            yield table_row([change.outcome, key.testcase, key.place, moved(change), change.reason])
         if len(changed) > len(shown):
             yield from ("", f"{many(len(changed) - len(shown), 'more change')}; -v lists all")
     yield ""
@@ -133,13 +134,13 @@ def _suite(comparison: Comparison) -> ET.Element:
     for name, changes in cases.items():
         case = ET.Element("testcase", classname="wirespeed.compare", name=visible(name), time="0")
         lines = [
-            f"{one.outcome}: {one.key.place}: {moved(one)} {one.reason}".rstrip()
-            for one in changes if one.outcome in (Outcome.LOST, Outcome.WORSE)
+            f"{change.outcome}: {change.key.place}: {moved(change)} {change.reason}".rstrip()
+            for change in changes if change.outcome in (Outcome.LOST, Outcome.WORSE)
         ]  # fmt: skip
         if lines:
             more = [f"and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
             add_outcome(case, "failure", lines[0], "\n".join(lines[:_LISTED] + more))
-        elif all(one.outcome in (Outcome.BUSY, Outcome.ADDED) for one in changes):
+        elif all(change.outcome in (Outcome.BUSY, Outcome.ADDED) for change in changes):
             add_outcome(case, "skipped", changes[0].reason or "no value before")
         elif comparison.simulated:
             add_outcome(case, "skipped", SIMULATED)
@@ -152,11 +153,11 @@ def _suite(comparison: Comparison) -> ET.Element:
         "testsuite", {"name": "wirespeed compare", "tests": str(len(elements)), **counts, "time": "0"}
     )
     properties = ET.SubElement(suite, "properties")
-    told = [("before", side_of(comparison.before)), ("after", side_of(comparison.after))]
-    told += [("differs", str(difference)) for difference in comparison.differences]
+    entries = [("before", side_of(comparison.before)), ("after", side_of(comparison.after))]
+    entries += [("differs", str(difference)) for difference in comparison.differences]
     texts = (*pairing(comparison), not_compared(comparison), *notes(comparison))
-    told += [("note", text) for text in texts if text]
-    for name, value in (*told, ("cells", counted(comparison, ()))):
+    entries += [("note", text) for text in texts if text]
+    for name, value in (*entries, ("cells", counted(comparison, ()))):
         ET.SubElement(properties, "property", name=name, value=visible(value))
     suite.extend(elements)
     return suite

@@ -33,9 +33,10 @@ def side_of(documents: Sequence[Document]) -> str:
 
 def remarks(documents: Sequence[Document]) -> Iterator[str]:
     """Yield conditions that may explain low values, and interruptions; of several runs with their number."""
-    found = Counter(f"warning: {text}" for document in documents for text in explanations(document))
-    found.update(f"run interrupted: {one.interrupted}" for one in documents if one.interrupted)
-    for text, runs in found.items():
+    counts = Counter(f"warning: {text}" for document in documents for text in explanations(document))
+    interruptions = filter(None, (document.interrupted for document in documents))
+    counts.update(f"run interrupted: {reason}" for reason in interruptions)
+    for text, runs in counts.items():
         yield text if len(documents) == 1 else f"{text} ({runs} of {len(documents)} runs)"
 
 
@@ -71,7 +72,7 @@ def notes(comparison: Comparison) -> Iterator[str]:
             "several runs on each side show it"
         )
     if hidden := comparison.uncertain:
-        worst = max(hidden, key=lambda one: one.half_width)
+        worst = max(hidden, key=lambda change: change.half_width)
         yield (
             f"{many(len(hidden), 'cell')} may hide a change of {UNCERTAIN:.0%} or more "
             f"({worst.key.testcase} ±{worst.half_width:.0%}); compare more runs"

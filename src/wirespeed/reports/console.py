@@ -108,11 +108,13 @@ def pieces(
         The tables, in the order of their columns.
     """
     values = len(columns) + 1
-    first = max([len(str(heading.header)), *(len(row[0]) for row in rows)]) + 2
-    each = max([len(text) for text in columns] + [len(text) for row in rows for text in row[1:values]]) + 2
-    at_once = max(1, (width - first) // each)
+    label_width = max([len(str(heading.header)), *(len(row[0]) for row in rows)]) + 2
+    column_width = (
+        max(len(text) for texts in (columns, *(row[1:values] for row in rows)) for text in texts) + 2
+    )
+    at_once = max(1, (width - label_width) // column_width)
     kept = [i for i in range(len(details)) if any(row[values + i] for row in rows)]
-    found = []
+    tables = []
     for start in range(1, values, at_once):
         shown = range(start, min(start + at_once, values))
         piece = RichTable(
@@ -123,5 +125,5 @@ def pieces(
         )  # fmt: skip
         for row in rows:
             piece.add_row(row[0], *(row[i] for i in shown), *(row[values + i] for i in kept))
-        found.append(piece)
-    return found
+        tables.append(piece)
+    return tables

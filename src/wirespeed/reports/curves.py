@@ -43,7 +43,7 @@ class Curve:
 
 def curves_of(table: Table) -> list[Curve]:
     """Return the rows of a table as curves, without missing values."""
-    found = []
+    curves = []
     for name, row in zip(table.rows.labels, table.grid(), strict=True):
         points = [
             (x, cell.value)
@@ -52,8 +52,8 @@ def curves_of(table: Table) -> list[Curve]:
         ]
         if points:
             xs, ys = zip(*points, strict=True)
-            found.append(Curve(name, xs, ys))
-    return found
+            curves.append(Curve(name, xs, ys))
+    return curves
 
 
 def outliers_first(curves: Sequence[Curve]) -> tuple[list[Curve], list[Curve]]:
@@ -77,14 +77,14 @@ def outliers_first(curves: Sequence[Curve]) -> tuple[list[Curve], list[Curve]]:
         for x, y in zip(curve.xs, curve.ys, strict=True):
             values.setdefault(x, []).append(y)
     normal = {x: median(ys) for x, ys in values.items()}
-    found = []
+    sized = []
     for curve in curves:
         differences = list(_differences(curve, normal))
         apart = fmean(differences)
         size = fmean(map(abs, differences))
-        found.append((size, replace(curve, apart=apart if size > _OUTLIER else 0.0)))
-    outliers = sorted((one for one in found if one[0] > _OUTLIER), key=lambda one: -one[0])
-    ordered = [*outliers, *(one for one in found if one[0] <= _OUTLIER)]
+        sized.append((size, replace(curve, apart=apart if size > _OUTLIER else 0.0)))
+    outliers = sorted((pair for pair in sized if pair[0] > _OUTLIER), key=lambda pair: -pair[0])
+    ordered = [*outliers, *(pair for pair in sized if pair[0] <= _OUTLIER)]
     return [c for _, c in ordered[:MOST_CURVES]], [c for _, c in ordered[MOST_CURVES:]]
 
 

@@ -89,13 +89,13 @@ def _read(page: str) -> str:
 
 def _sections(text: str) -> Iterator[tuple[int, str, str]]:
     """Yield level, heading and text of each section, with the sections below it."""
-    lines, found, is_code = text.splitlines(), [], False
+    lines, headings, is_code = text.splitlines(), [], False
     for i, line in enumerate(lines):
         is_code ^= line.startswith("```")
         if not is_code and (match := _HEADING.fullmatch(line)):
-            found.append((i, len(match[1]), match[2]))
-    for k, (i, level, heading) in enumerate(found):
-        end = next((j for j, other, _ in found[k + 1 :] if other <= level), len(lines))
+            headings.append((i, len(match[1]), match[2]))
+    for k, (i, level, heading) in enumerate(headings):
+        end = next((j for j, other, _ in headings[k + 1 :] if other <= level), len(lines))
         yield level, heading, "\n".join(lines[i + 1 : end]).strip()
 
 

@@ -28,14 +28,14 @@ def explanations(
     """
     lacking = missing(document) if lacking is None else lacking
     gpus = {gpu.name for gpu in document.machine.gpus}
-    found: dict[str, list[str]] = {}
+    testcases: dict[str, list[str]] = {}
     for result in document.testcases:
         for text in (*result.warnings, *_throttled(result, gpus)):
-            found.setdefault(text, []).append(result.name)
+            testcases.setdefault(text, []).append(result.name)
     of_run = list(dict.fromkeys((*map(str, lacking), *doubts(document), *document.warnings)))
     for device, (how, cases) in users(document).items() if busy else ():
         of_run.append(f"{device} was {how} ({_where(cases)})")
-    of_testcases = [f"{text} ({_where(cases)})" for text, cases in found.items() if text not in of_run]
+    of_testcases = [f"{text} ({_where(cases)})" for text, cases in testcases.items() if text not in of_run]
     return [*of_run, *of_testcases, *_counted(document, gpus)]
 
 

@@ -144,8 +144,8 @@ def views(diagnosis: Diagnosis) -> list[FindingView]:
 def applicable(compared: GateComparison) -> list[GateResult]:
     """Return the gates that apply to the machine, the worst first."""
     order = list(GateVerdict)
-    found = [result for result in compared.results if result.verdict is not GateVerdict.NOT_APPLICABLE]
-    return sorted(found, key=lambda one: order.index(one.verdict))
+    results = [result for result in compared.results if result.verdict is not GateVerdict.NOT_APPLICABLE]
+    return sorted(results, key=lambda result: order.index(result.verdict))
 
 
 def gate_text(result: GateResult) -> str:

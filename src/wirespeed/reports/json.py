@@ -76,7 +76,7 @@ def _run(document: Document, judged: Judged) -> dict[str, Any]:
         "started": document.started,
         "simulated": document.simulated,
         "verdict": str(check.verdict),
-        "cells": dict(Counter(str(one.verdict) for one in check.judgements if one.key.column)),
+        "cells": dict(Counter(str(cell.verdict) for cell in check.judgements if cell.key.column)),
         "testcases": check.testcases,
         "values": [
             _value(judgement)

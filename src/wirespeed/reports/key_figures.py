@@ -22,17 +22,18 @@ def extent(figure: KeyFigure) -> str:
 
 def typical_share(figure: KeyFigure) -> str:
     """Return the share of the typical value, with what it is a share of."""
-    one, found = figure.typical, share(figure.typical)
-    scale, unit = fitting(one.unit, [one.value or 0.0])
-    if found is None:
-        return f"expected ≥ {number(one.least, scale, GLANCE)} {unit}" if one.least else "no limit known"
-    return f"{found} {number(found.whole, scale, GLANCE)} {unit}"
+    typical, portion = figure.typical, share(figure.typical)
+    scale, unit = fitting(typical.unit, [typical.value or 0.0])
+    if portion is None:
+        least = typical.least
+        return f"expected ≥ {number(least, scale, GLANCE)} {unit}" if least else "no limit known"
+    return f"{portion} {number(portion.whole, scale, GLANCE)} {unit}"
 
 
 def worst_share(figure: KeyFigure) -> str:
     """Return the share of the worst value; empty without one, and if it says what the typical one does."""
-    found = share(figure.worst) if figure.worst else None
-    return f"{worst_word(figure)} {found}" if found and str(found) != str(share(figure.typical)) else ""
+    portion = share(figure.worst) if figure.worst else None
+    return f"{worst_word(figure)} {portion}" if portion and str(portion) != str(share(figure.typical)) else ""
 
 
 def worst_word(figure: KeyFigure) -> str:

@@ -85,9 +85,9 @@ def _lines(document: Document, style: Style) -> Iterator[str]:
     others = [count for kind, count in machine.counts.items() if kind.name in machine.others]
     facts = [machine.cpu, *(f"{n} x {model}" for model, n in models.items()), *others, document.started]
     yield " · ".join(escaped(fact) for fact in facts if fact)
-    if found := explanations(document, lacking=style.judged.check.missing if style.judged else None):
+    if warnings := explanations(document, lacking=style.judged.check.missing if style.judged else None):
         yield ""
-        yield from (f"- **warning**: {escaped(text)}" for text in found)
+        yield from (f"- **warning**: {escaped(text)}" for text in warnings)
     check = style.check(document)
     counts = counted(judgement.verdict for judgement in check.judgements if judgement.key.column)
     yield from ("", f"**{check.verdict.word.upper()}**: {counts or 'no values'}")
@@ -113,8 +113,9 @@ def _judged(judged: Judged) -> Iterator[str]:
             table_row([f"published thresholds of {compared.gates.name}", "at least", "verdict", "measured"]),
             "|---|---:|---|---|",
         )
-        for one in applicable(compared):
-            yield table_row([one.gate.measures, one.gate.at_least, str(one.verdict), gate_text(one)])
+        for result in applicable(compared):
+            gate = result.gate
+            yield table_row([gate.measures, gate.at_least, str(result.verdict), gate_text(result)])
 
 
 def _table(result: TestcaseResult, table: Table, style: Style) -> Iterator[str]:

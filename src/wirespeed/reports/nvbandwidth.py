@@ -247,8 +247,8 @@ def _table(machine: Machine, result: TestcaseResult, table: Table, style: Style)
 
 def variation(table: Table) -> float:
     """Return the coefficient of variation of the samples of a cell, as the mean of all cells."""
-    found = [cell.statistics.cv for cell in table.cells if cell.statistics is not None]
-    return sum(found) / len(found) if found else 0.0
+    coefficients = [cell.statistics.cv for cell in table.cells if cell.statistics is not None]
+    return sum(coefficients) / len(coefficients) if coefficients else 0.0
 
 
 def _lines(machine: Machine, table: Table, scale: float) -> list[str]:
@@ -282,9 +282,9 @@ def _all_samples(machine: Machine, result: TestcaseResult) -> str:
         scale, unit = displayed(table.unit)
         for cell in table.cells:
             labels = f"{table.rows.labels[cell.row]} -> {table.columns.labels[cell.column]}"
-            what = moves.get((table.key, cell.row, cell.column), labels)
+            move = moves.get((table.key, cell.row, cell.column), labels)
             lines += [
-                ((cell.row, cell.column, i), f"\tSample {i}: {what}: {value / scale:.2f} {unit}\n")
+                ((cell.row, cell.column, i), f"\tSample {i}: {move}: {value / scale:.2f} {unit}\n")
                 for i, value in enumerate(cell.samples)
             ]
     lines.sort(key=lambda line: line[0])  # stable: the parts of a cell remain in order
@@ -316,11 +316,11 @@ def _move(transfer: Transfer) -> str:
     return f"{_end(start)} -> {_end(end)}"
 
 
-def _end(one: Memory | Executor) -> str:
+def _end(place: Memory | Executor) -> str:
     """Return nvbandwidth's name of a buffer."""
-    if one.rank is not None:
-        return f"Multinode node {one.rank}"
-    return "Host" if is_host(one.device) else f"Device {number_of(one.device)}"
+    if place.rank is not None:
+        return f"Multinode node {place.rank}"
+    return "Host" if is_host(place.device) else f"Device {number_of(place.device)}"
 
 
 def _samples(table: Table) -> str:

@@ -177,10 +177,10 @@ def levels(low: float, high: float) -> list[float]:
     """
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     factors = (1, 2, 5) if last - first <= 2 else (1,)
-    found = [m * 10.0**e for e in range(first, last + 1) for m in factors]
-    below = [x for x in found if x <= low]
-    above = [x for x in found if x >= high]
-    return [x for x in found if (below[-1] if below else low) <= x <= (above[0] if above else high)]
+    candidates = [m * 10.0**e for e in range(first, last + 1) for m in factors]
+    bottom = max((level for level in candidates if level <= low), default=low)
+    top = min((level for level in candidates if level >= high), default=high)
+    return [level for level in candidates if bottom <= level <= top]
 
 
 def _colored(line: str, curves: int) -> Text:
@@ -281,15 +281,15 @@ def heat_map(
     scale = scale_of(known)
     texts = [[_written(value, divisor) for value in row] for row in values]
     longest = max((len(t) for row in texts for t in row), default=1)
-    each = max(longest + 1 + (not color), *(len(c) + 1 for c in columns))
-    label = max(len(name), *(len(row) for row in rows)) + 1
-    if label + each * len(columns) <= width:
+    cell_width = max(longest + 1 + (not color), *(len(c) + 1 for c in columns))
+    label_width = max(len(name), *(len(row) for row in rows)) + 1
+    if label_width + cell_width * len(columns) <= width:
         signs = BARS
-        lines = _with_values(values, texts, rows, columns, scale, (label, each), color=color)
+        lines = _with_values(values, texts, rows, columns, scale, (label_width, cell_width), color=color)
         lines[0] = Text(name, style="dim") + lines[0][len(name) :]
     else:
         signs = "".join(sign * 2 for sign in SHADES)
-        lines = _dense(values, rows, columns, scale, label, width, color=color)
+        lines = _dense(values, rows, columns, scale, label_width, width, color=color)
     return [*lines, _legend(scale, divisor, name, "" if color else signs)]
 
 
@@ -303,34 +303,34 @@ def _with_values(
     widths: tuple[int, int], *, color: bool,
 ) -> list[Text]:  # fmt: skip
     """Return the lines of a heat map with a value in each cell."""
-    label, each = widths
-    lines = [Text(" " * label + "".join(f"{c:>{each}}" for c in columns), style="dim")]
+    label_width, cell_width = widths
+    lines = [Text(" " * label_width + "".join(f"{c:>{cell_width}}" for c in columns), style="dim")]
     for name, row, written in zip(rows, values, texts, strict=True):
-        line = Text.assemble((f"{name:<{label}}", "dim"))
+        line = Text.assemble((f"{name:<{label_width}}", "dim"))
         for value, text in zip(row, written, strict=True):
             if value is None:
-                line.append(f"{text + ' ' * (not color):>{each}}", style="dim")
+                line.append(f"{text + ' ' * (not color):>{cell_width}}", style="dim")
             elif color:
                 line.append(" ")
-                line.append(f"{text:>{each - 1}}", style=_ramp(scale, value))
+                line.append(f"{text:>{cell_width - 1}}", style=_ramp(scale, value))
             else:
-                line.append(f"{text + BARS[scale.step(value, len(BARS))]:>{each}}", style="default")
+                line.append(f"{text + BARS[scale.step(value, len(BARS))]:>{cell_width}}", style="default")
         lines.append(line)
     return lines
 
 
 def _dense(
-    values: Grid, rows: Sequence[str], columns: Sequence[str], scale: Scale, label: int, width: int, *,
+    values: Grid, rows: Sequence[str], columns: Sequence[str], scale: Scale, label_width: int, width: int, *,
     color: bool,
 ) -> list[Text]:  # fmt: skip
     """Use one character per cell; split the columns into several pieces if that is too wide."""
     lines = []
-    fitting = max(1, width - label)
-    for start in range(0, len(columns), fitting):
-        chosen = range(start, min(start + fitting, len(columns)))
-        lines.append(Text(" " * label + _ruler(columns, chosen), style="dim"))
+    at_once = max(1, width - label_width)
+    for start in range(0, len(columns), at_once):
+        chosen = range(start, min(start + at_once, len(columns)))
+        lines.append(Text(" " * label_width + _ruler(columns, chosen), style="dim"))
         for name, row in zip(rows, values, strict=True):
-            line = Text.assemble((f"{name:<{label}}", "dim"))
+            line = Text.assemble((f"{name:<{label_width}}", "dim"))
             for j in chosen:
                 value = row[j]
                 if value is None:

@@ -79,9 +79,9 @@ def part(document: Document, style: Style) -> Families:
     """Return the series of a run, each with the host; ``style.all_cells`` adds those of each value."""
     judged = style.judged or Judged.of(document, style.criteria)
     check = judged.check
-    found = overview(document, check, judged.diagnosis)
+    summary = overview(document, check, judged.diagnosis)
     ended = end_of(document)
-    made: dict[str, Iterable[Sample]] = {
+    families: dict[str, Iterable[Sample]] = {
         "wirespeed_run_info": [(_run(document), 1)],
         "wirespeed_run_end_timestamp_seconds": [({}, ended or 0.0)],
         "wirespeed_run_duration_seconds": [({}, document.seconds)],
@@ -91,15 +91,16 @@ def part(document: Document, style: Style) -> Families:
         "wirespeed_slow_cells_explained": _causes(judged),
         "wirespeed_missing": _missing(check),
         "wirespeed_gate": _gates(judged),
-        **_paths(document, found),
-        **_devices(document, judged, found),
+        **_paths(document, summary),
+        **_devices(document, judged, summary),
         **(_cells(document, check) if style.all_cells else {}),
     }
     everywhere = {"host": document.hostname}
     everywhere |= {"simulated": "true"} if document.simulated else {}
     everywhere |= {"imported": document.origin.removeprefix("imported from ")} if document.imported else {}
     return {
-        name: [(everywhere | labels, value) for labels, value in samples] for name, samples in made.items()
+        name: [(everywhere | labels, value) for labels, value in samples]
+        for name, samples in families.items()
     }
 
 
@@ -117,13 +118,13 @@ def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: 
     return _text(merged)
 
 
-def _text(made: Families) -> str:
+def _text(families: Families) -> str:
     """Return series as text."""
     lines: list[str] = []
     for name, about in HELP.items():
-        found = [_sample(name, labels, value) for labels, value in _unique(made.get(name, ()))]
-        if found:
-            lines += [f"# HELP {name} {about}", f"# TYPE {name} gauge", *found]
+        samples = [_sample(name, labels, value) for labels, value in _unique(families.get(name, ()))]
+        if samples:
+            lines += [f"# HELP {name} {about}", f"# TYPE {name} gauge", *samples]
     return "\n".join(lines) + "\n"
 
 
@@ -156,32 +157,32 @@ def _states(word: str) -> Iterator[Sample]:
         yield {"verdict": state}, float(state == word)
 
 
-def _paths(document: Document, found: Overview) -> dict[str, list[Sample]]:
+def _paths(document: Document, summary: Overview) -> dict[str, list[Sample]]:
     """Return the key figures of each kind of path."""
-    made: dict[str, list[Sample]] = {}
-    for figure in found.figures:
+    families: dict[str, list[Sample]] = {}
+    for figure in summary.figures:
         path, typical = {"path": figure.kind.name}, figure.typical
         word = {"verdict": _word(figure.verdict, document)}
-        made.setdefault("wirespeed_path_verdict", []).append((path | word, 1))
-        made.setdefault("wirespeed_path_bad_values", []).append((path, figure.bad))
+        families.setdefault("wirespeed_path_verdict", []).append((path | word, 1))
+        families.setdefault("wirespeed_path_bad_values", []).append((path, figure.bad))
         values = {"median": typical.value or 0.0, "lowest": figure.lowest}
         if typical.limit:
             values["limit"] = typical.limit
-        for what, value in values.items():
-            made.setdefault(f"wirespeed_path_{what}_bytes_per_second", []).append((path, value))
-            if typical.limit and what != "limit":
-                share = f"wirespeed_path_{what}_limit_ratio"
-                made.setdefault(share, []).append((path, value / typical.limit))
-    return made
+        for statistic, value in values.items():
+            families.setdefault(f"wirespeed_path_{statistic}_bytes_per_second", []).append((path, value))
+            if typical.limit and statistic != "limit":
+                share = f"wirespeed_path_{statistic}_limit_ratio"
+                families.setdefault(share, []).append((path, value / typical.limit))
+    return families
 
 
-def _devices(document: Document, judged: Judged, found: Overview) -> dict[str, list[Sample]]:
+def _devices(document: Document, judged: Judged, summary: Overview) -> dict[str, list[Sample]]:
     """Return the verdict on each GPU and NUMA node, and its lowest rates."""
     cells = devices_of_cells(document)
     verdicts = device_verdicts(document, judged.check, judged.diagnosis, cells)
     lowest = [
         ({"device": device, "path": figure.kind.name}, value)
-        for figure in found.figures
+        for figure in summary.figures
         for device, value in device_lowest(figure, judged.check, document.machine, cells).items()
     ]
     return {
@@ -195,7 +196,7 @@ def _devices(document: Document, judged: Judged, found: Overview) -> dict[str, l
 
 def _cells(document: Document, check: Check) -> dict[str, list[Sample]]:
     """Return each value and its limit, and verdicts and status of each testcase."""
-    cells = [one for one in placed(document) if one.cell.value is not None]
+    cells = [place for place in placed(document) if place.cell.value is not None]
     counts = Counter(
         (judgement.key.testcase, str(judgement.verdict))
         for judgement in check.judgements
@@ -207,10 +208,12 @@ def _cells(document: Document, check: Check) -> dict[str, list[Sample]]:
             for result in document.testcases
         ],
         **{
-            name: [(_labels(x), x.cell.value or 0.0) for x in cells if x.unit is unit]
+            name: [(_labels(place), place.cell.value or 0.0) for place in cells if place.unit is unit]
             for unit, name in _NAMES.items()
         },
-        "wirespeed_limit_bytes_per_second": [(_labels(x), x.cell.limit) for x in cells if x.cell.limit],
+        "wirespeed_limit_bytes_per_second": [
+            (_labels(place), place.cell.limit) for place in cells if place.cell.limit
+        ],
         "wirespeed_cells": [
             ({"testcase": testcase, "verdict": word}, count) for (testcase, word), count in counts.items()
         ],

@@ -129,15 +129,15 @@ def _(check: Check) -> Records:
         f"{_PLACE} verdict value unit limit share least normal margin reason culprits basis",
         rows,
         "verdict testcase table row column value limit share least normal reason culprits",
-        sum(one.verdict.is_bad for one in check.judgements),
+        sum(judgement.verdict.is_bad for judgement in check.judgements),
     )
 
 
 @records.register
-def _(found: Diagnosis) -> Records:
+def _(diagnosis: Diagnosis) -> Records:
     rows = [
         view.data | {"place": view.finding.where, "others": " or ".join(view.data["others"])}
-        for view in views(found)
+        for view in views(diagnosis)
     ]
     return _named(
         "certainty cause title place cells lower factor evidence others weight confirm remedy",
@@ -150,10 +150,10 @@ def _(found: Diagnosis) -> Records:
 def _(compared: GateComparison) -> Records:
     applies = applicable(compared)
     rows = []
-    for one in (*applies, *(other for other in compared.results if other not in applies)):
-        gate, lowest, (least, normal) = one.gate, one.lowest, one.expected or (None, None)
+    for result in (*applies, *(other for other in compared.results if other not in applies)):
+        gate, lowest, (least, normal) = result.gate, result.lowest, result.expected or (None, None)
         row = {"gate": gate.measures, "threshold": parse_rate(gate.at_least), "source": gate.source}
-        row |= {"verdict": one.verdict, "reason": one.why, "remark": one.remark, "unit": Unit.RATE}
+        row |= {"verdict": result.verdict, "reason": result.why, "remark": result.remark, "unit": Unit.RATE}
         row |= {"least": least, "normal": normal, "lowest": lowest.value if lowest else None}
         rows.append(row | (_place(lowest.key) if lowest else {}))
     return _named(
@@ -188,11 +188,11 @@ def _(comparison: Comparison) -> Records:
 @records.register
 def _(baseline: Baseline) -> Records:
     rows = [
-        _place(one.key)
-        | {name: getattr(one, name) for name in ("median", "unit", "spread", "runs")}
+        _place(entry.key)
+        | {name: getattr(entry, name) for name in ("median", "unit", "spread", "runs")}
         | {"model": model}
         for model, entries in baseline.models.items()
-        for one in entries
+        for entry in entries
     ]
     model = "model " if len(baseline.models) > 1 else ""
     shown = f"{model}testcase table row column median spread runs"
@@ -233,11 +233,11 @@ def to_pandas(result: object) -> pandas.DataFrame:
         import pandas
     except ImportError as error:
         raise MissingPackage("to_pandas()", "pandas") from error
-    found = records(result)
+    recorded = records(result)
     return pandas.DataFrame(
         {
-            name: pandas.Series([_plain(row.get(name)) for row in found.rows], dtype=_dtype(name))
-            for name in found.columns
+            name: pandas.Series([_plain(row.get(name)) for row in recorded.rows], dtype=_dtype(name))
+            for name in recorded.columns
         }
     )
 

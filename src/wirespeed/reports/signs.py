@@ -109,8 +109,8 @@ WRONG_DATA = "wrong data"
 def counted(verdicts: Iterable[Verdict]) -> str:
     """Return how often each verdict occurs, what was not judged last; empty for none."""
     counts = Counter(verdicts)
-    ordered = sorted(Verdict, key=lambda one: not one.is_judged)
-    return ", ".join(f"{counts[one]} {one.word}" for one in ordered if counts[one])
+    ordered = sorted(Verdict, key=lambda verdict: not verdict.is_judged)
+    return ", ".join(f"{counts[verdict]} {verdict.word}" for verdict in ordered if counts[verdict])
 
 
 def data_word(document: Document, result: TestcaseResult) -> str:
@@ -136,5 +136,5 @@ def closing(document: Document, check: Check) -> str:
     """Return the verdict on a run, how many testcases have each, and whether the data was verified."""
     counts = counted(check.testcases[result.name] for result in document.testcases) or "nothing was run"
     data = verification(document)
-    took = document.origin or f"in {format_time(document.seconds)}"
-    return f"{check.verdict.word.upper()}  {counts}" + (f" · {data}" if data else "") + f" · {took}"
+    ending = document.origin or f"in {format_time(document.seconds)}"
+    return f"{check.verdict.word.upper()}  {counts}" + (f" · {data}" if data else "") + f" · {ending}"

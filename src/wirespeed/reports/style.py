@@ -115,7 +115,7 @@ class Judged:
         check = by.judge(document)
         if check.stale:
             return cls(check, Diagnosis((), 0, 0, (), bool(document.facts), document.simulated), file)
-        compared = tuple(compare_gates(one, document, check.judgements) for one in gates)
+        compared = tuple(compare_gates(gate_set, document, check.judgements) for gate_set in gates)
         return cls(replace(check, gates=compared), diagnose(document, check), file)
 
 

@@ -106,11 +106,11 @@ def _rows(block: list[TestcaseResult], check: Check) -> RenderableType:
 
 def _by_counts(block: list[TestcaseResult]) -> list[tuple[str, list[TestcaseResult]]]:
     """Group testcases by the bytes they count, without those that count every copied byte once."""
-    found: dict[str, list[TestcaseResult]] = {}
+    groups: dict[str, list[TestcaseResult]] = {}
     for result in block:
         if result.counts != _ONCE:
-            found.setdefault(result.counts, []).append(result)
-    return list(found.items())
+            groups.setdefault(result.counts, []).append(result)
+    return list(groups.items())
 
 
 def _single(result: TestcaseResult, document: Document, check: Check, style: Style) -> RenderableType:
@@ -265,7 +265,7 @@ def _curve(table: Table, style: Style) -> list[RichTable]:
     grid = Grid.of(table)
     columns = [f"{label} {grid.unit}" for label in grid.columns.labels]
     first = max(len(label) for label in (grid.rows.name, *grid.rows.labels)) + 2
-    values = [cell.value for (one, *_) in grid.entries if (cell := one.cell) and cell.value]
+    values = [cell.value for (entry, *_) in grid.entries if (cell := entry.cell) and cell.value]
     room = style.width - first - len(columns[0]) - 2
     rows: list[list[Text | str]] = [
         [label, *map(_text, entries), _bar(entries[0].cell, values, min(room, 40), table.unit)]

@@ -45,7 +45,7 @@ def render(document: Document, style: Style) -> str:
     """
     judged = style.judged or Judged.of(document, style.criteria)
     check = judged.check
-    first = overview(document, check, judged.diagnosis)
+    summary = overview(document, check, judged.diagnosis)
     bad = [list(group) for _, group in groupby(_bad(check), key=lambda j: j.key.testcase)]
     parts: list[RenderableType] = [heading(document), ""]
     for judgements in bad if style.verbose else bad[:_SHOWN]:
@@ -55,21 +55,21 @@ def render(document: Document, style: Style) -> str:
     parts += _unjudged(document, check, style)
     parts += notes([("baseline", text) for text in (check.baseline.notes if check.baseline else ())])
     for override, cells_accepted in check.accepted.items():
-        what = f"accepted in {many(cells_accepted, 'value')}" if cells_accepted else "override not needed"
-        parts += notes([(what, f"{override}: {override.reason}")], "magenta")
+        label = f"accepted in {many(cells_accepted, 'value')}" if cells_accepted else "override not needed"
+        parts += notes([(label, f"{override}: {override.reason}")], "magenta")
     for compared in judged.check.gates:
         parts += [*([""] if parts[-1] else []), *section(compared, style), ""]
-    parts += _warnings(document, first, style)
+    parts += _warnings(document, summary, style)
     parts += [""] if parts[-1] else []
-    if first.figures:
-        parts += [figures(first, style.width), ""]
-    parts += headline(document, check, first)
+    if summary.figures:
+        parts += [figures(summary, style.width), ""]
+    parts += headline(document, check, summary)
     if document.interrupted and check.verdict is not Verdict.INTERRUPTED:
         parts += notes([("interrupted", document.interrupted)], "yellow")
     parts += notes(
         [("wrong data", str(fault)) for fault in check.wrong[1:]], "red"
     )  # the first is in the sentence
-    parts += [*absent(check.missing, first.sentence), *_places(check, first), *_findings(first)]
+    parts += [*absent(check.missing, summary.sentence), *_places(check, summary), *_findings(summary)]
     parts += _closing(document, judged.check.gates)
     return printed(style, *parts)
 
@@ -85,21 +85,21 @@ def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: 
     return "".join((*screens, many_runs.render(runs, style, unreadable)))
 
 
-def _places(check: Check, first: Overview) -> Iterator[RenderableType]:
+def _places(check: Check, summary: Overview) -> Iterator[RenderableType]:
     """Yield the slow devices and links that the first sentence does not name."""
     for culprit in check.culprits:
-        if str(culprit) not in first.sentence:
+        if str(culprit) not in summary.sentence:
             cells = many(len(culprit.cells), "value")
             yield from notes([("slow", f"{culprit} at {culprit.share} ({cells})")], "red")
 
 
-def _findings(first: Overview) -> Iterator[RenderableType]:
+def _findings(summary: Overview) -> Iterator[RenderableType]:
     """Yield defects that explain no value, and the number of causes that are not shown."""
-    said = _BUSY if first.verdict is Verdict.BUSY else ()  # in the first sentence
+    stated = _BUSY if summary.verdict is Verdict.BUSY else ()  # in the first sentence
     others = [
         view
-        for view in views(first.diagnosis)
-        if view.finding is not first.finding and view.finding.cause.name not in said
+        for view in views(summary.diagnosis)
+        if view.finding is not summary.finding and view.finding.cause.name not in stated
     ]
     defects = [view for view in others if not view.finding.cells]
     for view in defects[:_FOUND]:
@@ -108,14 +108,14 @@ def _findings(first: Overview) -> Iterator[RenderableType]:
         yield Text(f"{many(more, 'more possible cause')}: wirespeed doctor", style="dim")
 
 
-def _warnings(document: Document, first: Overview, style: Style) -> Iterator[RenderableType]:
+def _warnings(document: Document, summary: Overview, style: Style) -> Iterator[RenderableType]:
     """Yield conditions that may explain low values; the first sentence names who uses busy devices."""
-    found = explanations(document, busy=first.verdict is not Verdict.BUSY, lacking=())
-    found = [text for text in found if text not in first.sentence]
-    shown = found if style.verbose else found[:_WARNINGS]
+    texts = explanations(document, busy=summary.verdict is not Verdict.BUSY, lacking=())
+    texts = [text for text in texts if text not in summary.sentence]
+    shown = texts if style.verbose else texts[:_WARNINGS]
     yield from notes((("warning", text) for text in shown), "bold yellow")
-    if len(found) > len(shown):
-        yield Text(f"{many(len(found) - len(shown), 'more warning')}; -v shows all", style="dim")
+    if len(texts) > len(shown):
+        yield Text(f"{many(len(texts) - len(shown), 'more warning')}; -v shows all", style="dim")
 
 
 def _bad(check: Check) -> list[Judgement]:
@@ -155,8 +155,8 @@ def _measured(judgement: Judgement) -> str:
     value = judgement.value or 0.0
     scale, unit = fitting(judgement.unit, [value])
     text = f"{judgement.key.place}: {number(value, scale)} {unit}"
-    if found := share(judgement):
-        text += f", {found} {number(found.whole, scale)}"
+    if portion := share(judgement):
+        text += f", {portion} {number(portion.whole, scale)}"
     if judgement.least and judgement.verdict is not Verdict.IMPLAUSIBLE:
         bound = "from" if judgement.unit.more_is_better else "up to"
         text += f"; passes {bound} {number(judgement.least, scale)}"
@@ -180,7 +180,7 @@ def _unjudged(document: Document, check: Check, style: Style) -> Iterator[Render
     if style.verbose:
         yield from notes((kind, f"{reason}: {', '.join(names)}") for (kind, reason), names in reasons.items())
     elif unknown := [reason for kind, reason in reasons if kind == "not judged"]:
-        names = {name for (kind, _), found in reasons.items() if kind == "not judged" for name in found}
+        names = set().union(*(cases for (kind, _), cases in reasons.items() if kind == "not judged"))
         known_by = "; to judge them: wirespeed baseline make" if judged_by_baseline(document, check) else ""
         text = f"{many(len(names), 'testcase')}: {'; '.join(unknown)}{known_by}"
         yield from notes([("not judged", text)])

@@ -29,7 +29,7 @@ _MOST_NAMED = 8
 
 
 def render(
-    document: Document, found: Diagnosis, check: Check, style: Style, steps: Sequence[Step] = ()
+    document: Document, diagnosis: Diagnosis, check: Check, style: Style, steps: Sequence[Step] = ()
 ) -> str:
     """Render a diagnosis of a Document as text; ``verbose`` includes all facts.
 
@@ -37,7 +37,7 @@ def render(
     ----------
     document : Document
         The run.
-    found : Diagnosis
+    diagnosis : Diagnosis
         What explains its slow cells.
     check : Check
         Its verdicts.
@@ -53,19 +53,19 @@ def render(
     ]
     if document.testcases:
         parts += [*warnings(document), *_measured(document, steps)]
-    verdict = concluded(document, check, found)
-    slow = many(found.slow, "slow value") if document.testcases else "nothing was measured"
+    verdict = concluded(document, check, diagnosis)
+    slow = many(diagnosis.slow, "slow value") if document.testcases else "nothing was measured"
     parts.append(Text(f"{verdict.word.upper()}  {slow}", style=SIGNS[verdict].style))
     for culprit in check.culprits:
         cells = many(len(culprit.cells), "value")
         parts.append(Text(f"slow: {culprit} at {culprit.share} ({cells})"))
-    for view in views(found):
+    for view in views(diagnosis):
         parts += ["", named(view), details(view)]
     parts.append("")
-    parts.append(Text(_closing(document, found, check), style="bold"))
-    if found.unreadable and not style.verbose:
+    parts.append(Text(_closing(document, diagnosis, check), style="bold"))
+    if diagnosis.unreadable and not style.verbose:
         parts.append(
-            Text(f"{many(len(found.unreadable), 'reading')} could not be read; -v shows all", style="dim")
+            Text(f"{many(len(diagnosis.unreadable), 'reading')} could not be read; -v shows all", style="dim")
         )
     if style.verbose:
         parts += [_facts(facts_of(document))] if document.facts else []
@@ -110,15 +110,15 @@ def rows(named: Iterable[tuple[str, str]]) -> RenderableType:
     return table
 
 
-def _closing(document: Document, found: Diagnosis, check: Check) -> str:
+def _closing(document: Document, diagnosis: Diagnosis, check: Check) -> str:
     """Return what is known in the end."""
-    if not found.has_facts:
+    if not diagnosis.has_facts:
         return "this run has no readings of the system (it was simulated, or measured by an older version)"
-    if found.unexplained:
-        return f"no known cause for {found.unexplained} of {many(found.slow, 'slow value')}"
-    if found.slow:
+    if diagnosis.unexplained:
+        return f"no known cause for {diagnosis.unexplained} of {many(diagnosis.slow, 'slow value')}"
+    if diagnosis.slow:
         return "every slow value has a possible cause; fix the cause and run again"
-    count = len(found.findings) + sum(absence.verdict is not Verdict.WAIVED for absence in check.missing)
+    count = len(diagnosis.findings) + sum(absence.verdict is not Verdict.WAIVED for absence in check.missing)
     seen = many(count, "finding") if count else "nothing found"
     if not document.testcases:
         return seen

@@ -24,7 +24,7 @@ def section(compared: GateComparison, style: Style) -> Iterator[RenderableType]:
         line = Text().append(f"{result.verdict:<12}", style=SIGNS[result.verdict].style)
         yield line.append(f"{result.gate.measures}: at least {result.gate.at_least}")
         yield from (Padding(Text(text, style="dim"), (0, 0, 0, 2)) for text in _details(result, style))
-    other = Counter(one.why for one in results if one.verdict is GateVerdict.NOT_APPLICABLE)
+    other = Counter(result.why for result in results if result.verdict is GateVerdict.NOT_APPLICABLE)
     if other:
         reasons = ", ".join(f"{count} for {why}" for why, count in other.items())
         yield Text(f"{many(other.total(), 'threshold')} not applicable: {reasons}", style="dim")

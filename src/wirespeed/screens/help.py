@@ -25,11 +25,11 @@ def render(shown: Topic, style: Style) -> str:
 
 def linked(text: str) -> Text:
     """Return a text in which the topics of ``wirespeed help`` are links, where the terminal supports them."""
-    found = Text(text)
+    shown = Text(text)
     for match in _MENTIONED.finditer(text):
-        if named := topic(match[0]):
-            found.stylize(RichStyle(link=named.link), match.start() - len(HELP) - 1, match.end())
-    return found
+        if target := topic(match[0]):
+            shown.stylize(RichStyle(link=target.link), match.start() - len(HELP) - 1, match.end())
+    return shown
 
 
 def _named(match: re.Match[str], page: str) -> str:

@@ -141,7 +141,7 @@ def _cache(cache: Cache) -> str:
 
 def _node(node: NumaNode, machine: Machine) -> str:
     """Return cores, CPUs and memory of a NUMA node."""
-    memory = next((x for x in machine.links if x.source == x.destination == node.name), None)
+    memory = next((link for link in machine.links if link.source == link.destination == node.name), None)
     rate = f" at up to {memory.capacity / GB:.0f} GB/s" if memory and memory.capacity else ""
     cores = f"{len(node.cores)} cores" if len(node.cores) != 1 else "1 core"
     threads = f" x {node.threads_per_core} threads" if node.threads_per_core > 1 else ""
@@ -167,7 +167,7 @@ def _links(links: list[Link], width: int) -> list[str]:
 
     lines = []
     for (name, rate), group in groupby(sorted(links, key=kind, reverse=True), key=kind):
-        joined = list(dict.fromkeys(" - ".join(sorted((x.source, x.destination))) for x in group))
+        joined = list(dict.fromkeys(" - ".join(sorted((link.source, link.destination))) for link in group))
         text = f"{name} {f'{rate / GB:.4g} GB/s each way' if rate else 'of unknown rate'}: {joined[0]}"
         for i, pair in enumerate(joined[1:], 1):
             more = f" and {len(joined) - i} more"

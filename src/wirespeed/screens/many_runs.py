@@ -208,4 +208,5 @@ def _named(labels: Sequence[str], width: int | None) -> str:
 def _labels(nodes: Sequence[FleetNode]) -> list[str]:
     """Return the hosts; the names of the files if a host has several runs."""
     hosts, names = [node.host for node in nodes], [Path(node.file).stem for node in nodes]
-    return next((ones for ones in (hosts, names) if len(set(ones)) == len(nodes)), [n.file for n in nodes])
+    files = [node.file for node in nodes]
+    return next((labels for labels in (hosts, names) if len(set(labels)) == len(nodes)), files)

@@ -14,9 +14,9 @@ from ..reports.findings import views
 from ..units import many
 
 
-def reason(document: Document, check: Check, found: Diagnosis) -> str:
+def reason(document: Document, check: Check, diagnosis: Diagnosis) -> str:
     """Return the reason for the verdict on a run."""
-    return overview(document, check, found).sentence
+    return overview(document, check, diagnosis).sentence
 
 
 def reason_of_nodes(nodes: Sequence[FleetNode]) -> str:
@@ -33,12 +33,12 @@ def host_of_run(document: Document) -> str:
     return document.hostname or document.machine.name
 
 
-def reason_of_diagnosis(document: Document, check: Check, found: Diagnosis) -> str:
+def reason_of_diagnosis(document: Document, check: Check, diagnosis: Diagnosis) -> str:
     """Return the first sentence about a machine that was diagnosed, measured or not."""
-    known = views(found)
+    known = views(diagnosis)
     defects = [view for view in known if view.finding.weight is Weight.DEFECT] or known
     if check.verdict.is_failure or (document.testcases and not defects):
-        return reason(document, check, found)
+        return reason(document, check, diagnosis)
     named = [str(absence) for absence in check.missing if absence.verdict.is_bad]
     named += [view.title for view in defects]
     return "; ".join(named) or "the system reports no defect; nothing was measured"
