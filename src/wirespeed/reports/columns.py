@@ -40,7 +40,7 @@ class CellColumn:
 
 
 def cell_columns(cell: type[msgspec.Struct]) -> Iterator[CellColumn]:
-    """Yield the columns of a type of cells: where a value is, and all of its fields."""
+    """The columns of a type of cells: where a value is, and all of its fields."""
     yield CellColumn("testcase", str, lambda result, _, __: result.name)
     yield CellColumn("table", str, lambda _, table, __: table.key)
     yield CellColumn("status", str, lambda result, _, __: result.status)
@@ -90,7 +90,7 @@ def _plain(name: str) -> Callable[[TestcaseResult, Table, Cell], Any]:
 
 
 def _kind(annotation: Any) -> type:
-    """Return the type of the entries of a field: that of its values, or tuple for a structure."""
+    """The type of the entries of a field: that of its values, or tuple for a structure."""
     info = msgspec.inspect.type_info(annotation)
     known = info.types if isinstance(info, msgspec.inspect.UnionType) else (info,)
     (kind,) = (member for member in known if not isinstance(member, msgspec.inspect.NoneType))
@@ -104,7 +104,7 @@ COLUMNS = tuple(cell_columns(Cell))
 
 
 def cells(results: Iterable[TestcaseResult]) -> Iterator[Mapping[str, Any]]:
-    """Yield the columns of each cell, in base units; for a testcase without cells, its status and reason."""
+    """The columns of each cell, in base units; for a testcase without cells, its status and reason."""
     for result in results:
         rows = [
             {column.name: column.get(result, table, cell) for column in COLUMNS}

@@ -31,25 +31,25 @@ _LISTED = 40
 
 
 def json(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
-    """Return a comparison as one JSON object."""
+    """One JSON object, whose fields docs/reports.md describes."""
     del style
     encoded = msgspec.json.encode(_object(comparison, unreadable))
     return escaped(msgspec.json.format(encoded, indent=1).decode()) + "\n"
 
 
 def markdown(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
-    """Return a comparison as Markdown; ``verbose`` lists all changes."""
+    """A table of the changes, the worst first; ``verbose`` lists all."""
     return visible("\n".join(_markdown(comparison, style, unreadable)) + "\n")
 
 
 def junit(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
-    """Return a comparison as JUnit XML: a case for each testcase."""
+    """One suite with a case for each testcase, and one for each unreadable file."""
     del style
     return visible(suites([_suite(comparison)], unreadable))
 
 
 def html(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
-    """Return a comparison as a page."""
+    """A page that works offline."""
     from .html.sides import sides_page
 
     del style
@@ -61,7 +61,6 @@ COMPARISON_FORMATS = {report.__name__: report for report in (json, markdown, jun
 
 
 def _object(comparison: Comparison, unreadable: Sequence[Unreadable]) -> dict[str, Any]:
-    """Return the comparison as one JSON object."""
     recorded = records(comparison)
     return {
         "wirespeed_compare": _SHAPE,
@@ -89,7 +88,6 @@ def _object(comparison: Comparison, unreadable: Sequence[Unreadable]) -> dict[st
 
 
 def _run(document: Document) -> dict[str, Any]:
-    """Return what identifies a run."""
     return {
         "host": host_of(document), "machine": document.machine.name, "started": document.started,
         "origin": document.origin, "interrupted": document.interrupted, "simulated": document.simulated,
@@ -97,7 +95,6 @@ def _run(document: Document) -> dict[str, Any]:
 
 
 def _markdown(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable]) -> Iterator[str]:
-    """Yield the lines of Markdown."""
     yield "# wirespeed: comparison"
     if comparison.simulated:
         yield from ("", f"**{SIMULATED}**")
@@ -126,7 +123,7 @@ def _markdown(comparison: Comparison, style: Style, unreadable: Sequence[Unreada
 
 
 def _suite(comparison: Comparison) -> ET.Element:
-    """Return a suite with one case per testcase: a failure if a value got worse or was lost."""
+    """One case per testcase: a failure if a value got worse or was lost."""
     cases: dict[str, list[Change]] = {}
     for change in comparison.changes:
         cases.setdefault(change.key.testcase, []).append(change)

@@ -40,7 +40,6 @@ class _Parts:
         self._parts = parts
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield as few lines as the width permits."""
         line = ""
         for part in self._parts:
             longer = f"{line} · {part}" if line else part
@@ -52,7 +51,7 @@ class _Parts:
 
 
 def heading(document: Document) -> RenderableType:
-    """Return version, host, CPU, memory and GPUs, and a note on an imported or simulated run."""
+    """Version, host, CPU, memory and GPUs, and a note on an imported or simulated run."""
     machine = document.machine
     cores = sum(len(node.cores) for node in machine.numa)
     parts = [host] if (host := document.hostname) else []
@@ -76,7 +75,7 @@ def heading(document: Document) -> RenderableType:
 
 
 def warnings(document: Document) -> list[Text]:
-    """Return one line for each condition that may explain low values."""
+    """One line for each condition that may explain low values."""
     return [Text(f"warning: {text}", style="bold yellow") for text in explanations(document)]
 
 
@@ -87,7 +86,7 @@ def pieces(
     width: int,
     details: Sequence[Column] = (),
 ) -> list[RichTable]:
-    """Return a table; if it is too wide for the terminal, several, each with some of the columns.
+    """A table; if it is too wide for the terminal, several, each with some of the columns.
 
     Parameters
     ----------

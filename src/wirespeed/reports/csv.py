@@ -25,7 +25,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def render(document: Document, style: Style) -> str:
-    """Return a header and one row per cell, in base units; ``verbose`` adds fields that are lists.
+    """A header and one row per cell, in base units; ``verbose`` adds fields that are lists.
 
     ``verdict`` is that on the cell, empty if another table of its testcase is judged in its place; ``data``
     says whether the data was verified. ``at`` is the position of a value on the curve's axis: bytes, number
@@ -56,7 +56,7 @@ def render(document: Document, style: Style) -> str:
 
 
 def origin(document: Document) -> dict[str, object]:
-    """Return the columns that all rows of a run share."""
+    """The columns that all rows of a run share."""
     return {
         "host": document.hostname,
         "started": document.started,
@@ -66,7 +66,7 @@ def origin(document: Document) -> dict[str, object]:
 
 
 def _written(value: object) -> object:
-    """Return a list of numbers or texts with blanks between them, and a structure as JSON."""
+    """A list of numbers or texts with blanks between them; a structure as JSON."""
     if isinstance(value, tuple) and not any(isinstance(item, tuple) for item in value):
         return " ".join(item if isinstance(item, str) else repr(item) for item in value)
     is_plain = value is None or isinstance(value, (str, int, float))
@@ -74,5 +74,5 @@ def _written(value: object) -> object:
 
 
 def _inert(value: object) -> object:
-    """Return a value that no spreadsheet evaluates; numbers are unchanged."""
+    """A value that no spreadsheet evaluates; numbers are unchanged."""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

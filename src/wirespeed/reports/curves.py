@@ -42,7 +42,7 @@ class Curve:
 
 
 def curves_of(table: Table) -> list[Curve]:
-    """Return the rows of a table as curves, without missing values."""
+    """The rows of a table as curves, without missing values."""
     curves = []
     for name, row in zip(table.rows.labels, table.grid(), strict=True):
         points = [
@@ -84,12 +84,13 @@ def outliers_first(curves: Sequence[Curve]) -> tuple[list[Curve], list[Curve]]:
         size = fmean(map(abs, differences))
         sized.append((size, replace(curve, apart=apart if size > _OUTLIER else 0.0)))
     outliers = sorted((pair for pair in sized if pair[0] > _OUTLIER), key=lambda pair: -pair[0])
-    ordered = [*outliers, *(pair for pair in sized if pair[0] <= _OUTLIER)]
-    return [c for _, c in ordered[:MOST_CURVES]], [c for _, c in ordered[MOST_CURVES:]]
+    others = (pair for pair in sized if pair[0] <= _OUTLIER)
+    ordered = [curve for _, curve in (*outliers, *others)]
+    return ordered[:MOST_CURVES], ordered[MOST_CURVES:]
 
 
 def _differences(curve: Curve, normal: dict[float, float]) -> Iterator[float]:
-    """Yield the difference of each value from the normal one, relative to it."""
+    """The difference of each value from the normal one, relative to it."""
     for x, y in zip(curve.xs, curve.ys, strict=True):
         size = abs(normal[x])
         yield (y - normal[x]) / size if size else float(y != 0)

@@ -15,7 +15,7 @@ from ..units import many
 def explanations(
     document: Document, *, busy: bool = True, lacking: Iterable[Missing] | None = None
 ) -> list[str]:
-    """Return what is missing or was not verified or measured, busy devices, warnings, and errors.
+    """What is missing or was not verified or measured, busy devices, warnings, and errors.
 
     Parameters
     ----------
@@ -40,12 +40,11 @@ def explanations(
 
 
 def _where(cases: list[str]) -> str:
-    """Return the testcases in which a condition was met."""
     return f"in {cases[0]}" if len(cases) == 1 else f"in {many(len(cases), 'testcase')}"
 
 
 def _throttled(result: TestcaseResult, gpus: set[str]) -> Iterator[str]:
-    """Yield the throttle reasons of each GPU in a testcase."""
+    """The throttle reasons of each GPU in a testcase."""
     for readings in courses([result]):
         if readings[0].name == THROTTLED and readings[0].device in gpus:
             values = [reading.value for reading in readings if isinstance(reading.value, tuple)]
@@ -55,7 +54,7 @@ def _throttled(result: TestcaseResult, gpus: set[str]) -> Iterator[str]:
 
 
 def _counted(document: Document, gpus: set[str]) -> Iterator[str]:
-    """Yield the increase of each GPU error counter from the first to the last reading of a run."""
+    """The increase of each GPU error counter from the first to the last reading of a run."""
     for readings in courses(document.testcases):
         values = [reading.value for reading in readings if isinstance(reading.value, (int, float))]
         first = readings[0]

@@ -50,7 +50,7 @@ _GOOD, _BAD, _LIMIT = "#1f6fbf", "#c2410c", "#14181f"
 
 
 def figure(result: object) -> Figure:
-    """Return a figure of a result of a public function.
+    """A figure of a result of a public function.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def figure(result: object) -> Figure:
 
 @cache
 def _shown_in_notebooks() -> Any:
-    """Return a class of figures that notebooks show without pyplot."""
+    """A class of figures that notebooks show without pyplot."""
     from matplotlib.figure import Figure
 
     class ShownFigure(Figure):
@@ -246,7 +246,6 @@ def draw_table(axes: Axes, table: Table) -> None:
 
 
 def _unit_of(unit: Unit) -> str:
-    """Return what is measured in a unit."""
     return {Unit.RATE: "bandwidth", Unit.TIME: "time", Unit.FREQUENCY: "messages"}[unit]
 
 
@@ -355,7 +354,7 @@ def _bars(
 
 
 def _axes(figure: Figure, rows: int) -> Axes:
-    """Return the only axes of a figure, which is high enough for some rows."""
+    """The only axes of a figure, which is high enough for some rows."""
     figure.set_size_inches(_WIDTH, max(_HEIGHT / 2, 1.2 + rows * _BAR_HEIGHT))
     axes: Axes = figure.subplots()
     return axes
@@ -393,6 +392,6 @@ def _titled(axes: Axes, title: str, *, simulated: bool) -> None:
 
 
 def _text(text: str, most: int = _LONGEST) -> str:
-    """Return a text without control characters and formulas, cut to a length."""
+    """A text without control characters and formulas, cut to a length."""
     line = one_line(text)
     return (line if len(line) <= most else f"{line[: most - 1]}…").replace("$", r"\$")

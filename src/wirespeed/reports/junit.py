@@ -24,22 +24,22 @@ from .signs import data_word, verification
 from .style import SIMULATED, Style
 
 #: Maximum number of values listed for a testcase.
-_TOLD = 20
+_LISTED = 20
 
 
 def render(document: Document, style: Style) -> str:
-    """Return a suite with one case per testcase (``part``)."""
+    """A file with one suite (``part``)."""
     return suites([part(document, style)])
 
 
 def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
-    """Return the suites of several runs, and of the files that cannot be read."""
+    """The suites of several runs, and of the files that cannot be read."""
     del style
     return suites([run.part for run in runs], unreadable)
 
 
 def suites(elements: Sequence[ET.Element], unreadable: Sequence[Unreadable] = ()) -> str:
-    """Return suites as a file, and a suite with an error for each file that cannot be read."""
+    """Suites as a file, with a suite that has an error for each file that cannot be read."""
     elements = [*elements, *map(_unreadable, unreadable)]
     totals = {
         name: str(sum(int(element.get(name, 0)) for element in elements))
@@ -53,7 +53,6 @@ def suites(elements: Sequence[ET.Element], unreadable: Sequence[Unreadable] = ()
 
 
 def _unreadable(file: Unreadable) -> ET.Element:
-    """Return the suite of a file that cannot be read or judged."""
     counts = {"tests": "1", "failures": "0", "errors": "1", "skipped": "0", "time": "0"}
     suite = ET.Element("testsuite", {"name": "wirespeed", **counts})
     case = ET.SubElement(suite, "testcase", classname="wirespeed", name=visible(file.file), time="0")
@@ -62,7 +61,7 @@ def _unreadable(file: Unreadable) -> ET.Element:
 
 
 def part(document: Document, style: Style) -> ET.Element:
-    """Return a suite with one case per testcase.
+    """A suite with one case per testcase.
 
     Each case, and the suite for the run, has its verdict as a property. A testcase that fails is a failure;
     one that broke off for an error is an error. A waived testcase is skipped, one that was not judged, and
@@ -108,7 +107,7 @@ def part(document: Document, style: Style) -> ET.Element:
 
 
 def _case(result: TestcaseResult, verdict: Verdict, why: list[Judgement], document: Document) -> ET.Element:
-    """Return the element of a testcase; ``why`` are its values that failed or were not judged."""
+    """A case; ``why`` are the values of the testcase that failed or were not judged."""
     case = ET.Element(
         "testcase", classname="wirespeed", name=visible(result.name), time=f"{result.seconds:.3f}"
     )
@@ -121,9 +120,9 @@ def _case(result: TestcaseResult, verdict: Verdict, why: list[Judgement], docume
     if verdict.is_failure and result.status.is_failure:
         add_outcome(case, "failure" if result.status is Status.FAILED else "error", broken)
     elif verdict.is_failure:
-        lines = [_told(judgement) for judgement in values or why]
-        more = [f"and {len(lines) - _TOLD} more"] if len(lines) > _TOLD else []
-        add_outcome(case, "failure", lines[0], "\n".join(lines[:_TOLD] + more))
+        lines = [_text_of(judgement) for judgement in values or why]
+        more = [f"and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
+        add_outcome(case, "failure", lines[0], "\n".join(lines[:_LISTED] + more))
     elif not verdict.is_judged:
         reason = values[0].why if values else verdict.word
         add_outcome(case, "skipped", broken or result.reason or reason)
@@ -135,7 +134,7 @@ def _case(result: TestcaseResult, verdict: Verdict, why: list[Judgement], docume
 
 
 def _absent(absence: Missing) -> ET.Element:
-    """Return the element of something that should be there and is not."""
+    """A failed case for something that should be there and is not."""
     name = visible(" ".join(filter(None, (absence.host, absence.part, *absence.where))))
     case = ET.Element("testcase", classname="wirespeed.inventory", name=name, time="0")
     add_outcome(case, "failure", str(absence))
@@ -143,7 +142,7 @@ def _absent(absence: Missing) -> ET.Element:
 
 
 def _gate(result: GateResult, name: str, document: Document) -> ET.Element:
-    """Return the element of a gate; one that says nothing about the machine is skipped."""
+    """A case for a gate; skipped if it says nothing about the machine."""
     gate = result.gate
     case = ET.Element(
         "testcase",
@@ -164,8 +163,8 @@ def add_outcome(case: ET.Element, tag: str, message: str, text: str = "") -> Non
     ET.SubElement(case, tag, message=visible(message), type=tag).text = visible(text or message)
 
 
-def _told(judgement: Judgement) -> str:
-    """Return place and value of a cell, and why it is too low."""
+def _text_of(judgement: Judgement) -> str:
+    """Place and value of a cell, and why it is too low."""
     scale, unit = fitting(judgement.unit, [judgement.value or 0.0])
     value = "no value" if judgement.value is None else f"{number(judgement.value, scale)} {unit}"
     text = f"{judgement.key.place}: {value}, {judgement.why}"
@@ -175,7 +174,7 @@ def _told(judgement: Judgement) -> str:
 
 
 def _values(result: TestcaseResult) -> str:
-    """Return one line per table: the number of values and their range."""
+    """One line per table: the number of values and their range."""
     lines = []
     for table in result.tables:
         if values := table.values():

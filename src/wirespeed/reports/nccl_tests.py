@@ -166,7 +166,6 @@ class View:
         ]
 
     def _rows(self, i: int, result: TestcaseResult, info: CollectiveInfo) -> list[Row]:
-        """Return the lines of one testcase."""
         tables = {table.key: table for table in result.tables}
         if not tables.keys() >= set(KEYS):
             raise _refused(f"{result.name} has no tables of time, algorithm and bus bandwidth")
@@ -216,7 +215,7 @@ Cells = Sequence[Cell | None]
 def row_of(
     name: str, info: CollectiveInfo, size: float, cells: Sequence[Cells], options: Given, stamp: str = ""
 ) -> Row:
-    """Return a line from its cells out of place and in place.
+    """A line from its cells out of place and in place.
 
     Parameters
     ----------
@@ -262,7 +261,7 @@ def row_of(
 
 
 def _division(operation: CollectiveOp, total: int, ranks: int, options: Given) -> str:
-    """Return how the array is divided, as nccl-tests' summary says it; ``total`` in bytes."""
+    """How the array is divided, as nccl-tests' summary says it; ``total`` in bytes."""
     division = division_of(operation.traffic)
     if division.matrix:
         return f"mode=matrix nranks={ranks} matrix_dim={len(division.matrix)} scale={options.scale:.3f}"
@@ -270,7 +269,7 @@ def _division(operation: CollectiveOp, total: int, ranks: int, options: Given) -
 
 
 def _half(name: str, cells: Cells, options: Given) -> Half | None:
-    """Return the result out of place or in place; None if nothing was measured."""
+    """The result out of place or in place; None if nothing was measured."""
     time, algorithm, bus = cells
     if not (time and algorithm and bus) or time.value is None:
         return None
@@ -281,18 +280,18 @@ def _half(name: str, cells: Cells, options: Given) -> Half | None:
 
 
 def has_collectives(document: Document) -> bool:
-    """Return whether the Document contains collectives."""
+    """Whether any testcase is a collective."""
     return any(result.collective for result in document.testcases)
 
 
 def _refused(why: str) -> DocumentError:
-    """Return the error for a Document that this form cannot show."""
+    """The error for a Document that this form cannot show."""
     text = f"the form of nccl-tests cannot show this run: {why}; use --format table"
     return DocumentError(one_line(text))
 
 
 def _setting(name: str, info: CollectiveInfo) -> Setting:
-    """Return the collective of a testcase."""
+    """The collective of a testcase; refuses one that does not exist."""
     if info.operation not in OPERATIONS or info.type not in BY_NAME or not 0 < info.ranks <= _MOST_RANKS:
         raise _refused(
             f"{name} is {info.operation!r} of {info.type!r} over {info.ranks} ranks, which is "
@@ -306,7 +305,7 @@ def _setting(name: str, info: CollectiveInfo) -> Setting:
 
 
 def _at(table: Table, i: int, j: int) -> Cell | None:
-    """Return the cell of a row and column; None if it does not exist."""
+    """The cell of a row and column; None if it does not exist."""
     likely = i * len(table.columns.values) + j  # correct if no cell is missing; there can be very many cells
     if likely < len(table.cells) and (table.cells[likely].row, table.cells[likely].column) == (i, j):
         return table.cells[likely]
@@ -336,7 +335,7 @@ def fixed(value: float, width: int) -> str:
 
 
 def line(row: Row, options: Given) -> str:
-    """Return the line for a size, or a comment if nothing was measured."""
+    """The line for a size, or a comment if nothing was measured."""
     if row.halves[0] is None:
         return f"# {row.size:>10}  {row.count:>12}  {row.type:>8}  not measured: {row.reason}\n"
     text = f"{row.size:12d}  {row.count:12d}  {row.type:>8}  {row.operator:>6}  {row.root:6d}"
@@ -357,7 +356,7 @@ def line(row: Row, options: Given) -> str:
 
 
 def _summary(row: Row, half: Half) -> str:
-    """Return comments with the bytes and bandwidths of each rank of an all-to-all of unequal parts."""
+    """Comments with the bytes and bandwidths of each rank of an all-to-all of unequal parts."""
     text = f"# NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY: {row.division} time_usec={half.seconds / _MICRO:.2f}\n"
     for rank, (sent, received) in enumerate(row.parts):
         rate = max(sent, received) / half.seconds
@@ -369,7 +368,7 @@ def _summary(row: Row, half: Half) -> str:
 
 
 def header(view: View) -> str:
-    """Return the lines before the first size."""
+    """The lines before the first size."""
     document, options, version = view.document, view.given, view.nccl_version
     step, kind = (options.factor, "factor") if options.factor > 1 else (options.step, "bytes")
     lines = [
@@ -414,7 +413,7 @@ def header(view: View) -> str:
 
 
 def heads(options: Given) -> list[str]:
-    """Return the three heading lines above the columns."""
+    """The three heading lines above the columns."""
     time = "cputime" if options.cpu_time else "time"
     wide = 4 * 9 if options.per_iteration else 0
     named = f"# {'size':>10}  {'count':>12}  {'type':>8}  {'redop':>6}  {'root':>6}"
@@ -440,7 +439,7 @@ def heads(options: Given) -> list[str]:
 
 
 def footer(view: View) -> str:
-    """Return the lines after the last size."""
+    """The lines after the last size."""
     document, errors, passed = view.document, view.wrong_rows, view.fast_enough
     verdict = "" if passed is None else "OK" if passed else "FAILED"
     data = "FAILED" if errors else "OK" if view.average is not None else "not measured"
@@ -468,7 +467,7 @@ def footer(view: View) -> str:
 
 
 def render(document: Document, style: Style) -> str:
-    """Render a run of collectives; list other testcases by name."""
+    """The lines of a run of collectives; a run without any is listed by testcase."""
     del style
     if not has_collectives(document):
         names = "".join(f"# {one_line(result.name)}: not a collective\n" for result in document.testcases)

@@ -19,14 +19,19 @@ _MICRO = 1e-6
 
 
 def render(document: Document, style: Style) -> str:
-    """Return one object; additional information is under ``wirespeed``."""
+    """One object; additional information is under ``wirespeed``."""
     del style
     own: dict[str, object] = {
         "version": document.version,
         "simulated": document.simulated,
         "testcases": [
-            {"name": r.name, "status": str(r.status), "reason": r.reason, "warnings": r.warnings}
-            for r in document.testcases
+            {
+                "name": result.name,
+                "status": str(result.status),
+                "reason": result.reason,
+                "warnings": result.warnings,
+            }
+            for result in document.testcases
         ],
     }
     content: dict[str, object] = {"version": _VERSION, "start_time": _time(document.started)}
@@ -54,9 +59,9 @@ def render(document: Document, style: Style) -> str:
     content["end_time"] = _time(document.ended)
     content["errors"] = [
         *(
-            f"{r.name}: {r.reason}"
-            for r in document.testcases
-            if r.status not in (Status.PASSED, Status.WAIVED)
+            f"{result.name}: {result.reason}"
+            for result in document.testcases
+            if result.status not in (Status.PASSED, Status.WAIVED)
         ),
         *([document.interrupted] if document.interrupted else []),
     ]
@@ -65,12 +70,11 @@ def render(document: Document, style: Style) -> str:
 
 
 def _text(value: bool) -> str:
-    """Return a Boolean as text, as nccl-tests writes it."""
     return "true" if value else "false"
 
 
 def _time(text: str) -> str:
-    """Return local time, as nccl-tests writes it; a text that is not a time is returned unchanged."""
+    """Local time, as nccl-tests writes it; a text that is not a time is unchanged."""
     try:
         return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     except (ValueError, OverflowError):
@@ -78,7 +82,6 @@ def _time(text: str) -> str:
 
 
 def _config(view: View) -> dict[str, object]:
-    """Return the options of the run."""
     options = view.given
     unused = "step" if options.factor > 1 else "factor"
     values = {
@@ -92,7 +95,6 @@ def _config(view: View) -> dict[str, object]:
 
 
 def _device(rank: RankInfo) -> dict[str, object]:
-    """Return a rank and its device."""
     return {
         "rank": rank.rank,
         "group": rank.group,
@@ -105,7 +107,7 @@ def _device(rank: RankInfo) -> dict[str, object]:
 
 
 def _results(view: View) -> list[dict[str, object]]:
-    """Return one entry for each size that was measured."""
+    """One entry for each size that was measured."""
     options = view.given
     entries = []
     for result, rows in view.rows:
@@ -131,14 +133,14 @@ def _results(view: View) -> list[dict[str, object]]:
                 }
                 late = tables.get(key)
                 if options.per_iteration:
-                    processes = [c.samples for c in late.cells if c.column == j] if late else []
+                    processes = [cell.samples for cell in late.cells if cell.column == j] if late else []
                     entry[f"{place}_per_iter"] = _iterations(half, processes, options)
             entries.append(entry | {"actual_iterations": options.iterations, "experiment_name": ""})
     return entries
 
 
 def _iterations(half: Half, processes: list[tuple[float, ...]], options: Given) -> dict[str, object]:
-    """Return the statistics of the iteration times, in µs."""
+    """The statistics of the iteration times, in µs."""
     s = spread(steady(half.iterations, options.iterations, options.skip))
     statistics: dict[str, object] = {
         "skipped_iterations": options.skip,
@@ -150,15 +152,15 @@ def _iterations(half: Half, processes: list[tuple[float, ...]], options: Given) 
         "p99_us": s.p99 / _MICRO,
         "stdev_us": s.deviation / _MICRO,
         "cv_pct": s.cv,
-        "times_us": [t / _MICRO for t in half.iterations],
+        "times_us": [time / _MICRO for time in half.iterations],
     }
     if processes:
-        statistics["per_process_max_times_us"] = [[t / _MICRO for t in times] for times in processes]
+        statistics["per_process_max_times_us"] = [[time / _MICRO for time in times] for times in processes]
     return statistics
 
 
 def _mean(view: View) -> dict[str, object]:
-    """Return the mean bus bandwidth and whether it suffices."""
+    """The mean bus bandwidth, in GB/s, and whether it suffices."""
     passed = view.fast_enough
     return {
         "bandwidth": (view.average or 0.0) / GB,

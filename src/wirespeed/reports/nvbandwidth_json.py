@@ -23,7 +23,7 @@ _STATUS = {Status.PASSED: "Passed", Status.WAIVED: "Waived", Status.NOT_FOUND: "
 
 
 def render(document: Document, style: Style) -> str:
-    """Return one object under the key ``nvbandwidth``; ``simulated`` is present only if true."""
+    """One object under the key ``nvbandwidth``; ``simulated`` is present only if true."""
     machine, dialect = document.machine, DIALECTS[style.dialect]
     host = document.hostname
     content: dict[str, object] = {
@@ -50,7 +50,7 @@ def dump(content: dict[str, object]) -> str:
 
 
 def error(message: str, dialect: DialectName) -> str:
-    """Return an object with the reason why nothing was run."""
+    """An object with the reason why nothing was run."""
     return dump(
         {
             "error": message,
@@ -61,7 +61,6 @@ def error(message: str, dialect: DialectName) -> str:
 
 
 def _entries(result: TestcaseResult, style: Style) -> list[dict[str, object]]:
-    """Return the entries of a testcase."""
     dialect = DIALECTS[style.dialect]
     status = _STATUS.get(result.status, "Error")
     if result.status is Status.NOT_FOUND and dialect.exact:
@@ -85,7 +84,7 @@ def _entries(result: TestcaseResult, style: Style) -> list[dict[str, object]]:
 
 
 def _matrix(result: TestcaseResult, table: Table, style: Style) -> dict[str, object]:
-    """Return values, sum and, if requested, fractions of the limit of a table."""
+    """Values, sum and, if requested, fractions of the limit of a table."""
     scale = displayed(table.unit)[0]
     values = [value / scale for value in table.values()]
     content: dict[str, object] = {
@@ -103,17 +102,15 @@ def _matrix(result: TestcaseResult, table: Table, style: Style) -> dict[str, obj
 
 
 def _row(cells: Sequence[Cell | None], scale: float) -> list[str]:
-    """Return the texts of a row."""
     return [_text(cell, scale) for cell in cells]
 
 
 def _text(cell: Cell | None, scale: float) -> str:
-    """Return the text of a cell."""
     return "N/A" if cell is None or cell.value is None else f"{cell.value / scale:.6g}"
 
 
 def _utilization(cell: Cell | None) -> str:
-    """Return measured value over limit in percent."""
+    """Measured value over limit in percent."""
     if cell is None or not cell.value or not cell.limit:
         return "N/A"
     return f"{100 * cell.value / cell.limit:.6g}"

@@ -68,7 +68,7 @@ _VERDICTS = {Verdict.UNKNOWN: NOT_JUDGED, Verdict.WAIVED: NOT_JUDGED}
 
 
 def render(document: Document, style: Style) -> str:
-    """Return gauges without timestamps, as the collector requires; labelled ``simulated`` or ``imported``.
+    """Gauges without timestamps, as the collector requires; labelled ``simulated`` or ``imported``.
 
     A simulated run never passes: its verdict is ``not judged`` at best.
     """
@@ -76,7 +76,7 @@ def render(document: Document, style: Style) -> str:
 
 
 def part(document: Document, style: Style) -> Families:
-    """Return the series of a run, each with the host; ``style.all_cells`` adds those of each value."""
+    """The series of a run, each with the host; ``style.all_cells`` adds those of each value."""
     judged = style.judged or Judged.of(document, style.criteria)
     check = judged.check
     summary = overview(document, check, judged.diagnosis)
@@ -105,7 +105,7 @@ def part(document: Document, style: Style) -> Families:
 
 
 def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
-    """Return the series of several runs; with the file as a label if a host has several runs."""
+    """The series of several runs; with the file as a label if a host has several runs."""
     del style
     hosts = Counter(labels["host"] for run in runs for labels, _ in run.part["wirespeed_run_info"])
     merged: dict[str, list[Sample]] = {}
@@ -119,7 +119,6 @@ def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: 
 
 
 def _text(families: Families) -> str:
-    """Return series as text."""
     lines: list[str] = []
     for name, about in HELP.items():
         samples = [_sample(name, labels, value) for labels, value in _unique(families.get(name, ()))]
@@ -129,7 +128,6 @@ def _text(families: Families) -> str:
 
 
 def _run(document: Document) -> dict[str, str]:
-    """Return the labels of the run."""
     machine = document.machine
     return {
         "version": document.version,
@@ -142,23 +140,22 @@ def _run(document: Document) -> dict[str, str]:
 
 
 def _honest(word: str, document: Document) -> str:
-    """Return a verdict; for a simulated run, which proves nothing, never a pass."""
+    """A verdict; for a simulated run, which proves nothing, never a pass."""
     return NOT_JUDGED if document.simulated and word == Verdict.PASS else word
 
 
 def _word(verdict: Verdict, document: Document) -> str:
-    """Return the verdict on a device or kind of path."""
     return _honest(_VERDICTS.get(verdict, str(verdict)), document)
 
 
 def _states(word: str) -> Iterator[Sample]:
-    """Yield a series for each verdict that a run can have."""
+    """A series for each verdict that a run can have."""
     for state in dict.fromkeys((*STATES, word)):
         yield {"verdict": state}, float(state == word)
 
 
 def _paths(document: Document, summary: Overview) -> dict[str, list[Sample]]:
-    """Return the key figures of each kind of path."""
+    """The key figures of each kind of path."""
     families: dict[str, list[Sample]] = {}
     for figure in summary.figures:
         path, typical = {"path": figure.kind.name}, figure.typical
@@ -177,7 +174,7 @@ def _paths(document: Document, summary: Overview) -> dict[str, list[Sample]]:
 
 
 def _devices(document: Document, judged: Judged, summary: Overview) -> dict[str, list[Sample]]:
-    """Return the verdict on each GPU and NUMA node, and its lowest rates."""
+    """The verdict on each GPU and NUMA node, and its lowest rates."""
     cells = devices_of_cells(document)
     verdicts = device_verdicts(document, judged.check, judged.diagnosis, cells)
     lowest = [
@@ -195,7 +192,7 @@ def _devices(document: Document, judged: Judged, summary: Overview) -> dict[str,
 
 
 def _cells(document: Document, check: Check) -> dict[str, list[Sample]]:
-    """Return each value and its limit, and verdicts and status of each testcase."""
+    """Each value and its limit, and verdicts and status of each testcase."""
     cells = [place for place in placed(document) if place.cell.value is not None]
     counts = Counter(
         (judgement.key.testcase, str(judgement.verdict))
@@ -221,13 +218,12 @@ def _cells(document: Document, check: Check) -> dict[str, list[Sample]]:
 
 
 def _labels(place: Placed) -> dict[str, str]:
-    """Return the labels of a value."""
     key = place.key
     return {"testcase": key.testcase, "table": key.table, "row": key.row, "column": key.column}
 
 
 def _values(check: Check) -> Iterator[Sample]:
-    """Yield the number of values of each verdict."""
+    """The number of values of each verdict."""
     counts = Counter(judgement.verdict for judgement in check.judgements if judgement.key.column)
     for verdict in Verdict:
         if verdict is not Verdict.WAIVED:
@@ -235,14 +231,14 @@ def _values(check: Check) -> Iterator[Sample]:
 
 
 def _causes(judged: Judged) -> Iterator[Sample]:
-    """Yield the number of slow values that each cause explains."""
+    """The number of slow values that each cause explains."""
     for cause in (view.data for view in views(judged.diagnosis)):
         likely = "true" if cause["likely"] else "false"
         yield {"cause": cause["cause"], "place": cause["where"], "likely": likely}, cause["cells"]
 
 
 def _missing(check: Check) -> Iterator[Sample]:
-    """Yield what is missing, but not what was left out on purpose."""
+    """What is missing, but not what was left out on purpose."""
     for absence in check.missing:
         if absence.verdict is not Verdict.WAIVED:
             place = {"part": str(absence.part), "where": ",".join(absence.where), "of_host": absence.host}
@@ -250,7 +246,7 @@ def _missing(check: Check) -> Iterator[Sample]:
 
 
 def _gates(judged: Judged) -> Iterator[Sample]:
-    """Yield the verdict of each gate that applies to the machine."""
+    """The verdict of each gate that applies to the machine."""
     for compared in judged.check.gates:
         for result in compared.results:
             if result.verdict is not GateVerdict.NOT_APPLICABLE:
@@ -273,7 +269,6 @@ def _unique(samples: Iterable[Sample]) -> Iterator[Sample]:
 
 
 def _sample(name: str, labels: dict[str, str], value: float) -> str:
-    """Return the line of a sample."""
     inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
     return f"{name}{f'{{{inside}}}' if inside else ''} {float(value)!r}"
 

@@ -30,7 +30,7 @@ Record = Mapping[str, Any]
 
 
 def _of_kind(kind: type) -> frozenset[str]:
-    """Return the columns of cells with entries of a type."""
+    """The columns of cells with entries of a type."""
     return frozenset(column.name for column in COLUMNS if column.kind is kind)
 
 
@@ -95,7 +95,7 @@ class Records:
 
 @singledispatch
 def records(result: object) -> Records:
-    """Return a result as records."""
+    """The records of a result of a public function; TypeError for other objects."""
     raise TypeError(f"no records of {type(result).__name__}")
 
 
@@ -207,17 +207,16 @@ def _(machine: Machine) -> Records:
 
 
 def _named(columns: str, rows: Sequence[Record], shown: str = "", relevant: int | None = None) -> Records:
-    """Return records with the names of all columns, and of those that notebooks show."""
+    """Records; ``columns`` and ``shown`` (those that notebooks show) are separated by blanks."""
     return Records(tuple(columns.split()), rows, tuple(shown.split()), relevant)
 
 
 def _place(key: Key) -> dict[str, Any]:
-    """Return the columns that locate a cell."""
     return {name: getattr(key, name) for name in _PLACE.split()}
 
 
 def to_pandas(result: object) -> pandas.DataFrame:
-    """Return a data frame with one row per record; types of columns do not depend on the rows.
+    """A data frame with one row per record; types of columns do not depend on the rows.
 
     Parameters
     ----------
@@ -243,12 +242,12 @@ def to_pandas(result: object) -> pandas.DataFrame:
 
 
 def _plain(value: object) -> object:
-    """Return texts of enumerations as texts."""
+    """A plain text in place of an enumeration; other values are unchanged."""
     return str(value) if isinstance(value, str) else value
 
 
 def _dtype(name: str) -> str:
-    """Return the pandas type of a column."""
+    """The pandas type of a column."""
     if name in NUMBERS:
         return "float64"
     if name in _LISTS:

@@ -49,17 +49,7 @@ class Criteria:
     max_age: MaxAge | None = None
 
     def judge(self, document: Document) -> Check:
-        """Judge a Document.
-
-        Parameters
-        ----------
-        document : Document
-            The run to judge.
-
-        Returns
-        -------
-        Check
-            A verdict for each cell, testcase and the machine.
+        """Give a verdict for each cell, each testcase and the machine.
 
         Raises
         ------
@@ -156,5 +146,5 @@ class Style:
     all_cells: bool = False
 
     def check(self, document: Document) -> Check:
-        """Return the verdicts on a Document: those that ``wirespeed check`` found, or by the criteria."""
+        """The verdicts on a Document: those that ``wirespeed check`` found, or by the criteria."""
         return self.judged.check if self.judged else self.criteria.judge(document)

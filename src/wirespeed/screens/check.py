@@ -46,7 +46,7 @@ def render(document: Document, style: Style) -> str:
     judged = style.judged or Judged.of(document, style.criteria)
     check = judged.check
     summary = overview(document, check, judged.diagnosis)
-    bad = [list(group) for _, group in groupby(_bad(check), key=lambda j: j.key.testcase)]
+    bad = [list(group) for _, group in groupby(_bad(check), key=lambda judgement: judgement.key.testcase)]
     parts: list[RenderableType] = [heading(document), ""]
     for judgements in bad if style.verbose else bad[:_SHOWN]:
         parts += _testcase(judgements, check, style)
@@ -75,7 +75,7 @@ def render(document: Document, style: Style) -> str:
 
 
 def part(document: Document, style: Style) -> str:
-    """Return the screen of a run if ``verbose`` adds it to that of several."""
+    """The screen of a run if ``verbose`` adds it to that of several."""
     return render(document, style) if style.verbose else ""
 
 
@@ -86,7 +86,7 @@ def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: 
 
 
 def _places(check: Check, summary: Overview) -> Iterator[RenderableType]:
-    """Yield the slow devices and links that the first sentence does not name."""
+    """The slow devices and links that the first sentence does not name."""
     for culprit in check.culprits:
         if str(culprit) not in summary.sentence:
             cells = many(len(culprit.cells), "value")
@@ -94,7 +94,7 @@ def _places(check: Check, summary: Overview) -> Iterator[RenderableType]:
 
 
 def _findings(summary: Overview) -> Iterator[RenderableType]:
-    """Yield defects that explain no value, and the number of causes that are not shown."""
+    """Defects that explain no value, and the number of causes that are not shown."""
     stated = _BUSY if summary.verdict is Verdict.BUSY else ()  # in the first sentence
     others = [
         view
@@ -109,7 +109,7 @@ def _findings(summary: Overview) -> Iterator[RenderableType]:
 
 
 def _warnings(document: Document, summary: Overview, style: Style) -> Iterator[RenderableType]:
-    """Yield conditions that may explain low values; the first sentence names who uses busy devices."""
+    """Conditions that may explain low values; the first sentence names who uses busy devices."""
     texts = explanations(document, busy=summary.verdict is not Verdict.BUSY, lacking=())
     texts = [text for text in texts if text not in summary.sentence]
     shown = texts if style.verbose else texts[:_WARNINGS]
@@ -119,7 +119,7 @@ def _warnings(document: Document, summary: Overview, style: Style) -> Iterator[R
 
 
 def _bad(check: Check) -> list[Judgement]:
-    """Return the bad cells grouped by testcase, the testcase with the worst cell first."""
+    """The bad cells grouped by testcase, the testcase with the worst cell first."""
     order: dict[str, int] = {}
     bad = [judgement for judgement in check.judgements if judgement.verdict.is_bad]
     for judgement in bad:
@@ -128,7 +128,7 @@ def _bad(check: Check) -> list[Judgement]:
 
 
 def _testcase(judgements: list[Judgement], check: Check, style: Style) -> Iterator[RenderableType]:
-    """Yield a testcase with its worst cell, or with all bad cells, and possible causes."""
+    """A testcase with its worst cell, or with all bad cells, and possible causes."""
     worst = judgements[0]
     heading = Text().append(f"{worst.verdict:<12}", style=SIGNS[worst.verdict].style)
     heading.append(worst.key.testcase or "the run", style="bold")
@@ -151,7 +151,7 @@ def _indented(text: str, style: str = "") -> RenderableType:
 
 
 def _measured(judgement: Judgement) -> str:
-    """Return the location, the measured value, its share, and the bound that it has to reach."""
+    """The location, the measured value, its share, and the bound that it has to reach."""
     value = judgement.value or 0.0
     scale, unit = fitting(judgement.unit, [value])
     text = f"{judgement.key.place}: {number(value, scale)} {unit}"
@@ -164,7 +164,7 @@ def _measured(judgement: Judgement) -> str:
 
 
 def _unjudged(document: Document, check: Check, style: Style) -> Iterator[RenderableType]:
-    """Yield the values that were not judged, by reason, and other bases of judgement than link limits."""
+    """The values that were not judged, by reason, and other bases of judgement than link limits."""
     reasons: dict[tuple[str, str], dict[str, None]] = {}
     for judgement in check.judgements:
         if judgement.verdict is Verdict.BUSY:
@@ -188,7 +188,7 @@ def _unjudged(document: Document, check: Check, style: Style) -> Iterator[Render
 
 
 def _closing(document: Document, gates: Sequence[GateComparison]) -> Iterator[Text]:
-    """Yield the number of failed gates, and that a machine is simulated, as the last lines."""
+    """The number of failed gates, and that a machine is simulated, as the last lines."""
     if count := sum(compared.failed for compared in gates):
         yield Text(f"{many(count, 'threshold')} not met", style="bold red")
     if document.simulated:

@@ -75,7 +75,7 @@ def render(
 
 
 def _measured(document: Document, steps: Sequence[Step]) -> Iterator[RenderableType]:
-    """Yield what was measured, and why."""
+    """What was measured, and why."""
     waived = {result.name for result in document.testcases if result.status is Status.WAIVED}
     possible = sum(case.name not in waived for case in measurable(document))
     for step in steps:
@@ -85,7 +85,7 @@ def _measured(document: Document, steps: Sequence[Step]) -> Iterator[RenderableT
 
 
 def named(view: FindingView) -> Text:
-    """Return a line that names a cause, and how many slow values it explains."""
+    """A line that names a cause, and how many slow values it explains."""
     finding = view.finding
     line = Text(f"{view.certainty}: ", style="bold")
     line.append(finding.cause.title, style="bold red" if view.is_explaining else "yellow")
@@ -97,13 +97,13 @@ def named(view: FindingView) -> Text:
 
 
 def details(view: FindingView, *, briefly: bool = False) -> RenderableType:
-    """Return how a cause was found, how to confirm it, and what to do; ``briefly``: not what it predicts."""
+    """How a cause was found, how to confirm it, and what to do; ``briefly``: not what it predicts."""
     lines = [(line.name, line.text) for line in view.details if not (briefly and line.name == "predicted")]
     return Padding(rows([*lines, ("more", f"{HELP} {view.finding.cause.name}")]), (0, 0, 0, 2))
 
 
 def rows(named: Iterable[tuple[str, str]]) -> RenderableType:
-    """Return a table of texts after their names; topics of the documentation are links."""
+    """A table of texts after their names; topics of the documentation are links."""
     table = Table.grid(padding=(0, 2))
     for name, text in named:
         table.add_row(Text(name, style="dim"), linked(text))
@@ -111,7 +111,6 @@ def rows(named: Iterable[tuple[str, str]]) -> RenderableType:
 
 
 def _closing(document: Document, diagnosis: Diagnosis, check: Check) -> str:
-    """Return what is known in the end."""
     if not diagnosis.has_facts:
         return "this run has no readings of the system (it was simulated, or measured by an older version)"
     if diagnosis.unexplained:
@@ -127,7 +126,7 @@ def _closing(document: Document, diagnosis: Diagnosis, check: Check) -> str:
 
 
 def _facts(facts: Facts) -> RenderableType:
-    """Return a table of all facts, by host."""
+    """A table of all facts, by host."""
     rows = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for title in ("device", "reading", "value"):
         rows.add_column(title)
@@ -138,7 +137,6 @@ def _facts(facts: Facts) -> RenderableType:
 
 
 def _shown(fact: Fact) -> str:
-    """Return the value of a fact for people."""
     if fact.value is None:
         return f"not readable: {fact.reason}"
     if isinstance(fact.value, tuple):

@@ -27,7 +27,7 @@ _TIMELINE = 40
 
 
 def render(run: DryRun, machine: Machine, format: str) -> str:
-    """Return a dry run in one of ``FORMATS``."""
+    """A dry run in one of ``FORMATS``."""
     if format == "json":
         return escaped(msgspec.json.format(msgspec.json.encode(run), indent=1).decode()) + "\n"
     return _page(run, machine) if format == "html" else visible(_text(run))
@@ -45,7 +45,7 @@ def _text(run: DryRun) -> str:
 
 
 def _table(planned: PlannedMeasurement) -> list[str]:
-    """Return the transfers, the links that they share and the values of a measurement."""
+    """The transfers, the links that they share and the values of a measurement."""
     rows = [["  transfer", "executes", "size", "GB/s limit", "alone"]]
     notes = []
     for i, work in enumerate(planned.works):
@@ -76,7 +76,7 @@ def _table(planned: PlannedMeasurement) -> list[str]:
 
 
 def _timeline(works: Sequence[PlannedWork]) -> list[str]:
-    """Return when each transfer runs, as text, if they do not all begin at the common start."""
+    """When each transfer runs, as text; empty if all begin at the common start."""
     last = max((work.end or work.start for work in works), default=0.0)
     if not any(work.start for work in works) or not last:
         return []
@@ -122,7 +122,7 @@ def _rate(value: float | None) -> str:
 
 
 def _page(run: DryRun, machine: Machine) -> str:
-    """Return a page with a drawing of the machine for each measurement: the load of its links."""
+    """A page with a drawing of the machine for each measurement: the load of its links."""
     from ..reports.html import svg, topology_drawing
 
     style = files("wirespeed.reports.html").joinpath("style.css").read_text()
@@ -146,7 +146,7 @@ def _page(run: DryRun, machine: Machine) -> str:
 
 
 def _uses(measurement: PlannedMeasurement, machine: Machine) -> Sequence[Use]:
-    """Return the load of each link; a full link is marked as a warning."""
+    """The load of each link; a full link is marked as a warning."""
     loads = {link.index: link for link in measurement.links}
     return [
         Use(link, None, Verdict.UNKNOWN) if (load := loads.get(i)) is None

@@ -17,7 +17,7 @@ from ..units import many
 
 
 def section(compared: GateComparison, style: Style) -> Iterator[RenderableType]:
-    """Yield the applicable gates of a set, the worst first, and the number of the others by reason."""
+    """The applicable gates of a set, the worst first, and the number of the others by reason."""
     gates, results = compared.gates, compared.results
     yield Text(f"published thresholds of {gates.name} (read {gates.read})", style="bold")
     for result in applicable(compared):
@@ -33,7 +33,7 @@ def section(compared: GateComparison, style: Style) -> Iterator[RenderableType]:
 
 
 def _details(result: GateResult, style: Style) -> Iterator[str]:
-    """Yield what was measured and why, and for ``verbose`` the source."""
+    """What was measured and why, and for ``verbose`` the source."""
     yield from gate_parts(result)
     if style.verbose:
         yield result.gate.source

@@ -38,7 +38,7 @@ def render(document: Document, check: Check, style: Style) -> str:
 
 
 def headline(document: Document, check: Check, summary: Overview) -> Iterator[RenderableType]:
-    """Yield the verdict with a sentence, how much it concerns, and evidence and remedy, or what to do."""
+    """The verdict with a sentence, how much it concerns, and evidence and remedy, or what to do."""
     indent = len(summary.word) + 2
     line = Table.grid(padding=(0, 2, 0, 0))
     line.add_row(Text(summary.word, style=SIGNS[summary.verdict].style), Text(summary.sentence, style="bold"))
@@ -62,7 +62,7 @@ def headline(document: Document, check: Check, summary: Overview) -> Iterator[Re
 
 
 def notes(lines: Iterable[tuple[str, str]], style: str = "cyan") -> Iterator[RenderableType]:
-    """Yield a line for each text, after its kind; longer texts are indented."""
+    """A line for each text, after its kind; longer texts are indented."""
     for kind, text in lines:
         if text:
             line = Table.grid(padding=(0, 1, 0, 0))
@@ -78,7 +78,7 @@ _ABSENT = {
 
 
 def absent(lacking: Iterable[Missing], sentence: str = "") -> Iterator[RenderableType]:
-    """Yield a line for everything that is missing, or left out on purpose, but for what was said."""
+    """A line for everything that is missing, or left out on purpose, but for what ``sentence`` says."""
     for absence in lacking:
         if str(absence) not in sentence:
             kind, style = _ABSENT[absence.verdict]
@@ -86,7 +86,7 @@ def absent(lacking: Iterable[Missing], sentence: str = "") -> Iterator[Renderabl
 
 
 def figures(summary: Overview, width: int) -> RenderableType:
-    """Return a line with a bar for each key figure; the lowest share has its own line if there is no room."""
+    """A line with a bar for each key figure; the lowest share has its own line if there is no room."""
     texts = [(figure.title, rate(figure.typical), typical_share(figure) + "," * bool(figure.worst))
              for figure in summary.figures]  # fmt: skip
     taken = sum(max(map(cell_len, column)) for column in zip(*texts, strict=True)) + 9  # mark and gaps
@@ -104,7 +104,7 @@ def figures(summary: Overview, width: int) -> RenderableType:
 
 
 def _bar(figure: KeyFigure, length: int) -> Text:
-    """Return a bar from nothing to the limit: the expected range, the value, and the worst value."""
+    """A bar from nothing to the limit: the expected range, the value, and the worst value."""
     typical, worst = figure.typical, figure.worst
     bar = [("─", "dim")] * length
     if not typical.limit:
