@@ -92,8 +92,8 @@ def _plain(name: str) -> Callable[[TestcaseResult, Table, Cell], Any]:
 def _kind(annotation: Any) -> type:
     """The type of the entries of a field: that of its values, or tuple for a structure."""
     info = msgspec.inspect.type_info(annotation)
-    known = info.types if isinstance(info, msgspec.inspect.UnionType) else (info,)
-    (kind,) = (member for member in known if not isinstance(member, msgspec.inspect.NoneType))
+    members = info.types if isinstance(info, msgspec.inspect.UnionType) else (info,)
+    (kind,) = (member for member in members if not isinstance(member, msgspec.inspect.NoneType))
     if isinstance(kind, msgspec.inspect.StrType):
         return str
     return _TYPES.get(type(kind), tuple)

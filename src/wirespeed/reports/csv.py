@@ -36,21 +36,21 @@ def render(document: Document, style: Style) -> str:
     """
     text = io.StringIO()
     fields = (column for column in COLUMNS if column.field)
-    known = [column.name for column in fields if style.verbose or column.kind is not tuple]
-    columns = sorted(dict.fromkeys((*_FIRST, *known)), key=lambda name: name == _LAST)
+    fields_shown = [column.name for column in fields if style.verbose or column.kind is not tuple]
+    columns = sorted(dict.fromkeys((*_FIRST, *fields_shown)), key=lambda name: name == _LAST)
     writer = csv.DictWriter(text, columns, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     check = style.check(document)
     verdicts = {judgement.key: judgement.verdict for judgement in check.judgements}
-    about = origin(document) | {"simulated": "SIMULATED" if document.simulated else ""}
-    about["run_verdict"] = str(check.verdict)
+    shared = origin(document) | {"simulated": "SIMULATED" if document.simulated else ""}
+    shared["run_verdict"] = str(check.verdict)
     for result in document.testcases:
         of_testcase = check.testcases[result.name]
-        about |= {"testcase_verdict": str(of_testcase), "data": data_word(document, result)}
+        shared |= {"testcase_verdict": str(of_testcase), "data": data_word(document, result)}
         places = [key_of(result, table, cell) for table in result.tables for cell in table.cells]
         of_cells = [str(verdicts.get(key, "")) for key in places] or [str(of_testcase)]
         for row, verdict in zip(cells([result]), of_cells, strict=True):
-            written = {**row, **about, "verdict": verdict}
+            written = {**row, **shared, "verdict": verdict}
             writer.writerow({name: _inert(_written(value)) for name, value in written.items()})
     return text.getvalue()
 

@@ -168,10 +168,10 @@ def _(comparison: Comparison, figure: Figure) -> None:
 def _(baseline: Baseline, figure: Figure) -> None:
     rates: dict[str, list[float]] = {}
     for model, entries in baseline.models.items():
-        several = f" · {model}" if len(baseline.models) > 1 else ""
+        model_suffix = f" · {model}" if len(baseline.models) > 1 else ""
         for entry in entries:
             if entry.unit is Unit.RATE:
-                rates.setdefault(f"{entry.testcase}{several}", []).append(entry.median / GB)
+                rates.setdefault(f"{entry.testcase}{model_suffix}", []).append(entry.median / GB)
     bars = [(name, median(medians), False) for name, medians in rates.items()]
     axes = _bars(figure, bars, "baseline [GB/s]")
     _titled(axes, "Median of the baseline by testcase", simulated=baseline.simulated)
@@ -267,7 +267,7 @@ def _curves(axes: Axes, table: Table) -> None:
     """Draw the rows of a table as curves, with the confidence intervals of the values."""
     curves = curves_of(table)
     scale, unit = fitting(table.unit, [y for curve in curves for y in curve.ys])
-    axis, known = table.columns, {(cell.row, cell.column): cell.interval for cell in table.cells}
+    axis, interval_of = table.columns, {(cell.row, cell.column): cell.interval for cell in table.cells}
     shown, others = outliers_first(curves)
     for i, curve in enumerate(others):
         label = f"{len(others)} other{'s' * (len(others) > 1)}" if not i else None
@@ -275,7 +275,7 @@ def _curves(axes: Axes, table: Table) -> None:
     for curve in shown:
         ys = [y / scale for y in curve.ys]
         row = table.rows.labels.index(curve.name)
-        intervals = [known[row, axis.values.index(x)] for x in curve.xs]
+        intervals = [interval_of[row, axis.values.index(x)] for x in curve.xs]
         points = list(zip(ys, intervals, strict=True))
         low = [max(0.0, y - interval[0] / scale) if interval else 0.0 for y, interval in points]
         high = [max(0.0, interval[1] / scale - y) if interval else 0.0 for y, interval in points]
@@ -309,8 +309,8 @@ def _heat(
 
     known = [value for row in values for value in row if value is not None and (value or not logarithmic)]
     scale, name = fitting(unit, known)
-    ends = scale_of(known)
-    low, high = ends.low / scale, ends.high / scale
+    span = scale_of(known)
+    low, high = span.low / scale, span.high / scale
     norm = LogNorm(low, high) if logarithmic and low < high else Normalize(low, max(high, low * 1.001))
     drawn = [[math.nan if value is None else value / scale for value in row] for row in values]
     image = axes.imshow(drawn, norm=norm, cmap="viridis", aspect="auto", interpolation="nearest")

@@ -179,6 +179,6 @@ def _values(result: TestcaseResult) -> str:
     for table in result.tables:
         if values := table.values():
             scale, unit = fitting(table.unit, values)
-            ends = f"{number(min(values), scale)} to {number(max(values), scale)} {unit}"
-            lines.append(f"{table.title}: {many(len(values), 'value')}, {ends}")
+            extent = f"{number(min(values), scale)} to {number(max(values), scale)} {unit}"
+            lines.append(f"{table.title}: {many(len(values), 'value')}, {extent}")
     return "\n".join(lines)

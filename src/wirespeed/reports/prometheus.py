@@ -105,15 +105,15 @@ def part(document: Document, style: Style) -> Families:
 
 
 def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
-    """The series of several runs; with the file as a label if a host has several runs."""
+    """The series of of_run runs; with the file as a label if a host has several runs."""
     del style
     hosts = Counter(labels["host"] for run in runs for labels, _ in run.part["wirespeed_run_info"])
     merged: dict[str, list[Sample]] = {}
     for run in runs:
         for name, samples in run.part.items():
             for labels, value in samples:
-                several = {"host": labels["host"], "file": run.node.file} if hosts[labels["host"]] > 1 else {}
-                merged.setdefault(name, []).append((several | labels, value))
+                of_run = {"host": labels["host"], "file": run.node.file} if hosts[labels["host"]] > 1 else {}
+                merged.setdefault(name, []).append((of_run | labels, value))
     merged["wirespeed_file_unreadable"] = [({"file": file.file}, 1) for file in unreadable]
     return _text(merged)
 

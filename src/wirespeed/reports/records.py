@@ -101,8 +101,8 @@ def records(result: object) -> Records:
 
 @records.register
 def _(section: Section) -> Records:
-    about = (origin(section.document) if section.document else {}) | {"simulated": section.simulated}
-    rows = [{**row, **about} for row in cells(section.results)]
+    of_run = (origin(section.document) if section.document else {}) | {"simulated": section.simulated}
+    rows = [{**row, **of_run} for row in cells(section.results)]
     return Records((*(column.name for column in COLUMNS), "host", "started", "simulated", "imported"), rows)
 
 
@@ -176,10 +176,8 @@ def _(comparison: Comparison) -> Records:
         rows.append(
             _place(change.key) | row | dict(zip(("runs_before", "runs_after"), change.runs, strict=True))
         )
-    several = " runs_before runs_after" if len(comparison.before) + len(comparison.after) > 2 else ""
-    shown = (
-        f"outcome testcase table row column before after change change_low change_high{several} hosts reason"
-    )
+    runs = " runs_before runs_after" if len(comparison.before) + len(comparison.after) > 2 else ""
+    shown = f"outcome testcase table row column before after change change_low change_high{runs} hosts reason"
     changed = len(comparison.those(Outcome.LOST, Outcome.WORSE, Outcome.BETTER))
     fields = "before after unit change change_low change_high p evidence runs_before runs_after hosts reason"
     return _named(f"{_PLACE} outcome {fields}", rows, shown, changed)

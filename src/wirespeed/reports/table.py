@@ -203,12 +203,12 @@ def _matrix(table: Table, style: Style) -> list[RenderableType]:
 
 def _use(table: Table) -> list[RenderableType]:
     """The fractions of the limit that the cells of a matrix reach, if two or more have a limit."""
-    known = [(cell.value / cell.limit, cell) for cell in table.cells if cell.value and cell.limit]
-    if len(known) < 2:
+    uses = [(cell.value / cell.limit, cell) for cell in table.cells if cell.value and cell.limit]
+    if len(uses) < 2:
         return []
     scale, unit = fitting(table.unit, table.values())
-    (low, worst), (high, _) = min(known, key=lambda use: use[0]), max(known, key=lambda use: use[0])
-    limits = sorted({number(cell.limit, scale) for _, cell in known if cell.limit}, key=float)
+    (low, worst), (high, _) = min(uses, key=lambda use: use[0]), max(uses, key=lambda use: use[0])
+    limits = sorted({number(cell.limit, scale) for _, cell in uses if cell.limit}, key=float)
     of = limits[0] if len(limits) == 1 else f"{limits[0]} to {limits[-1]}"
     share = f"{low:.1%}"
     if share != f"{high:.1%}":
@@ -261,9 +261,9 @@ def _curve(table: Table, style: Style) -> list[RichTable]:
     """Curves as columns, in several pieces if there are too many; a single curve gets bars."""
     grid = Grid.of(table)
     columns = [f"{label} {grid.unit}" for label in grid.columns.labels]
-    first = max(len(label) for label in (grid.rows.name, *grid.rows.labels)) + 2
+    label_width = max(len(label) for label in (grid.rows.name, *grid.rows.labels)) + 2
     values = [cell.value for (entry, *_) in grid.entries if (cell := entry.cell) and cell.value]
-    room = style.width - first - len(columns[0]) - 2
+    room = style.width - label_width - len(columns[0]) - 2
     rows: list[list[Text | str]] = [
         [label, *map(_text, entries), _bar(entries[0].cell, values, min(room, 40), table.unit)]
         for label, entries in zip(grid.rows.labels, grid.entries, strict=True)

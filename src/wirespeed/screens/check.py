@@ -95,11 +95,11 @@ def _places(check: Check, summary: Overview) -> Iterator[RenderableType]:
 
 def _findings(summary: Overview) -> Iterator[RenderableType]:
     """Defects that explain no value, and the number of causes that are not shown."""
-    stated = _BUSY if summary.verdict is Verdict.BUSY else ()  # in the first sentence
+    in_sentence = _BUSY if summary.verdict is Verdict.BUSY else ()
     others = [
         view
         for view in views(summary.diagnosis)
-        if view.finding is not summary.finding and view.finding.cause.name not in stated
+        if view.finding is not summary.finding and view.finding.cause.name not in in_sentence
     ]
     defects = [view for view in others if not view.finding.cells]
     for view in defects[:_FOUND]:
