@@ -105,7 +105,7 @@ def part(document: Document, style: Style) -> Families:
 
 
 def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
-    """The series of of_run runs; with the file as a label if a host has several runs."""
+    """The series of several runs; with the file as a label if a host has several runs."""
     del style
     hosts = Counter(labels["host"] for run in runs for labels, _ in run.part["wirespeed_run_info"])
     merged: dict[str, list[Sample]] = {}
