@@ -37,20 +37,20 @@ class CheckedRun:
 
     @classmethod
     def of(cls, document: Document, judged: Judged, part: Any) -> CheckedRun:
-        """Return what is needed of a judged run."""
+        """What a judged run contributes, with ``part`` in the form of a format."""
         node = node_summary(judged.file, document, judged.check, judged.diagnosis)
         return cls(node, tuple(_remarks(judged)), part)
 
 
 def counted_words(nodes: Sequence[FleetNode], unreadable: Sequence[Unreadable]) -> str:
-    """Return how many runs have each verdict, the worst first."""
+    """How many runs have each verdict, the worst first: ``4 runs: 1 FAIL, 3 PASS``."""
     counts = Counter([node.word for node in nodes] + [ERROR] * len(unreadable))
     total = ", ".join(f"{counts[word]} {word}" for word in (WORDS[0], ERROR, *WORDS[1:]) if counts[word])
     return f"{many(counts.total(), 'run')}: {total}"
 
 
 def _remarks(judged: Judged) -> Iterator[str]:
-    """Yield what the row of a run says about its gates and its baseline."""
+    """What the row of a run says about its gates and its baseline."""
     if failed := sum(compared.failed for compared in judged.check.gates):
         yield f"{many(failed, 'threshold')} not met"
     if judged.check.baseline:

@@ -40,7 +40,7 @@ class CellColumn:
 
 
 def cell_columns(cell: type[msgspec.Struct]) -> Iterator[CellColumn]:
-    """Yield the columns of a type of cells: where a value is, and all of its fields."""
+    """The columns of a type of cells: where a value is, and all of its fields."""
     yield CellColumn("testcase", str, lambda result, _, __: result.name)
     yield CellColumn("table", str, lambda _, table, __: table.key)
     yield CellColumn("status", str, lambda result, _, __: result.status)
@@ -90,10 +90,10 @@ def _plain(name: str) -> Callable[[TestcaseResult, Table, Cell], Any]:
 
 
 def _kind(annotation: Any) -> type:
-    """Return the type of the entries of a field: that of its values, or tuple for a structure."""
-    about = msgspec.inspect.type_info(annotation)
-    known = about.types if isinstance(about, msgspec.inspect.UnionType) else (about,)
-    (kind,) = (one for one in known if not isinstance(one, msgspec.inspect.NoneType))
+    """The type of the entries of a field: that of its values, or tuple for a structure."""
+    info = msgspec.inspect.type_info(annotation)
+    members = info.types if isinstance(info, msgspec.inspect.UnionType) else (info,)
+    (kind,) = (member for member in members if not isinstance(member, msgspec.inspect.NoneType))
     if isinstance(kind, msgspec.inspect.StrType):
         return str
     return _TYPES.get(type(kind), tuple)
@@ -104,7 +104,7 @@ COLUMNS = tuple(cell_columns(Cell))
 
 
 def cells(results: Iterable[TestcaseResult]) -> Iterator[Mapping[str, Any]]:
-    """Yield the columns of each cell, in base units; for a testcase without cells, its status and reason."""
+    """The columns of each cell, in base units; for a testcase without cells, its status and reason."""
     for result in results:
         rows = [
             {column.name: column.get(result, table, cell) for column in COLUMNS}

@@ -31,25 +31,25 @@ _LISTED = 40
 
 
 def json(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
-    """Return a comparison as one JSON object."""
+    """One JSON object, whose fields docs/reports.md describes."""
     del style
     encoded = msgspec.json.encode(_object(comparison, unreadable))
     return escaped(msgspec.json.format(encoded, indent=1).decode()) + "\n"
 
 
 def markdown(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
-    """Return a comparison as Markdown; ``verbose`` lists all changes."""
+    """A table of the changes, the worst first; ``verbose`` lists all."""
     return visible("\n".join(_markdown(comparison, style, unreadable)) + "\n")
 
 
 def junit(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
-    """Return a comparison as JUnit XML: a case for each testcase."""
+    """One suite with a case for each testcase, and one for each unreadable file."""
     del style
     return visible(suites([_suite(comparison)], unreadable))
 
 
 def html(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
-    """Return a comparison as a page."""
+    """A page that works offline."""
     from .html.sides import sides_page
 
     del style
@@ -61,8 +61,7 @@ COMPARISON_FORMATS = {report.__name__: report for report in (json, markdown, jun
 
 
 def _object(comparison: Comparison, unreadable: Sequence[Unreadable]) -> dict[str, Any]:
-    """Return the comparison as one JSON object."""
-    found = records(comparison)
+    recorded = records(comparison)
     return {
         "wirespeed_compare": _SHAPE,
         "version": __version__,
@@ -81,15 +80,14 @@ def _object(comparison: Comparison, unreadable: Sequence[Unreadable]) -> dict[st
         "uncertain": len(comparison.uncertain),
         "regressed": comparison.regressed,
         "changes": [
-            {name: row.get(name) for name in found.columns}
+            {name: row.get(name) for name in recorded.columns}
             | {"hosts": [{"host": host.host, "ratio": host.ratio} for host in change.hosts]}
-            for row, change in zip(found.rows, comparison.changes, strict=True)
+            for row, change in zip(recorded.rows, comparison.changes, strict=True)
         ],
     }
 
 
 def _run(document: Document) -> dict[str, Any]:
-    """Return what identifies a run."""
     return {
         "host": host_of(document), "machine": document.machine.name, "started": document.started,
         "origin": document.origin, "interrupted": document.interrupted, "simulated": document.simulated,
@@ -97,7 +95,6 @@ def _run(document: Document) -> dict[str, Any]:
 
 
 def _markdown(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable]) -> Iterator[str]:
-    """Yield the lines of Markdown."""
     yield "# wirespeed: comparison"
     if comparison.simulated:
         yield from ("", f"**{SIMULATED}**")
@@ -116,8 +113,9 @@ def _markdown(comparison: Comparison, style: Style, unreadable: Sequence[Unreada
             table_row(["outcome", "testcase", "cell", "change", "reason"]),
             "|---|---|---|---|---|",
         )
-        for one in shown:
-            yield table_row([one.outcome, one.key.testcase, one.key.place, moved(one), one.reason])
+        for change in shown:
+            key = change.key
+            yield table_row([change.outcome, key.testcase, key.place, moved(change), change.reason])
         if len(changed) > len(shown):
             yield from ("", f"{many(len(changed) - len(shown), 'more change')}; -v lists all")
     yield ""
@@ -125,7 +123,7 @@ def _markdown(comparison: Comparison, style: Style, unreadable: Sequence[Unreada
 
 
 def _suite(comparison: Comparison) -> ET.Element:
-    """Return a suite with one case per testcase: a failure if a value got worse or was lost."""
+    """One case per testcase: a failure if a value got worse or was lost."""
     cases: dict[str, list[Change]] = {}
     for change in comparison.changes:
         cases.setdefault(change.key.testcase, []).append(change)
@@ -133,13 +131,13 @@ def _suite(comparison: Comparison) -> ET.Element:
     for name, changes in cases.items():
         case = ET.Element("testcase", classname="wirespeed.compare", name=visible(name), time="0")
         lines = [
-            f"{one.outcome}: {one.key.place}: {moved(one)} {one.reason}".rstrip()
-            for one in changes if one.outcome in (Outcome.LOST, Outcome.WORSE)
+            f"{change.outcome}: {change.key.place}: {moved(change)} {change.reason}".rstrip()
+            for change in changes if change.outcome in (Outcome.LOST, Outcome.WORSE)
         ]  # fmt: skip
         if lines:
             more = [f"and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
             add_outcome(case, "failure", lines[0], "\n".join(lines[:_LISTED] + more))
-        elif all(one.outcome in (Outcome.BUSY, Outcome.ADDED) for one in changes):
+        elif all(change.outcome in (Outcome.BUSY, Outcome.ADDED) for change in changes):
             add_outcome(case, "skipped", changes[0].reason or "no value before")
         elif comparison.simulated:
             add_outcome(case, "skipped", SIMULATED)
@@ -152,11 +150,11 @@ def _suite(comparison: Comparison) -> ET.Element:
         "testsuite", {"name": "wirespeed compare", "tests": str(len(elements)), **counts, "time": "0"}
     )
     properties = ET.SubElement(suite, "properties")
-    told = [("before", side_of(comparison.before)), ("after", side_of(comparison.after))]
-    told += [("differs", str(difference)) for difference in comparison.differences]
+    entries = [("before", side_of(comparison.before)), ("after", side_of(comparison.after))]
+    entries += [("differs", str(difference)) for difference in comparison.differences]
     texts = (*pairing(comparison), not_compared(comparison), *notes(comparison))
-    told += [("note", text) for text in texts if text]
-    for name, value in (*told, ("cells", counted(comparison, ()))):
+    entries += [("note", text) for text in texts if text]
+    for name, value in (*entries, ("cells", counted(comparison, ()))):
         ET.SubElement(properties, "property", name=name, value=visible(value))
     suite.extend(elements)
     return suite

@@ -21,7 +21,7 @@ CHANGED = (Outcome.LOST, Outcome.WORSE, Outcome.BETTER)
 
 
 def side_of(documents: Sequence[Document]) -> str:
-    """Return hosts and times of the runs of a side."""
+    """Hosts and times of the runs of a side."""
     hosts = sorted({host_of(document) or "unknown host" for document in documents})
     times = sorted({document.started or document.origin for document in documents})
     if len(documents) == 1:
@@ -32,15 +32,16 @@ def side_of(documents: Sequence[Document]) -> str:
 
 
 def remarks(documents: Sequence[Document]) -> Iterator[str]:
-    """Yield conditions that may explain low values, and interruptions; of several runs with their number."""
-    found = Counter(f"warning: {text}" for document in documents for text in explanations(document))
-    found.update(f"run interrupted: {one.interrupted}" for one in documents if one.interrupted)
-    for text, runs in found.items():
+    """Conditions that may explain low values, and interruptions; of several runs with their number."""
+    counts = Counter(f"warning: {text}" for document in documents for text in explanations(document))
+    interruptions = filter(None, (document.interrupted for document in documents))
+    counts.update(f"run interrupted: {reason}" for reason in interruptions)
+    for text, runs in counts.items():
         yield text if len(documents) == 1 else f"{text} ({runs} of {len(documents)} runs)"
 
 
 def pairing(comparison: Comparison) -> Iterator[str]:
-    """Yield which hosts were compared with themselves, and which were not compared."""
+    """Which hosts were compared with themselves, and which were not compared."""
     if comparison.hosts:
         yield f"{len(comparison.hosts)} hosts, each compared with itself"
     if comparison.unmatched:
@@ -50,7 +51,7 @@ def pairing(comparison: Comparison) -> Iterator[str]:
 
 
 def not_compared(comparison: Comparison) -> str:
-    """Return how many cells were not compared, and why; empty for none."""
+    """How many cells were not compared, and why; empty for none."""
     busy = comparison.those(Outcome.BUSY)
     if not busy:
         return ""
@@ -60,7 +61,7 @@ def not_compared(comparison: Comparison) -> str:
 
 
 def notes(comparison: Comparison) -> Iterator[str]:
-    """Yield what a change is, and what the comparison cannot see."""
+    """What a change is, and what the comparison cannot see."""
     yield (
         f"changes of at least {comparison.least:.1%} that chance does not explain (false: at most "
         f"{FALSE_CHANGES:.0%}); in parentheses {CONFIDENCE:.0%} confidence intervals"
@@ -71,7 +72,7 @@ def notes(comparison: Comparison) -> Iterator[str]:
             "several runs on each side show it"
         )
     if hidden := comparison.uncertain:
-        worst = max(hidden, key=lambda one: one.half_width)
+        worst = max(hidden, key=lambda change: change.half_width)
         yield (
             f"{many(len(hidden), 'cell')} may hide a change of {UNCERTAIN:.0%} or more "
             f"({worst.key.testcase} ±{worst.half_width:.0%}); compare more runs"
@@ -79,15 +80,15 @@ def notes(comparison: Comparison) -> Iterator[str]:
 
 
 def counted(comparison: Comparison, unreadable: Sequence[Unreadable]) -> str:
-    """Return the number of cells with each outcome, and of files that cannot be read."""
+    """The number of cells with each outcome, and of files that cannot be read."""
     counts = Counter(change.outcome for change in comparison.changes)
     text = "cells: " + ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
     return text + (f" · {many(len(unreadable), 'file')} unreadable" if unreadable else "")
 
 
 def moved(change: Change) -> str:
-    """Return both values of a cell, their relative difference and its interval, and the number of values."""
-    scale, unit = fitting(change.unit, [v for v in (change.before, change.after) if v])
+    """Both values of a cell, their relative difference and its interval, and the number of values."""
+    scale, unit = fitting(change.unit, [value for value in (change.before, change.after) if value])
     before, after = (number(value, scale) if value else "n/a" for value in (change.before, change.after))
     text = f"{before} → {after} {unit}"
     if change.before and change.after:

@@ -40,7 +40,6 @@ class _Parts:
         self._parts = parts
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield as few lines as the width permits."""
         line = ""
         for part in self._parts:
             longer = f"{line} · {part}" if line else part
@@ -52,7 +51,7 @@ class _Parts:
 
 
 def heading(document: Document) -> RenderableType:
-    """Return version, host, CPU, memory and GPUs, and a note on an imported or simulated run."""
+    """Version, host, CPU, memory and GPUs, and a note on an imported or simulated run."""
     machine = document.machine
     cores = sum(len(node.cores) for node in machine.numa)
     parts = [host] if (host := document.hostname) else []
@@ -76,7 +75,7 @@ def heading(document: Document) -> RenderableType:
 
 
 def warnings(document: Document) -> list[Text]:
-    """Return one line for each condition that may explain low values."""
+    """One line for each condition that may explain low values."""
     return [Text(f"warning: {text}", style="bold yellow") for text in explanations(document)]
 
 
@@ -87,7 +86,7 @@ def pieces(
     width: int,
     details: Sequence[Column] = (),
 ) -> list[RichTable]:
-    """Return a table; if it is too wide for the terminal, several, each with some of the columns.
+    """A table; if it is too wide for the terminal, several, each with some of the columns.
 
     Parameters
     ----------
@@ -108,11 +107,13 @@ def pieces(
         The tables, in the order of their columns.
     """
     values = len(columns) + 1
-    first = max([len(str(heading.header)), *(len(row[0]) for row in rows)]) + 2
-    each = max([len(text) for text in columns] + [len(text) for row in rows for text in row[1:values]]) + 2
-    at_once = max(1, (width - first) // each)
+    label_width = max([len(str(heading.header)), *(len(row[0]) for row in rows)]) + 2
+    column_width = (
+        max(len(text) for texts in (columns, *(row[1:values] for row in rows)) for text in texts) + 2
+    )
+    at_once = max(1, (width - label_width) // column_width)
     kept = [i for i in range(len(details)) if any(row[values + i] for row in rows)]
-    found = []
+    tables = []
     for start in range(1, values, at_once):
         shown = range(start, min(start + at_once, values))
         piece = RichTable(
@@ -123,5 +124,5 @@ def pieces(
         )  # fmt: skip
         for row in rows:
             piece.add_row(row[0], *(row[i] for i in shown), *(row[values + i] for i in kept))
-        found.append(piece)
-    return found
+        tables.append(piece)
+    return tables

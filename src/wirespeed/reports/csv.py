@@ -25,7 +25,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def render(document: Document, style: Style) -> str:
-    """Return a header and one row per cell, in base units; ``verbose`` adds fields that are lists.
+    """A header and one row per cell, in base units; ``verbose`` adds fields that are lists.
 
     ``verdict`` is that on the cell, empty if another table of its testcase is judged in its place; ``data``
     says whether the data was verified. ``at`` is the position of a value on the curve's axis: bytes, number
@@ -36,27 +36,27 @@ def render(document: Document, style: Style) -> str:
     """
     text = io.StringIO()
     fields = (column for column in COLUMNS if column.field)
-    known = [column.name for column in fields if style.verbose or column.kind is not tuple]
-    columns = sorted(dict.fromkeys((*_FIRST, *known)), key=lambda name: name == _LAST)
+    fields_shown = [column.name for column in fields if style.verbose or column.kind is not tuple]
+    columns = sorted(dict.fromkeys((*_FIRST, *fields_shown)), key=lambda name: name == _LAST)
     writer = csv.DictWriter(text, columns, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     check = style.check(document)
     verdicts = {judgement.key: judgement.verdict for judgement in check.judgements}
-    about = origin(document) | {"simulated": "SIMULATED" if document.simulated else ""}
-    about["run_verdict"] = str(check.verdict)
+    shared = origin(document) | {"simulated": "SIMULATED" if document.simulated else ""}
+    shared["run_verdict"] = str(check.verdict)
     for result in document.testcases:
         of_testcase = check.testcases[result.name]
-        about |= {"testcase_verdict": str(of_testcase), "data": data_word(document, result)}
+        shared |= {"testcase_verdict": str(of_testcase), "data": data_word(document, result)}
         places = [key_of(result, table, cell) for table in result.tables for cell in table.cells]
         of_cells = [str(verdicts.get(key, "")) for key in places] or [str(of_testcase)]
         for row, verdict in zip(cells([result]), of_cells, strict=True):
-            written = {**row, **about, "verdict": verdict}
+            written = {**row, **shared, "verdict": verdict}
             writer.writerow({name: _inert(_written(value)) for name, value in written.items()})
     return text.getvalue()
 
 
 def origin(document: Document) -> dict[str, object]:
-    """Return the columns that all rows of a run share."""
+    """The columns that all rows of a run share."""
     return {
         "host": document.hostname,
         "started": document.started,
@@ -66,7 +66,7 @@ def origin(document: Document) -> dict[str, object]:
 
 
 def _written(value: object) -> object:
-    """Return a list of numbers or texts with blanks between them, and a structure as JSON."""
+    """A list of numbers or texts with blanks between them; a structure as JSON."""
     if isinstance(value, tuple) and not any(isinstance(item, tuple) for item in value):
         return " ".join(item if isinstance(item, str) else repr(item) for item in value)
     is_plain = value is None or isinstance(value, (str, int, float))
@@ -74,5 +74,5 @@ def _written(value: object) -> object:
 
 
 def _inert(value: object) -> object:
-    """Return a value that no spreadsheet evaluates; numbers are unchanged."""
+    """A value that no spreadsheet evaluates; numbers are unchanged."""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

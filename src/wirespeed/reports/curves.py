@@ -42,8 +42,8 @@ class Curve:
 
 
 def curves_of(table: Table) -> list[Curve]:
-    """Return the rows of a table as curves, without missing values."""
-    found = []
+    """The rows of a table as curves, without missing values."""
+    curves = []
     for name, row in zip(table.rows.labels, table.grid(), strict=True):
         points = [
             (x, cell.value)
@@ -52,8 +52,8 @@ def curves_of(table: Table) -> list[Curve]:
         ]
         if points:
             xs, ys = zip(*points, strict=True)
-            found.append(Curve(name, xs, ys))
-    return found
+            curves.append(Curve(name, xs, ys))
+    return curves
 
 
 def outliers_first(curves: Sequence[Curve]) -> tuple[list[Curve], list[Curve]]:
@@ -77,19 +77,20 @@ def outliers_first(curves: Sequence[Curve]) -> tuple[list[Curve], list[Curve]]:
         for x, y in zip(curve.xs, curve.ys, strict=True):
             values.setdefault(x, []).append(y)
     normal = {x: median(ys) for x, ys in values.items()}
-    found = []
+    sized = []
     for curve in curves:
         differences = list(_differences(curve, normal))
         apart = fmean(differences)
         size = fmean(map(abs, differences))
-        found.append((size, replace(curve, apart=apart if size > _OUTLIER else 0.0)))
-    outliers = sorted((one for one in found if one[0] > _OUTLIER), key=lambda one: -one[0])
-    ordered = [*outliers, *(one for one in found if one[0] <= _OUTLIER)]
-    return [c for _, c in ordered[:MOST_CURVES]], [c for _, c in ordered[MOST_CURVES:]]
+        sized.append((size, replace(curve, apart=apart if size > _OUTLIER else 0.0)))
+    outliers = sorted((pair for pair in sized if pair[0] > _OUTLIER), key=lambda pair: -pair[0])
+    others = (pair for pair in sized if pair[0] <= _OUTLIER)
+    ordered = [curve for _, curve in (*outliers, *others)]
+    return ordered[:MOST_CURVES], ordered[MOST_CURVES:]
 
 
 def _differences(curve: Curve, normal: dict[float, float]) -> Iterator[float]:
-    """Yield the difference of each value from the normal one, relative to it."""
+    """The difference of each value from the normal one, relative to it."""
     for x, y in zip(curve.xs, curve.ys, strict=True):
         size = abs(normal[x])
         yield (y - normal[x]) / size if size else float(y != 0)

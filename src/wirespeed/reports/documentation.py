@@ -50,17 +50,17 @@ class Topic:
 
 
 def topics() -> list[str]:
-    """Return the names of all pages."""
+    """The names of all pages."""
     return sorted(path.stem for path in _PAGES.glob("*.md"))
 
 
 def causes() -> list[str]:
-    """Return the names of the causes that have a section."""
+    """The names of the causes that have a section."""
     return [heading for level, heading, _ in _sections(_read(_CAUSES)) if level == 3 and " " not in heading]
 
 
 def topic(name: str) -> Topic | None:
-    """Return the page with this name, ``PAGE#ANCHOR``, or the section of a cause; None if there is none."""
+    """The page with this name, ``PAGE#ANCHOR``, or the section of a cause; None if there is none."""
     page, _, anchor = name.removeprefix("docs/").partition("#")
     page = page.removesuffix(".md")
     if page not in topics():
@@ -74,7 +74,7 @@ def topic(name: str) -> Topic | None:
 
 
 def markup(shown: Topic) -> Markup:
-    """Return a topic as markup for a page, without its heading; references become plain text."""
+    """A topic as markup for a page, without its heading; references become plain text."""
     from markdown_it import MarkdownIt
     from markupsafe import Markup
 
@@ -83,22 +83,21 @@ def markup(shown: Topic) -> Markup:
 
 
 def _read(page: str) -> str:
-    """Return the text of a page."""
     return (_PAGES / f"{page}.md").read_text("utf-8")
 
 
 def _sections(text: str) -> Iterator[tuple[int, str, str]]:
-    """Yield level, heading and text of each section, with the sections below it."""
-    lines, found, is_code = text.splitlines(), [], False
+    """Level, heading and text of each section, with the sections below it."""
+    lines, headings, is_code = text.splitlines(), [], False
     for i, line in enumerate(lines):
         is_code ^= line.startswith("```")
         if not is_code and (match := _HEADING.fullmatch(line)):
-            found.append((i, len(match[1]), match[2]))
-    for k, (i, level, heading) in enumerate(found):
-        end = next((j for j, other, _ in found[k + 1 :] if other <= level), len(lines))
+            headings.append((i, len(match[1]), match[2]))
+    for k, (i, level, heading) in enumerate(headings):
+        end = next((j for j, other, _ in headings[k + 1 :] if other <= level), len(lines))
         yield level, heading, "\n".join(lines[i + 1 : end]).strip()
 
 
 def _slug(heading: str) -> str:
-    """Return the anchor of a heading, as GitHub makes it."""
+    """The anchor of a heading, as GitHub makes it."""
     return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")

@@ -15,7 +15,7 @@ from ..units import many
 def explanations(
     document: Document, *, busy: bool = True, lacking: Iterable[Missing] | None = None
 ) -> list[str]:
-    """Return what is missing or was not verified or measured, busy devices, warnings, and errors.
+    """What is missing or was not verified or measured, busy devices, warnings, and errors.
 
     Parameters
     ----------
@@ -28,24 +28,23 @@ def explanations(
     """
     lacking = missing(document) if lacking is None else lacking
     gpus = {gpu.name for gpu in document.machine.gpus}
-    found: dict[str, list[str]] = {}
+    testcases: dict[str, list[str]] = {}
     for result in document.testcases:
         for text in (*result.warnings, *_throttled(result, gpus)):
-            found.setdefault(text, []).append(result.name)
+            testcases.setdefault(text, []).append(result.name)
     of_run = list(dict.fromkeys((*map(str, lacking), *doubts(document), *document.warnings)))
     for device, (how, cases) in users(document).items() if busy else ():
         of_run.append(f"{device} was {how} ({_where(cases)})")
-    of_testcases = [f"{text} ({_where(cases)})" for text, cases in found.items() if text not in of_run]
+    of_testcases = [f"{text} ({_where(cases)})" for text, cases in testcases.items() if text not in of_run]
     return [*of_run, *of_testcases, *_counted(document, gpus)]
 
 
 def _where(cases: list[str]) -> str:
-    """Return the testcases in which a condition was met."""
     return f"in {cases[0]}" if len(cases) == 1 else f"in {many(len(cases), 'testcase')}"
 
 
 def _throttled(result: TestcaseResult, gpus: set[str]) -> Iterator[str]:
-    """Yield the throttle reasons of each GPU in a testcase."""
+    """The throttle reasons of each GPU in a testcase."""
     for readings in courses([result]):
         if readings[0].name == THROTTLED and readings[0].device in gpus:
             values = [reading.value for reading in readings if isinstance(reading.value, tuple)]
@@ -55,7 +54,7 @@ def _throttled(result: TestcaseResult, gpus: set[str]) -> Iterator[str]:
 
 
 def _counted(document: Document, gpus: set[str]) -> Iterator[str]:
-    """Yield the increase of each GPU error counter from the first to the last reading of a run."""
+    """The increase of each GPU error counter from the first to the last reading of a run."""
     for readings in courses(document.testcases):
         values = [reading.value for reading in readings if isinstance(reading.value, (int, float))]
         first = readings[0]

@@ -50,7 +50,7 @@ _GOOD, _BAD, _LIMIT = "#1f6fbf", "#c2410c", "#14181f"
 
 
 def figure(result: object) -> Figure:
-    """Return a figure of a result of a public function.
+    """A figure of a result of a public function.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def figure(result: object) -> Figure:
 
 @cache
 def _shown_in_notebooks() -> Any:
-    """Return a class of figures that notebooks show without pyplot."""
+    """A class of figures that notebooks show without pyplot."""
     from matplotlib.figure import Figure
 
     class ShownFigure(Figure):
@@ -102,12 +102,13 @@ def _(section: Section, figure: Figure) -> None:
 @draw.register(Check)
 def _(check: Check, figure: Figure) -> None:
     shares: dict[str, list[tuple[float, bool]]] = {}
-    for one in check.judgements:
-        if one.value and one.limit and one.unit is Unit.RATE:
-            shares.setdefault(one.key.testcase, []).append((one.value / one.limit, one.verdict.is_bad))
+    for judgement in check.judgements:
+        if judgement.value and judgement.limit and judgement.unit is Unit.RATE:
+            share = judgement.value / judgement.limit
+            shares.setdefault(judgement.key.testcase, []).append((share, judgement.verdict.is_bad))
     bars = [
-        (name, median(one for one, _ in found), any(bad for _, bad in found), min(found)[0])
-        for name, found in shares.items()
+        (name, median(share for share, _ in several), any(bad for _, bad in several), min(several)[0])
+        for name, several in shares.items()
     ]
     axes = _bars(
         figure, [(name, 100 * value, bad) for name, value, bad, _ in bars], "share of the limit [%]",
@@ -118,28 +119,28 @@ def _(check: Check, figure: Figure) -> None:
 
 
 @draw.register(Diagnosis)
-def _(found: Diagnosis, figure: Figure) -> None:
+def _(diagnosis: Diagnosis, figure: Figure) -> None:
     bars = [
         (
             finding.cause.name + (f", {finding.where}" if finding.where else ""),
             float(finding.cells),
             finding.cells > 0,
         )
-        for finding in found.findings
+        for finding in diagnosis.findings
     ]
     axes = _bars(figure, bars, "slow values that the cause explains", "no cause was found")
-    title = f"Causes of {many(found.slow, 'slow value')}; {found.unexplained} without a cause"
-    _titled(axes, title, simulated=found.simulated)
-    axes.set_xlim(0, max(found.slow, 1))
+    title = f"Causes of {many(diagnosis.slow, 'slow value')}; {diagnosis.unexplained} without a cause"
+    _titled(axes, title, simulated=diagnosis.simulated)
+    axes.set_xlim(0, max(diagnosis.slow, 1))
 
 
 @draw.register(GateComparison)
 def _(compared: GateComparison, figure: Figure) -> None:
     bars = []
-    for one in applicable(compared):
-        if one.lowest and one.lowest.value:
-            of_gate = 100 * one.lowest.value / parse_rate(one.gate.at_least)
-            bars.append((one.gate.measures, of_gate, of_gate < 100))
+    for result in applicable(compared):
+        if result.lowest and result.lowest.value:
+            of_gate = 100 * result.lowest.value / parse_rate(result.gate.at_least)
+            bars.append((result.gate.measures, of_gate, of_gate < 100))
     axes = _bars(
         figure, bars, "lowest value of the threshold [%]", "no threshold applies to a measured value"
     )
@@ -150,12 +151,12 @@ def _(compared: GateComparison, figure: Figure) -> None:
 @draw.register(Comparison)
 def _(comparison: Comparison, figure: Figure) -> None:
     changes: dict[str, list[tuple[float, bool]]] = {}
-    for one in comparison.changes:
-        if one.before and one.after:
-            name = f"{one.key.testcase} {one.key.table}".rstrip()
-            changes.setdefault(name, []).append((100 * one.change, one.outcome is Outcome.WORSE))
+    for change in comparison.changes:
+        if change.before and change.after:
+            name = f"{change.key.testcase} {change.key.table}".rstrip()
+            changes.setdefault(name, []).append((100 * change.change, change.outcome is Outcome.WORSE))
     bars = [(name, min(several)[0] if min(several)[0] < 0 and any(bad for _, bad in several)
-             else median(one for one, _ in several), any(bad for _, bad in several))
+             else median(percent for percent, _ in several), any(bad for _, bad in several))
             for name, several in changes.items()]  # fmt: skip
     axes = _bars(figure, sorted(bars, key=lambda bar: bar[1]), "change [%], positive is better")
     axes.axvline(0, color=_LIMIT, linewidth=0.8)
@@ -167,11 +168,12 @@ def _(comparison: Comparison, figure: Figure) -> None:
 def _(baseline: Baseline, figure: Figure) -> None:
     rates: dict[str, list[float]] = {}
     for model, entries in baseline.models.items():
-        several = f" · {model}" if len(baseline.models) > 1 else ""
-        for one in entries:
-            if one.unit is Unit.RATE:
-                rates.setdefault(f"{one.testcase}{several}", []).append(one.median / GB)
-    axes = _bars(figure, [(name, median(found), False) for name, found in rates.items()], "baseline [GB/s]")
+        model_suffix = f" · {model}" if len(baseline.models) > 1 else ""
+        for entry in entries:
+            if entry.unit is Unit.RATE:
+                rates.setdefault(f"{entry.testcase}{model_suffix}", []).append(entry.median / GB)
+    bars = [(name, median(medians), False) for name, medians in rates.items()]
+    axes = _bars(figure, bars, "baseline [GB/s]")
     _titled(axes, "Median of the baseline by testcase", simulated=baseline.simulated)
 
 
@@ -192,7 +194,7 @@ def _(machine: Machine, figure: Figure) -> None:
 
 def _draw_tables(section: Section, figure: Figure) -> None:
     """Draw a few tables one by one; of more tables, the shares of the limit by testcase."""
-    parts = [(one, table) for one in section.results for table in one.tables if table.values()]
+    parts = [(result, table) for result in section.results for table in result.tables if table.values()]
     document, simulated = section.document, section.simulated
     limited = any(cell.limit for _, table in parts for cell in table.cells)
     if len(parts) > _MOST_TABLES and limited and document is not None:
@@ -244,7 +246,6 @@ def draw_table(axes: Axes, table: Table) -> None:
 
 
 def _unit_of(unit: Unit) -> str:
-    """Return what is measured in a unit."""
     return {Unit.RATE: "bandwidth", Unit.TIME: "time", Unit.FREQUENCY: "messages"}[unit]
 
 
@@ -266,7 +267,7 @@ def _curves(axes: Axes, table: Table) -> None:
     """Draw the rows of a table as curves, with the confidence intervals of the values."""
     curves = curves_of(table)
     scale, unit = fitting(table.unit, [y for curve in curves for y in curve.ys])
-    axis, known = table.columns, {(cell.row, cell.column): cell.interval for cell in table.cells}
+    axis, interval_of = table.columns, {(cell.row, cell.column): cell.interval for cell in table.cells}
     shown, others = outliers_first(curves)
     for i, curve in enumerate(others):
         label = f"{len(others)} other{'s' * (len(others) > 1)}" if not i else None
@@ -274,9 +275,10 @@ def _curves(axes: Axes, table: Table) -> None:
     for curve in shown:
         ys = [y / scale for y in curve.ys]
         row = table.rows.labels.index(curve.name)
-        found = [known[row, axis.values.index(x)] for x in curve.xs]
-        low = [max(0.0, y - one[0] / scale) if one else 0.0 for y, one in zip(ys, found, strict=True)]
-        high = [max(0.0, one[1] / scale - y) if one else 0.0 for y, one in zip(ys, found, strict=True)]
+        intervals = [interval_of[row, axis.values.index(x)] for x in curve.xs]
+        points = list(zip(ys, intervals, strict=True))
+        low = [max(0.0, y - interval[0] / scale) if interval else 0.0 for y, interval in points]
+        high = [max(0.0, interval[1] / scale - y) if interval else 0.0 for y, interval in points]
         label = _text(curve.label)
         axes.errorbar(curve.xs, ys, [low, high], marker="o", markersize=3, capsize=2, label=label)
     xs = sorted({x for curve in curves for x in curve.xs})
@@ -307,15 +309,15 @@ def _heat(
 
     known = [value for row in values for value in row if value is not None and (value or not logarithmic)]
     scale, name = fitting(unit, known)
-    ends = scale_of(known)
-    low, high = ends.low / scale, ends.high / scale
+    span = scale_of(known)
+    low, high = span.low / scale, span.high / scale
     norm = LogNorm(low, high) if logarithmic and low < high else Normalize(low, max(high, low * 1.001))
     drawn = [[math.nan if value is None else value / scale for value in row] for row in values]
     image = axes.imshow(drawn, norm=norm, cmap="viridis", aspect="auto", interpolation="nearest")
     axes.figure.colorbar(image, ax=axes, label=f"{quantity} [{name}]")
     for set_ticks, labels in ((axes.set_xticks, columns), (axes.set_yticks, rows)):
         step = max(1, math.ceil(len(labels) / _MOST_LABELS))
-        set_ticks(range(0, len(labels), step), [_text(one, 24) for one in labels[::step]])
+        set_ticks(range(0, len(labels), step), [_text(label, 24) for label in labels[::step]])
     if max(map(len, columns), default=0) * len(columns) > 50:
         axes.tick_params(axis="x", rotation=90)
     if max(len(rows), len(columns)) <= _MOST_NUMBERED:
@@ -352,7 +354,7 @@ def _bars(
 
 
 def _axes(figure: Figure, rows: int) -> Axes:
-    """Return the only axes of a figure, which is high enough for some rows."""
+    """The only axes of a figure, which is high enough for some rows."""
     figure.set_size_inches(_WIDTH, max(_HEIGHT / 2, 1.2 + rows * _BAR_HEIGHT))
     axes: Axes = figure.subplots()
     return axes
@@ -372,8 +374,8 @@ def _draw_bars(axes: Axes, bars: Sequence[tuple[str, float, bool]], axis: str) -
 
 def _marks(axes: Axes, places: Iterable[float], label: str) -> None:
     """Mark a place at each bar; the label of the axis says what the marks are."""
-    found = list(places)
-    axes.plot(found, range(len(found)), "|", color=_LIMIT, markersize=11, markeredgewidth=2)
+    positions = list(places)
+    axes.plot(positions, range(len(positions)), "|", color=_LIMIT, markersize=11, markeredgewidth=2)
     axes.set_xlabel(f"{axes.get_xlabel()}; |: {label}")
 
 
@@ -390,6 +392,6 @@ def _titled(axes: Axes, title: str, *, simulated: bool) -> None:
 
 
 def _text(text: str, most: int = _LONGEST) -> str:
-    """Return a text without control characters and formulas, cut to a length."""
+    """A text without control characters and formulas, cut to a length."""
     line = one_line(text)
     return (line if len(line) <= most else f"{line[: most - 1]}…").replace("$", r"\$")

@@ -137,24 +137,24 @@ class FindingView:
 
 
 def views(diagnosis: Diagnosis) -> list[FindingView]:
-    """Return the findings of a run, the one that explains most first."""
+    """The findings of a run, the one that explains most first."""
     return [FindingView(finding, diagnosis.slow) for finding in diagnosis.findings]
 
 
 def applicable(compared: GateComparison) -> list[GateResult]:
-    """Return the gates that apply to the machine, the worst first."""
+    """The gates that apply to the machine, the worst first."""
     order = list(GateVerdict)
-    found = [result for result in compared.results if result.verdict is not GateVerdict.NOT_APPLICABLE]
-    return sorted(found, key=lambda one: order.index(one.verdict))
+    results = [result for result in compared.results if result.verdict is not GateVerdict.NOT_APPLICABLE]
+    return sorted(results, key=lambda result: order.index(result.verdict))
 
 
 def gate_text(result: GateResult) -> str:
-    """Return what was measured for a gate, and why it has its verdict."""
+    """What was measured for a gate, and why it has its verdict."""
     return "; ".join(gate_parts(result))
 
 
 def gate_parts(result: GateResult) -> Iterator[str]:
-    """Yield the lowest value and its cell, and the reason of the verdict."""
+    """The lowest value and its cell, and the reason of the verdict."""
     if lowest := result.lowest:
         scale, unit = displayed(lowest.unit)
         value = "no value" if lowest.value is None else f"lowest {number(lowest.value, scale)} {unit}"

@@ -17,12 +17,12 @@ FOOTNOTES = {"*": FOOTNOTE, "!": "! wrong elements in the result"}
 
 
 def mark(cell: Cell) -> str:
-    """Return the mark of a cell, a key of ``FOOTNOTES``; empty for most cells."""
+    """A key of ``FOOTNOTES``; empty for most cells."""
     return "*" if cell.is_slow else "!" if cell.value is not None and cell.wrong else ""
 
 
 def footnotes(cells: Iterable[Cell]) -> list[str]:
-    """Return the explanations of the marks of some cells, each with its mark."""
+    """The explanations of the marks of some cells, each with its mark."""
     marks = set(map(mark, cells))
     return [note for sign, note in FOOTNOTES.items() if sign in marks]
 
@@ -76,20 +76,7 @@ class Grid:
 
     @classmethod
     def of(cls, table: Table, digits: int = EXACT) -> Grid:
-        """Return the Grid of a Table.
-
-        Parameters
-        ----------
-        table : Table
-            The measured values.
-        digits : int
-            Significant digits of the values.
-
-        Returns
-        -------
-        Grid
-            All rows and columns of the Table, with texts in one unit.
-        """
+        """The values of a Table as texts in one unit, with a number of significant digits."""
         scale, unit = fitting(table.unit, table.values())
 
         def entry(cell: Cell | None) -> GridCell:
@@ -107,12 +94,12 @@ class Grid:
 
 
 def is_large(table: Table, most: int = 16) -> bool:
-    """Return whether a matrix has more rows or columns than people read."""
+    """Whether a matrix has more rows or columns than people read."""
     return not table.is_curve and max(len(table.rows.labels), len(table.columns.labels)) > most
 
 
 def digest(table: Table) -> str:
-    """Return number, range and median of the values of a table that is too large to read."""
+    """Number, range and median of the values of a table that is too large to read."""
     values = sorted(table.values())
     if not values:
         return "no value was measured"
@@ -122,7 +109,7 @@ def digest(table: Table) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows of texts as lines: the first column flush left, the others flush right, 2 blanks apart."""
+    """Rows of texts as lines: the first column flush left, the others flush right, 2 blanks apart."""
     first, *others = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         label.ljust(first) + "".join(f"  {text:>{width}}" for text, width in zip(texts, others, strict=True))

@@ -34,27 +34,16 @@ class Spread:
 
 
 def steady(times: Sequence[float], of_cycle: int, skip: int) -> tuple[float, ...]:
-    """Return times without the first ``skip`` of each cycle of ``of_cycle`` iterations (0: of all)."""
+    """Times without the first ``skip`` of each cycle of ``of_cycle`` iterations (0: of all)."""
     return tuple(time for i, time in enumerate(times) if i % (of_cycle or len(times)) >= skip)
 
 
 def spread(times: Sequence[float]) -> Spread:
-    """Return the statistics that nccl-tests shows; percentiles by nearest rank.
-
-    Parameters
-    ----------
-    times : Sequence[float]
-        At least one time, in s.
-
-    Returns
-    -------
-    Spread
-        The statistics.
-    """
+    """The statistics that nccl-tests shows, of at least one time in s; percentiles by nearest rank."""
     ordered = sorted(times)
     n = len(ordered)
     mean = math.fsum(ordered) / n
-    deviation = math.sqrt(math.fsum((t - mean) ** 2 for t in ordered) / n)
+    deviation = math.sqrt(math.fsum((time - mean) ** 2 for time in ordered) / n)
 
     def rank(percent: int) -> float:
         return ordered[min(n - 1, -(-n * percent // 100) - 1)]

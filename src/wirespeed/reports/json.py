@@ -34,29 +34,28 @@ UNREADABLE = "unreadable"
 
 
 def render(document: Document, style: Style) -> str:
-    """Return the complete Document; if it was checked, what was found of it."""
+    """The complete Document; if it was checked, what was found of it."""
     return _listed([_run(document, style.judged)]) if style.judged else encode(document).decode()
 
 
 def part(document: Document, style: Style) -> msgspec.Raw:
-    """Return the entry of a checked run, encoded."""
+    """The entry of a checked run, encoded; empty if the run was not checked."""
     return msgspec.Raw(msgspec.json.encode(_run(document, style.judged))) if style.judged else msgspec.Raw()
 
 
 def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
-    """Return the entries of several checked runs."""
+    """One object with the entries of several checked runs."""
     del style
     return _listed([*(run.part for run in runs), *map(_unreadable, unreadable)])
 
 
 def _listed(runs: Sequence[Any]) -> str:
-    """Return the entries of runs as one object."""
     entries = {"wirespeed_check": _SHAPE, "version": __version__, "runs": runs}
     return msgspec.json.format(msgspec.json.encode(entries), indent=1).decode() + "\n"
 
 
 def _unreadable(file: Unreadable) -> dict[str, Any]:
-    """Return the entry of a file that cannot be read or judged: that of a run that has nothing."""
+    """The entry of a file that cannot be read or judged: that of a run that has nothing."""
     nothing: dict[str, Any] = {
         "host": "", "machine": "", "started": "", "simulated": False, "cells": {}, "testcases": {},
         "values": [], "places": [], "wrong": [], "doubts": [], "missing": [], "defects": [], "data": "",
@@ -66,7 +65,6 @@ def _unreadable(file: Unreadable) -> dict[str, Any]:
 
 
 def _run(document: Document, judged: Judged) -> dict[str, Any]:
-    """Return the entry of a checked run."""
     check, diagnosis = judged.check, judged.diagnosis
     return {
         "file": judged.file,
@@ -76,7 +74,7 @@ def _run(document: Document, judged: Judged) -> dict[str, Any]:
         "started": document.started,
         "simulated": document.simulated,
         "verdict": str(check.verdict),
-        "cells": dict(Counter(str(one.verdict) for one in check.judgements if one.key.column)),
+        "cells": dict(Counter(str(cell.verdict) for cell in check.judgements if cell.key.column)),
         "testcases": check.testcases,
         "values": [
             _value(judgement)

@@ -24,45 +24,44 @@ from .signs import data_word, verification
 from .style import SIMULATED, Style
 
 #: Maximum number of values listed for a testcase.
-_TOLD = 20
+_LISTED = 20
 
 
 def render(document: Document, style: Style) -> str:
-    """Return a suite with one case per testcase (``part``)."""
+    """A file with one suite (``part``)."""
     return suites([part(document, style)])
 
 
 def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
-    """Return the suites of several runs, and of the files that cannot be read."""
+    """The suites of several runs, and of the files that cannot be read."""
     del style
     return suites([run.part for run in runs], unreadable)
 
 
-def suites(made: Sequence[ET.Element], unreadable: Sequence[Unreadable] = ()) -> str:
-    """Return suites as a file, and a suite with an error for each file that cannot be read."""
-    made = [*made, *map(_unreadable, unreadable)]
+def suites(elements: Sequence[ET.Element], unreadable: Sequence[Unreadable] = ()) -> str:
+    """Suites as a file, with a suite that has an error for each file that cannot be read."""
+    elements = [*elements, *map(_unreadable, unreadable)]
     totals = {
-        name: str(sum(int(one.get(name, 0)) for one in made))
+        name: str(sum(int(element.get(name, 0)) for element in elements))
         for name in ("tests", "failures", "errors", "skipped")
     }
-    seconds = sum(float(one.get("time", 0)) for one in made)
-    suites = ET.Element("testsuites", {"name": "wirespeed", **totals, "time": f"{seconds:.3f}"})
-    suites.extend(made)
-    ET.indent(suites)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"
+    seconds = sum(float(element.get("time", 0)) for element in elements)
+    root = ET.Element("testsuites", {"name": "wirespeed", **totals, "time": f"{seconds:.3f}"})
+    root.extend(elements)
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
 def _unreadable(file: Unreadable) -> ET.Element:
-    """Return the suite of a file that cannot be read or judged."""
     counts = {"tests": "1", "failures": "0", "errors": "1", "skipped": "0", "time": "0"}
-    found = ET.Element("testsuite", {"name": "wirespeed", **counts})
-    case = ET.SubElement(found, "testcase", classname="wirespeed", name=visible(file.file), time="0")
+    suite = ET.Element("testsuite", {"name": "wirespeed", **counts})
+    case = ET.SubElement(suite, "testcase", classname="wirespeed", name=visible(file.file), time="0")
     add_outcome(case, "error", str(file))
-    return found
+    return suite
 
 
 def part(document: Document, style: Style) -> ET.Element:
-    """Return a suite with one case per testcase.
+    """A suite with one case per testcase.
 
     Each case, and the suite for the run, has its verdict as a property. A testcase that fails is a failure;
     one that broke off for an error is an error. A waived testcase is skipped, one that was not judged, and
@@ -83,7 +82,7 @@ def part(document: Document, style: Style) -> ET.Element:
         cases.append(case)
     cases += [_absent(absence) for absence in check.missing if absence.verdict.is_failure]
     for compared in check.gates:
-        cases += [_gate(one, compared.gates.name, document) for one in applicable(compared)]
+        cases += [_gate(result, compared.gates.name, document) for result in applicable(compared)]
     counts = {
         name: str(sum(1 for case in cases if case.find(tag) is not None))
         for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped"))
@@ -91,8 +90,8 @@ def part(document: Document, style: Style) -> ET.Element:
     host = visible(document.hostname)
     common = {"name": "wirespeed", "tests": str(len(cases)), **counts, "time": f"{document.seconds:.3f}"}
     stamp = visible(document.started).removesuffix("Z")
-    found = ET.Element("testsuite", {**common, "hostname": host, "timestamp": stamp})
-    properties = ET.SubElement(found, "properties")
+    suite = ET.Element("testsuite", {**common, "hostname": host, "timestamp": stamp})
+    properties = ET.SubElement(suite, "properties")
     facts = {"version": document.version, "machine": document.machine.name, "cpu": document.machine.cpu,
              "gpus": ", ".join(gpu.model for gpu in document.machine.gpus), "driver": document.machine.driver,
              "command": document.command, "simulated": SIMULATED if document.simulated else "",
@@ -103,31 +102,30 @@ def part(document: Document, style: Style) -> ET.Element:
     for name, value in [*words, *warnings, *causes, *facts.items()]:
         if value:
             ET.SubElement(properties, "property", name=name, value=visible(value))
-    found.extend(cases)
-    return found
+    suite.extend(cases)
+    return suite
 
 
 def _case(result: TestcaseResult, verdict: Verdict, why: list[Judgement], document: Document) -> ET.Element:
-    """Return the element of a testcase; ``why`` are its values that failed or were not judged."""
+    """A case; ``why`` are the values of the testcase that failed or were not judged."""
     case = ET.Element(
         "testcase", classname="wirespeed", name=visible(result.name), time=f"{result.seconds:.3f}"
     )
-    found = ET.SubElement(case, "properties")
+    properties = ET.SubElement(case, "properties")
     for name, value in (("verdict", str(verdict)), ("data", data_word(document, result))):
         if value:
-            ET.SubElement(found, "property", name=name, value=value)
-    values = [one for one in why if one.verdict is verdict and one.value is not None]
+            ET.SubElement(properties, "property", name=name, value=value)
+    values = [judgement for judgement in why if judgement.verdict is verdict and judgement.value is not None]
     broken = "" if result.status.good else f"{result.status}: {result.reason}"
     if verdict.is_failure and result.status.is_failure:
         add_outcome(case, "failure" if result.status is Status.FAILED else "error", broken)
     elif verdict.is_failure:
-        lines = [_told(one) for one in values or why]
-        more = [f"and {len(lines) - _TOLD} more"] if len(lines) > _TOLD else []
-        add_outcome(case, "failure", lines[0], "\n".join(lines[:_TOLD] + more))
+        lines = [_text_of(judgement) for judgement in values or why]
+        more = [f"and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
+        add_outcome(case, "failure", lines[0], "\n".join(lines[:_LISTED] + more))
     elif not verdict.is_judged:
-        add_outcome(
-            case, "skipped", broken or result.reason or next((one.why for one in values), verdict.word)
-        )
+        reason = values[0].why if values else verdict.word
+        add_outcome(case, "skipped", broken or result.reason or reason)
     elif document.simulated or is_verified(document, result) is False:
         add_outcome(case, "skipped", SIMULATED if document.simulated else UNVERIFIED)
     if text := _values(result):
@@ -136,7 +134,7 @@ def _case(result: TestcaseResult, verdict: Verdict, why: list[Judgement], docume
 
 
 def _absent(absence: Missing) -> ET.Element:
-    """Return the element of something that should be there and is not."""
+    """A failed case for something that should be there and is not."""
     name = visible(" ".join(filter(None, (absence.host, absence.part, *absence.where))))
     case = ET.Element("testcase", classname="wirespeed.inventory", name=name, time="0")
     add_outcome(case, "failure", str(absence))
@@ -144,7 +142,7 @@ def _absent(absence: Missing) -> ET.Element:
 
 
 def _gate(result: GateResult, name: str, document: Document) -> ET.Element:
-    """Return the element of a gate; one that says nothing about the machine is skipped."""
+    """A case for a gate; skipped if it says nothing about the machine."""
     gate = result.gate
     case = ET.Element(
         "testcase",
@@ -165,8 +163,8 @@ def add_outcome(case: ET.Element, tag: str, message: str, text: str = "") -> Non
     ET.SubElement(case, tag, message=visible(message), type=tag).text = visible(text or message)
 
 
-def _told(judgement: Judgement) -> str:
-    """Return place and value of a cell, and why it is too low."""
+def _text_of(judgement: Judgement) -> str:
+    """Place and value of a cell, and why it is too low."""
     scale, unit = fitting(judgement.unit, [judgement.value or 0.0])
     value = "no value" if judgement.value is None else f"{number(judgement.value, scale)} {unit}"
     text = f"{judgement.key.place}: {value}, {judgement.why}"
@@ -176,11 +174,11 @@ def _told(judgement: Judgement) -> str:
 
 
 def _values(result: TestcaseResult) -> str:
-    """Return one line per table: the number of values and their range."""
+    """One line per table: the number of values and their range."""
     lines = []
     for table in result.tables:
         if values := table.values():
             scale, unit = fitting(table.unit, values)
-            ends = f"{number(min(values), scale)} to {number(max(values), scale)} {unit}"
-            lines.append(f"{table.title}: {many(len(values), 'value')}, {ends}")
+            extent = f"{number(min(values), scale)} to {number(max(values), scale)} {unit}"
+            lines.append(f"{table.title}: {many(len(values), 'value')}, {extent}")
     return "\n".join(lines)

@@ -10,36 +10,37 @@ from .numbers import GLANCE, number
 
 
 def rate(judgement: Judgement) -> str:
-    """Return the value with its unit."""
+    """The value with its unit."""
     scale, unit = fitting(judgement.unit, [judgement.value or 0.0])
     return f"{number(judgement.value or 0.0, scale, GLANCE)} {unit}"
 
 
 def extent(figure: KeyFigure) -> str:
-    """Return the share of what is expected, and that of the worst value if it is bad."""
+    """The share of what is expected, and that of the worst value if it is bad."""
     return ", ".join(filter(None, (typical_share(figure), worst_share(figure))))
 
 
 def typical_share(figure: KeyFigure) -> str:
-    """Return the share of the typical value, with what it is a share of."""
-    one, found = figure.typical, share(figure.typical)
-    scale, unit = fitting(one.unit, [one.value or 0.0])
-    if found is None:
-        return f"expected ≥ {number(one.least, scale, GLANCE)} {unit}" if one.least else "no limit known"
-    return f"{found} {number(found.whole, scale, GLANCE)} {unit}"
+    """The share of the typical value, with what it is a share of."""
+    typical, portion = figure.typical, share(figure.typical)
+    scale, unit = fitting(typical.unit, [typical.value or 0.0])
+    if portion is None:
+        least = typical.least
+        return f"expected ≥ {number(least, scale, GLANCE)} {unit}" if least else "no limit known"
+    return f"{portion} {number(portion.whole, scale, GLANCE)} {unit}"
 
 
 def worst_share(figure: KeyFigure) -> str:
-    """Return the share of the worst value; empty without one, and if it says what the typical one does."""
-    found = share(figure.worst) if figure.worst else None
-    return f"{worst_word(figure)} {found}" if found and str(found) != str(share(figure.typical)) else ""
+    """The share of the worst value; empty without one, and if it says what the typical one does."""
+    portion = share(figure.worst) if figure.worst else None
+    return f"{worst_word(figure)} {portion}" if portion and str(portion) != str(share(figure.typical)) else ""
 
 
 def worst_word(figure: KeyFigure) -> str:
-    """Return whether the worst value is the lowest or, above a limit, the highest."""
+    """Whether the worst value is the lowest or, above a limit, the highest."""
     return "highest" if figure.worst and figure.worst.verdict is Verdict.IMPLAUSIBLE else "lowest"
 
 
 def of_limit(figure: KeyFigure, judgement: Judgement) -> float:
-    """Return a value of a figure as a fraction of its limit, which is the end of a bar."""
+    """A value of a figure as a fraction of its limit, which is the end of a bar."""
     return (judgement.value or 0.0) / (judgement.limit or figure.typical.limit or 1.0)

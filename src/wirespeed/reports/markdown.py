@@ -34,17 +34,17 @@ def escaped(text: str) -> str:
 
 
 def render(document: Document, style: Style) -> str:
-    """Render the Document as Markdown; ``verbose`` includes whole large tables and waived testcases."""
+    """One table per testcase; ``verbose`` includes whole large tables and waived testcases."""
     return "\n".join(_lines(document, style)) + "\n"
 
 
 def part(document: Document, style: Style) -> str:
-    """Return the report of a run if ``verbose`` adds it to that of several."""
+    """The report of a run if ``verbose`` adds it to that of several."""
     return render(document, style) if style.verbose else ""
 
 
 def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
-    """Return a table of several runs, the worst first; ``verbose`` adds those that pass, and the reports."""
+    """A table of several runs, the worst first; ``verbose`` adds those that pass, and the reports."""
     ordered = sorted(runs, key=lambda run: run.node.order)
     nodes = [run.node for run in ordered]
     rows = [(ERROR, file.file, "", str(file), "") for file in unreadable]
@@ -71,7 +71,6 @@ def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: 
 
 
 def _lines(document: Document, style: Style) -> Iterator[str]:
-    """Yield the lines of the report."""
     machine = document.machine
     yield f"# wirespeed: {escaped(document.hostname)}"
     yield ""
@@ -85,9 +84,9 @@ def _lines(document: Document, style: Style) -> Iterator[str]:
     others = [count for kind, count in machine.counts.items() if kind.name in machine.others]
     facts = [machine.cpu, *(f"{n} x {model}" for model, n in models.items()), *others, document.started]
     yield " · ".join(escaped(fact) for fact in facts if fact)
-    if found := explanations(document, lacking=style.judged.check.missing if style.judged else None):
+    if warnings := explanations(document, lacking=style.judged.check.missing if style.judged else None):
         yield ""
-        yield from (f"- **warning**: {escaped(text)}" for text in found)
+        yield from (f"- **warning**: {escaped(text)}" for text in warnings)
     check = style.check(document)
     counts = counted(judgement.verdict for judgement in check.judgements if judgement.key.column)
     yield from ("", f"**{check.verdict.word.upper()}**: {counts or 'no values'}")
@@ -105,7 +104,7 @@ def _lines(document: Document, style: Style) -> Iterator[str]:
 
 
 def _judged(judged: Judged) -> Iterator[str]:
-    """Yield the likely causes, and the gates that apply."""
+    """The likely causes, and the gates that apply."""
     yield from (f"- {escaped(view.line)}" for view in views(judged.diagnosis))
     for compared in filter(applicable, judged.check.gates):
         yield from (
@@ -113,12 +112,12 @@ def _judged(judged: Judged) -> Iterator[str]:
             table_row([f"published thresholds of {compared.gates.name}", "at least", "verdict", "measured"]),
             "|---|---:|---|---|",
         )
-        for one in applicable(compared):
-            yield table_row([one.gate.measures, one.gate.at_least, str(one.verdict), gate_text(one)])
+        for result in applicable(compared):
+            gate = result.gate
+            yield table_row([gate.measures, gate.at_least, str(result.verdict), gate_text(result)])
 
 
 def _table(result: TestcaseResult, table: Table, style: Style) -> Iterator[str]:
-    """Yield the lines of a table, and the footnotes of its marks."""
     yield ""
     if len(result.tables) > 1:
         yield f"{escaped(table.title)}"
@@ -136,12 +135,12 @@ def _table(result: TestcaseResult, table: Table, style: Style) -> Iterator[str]:
 
 
 def table_row(texts: Sequence[str]) -> str:
-    """Return a row of a table."""
+    """A row of a table, whose texts are shown literally."""
     return "| " + " | ".join(map(escaped, texts)) + " |"
 
 
 def _closing(document: Document, check: Check, style: Style) -> Iterator[str]:
-    """Yield failures, waived testcases and the counts."""
+    """Failures, waived testcases and the counts."""
     bad = [result for result in document.testcases if not result.status.good]
     if bad or document.interrupted:
         yield ""

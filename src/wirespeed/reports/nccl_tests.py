@@ -148,13 +148,13 @@ class View:
     def given(self) -> Given:
         """The requested settings."""
         try:
-            given = msgspec.convert(_UNKNOWN | self.document.options, Given)
+            options = msgspec.convert(_UNKNOWN | self.document.options, Given)
         except msgspec.ValidationError as error:
             raise _refused(f"its options do not describe a run of collectives: {error}") from error
-        if given.operation:
-            return given
+        if options.operation:
+            return options
         infos = [result.collective for result in self.document.testcases if result.collective]
-        return replace(given, threads=1, operation=infos[0].operation if infos else "")
+        return replace(options, threads=1, operation=infos[0].operation if infos else "")
 
     @cached_property
     def rows(self) -> list[tuple[TestcaseResult, list[Row]]]:
@@ -166,30 +166,29 @@ class View:
         ]
 
     def _rows(self, i: int, result: TestcaseResult, info: CollectiveInfo) -> list[Row]:
-        """Return the lines of one testcase."""
         tables = {table.key: table for table in result.tables}
         if not tables.keys() >= set(KEYS):
             raise _refused(f"{result.name} has no tables of time, algorithm and bus bandwidth")
         sizes = tables["time"].columns.values
         stamps = self.given.timestamps or ()
-        found = []
+        rows = []
         for j, size in enumerate(sizes):
             at = i * len(sizes) + j
             cells = [[_at(tables[key], place, j) for key in KEYS] for place in (0, 1)]
             stamp = stamps[at] if at < len(stamps) else ""
-            found.append(row_of(result.name, info, size, cells, self.given, stamp))
-        return found
+            rows.append(row_of(result.name, info, size, cells, self.given, stamp))
+        return rows
 
     @cached_property
     def average(self) -> float | None:
         """Mean bus bandwidth over all sizes, out of place and in place, in B/s."""
-        values = [half.bus for _, some in self.rows for row in some for half in row.halves if half]
+        values = [half.bus for _, rows in self.rows for row in rows for half in row.halves if half]
         return math.fsum(values) / len(values) if values else None
 
     @cached_property
     def wrong_rows(self) -> int:
         """Number of results with wrong elements."""
-        return sum(bool(half and half.wrong) for _, some in self.rows for row in some for half in row.halves)
+        return sum(bool(half and half.wrong) for _, rows in self.rows for row in rows for half in row.halves)
 
     @property
     def fast_enough(self) -> bool | None:
@@ -214,9 +213,9 @@ Cells = Sequence[Cell | None]
 
 
 def row_of(
-    name: str, info: CollectiveInfo, size: float, cells: Sequence[Cells], given: Given, stamp: str = ""
+    name: str, info: CollectiveInfo, size: float, cells: Sequence[Cells], options: Given, stamp: str = ""
 ) -> Row:
-    """Return a line from its cells out of place and in place.
+    """A line from its cells out of place and in place.
 
     Parameters
     ----------
@@ -228,7 +227,7 @@ def row_of(
         Size, in bytes.
     cells : Sequence of Sequence of Cell or None
         Time, algorithm and bus bandwidth, out of place and in place.
-    given : Given
+    options : Given
         The options of the run.
     stamp : str
         When it was measured; empty if not requested.
@@ -243,8 +242,8 @@ def row_of(
     counts = setting.operation.counts(int(size) // width, width, info.ranks)
     first, parts = cells[0][0], setting.operation.parts
     of_ranks = [
-        tuple(sum(some) * width for some in parts(counts, width, rank, info.ranks))
-        for rank in range(info.ranks if given.summary and parts else 0)
+        tuple(sum(sizes) * width for sizes in parts(counts, width, rank, info.ranks))
+        for rank in range(info.ranks if options.summary and parts else 0)
         if parts
     ]
     return Row(
@@ -253,46 +252,46 @@ def row_of(
         setting.type.name,
         one_line(setting.label),
         setting.root,
-        (_half(name, cells[0], given), _half(name, cells[1], given)),
+        (_half(name, cells[0], options), _half(name, cells[1], options)),
         one_line(first.reason) if first and first.value is None else "",
         one_line(stamp),
-        _division(setting.operation, counts.each * info.ranks * width, info.ranks, given),
+        _division(setting.operation, counts.each * info.ranks * width, info.ranks, options),
         tuple((sent, received) for sent, received in of_ranks),
     )
 
 
-def _division(operation: CollectiveOp, total: int, ranks: int, given: Given) -> str:
-    """Return how the array is divided, as nccl-tests' summary says it; ``total`` in bytes."""
+def _division(operation: CollectiveOp, total: int, ranks: int, options: Given) -> str:
+    """How the array is divided, as nccl-tests' summary says it; ``total`` in bytes."""
     division = division_of(operation.traffic)
     if division.matrix:
-        return f"mode=matrix nranks={ranks} matrix_dim={len(division.matrix)} scale={given.scale:.3f}"
+        return f"mode=matrix nranks={ranks} matrix_dim={len(division.matrix)} scale={options.scale:.3f}"
     return f"mode=generated nranks={ranks} total_bytes={total} spread={division.spread:.3f}"
 
 
-def _half(name: str, cells: Cells, given: Given) -> Half | None:
-    """Return the result out of place or in place; None if nothing was measured."""
+def _half(name: str, cells: Cells, options: Given) -> Half | None:
+    """The result out of place or in place; None if nothing was measured."""
     time, algorithm, bus = cells
     if not (time and algorithm and bus) or time.value is None:
         return None
-    iterations = time.samples if given.per_iteration else ()
-    if given.per_iteration and not steady(iterations, given.iterations, given.skip):
+    iterations = time.samples if options.per_iteration else ()
+    if options.per_iteration and not steady(iterations, options.iterations, options.skip):
         raise _refused(f"{name} has no times of iterations")
     return Half(time.value, algorithm.value or 0.0, bus.value or 0.0, time.wrong, iterations)
 
 
 def has_collectives(document: Document) -> bool:
-    """Return whether the Document contains collectives."""
+    """Whether any testcase is a collective."""
     return any(result.collective for result in document.testcases)
 
 
 def _refused(why: str) -> DocumentError:
-    """Return the error for a Document that this form cannot show."""
+    """The error for a Document that this form cannot show."""
     text = f"the form of nccl-tests cannot show this run: {why}; use --format table"
     return DocumentError(one_line(text))
 
 
 def _setting(name: str, info: CollectiveInfo) -> Setting:
-    """Return the collective of a testcase."""
+    """The collective of a testcase; refuses one that does not exist."""
     if info.operation not in OPERATIONS or info.type not in BY_NAME or not 0 < info.ranks <= _MOST_RANKS:
         raise _refused(
             f"{name} is {info.operation!r} of {info.type!r} over {info.ranks} ranks, which is "
@@ -306,7 +305,7 @@ def _setting(name: str, info: CollectiveInfo) -> Setting:
 
 
 def _at(table: Table, i: int, j: int) -> Cell | None:
-    """Return the cell of a row and column; None if it does not exist."""
+    """The cell of a row and column; None if it does not exist."""
     likely = i * len(table.columns.values) + j  # correct if no cell is missing; there can be very many cells
     if likely < len(table.cells) and (table.cells[likely].row, table.cells[likely].column) == (i, j):
         return table.cells[likely]
@@ -335,8 +334,8 @@ def fixed(value: float, width: int) -> str:
     return f"{value:{width}.{1 if width >= 7 else 0}e}"[:width]
 
 
-def line(row: Row, given: Given) -> str:
-    """Return the line for a size, or a comment if nothing was measured."""
+def line(row: Row, options: Given) -> str:
+    """The line for a size, or a comment if nothing was measured."""
     if row.halves[0] is None:
         return f"# {row.size:>10}  {row.count:>12}  {row.type:>8}  not measured: {row.reason}\n"
     text = f"{row.size:12d}  {row.count:12d}  {row.type:>8}  {row.operator:>6}  {row.root:6d}"
@@ -348,8 +347,8 @@ def line(row: Row, given: Given) -> str:
             f"  {fixed(half.seconds / _MICRO, 7)}  {fixed(half.algorithm / GB, 6)}  "
             f"{fixed(half.bus / GB, 6)}  {wrong}"
         )
-        if given.per_iteration:
-            s = spread(steady(half.iterations, given.iterations, given.skip))
+        if options.per_iteration:
+            s = spread(steady(half.iterations, options.iterations, options.skip))
             numbers = (s.min / _MICRO, s.max / _MICRO, s.p99 / _MICRO, s.cv)
             text += "".join(f"  {fixed(number, 7)}" for number in numbers)
     text += (f"{row.timestamp:>21}" if row.timestamp else "") + "\n"
@@ -357,7 +356,7 @@ def line(row: Row, given: Given) -> str:
 
 
 def _summary(row: Row, half: Half) -> str:
-    """Return comments with the bytes and bandwidths of each rank of an all-to-all of unequal parts."""
+    """Comments with the bytes and bandwidths of each rank of an all-to-all of unequal parts."""
     text = f"# NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY: {row.division} time_usec={half.seconds / _MICRO:.2f}\n"
     for rank, (sent, received) in enumerate(row.parts):
         rate = max(sent, received) / half.seconds
@@ -369,36 +368,37 @@ def _summary(row: Row, half: Half) -> str:
 
 
 def header(view: View) -> str:
-    """Return the lines before the first size."""
-    document, given, version = view.document, view.given, view.nccl_version
-    step, kind = (given.factor, "factor") if given.factor > 1 else (given.step, "bytes")
+    """The lines before the first size."""
+    document, options, version = view.document, view.given, view.nccl_version
+    step, kind = (options.factor, "factor") if options.factor > 1 else (options.step, "bytes")
     lines = [
         f"# nccl-tests version {COMPATIBLE} nccl-headers={version} nccl-library={version}",
-        f"# Collective test starting: {one_line(given.operation)}_perf",
-        f"# nThread {given.threads} nGpus {given.gpus} minBytes {given.first_size} "
-        f"maxBytes {given.last_size} step: {step}({kind}) warmup iters: {given.warmup} "
-        f"iters: {given.iterations} agg iters: {given.aggregate} validation: {given.checks} "
-        f"graph: {given.graphs} unalign: {given.unalign}",
+        f"# Collective test starting: {one_line(options.operation)}_perf",
+        f"# nThread {options.threads} nGpus {options.gpus} minBytes {options.first_size} "
+        f"maxBytes {options.last_size} step: {step}({kind}) warmup iters: {options.warmup} "
+        f"iters: {options.iterations} agg iters: {options.aggregate} validation: {options.checks} "
+        f"graph: {options.graphs} unalign: {options.unalign}",
     ]
     blocking = {
         1: "each operation is waited for, then all ranks meet",
         2: "each operation is waited for",
         3: "each iteration is waited for, then all ranks meet, which does not count",
-    }.get(given.blocking)
+    }.get(options.blocking)
     if blocking:
         lines.append(f"# Blocking Enabled: {blocking}")
-    if given.per_iteration:
-        lines.append(f"# Per-Iteration Report: the slowest process of each iteration; skipped: {given.skip}")
-    if given.parallel_init:
+    if options.per_iteration:
+        report = "the slowest process of each iteration"
+        lines.append(f"# Per-Iteration Report: {report}; skipped: {options.skip}")
+    if options.parallel_init:
         lines.append("# Parallel Init Enabled: each thread initialises its own ranks")
     if document.simulated:
         lines.append(f"# SIMULATED: no hardware was measured (machine {one_line(document.machine.name)})")
     lines += [
-        f"# wirespeed {one_line(document.version)}: {given.ranks} ranks of the collective in "
-        f"{given.processes} process{'es' if given.processes != 1 else ''} on {given.hosts} "
-        f"host{'s' if given.hosts != 1 else ''}, launched by: {one_line(given.launcher)}",
-        f"# Transport: {one_line(given.transport)}",
-        f"# Time-out: {format_time(given.timeout) if given.timeout else 'none'} for a stage (-T)",
+        f"# wirespeed {one_line(document.version)}: {options.ranks} ranks of the collective in "
+        f"{options.processes} process{'es' if options.processes != 1 else ''} on {options.hosts} "
+        f"host{'s' if options.hosts != 1 else ''}, launched by: {one_line(options.launcher)}",
+        f"# Transport: {one_line(options.transport)}",
+        f"# Time-out: {format_time(options.timeout) if options.timeout else 'none'} for a stage (-T)",
         "#",
         "# Using devices",
     ]
@@ -407,15 +407,15 @@ def header(view: View) -> str:
         f"device {r.device:2d} [{one_line(r.bus_id)}] {one_line(r.model)}"
         for r in document.ranks
     ]
-    if given.reduced_to:
-        lines += ["#", f"# Reducing maxBytes to {given.reduced_to} due to memory limitation"]
-    return "\n".join([*lines, "#", *heads(given)]) + "\n"
+    if options.reduced_to:
+        lines += ["#", f"# Reducing maxBytes to {options.reduced_to} due to memory limitation"]
+    return "\n".join([*lines, "#", *heads(options)]) + "\n"
 
 
-def heads(given: Given) -> list[str]:
-    """Return the three heading lines above the columns."""
-    time = "cputime" if given.cpu_time else "time"
-    wide = 4 * 9 if given.per_iteration else 0
+def heads(options: Given) -> list[str]:
+    """The three heading lines above the columns."""
+    time = "cputime" if options.cpu_time else "time"
+    wide = 4 * 9 if options.per_iteration else 0
     named = f"# {'size':>10}  {'count':>12}  {'type':>8}  {'redop':>6}  {'root':>6}"
     units = f"# {'(B)':>10}  {'(elements)':>12}  {'':>8}  {'':>6}  {'':>6}"
     for _ in range(2):
@@ -424,7 +424,7 @@ def heads(given: Given) -> list[str]:
         if wide:
             named += "".join(f"  {head:>7}" for head in _ITERATION_HEADS)
             units += "".join(f"  {unit:>7}" for unit in ("(us)", "(us)", "(us)", "(%)"))
-    stamp = given.timestamps is not None
+    stamp = options.timestamps is not None
     above = f"# {'':>10}  {'':>12}  {'':>8}  {'':>6}  {'':>6}"
     if wide:
         more = " (+ per-iteration)"
@@ -439,7 +439,7 @@ def heads(given: Given) -> list[str]:
 
 
 def footer(view: View) -> str:
-    """Return the lines after the last size."""
+    """The lines after the last size."""
     document, errors, passed = view.document, view.wrong_rows, view.fast_enough
     verdict = "" if passed is None else "OK" if passed else "FAILED"
     data = "FAILED" if errors else "OK" if view.average is not None else "not measured"
@@ -467,12 +467,12 @@ def footer(view: View) -> str:
 
 
 def render(document: Document, style: Style) -> str:
-    """Render a run of collectives; list other testcases by name."""
+    """The lines of a run of collectives; a run without any is listed by testcase."""
     del style
     if not has_collectives(document):
         names = "".join(f"# {one_line(result.name)}: not a collective\n" for result in document.testcases)
         mark = "# SIMULATED: no hardware was measured\n" if document.simulated else ""
         return f"# This run has no collectives; `--format table` shows it\n{mark}{names}"
     view = View(document)
-    lines = [line(row, view.given) for _, some in view.rows for row in some]
+    lines = [line(row, view.given) for _, rows in view.rows for row in rows]
     return header(view) + "".join(lines) + footer(view)

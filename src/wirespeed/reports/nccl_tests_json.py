@@ -19,32 +19,37 @@ _MICRO = 1e-6
 
 
 def render(document: Document, style: Style) -> str:
-    """Return one object; additional information is under ``wirespeed``."""
+    """One object; additional information is under ``wirespeed``."""
     del style
     own: dict[str, object] = {
         "version": document.version,
         "simulated": document.simulated,
         "testcases": [
-            {"name": r.name, "status": str(r.status), "reason": r.reason, "warnings": r.warnings}
-            for r in document.testcases
+            {
+                "name": result.name,
+                "status": str(result.status),
+                "reason": result.reason,
+                "warnings": result.warnings,
+            }
+            for result in document.testcases
         ],
     }
     content: dict[str, object] = {"version": _VERSION, "start_time": _time(document.started)}
     if has_collectives(document):
         view = View(document)
-        given, wrong = view.given, view.wrong_rows
+        options, wrong = view.given, view.wrong_rows
         okay = "unchecked" if view.average is None else _text(wrong == 0)
         own |= {
-            "ranks": given.ranks,
-            "processes": given.processes,
-            "hosts": given.hosts,
-            "launcher": given.launcher,
-            "transport": given.transport,
-            "timeout": given.timeout,
+            "ranks": options.ranks,
+            "processes": options.processes,
+            "hosts": options.hosts,
+            "launcher": options.launcher,
+            "transport": options.transport,
+            "timeout": options.timeout,
         }
         content |= {
-            "args": given.arguments,
-            "env": given.environment,
+            "args": options.arguments,
+            "env": options.environment,
             "nccl_version": view.nccl_version,
             "config": _config(view),
             "results": _results(view),
@@ -54,9 +59,9 @@ def render(document: Document, style: Style) -> str:
     content["end_time"] = _time(document.ended)
     content["errors"] = [
         *(
-            f"{r.name}: {r.reason}"
-            for r in document.testcases
-            if r.status not in (Status.PASSED, Status.WAIVED)
+            f"{result.name}: {result.reason}"
+            for result in document.testcases
+            if result.status not in (Status.PASSED, Status.WAIVED)
         ),
         *([document.interrupted] if document.interrupted else []),
     ]
@@ -65,12 +70,11 @@ def render(document: Document, style: Style) -> str:
 
 
 def _text(value: bool) -> str:
-    """Return a Boolean as text, as nccl-tests writes it."""
     return "true" if value else "false"
 
 
 def _time(text: str) -> str:
-    """Return local time, as nccl-tests writes it; a text that is not a time is returned unchanged."""
+    """Local time, as nccl-tests writes it; a text that is not a time is unchanged."""
     try:
         return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     except (ValueError, OverflowError):
@@ -78,13 +82,12 @@ def _time(text: str) -> str:
 
 
 def _config(view: View) -> dict[str, object]:
-    """Return the options of the run."""
-    given = view.given
-    unused = "step" if given.factor > 1 else "factor"
+    options = view.given
+    unused = "step" if options.factor > 1 else "factor"
     values = {
-        about.json: getattr(given, name) for name, about in OPTIONS.items() if about.json and name != unused
+        about.json: getattr(options, name) for name, about in OPTIONS.items() if about.json and name != unused
     }
-    values["blocking_collectives"] = bool(given.blocking)
+    values["blocking_collectives"] = bool(options.blocking)
     return {
         **{name: _text(value) if isinstance(value, bool) else value for name, value in values.items()},
         "devices": [_device(rank) for rank in view.document.ranks],
@@ -92,7 +95,6 @@ def _config(view: View) -> dict[str, object]:
 
 
 def _device(rank: RankInfo) -> dict[str, object]:
-    """Return a rank and its device."""
     return {
         "rank": rank.rank,
         "group": rank.group,
@@ -105,12 +107,12 @@ def _device(rank: RankInfo) -> dict[str, object]:
 
 
 def _results(view: View) -> list[dict[str, object]]:
-    """Return one entry for each size that was measured."""
-    given = view.given
-    found = []
-    for result, some in view.rows:
+    """One entry for each size that was measured."""
+    options = view.given
+    entries = []
+    for result, rows in view.rows:
         tables = {table.key: table for table in result.tables}
-        for j, row in enumerate(some):
+        for j, row in enumerate(rows):
             if row.halves[0] is None:
                 continue
             entry: dict[str, object] = {
@@ -124,24 +126,24 @@ def _results(view: View) -> list[dict[str, object]]:
                 if half is None:
                     continue
                 entry[place] = {
-                    "cpu_time" if given.cpu_time else "time": half.seconds / _MICRO,
+                    "cpu_time" if options.cpu_time else "time": half.seconds / _MICRO,
                     "alg_bw": half.algorithm / GB,
                     "bus_bw": half.bus / GB,
                     "nwrong": None if half.wrong is None else float(half.wrong),
                 }
                 late = tables.get(key)
-                if given.per_iteration:
-                    processes = [c.samples for c in late.cells if c.column == j] if late else []
-                    entry[f"{place}_per_iter"] = _iterations(half, processes, given)
-            found.append(entry | {"actual_iterations": given.iterations, "experiment_name": ""})
-    return found
+                if options.per_iteration:
+                    processes = [cell.samples for cell in late.cells if cell.column == j] if late else []
+                    entry[f"{place}_per_iter"] = _iterations(half, processes, options)
+            entries.append(entry | {"actual_iterations": options.iterations, "experiment_name": ""})
+    return entries
 
 
-def _iterations(half: Half, processes: list[tuple[float, ...]], given: Given) -> dict[str, object]:
-    """Return the statistics of the iteration times, in µs."""
-    s = spread(steady(half.iterations, given.iterations, given.skip))
-    found: dict[str, object] = {
-        "skipped_iterations": given.skip,
+def _iterations(half: Half, processes: list[tuple[float, ...]], options: Given) -> dict[str, object]:
+    """The statistics of the iteration times, in µs."""
+    s = spread(steady(half.iterations, options.iterations, options.skip))
+    statistics: dict[str, object] = {
+        "skipped_iterations": options.skip,
         "min_us": s.min / _MICRO,
         "max_us": s.max / _MICRO,
         "avg_us": s.mean / _MICRO,
@@ -150,15 +152,15 @@ def _iterations(half: Half, processes: list[tuple[float, ...]], given: Given) ->
         "p99_us": s.p99 / _MICRO,
         "stdev_us": s.deviation / _MICRO,
         "cv_pct": s.cv,
-        "times_us": [t / _MICRO for t in half.iterations],
+        "times_us": [time / _MICRO for time in half.iterations],
     }
     if processes:
-        found["per_process_max_times_us"] = [[t / _MICRO for t in times] for times in processes]
-    return found
+        statistics["per_process_max_times_us"] = [[time / _MICRO for time in times] for times in processes]
+    return statistics
 
 
 def _mean(view: View) -> dict[str, object]:
-    """Return the mean bus bandwidth and whether it suffices."""
+    """The mean bus bandwidth, in GB/s, and whether it suffices."""
     passed = view.fast_enough
     return {
         "bandwidth": (view.average or 0.0) / GB,

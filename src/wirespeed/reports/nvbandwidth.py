@@ -76,7 +76,7 @@ _NOTICE = (
 
 
 def render(document: Document, style: Style) -> str:
-    """Return the whole report."""
+    """The text of nvbandwidth, or of the program that ``style.dialect`` names."""
     parts = [
         header(document, style),
         *(testcase(document.machine, result, style) for result in document.testcases),
@@ -85,14 +85,14 @@ def render(document: Document, style: Style) -> str:
 
 
 def version(dialect: Dialect) -> str:
-    """Return the two lines at the start of every output."""
+    """The two lines at the start of every output."""
     return (
         f"{dialect.program} Version: {dialect.version}\nBuilt from Git version: wirespeed {__version__}\n\n"
     )
 
 
 def header(document: Document, style: Style) -> str:
-    """Return versions, host and devices; in a job of several processes, the processes."""
+    """Versions, host and devices; in a job of several processes, the processes."""
     machine, dialect = document.machine, DIALECTS[style.dialect]
     size = document.options.get("size")
     note = _SMALLER + "\n" if isinstance(size, int) and size < 512 * 2**20 else ""
@@ -123,7 +123,7 @@ def header(document: Document, style: Style) -> str:
 
 
 def devices(machine: Machine) -> list[str]:
-    """Return the display name of every GPU: model and bus ID."""
+    """The display name of every GPU: model and bus ID."""
     return [_display(gpu.model, gpu.bus_id, machine) for gpu in machine.gpus]
 
 
@@ -132,7 +132,7 @@ def _display(model: str, bus_id: str, machine: Machine) -> str:
 
 
 def _of_rank(rank: Rank, machine: Machine, dialect: Dialect) -> str:
-    """Return index and display name of the GPU of a rank; the name of its device if that is no GPU."""
+    """Index and display name of the GPU of a rank; the name of its device if that is no GPU."""
     gpu = next((gpu for gpu in machine.gpus if gpu.name == rank.device), None)
     model = rank.model or (gpu.model if gpu else "")
     if not dialect.exact or not model:
@@ -142,22 +142,7 @@ def _of_rank(rank: Rank, machine: Machine, dialect: Dialect) -> str:
 
 
 def testcase(machine: Machine, result: TestcaseResult, style: Style) -> str:
-    """Return the output of one testcase: its tables, or the reason why it has none.
-
-    Parameters
-    ----------
-    machine : Machine
-        The measured machine.
-    result : TestcaseResult
-        The result.
-    style : Style
-        Whether to show samples and fractions of the limit, and the dialect.
-
-    Returns
-    -------
-    str
-        The lines.
-    """
+    """The output of one testcase: its tables, or the reason why it has none."""
     dialect = DIALECTS[style.dialect]
     if result.status is Status.WAIVED:
         return f"Waived: {result.name}: {result.reason}\n\n"
@@ -180,7 +165,7 @@ def testcase(machine: Machine, result: TestcaseResult, style: Style) -> str:
 
 
 def arranged(result: TestcaseResult, dialect: Dialect) -> TestcaseResult:
-    """Return a result whose tables have nvbandwidth's meaning.
+    """A result whose tables have nvbandwidth's meaning.
 
     In one process, nvbandwidth's first write of a pair is that of the column, not that of the row; between
     processes, it is that of the row.
@@ -191,30 +176,32 @@ def arranged(result: TestcaseResult, dialect: Dialect) -> TestcaseResult:
     first, second = _WRITES
     if writes.keys() == {first, second}:
         swapped = {first: writes[second].cells, second: writes[first].cells}
-        tables = (replace(t, cells=swapped[t.key]) if t.key in writes else t for t in result.tables)
+        tables = (replace(table, cells=swapped[table.key]) if table.key in writes else table
+                  for table in result.tables)  # fmt: skip
     else:  # an imported log that ends early has one of them
         name, other = (first, second) if first in writes else (second, first)
         title = writes[name].title.replace(name.capitalize(), other.capitalize())
-        tables = (replace(t, key=other, title=title) if t.key == name else t for t in result.tables)
+        tables = (replace(table, key=other, title=title) if table.key == name else table
+                  for table in result.tables)  # fmt: skip
     return replace(result, tables=tuple(tables))
 
 
 def footer(document: Document) -> str:
-    """Return the closing notice."""
+    """The closing notice, after an interruption and the note on a simulated run."""
     ended = f"ERROR: the run ended early: {document.interrupted}\n" if document.interrupted else ""
     simulated = "NOTE: SIMULATED: no hardware was measured.\n" if document.simulated else ""
     return ended + simulated + _NOTICE
 
 
 def title(result: TestcaseResult, table: Table) -> str:
-    """Return a table's title with the unit in parentheses, as parsers of nvbandwidth's output expect."""
+    """A table's title with the unit in parentheses, as parsers of nvbandwidth's output expect."""
     if result.name == _BISECT:
         return table.title
     return f"{table.title} ({displayed(table.unit)[1]})"
 
 
 def _numbers(axis: Axis, machine: Machine) -> list[str]:
-    """Return rows or columns as numbers: index of the device or rank, pair of ranks, count, else position."""
+    """Rows or columns as numbers: index of the device or rank, pair of ranks, count, else position."""
     numbers = {gpu.name: str(gpu.index) for gpu in machine.gpus}
     numbers |= {node.name: str(node.index) for node in machine.numa}
     numbers |= {str(rank.index): str(rank.index) for rank in machine.ranks}
@@ -224,12 +211,11 @@ def _numbers(axis: Axis, machine: Machine) -> list[str]:
 
 
 def _value(cell: Cell | None, scale: float) -> str:
-    """Return the text of a cell."""
     return "N/A" if cell is None or cell.value is None else f"{cell.value / scale:.2f}"
 
 
 def _table(machine: Machine, result: TestcaseResult, table: Table, style: Style) -> str:
-    """Return a table with its title, the sum of its values and, if requested, their range and mean."""
+    """A table with its title, the sum of its values and, if requested, their range and mean."""
     scale, unit = displayed(table.unit)
     dialect, key, values = DIALECTS[style.dialect], result.key(table), table.values()
     figures = {"SUM": sum(values) / scale}
@@ -246,13 +232,13 @@ def _table(machine: Machine, result: TestcaseResult, table: Table, style: Style)
 
 
 def variation(table: Table) -> float:
-    """Return the coefficient of variation of the samples of a cell, as the mean of all cells."""
-    found = [cell.statistics.cv for cell in table.cells if cell.statistics is not None]
-    return sum(found) / len(found) if found else 0.0
+    """The mean, over all cells, of the coefficient of variation of their samples; 0 without samples."""
+    coefficients = [cell.statistics.cv for cell in table.cells if cell.statistics is not None]
+    return sum(coefficients) / len(coefficients) if coefficients else 0.0
 
 
 def _lines(machine: Machine, table: Table, scale: float) -> list[str]:
-    """Return the line of column numbers and one line for each row."""
+    """The line of column numbers and one line for each row."""
     rows = _numbers(table.rows, machine)
     texts = [[_value(cell, scale) for cell in cells] for cells in table.grid()]
     indent = max([2, *map(len, rows)])
@@ -263,7 +249,7 @@ def _lines(machine: Machine, table: Table, scale: float) -> list[str]:
 
 
 def _utilization(machine: Machine, table: Table) -> str:
-    """Return measured value over limit in percent; empty if no limit is known."""
+    """Measured value over limit in percent; empty if no limit is known."""
     cells = tuple(
         replace(cell, value=100 * cell.value / cell.limit if cell.value and cell.limit else None)
         for cell in table.cells
@@ -275,16 +261,16 @@ def _utilization(machine: Machine, table: Table) -> str:
 
 
 def _all_samples(machine: Machine, result: TestcaseResult) -> str:
-    """Return one line per sample of all tables, in nvbandwidth's form and order: cell by cell."""
+    """One line per sample of all tables, in nvbandwidth's form and order: cell by cell."""
     moves = _moves(machine, result)
     lines = []
     for table in result.tables if len(result.tables) == 1 else result.tables[:-1]:
         scale, unit = displayed(table.unit)
         for cell in table.cells:
             labels = f"{table.rows.labels[cell.row]} -> {table.columns.labels[cell.column]}"
-            what = moves.get((table.key, cell.row, cell.column), labels)
+            move = moves.get((table.key, cell.row, cell.column), labels)
             lines += [
-                ((cell.row, cell.column, i), f"\tSample {i}: {what}: {value / scale:.2f} {unit}\n")
+                ((cell.row, cell.column, i), f"\tSample {i}: {move}: {value / scale:.2f} {unit}\n")
                 for i, value in enumerate(cell.samples)
             ]
     lines.sort(key=lambda line: line[0])  # stable: the parts of a cell remain in order
@@ -292,7 +278,7 @@ def _all_samples(machine: Machine, result: TestcaseResult) -> str:
 
 
 def _moves(machine: Machine, result: TestcaseResult) -> dict[tuple[str, int, int], str]:
-    """Return what the samples of each cell are: ``Host -> Device 0``, or a total."""
+    """What the samples of each cell are: ``Host -> Device 0``, or a total."""
     try:
         plan = find(result.name).plan(machine)
     except UnknownTestcase:  # of another package
@@ -308,7 +294,7 @@ def _moves(machine: Machine, result: TestcaseResult) -> dict[tuple[str, int, int
 
 
 def _move(transfer: Transfer) -> str:
-    """Return the ends of a transfer; for a chase, who follows pointers where."""
+    """The ends of a transfer; for a chase, who follows pointers where."""
     start: Memory | Executor = transfer.source
     end: Memory | Executor = transfer.destination
     if transfer.operation is Operation.CHASE:
@@ -316,15 +302,14 @@ def _move(transfer: Transfer) -> str:
     return f"{_end(start)} -> {_end(end)}"
 
 
-def _end(one: Memory | Executor) -> str:
-    """Return nvbandwidth's name of a buffer."""
-    if one.rank is not None:
-        return f"Multinode node {one.rank}"
-    return "Host" if is_host(one.device) else f"Device {number_of(one.device)}"
+def _end(place: Memory | Executor) -> str:
+    if place.rank is not None:
+        return f"Multinode node {place.rank}"
+    return "Host" if is_host(place.device) else f"Device {number_of(place.device)}"
 
 
 def _samples(table: Table) -> str:
-    """Return one line per sample; ``-v`` shows them before the table."""
+    """One line per sample of a table, in sailbandwidth's form."""
     scale, unit = displayed(table.unit)
     lines = [
         f"\tSample {i}: {table.rows.labels[cell.row]}->{table.columns.labels[cell.column]}: "

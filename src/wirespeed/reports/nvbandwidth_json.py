@@ -23,7 +23,7 @@ _STATUS = {Status.PASSED: "Passed", Status.WAIVED: "Waived", Status.NOT_FOUND: "
 
 
 def render(document: Document, style: Style) -> str:
-    """Return one object under the key ``nvbandwidth``; ``simulated`` is present only if true."""
+    """One object under the key ``nvbandwidth``; ``simulated`` is present only if true."""
     machine, dialect = document.machine, DIALECTS[style.dialect]
     host = document.hostname
     content: dict[str, object] = {
@@ -50,7 +50,7 @@ def dump(content: dict[str, object]) -> str:
 
 
 def error(message: str, dialect: DialectName) -> str:
-    """Return an object with the reason why nothing was run."""
+    """An object with the reason why nothing was run."""
     return dump(
         {
             "error": message,
@@ -61,7 +61,6 @@ def error(message: str, dialect: DialectName) -> str:
 
 
 def _entries(result: TestcaseResult, style: Style) -> list[dict[str, object]]:
-    """Return the entries of a testcase."""
     dialect = DIALECTS[style.dialect]
     status = _STATUS.get(result.status, "Error")
     if result.status is Status.NOT_FOUND and dialect.exact:
@@ -74,44 +73,44 @@ def _entries(result: TestcaseResult, style: Style) -> list[dict[str, object]]:
     if result.status is Status.WAIVED or not result.tables:
         return [entry]
     result = arranged(result, dialect)
-    found = [{**entry, "name": result.key(table), **_matrix(result, table, style)} for table in result.tables]
+    entries = [
+        {**entry, "name": result.key(table), **_matrix(result, table, style)} for table in result.tables
+    ]
     if dialect.exact and result.tables[-1].key == TOTAL:
         scale = displayed(result.tables[-1].unit)[0]
         rows = [_row(row, scale) for table in result.tables for row in table.grid()]
-        found.insert(0, {**found[-1], "name": result.name, "bandwidth_matrix": rows})
-    return found
+        entries.insert(0, {**entries[-1], "name": result.name, "bandwidth_matrix": rows})
+    return entries
 
 
 def _matrix(result: TestcaseResult, table: Table, style: Style) -> dict[str, object]:
-    """Return values, sum and, if requested, fractions of the limit of a table."""
+    """Values, sum and, if requested, fractions of the limit of a table."""
     scale = displayed(table.unit)[0]
     values = [value / scale for value in table.values()]
-    found: dict[str, object] = {
+    content: dict[str, object] = {
         "bandwidth_description": title(result, table),
         "bandwidth_matrix": [_row(row, scale) for row in table.grid()],
         "sum": sum(values),
     }
     if DIALECTS[style.dialect].variation and table.unit is not Unit.TIME and table is result.tables[-1]:
-        found["coefficient_of_variation"] = variation(table)
+        content["coefficient_of_variation"] = variation(table)
     if style.utilization and any(cell.limit for cell in table.cells):
-        found["utilization_matrix"] = [[_utilization(cell) for cell in row] for row in table.grid()]
+        content["utilization_matrix"] = [[_utilization(cell) for cell in row] for row in table.grid()]
     if style.verbose and values:
-        found |= {"min": min(values), "max": max(values), "average": sum(values) / len(values)}
-    return found
+        content |= {"min": min(values), "max": max(values), "average": sum(values) / len(values)}
+    return content
 
 
 def _row(cells: Sequence[Cell | None], scale: float) -> list[str]:
-    """Return the texts of a row."""
     return [_text(cell, scale) for cell in cells]
 
 
 def _text(cell: Cell | None, scale: float) -> str:
-    """Return the text of a cell."""
     return "N/A" if cell is None or cell.value is None else f"{cell.value / scale:.6g}"
 
 
 def _utilization(cell: Cell | None) -> str:
-    """Return measured value over limit in percent."""
+    """Measured value over limit in percent."""
     if cell is None or not cell.value or not cell.limit:
         return "N/A"
     return f"{100 * cell.value / cell.limit:.6g}"

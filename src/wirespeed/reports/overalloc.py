@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from ..document import Document, Status, TestcaseResult
-from ..tables import Cell, Table
+from ..tables import Cell
 from ..testcases.sharing import WITH, WITHOUT
 from ..units import format_time
 from .grid import aligned, footnotes, mark
@@ -13,7 +13,7 @@ from .style import Style
 
 
 def render(document: Document, style: Style) -> str:
-    """Render the reproducer or the sweep as text."""
+    """The lines of the reproducer, or the phases of a sweep, for each testcase."""
     lines: list[str] = []
     for result in document.testcases:
         if any(table.key == WITH for table in result.tables):
@@ -31,20 +31,7 @@ def render(document: Document, style: Style) -> str:
 
 
 def reproduced(document: Document, result: TestcaseResult) -> list[str]:
-    """Return the reproducer's lines of what was measured; more follow as more is.
-
-    Parameters
-    ----------
-    document : Document
-        The run, for its options.
-    result : TestcaseResult
-        What was measured so far.
-
-    Returns
-    -------
-    list[str]
-        The lines.
-    """
+    """The reproducer's lines of what was measured so far; more follow as more is measured."""
     if not any(table.values() for table in result.tables):
         return []
     options = document.options
@@ -63,11 +50,12 @@ def reproduced(document: Document, result: TestcaseResult) -> list[str]:
 
 
 def _sweep(result: TestcaseResult) -> list[str]:
-    """Return the phases of sharing a buffer as a table."""
+    """The phases of sharing a buffer as a table."""
     if not any(table.values() for table in result.tables):
         return []
     table = result.tables[0]
-    lines = [f"{result.name}: {result.counts}, median of {_samples(table)}"]
+    most = max((cell.statistics.n for cell in table.cells if cell.statistics), default=0)
+    lines = [f"{result.name}: {result.counts}, median of {most}"]
     rows = [["over", *table.columns.labels]]
     for name, cells in zip(table.rows.labels, table.grid(), strict=True):
         rows.append([name, *(_time(cell) for cell in cells)])
@@ -75,10 +63,4 @@ def _sweep(result: TestcaseResult) -> list[str]:
 
 
 def _time(cell: Cell | None) -> str:
-    """Return the text of a cell."""
     return "-" if cell is None or cell.value is None else mark(cell) + format_time(cell.value)
-
-
-def _samples(table: Table) -> int:
-    """Return the largest number of samples of a cell."""
-    return max((cell.statistics.n for cell in table.cells if cell.statistics), default=0)

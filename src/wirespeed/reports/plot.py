@@ -40,7 +40,7 @@ def render(document: Document, style: Style) -> str:
 
 
 def drawn(table: Table, style: Style) -> list[Text]:
-    """Return a table as a plot."""
+    """A table as curves or a heat map."""
     width = max(40, style.width)
     if table.is_curve:
         return plot(curves_of(table), table.columns, table.unit, width)

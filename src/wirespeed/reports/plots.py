@@ -63,14 +63,16 @@ def plot(
         return [Text("no value was measured")]
     shown, others = outliers_first(curves)
     scale, name = fitting(unit, [y for curve in shown for y in curve.ys])
-    best = max(((y, x) for c in shown for x, y in zip(c.xs, c.ys, strict=True)), key=lambda point: point[0])
+    points = ((y, x) for curve in shown for x, y in zip(curve.xs, curve.ys, strict=True))
+    best = max(points, key=lambda point: point[0])
     if unit is Unit.RATE:
         where = f"{axis.name} = {format_quantity(best[1], axis.unit)}"
         heading = f"Peak: {number(best[0], scale, GLANCE)} {name} ({where})"
     else:
         least = min(min(curve.ys) for curve in shown)
         heading = f"from {number(least, scale, GLANCE)} to {number(best[0], scale, GLANCE)} {name}"
-    lines = _canvas([_scaled(c, scale) for c in shown], axis, unit, width)
+    scaled = [replace(curve, ys=tuple(y / scale for y in curve.ys)) for curve in shown]
+    lines = _canvas(scaled, axis, unit, width)
     result = [Text(title, style="bold")] if title else []
     result.append(Text(heading.center(width).rstrip(), style="bold"))
     result += [_colored(line, len(shown)) for line in lines]
@@ -82,11 +84,6 @@ def plot(
         text = f"{many(len(others), 'more curve')}, not drawn: see the table and CSV formats"
         result.append(Text(text, style="dim"))
     return result
-
-
-def _scaled(curve: Curve, scale: float) -> Curve:
-    """Return a curve with values in the display unit."""
-    return replace(curve, ys=tuple(y / scale for y in curve.ys))
 
 
 def _canvas(curves: Sequence[Curve], axis: Axis, unit: Unit, width: int) -> list[str]:
@@ -121,7 +118,7 @@ def _canvas(curves: Sequence[Curve], axis: Axis, unit: Unit, width: int) -> list
 
 
 def _place(values: Sequence[float], logarithmic: bool) -> Callable[[float], float]:
-    """Return the function from a value to its position on an axis."""
+    """The function from a value to its position on an axis."""
     return math.log2 if logarithmic else float
 
 
@@ -130,7 +127,7 @@ _LABEL = 11
 
 
 def _ticks(xs: list[float], place: Callable[[float], float], width: int) -> list[float]:
-    """Return the values whose labels fit, starting from the last; the first one only if it fits too."""
+    """The values whose labels fit, starting from the last; the first one only if it fits too."""
     first, last = place(xs[0]), place(xs[-1])
     columns = {x: (place(x) - first) / ((last - first) or 1) * (width - _LABEL) for x in xs}
     chosen = [xs[-1]]
@@ -142,7 +139,7 @@ def _ticks(xs: list[float], place: Callable[[float], float], width: int) -> list
 
 
 def steps(top: float) -> list[float]:
-    """Return round levels from 0 to just above the top.
+    """Round levels from 0 to just above the top.
 
     Parameters
     ----------
@@ -163,7 +160,7 @@ def steps(top: float) -> list[float]:
 
 
 def levels(low: float, high: float) -> list[float]:
-    """Return 1, 2, 5, 10, ... around a range; only powers of ten for a wide range.
+    """The levels 1, 2, 5, 10, ... around a range; only powers of ten for a wide range.
 
     Parameters
     ----------
@@ -177,10 +174,10 @@ def levels(low: float, high: float) -> list[float]:
     """
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     factors = (1, 2, 5) if last - first <= 2 else (1,)
-    found = [m * 10.0**e for e in range(first, last + 1) for m in factors]
-    below = [x for x in found if x <= low]
-    above = [x for x in found if x >= high]
-    return [x for x in found if (below[-1] if below else low) <= x <= (above[0] if above else high)]
+    candidates = [m * 10.0**e for e in range(first, last + 1) for m in factors]
+    bottom = max((level for level in candidates if level <= low), default=low)
+    top = min((level for level in candidates if level >= high), default=high)
+    return [level for level in candidates if bottom <= level <= top]
 
 
 def _colored(line: str, curves: int) -> Text:
@@ -216,28 +213,17 @@ class Scale:
     high: float
 
     def share(self, value: float) -> float:
-        """Return the position of a value between ``low`` and ``high``, from 0 to 1."""
+        """The position of a value between ``low`` and ``high``, from 0 to 1."""
         span = self.high - self.low
         return min(1.0, max(0.0, (value - self.low) / span)) if span > 0 else 1.0
 
     def step(self, value: float, steps: int) -> int:
-        """Return the index of a value among equal steps."""
+        """The index of a value among equal steps."""
         return min(steps - 1, int(self.share(value) * steps))
 
 
 def scale_of(values: Sequence[float]) -> Scale:
-    """Return the scale of a heat map.
-
-    Parameters
-    ----------
-    values : Sequence[float]
-        At least one value, in base units.
-
-    Returns
-    -------
-    Scale
-        From at most four fifths of the highest value to the highest value.
-    """
+    """From at most four fifths of the highest of the values, at least one, to the highest."""
     high = max(values)
     return Scale(min(min(values), _SCALE_FROM * high), high)
 
@@ -254,7 +240,7 @@ def heat_map(
     *,
     color: bool = False,
 ) -> list[Text]:
-    """Return a matrix as a heat map: values in the cells if they fit, else one character per cell.
+    """A matrix as a heat map: values in the cells if they fit, else one character per cell.
 
     Parameters
     ----------
@@ -280,21 +266,20 @@ def heat_map(
     divisor, name = fitting(unit, known)
     scale = scale_of(known)
     texts = [[_written(value, divisor) for value in row] for row in values]
-    longest = max((len(t) for row in texts for t in row), default=1)
-    each = max(longest + 1 + (not color), *(len(c) + 1 for c in columns))
-    label = max(len(name), *(len(row) for row in rows)) + 1
-    if label + each * len(columns) <= width:
+    longest = max((len(text) for row in texts for text in row), default=1)
+    cell_width = max(longest + 1 + (not color), *(len(column) + 1 for column in columns))
+    label_width = max(len(name), *(len(row) for row in rows)) + 1
+    if label_width + cell_width * len(columns) <= width:
         signs = BARS
-        lines = _with_values(values, texts, rows, columns, scale, (label, each), color=color)
+        lines = _with_values(values, texts, rows, columns, scale, (label_width, cell_width), color=color)
         lines[0] = Text(name, style="dim") + lines[0][len(name) :]
     else:
         signs = "".join(sign * 2 for sign in SHADES)
-        lines = _dense(values, rows, columns, scale, label, width, color=color)
+        lines = _dense(values, rows, columns, scale, label_width, width, color=color)
     return [*lines, _legend(scale, divisor, name, "" if color else signs)]
 
 
 def _written(value: float | None, divisor: float) -> str:
-    """Return the text of a value in the display unit."""
     return "-" if value is None else number(value, divisor, GLANCE)
 
 
@@ -302,35 +287,34 @@ def _with_values(
     values: Grid, texts: Sequence[Sequence[str]], rows: Sequence[str], columns: Sequence[str], scale: Scale,
     widths: tuple[int, int], *, color: bool,
 ) -> list[Text]:  # fmt: skip
-    """Return the lines of a heat map with a value in each cell."""
-    label, each = widths
-    lines = [Text(" " * label + "".join(f"{c:>{each}}" for c in columns), style="dim")]
+    label_width, cell_width = widths
+    lines = [Text(" " * label_width + "".join(f"{column:>{cell_width}}" for column in columns), style="dim")]
     for name, row, written in zip(rows, values, texts, strict=True):
-        line = Text.assemble((f"{name:<{label}}", "dim"))
+        line = Text.assemble((f"{name:<{label_width}}", "dim"))
         for value, text in zip(row, written, strict=True):
             if value is None:
-                line.append(f"{text + ' ' * (not color):>{each}}", style="dim")
+                line.append(f"{text + ' ' * (not color):>{cell_width}}", style="dim")
             elif color:
                 line.append(" ")
-                line.append(f"{text:>{each - 1}}", style=_ramp(scale, value))
+                line.append(f"{text:>{cell_width - 1}}", style=_ramp(scale, value))
             else:
-                line.append(f"{text + BARS[scale.step(value, len(BARS))]:>{each}}", style="default")
+                line.append(f"{text + BARS[scale.step(value, len(BARS))]:>{cell_width}}", style="default")
         lines.append(line)
     return lines
 
 
 def _dense(
-    values: Grid, rows: Sequence[str], columns: Sequence[str], scale: Scale, label: int, width: int, *,
+    values: Grid, rows: Sequence[str], columns: Sequence[str], scale: Scale, label_width: int, width: int, *,
     color: bool,
 ) -> list[Text]:  # fmt: skip
     """Use one character per cell; split the columns into several pieces if that is too wide."""
     lines = []
-    fitting = max(1, width - label)
-    for start in range(0, len(columns), fitting):
-        chosen = range(start, min(start + fitting, len(columns)))
-        lines.append(Text(" " * label + _ruler(columns, chosen), style="dim"))
+    at_once = max(1, width - label_width)
+    for start in range(0, len(columns), at_once):
+        chosen = range(start, min(start + at_once, len(columns)))
+        lines.append(Text(" " * label_width + _ruler(columns, chosen), style="dim"))
         for name, row in zip(rows, values, strict=True):
-            line = Text.assemble((f"{name:<{label}}", "dim"))
+            line = Text.assemble((f"{name:<{label_width}}", "dim"))
             for j in chosen:
                 value = row[j]
                 if value is None:
@@ -353,13 +337,12 @@ def _ruler(columns: Sequence[str], chosen: range) -> str:
 
 
 def _ramp(scale: Scale, value: float) -> str:
-    """Return the colours of a value as a style of rich."""
+    """The colours of a value as a style of rich."""
     background, foreground = _RAMP[scale.step(value, len(_RAMP))]
     return f"color({foreground}) on color({background})"
 
 
 def _legend(scale: Scale, divisor: float, name: str, signs: str) -> Text:
-    """Return the scale of a heat map."""
     low, high = number(scale.low, divisor, GLANCE), number(scale.high, divisor, GLANCE)
     line = Text.assemble((f"{low} ", "dim"))
     line.append(signs, style="default")
@@ -370,7 +353,7 @@ def _legend(scale: Scale, divisor: float, name: str, signs: str) -> Text:
 
 
 def histogram(samples: Sequence[float], unit: Unit, width: int = 80, *, bins: int = 12) -> list[Text]:
-    """Return the distribution of samples as bars, one line for each range of values.
+    """The distribution of samples as bars, one line for each range of values.
 
     Parameters
     ----------
@@ -403,7 +386,7 @@ def histogram(samples: Sequence[float], unit: Unit, width: int = 80, *, bins: in
 
 
 def binned(samples: Sequence[float], bins: int) -> Iterator[tuple[float, float, int]]:
-    """Yield equal ranges from the smallest to the largest sample: begin, end, number of samples.
+    """Equal ranges from the smallest to the largest sample: begin, end, number of samples.
 
     Parameters
     ----------

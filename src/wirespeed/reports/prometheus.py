@@ -68,7 +68,7 @@ _VERDICTS = {Verdict.UNKNOWN: NOT_JUDGED, Verdict.WAIVED: NOT_JUDGED}
 
 
 def render(document: Document, style: Style) -> str:
-    """Return gauges without timestamps, as the collector requires; labelled ``simulated`` or ``imported``.
+    """Gauges without timestamps, as the collector requires; labelled ``simulated`` or ``imported``.
 
     A simulated run never passes: its verdict is ``not judged`` at best.
     """
@@ -76,12 +76,12 @@ def render(document: Document, style: Style) -> str:
 
 
 def part(document: Document, style: Style) -> Families:
-    """Return the series of a run, each with the host; ``style.all_cells`` adds those of each value."""
+    """The series of a run, each with the host; ``style.all_cells`` adds those of each value."""
     judged = style.judged or Judged.of(document, style.criteria)
     check = judged.check
-    found = overview(document, check, judged.diagnosis)
+    summary = overview(document, check, judged.diagnosis)
     ended = end_of(document)
-    made: dict[str, Iterable[Sample]] = {
+    families: dict[str, Iterable[Sample]] = {
         "wirespeed_run_info": [(_run(document), 1)],
         "wirespeed_run_end_timestamp_seconds": [({}, ended or 0.0)],
         "wirespeed_run_duration_seconds": [({}, document.seconds)],
@@ -91,44 +91,43 @@ def part(document: Document, style: Style) -> Families:
         "wirespeed_slow_cells_explained": _causes(judged),
         "wirespeed_missing": _missing(check),
         "wirespeed_gate": _gates(judged),
-        **_paths(document, found),
-        **_devices(document, judged, found),
+        **_paths(document, summary),
+        **_devices(document, judged, summary),
         **(_cells(document, check) if style.all_cells else {}),
     }
     everywhere = {"host": document.hostname}
     everywhere |= {"simulated": "true"} if document.simulated else {}
     everywhere |= {"imported": document.origin.removeprefix("imported from ")} if document.imported else {}
     return {
-        name: [(everywhere | labels, value) for labels, value in samples] for name, samples in made.items()
+        name: [(everywhere | labels, value) for labels, value in samples]
+        for name, samples in families.items()
     }
 
 
 def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
-    """Return the series of several runs; with the file as a label if a host has several runs."""
+    """The series of several runs; with the file as a label if a host has several runs."""
     del style
     hosts = Counter(labels["host"] for run in runs for labels, _ in run.part["wirespeed_run_info"])
     merged: dict[str, list[Sample]] = {}
     for run in runs:
         for name, samples in run.part.items():
             for labels, value in samples:
-                several = {"host": labels["host"], "file": run.node.file} if hosts[labels["host"]] > 1 else {}
-                merged.setdefault(name, []).append((several | labels, value))
+                of_run = {"host": labels["host"], "file": run.node.file} if hosts[labels["host"]] > 1 else {}
+                merged.setdefault(name, []).append((of_run | labels, value))
     merged["wirespeed_file_unreadable"] = [({"file": file.file}, 1) for file in unreadable]
     return _text(merged)
 
 
-def _text(made: Families) -> str:
-    """Return series as text."""
+def _text(families: Families) -> str:
     lines: list[str] = []
     for name, about in HELP.items():
-        found = [_sample(name, labels, value) for labels, value in _unique(made.get(name, ()))]
-        if found:
-            lines += [f"# HELP {name} {about}", f"# TYPE {name} gauge", *found]
+        samples = [_sample(name, labels, value) for labels, value in _unique(families.get(name, ()))]
+        if samples:
+            lines += [f"# HELP {name} {about}", f"# TYPE {name} gauge", *samples]
     return "\n".join(lines) + "\n"
 
 
 def _run(document: Document) -> dict[str, str]:
-    """Return the labels of the run."""
     machine = document.machine
     return {
         "version": document.version,
@@ -141,47 +140,46 @@ def _run(document: Document) -> dict[str, str]:
 
 
 def _honest(word: str, document: Document) -> str:
-    """Return a verdict; for a simulated run, which proves nothing, never a pass."""
+    """A verdict; for a simulated run, which proves nothing, never a pass."""
     return NOT_JUDGED if document.simulated and word == Verdict.PASS else word
 
 
 def _word(verdict: Verdict, document: Document) -> str:
-    """Return the verdict on a device or kind of path."""
     return _honest(_VERDICTS.get(verdict, str(verdict)), document)
 
 
 def _states(word: str) -> Iterator[Sample]:
-    """Yield a series for each verdict that a run can have."""
+    """A series for each verdict that a run can have."""
     for state in dict.fromkeys((*STATES, word)):
         yield {"verdict": state}, float(state == word)
 
 
-def _paths(document: Document, found: Overview) -> dict[str, list[Sample]]:
-    """Return the key figures of each kind of path."""
-    made: dict[str, list[Sample]] = {}
-    for figure in found.figures:
+def _paths(document: Document, summary: Overview) -> dict[str, list[Sample]]:
+    """The key figures of each kind of path."""
+    families: dict[str, list[Sample]] = {}
+    for figure in summary.figures:
         path, typical = {"path": figure.kind.name}, figure.typical
         word = {"verdict": _word(figure.verdict, document)}
-        made.setdefault("wirespeed_path_verdict", []).append((path | word, 1))
-        made.setdefault("wirespeed_path_bad_values", []).append((path, figure.bad))
+        families.setdefault("wirespeed_path_verdict", []).append((path | word, 1))
+        families.setdefault("wirespeed_path_bad_values", []).append((path, figure.bad))
         values = {"median": typical.value or 0.0, "lowest": figure.lowest}
         if typical.limit:
             values["limit"] = typical.limit
-        for what, value in values.items():
-            made.setdefault(f"wirespeed_path_{what}_bytes_per_second", []).append((path, value))
-            if typical.limit and what != "limit":
-                share = f"wirespeed_path_{what}_limit_ratio"
-                made.setdefault(share, []).append((path, value / typical.limit))
-    return made
+        for statistic, value in values.items():
+            families.setdefault(f"wirespeed_path_{statistic}_bytes_per_second", []).append((path, value))
+            if typical.limit and statistic != "limit":
+                share = f"wirespeed_path_{statistic}_limit_ratio"
+                families.setdefault(share, []).append((path, value / typical.limit))
+    return families
 
 
-def _devices(document: Document, judged: Judged, found: Overview) -> dict[str, list[Sample]]:
-    """Return the verdict on each GPU and NUMA node, and its lowest rates."""
+def _devices(document: Document, judged: Judged, summary: Overview) -> dict[str, list[Sample]]:
+    """The verdict on each GPU and NUMA node, and its lowest rates."""
     cells = devices_of_cells(document)
     verdicts = device_verdicts(document, judged.check, judged.diagnosis, cells)
     lowest = [
         ({"device": device, "path": figure.kind.name}, value)
-        for figure in found.figures
+        for figure in summary.figures
         for device, value in device_lowest(figure, judged.check, document.machine, cells).items()
     ]
     return {
@@ -194,8 +192,8 @@ def _devices(document: Document, judged: Judged, found: Overview) -> dict[str, l
 
 
 def _cells(document: Document, check: Check) -> dict[str, list[Sample]]:
-    """Return each value and its limit, and verdicts and status of each testcase."""
-    cells = [one for one in placed(document) if one.cell.value is not None]
+    """Each value and its limit, and verdicts and status of each testcase."""
+    cells = [place for place in placed(document) if place.cell.value is not None]
     counts = Counter(
         (judgement.key.testcase, str(judgement.verdict))
         for judgement in check.judgements
@@ -207,10 +205,12 @@ def _cells(document: Document, check: Check) -> dict[str, list[Sample]]:
             for result in document.testcases
         ],
         **{
-            name: [(_labels(x), x.cell.value or 0.0) for x in cells if x.unit is unit]
+            name: [(_labels(place), place.cell.value or 0.0) for place in cells if place.unit is unit]
             for unit, name in _NAMES.items()
         },
-        "wirespeed_limit_bytes_per_second": [(_labels(x), x.cell.limit) for x in cells if x.cell.limit],
+        "wirespeed_limit_bytes_per_second": [
+            (_labels(place), place.cell.limit) for place in cells if place.cell.limit
+        ],
         "wirespeed_cells": [
             ({"testcase": testcase, "verdict": word}, count) for (testcase, word), count in counts.items()
         ],
@@ -218,13 +218,12 @@ def _cells(document: Document, check: Check) -> dict[str, list[Sample]]:
 
 
 def _labels(place: Placed) -> dict[str, str]:
-    """Return the labels of a value."""
     key = place.key
     return {"testcase": key.testcase, "table": key.table, "row": key.row, "column": key.column}
 
 
 def _values(check: Check) -> Iterator[Sample]:
-    """Yield the number of values of each verdict."""
+    """The number of values of each verdict."""
     counts = Counter(judgement.verdict for judgement in check.judgements if judgement.key.column)
     for verdict in Verdict:
         if verdict is not Verdict.WAIVED:
@@ -232,14 +231,14 @@ def _values(check: Check) -> Iterator[Sample]:
 
 
 def _causes(judged: Judged) -> Iterator[Sample]:
-    """Yield the number of slow values that each cause explains."""
+    """The number of slow values that each cause explains."""
     for cause in (view.data for view in views(judged.diagnosis)):
         likely = "true" if cause["likely"] else "false"
         yield {"cause": cause["cause"], "place": cause["where"], "likely": likely}, cause["cells"]
 
 
 def _missing(check: Check) -> Iterator[Sample]:
-    """Yield what is missing, but not what was left out on purpose."""
+    """What is missing, but not what was left out on purpose."""
     for absence in check.missing:
         if absence.verdict is not Verdict.WAIVED:
             place = {"part": str(absence.part), "where": ",".join(absence.where), "of_host": absence.host}
@@ -247,7 +246,7 @@ def _missing(check: Check) -> Iterator[Sample]:
 
 
 def _gates(judged: Judged) -> Iterator[Sample]:
-    """Yield the verdict of each gate that applies to the machine."""
+    """The verdict of each gate that applies to the machine."""
     for compared in judged.check.gates:
         for result in compared.results:
             if result.verdict is not GateVerdict.NOT_APPLICABLE:
@@ -270,7 +269,6 @@ def _unique(samples: Iterable[Sample]) -> Iterator[Sample]:
 
 
 def _sample(name: str, labels: dict[str, str], value: float) -> str:
-    """Return the line of a sample."""
     inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
     return f"{name}{f'{{{inside}}}' if inside else ''} {float(value)!r}"
 

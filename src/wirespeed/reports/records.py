@@ -30,7 +30,7 @@ Record = Mapping[str, Any]
 
 
 def _of_kind(kind: type) -> frozenset[str]:
-    """Return the columns of cells with entries of a type."""
+    """The columns of cells with entries of a type."""
     return frozenset(column.name for column in COLUMNS if column.kind is kind)
 
 
@@ -95,14 +95,14 @@ class Records:
 
 @singledispatch
 def records(result: object) -> Records:
-    """Return a result as records."""
+    """The records of a result of a public function; TypeError for other objects."""
     raise TypeError(f"no records of {type(result).__name__}")
 
 
 @records.register
 def _(section: Section) -> Records:
-    about = (origin(section.document) if section.document else {}) | {"simulated": section.simulated}
-    rows = [{**row, **about} for row in cells(section.results)]
+    of_run = (origin(section.document) if section.document else {}) | {"simulated": section.simulated}
+    rows = [{**row, **of_run} for row in cells(section.results)]
     return Records((*(column.name for column in COLUMNS), "host", "started", "simulated", "imported"), rows)
 
 
@@ -129,15 +129,15 @@ def _(check: Check) -> Records:
         f"{_PLACE} verdict value unit limit share least normal margin reason culprits basis",
         rows,
         "verdict testcase table row column value limit share least normal reason culprits",
-        sum(one.verdict.is_bad for one in check.judgements),
+        sum(judgement.verdict.is_bad for judgement in check.judgements),
     )
 
 
 @records.register
-def _(found: Diagnosis) -> Records:
+def _(diagnosis: Diagnosis) -> Records:
     rows = [
         view.data | {"place": view.finding.where, "others": " or ".join(view.data["others"])}
-        for view in views(found)
+        for view in views(diagnosis)
     ]
     return _named(
         "certainty cause title place cells lower factor evidence others weight confirm remedy",
@@ -150,10 +150,10 @@ def _(found: Diagnosis) -> Records:
 def _(compared: GateComparison) -> Records:
     applies = applicable(compared)
     rows = []
-    for one in (*applies, *(other for other in compared.results if other not in applies)):
-        gate, lowest, (least, normal) = one.gate, one.lowest, one.expected or (None, None)
+    for result in (*applies, *(other for other in compared.results if other not in applies)):
+        gate, lowest, (least, normal) = result.gate, result.lowest, result.expected or (None, None)
         row = {"gate": gate.measures, "threshold": parse_rate(gate.at_least), "source": gate.source}
-        row |= {"verdict": one.verdict, "reason": one.why, "remark": one.remark, "unit": Unit.RATE}
+        row |= {"verdict": result.verdict, "reason": result.why, "remark": result.remark, "unit": Unit.RATE}
         row |= {"least": least, "normal": normal, "lowest": lowest.value if lowest else None}
         rows.append(row | (_place(lowest.key) if lowest else {}))
     return _named(
@@ -176,10 +176,8 @@ def _(comparison: Comparison) -> Records:
         rows.append(
             _place(change.key) | row | dict(zip(("runs_before", "runs_after"), change.runs, strict=True))
         )
-    several = " runs_before runs_after" if len(comparison.before) + len(comparison.after) > 2 else ""
-    shown = (
-        f"outcome testcase table row column before after change change_low change_high{several} hosts reason"
-    )
+    runs = " runs_before runs_after" if len(comparison.before) + len(comparison.after) > 2 else ""
+    shown = f"outcome testcase table row column before after change change_low change_high{runs} hosts reason"
     changed = len(comparison.those(Outcome.LOST, Outcome.WORSE, Outcome.BETTER))
     fields = "before after unit change change_low change_high p evidence runs_before runs_after hosts reason"
     return _named(f"{_PLACE} outcome {fields}", rows, shown, changed)
@@ -188,11 +186,11 @@ def _(comparison: Comparison) -> Records:
 @records.register
 def _(baseline: Baseline) -> Records:
     rows = [
-        _place(one.key)
-        | {name: getattr(one, name) for name in ("median", "unit", "spread", "runs")}
+        _place(entry.key)
+        | {name: getattr(entry, name) for name in ("median", "unit", "spread", "runs")}
         | {"model": model}
         for model, entries in baseline.models.items()
-        for one in entries
+        for entry in entries
     ]
     model = "model " if len(baseline.models) > 1 else ""
     shown = f"{model}testcase table row column median spread runs"
@@ -207,17 +205,16 @@ def _(machine: Machine) -> Records:
 
 
 def _named(columns: str, rows: Sequence[Record], shown: str = "", relevant: int | None = None) -> Records:
-    """Return records with the names of all columns, and of those that notebooks show."""
+    """Records; ``columns`` and ``shown`` (those that notebooks show) are separated by blanks."""
     return Records(tuple(columns.split()), rows, tuple(shown.split()), relevant)
 
 
 def _place(key: Key) -> dict[str, Any]:
-    """Return the columns that locate a cell."""
     return {name: getattr(key, name) for name in _PLACE.split()}
 
 
 def to_pandas(result: object) -> pandas.DataFrame:
-    """Return a data frame with one row per record; types of columns do not depend on the rows.
+    """A data frame with one row per record; types of columns do not depend on the rows.
 
     Parameters
     ----------
@@ -233,22 +230,22 @@ def to_pandas(result: object) -> pandas.DataFrame:
         import pandas
     except ImportError as error:
         raise MissingPackage("to_pandas()", "pandas") from error
-    found = records(result)
+    recorded = records(result)
     return pandas.DataFrame(
         {
-            name: pandas.Series([_plain(row.get(name)) for row in found.rows], dtype=_dtype(name))
-            for name in found.columns
+            name: pandas.Series([_plain(row.get(name)) for row in recorded.rows], dtype=_dtype(name))
+            for name in recorded.columns
         }
     )
 
 
 def _plain(value: object) -> object:
-    """Return texts of enumerations as texts."""
+    """A plain text in place of an enumeration; other values are unchanged."""
     return str(value) if isinstance(value, str) else value
 
 
 def _dtype(name: str) -> str:
-    """Return the pandas type of a column."""
+    """The pandas type of a column."""
     if name in NUMBERS:
         return "float64"
     if name in _LISTS:

@@ -59,7 +59,7 @@ class ReportFormat:
 
     @classmethod
     def of(cls, point: metadata.EntryPoint) -> ReportFormat:
-        """Return the row of a format of another package: attributes of what it registered, or defaults."""
+        """The row of a format of another package: attributes of what it registered, or defaults."""
         loaded, name = point.load(), point.name
         form: Form = getattr(loaded, "form", "json" if name.endswith("json") else "terminal")
         suffixes = tuple(getattr(loaded, "suffixes", ()))
@@ -72,16 +72,16 @@ class ReportFormat:
         return import_module(self.module or f"{__package__}.{self.name.replace('-', '_')}")
 
     def render(self, document: Document, style: Style) -> str:
-        """Return the report of a run."""
+        """The report of a run, without control characters from the Document."""
         functions = self._functions
         return self._neutral(getattr(functions, "render", functions)(document, style), style)
 
     def part(self, document: Document, style: Style) -> Any:
-        """Return what a checked run adds to the report of several; processes send it to each other."""
+        """What a checked run adds to the report of several; processes send it to each other."""
         return self._functions.part(document, style)
 
     def joined(self, runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
-        """Return the report of several checked runs, and of the files that cannot be read or judged."""
+        """The report of several checked runs, and of the files that cannot be read or judged."""
         return self._neutral(self._functions.joined(runs, unreadable, style), style)
 
     def _neutral(self, text: str, style: Style) -> str:
@@ -111,13 +111,13 @@ FORMATS = (
 
 
 def formats() -> list[str]:
-    """Return the names of all formats: those of this package, then those of others."""
+    """The names of all formats: those of this package, then those of others."""
     others = (point.name for point in metadata.entry_points(group=GROUP))
     return list(dict.fromkeys((*(row.name for row in FORMATS), *sorted(others))))
 
 
 def find(name: str) -> ReportFormat:
-    """Return the format with this name; one of another package takes precedence.
+    """The format with this name; one of another package takes precedence.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def find(name: str) -> ReportFormat:
 
 
 def format_of_suffix(suffix: str) -> str:
-    """Return the name of the format of files with a suffix; empty if there is none."""
+    """The name of the format of files with a suffix; empty if there is none."""
     for row in (*FORMATS, *map(ReportFormat.of, metadata.entry_points(group=GROUP))):
         if suffix in row.suffixes:
             return row.name

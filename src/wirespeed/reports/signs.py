@@ -74,31 +74,18 @@ class Shown:
 
 
 def shown(verdict: Verdict | GateVerdict, text: str = "") -> Shown:
-    """Return how to show a verdict.
-
-    Parameters
-    ----------
-    verdict : Verdict or GateVerdict
-        The verdict.
-    text : str
-        Text in place of its word; empty for the word.
-
-    Returns
-    -------
-    Shown
-        Class, sign and text.
-    """
+    """A verdict as pages show it; ``text`` replaces its word."""
     word = verdict.word if isinstance(verdict, Verdict) else verdict
     return Shown(SIGNS[verdict].css, SIGNS[verdict].mark, text or word)
 
 
 def css_of(word: str) -> str:
-    """Return the CSS class of a verdict or an outcome; empty for other texts."""
+    """The CSS class of a verdict or an outcome; empty for other texts."""
     return SIGNS[word].css if word in SIGNS else ""
 
 
 def marked(word: str) -> str:
-    """Return a verdict or an outcome with its sign; other texts without one."""
+    """A verdict or an outcome with its sign; other texts without one."""
     return f"{SIGNS[word].mark} {word}" if word in SIGNS else word
 
 
@@ -107,34 +94,34 @@ WRONG_DATA = "wrong data"
 
 
 def counted(verdicts: Iterable[Verdict]) -> str:
-    """Return how often each verdict occurs, what was not judged last; empty for none."""
+    """How often each verdict occurs, what was not judged last; empty for none."""
     counts = Counter(verdicts)
-    ordered = sorted(Verdict, key=lambda one: not one.is_judged)
-    return ", ".join(f"{counts[one]} {one.word}" for one in ordered if counts[one])
+    ordered = sorted(Verdict, key=lambda verdict: not verdict.is_judged)
+    return ", ".join(f"{counts[verdict]} {verdict.word}" for verdict in ordered if counts[verdict])
 
 
 def data_word(document: Document, result: TestcaseResult) -> str:
-    """Return what is known of the data of a testcase: verified, or why there is none."""
+    """What is known of the data of a testcase: verified, or why there is none."""
     if result.status is not Status.PASSED:
         return WRONG_DATA if result.status is Status.FAILED else str(result.status)
     return _verification(document, result)
 
 
 def verification(document: Document) -> str:
-    """Return whether the data of a run is right; empty for a log of another tool that does not say."""
+    """Whether the data of a run is right; empty for a log of another tool that does not say."""
     wrong = any(result.status is Status.FAILED for result in document.testcases)
     return WRONG_DATA if wrong else _verification(document)
 
 
 def _verification(document: Document, result: TestcaseResult | None = None) -> str:
-    """Return whether the data of a run or testcase was verified; empty if another tool does not say."""
+    """Whether the data of a run or testcase was verified; empty if another tool does not say."""
     words = {True: "data verified", False: "data not verified", None: ""}
     return words[is_verified(document, result)]
 
 
 def closing(document: Document, check: Check) -> str:
-    """Return the verdict on a run, how many testcases have each, and whether the data was verified."""
+    """The verdict on a run, how many testcases have each, and whether the data was verified."""
     counts = counted(check.testcases[result.name] for result in document.testcases) or "nothing was run"
     data = verification(document)
-    took = document.origin or f"in {format_time(document.seconds)}"
-    return f"{check.verdict.word.upper()}  {counts}" + (f" · {data}" if data else "") + f" · {took}"
+    ending = document.origin or f"in {format_time(document.seconds)}"
+    return f"{check.verdict.word.upper()}  {counts}" + (f" · {data}" if data else "") + f" · {ending}"

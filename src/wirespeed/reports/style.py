@@ -49,17 +49,7 @@ class Criteria:
     max_age: MaxAge | None = None
 
     def judge(self, document: Document) -> Check:
-        """Judge a Document.
-
-        Parameters
-        ----------
-        document : Document
-            The run to judge.
-
-        Returns
-        -------
-        Check
-            A verdict for each cell, testcase and the machine.
+        """Give a verdict for each cell, each testcase and the machine.
 
         Raises
         ------
@@ -115,7 +105,7 @@ class Judged:
         check = by.judge(document)
         if check.stale:
             return cls(check, Diagnosis((), 0, 0, (), bool(document.facts), document.simulated), file)
-        compared = tuple(compare_gates(one, document, check.judgements) for one in gates)
+        compared = tuple(compare_gates(gate_set, document, check.judgements) for gate_set in gates)
         return cls(replace(check, gates=compared), diagnose(document, check), file)
 
 
@@ -156,5 +146,5 @@ class Style:
     all_cells: bool = False
 
     def check(self, document: Document) -> Check:
-        """Return the verdicts on a Document: those that ``wirespeed check`` found, or by the criteria."""
+        """The verdicts on a Document: those that ``wirespeed check`` found, or by the criteria."""
         return self.judged.check if self.judged else self.criteria.judge(document)

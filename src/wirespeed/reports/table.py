@@ -40,16 +40,12 @@ def render(document: Document, style: Style) -> str:
     check = style.check(document)
     notes = [Text(f"note: {note}", style="dim") for note in document.machine.notes]
     parts: list[RenderableType] = [heading(document), *warnings(document), *notes]
-    measured = [result for result in document.testcases if result.tables and _has_cells(result)]
+    tried = (result for result in document.testcases if result.status is not Status.WAIVED)
+    measured = [result for result in tried if any(table.cells for table in result.tables)]
     for block in _blocks(measured, style.width):
         shown = _rows(block, check) if len(block) > 1 else _single(block[0], document, check, style)
         parts += ["", shown]
     return printed(style, *parts, _closing(document, check, style))
-
-
-def _has_cells(result: TestcaseResult) -> bool:
-    """Return whether a testcase has anything to show."""
-    return result.status is not Status.WAIVED and any(table.cells for table in result.tables)
 
 
 def _blocks(results: list[TestcaseResult], width: int) -> Iterator[list[TestcaseResult]]:
@@ -70,13 +66,13 @@ def _blocks(results: list[TestcaseResult], width: int) -> Iterator[list[Testcase
 
 
 def _width(block: list[TestcaseResult]) -> int:
-    """Return the width of a block's table in characters."""
+    """The width of a block's table, in characters."""
     console = Console(width=_WIDE)
     return Measurement.get(console, console.options, _together(block)).maximum
 
 
 def _together(block: list[TestcaseResult], check: Check | None = None) -> RichTable:
-    """Return several one-row testcases as one table, each with its verdict unless it passes."""
+    """Several one-row testcases as one table, each with its verdict unless it passes."""
     tables = [result.tables[0] for result in block]
     several = len(tables[0].columns.labels) > 1
     cells = tuple(replace(cell, row=i) for i, table in enumerate(tables) for cell in table.cells)
@@ -88,7 +84,8 @@ def _together(block: list[TestcaseResult], check: Check | None = None) -> RichTa
         verdict = check.testcases[result.name] if check else Verdict.PASS
         if verdict is not Verdict.PASS:
             name.append(f"  {verdict.word}", style=SIGNS[verdict].style)
-        used = [e.cell.value / e.cell.limit for e in entries if e.cell and e.cell.value and e.cell.limit]
+        known = [entry.cell for entry in entries if entry.cell]
+        used = [cell.value / cell.limit for cell in known if cell.value and cell.limit]
         least = f"{min(used):.0%}" if used else ""
         rows.append([name, *map(_text, entries), *([least] if several else _details(entries[0], grid))])
     details = _DETAILS[-1:] if several else _DETAILS
@@ -97,7 +94,7 @@ def _together(block: list[TestcaseResult], check: Check | None = None) -> RichTa
 
 
 def _rows(block: list[TestcaseResult], check: Check) -> RenderableType:
-    """Return several one-row testcases as one table, and which bytes their values count."""
+    """Several one-row testcases as one table, and which bytes their values count."""
     counts = [Text(f"counts {text}: {', '.join(result.name for result in results)}", style="dim")
               for text, results in _by_counts(block)]  # fmt: skip
     means = list(dict.fromkeys(text.plain for result in block for text in shared(result)))
@@ -106,15 +103,15 @@ def _rows(block: list[TestcaseResult], check: Check) -> RenderableType:
 
 def _by_counts(block: list[TestcaseResult]) -> list[tuple[str, list[TestcaseResult]]]:
     """Group testcases by the bytes they count, without those that count every copied byte once."""
-    found: dict[str, list[TestcaseResult]] = {}
+    groups: dict[str, list[TestcaseResult]] = {}
     for result in block:
         if result.counts != _ONCE:
-            found.setdefault(result.counts, []).append(result)
-    return list(found.items())
+            groups.setdefault(result.counts, []).append(result)
+    return list(groups.items())
 
 
 def _single(result: TestcaseResult, document: Document, check: Check, style: Style) -> RenderableType:
-    """Return one testcase with its tables, under a heading."""
+    """One testcase with its tables, under a heading."""
     parts: list[RenderableType] = [headed(result, document, check), Text(_does(result), style="dim")]
     for table in result.tables:
         if len(result.tables) > 1:
@@ -131,7 +128,7 @@ def _single(result: TestcaseResult, document: Document, check: Check, style: Sty
 
 
 def headed(result: TestcaseResult, document: Document, check: Check) -> Text:
-    """Return the name of a testcase, its verdict, and what is known of its data."""
+    """The name of a testcase, its verdict, and what is known of its data."""
     verdict = check.testcases[result.name]
     line = Text(result.name, style="bold")
     line.append(f"  {verdict.word}", style=SIGNS[verdict].style)
@@ -141,7 +138,7 @@ def headed(result: TestcaseResult, document: Document, check: Check) -> Text:
 
 
 def shared(result: TestcaseResult) -> list[Text]:
-    """Return the transport to the memory of other ranks, and the cells that used a rarer one."""
+    """The transport to the memory of other ranks, and the cells that used a rarer one."""
     cells: dict[tuple[str, ...], list[str]] = {}
     for cell in result.tables[0].cells:
         if cell.means:
@@ -161,7 +158,7 @@ def shared(result: TestcaseResult) -> list[Text]:
 
 
 def _does(result: TestcaseResult) -> str:
-    """Return what a testcase measures and which bytes count."""
+    """What a testcase measures and which bytes count."""
     return result.description + (f"; counts {result.counts}" if result.counts not in ("", _ONCE) else "")
 
 
@@ -172,14 +169,14 @@ _DETAILS = [
 
 
 def _text(entry: GridCell) -> Text:
-    """Return a cell with its marks; ``~`` marks an uncertain value."""
+    """A cell with its marks; ``~`` marks an uncertain value."""
     if entry.cell is None or entry.cell.value is None:
         return Text(entry.text, style="yellow" if entry.cell else "dim")
     return Text(entry.mark + "~" * _is_uncertain(entry.cell) + entry.text)
 
 
 def _details(entry: GridCell, grid: Grid) -> list[str]:
-    """Return interval, range, numbers of samples and rounds, and fraction of the limit of a cell."""
+    """Interval, range, numbers of samples and rounds, and fraction of the limit of a cell."""
     cell = entry.cell
     if cell is None or cell.statistics is None:
         return [""] * len(_DETAILS)
@@ -192,7 +189,7 @@ def _details(entry: GridCell, grid: Grid) -> list[str]:
 
 
 def _matrix(table: Table, style: Style) -> list[RenderableType]:
-    """Return a matrix; its columns are split into several pieces if the terminal is too narrow."""
+    """A matrix; its columns are split into several pieces if the terminal is too narrow."""
     grid = Grid.of(table)
     single = len(table.columns.labels) == 1
     rows = [
@@ -205,13 +202,13 @@ def _matrix(table: Table, style: Style) -> list[RenderableType]:
 
 
 def _use(table: Table) -> list[RenderableType]:
-    """Return the fractions of the limit that the cells of a matrix reach, if two or more have a limit."""
-    known = [(cell.value / cell.limit, cell) for cell in table.cells if cell.value and cell.limit]
-    if len(known) < 2:
+    """The fractions of the limit that the cells of a matrix reach, if two or more have a limit."""
+    uses = [(cell.value / cell.limit, cell) for cell in table.cells if cell.value and cell.limit]
+    if len(uses) < 2:
         return []
     scale, unit = fitting(table.unit, table.values())
-    (low, worst), (high, _) = min(known, key=lambda k: k[0]), max(known, key=lambda k: k[0])
-    limits = sorted({number(cell.limit, scale) for _, cell in known if cell.limit}, key=float)
+    (low, worst), (high, _) = min(uses, key=lambda use: use[0]), max(uses, key=lambda use: use[0])
+    limits = sorted({number(cell.limit, scale) for _, cell in uses if cell.limit}, key=float)
     of = limits[0] if len(limits) == 1 else f"{limits[0]} to {limits[-1]}"
     share = f"{low:.1%}"
     if share != f"{high:.1%}":
@@ -220,7 +217,7 @@ def _use(table: Table) -> list[RenderableType]:
 
 
 def _intervals(table: Table) -> list[Text]:
-    """Return how wide the intervals of a table are that has no column for them; empty without any."""
+    """How wide the intervals of a table are that has no column for them; empty without any."""
     halves = sorted(half for cell in table.cells if (half := _half(cell)) is not None)
     if not halves:
         return []
@@ -231,13 +228,13 @@ def _intervals(table: Table) -> list[Text]:
 
 
 def _where(table: Table, cell: Cell) -> str:
-    """Return the labels of a cell; only the column if the table has one row."""
+    """The labels of a cell; only the column if the table has one row."""
     column = table.columns.labels[cell.column]
     return column if len(table.rows.labels) == 1 else f"{table.rows.labels[cell.row]}, {column}"
 
 
 def _summary(table: Table) -> RenderableType:
-    """Return the median and range of a matrix that is too large to read."""
+    """The median and range of a matrix that is too large to read."""
     scale, unit = fitting(table.unit, table.values())
     measured = [cell for cell in table.cells if cell.value is not None]
     if not measured:
@@ -250,7 +247,7 @@ def _summary(table: Table) -> RenderableType:
         return cell.value or 0.0
 
     low, high = min(measured, key=value_of), max(measured, key=value_of)
-    middle = summarise([value_of(c) for c in measured]).median
+    middle = summarise([value_of(cell) for cell in measured]).median
     about = f"of {many(len(measured), 'value')}; {len(table.cells) - len(measured)} without a value"
     rows = [
         ["median", number(middle, scale), about],
@@ -261,12 +258,12 @@ def _summary(table: Table) -> RenderableType:
 
 
 def _curve(table: Table, style: Style) -> list[RichTable]:
-    """Return curves as columns, in several pieces if there are too many; a single curve gets bars."""
+    """Curves as columns, in several pieces if there are too many; a single curve gets bars."""
     grid = Grid.of(table)
     columns = [f"{label} {grid.unit}" for label in grid.columns.labels]
-    first = max(len(label) for label in (grid.rows.name, *grid.rows.labels)) + 2
-    values = [cell.value for (one, *_) in grid.entries if (cell := one.cell) and cell.value]
-    room = style.width - first - len(columns[0]) - 2
+    label_width = max(len(label) for label in (grid.rows.name, *grid.rows.labels)) + 2
+    values = [cell.value for (entry, *_) in grid.entries if (cell := entry.cell) and cell.value]
+    room = style.width - label_width - len(columns[0]) - 2
     rows: list[list[Text | str]] = [
         [label, *map(_text, entries), _bar(entries[0].cell, values, min(room, 40), table.unit)]
         for label, entries in zip(grid.rows.labels, grid.entries, strict=True)
@@ -279,7 +276,7 @@ def _curve(table: Table, style: Style) -> list[RichTable]:
 
 
 def _bar(cell: Cell | None, values: list[float], width: int, unit: Unit) -> str:
-    """Return a bar for a value; its length is logarithmic for times."""
+    """A bar for a value; its length is logarithmic for times."""
     if cell is None or not cell.value:
         return ""
     share: float
@@ -293,7 +290,7 @@ def _bar(cell: Cell | None, values: list[float], width: int, unit: Unit) -> str:
 
 
 def _closing(document: Document, check: Check, style: Style) -> RenderableType:
-    """Return failures, waived testcases and the counts."""
+    """Failures, waived testcases and the counts."""
     lines: list[RenderableType] = []
     for result in document.testcases:
         if not result.status.good:
@@ -316,13 +313,12 @@ def _closing(document: Document, check: Check, style: Style) -> RenderableType:
 
 
 def _is_uncertain(cell: Cell) -> bool:
-    """Return whether the interval of a value is wide."""
     width = _half(cell)
     return width is not None and width > _UNCERTAIN
 
 
 def _half(cell: Cell) -> float | None:
-    """Return half the interval of a value, relative to it; None if it has none."""
+    """Half the interval of a value, relative to it; None if it has none."""
     if cell.interval is None or not cell.value:
         return None
     low, high = cell.interval
@@ -330,7 +326,7 @@ def _half(cell: Cell) -> float | None:
 
 
 def _waived(document: Document, style: Style) -> list[RenderableType]:
-    """Return the waived testcases by reason."""
+    """The waived testcases by reason."""
     by_reason: dict[str, list[str]] = {}
     for result in document.testcases:
         if result.status is Status.WAIVED:

@@ -13,7 +13,7 @@ from .style import Style
 
 
 def render(document: Document, style: Style) -> str:
-    """Return the testcases of a run that measured transfers; comments say why others are missing."""
+    """The testcases of a run that measured transfers; comments say why others are missing."""
     del style
     options, machine = plan_options(document), document.machine
     parts = [heading(machine)]
@@ -41,7 +41,7 @@ def _comment(text: str) -> str:
 
 
 def _defined(document: Document) -> list[Testcase]:
-    """Return the testcases that the run was given in the language."""
+    """The testcases that the run was given in the language."""
     texts = document.options.get("transfers")
     if not isinstance(texts, list):
         return []

@@ -10,13 +10,13 @@ TEXT = ReportFormat("text", "terminal", checked=True, module=f"{__name__}.check"
 
 
 def check_formats() -> list[str]:
-    """Return the names of the formats of ``wirespeed check``; formats of other packages may be none."""
+    """The names of the formats of ``wirespeed check``; formats of other packages may be none."""
     own = {row.name: row.checked for row in FORMATS}
     return [TEXT.name, *(name for name in formats() if own.get(name, True))]
 
 
 def check_format(name: str) -> ReportFormat:
-    """Return a format of ``wirespeed check``.
+    """The format of ``wirespeed check`` with this name.
 
     Raises
     ------

@@ -45,8 +45,8 @@ def render(document: Document, style: Style) -> str:
     """
     judged = style.judged or Judged.of(document, style.criteria)
     check = judged.check
-    first = overview(document, check, judged.diagnosis)
-    bad = [list(group) for _, group in groupby(_bad(check), key=lambda j: j.key.testcase)]
+    summary = overview(document, check, judged.diagnosis)
+    bad = [list(group) for _, group in groupby(_bad(check), key=lambda judgement: judgement.key.testcase)]
     parts: list[RenderableType] = [heading(document), ""]
     for judgements in bad if style.verbose else bad[:_SHOWN]:
         parts += _testcase(judgements, check, style)
@@ -55,27 +55,27 @@ def render(document: Document, style: Style) -> str:
     parts += _unjudged(document, check, style)
     parts += notes([("baseline", text) for text in (check.baseline.notes if check.baseline else ())])
     for override, cells_accepted in check.accepted.items():
-        what = f"accepted in {many(cells_accepted, 'value')}" if cells_accepted else "override not needed"
-        parts += notes([(what, f"{override}: {override.reason}")], "magenta")
+        label = f"accepted in {many(cells_accepted, 'value')}" if cells_accepted else "override not needed"
+        parts += notes([(label, f"{override}: {override.reason}")], "magenta")
     for compared in judged.check.gates:
         parts += [*([""] if parts[-1] else []), *section(compared, style), ""]
-    parts += _warnings(document, first, style)
+    parts += _warnings(document, summary, style)
     parts += [""] if parts[-1] else []
-    if first.figures:
-        parts += [figures(first, style.width), ""]
-    parts += headline(document, check, first)
+    if summary.figures:
+        parts += [figures(summary, style.width), ""]
+    parts += headline(document, check, summary)
     if document.interrupted and check.verdict is not Verdict.INTERRUPTED:
         parts += notes([("interrupted", document.interrupted)], "yellow")
     parts += notes(
         [("wrong data", str(fault)) for fault in check.wrong[1:]], "red"
     )  # the first is in the sentence
-    parts += [*absent(check.missing, first.sentence), *_places(check, first), *_findings(first)]
+    parts += [*absent(check.missing, summary.sentence), *_places(check, summary), *_findings(summary)]
     parts += _closing(document, judged.check.gates)
     return printed(style, *parts)
 
 
 def part(document: Document, style: Style) -> str:
-    """Return the screen of a run if ``verbose`` adds it to that of several."""
+    """The screen of a run if ``verbose`` adds it to that of several."""
     return render(document, style) if style.verbose else ""
 
 
@@ -85,21 +85,21 @@ def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: 
     return "".join((*screens, many_runs.render(runs, style, unreadable)))
 
 
-def _places(check: Check, first: Overview) -> Iterator[RenderableType]:
-    """Yield the slow devices and links that the first sentence does not name."""
+def _places(check: Check, summary: Overview) -> Iterator[RenderableType]:
+    """The slow devices and links that the first sentence does not name."""
     for culprit in check.culprits:
-        if str(culprit) not in first.sentence:
+        if str(culprit) not in summary.sentence:
             cells = many(len(culprit.cells), "value")
             yield from notes([("slow", f"{culprit} at {culprit.share} ({cells})")], "red")
 
 
-def _findings(first: Overview) -> Iterator[RenderableType]:
-    """Yield defects that explain no value, and the number of causes that are not shown."""
-    said = _BUSY if first.verdict is Verdict.BUSY else ()  # in the first sentence
+def _findings(summary: Overview) -> Iterator[RenderableType]:
+    """Defects that explain no value, and the number of causes that are not shown."""
+    in_sentence = _BUSY if summary.verdict is Verdict.BUSY else ()
     others = [
         view
-        for view in views(first.diagnosis)
-        if view.finding is not first.finding and view.finding.cause.name not in said
+        for view in views(summary.diagnosis)
+        if view.finding is not summary.finding and view.finding.cause.name not in in_sentence
     ]
     defects = [view for view in others if not view.finding.cells]
     for view in defects[:_FOUND]:
@@ -108,18 +108,18 @@ def _findings(first: Overview) -> Iterator[RenderableType]:
         yield Text(f"{many(more, 'more possible cause')}: wirespeed doctor", style="dim")
 
 
-def _warnings(document: Document, first: Overview, style: Style) -> Iterator[RenderableType]:
-    """Yield conditions that may explain low values; the first sentence names who uses busy devices."""
-    found = explanations(document, busy=first.verdict is not Verdict.BUSY, lacking=())
-    found = [text for text in found if text not in first.sentence]
-    shown = found if style.verbose else found[:_WARNINGS]
+def _warnings(document: Document, summary: Overview, style: Style) -> Iterator[RenderableType]:
+    """Conditions that may explain low values; the first sentence names who uses busy devices."""
+    texts = explanations(document, busy=summary.verdict is not Verdict.BUSY, lacking=())
+    texts = [text for text in texts if text not in summary.sentence]
+    shown = texts if style.verbose else texts[:_WARNINGS]
     yield from notes((("warning", text) for text in shown), "bold yellow")
-    if len(found) > len(shown):
-        yield Text(f"{many(len(found) - len(shown), 'more warning')}; -v shows all", style="dim")
+    if len(texts) > len(shown):
+        yield Text(f"{many(len(texts) - len(shown), 'more warning')}; -v shows all", style="dim")
 
 
 def _bad(check: Check) -> list[Judgement]:
-    """Return the bad cells grouped by testcase, the testcase with the worst cell first."""
+    """The bad cells grouped by testcase, the testcase with the worst cell first."""
     order: dict[str, int] = {}
     bad = [judgement for judgement in check.judgements if judgement.verdict.is_bad]
     for judgement in bad:
@@ -128,7 +128,7 @@ def _bad(check: Check) -> list[Judgement]:
 
 
 def _testcase(judgements: list[Judgement], check: Check, style: Style) -> Iterator[RenderableType]:
-    """Yield a testcase with its worst cell, or with all bad cells, and possible causes."""
+    """A testcase with its worst cell, or with all bad cells, and possible causes."""
     worst = judgements[0]
     heading = Text().append(f"{worst.verdict:<12}", style=SIGNS[worst.verdict].style)
     heading.append(worst.key.testcase or "the run", style="bold")
@@ -151,12 +151,12 @@ def _indented(text: str, style: str = "") -> RenderableType:
 
 
 def _measured(judgement: Judgement) -> str:
-    """Return the location, the measured value, its share, and the bound that it has to reach."""
+    """The location, the measured value, its share, and the bound that it has to reach."""
     value = judgement.value or 0.0
     scale, unit = fitting(judgement.unit, [value])
     text = f"{judgement.key.place}: {number(value, scale)} {unit}"
-    if found := share(judgement):
-        text += f", {found} {number(found.whole, scale)}"
+    if portion := share(judgement):
+        text += f", {portion} {number(portion.whole, scale)}"
     if judgement.least and judgement.verdict is not Verdict.IMPLAUSIBLE:
         bound = "from" if judgement.unit.more_is_better else "up to"
         text += f"; passes {bound} {number(judgement.least, scale)}"
@@ -164,7 +164,7 @@ def _measured(judgement: Judgement) -> str:
 
 
 def _unjudged(document: Document, check: Check, style: Style) -> Iterator[RenderableType]:
-    """Yield the values that were not judged, by reason, and other bases of judgement than link limits."""
+    """The values that were not judged, by reason, and other bases of judgement than link limits."""
     reasons: dict[tuple[str, str], dict[str, None]] = {}
     for judgement in check.judgements:
         if judgement.verdict is Verdict.BUSY:
@@ -180,7 +180,7 @@ def _unjudged(document: Document, check: Check, style: Style) -> Iterator[Render
     if style.verbose:
         yield from notes((kind, f"{reason}: {', '.join(names)}") for (kind, reason), names in reasons.items())
     elif unknown := [reason for kind, reason in reasons if kind == "not judged"]:
-        names = {name for (kind, _), found in reasons.items() if kind == "not judged" for name in found}
+        names = set().union(*(cases for (kind, _), cases in reasons.items() if kind == "not judged"))
         known_by = "; to judge them: wirespeed baseline make" if judged_by_baseline(document, check) else ""
         text = f"{many(len(names), 'testcase')}: {'; '.join(unknown)}{known_by}"
         yield from notes([("not judged", text)])
@@ -188,7 +188,7 @@ def _unjudged(document: Document, check: Check, style: Style) -> Iterator[Render
 
 
 def _closing(document: Document, gates: Sequence[GateComparison]) -> Iterator[Text]:
-    """Yield the number of failed gates, and that a machine is simulated, as the last lines."""
+    """The number of failed gates, and that a machine is simulated, as the last lines."""
     if count := sum(compared.failed for compared in gates):
         yield Text(f"{many(count, 'threshold')} not met", style="bold red")
     if document.simulated:

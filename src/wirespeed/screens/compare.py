@@ -32,7 +32,7 @@ def render(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable
     parts += [Text(f"unreadable: {file}", style="bold red") for file in unreadable]
     parts += [Text(text, style="yellow") for text in pairing(comparison)]
     shown = comparison.differences[: None if style.verbose else _DIFFERENCES]
-    parts += [Text(f"differs: {one}", style="cyan") for one in shown]
+    parts += [Text(f"differs: {difference}", style="cyan") for difference in shown]
     if more := len(comparison.differences) - len(shown):
         parts.append(Text(f"{many(more, 'more difference')}; -v shows all", style="dim"))
     if busy := not_compared(comparison):
@@ -46,7 +46,7 @@ def render(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable
         head.append(name, style="bold")
         head.append(f"  {len(changes)} cells, worst:" if len(changes) > 1 and not style.verbose else "")
         listed = changes if style.verbose else changes[:1]
-        parts += ["", head, *(Text(f"  {one.key.place}: {moved(one)}") for one in listed)]
+        parts += ["", head, *(Text(f"  {change.key.place}: {moved(change)}") for change in listed)]
     if len(order) > _SHOWN and not style.verbose:
         parts += ["", Text(f"{many(len(order) - _SHOWN, 'more testcase')}; -v shows all", style="dim")]
     reasons = {change.key.testcase: change.reason for change in changed if change.reason}

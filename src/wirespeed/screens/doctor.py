@@ -29,7 +29,7 @@ _MOST_NAMED = 8
 
 
 def render(
-    document: Document, found: Diagnosis, check: Check, style: Style, steps: Sequence[Step] = ()
+    document: Document, diagnosis: Diagnosis, check: Check, style: Style, steps: Sequence[Step] = ()
 ) -> str:
     """Render a diagnosis of a Document as text; ``verbose`` includes all facts.
 
@@ -37,7 +37,7 @@ def render(
     ----------
     document : Document
         The run.
-    found : Diagnosis
+    diagnosis : Diagnosis
         What explains its slow cells.
     check : Check
         Its verdicts.
@@ -53,19 +53,19 @@ def render(
     ]
     if document.testcases:
         parts += [*warnings(document), *_measured(document, steps)]
-    verdict = concluded(document, check, found)
-    slow = many(found.slow, "slow value") if document.testcases else "nothing was measured"
+    verdict = concluded(document, check, diagnosis)
+    slow = many(diagnosis.slow, "slow value") if document.testcases else "nothing was measured"
     parts.append(Text(f"{verdict.word.upper()}  {slow}", style=SIGNS[verdict].style))
     for culprit in check.culprits:
         cells = many(len(culprit.cells), "value")
         parts.append(Text(f"slow: {culprit} at {culprit.share} ({cells})"))
-    for view in views(found):
+    for view in views(diagnosis):
         parts += ["", named(view), details(view)]
     parts.append("")
-    parts.append(Text(_closing(document, found, check), style="bold"))
-    if found.unreadable and not style.verbose:
+    parts.append(Text(_closing(document, diagnosis, check), style="bold"))
+    if diagnosis.unreadable and not style.verbose:
         parts.append(
-            Text(f"{many(len(found.unreadable), 'reading')} could not be read; -v shows all", style="dim")
+            Text(f"{many(len(diagnosis.unreadable), 'reading')} could not be read; -v shows all", style="dim")
         )
     if style.verbose:
         parts += [_facts(facts_of(document))] if document.facts else []
@@ -75,7 +75,7 @@ def render(
 
 
 def _measured(document: Document, steps: Sequence[Step]) -> Iterator[RenderableType]:
-    """Yield what was measured, and why."""
+    """What was measured, and why."""
     waived = {result.name for result in document.testcases if result.status is Status.WAIVED}
     possible = sum(case.name not in waived for case in measurable(document))
     for step in steps:
@@ -85,7 +85,7 @@ def _measured(document: Document, steps: Sequence[Step]) -> Iterator[RenderableT
 
 
 def named(view: FindingView) -> Text:
-    """Return a line that names a cause, and how many slow values it explains."""
+    """A line that names a cause, and how many slow values it explains."""
     finding = view.finding
     line = Text(f"{view.certainty}: ", style="bold")
     line.append(finding.cause.title, style="bold red" if view.is_explaining else "yellow")
@@ -97,28 +97,27 @@ def named(view: FindingView) -> Text:
 
 
 def details(view: FindingView, *, briefly: bool = False) -> RenderableType:
-    """Return how a cause was found, how to confirm it, and what to do; ``briefly``: not what it predicts."""
+    """How a cause was found, how to confirm it, and what to do; ``briefly``: not what it predicts."""
     lines = [(line.name, line.text) for line in view.details if not (briefly and line.name == "predicted")]
     return Padding(rows([*lines, ("more", f"{HELP} {view.finding.cause.name}")]), (0, 0, 0, 2))
 
 
 def rows(named: Iterable[tuple[str, str]]) -> RenderableType:
-    """Return a table of texts after their names; topics of the documentation are links."""
+    """A table of texts after their names; topics of the documentation are links."""
     table = Table.grid(padding=(0, 2))
     for name, text in named:
         table.add_row(Text(name, style="dim"), linked(text))
     return table
 
 
-def _closing(document: Document, found: Diagnosis, check: Check) -> str:
-    """Return what is known in the end."""
-    if not found.has_facts:
+def _closing(document: Document, diagnosis: Diagnosis, check: Check) -> str:
+    if not diagnosis.has_facts:
         return "this run has no readings of the system (it was simulated, or measured by an older version)"
-    if found.unexplained:
-        return f"no known cause for {found.unexplained} of {many(found.slow, 'slow value')}"
-    if found.slow:
+    if diagnosis.unexplained:
+        return f"no known cause for {diagnosis.unexplained} of {many(diagnosis.slow, 'slow value')}"
+    if diagnosis.slow:
         return "every slow value has a possible cause; fix the cause and run again"
-    count = len(found.findings) + sum(absence.verdict is not Verdict.WAIVED for absence in check.missing)
+    count = len(diagnosis.findings) + sum(absence.verdict is not Verdict.WAIVED for absence in check.missing)
     seen = many(count, "finding") if count else "nothing found"
     if not document.testcases:
         return seen
@@ -127,7 +126,7 @@ def _closing(document: Document, found: Diagnosis, check: Check) -> str:
 
 
 def _facts(facts: Facts) -> RenderableType:
-    """Return a table of all facts, by host."""
+    """A table of all facts, by host."""
     rows = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for title in ("device", "reading", "value"):
         rows.add_column(title)
@@ -138,7 +137,6 @@ def _facts(facts: Facts) -> RenderableType:
 
 
 def _shown(fact: Fact) -> str:
-    """Return the value of a fact for people."""
     if fact.value is None:
         return f"not readable: {fact.reason}"
     if isinstance(fact.value, tuple):

@@ -27,7 +27,7 @@ _TIMELINE = 40
 
 
 def render(run: DryRun, machine: Machine, format: str) -> str:
-    """Return a dry run in one of ``FORMATS``."""
+    """A dry run in one of ``FORMATS``."""
     if format == "json":
         return escaped(msgspec.json.format(msgspec.json.encode(run), indent=1).decode()) + "\n"
     return _page(run, machine) if format == "html" else visible(_text(run))
@@ -36,15 +36,16 @@ def render(run: DryRun, machine: Machine, format: str) -> str:
 def _text(run: DryRun) -> str:
     name = run.machine + (f" · {SIMULATED}" if run.simulated else "")
     lines = [f"dry run on {name}", f"{many(len(run.measurements), 'measurement')}; nothing is measured"]
-    for number, one in enumerate(run.measurements, 1):
-        together = f"{many(len(one.works), 'transfer')}{' that start together' if len(one.works) > 1 else ''}"
-        lines += ["", f"{number}. {one.testcase}: {together}", *_table(one)]
-        lines += [f"  cannot run here: {one.refused}"] if one.refused else []
+    for number, measurement in enumerate(run.measurements, 1):
+        works = measurement.works
+        together = many(len(works), "transfer") + " that start together" * (len(works) > 1)
+        lines += ["", f"{number}. {measurement.testcase}: {together}", *_table(measurement)]
+        lines += [f"  cannot run here: {measurement.refused}"] if measurement.refused else []
     return "\n".join([*lines, *(f"not measured: {reason}" for reason in run.waived)]) + "\n"
 
 
 def _table(planned: PlannedMeasurement) -> list[str]:
-    """Return the transfers, the links that they share and the values of a measurement."""
+    """The transfers, the links that they share and the values of a measurement."""
     rows = [["  transfer", "executes", "size", "GB/s limit", "alone"]]
     notes = []
     for i, work in enumerate(planned.works):
@@ -75,7 +76,7 @@ def _table(planned: PlannedMeasurement) -> list[str]:
 
 
 def _timeline(works: Sequence[PlannedWork]) -> list[str]:
-    """Return when each transfer runs, as text, if they do not all begin at the common start."""
+    """When each transfer runs, as text; empty if all begin at the common start."""
     last = max((work.end or work.start for work in works), default=0.0)
     if not any(work.start for work in works) or not last:
         return []
@@ -112,8 +113,8 @@ def _shape(work: PlannedWork) -> str:
     rate = rate if work.rate is None else f" rate={work.rate / GB:.4g}GB/s"
     if work.engine == "cpu":
         return f" {many(work.threads, 'thread')}{rate}"
-    given = (("blocks", work.blocks), ("threads", work.threads))
-    return "".join(f" {name}={count}" for name, count in given if count) + rate
+    counts = (("blocks", work.blocks), ("threads", work.threads))
+    return "".join(f" {name}={count}" for name, count in counts if count) + rate
 
 
 def _rate(value: float | None) -> str:
@@ -121,17 +122,17 @@ def _rate(value: float | None) -> str:
 
 
 def _page(run: DryRun, machine: Machine) -> str:
-    """Return a page with a drawing of the machine for each measurement: the load of its links."""
+    """A page with a drawing of the machine for each measurement: the load of its links."""
     from ..reports.html import svg, topology_drawing
 
     style = files("wirespeed.reports.html").joinpath("style.css").read_text()
     parts = []
-    for number, one in enumerate(run.measurements[:_DRAWN], 1):
-        drawing = topology_drawing.draw(machine, _uses(one, machine))
-        parts.append(f"<h2>{number}. {escape(one.testcase)}</h2>")
+    for number, measurement in enumerate(run.measurements[:_DRAWN], 1):
+        drawing = topology_drawing.draw(machine, _uses(measurement, machine))
+        parts.append(f"<h2>{number}. {escape(measurement.testcase)}</h2>")
         if drawing is not None:
             parts.append(f'<div class="drawing">{svg.markup(drawing)}</div>')
-        parts.append(f"<pre>{escape(visible(chr(10).join(_table(one))))}</pre>")
+        parts.append(f"<pre>{escape(visible(chr(10).join(_table(measurement))))}</pre>")
     if len(run.measurements) > _DRAWN:
         parts.append(f"<p>{many(len(run.measurements) - _DRAWN, 'more measurement')} not drawn</p>")
     banner = f'<p class="banner">{SIMULATED}</p>' if run.simulated else ""
@@ -144,11 +145,11 @@ def _page(run: DryRun, machine: Machine) -> str:
     )
 
 
-def _uses(one: PlannedMeasurement, machine: Machine) -> Sequence[Use]:
-    """Return the load of each link; a full link is marked as a warning."""
-    loads = {link.index: link for link in one.links}
+def _uses(measurement: PlannedMeasurement, machine: Machine) -> Sequence[Use]:
+    """The load of each link; a full link is marked as a warning."""
+    loads = {link.index: link for link in measurement.links}
     return [
-        Use(link, None, Verdict.UNKNOWN) if (planned := loads.get(i)) is None
-        else Use(link, planned.load, Verdict.WARN if planned.full else Verdict.PASS)
+        Use(link, None, Verdict.UNKNOWN) if (load := loads.get(i)) is None
+        else Use(link, load.load, Verdict.WARN if load.full else Verdict.PASS)
         for i, link in enumerate(machine.links)
     ]  # fmt: skip

@@ -17,14 +17,14 @@ from ..units import many
 
 
 def section(compared: GateComparison, style: Style) -> Iterator[RenderableType]:
-    """Yield the applicable gates of a set, the worst first, and the number of the others by reason."""
+    """The applicable gates of a set, the worst first, and the number of the others by reason."""
     gates, results = compared.gates, compared.results
     yield Text(f"published thresholds of {gates.name} (read {gates.read})", style="bold")
     for result in applicable(compared):
         line = Text().append(f"{result.verdict:<12}", style=SIGNS[result.verdict].style)
         yield line.append(f"{result.gate.measures}: at least {result.gate.at_least}")
         yield from (Padding(Text(text, style="dim"), (0, 0, 0, 2)) for text in _details(result, style))
-    other = Counter(one.why for one in results if one.verdict is GateVerdict.NOT_APPLICABLE)
+    other = Counter(result.why for result in results if result.verdict is GateVerdict.NOT_APPLICABLE)
     if other:
         reasons = ", ".join(f"{count} for {why}" for why, count in other.items())
         yield Text(f"{many(other.total(), 'threshold')} not applicable: {reasons}", style="dim")
@@ -33,7 +33,7 @@ def section(compared: GateComparison, style: Style) -> Iterator[RenderableType]:
 
 
 def _details(result: GateResult, style: Style) -> Iterator[str]:
-    """Yield what was measured and why, and for ``verbose`` the source."""
+    """What was measured and why, and for ``verbose`` the source."""
     yield from gate_parts(result)
     if style.verbose:
         yield result.gate.source

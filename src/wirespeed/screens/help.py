@@ -18,22 +18,22 @@ _MENTIONED = re.compile(rf"(?<={HELP} )[\w#-]+")
 
 
 def render(shown: Topic, style: Style) -> str:
-    """Return a topic as text for a terminal; references to pages become commands that show them."""
+    """A topic as text for a terminal; references to pages become commands that show them."""
     text = LINK.sub(lambda match: _named(match, shown.file.stem), IMAGE.sub("", shown.text))
     return printed(style, Text(shown.title, style="bold"), "", Markdown(text, hyperlinks=False))
 
 
 def linked(text: str) -> Text:
-    """Return a text in which the topics of ``wirespeed help`` are links, where the terminal supports them."""
-    found = Text(text)
+    """A text in which the topics of ``wirespeed help`` are links, where the terminal supports them."""
+    shown = Text(text)
     for match in _MENTIONED.finditer(text):
-        if named := topic(match[0]):
-            found.stylize(RichStyle(link=named.link), match.start() - len(HELP) - 1, match.end())
-    return found
+        if target := topic(match[0]):
+            shown.stylize(RichStyle(link=target.link), match.start() - len(HELP) - 1, match.end())
+    return shown
 
 
 def _named(match: re.Match[str], page: str) -> str:
-    """Return the text of a link with the command that shows what it leads to, if that is a topic."""
+    """The text of a link with the command that shows what it leads to, if that is a topic."""
     text, file, anchor = match.groups()
     if ("/" in file or not file.endswith(".md")) and file:
         return f"{text} ({file})" if "://" in file else str(text)

@@ -19,7 +19,7 @@ from ..units import GB, format_size
 
 
 def render(machine: Machine, style: Style) -> str:
-    """Return the tree, and below it the matrix of pairs of GPUs."""
+    """The tree of the parts, and below it the matrix of pairs of GPUs."""
     return printed(style, *_tree(machine, style.width), *_joined(machine, style.width))
 
 
@@ -37,7 +37,7 @@ _WORDS = {
 
 
 def _joined(machine: Machine, width: int) -> list[RenderableType]:
-    """Return the matrix of how each GPU reaches each other, with the least rate on the way."""
+    """The matrix of how each GPU reaches each other, with the least rate on the way."""
     if len(machine.gpus) < 2:
         return []
     network = Network(machine)
@@ -57,7 +57,7 @@ def _joined(machine: Machine, width: int) -> list[RenderableType]:
 
 
 def _way(network: Network, source: str, destination: str) -> tuple[str, str]:
-    """Return the word for the way between two GPUs, and the least capacity on it in GB/s."""
+    """The word for the way between two GPUs, and the least capacity on it in GB/s."""
     machine = network.machine
     ends = [machine.vertex(Executor(name)) for name in (source, destination)]
     try:
@@ -81,13 +81,12 @@ def _way(network: Network, source: str, destination: str) -> tuple[str, str]:
 
 
 def _tree(machine: Machine, width: int) -> list[RenderableType]:
-    """Return the parts of a machine as a tree, under its name."""
+    """The parts of a machine as a tree, under its name."""
     title = Text(machine.host or machine.name, style="bold")
     if machine.simulated:
         title.append(f"  (SIMULATED: {machine.name})", style="bold magenta")
-    branches: list[tuple[str, list[str]]] = [
-        (_cpu(machine), [*map(_cache, _data_caches(machine)), *_pages(machine)])
-    ]
+    caches = [cache for cache in machine.caches if cache.type != "instruction"]
+    branches: list[tuple[str, list[str]]] = [(_cpu(machine), [*map(_cache, caches), *_pages(machine)])]
     for node in machine.numa:
         inside = [f"GPU {gpu.index}: {gpu.model} ({gpu.bus_id}), {format_size(gpu.memory_bytes)}"
                   for gpu in machine.gpus if gpu.numa == node.index]  # fmt: skip
@@ -113,13 +112,13 @@ def _tree(machine: Machine, width: int) -> list[RenderableType]:
 
 
 def _cpu(machine: Machine) -> str:
-    """Return model, architecture and kernel."""
+    """Model, architecture and kernel."""
     parts = (machine.cpu or "CPU of unknown model", machine.architecture, machine.kernel)
     return ", ".join(part for part in parts if part)
 
 
 def _pages(machine: Machine) -> list[str]:
-    """Return the sizes of huge pages, if known."""
+    """The sizes of huge pages, if known."""
     parts = []
     if machine.huge_page_bytes:
         parts.append(f"huge pages of {format_size(machine.huge_page_bytes)}")
@@ -128,20 +127,13 @@ def _pages(machine: Machine) -> list[str]:
     return [", ".join(parts)] if parts else []
 
 
-def _data_caches(machine: Machine) -> list[Cache]:
-    """Return the caches that hold data."""
-    return [cache for cache in machine.caches if cache.type != "instruction"]
-
-
 def _cache(cache: Cache) -> str:
-    """Return level, size and sharing of a cache."""
     shared = f"shared by {cache.shared_by} CPUs" if cache.shared_by > 1 else "for each core"
     return f"L{cache.level}: {format_size(cache.bytes)} {shared}"
 
 
 def _node(node: NumaNode, machine: Machine) -> str:
-    """Return cores, CPUs and memory of a NUMA node."""
-    memory = next((x for x in machine.links if x.source == x.destination == node.name), None)
+    memory = next((link for link in machine.links if link.source == link.destination == node.name), None)
     rate = f" at up to {memory.capacity / GB:.0f} GB/s" if memory and memory.capacity else ""
     cores = f"{len(node.cores)} cores" if len(node.cores) != 1 else "1 core"
     threads = f" x {node.threads_per_core} threads" if node.threads_per_core > 1 else ""
@@ -151,7 +143,7 @@ def _node(node: NumaNode, machine: Machine) -> str:
 
 
 def _ranges(numbers: tuple[int, ...]) -> str:
-    """Return numbers as ``0-3,8``."""
+    """Numbers as ``0-3,8``."""
     runs = []
     for _, group in groupby(enumerate(sorted(numbers)), key=lambda pair: pair[1] - pair[0]):
         run = [number for _, number in group]
@@ -160,14 +152,14 @@ def _ranges(numbers: tuple[int, ...]) -> str:
 
 
 def _links(links: list[Link], width: int) -> list[str]:
-    """Return each kind of link with its rate and the vertices that it joins, as many as have room."""
+    """Each kind of link with its rate and the vertices that it joins, as many as have room."""
 
     def kind(link: Link) -> tuple[LinkKind, float]:
         return link.kind, link.capacity or 0.0
 
     lines = []
     for (name, rate), group in groupby(sorted(links, key=kind, reverse=True), key=kind):
-        joined = list(dict.fromkeys(" - ".join(sorted((x.source, x.destination))) for x in group))
+        joined = list(dict.fromkeys(" - ".join(sorted((link.source, link.destination))) for link in group))
         text = f"{name} {f'{rate / GB:.4g} GB/s each way' if rate else 'of unknown rate'}: {joined[0]}"
         for i, pair in enumerate(joined[1:], 1):
             more = f" and {len(joined) - i} more"

@@ -95,7 +95,7 @@ def render(runs: Sequence[CheckedRun], style: Style, unreadable: Sequence[Unread
 
 
 def _rows(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable]) -> list[_Line]:
-    """Return a row for each run and file: failures, then files that cannot be read, then the others."""
+    """A row for each run and file: failures, then files that cannot be read, then the others."""
     ordered = sorted(runs, key=lambda run: run.node.order)
     labels = _labels([run.node for run in ordered])
     rows = [
@@ -114,7 +114,7 @@ def _rows(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable]) -> list[
 
 
 def _screen(rows: Sequence[_Line], groups: Sequence[list[_Line]], style: Style, room: int) -> str:
-    """Return what fits a number of lines: rows of each finding, then findings, the worst first."""
+    """What fits a number of lines: rows of each finding, then findings, the worst first."""
     bad = [row for row in rows if row.word != PASS]
     if not bad:
         return ""
@@ -136,21 +136,20 @@ def _screen(rows: Sequence[_Line], groups: Sequence[list[_Line]], style: Style, 
 
 
 def _chosen(groups: Sequence[list[_Line]], bad: Sequence[_Line], count: int) -> list[_Line]:
-    """Return some of the rows that do not pass: one of each finding, then the worst."""
+    """Some of the rows that do not pass: one of each finding, then the worst."""
     ordered = [*(members[0] for members in groups if members[0].word != PASS), *bad]
     taken = [id(row) for row in dict.fromkeys(ordered)][:count]
     return [row for row in bad if id(row) in taken]
 
 
 def _lines(style: Style, rows: Sequence[_Line], shown: Sequence[_Line]) -> str:
-    """Return a table of some rows, one line each, and how many others do not pass."""
+    """A table of some rows, one line each, and how many others do not pass."""
     others = sum(row.word != PASS for row in rows) - len(shown)
     more = [Text(f"and {others} more that do not pass", style="dim")] if others else []
     return printed(style, _table(rows, shown, folded=False), *more, "")
 
 
 def _table(rows: Sequence[_Line], shown: Sequence[_Line], *, folded: bool = True) -> Table:
-    """Return a table of some rows."""
     kinds = [str(kind) for kind in path_kinds()]  # the titles of collectives are none of them, and come last
     titles = sorted(
         dict.fromkeys(figure.title for row in rows for figure in row.figures),
@@ -172,7 +171,7 @@ def _table(rows: Sequence[_Line], shown: Sequence[_Line], *, folded: bool = True
 
 
 def _figure(figure: FleetFigure | None) -> Text:
-    """Return a typical value; of a path with bad values, the lowest with a mark."""
+    """A typical value; of a path with bad values, the lowest with a mark."""
     if figure is None:
         return Text("-", style="dim")
     if figure.bad:
@@ -181,7 +180,7 @@ def _figure(figure: FleetFigure | None) -> Text:
 
 
 def _finding(members: Sequence[_Line], style: Style, *, short: bool) -> str:
-    """Return the runs with a finding, what it is, and what to do; if ``short``, in a few lines."""
+    """The runs with a finding, what it is, and what to do; if ``short``, in a few lines."""
     first = members[0]
     sentence = first.sentence if len({row.sentence for row in members}) == 1 else first.topic
     if not short and first.extent and len({row.extent for row in members}) == 1:
@@ -196,7 +195,7 @@ def _finding(members: Sequence[_Line], style: Style, *, short: bool) -> str:
 
 
 def _named(labels: Sequence[str], width: int | None) -> str:
-    """Return the names of runs, and the number of those that do not fit a line."""
+    """The names of runs, and the number of those that do not fit a line."""
     for count in range(len(labels), 0, -1):
         more = f" and {len(labels) - count} more" if count < len(labels) else ""
         text = ", ".join(labels[:count]) + more
@@ -206,6 +205,7 @@ def _named(labels: Sequence[str], width: int | None) -> str:
 
 
 def _labels(nodes: Sequence[FleetNode]) -> list[str]:
-    """Return the hosts; the names of the files if a host has several runs."""
+    """The hosts; the names of the files if a host has several runs."""
     hosts, names = [node.host for node in nodes], [Path(node.file).stem for node in nodes]
-    return next((ones for ones in (hosts, names) if len(set(ones)) == len(nodes)), [n.file for n in nodes])
+    files = [node.file for node in nodes]
+    return next((labels for labels in (hosts, names) if len(set(labels)) == len(nodes)), files)

@@ -31,28 +31,28 @@ _SHORTEST, _BAR = 8, 24
 
 def render(document: Document, check: Check, style: Style) -> str:
     """Render verdict, cause and key figures, as at the end of a run of everything."""
-    found = overview(document, check)
+    summary = overview(document, check)
     ending = [("left out", omitted(document)), ("note", missing(document, check))]
-    parts = [figures(found, style.width), *notes(ending)] if found.figures else []
-    return printed(style, "", *headline(document, check, found), "", *parts)
+    parts = [figures(summary, style.width), *notes(ending)] if summary.figures else []
+    return printed(style, "", *headline(document, check, summary), "", *parts)
 
 
-def headline(document: Document, check: Check, found: Overview) -> Iterator[RenderableType]:
-    """Yield the verdict with a sentence, how much it concerns, and evidence and remedy, or what to do."""
-    indent = len(found.word) + 2
+def headline(document: Document, check: Check, summary: Overview) -> Iterator[RenderableType]:
+    """The verdict with a sentence, how much it concerns, and evidence and remedy, or what to do."""
+    indent = len(summary.word) + 2
     line = Table.grid(padding=(0, 2, 0, 0))
-    line.add_row(Text(found.word, style=SIGNS[found.verdict].style), Text(found.sentence, style="bold"))
+    line.add_row(Text(summary.word, style=SIGNS[summary.verdict].style), Text(summary.sentence, style="bold"))
     yield line
     seconds = "" if document.simulated or document.imported else format_time(document.seconds)
-    parts = filter(None, (found.extent, verification(document), seconds))
+    parts = filter(None, (summary.extent, verification(document), seconds))
     yield Padding(Text(" · ".join(parts), style="dim"), (0, 0, 0, indent))
-    view = FindingView(found.finding, found.diagnosis.slow) if found.finding else None
-    if view and found.by_finding:
+    view = FindingView(summary.finding, summary.diagnosis.slow) if summary.finding else None
+    if view and summary.by_finding:
         yield details(view, briefly=True)
         return
     if steps := [
         (name, text)
-        for name, text in (("what to do", found.advice.do), ("run", found.advice.command))
+        for name, text in (("what to do", summary.advice.do), ("run", summary.advice.command))
         if text
     ]:
         yield Padding(rows(steps), (0, 0, 0, 2))
@@ -62,7 +62,7 @@ def headline(document: Document, check: Check, found: Overview) -> Iterator[Rend
 
 
 def notes(lines: Iterable[tuple[str, str]], style: str = "cyan") -> Iterator[RenderableType]:
-    """Yield a line for each text, after its kind; longer texts are indented."""
+    """A line for each text, after its kind; longer texts are indented."""
     for kind, text in lines:
         if text:
             line = Table.grid(padding=(0, 1, 0, 0))
@@ -77,24 +77,24 @@ _ABSENT = {
 }  # fmt: skip
 
 
-def absent(lacking: Iterable[Missing], said: str = "") -> Iterator[RenderableType]:
-    """Yield a line for everything that is missing, or left out on purpose, but for what was said."""
+def absent(lacking: Iterable[Missing], sentence: str = "") -> Iterator[RenderableType]:
+    """A line for everything that is missing, or left out on purpose, but for what ``sentence`` says."""
     for absence in lacking:
-        if str(absence) not in said:
+        if str(absence) not in sentence:
             kind, style = _ABSENT[absence.verdict]
             yield from notes([(kind, str(absence))], style)
 
 
-def figures(found: Overview, width: int) -> RenderableType:
-    """Return a line with a bar for each key figure; the lowest share has its own line if there is no room."""
-    texts = [(one.title, rate(one.typical), f"{typical_share(one)}," if one.worst else typical_share(one))
-             for one in found.figures]  # fmt: skip
+def figures(summary: Overview, width: int) -> RenderableType:
+    """A line with a bar for each key figure; the lowest share has its own line if there is no room."""
+    texts = [(figure.title, rate(figure.typical), typical_share(figure) + "," * bool(figure.worst))
+             for figure in summary.figures]  # fmt: skip
     taken = sum(max(map(cell_len, column)) for column in zip(*texts, strict=True)) + 9  # mark and gaps
     bar = max(_SHORTEST, min(_BAR, width - taken))
     table = Table.grid(padding=(0, 2, 0, 0))
     for i in range(5):
         table.add_column(justify="right" if i == 2 else "left", no_wrap=i < 4)
-    for figure in found.figures:
+    for figure in summary.figures:
         sign = SIGNS[figure.verdict]
         table.add_row(
             Text(sign.mark, style=sign.style), Text(figure.title), Text(rate(figure.typical), style="bold"),
@@ -104,22 +104,22 @@ def figures(found: Overview, width: int) -> RenderableType:
 
 
 def _bar(figure: KeyFigure, length: int) -> Text:
-    """Return a bar from nothing to the limit: the expected range, the value, and the worst value."""
-    one, worst = figure.typical, figure.worst
+    """A bar from nothing to the limit: the expected range, the value, and the worst value."""
+    typical, worst = figure.typical, figure.worst
     bar = [("─", "dim")] * length
-    if not one.limit:
+    if not typical.limit:
         return Text()
 
     def at(fraction: float) -> int:
         return min(length - 1, max(0, round(fraction * (length - 1))))
 
-    if one.least and one.normal:
-        for i in range(at(one.least / one.limit), at(one.normal / one.limit) + 1):
+    if typical.least and typical.normal:
+        for i in range(at(typical.least / typical.limit), at(typical.normal / typical.limit) + 1):
             bar[i] = ("━", "green")
-    bar[at(of_limit(figure, one))] = ("●", "bold")
+    bar[at(of_limit(figure, typical))] = ("●", "bold")
     if worst:
         bar[at(of_limit(figure, worst))] = ("✖", "bold red")
     text = Text()
-    for color, run in groupby(bar, key=lambda one: one[1]):
+    for color, run in groupby(bar, key=lambda pair: pair[1]):
         text.append("".join(character for character, _ in run), style=color)
     return text

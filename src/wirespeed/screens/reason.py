@@ -14,13 +14,13 @@ from ..reports.findings import views
 from ..units import many
 
 
-def reason(document: Document, check: Check, found: Diagnosis) -> str:
-    """Return the reason for the verdict on a run."""
-    return overview(document, check, found).sentence
+def reason(document: Document, check: Check, diagnosis: Diagnosis) -> str:
+    """The first sentence about a run."""
+    return overview(document, check, diagnosis).sentence
 
 
 def reason_of_nodes(nodes: Sequence[FleetNode]) -> str:
-    """Return how many of several runs have the worst verdict, and why the first of them has it."""
+    """How many of several runs have the worst verdict, and why the first of them has it."""
     if not nodes:
         return "no run could be read"
     worst = min(nodes, key=lambda node: node.order)
@@ -29,16 +29,16 @@ def reason_of_nodes(nodes: Sequence[FleetNode]) -> str:
 
 
 def host_of_run(document: Document) -> str:
-    """Return the host that was measured; the name of the machine if the host is unknown."""
+    """The host that was measured; the name of the machine if the host is unknown."""
     return document.hostname or document.machine.name
 
 
-def reason_of_diagnosis(document: Document, check: Check, found: Diagnosis) -> str:
-    """Return the first sentence about a machine that was diagnosed, measured or not."""
-    known = views(found)
+def reason_of_diagnosis(document: Document, check: Check, diagnosis: Diagnosis) -> str:
+    """The first sentence about a machine that was diagnosed, measured or not."""
+    known = views(diagnosis)
     defects = [view for view in known if view.finding.weight is Weight.DEFECT] or known
     if check.verdict.is_failure or (document.testcases and not defects):
-        return reason(document, check, found)
+        return reason(document, check, diagnosis)
     named = [str(absence) for absence in check.missing if absence.verdict.is_bad]
     named += [view.title for view in defects]
     return "; ".join(named) or "the system reports no defect; nothing was measured"
