@@ -78,8 +78,8 @@ def _written(transfer: Transfer, machine: Machine, *, alone: bool) -> str:
         text = f"latency {executor} <- {source}"
     elif transfer.operation in (Operation.READ, Operation.WRITE):
         remote = transfer.source if transfer.operation is Operation.READ else transfer.destination
-        own = transfer.destination if transfer.operation is Operation.READ else transfer.source
-        if (own.device, own.rank) != (transfer.executor.device, transfer.executor.rank):
+        at_executor = transfer.destination if transfer.operation is Operation.READ else transfer.source
+        if (at_executor.device, at_executor.rank) != (transfer.executor.device, transfer.executor.rank):
             raise UsageError(f"the language has no words for {transfer}")
         name = _name(remote, of_cpus)
         text = f"{name} -> void" if transfer.operation is Operation.READ else f"void -> {name}"
@@ -194,9 +194,9 @@ def testcase_text(case: Testcase, plan: Plan, machine: Machine) -> str:
 
 
 def _layout(layout: Layout) -> list[str]:
-    more = {"rows_alike": layout.rows_alike or None, "engine": layout.engine and str(layout.engine)}
+    optional = {"rows_alike": layout.rows_alike or None, "engine": layout.engine and str(layout.engine)}
     return [
-        *_pairs(key=layout.key, title=layout.title, unit=str(layout.unit), **more),
+        *_pairs(key=layout.key, title=layout.title, unit=str(layout.unit), **optional),
         f"rows = {_axis(layout.rows)}",
         f"columns = {_axis(layout.columns)}",
     ]

@@ -96,7 +96,7 @@ class Baseline(Tabular, msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         """Return one line."""
-        models = "; ".join(f"{many(len(of), 'value')} of {model}" for model, of in self.models.items())
+        models = "; ".join(f"{many(len(cells), 'value')} of {model}" for model, cells in self.models.items())
         kind = " (simulated)" if self.simulated else ""
         return brief(f"Baseline{kind}: {models or 'nothing'}")
 

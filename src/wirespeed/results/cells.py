@@ -85,7 +85,7 @@ def busy_devices(place: Placed, machine: Machine) -> dict[str, str]:
     devices = ends | {place.key.row, place.key.column}
     if place.result.engine != Engine.CPU:  # busy CPUs slow threads, not copy engines
         devices -= {node.name for node in machine.numa}
-    return {device: how for device, how in busy.items() if device in devices}
+    return {device: use for device, use in busy.items() if device in devices}
 
 
 def model_of(machine: Machine) -> str:

@@ -102,8 +102,8 @@ class Change:
 
     def __repr__(self) -> str:
         """Return one line."""
-        how = f" by {self.change:+.1%}" if self.before and self.after else ""
-        return brief(f"Change {self.outcome}{how}: {self.key.testcase} {self.key.place}")
+        extent = f" by {self.change:+.1%}" if self.before and self.after else ""
+        return brief(f"Change {self.outcome}{extent}: {self.key.testcase} {self.key.place}")
 
     @property
     def speed(self) -> float:
@@ -258,10 +258,10 @@ def compare(
 def _pairs(before: Sequence[Document], after: Sequence[Document]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the hosts to compare with themselves, if these are several and most, and the others."""
     first, second = ({host_of(document) for document in side} for side in (before, after))
-    both = first & second
-    if len(both) < 2 or 2 * len(both) < max(len(first), len(second)):
+    common = first & second
+    if len(common) < 2 or 2 * len(common) < max(len(first), len(second)):
         return (), ()
-    return tuple(sorted(both)), tuple(sorted(first ^ second))
+    return tuple(sorted(common)), tuple(sorted(first ^ second))
 
 
 def _tested(
@@ -276,7 +276,7 @@ def _tested(
         if test := tested(before, after, paired=paired):
             tests[key] = test
         else:
-            why = "; ".join(f"{device} was {how}" for device, how in (before.busy | after.busy).items())
+            why = "; ".join(f"{device} was {use}" for device, use in (before.busy | after.busy).items())
             changes[key] = _untested(key, before, after, Outcome.BUSY, why)
     results = assessed([test.contrast for test in tests.values()], [test.kind for test in tests.values()])
     for (key, test), significance in zip(tests.items(), results, strict=True):
@@ -318,10 +318,10 @@ def _add_hosts(
         speed = ratio if changes[key].unit.more_is_better else 1 / ratio
         if significance.is_change and abs(speed - 1) >= least:
             host_changes.setdefault(key, []).append(HostChange(host, ratio, speed > 1))
-    for key, several in host_changes.items():
-        several.sort(key=lambda change: (change.is_better, -abs(change.ratio - 1)))
-        outcome = Outcome.BETTER if several[0].is_better else Outcome.WORSE
-        changes[key] = replace(changes[key], outcome=outcome, hosts=tuple(several))
+    for key, of_cell in host_changes.items():
+        of_cell.sort(key=lambda change: (change.is_better, -abs(change.ratio - 1)))
+        outcome = Outcome.BETTER if of_cell[0].is_better else Outcome.WORSE
+        changes[key] = replace(changes[key], outcome=outcome, hosts=tuple(of_cell))
 
 
 def _untested(

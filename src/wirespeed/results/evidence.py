@@ -154,12 +154,12 @@ def _observed(
     """Return the logarithms of what is compared, by host if paired; nothing if the evidence is lacking."""
     blocks: dict[str, list[float]] = {}
     for host, cell in cells:
-        several: Sequence[float] = (cell.value or SMALLEST,)
+        observed: Sequence[float] = (cell.value or SMALLEST,)
         if evidence in (Evidence.ROUNDS, Evidence.SAMPLES):
             of_run = cell.rounds if evidence is Evidence.ROUNDS else cell.samples
-            several = of_run if len(cells) == 1 else ()
-        if several:
-            logs = [math.log(max(value, SMALLEST)) for value in several]
+            observed = of_run if len(cells) == 1 else ()
+        if observed:
+            logs = [math.log(max(value, SMALLEST)) for value in observed]
             blocks.setdefault(host if paired else "", []).extend(logs)
     return blocks
 

@@ -172,13 +172,13 @@ def ratio_of(difference: float) -> float:
 def _error(cell: Contrast, prior_df: float, prior: float, most_df: float) -> tuple[float, float]:
     """Return the standard error of a difference and its degrees of freedom (Welch and Satterthwaite)."""
     df = min(cell.df + prior_df, most_df)
-    seen = 0.0
+    shown = 0.0
     if df > 0:
-        own = max(cell.variance, _FINEST**2) * cell.df
-        moderated = prior if math.isinf(prior_df) else (own + prior_df * prior) / (cell.df + prior_df)
-        seen = cell.scale * moderated
-    variance = seen + cell.unseen or cell.scale * _FINEST**2
-    parts = ((seen, df), (cell.unseen, cell.unseen_df))
+        squares = max(cell.variance, _FINEST**2) * cell.df
+        moderated = prior if math.isinf(prior_df) else (squares + prior_df * prior) / (cell.df + prior_df)
+        shown = cell.scale * moderated
+    variance = shown + cell.unseen or cell.scale * _FINEST**2
+    parts = ((shown, df), (cell.unseen, cell.unseen_df))
     spread = sum((part / variance) ** 2 / df for part, df in parts if part)
     return math.sqrt(variance), 1 / spread if spread else math.inf
 

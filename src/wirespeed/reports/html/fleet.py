@@ -233,9 +233,9 @@ def _names(files: Sequence[str]) -> list[str]:
 def _group(fleet: Fleet, letters: Mapping[str, str], two: TwoGroups) -> dict[str, Any]:
     """The template's variables for two groups."""
     title = two.title if two.quantity == "typical" else f"{two.title}, lowest value"
-    of = f" (model {letters[two.model]})" if two.model and len(letters) > 1 else ""
+    of_model = f" (model {letters[two.model]})" if two.model and len(letters) > 1 else ""
     return {
-        "title": f"{title}{of}",
+        "title": f"{title}{of_model}",
         "text": f"{many(len(two.slow), 'node')} at {number(two.slow_median, GB, GLANCE)} GB/s, "
         f"{many(len(two.fast), 'node')} at {number(two.fast_median, GB, GLANCE)} GB/s "
         f"({1 - two.slow_median / two.fast_median:.0%} slower)",

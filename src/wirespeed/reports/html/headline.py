@@ -160,11 +160,11 @@ def tiles(overview: Overview, target: Callable[[PathKind], str]) -> tuple[Tile, 
 def _tile(figure: KeyFigure, target: str) -> Tile:
     typical, worst = figure.typical, figure.worst
     scale, unit = fitting(typical.unit, [typical.value or 0.0])
-    of = share(typical)
-    lines = [str(of)] if of else [] if typical.least else ["no limit known"]
+    reached = share(typical)
+    lines = [str(reached)] if reached else [] if typical.least else ["no limit known"]
     bounds = []
     if typical.least:
-        upper = f" to {number(typical.normal, scale, GLANCE)}" if typical.normal and of else " or more"
+        upper = f" to {number(typical.normal, scale, GLANCE)}" if typical.normal and reached else " or more"
         bounds = [f"expected {number(typical.least, scale, GLANCE)}{upper}"]
     bounds += [f"limit {number(typical.limit, scale, GLANCE)}"] if typical.limit else []
     lines += [", ".join(bounds)] if bounds else []

@@ -120,8 +120,8 @@ def _times(link: Link, limit: float | None, *, alone: bool) -> int:
 def _blamed(machine: Machine, check: Check) -> dict[int, list[Verdict]]:
     """Return the links that are culprits, with the verdicts of the cells that they explain."""
     links: dict[Suspect, list[int]] = {}
-    for i, own in enumerate(suspects_of_links(machine)):
-        for suspect in own:
+    for i, suspects in enumerate(suspects_of_links(machine)):
+        for suspect in suspects:
             links.setdefault(suspect, []).append(i)
     verdicts: dict[int, list[Verdict]] = {}
     for judgement in check.judgements:

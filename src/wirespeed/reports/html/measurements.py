@@ -150,20 +150,20 @@ def grouped(
     for kind in path_kinds():
         if kind in by_kind:
             names = {result.name for _, result in by_kind[kind]}
-            own = [judgement for judgement in check.judgements if judgement.key.testcase in names]
-            groups.append(_group(run, kind, by_kind[kind], check, own, judgements, known.get(kind)))
+            of_kind = [judgement for judgement in check.judgements if judgement.key.testcase in names]
+            groups.append(_group(run, kind, by_kind[kind], check, of_kind, judgements, known.get(kind)))
     return tuple(sorted(groups, key=lambda group: not group.bad))
 
 
 def _group(
     run: int | None, kind: PathKind, results: Sequence[tuple[int, TestcaseResult]], check: Check,
-    own: Sequence[Judgement], judgements: Judgements, figure: KeyFigure | None,
+    of_kind: Sequence[Judgement], judgements: Judgements, figure: KeyFigure | None,
 ) -> PathGroup:  # fmt: skip
-    """Return the testcases of one kind of path; ``own`` are the verdicts on them, the worst first."""
+    """Return the testcases of one kind of path; ``of_kind`` are the verdicts on them, the worst first."""
     all_families = families(run, results, judgements)
-    bad = any(judgement.verdict.is_bad for judgement in own)
+    bad = any(judgement.verdict.is_bad for judgement in of_kind)
     verdict = worst(
-        judgement.verdict for judgement in own if judgement.key.column or judgement.verdict.is_bad
+        judgement.verdict for judgement in of_kind if judgement.key.column or judgement.verdict.is_bad
     )
     failing = [family for family in all_families if family.bad]
     key = f"{rate(figure.typical)}, {extent(figure)}" if figure else ""
@@ -171,9 +171,9 @@ def _group(
         group_id(run, kind),
         kind.title,
         shown(verdict),
-        " · ".join(filter(None, (key, _counted(own)))),
+        " · ".join(filter(None, (key, _counted(of_kind)))),
         bad,
-        tuple(_reasons([result for _, result in results], check, own)),
+        tuple(_reasons([result for _, result in results], check, of_kind)),
         _joined(failing[:_OPEN] or all_families),
         _joined(failing[_OPEN:]),
         _joined(family for family in all_families if failing and not family.bad),
@@ -201,27 +201,27 @@ def _counted(judgements: Sequence[Judgement]) -> str:
 
 
 def _reasons(
-    results: Sequence[TestcaseResult], check: Check, own: Sequence[Judgement]
+    results: Sequence[TestcaseResult], check: Check, of_kind: Sequence[Judgement]
 ) -> Iterable[tuple[Shown, str]]:
     """Yield why testcases failed, and why values are bad, not judged or missing, the most frequent first."""
     wrong = {name for fault in check.wrong for name in fault.testcases}
-    here = {result.name for result in results}
+    names = {result.name for result in results}
     for fault in check.wrong:
-        if here.intersection(fault.testcases):
+        if names.intersection(fault.testcases):
             yield shown(Verdict.FAIL), str(fault)
     for result in results:
         if not result.status.good and result.name not in wrong:
             yield shown(check.testcases[result.name]), f"{result.name}: {result.status}: {result.reason}"
     counts = Counter(
         (judgement.verdict, judgement.explanation)
-        for judgement in own
+        for judgement in of_kind
         if judgement.key.column and judgement.explanation and judgement.verdict is not Verdict.PASS
         if judgement.value is not None or judgement.key.testcase not in wrong
     )
     for (verdict, why), count in sorted(counts.items(), key=lambda item: (item[0][0].rank, -item[1])):
         yield shown(verdict), f"{many(count, 'value')}: {why}"
     notes: dict[str, list[str]] = {}
-    failed = {judgement.key.testcase for judgement in own if judgement.verdict.is_bad}
+    failed = {judgement.key.testcase for judgement in of_kind if judgement.verdict.is_bad}
     for result in results:
         causes = check.causes.get(result.name, ()) if result.name in failed else ()
         for text in (*result.warnings, *causes):

@@ -87,9 +87,9 @@ def page(
 
 
 def _title(first: Headline, runs: int, simulated: bool) -> str:
-    several = f"{many(runs, 'run')}" if runs > 1 else ""
+    count = many(runs, "run") if runs > 1 else ""
     word = f"{first.word} (simulated)" if simulated else first.word
-    return " · ".join(filter(None, (word, several, first.host, first.date)))
+    return " · ".join(filter(None, (word, count, first.host, first.date)))
 
 
 def _of_all(runs: Sequence[dict[str, Any]], changes: Sequence[Changes]) -> Headline:

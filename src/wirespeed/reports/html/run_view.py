@@ -129,8 +129,8 @@ def _facts(document: Document) -> str:
 
 def _link(use: Use) -> dict[str, Any]:
     link = use.link
-    own = link.source == link.destination
-    joint = f"memory of {link.source}" if own else f"{link.source} → {link.destination}"
+    is_memory = link.source == link.destination
+    joint = f"memory of {link.source}" if is_memory else f"{link.source} → {link.destination}"
     return {
         "name": joint,
         "kind": str(link.kind),

@@ -160,7 +160,7 @@ class _Drawing:
             if use.link.kind is not LinkKind.MEMORY:
                 key = ends if ends[::-1] not in self.between else ends[::-1]
                 self.between.setdefault(key, []).append(use)
-        capacities = (use.link.capacity or 0.0 for several in self.between.values() for use in several)
+        capacities = (use.link.capacity or 0.0 for joined in self.between.values() for use in joined)
         self.largest = max((_LARGEST, *capacities))
         gpus = set(layers.devices)
         self.direct = [pair for pair in self.between if set(pair) <= gpus]
@@ -200,16 +200,17 @@ class _Drawing:
         Each row has its own NUMA nodes and switches if these are linked to no GPU of another row.
         """
         layers = self.vertices
-        near: dict[str, set[str]] = {}
+        neighbours: dict[str, set[str]] = {}
         for a, b in self.between:
-            near.setdefault(a, set()).add(b)
-            near.setdefault(b, set()).add(a)
+            neighbours.setdefault(a, set()).add(b)
+            neighbours.setdefault(b, set()).add(a)
         parts = [layers.devices[i : i + _PER_ROW] for i in range(0, len(layers.devices), _PER_ROW)] or [[]]
         rows = []
         for row in parts:
-            bridges = [name for name in layers.bridges if near.get(name, set()) & set(row)]
+            bridges = [name for name in layers.bridges if neighbours.get(name, set()) & set(row)]
             below = {*row, *bridges}
-            rows.append(([name for name in layers.hosts if near.get(name, set()) & below], bridges, row))
+            hosts = [name for name in layers.hosts if neighbours.get(name, set()) & below]
+            rows.append((hosts, bridges, row))
         above = [name for hosts, bridges, _ in rows for name in (*hosts, *bridges)]
         if sorted(above) == sorted(layers.hosts + layers.bridges):
             return rows
