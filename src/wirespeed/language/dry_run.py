@@ -206,7 +206,7 @@ def dry_run(
     options: PlanOptions = PlanOptions(),
     refuses: Callable[[Measurement], str] = lambda measurement: "",
 ) -> DryRun:
-    """Return what a run of some testcases would measure.
+    """What a run of some testcases would measure.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ _Wrong = Callable[[str, int], LanguageError]
 
 
 def load(path: str | Path, device: str = "gpu") -> Program:
-    """Return the transfers of a CSV file of nvloom; each measurement ID is a testcase.
+    """The transfers of a CSV file of nvloom; each measurement ID is a testcase.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def load(path: str | Path, device: str = "gpu") -> Program:
 
 
 def loads(text: str, name: str = "", device: str = "gpu") -> Program:
-    """Return the transfers of a text in the format of nvloom; parameters as in ``load``.
+    """The transfers of a text in the format of nvloom; parameters as in ``load``.
 
     Raises
     ------
@@ -97,7 +97,7 @@ def _whole(cells: list[str], column: int, wrong: _Wrong) -> int:
 
 
 def _sized(cells: list[str], wrong: _Wrong, latency: bool) -> str:
-    """Return the word for the size; empty for the default."""
+    """The word for the size; empty for the default."""
     text = cells[9]
     if text == "default" or (latency and text == "ignored"):
         return ""

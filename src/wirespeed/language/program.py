@@ -75,7 +75,7 @@ class WantedValues:
     like: Callable[[Machine, str, str, str, str], Expectation] | None = None
 
     def of(self, unit: Unit, machine: Machine, cell: tuple[str, str, str, str]) -> Expectation | None:
-        """Return the expectation of a cell; None if nothing is expected of values of this unit."""
+        """The expectation of a cell; None if nothing is expected of values of this unit."""
         if self.like is not None:
             return self.like(machine, *cell)
         if unit is Unit.TIME:
@@ -162,7 +162,7 @@ class TestcaseText:
     tables: tuple[Layout, ...] = ()
 
     def testcase(self) -> Testcase:
-        """Return the testcase that plans the measurements on a machine."""
+        """The testcase that plans the measurements on a machine."""
         texts = "; ".join(" ".join(text.split()) for d in self.definitions if d.line for text in d.line.texts)
         return Testcase(
             self.name,
@@ -321,7 +321,7 @@ class _Builder:
 
 
 def _misplaced(place: Place, unit: Unit, works: Sequence[Transfer | Collective]) -> str:
-    """Return why a value cannot be made of the transfers that a file names; empty if it can."""
+    """Why a value cannot be made of the transfers that a file names; empty if it can."""
     if any(i >= len(works) for i in place.transfers):
         return f"a value names a transfer that is not one of {len(works)}"
     if any(isinstance(work, Collective) for work in works):
@@ -391,7 +391,7 @@ def _is_chase(work: Transfer | Collective) -> bool:
 
 
 def _barrier(machine: Machine, works: Sequence[Transfer | Collective]) -> str:
-    """Return why a GPU cannot reach the memory of another; empty if all can."""
+    """Why a GPU cannot reach the memory of another; empty if all can."""
     peers = {gpu.name: gpu.peers for gpu in machine.gpus}
     for work in works:
         if isinstance(work, Transfer) and work.executor.rank is None and work.executor.device in peers:

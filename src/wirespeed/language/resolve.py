@@ -89,7 +89,7 @@ class _End:
 
 
 def resolve(line: Line, machine: Machine, defaults: Defaults = Defaults()) -> tuple[Labelled, ...]:
-    """Return the works of a line on a machine.
+    """The works of a line on a machine.
 
     Raises
     ------
@@ -114,7 +114,7 @@ def resolve(line: Line, machine: Machine, defaults: Defaults = Defaults()) -> tu
 
 
 def _ordered(works: list[Labelled], line: Line) -> tuple[Labelled, ...]:
-    """Return the works of a line; next to a collective, those that are measured come first.
+    """The works of a line; next to a collective, those that are measured come first.
 
     Raises
     ------
@@ -147,7 +147,7 @@ def _ordered(works: list[Labelled], line: Line) -> tuple[Labelled, ...]:
 
 
 def devices_of(devices: Sequence[Devices], source: Source, machine: Machine) -> list[str]:
-    """Return the names of devices, such as those of an axis.
+    """The names of devices, such as those of an axis.
 
     Raises
     ------
@@ -192,7 +192,7 @@ class _Resolver:
         return transfers
 
     def collective(self, statement: CollectiveStatement) -> Labelled:
-        """Return a collective of all GPUs or ranks, of floats and the sum, out of place."""
+        """A collective of all GPUs or ranks, of floats and the sum, out of place."""
         operation, number = OPERATIONS[statement.operation], BY_NAME["float"]
         ends = members(self.machine)
         if len(ends) < 2:
@@ -268,7 +268,7 @@ class _Resolver:
         return ends
 
     def _existing(self, devices: Devices) -> Sequence[int]:
-        """Return the numbers of devices, which must exist."""
+        """The numbers of devices, which must exist."""
         existing = (
             [rank.index for rank in self.machine.ranks] if devices.kind == "rank"
             else [device.index for device in self.devices.values() if device.prefix == devices.kind]
@@ -291,7 +291,7 @@ class _Resolver:
         return devices.indices
 
     def _device(self, name: str) -> _End:
-        """Return the memory of a device; host memory is pinned if a device executes."""
+        """The memory of a device; host memory is pinned if a device executes."""
         kind = kind_of(name)
         return _End(name, Memory(name, MemoryKind.PINNED if kind.is_host else kind.memories[0]))
 
@@ -391,7 +391,7 @@ class _Resolver:
         return replace(transfer, rate=value)
 
     def _allocated(self, memory: Memory, gpu: bool, statement: Statement) -> Memory:
-        """Return a memory as its executor needs it: host memory of CPUs is pageable, that of GPUs pinned."""
+        """A memory as its executor needs it: host memory of CPUs is pageable, that of GPUs pinned."""
         if gpu:
             return memory
         if memory.kind is MemoryKind.DEVICE:
@@ -401,7 +401,7 @@ class _Resolver:
         return replace(memory, kind=MemoryKind.PAGEABLE)
 
     def _executors(self, statement: Statement, source: _End, destination: _End) -> list[Executor]:
-        """Return the devices that execute: the side that the arrow names, or those behind ``by``."""
+        """The devices that execute: the side that the arrow names, or those behind ``by``."""
         if statement.executors:
             chosen = self.ends(statement.executors)
             bases = [end.base for end in chosen]
@@ -424,7 +424,7 @@ class _Resolver:
     def _shaped(
         self, executor: Executor, engine: Engine, operation: Operation, statement: Statement
     ) -> Executor:
-        """Return the executor with the shape of its kernel, or with its CPUs."""
+        """The executor with the shape of its kernel, or with its CPUs."""
         words, places = statement.words, statement.places
         if engine is not Engine.CPU:
             if words.cpus:
@@ -484,13 +484,13 @@ class _Resolver:
 
 
 def _engine(kind: DeviceKind, operation: Operation) -> Engine:
-    """Return the usual engine of a kind of device: for more than copies, kernels if it has them."""
+    """The usual engine of a kind of device: for more than copies, kernels if it has them."""
     computes = operation is not Operation.COPY and Engine.SM in kind.engines
     return Engine.SM if computes else kind.engines[0]
 
 
 def _label(statement: Statement, source: _End, destinations: Sequence[_End]) -> str:
-    """Return the label of the result of a transfer: ``gpu0->gpu1``, or ``gpu0 from gpu1`` for a latency."""
+    """The label of the result of a transfer: ``gpu0->gpu1``, or ``gpu0 from gpu1`` for a latency."""
     origin, *targets = [
         f"rank{end.memory.rank}" if end.memory and end.memory.rank is not None
         else end.memory.device if end.memory else end.base

@@ -44,7 +44,7 @@ class _Word:
 
 
 def load(path: str | Path) -> Program:
-    """Return the transfers of a configuration file of TransferBench; each of its lines is a testcase.
+    """The transfers of a configuration file of TransferBench; each of its lines is a testcase.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def load(path: str | Path) -> Program:
 
 
 def loads(text: str, name: str = "") -> Program:
-    """Return the transfers of a text in the format of TransferBench.
+    """The transfers of a text in the format of TransferBench.
 
     Raises
     ------
@@ -107,7 +107,7 @@ def _number(source: Source, word: _Word, least: int, most: int) -> int:
 
 
 def _bytes(source: Source, word: _Word) -> str:
-    """Return a size; empty for 0, which stands for that of the command line."""
+    """A size; empty for 0, which stands for that of the command line."""
     match = _BYTES.fullmatch(word.text)
     if match is None or len(match[1]) > 15:
         raise source.error(f"{word.text!r} is not a number of bytes, such as 1M", *word.span)
@@ -155,7 +155,7 @@ def _transfer(
 
 
 def _several(word: _Word) -> list[_Word]:
-    """Return the memories of a destination such as ``G1G2``."""
+    """The memories of a destination such as ``G1G2``."""
     parts = list(re.finditer(r"[A-Za-z][0-9]+", word.text, re.ASCII))
     if len(parts) < 2 or "".join(part[0] for part in parts) != word.text or re.match(r"R[0-9]", word.text):
         return [word]
@@ -163,7 +163,7 @@ def _several(word: _Word) -> list[_Word]:
 
 
 def _split(source: Source, word: _Word) -> tuple[str, str, str]:
-    """Return letter, numbers in the language and the rest of a memory or executor."""
+    """Letter, numbers in the language and the rest of a memory or executor."""
     if re.match(r"R[0-9*\[]", word.text):
         raise source.error(
             "ranks have no equivalent: a rank of TransferBench has all GPUs of its host, a rank of wirespeed "

@@ -101,7 +101,6 @@ class Change:
     reason: str = ""
 
     def __repr__(self) -> str:
-        """Return one line."""
         extent = f" by {self.change:+.1%}" if self.before and self.after else ""
         return brief(f"Change {self.outcome}{extent}: {self.key.testcase} {self.key.place}")
 
@@ -158,7 +157,6 @@ class Comparison(Tabular):
     unmatched: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        """Return one line; ``wirespeed compare`` shows everything."""
         counts = Counter(change.outcome for change in self.changes)
         cells = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
         kind = " (simulated)" if self.simulated else ""
@@ -167,7 +165,7 @@ class Comparison(Tabular):
         return brief(f"Comparison{kind}: {cells}; {sides}")
 
     def those(self, *outcomes: Outcome) -> list[Change]:
-        """Return the changes with one of these outcomes."""
+        """The changes with one of these outcomes."""
         return [change for change in self.changes if change.outcome in outcomes]
 
     @property
@@ -256,7 +254,7 @@ def compare(
 
 
 def _pairs(before: Sequence[Document], after: Sequence[Document]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the hosts to compare with themselves, if these are several and most, and the others."""
+    """The hosts to compare with themselves, if these are several and most, and the others."""
     first, second = ({host_of(document) for document in side} for side in (before, after))
     common = first & second
     if len(common) < 2 or 2 * len(common) < max(len(first), len(second)):
@@ -327,7 +325,7 @@ def _add_hosts(
 def _untested(
     key: Key, first: Found | None, second: Found | None, outcome: Outcome, reason: str = ""
 ) -> Change:
-    """Return the change of a cell whose values were not compared."""
+    """The change of a cell whose values were not compared."""
     sides = [side.values if side else [] for side in (first, second)]
     before, after = _medians(*sides)
     ratio = after / before if before and after else 1.0
@@ -341,7 +339,7 @@ def _medians(before: Sequence[float], after: Sequence[float]) -> tuple[float | N
 
 
 def _why_lost(key: Key, present: int, after: Sequence[Document]) -> str:
-    """Return why runs lack a value, and how many of several."""
+    """Why runs lack a value, and how many of several."""
     reasons = dict.fromkeys(
         result.reason
         for document in after for result in document.testcases

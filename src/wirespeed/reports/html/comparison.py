@@ -215,7 +215,7 @@ def _places(comparison: Comparison) -> Iterable[Moved]:
 
 
 def _observation(index: int, change: Change, place: Placed, outcome: Outcome) -> Observation:
-    """Return a change as a slow cell to explain; an improvement is a slow cell of the run before."""
+    """A change as a slow cell to explain; an improvement is a slow cell of the run before."""
     speed = change.speed if outcome is Outcome.WORSE else 1 / change.speed
     return Observation(index, min(speed, 1.0), 1.0, place.cell.links, change.outcome is outcome)
 
@@ -258,12 +258,12 @@ def _moved(change: Change) -> Moved:
 
 
 def _difference(change: Change) -> str:
-    """Return the relative difference of both values; empty if one is missing."""
+    """The relative difference of both values; empty if one is missing."""
     return _percent(change.ratio - 1) if change.before and change.after else ""
 
 
 def _percent(change: float) -> str:
-    """Return a relative difference; without a sign if it rounds to nothing."""
+    """A relative difference; without a sign if it rounds to nothing."""
     text = f"{change:+.1%}"
     return "0.0%" if text in ("-0.0%", "+0.0%") else text
 
@@ -275,7 +275,7 @@ def _values(change: Change) -> str:
 
 
 def _rows(first: Document, comparisons: Sequence[Comparison | None]) -> list[ComparedTable]:
-    """Return each table of the first run, compared with all others."""
+    """Each table of the first run, compared with all others."""
     changes = [_by_table(comparison.changes if comparison else ()) for comparison in comparisons]
     tables = []
     for result in first.testcases:
@@ -299,7 +299,7 @@ def _by_table(changes: Iterable[Change]) -> dict[tuple[str, str], list[Change]]:
 
 
 def _against(changes: Sequence[Change]) -> Against:
-    """Return a table of another run as texts: its median, and its most changed cell."""
+    """A table of another run as texts: its median, and its most changed cell."""
     pairs = [
         (change.before, change.after)
         for change in changes

@@ -118,14 +118,14 @@ class PathGroup:
 
 
 def group_id(run: int | None, kind: PathKind) -> str:
-    """Return the ID of the section of a kind of path; empty without a page."""
+    """The ID of the section of a kind of path; empty without a page."""
     return "" if run is None else f"paths-{run}-{path_kinds().index(kind)}"
 
 
 def grouped(
     run: int | None, document: Document, check: Check, judgements: Judgements, figures: Iterable[KeyFigure]
 ) -> tuple[PathGroup, ...]:
-    """Return the measured testcases by kind of path, the worst first.
+    """The measured testcases by kind of path, the worst first.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def _group(
     run: int | None, kind: PathKind, results: Sequence[tuple[int, TestcaseResult]], check: Check,
     of_kind: Sequence[Judgement], judgements: Judgements, figure: KeyFigure | None,
 ) -> PathGroup:  # fmt: skip
-    """Return the testcases of one kind of path; ``of_kind`` are the verdicts on them, the worst first."""
+    """The testcases of one kind of path; ``of_kind`` are the verdicts on them, the worst first."""
     all_families = families(run, results, judgements)
     bad = any(judgement.verdict.is_bad for judgement in of_kind)
     verdict = worst(
@@ -186,7 +186,7 @@ def _about(result: TestcaseResult) -> str:
 
 
 def _counted(judgements: Sequence[Judgement]) -> str:
-    """Return how many values are not as expected, normal, and not judged."""
+    """How many values are not as expected, normal, and not judged."""
     counts = Counter(judgement.verdict for judgement in judgements if judgement.key.column)
     bad, normal = not_as_expected(judgements), counts[Verdict.PASS]
     judged = many(sum(bad.values()) + normal, "value")
@@ -234,7 +234,7 @@ def _reasons(
 def families(
     run: int | None, results: Iterable[tuple[int, TestcaseResult]], judgements: Judgements
 ) -> list[Family]:
-    """Return the blocks of some testcases, those with bad values first.
+    """The blocks of some testcases, those with bad values first.
 
     Parameters
     ----------
@@ -262,7 +262,7 @@ def families(
 
 
 def _joined(families: Iterable[Family]) -> tuple[Family, ...]:
-    """Return families with neighbours of equal width as one, so that they share rows."""
+    """Families with neighbours of equal width as one, so that they share rows."""
     joined: list[Family] = []
     for family in families:
         if joined and joined[-1].width == family.width:
@@ -273,7 +273,7 @@ def _joined(families: Iterable[Family]) -> tuple[Family, ...]:
 
 
 def _stem(result: TestcaseResult) -> str:
-    """Return what testcases that differ only in engine and access have in common."""
+    """What testcases that differ only in engine and access have in common."""
     return _ACCESS.sub("", result.name.removesuffix(f"_{result.engine}"))
 
 
@@ -290,7 +290,7 @@ def _shared(parts: Sequence[Part]) -> Family:
 
 
 def _beside(parts: Sequence[Part]) -> Family:
-    """Return tables that stand side by side: copy engine, kernels; read, write."""
+    """Tables that stand side by side: copy engine, kernels; read, write."""
 
     def order(part: Part) -> tuple[int, str]:
         engine = part.result.engine
@@ -309,5 +309,5 @@ def _beside(parts: Sequence[Part]) -> Family:
 
 
 def _searched(part: Part) -> str:
-    """Return the text that the filter searches for a table."""
+    """The text that the filter searches for a table."""
     return one_line(f"{part.result.name} {part.table.key} {part.result.description}")

@@ -26,7 +26,7 @@ def pair_matrix(
     cells: Iterable[Placed],
     judgements: Judgements,
 ) -> Element | None:
-    """Return the matrix; None if no rate between GPUs was measured.
+    """The matrix; None if no rate between GPUs was measured.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def pair_matrix(
 
 
 def _badness(judgement: Judgement | None) -> tuple[int, float]:
-    """Return a sort key: the worst verdict, then the slowest."""
+    """A sort key: the worst verdict, then the slowest."""
     if judgement is None or not judgement.normal:
         return Verdict.UNKNOWN.rank, 0.0
     return judgement.verdict.rank, (judgement.value or 0.0) / judgement.normal
