@@ -14,7 +14,7 @@ def share_cores(
     cores_of: Callable[[Executor], tuple[int, ...]],
     refuse: Callable[[int, str], UsageError],
 ) -> dict[int, tuple[int, ...]]:
-    """Return the CPUs of the transfers that do not name theirs.
+    """The CPUs of the transfers that do not name theirs.
 
     Transfers that want a number of cores get the first free ones of their node; the others share the rest.
 

@@ -206,7 +206,7 @@ def dry_run(
     options: PlanOptions = PlanOptions(),
     refuses: Callable[[Measurement], str] = lambda measurement: "",
 ) -> DryRun:
-    """Return what a run of some testcases would measure.
+    """What a run of some testcases would measure.
 
     Parameters
     ----------
@@ -247,9 +247,9 @@ def _measurement(
         PlannedValue(
             place.table, layouts[place.table].rows.labels[place.row],
             layouts[place.table].columns.labels[place.column], layouts[place.table].unit, place.reduce,
-            place.transfers, by.limit, by.expected,
+            place.transfers, allowance.limit, allowance.expected,
         )
-        for place, by in zip(measurement.places, allowed, strict=True)
+        for place, allowance in zip(measurement.places, allowed, strict=True)
     )  # fmt: skip
     works, links = _works(measurement, network)
     return PlannedMeasurement(case.name, works, links, values, refuses(measurement))

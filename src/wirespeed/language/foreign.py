@@ -10,7 +10,7 @@ from .toml_file import Program, loads
 
 
 def program_of(source: Source, tests: Sequence[tuple[str, Sequence[str]]]) -> Program:
-    """Return the program of transfers in the language, each group of them with its name.
+    """The program of transfers in the language, each group of them with its name.
 
     Raises
     ------

@@ -23,7 +23,7 @@ _Wrong = Callable[[str, int], LanguageError]
 
 
 def load(path: str | Path, device: str = "gpu") -> Program:
-    """Return the transfers of a CSV file of nvloom; each measurement ID is a testcase.
+    """The transfers of a CSV file of nvloom; each measurement ID is a testcase.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def load(path: str | Path, device: str = "gpu") -> Program:
 
 
 def loads(text: str, name: str = "", device: str = "gpu") -> Program:
-    """Return the transfers of a text in the format of nvloom; parameters as in ``load``.
+    """The transfers of a text in the format of nvloom; parameters as in ``load``.
 
     Raises
     ------
@@ -79,14 +79,14 @@ def _row(source: Source, line: re.Match[str], device: str) -> tuple[int, str]:
         if cells[column] != "device":
             raise wrong(f"memory of the kind {cells[column]!r} has no equivalent; only device has", column)
     copies = "" if cells[4] in ("default", "ignored") else f" copies={_whole(cells, 4, wrong) or 1}"
-    origin, to = (f"{device}{number}" for number in ends)
+    origin, target = (f"{device}{number}" for number in ends)
     if latency:
-        return key, f"latency {to} <- {origin}{_sized(cells, wrong, latency)}{copies}"
+        return key, f"latency {target} <- {origin}{_sized(cells, wrong, latency)}{copies}"
     if cells[7] not in ("write", "read"):
         raise wrong(f"{cells[7]!r} is neither write nor read", 7)
     if cells[8] not in ("ce", "sm"):
         raise wrong(f"the engine {cells[8]!r} has no equivalent; ce and sm have", 8)
-    arrow = f"{origin} -> {to}" if cells[7] == "write" else f"{to} <- {origin}"
+    arrow = f"{origin} -> {target}" if cells[7] == "write" else f"{target} <- {origin}"
     return key, f"{arrow} {cells[8]}{_sized(cells, wrong, latency)}{copies}"
 
 
@@ -97,7 +97,7 @@ def _whole(cells: list[str], column: int, wrong: _Wrong) -> int:
 
 
 def _sized(cells: list[str], wrong: _Wrong, latency: bool) -> str:
-    """Return the word for the size; empty for the default."""
+    """The word for the size; empty for the default."""
     text = cells[9]
     if text == "default" or (latency and text == "ignored"):
         return ""

@@ -156,7 +156,7 @@ class _LineParser:
         return self.take()
 
     def wrong(self, message: str, span: Span | None = None) -> LanguageError:
-        """Return an error at a place, or at the next token."""
+        """An error at a place, or at the next token."""
         return self.source.error(message, *(span or (self.token.start, max(self.token.end, 0))))
 
     def _next(self) -> str:
@@ -267,7 +267,7 @@ class _LineParser:
         return int(token.text)
 
     def _range(self, first: int, token: _Token) -> tuple[int, ...]:
-        """Return the numbers of ``N`` or ``N-N``, of which the first was read."""
+        """The numbers of ``N`` or ``N-N``, of which the first was read."""
         if first >= 10**6:
             raise self.wrong(f"{token.text!r} is not the name of a device", token.span)
         last = self._number() if self.accept("-") else first
@@ -276,7 +276,7 @@ class _LineParser:
         return tuple(range(first, last + 1))
 
     def _several(self, token: _Token) -> tuple[int, ...] | None:
-        """Return the numbers behind a kind: None for a star, else those in brackets."""
+        """The numbers behind a kind: None for a star, else those in brackets."""
         if self.accept("*"):
             return None
         if not self.accept("["):

@@ -28,17 +28,17 @@ def exact_size(size: int) -> str:
 
 
 def exact_rate(rate: float) -> str:
-    """Return a rate in B/s as text that is parsed into the same number."""
+    """A rate in B/s as text that is parsed into the same number."""
     return _exact(rate, ((GB, "GB/s"), (MB, "MB/s"), (1, "B/s")), parse_rate)
 
 
 def exact_time(seconds: float) -> str:
-    """Return a time in s as text that is parsed into the same number."""
+    """A time in s as text that is parsed into the same number."""
     return _exact(seconds, ((1e-3, "ms"), (1e-6, "us"), (1.0, "s")), parse_duration)
 
 
 def _exact(value: float, units: Iterable[tuple[float, str]], parse: Callable[[str], float]) -> str:
-    """Return the first short text that is parsed into a value; else all its digits in the last unit."""
+    """The first short text that is parsed into a value; else all its digits in the last unit."""
     for scale, unit in units:
         text = f"{value / scale:.12g}{unit}"
         if value >= scale and "e" not in text and parse(text) == value:
@@ -47,7 +47,7 @@ def _exact(value: float, units: Iterable[tuple[float, str]], parse: Callable[[st
 
 
 def numbers(values: Sequence[int]) -> str:
-    """Return numbers as ranges in brackets: ``[0-3,8]``."""
+    """Numbers as ranges in brackets: ``[0-3,8]``."""
     parts = []
     for _, run in groupby(enumerate(values), key=lambda pair: pair[1] - pair[0]):
         consecutive = [value for _, value in run]
@@ -56,7 +56,7 @@ def numbers(values: Sequence[int]) -> str:
 
 
 def written(transfers: Sequence[Transfer], machine: Machine) -> list[str]:
-    """Return transfers that start together in the language.
+    """Transfers that start together in the language.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def written(transfers: Sequence[Transfer], machine: Machine) -> list[str]:
 
 
 def _written(transfer: Transfer, machine: Machine, *, alone: bool) -> str:
-    """Return one transfer; ``alone``: whether no other uses the cores of its node."""
+    """One transfer; ``alone``: whether no other uses the cores of its node."""
     of_cpus = transfer.engine is Engine.CPU
     source, *destinations = (_name(end, of_cpus) for end in transfer.ends)
     destination = ", ".join(destinations)
@@ -78,8 +78,8 @@ def _written(transfer: Transfer, machine: Machine, *, alone: bool) -> str:
         text = f"latency {executor} <- {source}"
     elif transfer.operation in (Operation.READ, Operation.WRITE):
         remote = transfer.source if transfer.operation is Operation.READ else transfer.destination
-        own = transfer.destination if transfer.operation is Operation.READ else transfer.source
-        if (own.device, own.rank) != (transfer.executor.device, transfer.executor.rank):
+        at_executor = transfer.destination if transfer.operation is Operation.READ else transfer.source
+        if (at_executor.device, at_executor.rank) != (transfer.executor.device, transfer.executor.rank):
             raise UsageError(f"the language has no words for {transfer}")
         name = _name(remote, of_cpus)
         text = f"{name} -> void" if transfer.operation is Operation.READ else f"void -> {name}"
@@ -119,7 +119,7 @@ def _name(memory: Memory, of_cpus: bool) -> str:
 
 
 def _shape(transfer: Transfer, machine: Machine, *, alone: bool) -> list[str]:
-    """Return the words for the shape of a kernel, or for CPUs that are not all cores."""
+    """The words for the shape of a kernel, or for CPUs that are not all cores."""
     executor = transfer.executor
     if transfer.engine is not Engine.CPU:
         shape = (("blocks", executor.blocks), ("threads", executor.threads))
@@ -137,7 +137,7 @@ def _shape(transfer: Transfer, machine: Machine, *, alone: bool) -> list[str]:
 
 
 def line_of(transfers: Iterable[Transfer], machine: Machine) -> str:
-    """Return transfers that start together as one line.
+    """Transfers that start together as one line.
 
     Raises
     ------
@@ -148,7 +148,7 @@ def line_of(transfers: Iterable[Transfer], machine: Machine) -> str:
 
 
 def file_of(planned: Iterable[tuple[Testcase, Plan]], machine: Machine) -> str:
-    """Return testcases as a file that is parsed into the same plans.
+    """Testcases as a file that is parsed into the same plans.
 
     Parameters
     ----------
@@ -166,13 +166,13 @@ def file_of(planned: Iterable[tuple[Testcase, Plan]], machine: Machine) -> str:
 
 
 def heading(machine: Machine) -> str:
-    """Return the first line of a file: a comment with the machine."""
+    """The first line of a file: a comment with the machine."""
     name = f"{machine.name or machine.host}{' (SIMULATED)' * machine.simulated}"
     return f"# Transfers on {one_line(name)}; `wirespeed help transfers` explains the file\n"
 
 
 def testcase_text(case: Testcase, plan: Plan, machine: Machine) -> str:
-    """Return the sections of one testcase; parameters and errors as for ``file_of``."""
+    """The sections of one testcase; parameters and errors as for ``file_of``."""
     if plan.reason and not plan.measurements:
         raise UsageError(f"{case.name} cannot be measured here: {plan.reason}")
     if any(not measurement.transfers for measurement in plan.measurements):
@@ -194,9 +194,9 @@ def testcase_text(case: Testcase, plan: Plan, machine: Machine) -> str:
 
 
 def _layout(layout: Layout) -> list[str]:
-    more = {"rows_alike": layout.rows_alike or None, "engine": layout.engine and str(layout.engine)}
+    optional = {"rows_alike": layout.rows_alike or None, "engine": layout.engine and str(layout.engine)}
     return [
-        *_pairs(key=layout.key, title=layout.title, unit=str(layout.unit), **more),
+        *_pairs(key=layout.key, title=layout.title, unit=str(layout.unit), **optional),
         f"rows = {_axis(layout.rows)}",
         f"columns = {_axis(layout.columns)}",
     ]
@@ -231,7 +231,7 @@ def _measurement(
 
 
 def _expected(measurement: Measurement) -> list[str]:
-    """Return what is expected of the values, which is the same for all rates and for all latencies."""
+    """What is expected of the values, which is the same for all rates and for all latencies."""
     known: dict[str, str] = {}
     for expect in (place.expect for place in measurement.places if place.expect):
         known |= {"of_limit": f"{expect.of_limit!r}"} if expect.of_limit else {}
@@ -258,7 +258,7 @@ def _cells(values: Sequence[str]) -> str:
 
 
 def _pairs(**values: str | bool | None) -> list[str]:
-    """Return lines ``key = value``; values that are None have none."""
+    """Lines ``key = value``; values that are None have none."""
     return [
         f"{key} = {quoted(value) if isinstance(value, str) else str(value).lower()}"
         for key, value in values.items()
@@ -271,6 +271,6 @@ def _list(texts: Iterable[str]) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a string of TOML, whose escapes are those of JSON; it forbids DEL and lone surrogates, too."""
+    """A string of TOML, whose escapes are those of JSON; it forbids DEL and lone surrogates, too."""
     shown = json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
     return shown.encode("utf-8", "replace").decode()

@@ -75,7 +75,7 @@ class WantedValues:
     like: Callable[[Machine, str, str, str, str], Expectation] | None = None
 
     def of(self, unit: Unit, machine: Machine, cell: tuple[str, str, str, str]) -> Expectation | None:
-        """Return the expectation of a cell; None if nothing is expected of values of this unit."""
+        """The expectation of a cell; None if nothing is expected of values of this unit."""
         if self.like is not None:
             return self.like(machine, *cell)
         if unit is Unit.TIME:
@@ -162,7 +162,7 @@ class TestcaseText:
     tables: tuple[Layout, ...] = ()
 
     def testcase(self) -> Testcase:
-        """Return the testcase that plans the measurements on a machine."""
+        """The testcase that plans the measurements on a machine."""
         texts = "; ".join(" ".join(text.split()) for d in self.definitions if d.line for text in d.line.texts)
         return Testcase(
             self.name,
@@ -304,13 +304,13 @@ class _Builder:
         for unit in units:
             kind = TIMES if unit is Unit.TIME else RATES
             key = kind if len(units) > 1 else ""
-            own = [row for row in self.rows if row.unit is unit]
-            labels = _unique([(row.label, row.column) for row in own])
+            of_unit = [row for row in self.rows if row.unit is unit]
+            labels = _unique([(row.label, row.column) for row in of_unit])
             distinct = tuple(dict.fromkeys(labels))
             columns = _axis(name, values) if name else Axis("", (kind,))
             layout = Layout(key, f"{self.group.name}: {kind}", Axis("transfer", distinct), columns, unit)
             layouts.append(layout)
-            for row, label in zip(own, labels, strict=True):
+            for row, label in zip(of_unit, labels, strict=True):
                 _, definition, places = self.works[row.measurement]
                 place = replace(row.place, table=key, row=distinct.index(label), column=row.column)
                 if definition.expect:
@@ -321,7 +321,7 @@ class _Builder:
 
 
 def _misplaced(place: Place, unit: Unit, works: Sequence[Transfer | Collective]) -> str:
-    """Return why a value cannot be made of the transfers that a file names; empty if it can."""
+    """Why a value cannot be made of the transfers that a file names; empty if it can."""
     if any(i >= len(works) for i in place.transfers):
         return f"a value names a transfer that is not one of {len(works)}"
     if any(isinstance(work, Collective) for work in works):
@@ -336,10 +336,10 @@ def _misplaced(place: Place, unit: Unit, works: Sequence[Transfer | Collective])
 
 def _unique(cells: Sequence[tuple[str, int]]) -> list[str]:
     """A label for each cell, so that no two have the same label and column."""
-    seen: dict[tuple[str, int], int] = {}
+    counts: dict[tuple[str, int], int] = {}
     labels = []
     for label, column in cells:
-        number = seen[label, column] = seen.get((label, column), 0) + 1
+        number = counts[label, column] = counts.get((label, column), 0) + 1
         labels.append(label if number == 1 else f"{label} #{number}")
     return labels
 
@@ -391,14 +391,14 @@ def _is_chase(work: Transfer | Collective) -> bool:
 
 
 def _barrier(machine: Machine, works: Sequence[Transfer | Collective]) -> str:
-    """Return why a GPU cannot reach the memory of another; empty if all can."""
+    """Why a GPU cannot reach the memory of another; empty if all can."""
     peers = {gpu.name: gpu.peers for gpu in machine.gpus}
     for work in works:
         if isinstance(work, Transfer) and work.executor.rank is None and work.executor.device in peers:
-            own = work.executor.device
+            executor = work.executor.device
             for end in work.ends:
-                if end.device in peers and end.device != own and end.device not in peers[own]:
-                    return f"{own} has no peer access to {end.device}"
+                if end.device in peers and end.device != executor and end.device not in peers[executor]:
+                    return f"{executor} has no peer access to {end.device}"
     return ""
 
 

@@ -89,7 +89,7 @@ class _End:
 
 
 def resolve(line: Line, machine: Machine, defaults: Defaults = Defaults()) -> tuple[Labelled, ...]:
-    """Return the works of a line on a machine.
+    """The works of a line on a machine.
 
     Raises
     ------
@@ -114,7 +114,7 @@ def resolve(line: Line, machine: Machine, defaults: Defaults = Defaults()) -> tu
 
 
 def _ordered(works: list[Labelled], line: Line) -> tuple[Labelled, ...]:
-    """Return the works of a line; next to a collective, those that are measured come first.
+    """The works of a line; next to a collective, those that are measured come first.
 
     Raises
     ------
@@ -124,29 +124,30 @@ def _ordered(works: list[Labelled], line: Line) -> tuple[Labelled, ...]:
     collectives = [labelled.work for labelled in works if isinstance(labelled.work, Collective)]
     if not collectives:
         return tuple(works)
-    own = next(statement for statement in line.statements if isinstance(statement, CollectiveStatement))
+    statement = next(statement for statement in line.statements if isinstance(statement, CollectiveStatement))
     if len(collectives) > 1:
-        raise own.source.error("a line has at most one collective", *own.span)
+        raise statement.source.error("a line has at most one collective", *statement.span)
     if len(works) == 1:
-        alone = f"`wirespeed run -t {own.operation}` measures it alone"
-        raise own.source.error(f"there is no transfer next to the collective; {alone}", *own.span)
+        alone = f"`wirespeed run -t {statement.operation}` measures it alone"
+        raise statement.source.error(f"there is no transfer next to the collective; {alone}", *statement.span)
     roles = {labelled.work.role for labelled in works if labelled.work is not collectives[0]}
     late = [labelled.label for labelled in works if isinstance(labelled.work, Transfer)
             and labelled.work.role is Role.LOAD and labelled.work.start]  # fmt: skip
     if late:
-        raise own.source.error(
-            f"the load {late[0]} has no start offset next to a collective: it runs all the time", *own.span
+        raise statement.source.error(
+            f"the load {late[0]} has no start offset next to a collective: it runs all the time",
+            *statement.span,
         )
-    if len(roles) > 1 or own.role in roles:
-        raise own.source.error(
+    if len(roles) > 1 or statement.role in roles:
+        raise statement.source.error(
             "a collective and transfers cannot be measured at once: put load before the collective, or "
-            "before all transfers", *own.span,
+            "before all transfers", *statement.span,
         )  # fmt: skip
     return tuple(sorted(works, key=lambda labelled: labelled.work.role is Role.LOAD))
 
 
 def devices_of(devices: Sequence[Devices], source: Source, machine: Machine) -> list[str]:
-    """Return the names of devices, such as those of an axis.
+    """The names of devices, such as those of an axis.
 
     Raises
     ------
@@ -191,7 +192,7 @@ class _Resolver:
         return transfers
 
     def collective(self, statement: CollectiveStatement) -> Labelled:
-        """Return a collective of all GPUs or ranks, of floats and the sum, out of place."""
+        """A collective of all GPUs or ranks, of floats and the sum, out of place."""
         operation, number = OPERATIONS[statement.operation], BY_NAME["float"]
         ends = members(self.machine)
         if len(ends) < 2:
@@ -231,15 +232,15 @@ class _Resolver:
         others = any("other" in devices.wrappers for devices in statement.destinations)
         broadcasts = []
         for source in self.ends(statement.sources):
-            to = tuple(end for end in destinations if not others or end.base != source.base)
-            if any(end.memory is None or end.memory.rank is not None for end in (source, *to)):
+            targets = tuple(end for end in destinations if not others or end.base != source.base)
+            if any(end.memory is None or end.memory.rank is not None for end in (source, *targets)):
                 raise self.wrong("a broadcast is from one memory to others of the same process", span)
-            different = len({end.memory for end in to})
-            if not 2 <= different == len(to) <= MOST_DESTINATIONS:
+            different = len({end.memory for end in targets})
+            if not 2 <= different == len(targets) <= MOST_DESTINATIONS:
                 raise self.wrong(
                     f"a broadcast has 2 to {MOST_DESTINATIONS} different destinations, not {different}", span
                 )
-            broadcasts.append((source, to))
+            broadcasts.append((source, targets))
         return broadcasts
 
     def ends(self, devices: Sequence[Devices]) -> list[_End]:
@@ -267,30 +268,30 @@ class _Resolver:
         return ends
 
     def _existing(self, devices: Devices) -> Sequence[int]:
-        """Return the numbers of devices, which must exist."""
-        there = (
+        """The numbers of devices, which must exist."""
+        existing = (
             [rank.index for rank in self.machine.ranks] if devices.kind == "rank"
             else [device.index for device in self.devices.values() if device.prefix == devices.kind]
         )  # fmt: skip
-        if not there:
+        if not existing:
             why = (
                 f" ({'; '.join(self.machine.notes)})" if self.machine.notes and devices.kind == "gpu" else ""
             )
-            more = ": start several with --processes N or a launcher" if devices.kind == "rank" else ""
+            advice = ": start several with --processes N or a launcher" if devices.kind == "rank" else ""
             wanted = "ranks" if devices.kind == "rank" else kind_of(f"{devices.kind}0").words[0]
-            raise self.wrong(f"this machine has no {wanted}{why}{more}", devices.span)
+            raise self.wrong(f"this machine has no {wanted}{why}{advice}", devices.span)
         if devices.indices is None:
-            return there
+            return existing
         for index in devices.indices:
-            if index not in there:
-                name, known = f"{devices.kind}{index}", [f"{devices.kind}{i}" for i in there]
-                whole = there == list(range(len(there))) and len(there) > 2
+            if index not in existing:
+                name, known = f"{devices.kind}{index}", [f"{devices.kind}{i}" for i in existing]
+                whole = existing == list(range(len(existing))) and len(existing) > 2
                 listed = f"{known[0]} to {known[-1]}" if whole else ", ".join(known[:16])
                 raise self.wrong(f"{name}: this machine has {listed}", devices.span)
         return devices.indices
 
     def _device(self, name: str) -> _End:
-        """Return the memory of a device; host memory is pinned if a device executes."""
+        """The memory of a device; host memory is pinned if a device executes."""
         kind = kind_of(name)
         return _End(name, Memory(name, MemoryKind.PINNED if kind.is_host else kind.memories[0]))
 
@@ -352,14 +353,15 @@ class _Resolver:
         chases = operation is Operation.CHASE and engine is Engine.SM_BULK
         if operation is not Operation.COPY and engine not in (Engine.SM, Engine.CPU) and not chases:
             raise self.wrong(f"the engine {engine} only copies; a {operation} needs sm", places["engine"])
-        own = Memory(executor.device, kind.memories[0], executor.rank)
-        from_, to = (self._allocated(end.memory or own, gpu, statement) for end in (source, destination))
+        own_memory = Memory(executor.device, kind.memories[0], executor.rank)
+        memories = (end.memory or own_memory for end in (source, destination))
+        origin, target = (self._allocated(memory, gpu, statement) for memory in memories)
         if operation is Operation.CHASE:
-            to = from_
+            target = origin
         executor = self._shaped(executor, engine, operation, statement)
         transfer = Transfer(
-            from_, to, executor, engine, self._size(statement, gpu, operation), statement.role, operation,
-            words.counted or 1, start=words.start or 0.0,
+            origin, target, executor, engine, self._size(statement, gpu, operation), statement.role,
+            operation, words.counted or 1, start=words.start or 0.0,
             also=tuple(end.memory for end in also if end.memory is not None),
         )  # fmt: skip
         return self._paced(transfer, words.rate, places["rate"]) if words.rate else transfer
@@ -389,7 +391,7 @@ class _Resolver:
         return replace(transfer, rate=value)
 
     def _allocated(self, memory: Memory, gpu: bool, statement: Statement) -> Memory:
-        """Return a memory as its executor needs it: host memory of CPUs is pageable, that of GPUs pinned."""
+        """A memory as its executor needs it: host memory of CPUs is pageable, that of GPUs pinned."""
         if gpu:
             return memory
         if memory.kind is MemoryKind.DEVICE:
@@ -399,13 +401,13 @@ class _Resolver:
         return replace(memory, kind=MemoryKind.PAGEABLE)
 
     def _executors(self, statement: Statement, source: _End, destination: _End) -> list[Executor]:
-        """Return the devices that execute: the side that the arrow names, or those behind ``by``."""
+        """The devices that execute: the side that the arrow names, or those behind ``by``."""
         if statement.executors:
             chosen = self.ends(statement.executors)
             bases = [end.base for end in chosen]
             for side, end in ((statement.sources, source), (statement.destinations, destination)):
                 if len(bases) > 1 and bases == [other.base for other in self.ends(side)]:
-                    chosen = [by for by in chosen if by.base == end.base]  # each executes its own
+                    chosen = [other for other in chosen if other.base == end.base]  # each executes its own
                     break
             if any(end.memory is None for end in chosen):
                 raise self.wrong("void executes nothing", statement.executors[0].span)
@@ -422,7 +424,7 @@ class _Resolver:
     def _shaped(
         self, executor: Executor, engine: Engine, operation: Operation, statement: Statement
     ) -> Executor:
-        """Return the executor with the shape of its kernel, or with its CPUs."""
+        """The executor with the shape of its kernel, or with its CPUs."""
         words, places = statement.words, statement.places
         if engine is not Engine.CPU:
             if words.cpus:
@@ -482,16 +484,16 @@ class _Resolver:
 
 
 def _engine(kind: DeviceKind, operation: Operation) -> Engine:
-    """Return the usual engine of a kind of device: for more than copies, kernels if it has them."""
+    """The usual engine of a kind of device: for more than copies, kernels if it has them."""
     computes = operation is not Operation.COPY and Engine.SM in kind.engines
     return Engine.SM if computes else kind.engines[0]
 
 
 def _label(statement: Statement, source: _End, destinations: Sequence[_End]) -> str:
-    """Return the label of the result of a transfer: ``gpu0->gpu1``, or ``gpu0 from gpu1`` for a latency."""
-    origin, *to = [
+    """The label of the result of a transfer: ``gpu0->gpu1``, or ``gpu0 from gpu1`` for a latency."""
+    origin, *targets = [
         f"rank{end.memory.rank}" if end.memory and end.memory.rank is not None
         else end.memory.device if end.memory else end.base
         for end in (source, *destinations)
     ]  # fmt: skip
-    return f"{to[0]} from {origin}" if statement.latency else f"{origin}->{'+'.join(to)}"
+    return f"{targets[0]} from {origin}" if statement.latency else f"{origin}->{'+'.join(targets)}"

@@ -41,7 +41,7 @@ class Source:
     column: int = 1
 
     def error(self, message: str, start: int, end: int | None = None) -> LanguageError:
-        """Return an error at a part of the text.
+        """An error at a part of the text.
 
         Parameters
         ----------
@@ -65,7 +65,7 @@ class Source:
 
 
 def nearest(name: str, valid: Collection[str]) -> str:
-    """Return a hint to the valid name that is nearest to a wrong one, or to all of them."""
+    """A hint to the valid name that is nearest to a wrong one, or to all of them."""
     if near := get_close_matches(name, valid, 1):
         return f"did you mean {near[0]}?"
     names = list(valid)
@@ -74,7 +74,7 @@ def nearest(name: str, valid: Collection[str]) -> str:
 
 
 def contents(path: str | Path) -> str:
-    """Return the text of a file.
+    """The text of a file.
 
     Raises
     ------

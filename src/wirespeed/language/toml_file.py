@@ -92,7 +92,7 @@ class Program:
     lines: tuple[Line, ...]
 
     def settings(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings of the run that the lines contain: option -> value.
+        """The settings of the run that the lines contain: option -> value.
 
         Parameters
         ----------
@@ -117,7 +117,7 @@ class Program:
 
 
 def of_line(text: str) -> Program:
-    """Return the testcase of one line of transfers.
+    """The testcase of one line of transfers.
 
     Raises
     ------
@@ -141,7 +141,7 @@ def load(path: str | Path) -> Program:
 
 
 def loads(text: str, name: str = "", *, judged: bool = True) -> Program:
-    """Return the testcases of a text in TOML.
+    """The testcases of a text in TOML.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ def loads(text: str, name: str = "", *, judged: bool = True) -> Program:
 
 
 def _invalid(layout: Layout) -> str:
-    """Return why a table cannot be filled; empty if it can."""
+    """Why a table cannot be filled; empty if it can."""
     for axis in (layout.rows, layout.columns):
         if axis.values and len(axis.values) != len(axis.labels):
             return f"has {len(axis.labels)} labels, but {len(axis.values)} values"
@@ -204,7 +204,7 @@ def _invalid(layout: Layout) -> str:
 
 
 def _section(text: str, error: str) -> str:
-    """Return the line of the section that an error of msgspec names: ``, line 7``."""
+    """The line of the section that an error of msgspec names: ``, line 7``."""
     if match := re.search(r"\$\.(measurement|testcase)\[(\d+)\]", error):
         headings = list(re.finditer(rf"^\s*\[\[\s*{match[1]}\s*\]\]", text, re.MULTILINE))
         if int(match[2]) < len(headings):
@@ -215,7 +215,7 @@ def _section(text: str, error: str) -> str:
 
 
 def _hint(error: str) -> str:
-    """Return the nearest valid key for an unknown one."""
+    """The nearest valid key for an unknown one."""
     match = re.search(r"unknown field `(\w+)`", error)
     if match is None:
         return ""
@@ -233,7 +233,7 @@ class _FileReader:
         self._at, self._row = 0, 1
 
     def source(self, text: str) -> Source:
-        """Return a string of the file with its place, found from where the last one was."""
+        """A string of the file with its place, found from where the last one was."""
         at = self.text.find(text, self._at)
         if at < 0:
             self._at, self._row = 0, 1

@@ -44,7 +44,7 @@ class _Word:
 
 
 def load(path: str | Path) -> Program:
-    """Return the transfers of a configuration file of TransferBench; each of its lines is a testcase.
+    """The transfers of a configuration file of TransferBench; each of its lines is a testcase.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def load(path: str | Path) -> Program:
 
 
 def loads(text: str, name: str = "") -> Program:
-    """Return the transfers of a text in the format of TransferBench.
+    """The transfers of a text in the format of TransferBench.
 
     Raises
     ------
@@ -83,11 +83,11 @@ def _test(source: Source, line: re.Match[str]) -> list[str]:
     transfers = []
     for _ in range(abs(count)):
         origin = _next(source, rest, words[0], "a source")
-        by = _next(source, rest, words[0], "an executor")
-        to = _next(source, rest, words[0], "a destination")
+        executor = _next(source, rest, words[0], "an executor")
+        target = _next(source, rest, words[0], "a destination")
         sub_executors = shared or _next(source, rest, words[0], "the number of sub-executors")
         size = "" if shared else _bytes(source, _next(source, rest, words[0], "the number of bytes"))
-        transfers.append(_transfer(source, origin, by, to, sub_executors, size))
+        transfers.append(_transfer(source, origin, executor, target, sub_executors, size))
     if extra := next(rest, None):
         raise source.error(f"the line has more than {abs(count)} transfers", *extra.span)
     return transfers
@@ -107,7 +107,7 @@ def _number(source: Source, word: _Word, least: int, most: int) -> int:
 
 
 def _bytes(source: Source, word: _Word) -> str:
-    """Return a size; empty for 0, which stands for that of the command line."""
+    """A size; empty for 0, which stands for that of the command line."""
     match = _BYTES.fullmatch(word.text)
     if match is None or len(match[1]) > 15:
         raise source.error(f"{word.text!r} is not a number of bytes, such as 1M", *word.span)
@@ -117,26 +117,29 @@ def _bytes(source: Source, word: _Word) -> str:
     return f"{size}B" if size else ""
 
 
-def _transfer(source: Source, origin: _Word, by: _Word, to: _Word, sub_executors: _Word, size: str) -> str:
-    wild = [word for word in (origin, by, to) if "*" in word.text or "[" in word.text]
+def _transfer(
+    source: Source, origin: _Word, executor: _Word, target: _Word, sub_executors: _Word, size: str
+) -> str:
+    wild = [word for word in (origin, executor, target) if "*" in word.text or "[" in word.text]
     if len(wild) > 1:
         raise source.error(
             "several wildcards in one transfer have no equivalent: TransferBench does not document what they "
             "expand to; write the transfers, or a line of wirespeed", *wild[1].span,
         )  # fmt: skip
-    device, engine = _executor(source, by)
+    device, engine = _executor(source, executor)
     of_cpus = engine == "cpu"
     start = _memory(source, origin, of_cpus)
-    targets = [_memory(source, word, of_cpus) for word in _several(to)]
+    targets = [_memory(source, word, of_cpus) for word in _several(target)]
     if len(targets) > 1 and (engine != "sm" or "void" in targets):
-        raise source.error("several destinations need the executor G, and are memories", *to.span)
+        raise source.error("several destinations need the executor G, and are memories", *target.span)
     if len(targets) > 1 and len(wild) > 0:
         raise source.error("several destinations have no wildcards here; write the transfers", *wild[0].span)
     ends = [start, ", ".join(targets)]
     if ends == ["void", "void"]:
-        raise source.error("a transfer needs a source or a destination", *to.span)
+        raise source.error("a transfer needs a source or a destination", *target.span)
     if "void" in ends and engine != "sm" and not of_cpus:
-        raise source.error(f"{by.text} only copies; reads and writes of one memory need G or C", *by.span)
+        message = f"{executor.text} only copies; reads and writes of one memory need G or C"
+        raise source.error(message, *executor.span)
     count = _number(source, sub_executors, 0, 2**20)
     if count == 0:
         raise source.error(
@@ -152,7 +155,7 @@ def _transfer(source: Source, origin: _Word, by: _Word, to: _Word, sub_executors
 
 
 def _several(word: _Word) -> list[_Word]:
-    """Return the memories of a destination such as ``G1G2``."""
+    """The memories of a destination such as ``G1G2``."""
     parts = list(re.finditer(r"[A-Za-z][0-9]+", word.text, re.ASCII))
     if len(parts) < 2 or "".join(part[0] for part in parts) != word.text or re.match(r"R[0-9]", word.text):
         return [word]
@@ -160,7 +163,7 @@ def _several(word: _Word) -> list[_Word]:
 
 
 def _split(source: Source, word: _Word) -> tuple[str, str, str]:
-    """Return letter, numbers in the language and the rest of a memory or executor."""
+    """Letter, numbers in the language and the rest of a memory or executor."""
     if re.match(r"R[0-9*\[]", word.text):
         raise source.error(
             "ranks have no equivalent: a rank of TransferBench has all GPUs of its host, a rank of wirespeed "

@@ -49,7 +49,7 @@ class Difference:
 
 
 def attributes(document: Document) -> dict[str, str]:
-    """Return what may explain why nodes differ; versions first."""
+    """What may explain why nodes differ; versions first."""
     machine = document.machine
     texts = {
         "NVIDIA driver": machine.driver,
@@ -81,7 +81,7 @@ def attributes(document: Document) -> dict[str, str]:
 
 
 def _nvlinks(document: Document) -> str:
-    """Return how many NVLinks are active on the GPUs; empty if that is unknown."""
+    """How many NVLinks are active on the GPUs; empty if that is unknown."""
     counts = [
         fact.value
         for fact in document.facts
@@ -99,12 +99,12 @@ def gpus_of(machine: Machine) -> str:
 
 
 def host_of(document: Document) -> str:
-    """Return the name of the host of a run; empty if unknown."""
+    """The name of the host of a run; empty if unknown."""
     return document.hostname
 
 
 def differences(before: Sequence[Document], after: Sequence[Document]) -> tuple[Difference, ...]:
-    """Return what differs between runs before and after: host, machine, versions, settings, facts and clocks.
+    """What differs between runs before and after: host, machine, versions, settings, facts and clocks.
 
     Of several runs, all texts count.
     """
@@ -121,7 +121,7 @@ def differences(before: Sequence[Document], after: Sequence[Document]) -> tuple[
 
 
 def _texts(documents: Sequence[Document]) -> dict[str, list[str]]:
-    """Return the attributes of several runs, each with its distinct texts."""
+    """The attributes of several runs, each with its distinct texts."""
     by_name: dict[str, list[str]] = {}
     for document in documents:
         for name, text in (_identity(document) | attributes(document)).items():
@@ -131,7 +131,7 @@ def _texts(documents: Sequence[Document]) -> dict[str, list[str]]:
 
 
 def _joined(texts: Sequence[str]) -> str:
-    """Return the texts of an attribute; of many the first, and how many follow."""
+    """The texts of an attribute; of many the first, and how many follow."""
     shown = sorted(texts)[:_TEXTS]
     more = f" and {len(texts) - len(shown)} more" if len(texts) > len(shown) else ""
     return ", ".join(shown) + more
@@ -159,7 +159,7 @@ def _clocks(before: Sequence[Document], after: Sequence[Document]) -> Iterator[D
 
 
 def _typical(runs: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Return the median of each quantity over the runs that have it."""
+    """The median of each quantity over the runs that have it."""
     names = dict.fromkeys(name for run in runs for name in run)
     return {name: median(run[name] for run in runs if name in run) for name in names}
 

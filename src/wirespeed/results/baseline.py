@@ -95,13 +95,12 @@ class Baseline(Tabular, msgspec.Struct, frozen=True, kw_only=True):
     inventories: dict[str, Inventory] = {}
 
     def __repr__(self) -> str:
-        """Return one line."""
-        models = "; ".join(f"{many(len(of), 'value')} of {model}" for model, of in self.models.items())
+        models = "; ".join(f"{many(len(cells), 'value')} of {model}" for model, cells in self.models.items())
         kind = " (simulated)" if self.simulated else ""
         return brief(f"Baseline{kind}: {models or 'nothing'}")
 
     def inventory(self, machine: Machine) -> Inventory | None:
-        """Return what good machines of a machine's model have; None if that is not known.
+        """What good machines of a machine's model have; None if that is not known.
 
         A machine that lacks devices has another model: it is compared with the only one with the same CPU and
         GPUs.
@@ -113,7 +112,7 @@ class Baseline(Tabular, msgspec.Struct, frozen=True, kw_only=True):
         return self.inventories[alike[0]] if len(alike) == 1 else None
 
     def entries(self, machine: Machine, *, is_lesser: bool = False) -> dict[Key, Entry]:
-        """Return the entries for a machine's model.
+        """The entries for a machine's model.
 
         Parameters
         ----------
@@ -141,7 +140,7 @@ class Baseline(Tabular, msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _is_lesser(model: str, good: str) -> bool:
-    """Return whether two models differ only in numbers, or in GPUs that one of them lacks."""
+    """Whether two models differ only in numbers, or in GPUs that one of them lacks."""
     (cpu, *gpus), (good_cpu, *good_gpus) = (
         [re.sub(r"\d+(?= (?:cores|NUMA nodes|x |ranks))", "", part) for part in text.split("; ")]
         for text in (model, good)
@@ -150,7 +149,7 @@ def _is_lesser(model: str, good: str) -> bool:
 
 
 def _half(cell: Cell) -> float:
-    """Return half the interval of a value, relative to it; 0 if nothing is known, as of imported values."""
+    """Half the interval of a value, relative to it; 0 if nothing is known, as of imported values."""
     if cell.interval is None and not cell.samples:
         return 0.0
     low, high = cell.interval or sample_interval(cell.samples)

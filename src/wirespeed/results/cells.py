@@ -61,7 +61,7 @@ class Placed(NamedTuple):
 
 
 def key_of(result: TestcaseResult, table: Table, cell: Cell) -> Key:
-    """Return the key of a cell of a table of a testcase."""
+    """The key of a cell of a table of a testcase."""
     row, column = table.rows.labels[cell.row], table.columns.labels[cell.column]
     return Key(result.name, table.key, row, column, cell.bytes)
 
@@ -75,7 +75,7 @@ def placed(document: Document) -> Iterator[Placed]:
 
 
 def busy_devices(place: Placed, machine: Machine) -> dict[str, str]:
-    """Return the devices of a cell that another process used while it was measured, and how."""
+    """The devices of a cell that another process used while it was measured, and how."""
     busy = place.result.busy
     if not busy or place.cell.value is None:
         return {}
@@ -85,11 +85,11 @@ def busy_devices(place: Placed, machine: Machine) -> dict[str, str]:
     devices = ends | {place.key.row, place.key.column}
     if place.result.engine != Engine.CPU:  # busy CPUs slow threads, not copy engines
         devices -= {node.name for node in machine.numa}
-    return {device: how for device, how in busy.items() if device in devices}
+    return {device: use for device, use in busy.items() if device in devices}
 
 
 def model_of(machine: Machine) -> str:
-    """Return what comparable machines have in common: CPU and GPUs."""
+    """What comparable machines have in common: CPU and GPUs."""
     counts: dict[str, int] = {}
     for gpu in machine.gpus:
         counts[gpu.model] = counts.get(gpu.model, 0) + 1

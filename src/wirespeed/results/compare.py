@@ -101,9 +101,8 @@ class Change:
     reason: str = ""
 
     def __repr__(self) -> str:
-        """Return one line."""
-        how = f" by {self.change:+.1%}" if self.before and self.after else ""
-        return brief(f"Change {self.outcome}{how}: {self.key.testcase} {self.key.place}")
+        extent = f" by {self.change:+.1%}" if self.before and self.after else ""
+        return brief(f"Change {self.outcome}{extent}: {self.key.testcase} {self.key.place}")
 
     @property
     def speed(self) -> float:
@@ -158,7 +157,6 @@ class Comparison(Tabular):
     unmatched: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        """Return one line; ``wirespeed compare`` shows everything."""
         counts = Counter(change.outcome for change in self.changes)
         cells = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
         kind = " (simulated)" if self.simulated else ""
@@ -167,7 +165,7 @@ class Comparison(Tabular):
         return brief(f"Comparison{kind}: {cells}; {sides}")
 
     def those(self, *outcomes: Outcome) -> list[Change]:
-        """Return the changes with one of these outcomes."""
+        """The changes with one of these outcomes."""
         return [change for change in self.changes if change.outcome in outcomes]
 
     @property
@@ -256,12 +254,12 @@ def compare(
 
 
 def _pairs(before: Sequence[Document], after: Sequence[Document]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the hosts to compare with themselves, if these are several and most, and the others."""
+    """The hosts to compare with themselves, if these are several and most, and the others."""
     first, second = ({host_of(document) for document in side} for side in (before, after))
-    both = first & second
-    if len(both) < 2 or 2 * len(both) < max(len(first), len(second)):
+    common = first & second
+    if len(common) < 2 or 2 * len(common) < max(len(first), len(second)):
         return (), ()
-    return tuple(sorted(both)), tuple(sorted(first ^ second))
+    return tuple(sorted(common)), tuple(sorted(first ^ second))
 
 
 def _tested(
@@ -276,7 +274,7 @@ def _tested(
         if test := tested(before, after, paired=paired):
             tests[key] = test
         else:
-            why = "; ".join(f"{device} was {how}" for device, how in (before.busy | after.busy).items())
+            why = "; ".join(f"{device} was {use}" for device, use in (before.busy | after.busy).items())
             changes[key] = _untested(key, before, after, Outcome.BUSY, why)
     results = assessed([test.contrast for test in tests.values()], [test.kind for test in tests.values()])
     for (key, test), significance in zip(tests.items(), results, strict=True):
@@ -318,16 +316,16 @@ def _add_hosts(
         speed = ratio if changes[key].unit.more_is_better else 1 / ratio
         if significance.is_change and abs(speed - 1) >= least:
             host_changes.setdefault(key, []).append(HostChange(host, ratio, speed > 1))
-    for key, several in host_changes.items():
-        several.sort(key=lambda change: (change.is_better, -abs(change.ratio - 1)))
-        outcome = Outcome.BETTER if several[0].is_better else Outcome.WORSE
-        changes[key] = replace(changes[key], outcome=outcome, hosts=tuple(several))
+    for key, of_cell in host_changes.items():
+        of_cell.sort(key=lambda change: (change.is_better, -abs(change.ratio - 1)))
+        outcome = Outcome.BETTER if of_cell[0].is_better else Outcome.WORSE
+        changes[key] = replace(changes[key], outcome=outcome, hosts=tuple(of_cell))
 
 
 def _untested(
     key: Key, first: Found | None, second: Found | None, outcome: Outcome, reason: str = ""
 ) -> Change:
-    """Return the change of a cell whose values were not compared."""
+    """The change of a cell whose values were not compared."""
     sides = [side.values if side else [] for side in (first, second)]
     before, after = _medians(*sides)
     ratio = after / before if before and after else 1.0
@@ -341,7 +339,7 @@ def _medians(before: Sequence[float], after: Sequence[float]) -> tuple[float | N
 
 
 def _why_lost(key: Key, present: int, after: Sequence[Document]) -> str:
-    """Return why runs lack a value, and how many of several."""
+    """Why runs lack a value, and how many of several."""
     reasons = dict.fromkeys(
         result.reason
         for document in after for result in document.testcases

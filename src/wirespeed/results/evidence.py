@@ -110,7 +110,7 @@ class Tested:
 
 
 def values(documents: Sequence[Document], *, ignore_busy: bool) -> dict[Key, Found]:
-    """Return the values of each cell that has any."""
+    """The values of each cell that has any."""
     by_key: dict[Key, Found] = {}
     for document in documents:
         host = host_of(document)
@@ -126,7 +126,7 @@ def values(documents: Sequence[Document], *, ignore_busy: bool) -> dict[Key, Fou
 
 
 def tested(first: Found, second: Found, *, paired: bool) -> Tested | None:
-    """Return the difference by the best evidence that both sides have; None without cells to compare.
+    """The difference by the best evidence that both sides have; None without cells to compare.
 
     Parameters
     ----------
@@ -151,21 +151,21 @@ def tested(first: Found, second: Found, *, paired: bool) -> Tested | None:
 def _observed(
     cells: Sequence[tuple[str, Cell]], evidence: Evidence, *, paired: bool
 ) -> dict[str, list[float]]:
-    """Return the logarithms of what is compared, by host if paired; nothing if the evidence is lacking."""
+    """The logarithms of what is compared, by host if paired; nothing if the evidence is lacking."""
     blocks: dict[str, list[float]] = {}
     for host, cell in cells:
-        several: Sequence[float] = (cell.value or SMALLEST,)
+        observed: Sequence[float] = (cell.value or SMALLEST,)
         if evidence in (Evidence.ROUNDS, Evidence.SAMPLES):
             of_run = cell.rounds if evidence is Evidence.ROUNDS else cell.samples
-            several = of_run if len(cells) == 1 else ()
-        if several:
-            logs = [math.log(max(value, SMALLEST)) for value in several]
+            observed = of_run if len(cells) == 1 else ()
+        if observed:
+            logs = [math.log(max(value, SMALLEST)) for value in observed]
             blocks.setdefault(host if paired else "", []).extend(logs)
     return blocks
 
 
 def noise_of(place: Placed) -> NoiseKind:
-    """Return the kind of a value, by which it varies."""
+    """The kind of a value, by which it varies."""
     if place.result.engine not in (Engine.CPU, Engine.MPI):
         ends = re.match("(host|numa)", place.key.row) or re.match("(host|numa)", place.key.column)
         return NoiseKind.LINK if ends else NoiseKind.GPU

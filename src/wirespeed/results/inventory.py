@@ -69,7 +69,7 @@ class Inventory(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def parse(text: str) -> Inventory:
-    """Return the inventory of a text such as ``gpus=8,nvlinks=18,memory=1TiB``.
+    """The inventory of a text such as ``gpus=8,nvlinks=18,memory=1TiB``.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def _count(part: InventoryPart, text: str) -> int:
 
 
 def strictest(inventories: Iterable[Inventory]) -> Inventory:
-    """Return what fulfils all inventories: the largest numbers, and all models."""
+    """What fulfils all inventories: the largest numbers, and all models."""
     numbers: dict[InventoryPart, int] = {}
     models: dict[str, None] = {}
     for inventory in inventories:
@@ -141,7 +141,7 @@ class Possession:
 
 
 def possessions(document: Document, facts: Facts) -> list[Possession]:
-    """Return what each host of a run has; nothing for values of other tools, whose machine is assumed.
+    """What each host of a run has; nothing for values of other tools, whose machine is assumed.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ def _of_host(document: Document, facts: Facts) -> Possession:
 
 
 def recorded(runs: Iterable[list[Possession]]) -> Inventory:
-    """Return the inventory of good machines: what all of them have.
+    """The inventory of good machines: what all of them have.
 
     Raises
     ------

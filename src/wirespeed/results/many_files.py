@@ -44,7 +44,6 @@ class Unreadable:
     why: str
 
     def __str__(self) -> str:
-        """Return the error with the name of the file."""
         return self.why if self.file in self.why else f"{self.file}: {self.why}"
 
     @property
@@ -70,7 +69,7 @@ class ReadRuns(Generic[T]):
 
 
 def files_in(names: Sequence[str]) -> list[str]:
-    """Return files, and in place of each folder its ``*.json`` files and those of the folders in it.
+    """Files, and in place of each folder its ``*.json`` files and those of the folders in it.
 
     Deeper folders and hidden files are ignored.
 
@@ -133,7 +132,7 @@ def no_collections() -> Iterator[None]:
 
 
 def _read(file: str, keep: Callable[[str, Document], T]) -> T | Unreadable:
-    """Return what is kept of a file, or why it cannot be read."""
+    """What is kept of a file, or why it cannot be read."""
     try:
         with no_collections():
             return _kept(file, keep)
@@ -142,7 +141,7 @@ def _read(file: str, keep: Callable[[str, Document], T]) -> T | Unreadable:
 
 
 def _kept(file: str, keep: Callable[[str, Document], T]) -> T:
-    """Return what is kept of a file; its Document is gone when collections of garbage resume."""
+    """What is kept of a file; its Document is gone when collections of garbage resume."""
     return keep(file, load("/dev/stdin" if file == STDIN else file))
 
 

@@ -65,7 +65,7 @@ class Output:
 
     @classmethod
     def numbered(cls, path: Path) -> Output:
-        """Return an Output with the first free name: ``run.json``, ``run-2.json``, ``run-3.json``, ..."""
+        """An Output with the first free name: ``run.json``, ``run-2.json``, ``run-3.json``, ..."""
         return cls(path, names=(path.with_name(f"{path.stem}-{n}{path.suffix}") for n in count(2)))
 
     @property
@@ -147,11 +147,11 @@ class Output:
                 target = self.path = next(self._names)
 
     def _keeps(self, target: Path) -> bool:
-        """Return whether the target is a file that must not be replaced."""
+        """Whether the target is a file that must not be replaced."""
         return not (self.replace or self.is_stream) and target.is_file() and target.stat().st_size > 0
 
     def _target(self) -> Path:
-        """Return the file that the path leads to, so that links and devices are not replaced."""
+        """The file that the path leads to, so that links and devices are not replaced."""
         if self._names is not None or descriptor(self.path) is not None:
             return self.path
         path = self.path
@@ -173,7 +173,7 @@ class Output:
 
 
 def _mode(path: Path) -> int:
-    """Return the permissions of a file to replace; those of another user's file are not kept."""
+    """The permissions of a file to replace; those of another user's file are not kept."""
     try:
         status = path.stat()
     except FileNotFoundError:  # it was removed since it was written
@@ -195,7 +195,7 @@ def check_replaceable(path: Path, key: str, force: bool = False) -> None:
 
 
 def holds(path: Path, key: str) -> bool:
-    """Return whether a file is a regular one of the kind that ``key`` identifies."""
+    """Whether a file is a regular one of the kind that ``key`` identifies."""
     try:
         return _is_regular(path) and key in msgspec.json.decode(read(path), type=dict[str, msgspec.Raw])
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -203,12 +203,12 @@ def holds(path: Path, key: str) -> bool:
 
 
 def _is_regular(path: Path) -> bool:
-    """Return whether the target is an existing file that would be replaced."""
+    """Whether the target is an existing file that would be replaced."""
     return descriptor(path) is None and path.is_file()
 
 
 def descriptor(path: Path) -> int | None:
-    """Return the open file of this process that ``-``, ``/dev/stdout`` or ``/dev/fd/3`` name; else None.
+    """The open file of this process that ``-``, ``/dev/stdout`` or ``/dev/fd/3`` name; else None.
 
     The file behind it may have no name, or one that leads to another file by now.
     """

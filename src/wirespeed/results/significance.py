@@ -84,7 +84,7 @@ class Significance:
 def contrast(
     before: Blocks, after: Blocks, shared: float = 0.0, unseen: float = 0.0, unseen_df: float = math.inf
 ) -> Contrast:
-    """Return the difference between two sides, by least squares with one level for each block.
+    """The difference between two sides, by least squares with one level for each block.
 
     With one block this is Student's two-sample test, with one observation of each side in each block the
     paired test; several in each are used completely. A block of one side tells only about the variance. At
@@ -121,7 +121,7 @@ def contrast(
 
 
 def assessed(contrasts: Sequence[Contrast], kinds: Sequence[str]) -> list[Significance]:
-    """Return the significance of differences, the number of them accounted for.
+    """The significance of differences, the number of them accounted for.
 
     Few observations tell little about the variance of a cell, so that variances are moderated by those of
     cells of the same kind: Smyth, "Linear models and empirical Bayes methods for assessing differential
@@ -149,7 +149,7 @@ def assessed(contrasts: Sequence[Contrast], kinds: Sequence[str]) -> list[Signif
 
 
 def adjusted(ps: Sequence[float]) -> list[float]:
-    """Return p-values adjusted by Benjamini and Hochberg's step-up procedure."""
+    """P-values adjusted by Benjamini and Hochberg's step-up procedure."""
     order = sorted(range(len(ps)), key=ps.__getitem__, reverse=True)
     result, least = [0.0] * len(ps), 1.0
     for rank, i in zip(range(len(ps), 0, -1), order, strict=True):
@@ -170,21 +170,21 @@ def ratio_of(difference: float) -> float:
 
 
 def _error(cell: Contrast, prior_df: float, prior: float, most_df: float) -> tuple[float, float]:
-    """Return the standard error of a difference and its degrees of freedom (Welch and Satterthwaite)."""
+    """The standard error of a difference and its degrees of freedom (Welch and Satterthwaite)."""
     df = min(cell.df + prior_df, most_df)
-    seen = 0.0
+    shown = 0.0
     if df > 0:
-        own = max(cell.variance, _FINEST**2) * cell.df
-        moderated = prior if math.isinf(prior_df) else (own + prior_df * prior) / (cell.df + prior_df)
-        seen = cell.scale * moderated
-    variance = seen + cell.unseen or cell.scale * _FINEST**2
-    parts = ((seen, df), (cell.unseen, cell.unseen_df))
+        squares = max(cell.variance, _FINEST**2) * cell.df
+        moderated = prior if math.isinf(prior_df) else (squares + prior_df * prior) / (cell.df + prior_df)
+        shown = cell.scale * moderated
+    variance = shown + cell.unseen or cell.scale * _FINEST**2
+    parts = ((shown, df), (cell.unseen, cell.unseen_df))
     spread = sum((part / variance) ** 2 / df for part, df in parts if part)
     return math.sqrt(variance), 1 / spread if spread else math.inf
 
 
 def _prior(contrasts: Sequence[Contrast]) -> tuple[float, float, float]:
-    """Return degrees of freedom and variance of the prior of some cells, and their total degrees of freedom.
+    """Degrees of freedom and variance of the prior of some cells, and their total degrees of freedom.
 
     Variances of cells are taken as drawn from a scaled inverse chi-squared distribution; its parameters come
     from mean and variance of their logarithms (Smyth 2004, section 6.2). The total limits the degrees of
@@ -210,7 +210,7 @@ def _prior(contrasts: Sequence[Contrast]) -> tuple[float, float, float]:
 
 
 def _digamma(x: float) -> float:
-    """Return the logarithmic derivative of the gamma function (Abramowitz and Stegun, 6.3.5 and 6.3.18)."""
+    """The logarithmic derivative of the gamma function (Abramowitz and Stegun, 6.3.5 and 6.3.18)."""
     shift = 0.0
     while x < 8:
         shift -= 1 / x
@@ -220,7 +220,7 @@ def _digamma(x: float) -> float:
 
 
 def _trigamma(x: float) -> float:
-    """Return the derivative of the digamma function (Abramowitz and Stegun, 6.4.6 and 6.4.12)."""
+    """The derivative of the digamma function (Abramowitz and Stegun, 6.4.6 and 6.4.12)."""
     shift = 0.0
     while x < 8:
         shift += 1 / (x * x)
@@ -230,7 +230,7 @@ def _trigamma(x: float) -> float:
 
 
 def _inverse_trigamma(value: float) -> float:
-    """Return where the trigamma function, which falls, has a value; infinite if far out."""
+    """Where the trigamma function, which falls, has a value; infinite if far out."""
     low, high = (df / 2 for df in _PRIOR_RANGE)
     if value <= _trigamma(high):
         return math.inf

@@ -36,7 +36,7 @@ _CELL_WIDTH = 32
 
 
 def encode(document: Document) -> bytes:
-    """Return the Document as indented JSON, which may be shown on a terminal."""
+    """The Document as indented JSON, which may be shown on a terminal."""
     return escaped(msgspec.json.format(msgspec.json.encode(document), indent=1).decode()).encode() + b"\n"
 
 
@@ -125,20 +125,20 @@ def _checked(document: Document) -> Document:
 
 
 def _is_possible(expect: Expectation) -> bool:
-    """Return whether an expectation has only positive numbers."""
+    """Whether an expectation has only positive numbers."""
     bounds = (expect.of_limit, expect.least, expect.most)
     return all(SMALLEST <= value <= LARGEST for value in bounds if value is not None)
 
 
 def _written(result: TestcaseResult, table: Table) -> int:
-    """Return the characters of a table that is written with one line for each cell."""
+    """The characters of a table that is written with one line for each cell."""
     rows, columns = table.rows.labels, table.columns.labels
     labels = sum(map(len, rows)) * len(columns) + sum(map(len, columns)) * len(rows)
     return labels + len(rows) * len(columns) * (_CELL_WIDTH + len(result.name) + len(table.key))
 
 
 def _text(document: Document) -> int:
-    """Return the size of a Document without its measured numbers and the states of the hardware."""
+    """The size of a Document without its measured numbers and the states of the hardware."""
     bare, cells = [], 0
     for result in document.testcases:
         tables = []
@@ -175,7 +175,7 @@ def load(path: str | Path) -> Document:
 
 
 def schema() -> bytes:
-    """Return the JSON Schema of a Document, generated from its types."""
+    """The JSON Schema of a Document, generated from its types."""
     described = msgspec.json.schema(Document)
     described["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     described["title"] = f"wirespeed Document, schema {SCHEMA}"

@@ -42,7 +42,7 @@ class GatesView:
 
 
 def gates(comparisons: Iterable[GateComparison]) -> tuple[GatesView, ...]:
-    """Return the comparisons with gates of which some apply."""
+    """The comparisons with gates of which some apply."""
     return tuple(
         GatesView(
             f"Published thresholds of {comparison.gates.name} (read {comparison.gates.read})",
@@ -59,25 +59,25 @@ def _gate(result: GateResult) -> tuple[str, str, Shown, str]:
 
 
 def causes(overview: Overview) -> tuple[tuple[FindingView, str], ...]:
-    """Return all causes of a run, the one that explains most first, each with its CSS class."""
+    """All causes of a run, the one that explains most first, each with its CSS class."""
     return tuple(
         (view, _css(view.finding, explains=view.is_explaining)) for view in views(overview.diagnosis)
     )
 
 
 def _css(finding: Finding, *, explains: bool) -> str:
-    """Return the CSS class of a cause: whether it explains slow values."""
+    """The CSS class of a cause: whether it explains slow values."""
     return "fail" if finding.cells and finding.likely else "warn" if explains else "unknown"
 
 
 def explained_causes(overview: Overview) -> tuple[tuple[str, Markup], ...]:
-    """Return name and explanation of each cause of a run, from the documentation."""
+    """Name and explanation of each cause of a run, from the documentation."""
     names = dict.fromkeys(finding.cause.name for finding in overview.diagnosis.findings)
     return tuple((name, markup(about)) for name in names if (about := topic(name)))
 
 
 def notes(document: Document, check: Check, overview: Overview) -> list[tuple[Shown, str]]:
-    """Return what else matters to the verdict: wrong data, slow links, what is unexplained or accepted.
+    """What else matters to the verdict: wrong data, slow links, what is unexplained or accepted.
 
     Parameters
     ----------

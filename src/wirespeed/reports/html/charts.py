@@ -41,7 +41,7 @@ class Frame:
 
 
 def curve_chart(table: Table) -> Element | None:
-    """Return the rows of a table as curves over its columns; None if nothing was measured."""
+    """The rows of a table as curves over its columns; None if nothing was measured."""
     curves = curves_of(table)
     if not curves:
         return None
@@ -73,7 +73,7 @@ def curve_chart(table: Table) -> Element | None:
 
 
 def _limits(table: Table) -> list[tuple[float, float]]:
-    """Return the limit along the axis, where all curves share it."""
+    """The limit along the axis, where all curves share it."""
     limits: dict[float, set[float]] = {}
     for cell in table.cells:
         if cell.limit:
@@ -84,7 +84,7 @@ def _limits(table: Table) -> list[tuple[float, float]]:
 def _framed(
     curves: Sequence[Curve], title: str, axis: Axis, unit: str, high: float, *, logarithmic: bool
 ) -> tuple[Element, Frame]:
-    """Return a chart with axes for the curves; ``high`` is the highest value that must fit."""
+    """A chart with axes for the curves; ``high`` is the highest value that must fit."""
     xs = sorted({x for c in curves for x in c.xs})
     ys = [y for c in curves for y in c.ys]
     named, _ = _named(curves)
@@ -116,14 +116,14 @@ def _framed(
 def _along(
     low: float, high: float, begin: float, end: float, place: Callable[[float], float]
 ) -> Callable[[float], float]:
-    """Return the function from a value to its position between two ends of an axis."""
+    """The function from a value to its position between two ends of an axis."""
     first, last = place(low), place(high)
     span = (last - first) or 1.0
     return lambda value: begin + (place(value) - first) / span * (end - begin)
 
 
 def _named(curves: Sequence[Curve]) -> tuple[list[Curve], list[Curve]]:
-    """Return the curves with a style and a name, and the others: of many curves, only outliers have names."""
+    """The curves with a style and a name, and the others: of many curves, only outliers have names."""
     shown, others = outliers_first(curves)
     named = [c for c in shown if c.apart] if others else shown
     return named, [c for c in (*shown, *others) if c not in named]
@@ -170,7 +170,7 @@ def _polyline(svg: Element, curve: Curve, frame: Frame, style: str) -> list[tupl
 
 
 def time_chart(title: str, curves: Sequence[Curve], unit: str, end: float) -> Element:
-    """Return quantities over the time of the run; the other axis starts near their minimum.
+    """Quantities over the time of the run; the other axis starts near their minimum.
 
     Parameters
     ----------

@@ -206,16 +206,16 @@ def _places(comparison: Comparison) -> Iterable[Moved]:
             if change.before and change.after and change.key in cells and change.outcome is not Outcome.BUSY
         ]
         observations = [_observation(i, change, cells[change.key], outcome) for i, change in enumerate(known)]
-        left = {i for i, change in enumerate(known) if change.outcome is outcome}
+        unexplained = {i for i, change in enumerate(known) if change.outcome is outcome}
         for culprit in localise(comparison.after[0].machine, observations):
             yield _place(str(culprit), outcome, [known[i] for i in culprit.cells])
-            left -= set(culprit.cells)
-        yield from _kinds(outcome, [known[i] for i in sorted(left)], cells)
+            unexplained -= set(culprit.cells)
+        yield from _kinds(outcome, [known[i] for i in sorted(unexplained)], cells)
     yield from _kinds(Outcome.LOST, comparison.those(Outcome.LOST), cells)
 
 
 def _observation(index: int, change: Change, place: Placed, outcome: Outcome) -> Observation:
-    """Return a change as a slow cell to explain; an improvement is a slow cell of the run before."""
+    """A change as a slow cell to explain; an improvement is a slow cell of the run before."""
     speed = change.speed if outcome is Outcome.WORSE else 1 / change.speed
     return Observation(index, min(speed, 1.0), 1.0, place.cell.links, change.outcome is outcome)
 
@@ -227,8 +227,8 @@ def _kinds(outcome: Outcome, changes: Sequence[Change], cells: dict[Key, Placed]
         place = cells.get(change.key)
         collective = place is not None and place.result.collective is not None
         kinds.setdefault(path_kind(change.key.testcase, collective=collective).title, []).append(change)
-    for kind, several in kinds.items():
-        yield _place(kind, outcome, several)
+    for kind, of_kind in kinds.items():
+        yield _place(kind, outcome, of_kind)
 
 
 def _place(name: str, outcome: Outcome, changes: Sequence[Change]) -> Moved:
@@ -258,12 +258,12 @@ def _moved(change: Change) -> Moved:
 
 
 def _difference(change: Change) -> str:
-    """Return the relative difference of both values; empty if one is missing."""
+    """The relative difference of both values; empty if one is missing."""
     return _percent(change.ratio - 1) if change.before and change.after else ""
 
 
 def _percent(change: float) -> str:
-    """Return a relative difference; without a sign if it rounds to nothing."""
+    """A relative difference; without a sign if it rounds to nothing."""
     text = f"{change:+.1%}"
     return "0.0%" if text in ("-0.0%", "+0.0%") else text
 
@@ -275,7 +275,7 @@ def _values(change: Change) -> str:
 
 
 def _rows(first: Document, comparisons: Sequence[Comparison | None]) -> list[ComparedTable]:
-    """Return each table of the first run, compared with all others."""
+    """Each table of the first run, compared with all others."""
     changes = [_by_table(comparison.changes if comparison else ()) for comparison in comparisons]
     tables = []
     for result in first.testcases:
@@ -283,9 +283,9 @@ def _rows(first: Document, comparisons: Sequence[Comparison | None]) -> list[Com
             if not (values := sorted(table.values())):
                 continue
             scale, unit = fitting(table.unit, [median(values)])
-            own = [by_table.get((result.name, table.key), []) for by_table in changes]
-            against = tuple(map(_against, own))
-            extremes = (abs(c.change) or 1.0 for several in own for c in several if c.outcome in CHANGED)
+            by_run = [by_table.get((result.name, table.key), []) for by_table in changes]
+            against = tuple(map(_against, by_run))
+            extremes = (abs(c.change) or 1.0 for of_run in by_run for c in of_run if c.outcome in CHANGED)
             text = f"{number(median(values), scale, GLANCE)} {unit}"
             tables.append(ComparedTable(result.key(table), text, against, max(extremes, default=0.0)))
     return tables
@@ -299,7 +299,7 @@ def _by_table(changes: Iterable[Change]) -> dict[tuple[str, str], list[Change]]:
 
 
 def _against(changes: Sequence[Change]) -> Against:
-    """Return a table of another run as texts: its median, and its most changed cell."""
+    """A table of another run as texts: its median, and its most changed cell."""
     pairs = [
         (change.before, change.after)
         for change in changes

@@ -26,7 +26,7 @@ _FEW = 2
 
 
 def step(speed: float, verdict: Verdict = Verdict.PASS) -> str:
-    """Return the CSS class of a speed relative to what is expected, and of a verdict on it.
+    """The CSS class of a speed relative to what is expected, and of a verdict on it.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ class ColorScale:
         )
 
     def css(self, value: float, judgement: Judgement | None) -> str:
-        """Return the CSS class of a value; empty without colour.
+        """The CSS class of a value; empty without colour.
 
         Parameters
         ----------
@@ -115,5 +115,5 @@ class ColorScale:
 
 
 def _speed(unit: Unit, value: float, expected: float) -> float:
-    """Return a value relative to an expected one, as a speed."""
+    """A value relative to an expected one, as a speed."""
     return value / expected if unit.more_is_better else expected / value

@@ -25,7 +25,7 @@ _SAMPLE, _CELL = 7 * 4 / 3, 60
 
 
 def packed(data: bytes) -> Markup:
-    """Return data as gzip in base64; without a timestamp, so that pages are reproducible."""
+    """Data as gzip in base64; without a timestamp, so that pages are reproducible."""
     from markupsafe import Markup
 
     return Markup(base64.b64encode(gzip.compress(data, 6, mtime=0)).decode())
@@ -81,7 +81,7 @@ def _shorten(document: Any, *, keep_samples: bool) -> None:
 
 
 def _rounded(value: Any) -> Any:
-    """Return data with its numbers rounded."""
+    """Data with its numbers rounded."""
     if type(value) is float:
         return float(_ROUND % value)
     if type(value) is dict:

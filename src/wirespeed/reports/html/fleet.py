@@ -29,9 +29,9 @@ from ...units import GB, many
 from ...version import __version__
 from ..numbers import GLANCE, number
 from ..signs import VERDICTS, Shown, shown
-from ..style import SIMULATED, Criteria, Judged
+from ..style import Criteria, Judged
 from .comparison import letter
-from .headline import capital, date
+from .headline import banner, capital, date
 from .svg import Element, add, drawing, fitted, markup
 from .templates import rendered, source
 
@@ -67,7 +67,7 @@ _STRIPS = {"typical": "median of each node", "lowest": "lowest value of each nod
 
 
 def read_nodes(files: Sequence[str], by: Criteria) -> ReadRuns[FleetNode]:
-    """Return a summary of each run.
+    """A summary of each run.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def fleet_page(nodes: Sequence[FleetNode], failures: Sequence[str] = ()) -> str:
     counts = Counter(node.word for node in fleet.nodes)
     findings, dates = _findings(fleet), sorted(date(node.started) for node in fleet.nodes)
     worst = next((_shown(word) for word in WORDS if counts[word]), shown(Verdict.UNKNOWN, "NOT JUDGED"))
-    banner = _banner([node.simulated for node in fleet.nodes])
+    warning = banner([node.simulated for node in fleet.nodes])
     between = " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else ""
     letters = {model: letter(i) for i, model in enumerate(fleet.models)}
     return rendered(
@@ -117,7 +117,7 @@ def fleet_page(nodes: Sequence[FleetNode], failures: Sequence[str] = ()) -> str:
             filter(
                 None,
                 (
-                    f"{worst.text} (simulated)" if banner else worst.text,
+                    f"{worst.text} (simulated)" if warning else worst.text,
                     many(len(fleet.nodes), "node"),
                     dates[-1] if dates else "",
                 ),
@@ -132,7 +132,7 @@ def fleet_page(nodes: Sequence[FleetNode], failures: Sequence[str] = ()) -> str:
             *([*fleet.models][:1] if len(fleet.models) == 1 else [many(len(fleet.models), "model")]),
             f"{between} · wirespeed {__version__}",
         ],
-        simulated=banner,
+        simulated=warning,
         models=[
             (letters[model], model, many(len(members), "node")) for model, members in fleet.models.items()
         ],
@@ -154,7 +154,7 @@ def _shown(word: str) -> Shown:
 
 
 def _sentence(counts: Counter[str], total: int) -> str:
-    """Return how many nodes have each verdict, the worst first."""
+    """How many nodes have each verdict, the worst first."""
     if counts["PASS"] == total:
         return "All nodes are as fast as expected"
     parts = [f"{counts[word]} {_VERBS[word][counts[word] > 1]}" for word in WORDS if counts[word]]
@@ -185,7 +185,7 @@ class _Finding:
 
 
 def _findings(fleet: Fleet) -> list[_Finding]:
-    """Return what is wrong and with which nodes: the worst first, then what concerns most nodes."""
+    """What is wrong and with which nodes: the worst first, then what concerns most nodes."""
     indices_of: dict[tuple[str, str], list[int]] = {}
     for i, node in enumerate(fleet.nodes):
         if node.word != "PASS":
@@ -202,7 +202,7 @@ def _findings(fleet: Fleet) -> list[_Finding]:
 
 
 def _separated(fleet: Fleet) -> list[str]:
-    """Return the groups of nodes that an attribute separates, one sentence for each attribute."""
+    """The groups of nodes that an attribute separates, one sentence for each attribute."""
     slower_of: dict[tuple[str, str, str], list[str]] = {}
     for two in fleet.groups:
         for separation in two.separations[:1]:
@@ -215,17 +215,12 @@ def _separated(fleet: Fleet) -> list[str]:
 
 
 def _named(attribute: str, value: str) -> str:
-    """Return the value of an attribute with its name, unless it has it."""
+    """The value of an attribute with its name, unless it has it."""
     return value if attribute == NVLINKS else f"{attribute} {value}"
 
 
-def _banner(simulated: Sequence[bool]) -> str:
-    """Return whether the runs are simulated; empty if none is."""
-    return SIMULATED if all(simulated) else f"Some of the runs are {SIMULATED}" if any(simulated) else ""
-
-
 def _names(files: Sequence[str]) -> list[str]:
-    """Return the names of the files, with their folders if the names are not unique."""
+    """The names of the files, with their folders if the names are not unique."""
     names = [Path(file).name for file in files]
     return names if len(set(names)) == len(names) else list(files)
 
@@ -233,9 +228,9 @@ def _names(files: Sequence[str]) -> list[str]:
 def _group(fleet: Fleet, letters: Mapping[str, str], two: TwoGroups) -> dict[str, Any]:
     """The template's variables for two groups."""
     title = two.title if two.quantity == "typical" else f"{two.title}, lowest value"
-    of = f" (model {letters[two.model]})" if two.model and len(letters) > 1 else ""
+    of_model = f" (model {letters[two.model]})" if two.model and len(letters) > 1 else ""
     return {
-        "title": f"{title}{of}",
+        "title": f"{title}{of_model}",
         "text": f"{many(len(two.slow), 'node')} at {number(two.slow_median, GB, GLANCE)} GB/s, "
         f"{many(len(two.fast), 'node')} at {number(two.fast_median, GB, GLANCE)} GB/s "
         f"({1 - two.slow_median / two.fast_median:.0%} slower)",
@@ -245,7 +240,7 @@ def _group(fleet: Fleet, letters: Mapping[str, str], two: TwoGroups) -> dict[str
 
 
 def _outliers(fleet: Fleet) -> list[tuple[list[tuple[int, str]], str]]:
-    """Return the outliers: indices and hosts with the same differences, the largest difference first."""
+    """The outliers: indices and hosts with the same differences, the largest difference first."""
     by_node: dict[int, list[tuple[float, str]]] = defaultdict(list)
     for (i, title, quantity), change in fleet.outliers.items():
         by_node[i].append((change, f"{title} {'' if quantity == 'typical' else 'lowest '}{_change(change)}"))
@@ -297,7 +292,7 @@ def _cell(fleet: Fleet, index: int, title: str, figure: FleetFigure | None) -> d
 
 
 def _strips(fleet: Fleet, letters: Mapping[str, str], title: str) -> dict[str, Any]:
-    """Return title and chart of a key figure: two strips for each model, with one dot per node."""
+    """Title and chart of a key figure: two strips for each model, with one dot per node."""
     strips = []
     for model in list(fleet.models)[:_MOST_MODELS]:
         figures = {
@@ -361,7 +356,7 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def _stacked(places: Mapping[int, float]) -> dict[int, float]:
-    """Return a vertical offset for each dot, so that dots at the same place do not hide each other."""
+    """A vertical offset for each dot, so that dots at the same place do not hide each other."""
     columns: dict[int, list[int]] = defaultdict(list)
     for i in sorted(places, key=lambda i: places[i]):
         columns[round(places[i] / _DOT)].append(i)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from ...units import fitting, format_time, many
 from ..key_figures import of_limit, worst_word
 from ..numbers import GLANCE, number
 from ..signs import SIGNS, Shown, shown, verification
+from ..style import SIMULATED
 from .svg import Element, add, markup
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class Tile:
 
 
 def headline(document: Document, check: Check, overview: Overview) -> Headline:
-    """Return what the page of a run says first.
+    """What the page of a run says first.
 
     Parameters
     ----------
@@ -123,13 +124,18 @@ def headline(document: Document, check: Check, overview: Overview) -> Headline:
     )
 
 
+def banner(simulated: Sequence[bool]) -> str:
+    """A warning if all or some of the runs of a page are simulated; else empty."""
+    return SIMULATED if all(simulated) else f"Some of the runs are {SIMULATED}" if any(simulated) else ""
+
+
 def capital(text: str) -> str:
-    """Return a sentence with a capital letter, unless it begins with a name such as ``gpu1``."""
+    """A sentence with a capital letter, unless it begins with a name such as ``gpu1``."""
     return text[:1].upper() + text[1:] if text.partition(" ")[0].isalpha() else text
 
 
 def _models(machine: Machine) -> Counter[str]:
-    """Return the number of GPUs of each model, on all hosts."""
+    """The number of GPUs of each model, on all hosts."""
     if any(rank.cpus for rank in machine.ranks):
         return Counter()
     of_device = {gpu.name: gpu.model for gpu in machine.gpus}
@@ -145,7 +151,7 @@ def date(started: str) -> str:
 
 
 def tiles(overview: Overview, target: Callable[[PathKind], str]) -> tuple[Tile, ...]:
-    """Return a tile for each key figure.
+    """A tile for each key figure.
 
     Parameters
     ----------
@@ -160,11 +166,11 @@ def tiles(overview: Overview, target: Callable[[PathKind], str]) -> tuple[Tile, 
 def _tile(figure: KeyFigure, target: str) -> Tile:
     typical, worst = figure.typical, figure.worst
     scale, unit = fitting(typical.unit, [typical.value or 0.0])
-    of = share(typical)
-    lines = [str(of)] if of else [] if typical.least else ["no limit known"]
+    reached = share(typical)
+    lines = [str(reached)] if reached else [] if typical.least else ["no limit known"]
     bounds = []
     if typical.least:
-        upper = f" to {number(typical.normal, scale, GLANCE)}" if typical.normal and of else " or more"
+        upper = f" to {number(typical.normal, scale, GLANCE)}" if typical.normal and reached else " or more"
         bounds = [f"expected {number(typical.least, scale, GLANCE)}{upper}"]
     bounds += [f"limit {number(typical.limit, scale, GLANCE)}"] if typical.limit else []
     lines += [", ".join(bounds)] if bounds else []
@@ -184,7 +190,7 @@ def _tile(figure: KeyFigure, target: str) -> Tile:
 
 
 def _bar(figure: KeyFigure, lines: list[str]) -> Markup:
-    """Return a bar from nothing to the limit: the expected range, the typical and the worst value."""
+    """A bar from nothing to the limit: the expected range, the typical and the worst value."""
     from markupsafe import Markup
 
     typical, worst = figure.typical, figure.worst

@@ -54,7 +54,7 @@ class Use:
 
 
 def uses(machine: Machine, cells: Iterable[Placed], judgements: Judgements, check: Check) -> list[Use]:
-    """Return for each link the best rate of the cells that it bounds.
+    """For each link the best rate of the cells that it bounds.
 
     The best cell counts because the link is at least that fast. The verdict of a link is the worst of that
     cell's verdict, unless it names another culprit, and the verdicts of cells that name the link as one.
@@ -105,7 +105,7 @@ def uses(machine: Machine, cells: Iterable[Placed], judgements: Judgements, chec
 
 
 def _times(link: Link, limit: float | None, *, alone: bool) -> int:
-    """Return how often the counted bytes of a cell cross a link; 0 if the link does not bound the cell.
+    """How often the counted bytes of a cell cross a link; 0 if the link does not bound the cell.
 
     A copy within one memory counts its bytes once, but both reads and writes them there.
     """
@@ -118,10 +118,10 @@ def _times(link: Link, limit: float | None, *, alone: bool) -> int:
 
 
 def _blamed(machine: Machine, check: Check) -> dict[int, list[Verdict]]:
-    """Return the links that are culprits, with the verdicts of the cells that they explain."""
+    """The links that are culprits, with the verdicts of the cells that they explain."""
     links: dict[Suspect, list[int]] = {}
-    for i, own in enumerate(suspects_of_links(machine)):
-        for suspect in own:
+    for i, suspects in enumerate(suspects_of_links(machine)):
+        for suspect in suspects:
             links.setdefault(suspect, []).append(i)
     verdicts: dict[int, list[Verdict]] = {}
     for judgement in check.judgements:

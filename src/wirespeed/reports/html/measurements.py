@@ -118,14 +118,14 @@ class PathGroup:
 
 
 def group_id(run: int | None, kind: PathKind) -> str:
-    """Return the ID of the section of a kind of path; empty without a page."""
+    """The ID of the section of a kind of path; empty without a page."""
     return "" if run is None else f"paths-{run}-{path_kinds().index(kind)}"
 
 
 def grouped(
     run: int | None, document: Document, check: Check, judgements: Judgements, figures: Iterable[KeyFigure]
 ) -> tuple[PathGroup, ...]:
-    """Return the measured testcases by kind of path, the worst first.
+    """The measured testcases by kind of path, the worst first.
 
     Parameters
     ----------
@@ -150,20 +150,20 @@ def grouped(
     for kind in path_kinds():
         if kind in by_kind:
             names = {result.name for _, result in by_kind[kind]}
-            own = [judgement for judgement in check.judgements if judgement.key.testcase in names]
-            groups.append(_group(run, kind, by_kind[kind], check, own, judgements, known.get(kind)))
+            of_kind = [judgement for judgement in check.judgements if judgement.key.testcase in names]
+            groups.append(_group(run, kind, by_kind[kind], check, of_kind, judgements, known.get(kind)))
     return tuple(sorted(groups, key=lambda group: not group.bad))
 
 
 def _group(
     run: int | None, kind: PathKind, results: Sequence[tuple[int, TestcaseResult]], check: Check,
-    own: Sequence[Judgement], judgements: Judgements, figure: KeyFigure | None,
+    of_kind: Sequence[Judgement], judgements: Judgements, figure: KeyFigure | None,
 ) -> PathGroup:  # fmt: skip
-    """Return the testcases of one kind of path; ``own`` are the verdicts on them, the worst first."""
+    """The testcases of one kind of path; ``of_kind`` are the verdicts on them, the worst first."""
     all_families = families(run, results, judgements)
-    bad = any(judgement.verdict.is_bad for judgement in own)
+    bad = any(judgement.verdict.is_bad for judgement in of_kind)
     verdict = worst(
-        judgement.verdict for judgement in own if judgement.key.column or judgement.verdict.is_bad
+        judgement.verdict for judgement in of_kind if judgement.key.column or judgement.verdict.is_bad
     )
     failing = [family for family in all_families if family.bad]
     key = f"{rate(figure.typical)}, {extent(figure)}" if figure else ""
@@ -171,9 +171,9 @@ def _group(
         group_id(run, kind),
         kind.title,
         shown(verdict),
-        " · ".join(filter(None, (key, _counted(own)))),
+        " · ".join(filter(None, (key, _counted(of_kind)))),
         bad,
-        tuple(_reasons([result for _, result in results], check, own)),
+        tuple(_reasons([result for _, result in results], check, of_kind)),
         _joined(failing[:_OPEN] or all_families),
         _joined(failing[_OPEN:]),
         _joined(family for family in all_families if failing and not family.bad),
@@ -186,7 +186,7 @@ def _about(result: TestcaseResult) -> str:
 
 
 def _counted(judgements: Sequence[Judgement]) -> str:
-    """Return how many values are not as expected, normal, and not judged."""
+    """How many values are not as expected, normal, and not judged."""
     counts = Counter(judgement.verdict for judgement in judgements if judgement.key.column)
     bad, normal = not_as_expected(judgements), counts[Verdict.PASS]
     judged = many(sum(bad.values()) + normal, "value")
@@ -201,27 +201,27 @@ def _counted(judgements: Sequence[Judgement]) -> str:
 
 
 def _reasons(
-    results: Sequence[TestcaseResult], check: Check, own: Sequence[Judgement]
+    results: Sequence[TestcaseResult], check: Check, of_kind: Sequence[Judgement]
 ) -> Iterable[tuple[Shown, str]]:
     """Yield why testcases failed, and why values are bad, not judged or missing, the most frequent first."""
     wrong = {name for fault in check.wrong for name in fault.testcases}
-    here = {result.name for result in results}
+    names = {result.name for result in results}
     for fault in check.wrong:
-        if here.intersection(fault.testcases):
+        if names.intersection(fault.testcases):
             yield shown(Verdict.FAIL), str(fault)
     for result in results:
         if not result.status.good and result.name not in wrong:
             yield shown(check.testcases[result.name]), f"{result.name}: {result.status}: {result.reason}"
     counts = Counter(
         (judgement.verdict, judgement.explanation)
-        for judgement in own
+        for judgement in of_kind
         if judgement.key.column and judgement.explanation and judgement.verdict is not Verdict.PASS
         if judgement.value is not None or judgement.key.testcase not in wrong
     )
     for (verdict, why), count in sorted(counts.items(), key=lambda item: (item[0][0].rank, -item[1])):
         yield shown(verdict), f"{many(count, 'value')}: {why}"
     notes: dict[str, list[str]] = {}
-    failed = {judgement.key.testcase for judgement in own if judgement.verdict.is_bad}
+    failed = {judgement.key.testcase for judgement in of_kind if judgement.verdict.is_bad}
     for result in results:
         causes = check.causes.get(result.name, ()) if result.name in failed else ()
         for text in (*result.warnings, *causes):
@@ -234,7 +234,7 @@ def _reasons(
 def families(
     run: int | None, results: Iterable[tuple[int, TestcaseResult]], judgements: Judgements
 ) -> list[Family]:
-    """Return the blocks of some testcases, those with bad values first.
+    """The blocks of some testcases, those with bad values first.
 
     Parameters
     ----------
@@ -262,7 +262,7 @@ def families(
 
 
 def _joined(families: Iterable[Family]) -> tuple[Family, ...]:
-    """Return families with neighbours of equal width as one, so that they share rows."""
+    """Families with neighbours of equal width as one, so that they share rows."""
     joined: list[Family] = []
     for family in families:
         if joined and joined[-1].width == family.width:
@@ -273,7 +273,7 @@ def _joined(families: Iterable[Family]) -> tuple[Family, ...]:
 
 
 def _stem(result: TestcaseResult) -> str:
-    """Return what testcases that differ only in engine and access have in common."""
+    """What testcases that differ only in engine and access have in common."""
     return _ACCESS.sub("", result.name.removesuffix(f"_{result.engine}"))
 
 
@@ -290,7 +290,7 @@ def _shared(parts: Sequence[Part]) -> Family:
 
 
 def _beside(parts: Sequence[Part]) -> Family:
-    """Return tables that stand side by side: copy engine, kernels; read, write."""
+    """Tables that stand side by side: copy engine, kernels; read, write."""
 
     def order(part: Part) -> tuple[int, str]:
         engine = part.result.engine
@@ -309,5 +309,5 @@ def _beside(parts: Sequence[Part]) -> Family:
 
 
 def _searched(part: Part) -> str:
-    """Return the text that the filter searches for a table."""
+    """The text that the filter searches for a table."""
     return one_line(f"{part.result.name} {part.table.key} {part.result.description}")

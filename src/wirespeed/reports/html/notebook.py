@@ -40,7 +40,7 @@ _FRACTIONS = {
 
 @singledispatch
 def notebook_html(result: Tabular | Section) -> str:
-    """Return a result as markup. All texts are escaped; it has neither scripts nor links.
+    """A result as markup. All texts are escaped; it has neither scripts nor links.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def _(section: Section) -> str:
 
 
 def _statistics(cell: Cell, unit: Unit) -> Markup | str:
-    """Return the statistics of a value as a table; empty without any."""
+    """The statistics of a value as a table; empty without any."""
     from markupsafe import Markup
 
     known = cell.statistics
@@ -107,7 +107,7 @@ def _rendered(**variables: Any) -> str:
 
 
 def _key_figures(figures: tuple[KeyFigure, ...]) -> Markup | str:
-    """Return the key figures of a run as a table; empty without any."""
+    """The key figures of a run as a table; empty without any."""
     from markupsafe import Markup
 
     cell = Markup("<td>{}</td>").format
@@ -119,7 +119,7 @@ def _key_figures(figures: tuple[KeyFigure, ...]) -> Markup | str:
 
 
 def _table(heading: str, columns: Sequence[str], rows: Iterable[tuple[str, Iterable[str]]]) -> Markup:
-    """Return rows as a table that scrolls if it is wide."""
+    """Rows as a table that scrolls if it is wide."""
     from markupsafe import Markup
 
     return Markup(f'<div class="scroll">{spelled(heading, columns, rows, _LIST)}</div>')
@@ -134,7 +134,7 @@ def _cell(name: str, row: Record) -> str:
 
 
 def _text(name: str, row: Record) -> str:
-    """Return a field of a record as text, with its unit; a verdict has its sign."""
+    """A field of a record as text, with its unit; a verdict has its sign."""
     value = row.get(name)
     if value is None:
         return ""

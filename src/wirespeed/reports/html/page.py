@@ -10,10 +10,10 @@ from ...errors import UsageError
 from ...judging.verdict import Verdict
 from ...results.many_files import no_collections
 from ...units import many
-from ..style import BY_LIMITS, SIMULATED, Criteria, Judged
+from ..style import BY_LIMITS, Criteria, Judged
 from .comparison import Changes, compared
 from .embedded_data import ROOM
-from .headline import Headline
+from .headline import Headline, banner
 from .run_view import run_view
 from .templates import rendered, source
 
@@ -68,10 +68,7 @@ def page(
         ]
         comparison = compared(documents) if len(documents) > 1 else None
     first: Headline = _of_all(runs, comparison.runs) if comparison else runs[0]["headline"]
-    simulated = sum(document.simulated for document in documents)
-    banner = (
-        SIMULATED if simulated == len(documents) else f"Some of the runs are {SIMULATED}" if simulated else ""
-    )
+    simulated = banner([document.simulated for document in documents])
     return rendered(
         "page.html", source("style.css"), source("script.js"),
         title=_title(first, len(runs), bool(simulated)),
@@ -82,18 +79,18 @@ def page(
         comparison=comparison,
         quiet=_quiet(runs, comparison.runs) if comparison else [],
         pack=len(runs) > _MOST_UNPACKED,
-        simulated=banner,
+        simulated=simulated,
     )  # fmt: skip
 
 
 def _title(first: Headline, runs: int, simulated: bool) -> str:
-    several = f"{many(runs, 'run')}" if runs > 1 else ""
+    count = many(runs, "run") if runs > 1 else ""
     word = f"{first.word} (simulated)" if simulated else first.word
-    return " · ".join(filter(None, (word, several, first.host, first.date)))
+    return " · ".join(filter(None, (word, count, first.host, first.date)))
 
 
 def _of_all(runs: Sequence[dict[str, Any]], changes: Sequence[Changes]) -> Headline:
-    """Return the headline of several runs: the worst verdict, and which runs have it."""
+    """The headline of several runs: the worst verdict, and which runs have it."""
     worst = min(runs, key=lambda run: Verdict(run["verdict"]).rank)["headline"]
     heads: list[Headline] = [run["headline"] for run in runs]
     same = [run for run in runs if run["headline"].word == worst.word]
@@ -128,7 +125,7 @@ def _of_all(runs: Sequence[dict[str, Any]], changes: Sequence[Changes]) -> Headl
 
 
 def _quiet(runs: Sequence[dict[str, Any]], changes: Sequence[Changes]) -> list[int]:
-    """Return the indices of the runs of a large comparison that pass and did not change."""
+    """The indices of the runs of a large comparison that pass and did not change."""
     if len(runs) <= _MOST_UNPACKED:
         return []
     return [
@@ -139,7 +136,7 @@ def _quiet(runs: Sequence[dict[str, Any]], changes: Sequence[Changes]) -> list[i
 
 
 def _listed(labels: Sequence[str]) -> str:
-    """Return the first labels, and how many follow."""
+    """The first labels, and how many follow."""
     more = [f"{len(labels) - _NAMED} more"] if len(labels) > _NAMED else []
     return " and ".join(filter(None, (", ".join(labels[:_NAMED]), *more)))
 

@@ -26,7 +26,7 @@ def pair_matrix(
     cells: Iterable[Placed],
     judgements: Judgements,
 ) -> Element | None:
-    """Return the matrix; None if no rate between GPUs was measured.
+    """The matrix; None if no rate between GPUs was measured.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def pair_matrix(
 
 
 def _badness(judgement: Judgement | None) -> tuple[int, float]:
-    """Return a sort key: the worst verdict, then the slowest."""
+    """A sort key: the worst verdict, then the slowest."""
     if judgement is None or not judgement.normal:
         return Verdict.UNKNOWN.rank, 0.0
     return judgement.verdict.rank, (judgement.value or 0.0) / judgement.normal
@@ -133,8 +133,8 @@ def _labels(svg: Element, machine: Machine, gpus: Sequence[str], uses: Sequence[
             add(svg, "line", "grid", x1=_LEFT, x2=_LEFT + length, y1=_TOP + at - 0.5, y2=_TOP + at - 0.5)
             add(svg, "line", "grid", x1=_LEFT + at - 0.5, x2=_LEFT + at - 0.5, y1=_TOP, y2=_TOP + length)
     at = 0
-    for host, several in groupby(hosts.get(gpu, "") for gpu in gpus):
-        count = len(list(several))
+    for host, gpus_of_host in groupby(hosts.get(gpu, "") for gpu in gpus):
+        count = len(list(gpus_of_host))
         if host:
             text = fitted(host, count * _SIDE)
             add(svg, "text", "tick", text, x=_LEFT + at * _SIDE + 1, y=_TOP - 5)

@@ -32,7 +32,7 @@ from .topology_drawing import MOST_DRAWN, draw, vertices
 def run_view(
     index: int, document: Document, check: Check, room: int, label: str, judged: Judged | None
 ) -> dict[str, Any]:
-    """Return the template's variables for one run.
+    """The template's variables for one run.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def run_view(
 
 
 def _marked(document: Document, check: Check, summary: Overview) -> dict[str, Verdict]:
-    """Return the devices and switches to highlight: places of causes, ends of wrong data, busy devices."""
+    """The devices and switches to highlight: places of causes, ends of wrong data, busy devices."""
     names = {end for link in document.machine.links for end in (link.source, link.destination)}
     marked = {
         finding.place: Verdict.FAIL
@@ -112,7 +112,7 @@ def _marked(document: Document, check: Check, summary: Overview) -> dict[str, Ve
 
 
 def _file_name(host: str, started: str) -> str:
-    """Return a file name for the downloaded Document that is safe on every system."""
+    """A file name for the downloaded Document that is safe on every system."""
     return re.sub(r"[^A-Za-z0-9]+", "-", f"wirespeed-{host[:40]}-{started[:20]}").strip("-") + ".json"
 
 
@@ -129,8 +129,8 @@ def _facts(document: Document) -> str:
 
 def _link(use: Use) -> dict[str, Any]:
     link = use.link
-    own = link.source == link.destination
-    joint = f"memory of {link.source}" if own else f"{link.source} → {link.destination}"
+    is_memory = link.source == link.destination
+    joint = f"memory of {link.source}" if is_memory else f"{link.source} → {link.destination}"
     return {
         "name": joint,
         "kind": str(link.kind),
@@ -143,7 +143,7 @@ def _link(use: Use) -> dict[str, Any]:
 
 
 def _surroundings(document: Document) -> list[tuple[str, str]]:
-    """Return names and values of the environment, without empty ones."""
+    """Names and values of the environment, without empty ones."""
     machine = document.machine
     options = {key: value for key, value in document.options.items() if key != "testcases"}
     rows = {
@@ -170,7 +170,7 @@ def _surroundings(document: Document) -> list[tuple[str, str]]:
 
 
 def _option(name: str, value: Any) -> str:
-    """Return an option as a text; empty if it is off."""
+    """An option as a text; empty if it is off."""
     if isinstance(value, list):
         value = " ".join(map(str, value))
     return name if value is True else f"{name} {value}" if value else ""

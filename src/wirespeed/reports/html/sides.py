@@ -17,7 +17,7 @@ _MOST_ROWS = 1000
 
 
 def sides_page(comparison: Comparison, unreadable: Sequence[Unreadable] = ()) -> str:
-    """Return a page that works offline.
+    """A page that works offline.
 
     Parameters
     ----------

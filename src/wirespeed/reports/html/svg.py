@@ -18,7 +18,7 @@ _EM = 14.0
 
 
 def drawing(width: float, height: float, title: str, css: str = "") -> Element:
-    """Return an empty chart that scales with the page's font size; the title serves screen readers.
+    """An empty chart that scales with the page's font size; the title serves screen readers.
 
     Parameters
     ----------

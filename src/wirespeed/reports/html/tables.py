@@ -75,7 +75,7 @@ class Part:
 def spelled(
     heading: str, columns: Sequence[str], rows: Iterable[tuple[str, Iterable[str]]], attributes: str = ""
 ) -> str:
-    """Return a table as markup.
+    """A table as markup.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def _head(labels: Sequence[str]) -> str:
 
 
 def matrix(part: Part) -> Markup:
-    """Return a table as a heat map; a large one is packed in a page, and elsewhere only described.
+    """A table as a heat map; a large one is packed in a page, and elsewhere only described.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def curve(part: Part) -> Markup:
 
 
 def _heat(part: Part, colors: ColorScale) -> Markup:
-    """Return the cells of one table, with colours if there is something expected."""
+    """The cells of one table, with colours if there is something expected."""
     from markupsafe import Markup
 
     grid = Grid.of(part.table, GLANCE)
@@ -159,7 +159,7 @@ def _heat(part: Part, colors: ColorScale) -> Markup:
 
 
 def rows(title: str, parts: Sequence[Part]) -> Markup:
-    """Return tables of one row or one column each as the rows of one table, the worst first.
+    """Tables of one row or one column each as the rows of one table, the worst first.
 
     Parameters
     ----------
@@ -202,12 +202,12 @@ def rows(title: str, parts: Sequence[Part]) -> Markup:
 
 
 def _vector(table: Table) -> tuple[str, ...]:
-    """Return the labels along a table of one row or one column."""
+    """The labels along a table of one row or one column."""
     return tuple(table.columns.labels if len(table.rows.labels) == 1 else table.rows.labels)
 
 
 def vector_key(part: Part) -> tuple[object, ...] | None:
-    """Return what tables that share one table in the page have in common; None for matrices and curves."""
+    """What tables that share one table in the page have in common; None for matrices and curves."""
     table = part.table
     if len(table.columns.labels) == 1 or (len(table.rows.labels) == 1 and not table.is_curve):
         return table.unit, table.key, _vector(table)
@@ -217,7 +217,7 @@ def vector_key(part: Part) -> tuple[object, ...] | None:
 def _framed(
     at: str, caption: str, title: str, unit: str, scale: float, labels: Sequence[str], body: str
 ) -> str:
-    """Return a table with its caption; in a page, also a title for screen readers and a place for samples."""
+    """A table with its caption; in a page, also a title for screen readers and a place for samples."""
     from markupsafe import escape
 
     if not at:
@@ -240,12 +240,12 @@ def _framed(
 
 
 def _at(part: Part, fixed: str, index: int) -> str:
-    """Return the attributes by which the script of a page finds the cells of a row."""
+    """The attributes by which the script of a page finds the cells of a row."""
     return f' data-at="{part.at}" data-{fixed}="{index}"' if part.at else ""
 
 
 def _expectation(part: Part, scale: float) -> str:
-    """Return the expected range of a table: the lowest and the highest typical value."""
+    """The expected range of a table: the lowest and the highest typical value."""
     known = {(judgement.least, judgement.normal) for _, judgement in part.judged if judgement}
     ends = [bound for bounds in known if all(bounds) for bound in bounds if bound]
     return (
@@ -254,7 +254,7 @@ def _expectation(part: Part, scale: float) -> str:
 
 
 def _label(label: str) -> str:
-    """Return a label as markup that breaks after underscores; the title of a long one shows all of it."""
+    """A label as markup that breaks after underscores; the title of a long one shows all of it."""
     from markupsafe import escape
 
     shown = one_line(label)
@@ -274,7 +274,7 @@ def _text(cell: Cell, scale: float) -> str:
 
 
 def _cell(cell: Cell, judgement: Judgement | None, text: str, colors: ColorScale) -> str:
-    """Return a cell as markup: colour of its value, mark, links, and its verdict or remark as title."""
+    """A cell as markup: colour of its value, mark, links, and its verdict or remark as title."""
     if cell.value is None:
         css = "w4 bad" if judgement and judgement.verdict.is_bad else "none"
         return f'<td class="{css}"{_given("title", cell.reason)}>{text}</td>'

@@ -30,7 +30,7 @@ def _readings(document: Document) -> Iterator[tuple[float, Quantity]]:
 
 
 def _moment(text: str) -> float:
-    """Return an ISO 8601 time as seconds; 0 if it is not one."""
+    """An ISO 8601 time as seconds; 0 if it is not one."""
     try:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError):
@@ -38,7 +38,7 @@ def _moment(text: str) -> float:
 
 
 def charts_and_texts(document: Document) -> tuple[list[Element], list[tuple[str, str]]]:
-    """Return a chart for each quantity with a unit, and the changes of texts and counters.
+    """A chart for each quantity with a unit, and the changes of texts and counters.
 
     Counters that do not change are omitted.
 
@@ -76,14 +76,14 @@ def charts_and_texts(document: Document) -> tuple[list[Element], list[tuple[str,
 
 
 def _course(values: list[str]) -> str:
-    """Return values that follow each other, the first ones only."""
+    """Values that follow each other, the first ones only."""
     shown = values[:_MOST_VALUES]
     more = f", and {len(values) - len(shown)} more changes" if len(values) > len(shown) else ""
     return " → ".join(shown) + more
 
 
 def _chart(quantity: str, unit: str, series: Series, end: float) -> Element:
-    """Return the chart of a quantity of one or several devices, until the end of the run."""
+    """The chart of a quantity of one or several devices, until the end of the run."""
     largest = max(abs(y) for points in series.values() for _, y in points)
     scale, prefix = next(((s, p) for s, p in _SCALES if largest >= 10 * s), (1.0, ""))
     curves = [

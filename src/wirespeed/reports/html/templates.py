@@ -74,7 +74,7 @@ def _environment() -> Environment:
 
 
 def _policy(style: str, script: str) -> str:
-    """Return the Content-Security-Policy: only the page's own style and script, no other sources."""
+    """The Content-Security-Policy: only the page's own style and script, no other sources."""
 
     def digest(text: str) -> str:
         return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"

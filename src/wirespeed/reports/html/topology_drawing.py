@@ -118,7 +118,7 @@ def vertices(machine: Machine) -> Vertices:
 def draw(
     machine: Machine, uses: Sequence[Use], marked: Mapping[str, Verdict] | None = None
 ) -> Element | None:
-    """Return the diagram; None if no parts of the machine are known, or too many for a diagram.
+    """The diagram; None if no parts of the machine are known, or too many for a diagram.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ class _Drawing:
             if use.link.kind is not LinkKind.MEMORY:
                 key = ends if ends[::-1] not in self.between else ends[::-1]
                 self.between.setdefault(key, []).append(use)
-        capacities = (use.link.capacity or 0.0 for several in self.between.values() for use in several)
+        capacities = (use.link.capacity or 0.0 for joined in self.between.values() for use in joined)
         self.largest = max((_LARGEST, *capacities))
         gpus = set(layers.devices)
         self.direct = [pair for pair in self.between if set(pair) <= gpus]
@@ -195,21 +195,22 @@ class _Drawing:
         return y + 6
 
     def _rows(self) -> list[tuple[list[str], list[str], list[str]]]:
-        """Return NUMA nodes, switches and GPUs of each row of GPUs.
+        """NUMA nodes, switches and GPUs of each row of GPUs.
 
         Each row has its own NUMA nodes and switches if these are linked to no GPU of another row.
         """
         layers = self.vertices
-        near: dict[str, set[str]] = {}
+        neighbours: dict[str, set[str]] = {}
         for a, b in self.between:
-            near.setdefault(a, set()).add(b)
-            near.setdefault(b, set()).add(a)
+            neighbours.setdefault(a, set()).add(b)
+            neighbours.setdefault(b, set()).add(a)
         parts = [layers.devices[i : i + _PER_ROW] for i in range(0, len(layers.devices), _PER_ROW)] or [[]]
         rows = []
         for row in parts:
-            bridges = [name for name in layers.bridges if near.get(name, set()) & set(row)]
+            bridges = [name for name in layers.bridges if neighbours.get(name, set()) & set(row)]
             below = {*row, *bridges}
-            rows.append(([name for name in layers.hosts if near.get(name, set()) & below], bridges, row))
+            hosts = [name for name in layers.hosts if neighbours.get(name, set()) & below]
+            rows.append((hosts, bridges, row))
         above = [name for hosts, bridges, _ in rows for name in (*hosts, *bridges)]
         if sorted(above) == sorted(layers.hosts + layers.bridges):
             return rows
@@ -256,13 +257,13 @@ class _Drawing:
         return svg
 
     def _counted(self) -> str:
-        """Return how many devices of each kind there are except NUMA nodes."""
+        """How many devices of each kind there are except NUMA nodes."""
         kinds = [kind for name in self.vertices.devices if (kind := self.kind(name))]
         counts = {GPU: 0} | Counter(kinds)
         return ", ".join(many(count, *kind.words) for kind, count in counts.items())
 
     def _place_of(self, svg: Element, name: str, uses: Iterable[Use]) -> Element:
-        """Return a new group of a device or link by which tables can be filtered."""
+        """A new group of a device or link by which tables can be filtered."""
         links = " ".join(str(use.index) for use in uses)
         return add(svg, "g", "place", data_place=one_line(name), data_links=links)
 
@@ -329,21 +330,21 @@ class _Drawing:
         return _THIN + (_THICK - _THIN) * math.sqrt(capacity / self.largest)
 
     def _end(self, name: str, other: str) -> Box | None:
-        """Return the position of a vertex; for a bus, the piece below the other end."""
+        """The position of a vertex; for a bus, the piece below the other end."""
         if name not in self.buses:
             return self.boxes.get(name)
         box = self.boxes.get(other)
         return next((b for b in self.buses[name] if box is not None and b.y > box.y), None)
 
     def _column(self, upper: Box, lower: Box) -> tuple[float, float]:
-        """Return the x positions at which a link leaves the upper and reaches the lower box."""
+        """The x positions at which a link leaves the upper and reaches the lower box."""
         if lower.width > 2 * upper.width:
             return upper.middle, upper.middle
         inside = min(max(lower.middle, upper.x + 12), upper.x + upper.width - 12)
         return inside, lower.middle
 
     def _sideways(self, a: Box, b: Box, ends: tuple[str, str]) -> tuple[str, tuple[float, float]]:
-        """Return path and position of the label of a link between neighbours."""
+        """Path and position of the label of a link between neighbours."""
         left, right = (a, b) if a.x <= b.x else (b, a)
         beside = right.x - left.x - left.width
         hosts = set(ends) <= set(self.vertices.hosts)
@@ -387,7 +388,7 @@ class _Drawing:
             add(group, "text", css, fitted(text, box.width), x=box.middle, y=box.y + 52)
 
     def _about(self, name: str) -> str:
-        """Return what distinguishes a device; of another vertex, its name."""
+        """What distinguishes a device; of another vertex, its name."""
         device = name.partition("/")[2] or name
         rank = next((r for r in self.machine.ranks if f"{r.index}/{r.device}" == name), None)
         about = next(
