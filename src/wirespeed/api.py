@@ -304,9 +304,9 @@ def choose(testcases: Iterable[str | Testcase], prefixes: Iterable[str], tier: T
     return tuple(dict.fromkeys(chosen))
 
 
-def _several(given: Iterable[T]) -> tuple[T, ...]:
+def _several(items: Iterable[T]) -> tuple[T, ...]:
     """Return what was given as a tuple; one name is a name."""
-    return (given,) if isinstance(given, str) else tuple(given)  # type: ignore[return-value]
+    return (items,) if isinstance(items, str) else tuple(items)  # type: ignore[return-value]
 
 
 def _facts(whole: Machine, used: Machine) -> tuple[Fact, ...]:

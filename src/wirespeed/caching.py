@@ -29,9 +29,9 @@ def own_folder(variable: str, below_home: str, environment: Mapping[str, str] = 
     environment : Mapping[str, str]
         The variables.
     """
-    given = Path(environment.get(variable, ""))
-    if given.is_absolute():
-        return given
+    configured = Path(environment.get(variable, ""))
+    if configured.is_absolute():
+        return configured
     try:
         home = Path(environment.get("HOME") or Path.home())
     except RuntimeError:  # this user has no entry in passwd

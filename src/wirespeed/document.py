@@ -203,12 +203,12 @@ class TestcaseResult(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def courses(results: Iterable[TestcaseResult]) -> Iterable[list[Quantity]]:
     """Return the values of each quantity during some testcases, in order of time."""
-    found: dict[tuple[str, str, str], list[Quantity]] = {}
+    by_key: dict[tuple[str, str, str], list[Quantity]] = {}
     for result in results:
         for reading in result.history:
             for quantity in reading.state:
-                found.setdefault(quantity.key, []).append(quantity)
-    return found.values()
+                by_key.setdefault(quantity.key, []).append(quantity)
+    return by_key.values()
 
 
 class ImportedLog(msgspec.Struct, frozen=True):
@@ -303,10 +303,10 @@ class Document(Tabular, msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     def __repr__(self) -> str:
         """Return one line, for the prompt; ``wirespeed.render`` shows everything."""
         counts = Counter(result.status.word for result in self.testcases)
-        found = ", ".join(f"{count} {status}" for status, count in counts.items()) or "no testcases"
+        outcomes = ", ".join(f"{count} {status}" for status, count in counts.items()) or "no testcases"
         kind = "simulated " if self.simulated else ""
-        what = f"{kind}{self.machine.name or self.host}, {self.started or self.origin}"
-        return brief(f"Document of {what}: {found}")
+        source = f"{kind}{self.machine.name or self.host}, {self.started or self.origin}"
+        return brief(f"Document of {source}: {outcomes}")
 
     def only(self, *testcases: str) -> Document:
         """Return the Document with only these testcases, so that a table or a figure shows them.

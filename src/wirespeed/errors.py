@@ -61,8 +61,8 @@ class MissingPackage(UsageError):
         Name of the package.
     """
 
-    def __init__(self, what: str, package: str) -> None:
-        super().__init__(f"{what} needs {package}, which is not installed: pip install {package}")
+    def __init__(self, feature: str, package: str) -> None:
+        super().__init__(f"{feature} needs {package}, which is not installed: pip install {package}")
 
 
 class StorageError(WirespeedError):

@@ -73,8 +73,8 @@ def read_own(path: Path, most: int) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe may have no writer
     try:
         status = os.fstat(descriptor)
-        for one in (link, status):
-            if why := distrust(one):
+        for entry in (link, status):
+            if why := distrust(entry):
                 raise PermissionError(errno.EPERM, why, str(path))
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file", str(path))
@@ -154,6 +154,6 @@ def make_folder(path: Path, mode: int = 0o755) -> None:
     OSError
         If one cannot be created.
     """
-    for one in (*reversed(path.parents), path):
-        if not one.is_dir():
-            one.mkdir(mode, exist_ok=True)
+    for folder in (*reversed(path.parents), path):
+        if not folder.is_dir():
+            folder.mkdir(mode, exist_ok=True)

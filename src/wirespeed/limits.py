@@ -123,10 +123,10 @@ def shared_memories(
             continue
         used = {} if transfer.operation is Operation.CHASE else demand.weights
         for link in used:
-            one = network.links[link]
-            if one.kind is LinkKind.MEMORY:
+            edge = network.links[link]
+            if edge.kind is LinkKind.MEMORY:
                 continue
-            for vertex, crossing in ((one.destination, entering), (one.source, leaving)):
+            for vertex, crossing in ((edge.destination, entering), (edge.source, leaving)):
                 if (memory := network.unknown_memory(vertex)) is not None:
                     crossing.setdefault(memory, set()).add(link)
                     passing.setdefault(memory, {})[index] = used.get(memory, 0.0)
@@ -154,21 +154,21 @@ def undisturbed(network: Network, measurement: Measurement) -> bool:
 
 
 def _of_places(measurement: Measurement, flows: _Flows) -> list[float | None]:
-    found: list[float | None] = []
+    values: list[float | None] = []
     transfers = measurement.transfers
     for place in measurement.places:
         shares = [share for i in place.transfers if (share := flows[i][1]) is not None]
         if place.reduce is Reduce.LATENCY or len(shares) < len(place.transfers):
-            found.append(None)
+            values.append(None)
             continue
         chosen = [transfers[i] for i in place.transfers]
         rates = [share * t.counted for share, t in zip(shares, chosen, strict=True)]
         if place.reduce is Reduce.WALL:  # the slowest decides; flows that end earlier do not speed it up
             wall = max(t.bytes / share for share, t in zip(shares, chosen, strict=True))
-            found.append(sum(t.bytes * t.counted for t in chosen) / wall)
+            values.append(sum(t.bytes * t.counted for t in chosen) / wall)
         else:
-            found.append(rates[0] if place.reduce is Reduce.FIRST else sum(rates))
-    return found
+            values.append(rates[0] if place.reduce is Reduce.FIRST else sum(rates))
+    return values
 
 
 #: Smaller buffers stay in caches (those of GPUs have up to 126 MB), or their copy time is dominated by
@@ -244,7 +244,7 @@ def allowances(
         for link, weight in demand.weights.items():
             load[link] = load.get(link, 0.0) + weight * (share or 0.0)
     hosts = shared_memories(network, measurement, plain)
-    found = []
+    by_place = []
     bounds = zip(limits, _of_places(measurement, low), _of_places(measurement, typical), strict=True)
     for place, (limit, least, normal) in zip(measurement.places, bounds, strict=True):
         own = tuple(transfers[i] for i in place.transfers)
@@ -271,8 +271,8 @@ def allowances(
             for memory, through in sorted(hosts.items())
             if not through.keys().isdisjoint(place.transfers)
         )
-        found.append(Allowance(limit, peak if peak != limit else None, expected, tuple(links), shared))
-    return found
+        by_place.append(Allowance(limit, peak if peak != limit else None, expected, tuple(links), shared))
+    return by_place
 
 
 def _next_to_collective(
@@ -283,8 +283,8 @@ def _next_to_collective(
     The limits are those without the collective, or of the collective alone, and nothing is expected.
     """
     own = measurement.works[:1] if isinstance(measurement.works[0], Collective) else measurement.transfers
-    found = allowances(network, Measurement(own, measurement.places), ranges)
-    return [replace(one, expected=None) for one in found]
+    allowed = allowances(network, Measurement(own, measurement.places), ranges)
+    return [replace(allowance, expected=None) for allowance in allowed]
 
 
 def ring(members: Sequence[Memory]) -> tuple[Transfer, ...]:
@@ -308,9 +308,9 @@ def _of_collective(network: Network, run: Collective, ranges: Sequence[Sequence[
     judged = run.judged and run.bytes >= JUDGED_BYTES
     peak = limit * run.effective if judged and run.effective > 1 else None
     reached: dict[str, set[str]] = {}
-    for one in network.links:
-        if one.kind is LinkKind.NVLINK:
-            reached.setdefault(one.source, set()).add(one.destination)
+    for edge in network.links:
+        if edge.kind is LinkKind.NVLINK:
+            reached.setdefault(edge.source, set()).add(edge.destination)
     if any(len(reached.get(network.machine.vertex(member), ())) != 1 for member in run.members):
         return Allowance(limit, peak, None, ())
     least, typical = (
@@ -333,9 +333,10 @@ def slowest_sender(machine: Machine, members: Sequence[Memory]) -> float | None:
     for member in members:
         vertex = machine.vertex(member)
         for kind in (LinkKind.NVLINK, LinkKind.PCIE):
-            found = [link.capacity for link in machine.links if link.source == vertex and link.kind is kind]
-            if found:
-                rates.append(sum(c for c in found if c) if all(found) else None)
+            links = [link for link in machine.links if link.source == vertex and link.kind is kind]
+            if links:
+                capacities = [link.capacity or 0.0 for link in links]
+                rates.append(sum(capacities) if all(capacities) else None)
                 break
         else:
             return None
@@ -366,17 +367,17 @@ def _parts(
     """
     seconds = [t.bytes / share if share else 0.0 for t, (_, share) in zip(transfers, flows, strict=True)]
     rates = [t.counted * (share or 0.0) for t, (_, share) in zip(transfers, flows, strict=True)]
-    found: dict[int, float] = {}
+    parts: dict[int, float] = {}
     for (demand, _), time, rate, carrying in zip(flows, seconds, rates, payload, strict=True):
         for link in demand.weights:
-            before = found.setdefault(link, 0.0)
+            before = parts.setdefault(link, 0.0)
             if link not in carrying:
                 continue
             if place.reduce is Reduce.WALL:
-                found[link] = max(before, time / (max(seconds) or 1.0))
+                parts[link] = max(before, time / (max(seconds) or 1.0))
             else:
-                found[link] = before + rate / (sum(rates) or 1.0)
-    return {link: round(part, 3) for link, part in found.items()}
+                parts[link] = before + rate / (sum(rates) or 1.0)
+    return {link: round(part, 3) for link, part in parts.items()}
 
 
 def capped(

@@ -180,12 +180,12 @@ class Measurement:
                 groups.remove(group)
                 transfers, places = group[0] | transfers, group[1] + places
             groups.append((transfers, places))
-        found = []
+        measurements = []
         for transfers, places in groups:
             order = {index: i for i, index in enumerate(sorted(transfers))}
             own = tuple(replace(p, transfers=tuple(order[i] for i in p.transfers)) for p in places)
-            found.append(Measurement(tuple(self.works[i] for i in order), own))
-        return tuple(found)
+            measurements.append(Measurement(tuple(self.works[i] for i in order), own))
+        return tuple(measurements)
 
     def __str__(self) -> str:
         measured = [w for w in self.works if not isinstance(w, Transfer) or w.role is Role.MEASURED]
@@ -225,7 +225,8 @@ def value_of(place: Place, measurement: Measurement, sample: Sample) -> float:
     """Return the value of a Place from one Sample: a rate in B/s, a latency or lateness in s."""
     chosen = place.transfers
     if place.reduce is Reduce.LATENESS:
-        late = [max(it.by_process) - it.by_process[chosen[0]] for it in sample.iterations]
+        seconds = [iteration.by_process for iteration in sample.iterations]
+        late = [max(by_process) - by_process[chosen[0]] for by_process in seconds]
         return sum(late) / len(late)
     if place.reduce is Reduce.LATENCY:
         return place.factor * sample.seconds[chosen[0]] / sample.amounts[chosen[0]]

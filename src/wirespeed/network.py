@@ -232,17 +232,17 @@ class Network:
             return known
         source, executor, destination, _, operation, split = key
         reads, writes = BUFFERS[operation]
-        found: list[tuple[int, int]] = []
+        steps: list[tuple[int, int]] = []
         ways = [(source, destination), (destination, source)]
         for start, end in ways if split else ways[:1]:
             memories = (self._memory.get(start), reads), (self._memory.get(end), writes)
-            found += [(link, times) for link, times in memories if link is not None]
-            found += [(link, 1) for link in (*self.route(start, executor), *self.route(executor, end))]
+            steps += [(link, times) for link, times in memories if link is not None]
+            steps += [(link, 1) for link in (*self.route(start, executor), *self.route(executor, end))]
         for end in also:
-            found += [(link, 1) for link in self.route(executor, end)]
-            found += [(self._memory[end], writes)] if end in self._memory else []
-        self._known_steps[key] = found
-        return found
+            steps += [(link, 1) for link in self.route(executor, end)]
+            steps += [(self._memory[end], writes)] if end in self._memory else []
+        self._known_steps[key] = steps
+        return steps
 
     def latency(self, transfer: Transfer) -> float:
         """Return the time of a dependent load by a chase's executor, without caches, in s.

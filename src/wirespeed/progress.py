@@ -143,7 +143,7 @@ def _clock(seconds: float) -> str:
 def _weight(case: Testcase, document: Document) -> float:
     """Return the typical time of a testcase in s, or with fixed counts in measurements; 0 if it is waived."""
     options: dict[str, Any] = document.options
-    names = [one.name for one, _ in declared(PlanOptions) if one.name in options]
+    names = [field.name for field, _ in declared(PlanOptions) if field.name in options]
     try:
         plan = case.plan(document.machine, PlanOptions(**{name: options[name] for name in names}))
     except WirespeedError:  # shown when its turn comes

@@ -94,17 +94,17 @@ def _density(t: float, df: float) -> float:
     return math.exp(scale - (df + 1) * math.log(math.hypot(1, t / math.sqrt(df))))
 
 
-def _incomplete_beta(x: float, rest: float, a: float, b: float) -> float:
-    """Return the regularised incomplete beta function I_x(a, b); ``rest`` is 1 - x."""
+def _incomplete_beta(x: float, complement: float, a: float, b: float) -> float:
+    """Return the regularised incomplete beta function I_x(a, b); ``complement`` is 1 - x."""
     if not x:
         return 0.0
-    if not rest:
+    if not complement:
         return 1.0
     scale = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
-    front = math.exp(scale + a * math.log(x) + b * math.log(rest))
+    front = math.exp(scale + a * math.log(x) + b * math.log(complement))
     if x < (a + 1) / (a + b + 2):  # where the fraction converges fast
         return front * _fraction(x, a, b) / a
-    return 1 - front * _fraction(rest, b, a) / b
+    return 1 - front * _fraction(complement, b, a) / b
 
 
 def _fraction(x: float, a: float, b: float) -> float:

@@ -38,7 +38,7 @@ def summarise(samples: Sequence[float]) -> Statistics:
     n = len(ordered)
     mean = math.fsum(ordered) / n
     mean = min(max(mean, ordered[0]), ordered[-1])  # rounding must not move it out of the range
-    spread = math.sqrt(math.fsum((x - mean) ** 2 for x in ordered) / (n - 1)) if n > 1 else 0.0
+    spread = math.sqrt(math.fsum((sample - mean) ** 2 for sample in ordered) / (n - 1)) if n > 1 else 0.0
     return Statistics(
         n=n,
         median=median(ordered),

@@ -250,7 +250,7 @@ class Machine(Tabular):
         """Return one line; ``wirespeed machine`` shows everything."""
         parts = list(self.counts.values())
         parts += [
-            many(len(found), what) for what, found in (("link", self.links), ("rank", self.ranks)) if found
+            many(len(items), noun) for noun, items in (("link", self.links), ("rank", self.ranks)) if items
         ]
         kind = " (simulated)" if self.simulated else ""
         return brief(f"Machine {self.name}{kind}: {', '.join(parts) or 'empty'}")
@@ -275,14 +275,14 @@ class Machine(Tabular):
         """
         return tuple(
             i
-            for i, x in enumerate(self.links)
+            for i, link in enumerate(self.links)
             if where
             in (
-                x.source,
-                x.destination,
-                f"{x.source}->{x.destination}",
-                f"{x.source}-{x.destination}",
-                f"{x.destination}-{x.source}",
+                link.source,
+                link.destination,
+                f"{link.source}->{link.destination}",
+                f"{link.source}-{link.destination}",
+                f"{link.destination}-{link.source}",
             )
         )
 
@@ -441,8 +441,8 @@ def _by_kind(machine: Machine) -> Iterator[tuple[DeviceKind, Sequence[DeviceReco
 
 
 def _can_be_owned(name: str) -> bool:
-    found = parse(name)
-    return found is not None and found[0].ranks
+    parsed = parse(name)
+    return parsed is not None and parsed[0].ranks
 
 
 def _duplicates(numbers: Iterable[int]) -> list[int]:

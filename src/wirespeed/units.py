@@ -32,11 +32,11 @@ _MOST_SIZES = 64
 _DISPLAYED = {Unit.RATE: (float(GB), "GB/s"), Unit.TIME: (NANO, "ns"), Unit.FREQUENCY: (1e6, "M/s")}
 
 
-def _split(text: str, units: dict[str, float] | dict[str, int], what: str, example: str) -> float:
+def _split(text: str, units: dict[str, float] | dict[str, int], kind: str, example: str) -> float:
     match = _QUANTITY.fullmatch(text)
     scale = units.get(match[2].lower()) if match else None
     if match is None or scale is None:
-        raise UsageError(f"{text!r} is not {what}; use e.g. {example}")
+        raise UsageError(f"{text!r} is not {kind}; use e.g. {example}")
     return float(match[1]) * scale
 
 
@@ -200,9 +200,9 @@ def format_age(seconds: float) -> str:
     return f"{seconds:.4g} s"
 
 
-def many(count: int, one: str, several: str = "") -> str:
+def many(count: int, singular: str, plural: str = "") -> str:
     """Format a count with its noun: ``1 testcase``, ``2 testcases``."""
-    return f"{count} {one if count == 1 else several or f'{one}s'}"
+    return f"{count} {singular if count == 1 else plural or f'{singular}s'}"
 
 
 def displayed(unit: Unit) -> tuple[float, str]:

@@ -67,8 +67,8 @@ class MachineVertices:
 
     def kind(self, name: str) -> DeviceKind | None:
         """Return the kind of a device; None for a switch."""
-        found = parse(self.of(name).device)
-        return found[0] if found else None
+        parsed = parse(self.of(name).device)
+        return parsed[0] if parsed else None
 
     def is_other(self, name: str) -> bool:
         """Whether a vertex is a device of a kind that another package adds."""

@@ -188,7 +188,7 @@ def in_bytes(size: Size) -> int:
     return parse_size(size) if isinstance(size, str) else whole(size, "a size in bytes")
 
 
-def whole(number: SupportsIndex, what: str) -> int:
+def whole(number: SupportsIndex, name: str) -> int:
     """Return a whole number of at least 1; numpy's integers are accepted.
 
     Raises
@@ -201,7 +201,7 @@ def whole(number: SupportsIndex, what: str) -> int:
     except TypeError:
         value = 0
     if not 1 <= value <= 2**60:
-        raise UsageError(f"{what} must be a whole number of at least 1, not {number!r}")
+        raise UsageError(f"{name} must be a whole number of at least 1, not {number!r}")
     return value
 
 

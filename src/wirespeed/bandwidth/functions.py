@@ -257,13 +257,13 @@ def host2device_bandwidth(size: Size | None = None, *, device: str | None = None
     cases = [narrow(find(case), columns=[name]) for case in names]
     near = next(f"numa{gpu.numa}" for gpu in where.gpus if gpu.name == name)
     kinds, ways = ("pageable", "pinned"), (f"{near} -> {name}", f"{name} -> {near}")
-    found = {}
+    by_place = {}
     for i, kind in enumerate(kinds):
         document = measured(cases, where, how, size, pageable=kind == "pageable")
         for j, way in enumerate(ways):
-            found[i, j] = _only(f"Host ({kind}) <-> Device Bandwidth", way, document, j)
+            by_place[i, j] = _only(f"Host ({kind}) <-> Device Bandwidth", way, document, j)
     rows, columns = Axis("host memory", kinds), Axis("transfer", ways)
-    return Bandwidth.several("Host <-> Device Bandwidth", rows, columns, found, device="")
+    return Bandwidth.several("Host <-> Device Bandwidth", rows, columns, by_place, device="")
 
 
 def p2p_bandwidth(
@@ -429,9 +429,9 @@ def _scaling(
 ) -> Bandwidth:  # fmt: skip
     """Return a curve over buffer sizes; ``axis`` is the quantity, its unit, and the bytes of each."""
     document = measured([case], machine, how, sizes=over)
-    result, (quantity, unit, each) = document.testcases[0], axis
+    result, (quantity, unit, unit_bytes) = document.testcases[0], axis
     points = [_point(title, name, cell, document, result, parts) for cell in result.tables[0].cells]
-    sizes = [point.bytes // each for point in points]
+    sizes = [point.bytes // unit_bytes for point in points]
     labels = tuple(format_quantity(size, unit) for size in sizes)
     columns = Axis(quantity, labels, tuple(map(float, sizes)), unit)
     by_place = {(0, j): point for j, point in enumerate(points)}
@@ -465,7 +465,7 @@ def _matrix(
     labels = table.rows.labels
     joint, parts = ("->", 1) if family is _PUSH else ("<->", 2)
     of_pair = "Bandwidth" if family is _PUSH else "Bandwidth (both directions, sum)"
-    found = {
+    by_place = {
         (cell.row, cell.column): _point(
             of_pair, f"{labels[cell.row]} {joint} {labels[cell.column]}", cell, document, result, parts
         )
@@ -474,4 +474,4 @@ def _matrix(
     }
     reasons = " · ".join(dict.fromkeys(cell.reason for cell in table.cells if cell.reason))
     axis = Axis("device", labels)
-    return Bandwidth.several(title, axis, axis, found, device="", note=reasons)
+    return Bandwidth.several(title, axis, axis, by_place, device="", note=reasons)

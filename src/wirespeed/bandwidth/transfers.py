@@ -82,10 +82,10 @@ class Transfers(Tabular):
 
     def __getitem__(self, label: str) -> Bandwidth | float:
         """Return a bandwidth, or a latency in s, by its label."""
-        found: dict[str, Bandwidth | float] = {**self.bandwidths, **self.latencies}
-        if label not in found:
-            raise KeyError(f"there is no {label!r}; choose from {', '.join(found)}")
-        return found[label]
+        values: dict[str, Bandwidth | float] = {**self.bandwidths, **self.latencies}
+        if label not in values:
+            raise KeyError(f"there is no {label!r}; choose from {', '.join(values)}")
+        return values[label]
 
     def _rows(self) -> list[list[str]]:
         rows = [["", "value", "", "of limit"]]

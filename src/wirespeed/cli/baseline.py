@@ -20,12 +20,12 @@ def main(name: str, argv: Sequence[str]) -> int:
     from ..units import many
 
     check_replaceable(options.output, BASELINE, options.force)
-    made = baseline.make([load(path) for path in options.runs])
+    combined = baseline.make([load(path) for path in options.runs])
     output = Output(options.output, replace=True)
-    output.write(baseline.encode(made))
+    output.write(baseline.encode(combined))
     with texts_aside(output):
-        for model, entries in made.models.items():
-            mark = "SIMULATED: " if made.simulated else ""
+        for model, entries in combined.models.items():
+            mark = "SIMULATED: " if combined.simulated else ""
             runs = max((entry.runs for entry in entries), default=0)
             print(f"{mark}{one_line(model)}: {many(len(entries), 'value')} of {many(runs, 'run')}")
     return ExitCode.PASS

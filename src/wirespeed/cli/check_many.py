@@ -78,8 +78,8 @@ def check_many(
         sys.stdout.write(form.joined([done.run for done in read.found], read.unreadable, shown))
         sys.stdout.flush()
     else:
-        for one in read.unreadable:
-            print(visible(f"wirespeed: error: {one}"), file=sys.stderr)
+        for error in read.unreadable:
+            print(visible(f"wirespeed: error: {error}"), file=sys.stderr)
     code = worst([*(done.code for done in read.found), *(ExitCode.RUN for _ in read.unreadable)])
     if not options.consumer:
         return code
@@ -102,7 +102,8 @@ def _judged(file: str, document: Document, work: _Work) -> _Done:
     judged = Judged.of(document, work.by, work.gates, file)
     part = check_format(work.format).part(document, replace(work.style, criteria=work.by, judged=judged))
     run = CheckedRun.of(document, judged, part)
-    return _Done(code_of(judged.check.verdict), run, tuple(_unsuitable(one, document) for one in work.gates))
+    unsuitable = tuple(_unsuitable(gate_set, document) for gate_set in work.gates)
+    return _Done(code_of(judged.check.verdict), run, unsuitable)
 
 
 def _unsuitable(gates: GateSet, document: Document) -> str:

@@ -59,8 +59,8 @@ def machine_names(prefix: str = "", **_: object) -> list[str]:
     """Return the simulated machines, and files that begin like a word, for completion."""
     from ..backends.simulated.machines import MACHINES
 
-    found = glob(f"{escape(prefix or '')}*")  # noqa: PTH207 - also of absolute paths
-    files = [file + "/" * Path(file).is_dir() for file in found]
+    paths = glob(f"{escape(prefix or '')}*")  # noqa: PTH207 - also of absolute paths
+    files = [file + "/" * Path(file).is_dir() for file in paths]
     return [f"simulated:{name}" for name in MACHINES] + [
         file for file in files if file.endswith(("json", "/"))
     ]
@@ -73,18 +73,19 @@ def add_options(to: TakesOptions, group: str | None = None, names: Collection[st
     for field, about in declared(RunOptions):
         if about.group != group and field.name not in names:
             continue
-        flag, help, given = field.name.replace("_", "-"), about.help.replace("%", "%%"), field.default
+        flag, help, initial = field.name.replace("_", "-"), about.help.replace("%", "%%"), field.default
         if about.parse is None:
-            flag, help = (f"no-{flag}", f"do not {help}") if given else (flag, help)
-            action = "store_false" if given else "store_true"
+            flag, help = (f"no-{flag}", f"do not {help}") if initial else (flag, help)
+            action = "store_false" if initial else "store_true"
             to.add_argument(f"--{flag}", action=action, dest=field.name, help=help)
             continue
-        default = about.default.replace("%", "%%") or ("" if given is None else "%(default)s")
+        default = about.default.replace("%", "%%") or ("" if initial is None else "%(default)s")
         later = about.group == JOB  # only one rank reports errors of job options
         choices = None if later else about.choices or None
         to.add_argument(
-            f"--{flag}", default=given, choices=choices, type=str if later or choices else typed(about.parse),
-            metavar=about.metavar, help=f"{help} (default: {default})" if default else help,
+            f"--{flag}", default=initial, choices=choices, metavar=about.metavar,
+            type=str if later or choices else typed(about.parse),
+            help=f"{help} (default: {default})" if default else help,
         )  # fmt: skip
 
 
@@ -187,8 +188,8 @@ def saving(options: argparse.Namespace) -> Output | None:
     if options.no_save and options.output:
         raise UsageError("-o saves the run, --no-save does not: give one of them")
     if options.no_save or options.output:
-        given: Output | None = options.output
-        return given
+        output: Output | None = options.output
+        return output
     if not os.access(Path.cwd(), os.W_OK):
         raise StorageError("cannot write to the current folder; pass -o FOLDER/, or --no-save")
     return output_path("./")
@@ -212,8 +213,8 @@ def tell_saved(output: Output | None) -> None:
 def _program() -> str:
     """Return how to call this program: by its path if the shell would not find it."""
     called = Path(sys.argv[0])
-    found = called.name != "wirespeed" or shutil.which("wirespeed")
-    return "wirespeed" if found else shlex.quote(sys.argv[0])
+    on_path = called.name != "wirespeed" or shutil.which("wirespeed")
+    return "wirespeed" if on_path else shlex.quote(sys.argv[0])
 
 
 def add_force(to: TakesOptions, kind: str) -> None:
@@ -275,21 +276,21 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
     """Add the options of measuring: what, when to stop, and how."""
     from ..options import GPU, HOW, STOP, WHAT
 
-    what = parser.add_argument_group(WHAT)
-    what.add_argument(
+    subject = parser.add_argument_group(WHAT)
+    subject.add_argument(
         "-t", "--testcase", nargs="+", action="extend", default=[], metavar="NAME",
         help="testcases by name or nvbandwidth index (default: all)",
     ).completer = testcase_names  # type: ignore[attr-defined]  # fmt: skip
-    what.add_argument(
+    subject.add_argument(
         "-f", "--file", action="append", default=[], metavar="FILE.toml",
         help="measurements of a file (wirespeed help transfers); repeatable",
     )  # fmt: skip
-    what.add_argument(
+    subject.add_argument(
         "-p", "--prefix", nargs="+", action="extend", default=[], metavar="PREFIX",
         help="testcases whose names start with PREFIX",
     ).completer = testcase_names  # type: ignore[attr-defined]  # fmt: skip
-    add_machine(what)
-    add_options(what, WHAT)
+    add_machine(subject)
+    add_options(subject, WHAT)
     for group in (STOP, HOW, GPU):
         add_options(parser.add_argument_group(group), group)
 
@@ -334,7 +335,7 @@ def process_started() -> float:
 
 
 def with_programs(
-    given: RunOptions, programs: Sequence[Program], testcases: Sequence[str] = ()
+    options: RunOptions, programs: Sequence[Program], testcases: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Return the arguments of ``wirespeed.run`` for programs: their testcases, settings and text.
 
@@ -343,13 +344,14 @@ def with_programs(
     UsageError
         If a setting of a program differs from the options.
     """
-    found: dict[str, Any] = {"testcases": [*testcases, *(case for one in programs for case in one.testcases)]}
-    for one in programs:
-        given = replace(given, **one.settings(vars(given)))
-    found["since"] = None if given.within is None else process_started()
+    cases = [case for program in programs for case in program.testcases]
+    arguments: dict[str, Any] = {"testcases": [*testcases, *cases]}
+    for program in programs:
+        options = replace(options, **program.settings(vars(options)))
+    arguments["since"] = None if options.within is None else process_started()
     if programs:
-        found["described"] = {"transfers": [one.text for one in programs]}
-    return found | {"options": given}
+        arguments["described"] = {"transfers": [program.text for program in programs]}
+    return arguments | {"options": options}
 
 
 def code_of(verdict: Verdict) -> ExitCode:

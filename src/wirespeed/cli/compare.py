@@ -28,7 +28,7 @@ def main(name: str, argv: Sequence[str]) -> int:
             "compare two runs (or folders of runs), or several: "
             "wirespeed compare BEFORE.json ... --to AFTER.json ..."
         )
-    sides = (options.before, options.after) if options.after else [[one] for one in options.before]
+    sides = (options.before, options.after) if options.after else [[path] for path in options.before]
     files = [list(dict.fromkeys(files_in(side))) for side in sides]
     return _compared(files[0], files[1], options)
 

@@ -56,7 +56,7 @@ def words() -> tuple[list[str], str]:
 
 def top(commands: Sequence[str]) -> Parser:
     """Return a parser that completes the name of a command."""
-    made = Parser("")
-    made.add_argument("command", choices=commands)
+    arguments = Parser("")
+    arguments.add_argument("command", choices=commands)
     sys.stdout.flush()
-    return made
+    return arguments

@@ -106,9 +106,9 @@ class Answer(int):
     host: str
 
     def __new__(cls, code: int, reason: str, host: str = "") -> Answer:
-        made = super().__new__(cls, code)
-        made.reason, made.host = reason, host
-        return made
+        answer = super().__new__(cls, code)
+        answer.reason, answer.host = reason, host
+        return answer
 
 
 class InvalidUsage(SystemExit):

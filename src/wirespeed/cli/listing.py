@@ -69,7 +69,7 @@ def _times(machine: Machine, tier: Tier, cases: Sequence[Testcase]) -> dict[Test
     from ..options import RunOptions
 
     planned = run_plan(cases, machine, RunOptions(tier=tier))
-    return {one.case: one.seconds for one in planned if not one.reason}
+    return {entry.case: entry.seconds for entry in planned if not entry.reason}
 
 
 def _json(reasons: Mapping[Testcase, str], times: Mapping[Testcase, float]) -> str:

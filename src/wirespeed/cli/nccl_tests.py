@@ -78,10 +78,10 @@ def main(program: str, argv: Sequence[str]) -> int:
     by_process = options.launch == "processes" or (options.launch == AUTO and options.threads is None)
     if provider == NCCL and alone and by_process:
         processes = ranks
-    each = 1 if processes > 1 or STARTED in os.environ else ranks
+    per_process = 1 if processes > 1 or STARTED in os.environ else ranks
     timeout = collectives.timeout or _NO_LIMIT_S
     stamps: list[str] | None = [] if collectives.stamped else None
-    wanted = Asked(collectives, operation, provider, each, sizes(collectives), stamps)
+    wanted = Asked(collectives, operation, provider, per_process, sizes(collectives), stamps)
     world = join(timeout, mpi=provider == MPI, spawn=processes, arguments=called)
     world.timeout = max(timeout, SETUP_S) + _EXCHANGE_GRACE_S
     with texts_aside(options.output):
@@ -152,10 +152,10 @@ def _measure(
     if machine:
         from ..backends.simulated.simulated_collectives import SimulatedProvider
 
-        simulated = SimulatedProvider(machine, wanted.each, colors=colors_of(wanted.each))
-    group = simulated.group if simulated else group_of(world, wanted.each)
+        simulated = SimulatedProvider(machine, wanted.per_process, colors=colors_of(wanted.per_process))
+    group = simulated.group if simulated else group_of(world, wanted.per_process)
     # All groups run the same settings, with roots that also the smallest group has.
-    fewest = simulated.smallest if simulated else wanted.each * smallest(world)
+    fewest = simulated.smallest if simulated else wanted.per_process * smallest(world)
     asked, provider = wanted.options, wanted.provider
     root = None if asked.root == ALL_ROOTS else asked.root if wanted.operation.rooted else 0
     run = settings(wanted.operation, asked.types, asked.operators, root, fewest)
@@ -302,7 +302,7 @@ def _maker(wanted: Asked, simulated: Provider | None) -> Make:
             return MpiProvider(world, group, o.unalign)
         from ..backends.nccl.provider import NcclOptions, NcclProvider
 
-        threads, gpus = (o.threads, o.gpus) if wanted.each > 1 else (1, 1)
+        threads, gpus = (o.threads, o.gpus) if wanted.per_process > 1 else (1, 1)
         how = NcclOptions(
             threads, gpus, o.first, o.unalign, o.registration, o.policy, o.null_stream, o.parallel_init,
             p2p_peers=2 if wanted.operation.name == "sendrecv" else 0,

@@ -58,14 +58,14 @@ def parser(program: str) -> Parser:
     from ..collectives.operations import OPERATIONS
 
     does = OPERATIONS[program.removesuffix(SUFFIX)].does
-    made = Parser(
+    arguments = Parser(
         program,
         f"{program}: {does}.\nOptions, text and JSON are those of nccl-tests.\n"
         "Uses NCCL with one process per GPU; without GPUs, MPI on host memory.",
         configured=False,
     )
     for title in GROUPS:
-        group = made.add_argument_group(title)
+        group = arguments.add_argument_group(title)
         for name, about in OPTIONS.items():
             if about.group == title:
                 _add(group, name, about)
@@ -91,7 +91,7 @@ def parser(program: str) -> Parser:
         "--format", metavar="FORMAT", default=FORMAT,
         help="output format: nccl-tests (line by line), table, csv, json, ...",
     )  # fmt: skip
-    return made
+    return arguments
 
 
 def _add(group: argparse._ArgumentGroup, name: str, about: CollectiveOption) -> None:
@@ -239,7 +239,7 @@ def _number(variable: str) -> float:
     return value
 
 
-def refuse(given: CollectiveOptions, options: argparse.Namespace, provider: str) -> None:
+def refuse(collectives: CollectiveOptions, options: argparse.Namespace, provider: str) -> None:
     """Refuse options that the provider does not support.
 
     Raises
@@ -251,10 +251,10 @@ def refuse(given: CollectiveOptions, options: argparse.Namespace, provider: str)
 
     for name, about in OPTIONS.items():
         reason = about.refused.get(provider)
-        if reason and getattr(given, name) != getattr(CollectiveOptions, name):
-            found = "" if options.mpi or provider != MPI else "no GPU was found, so MPI is used; "
+        if reason and getattr(collectives, name) != getattr(CollectiveOptions, name):
+            fallback = "" if options.mpi or provider != MPI else "no GPU was found, so MPI is used; "
             start = f": start them with {mpirun('wirespeed ...')}" if reason is PROCESSES else ""
-            raise UsageError(f"{about.flags[-1]}: {found}{reason}{start}")
+            raise UsageError(f"{about.flags[-1]}: {fallback}{reason}{start}")
     if provider == SIMULATED and (options.mpi or options.launch != AUTO):
         raise UsageError(f"{'--mpi' if options.mpi else '--launch'}: {NO_LIBRARY}")
 
@@ -294,7 +294,7 @@ class Asked:
         The collective.
     provider : str
         Name of the library.
-    each : int
+    per_process : int
         Number of ranks of the collective per process.
     sizes : tuple of int
         Sizes of the array, in bytes.
@@ -307,7 +307,7 @@ class Asked:
     options: CollectiveOptions
     operation: CollectiveOp
     provider: str
-    each: int
+    per_process: int
     sizes: tuple[int, ...]
     timestamps: list[str] | None
     reduced_to: int = 0
@@ -323,7 +323,7 @@ class Asked:
         return {
             **self.options.agreed(self.provider),
             "traffic": self.operation.traffic,
-            "each": self.each,
+            "each": self.per_process,
             **{name: os.environ.get(name, "") for name in (SPLIT, MASK)},
         }
 

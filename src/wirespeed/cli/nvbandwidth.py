@@ -87,7 +87,7 @@ def _positive(text: str) -> int:
 
 def parser(program: str) -> Parser:
     """Return the parser of the program's options and of those that wirespeed adds."""
-    made = _Parser(
+    arguments = _Parser(
         program,
         f"{program}'s command line. Sampling stops when the 95 % confidence interval of the "
         f"median is within {PRECISION:.1%} of it, or after {TIME_BUDGET:g} s per value (--time-budget), "
@@ -95,7 +95,7 @@ def parser(program: str) -> Parser:
         configured=False, add_help=False,
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=36),
     )  # fmt: skip
-    add = made.add_argument
+    add = arguments.add_argument
     add("-h", "--help", action="store_true", help="produce help message")
     add(
         "-b", "--bufferSize", dest="size", type=_mebibytes, default=512 * MIB, metavar="N",
@@ -125,10 +125,10 @@ def parser(program: str) -> Parser:
         help="copies per sample (16 if only -i is given)",
     )  # fmt: skip
     if program == NV:
-        _add_later(made)
+        _add_later(arguments)
     else:
-        made.set_defaults(dialect=SAIL, perf=False, huge_pages=False, pairs=-1, pair=None, version=False)
-    sail = made.add_argument_group(
+        arguments.set_defaults(dialect=SAIL, perf=False, huge_pages=False, pairs=-1, pair=None, version=False)
+    sail = arguments.add_argument_group(
         "options of sailbandwidth",
         "The defaults of sailbandwidth are bulk copies by SMs, all copy engines and virtual-memory "
         "allocations; those of nvbandwidth are ordinary copies, one engine and plain allocations."
@@ -149,7 +149,7 @@ def parser(program: str) -> Parser:
     )  # fmt: skip
     add("--displayUR", action="store_true", help="also print the fraction of the limit, in %%")
     add("--disableVm", dest="virtual_memory", help="plain allocations", **off)
-    own = made.add_argument_group("options of wirespeed")
+    own = arguments.add_argument_group("options of wirespeed")
     own.add_argument(
         "--machine", metavar="FILE|simulated:NAME", help="machine file or simulated machine (this machine)"
     )
@@ -160,7 +160,7 @@ def parser(program: str) -> Parser:
     add_output(own)
     add_options(own, names=["timeout", "seed"])
     add_job(own)
-    return made
+    return arguments
 
 
 def _add_later(parser: _Parser) -> None:

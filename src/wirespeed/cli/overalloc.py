@@ -119,13 +119,13 @@ def _sweep(name: str, argv: Sequence[str], options: argparse.Namespace) -> int:
         "means": list(means), "buffer_size": options.buffer, "p2p_size": options.copy,
         "over": [str(size) for size in over], "repeats": options.repeats, "memory": options.memory,
     }  # fmt: skip
-    if unknown := [one for one in means if one not in MECHANISMS[options.memory]]:
+    if unknown := [mechanism for mechanism in means if mechanism not in MECHANISMS[options.memory]]:
         known = ", ".join(MECHANISMS[options.memory])
         raise UsageError(f"{options.memory} memory is shared by {known}, not by {unknown[0]}")
     counts = f"{format_size(options.copy)} of a buffer of {format_size(options.buffer)}"
     cases = []
-    for one in means:
-        case = sharing(one, options.memory, options.buffer, options.copy, over, "overalloc")
+    for mechanism in means:
+        case = sharing(mechanism, options.memory, options.buffer, options.copy, over, "overalloc")
         cases.append(replace(case, counts=counts))
     return between_two(name, argv, options, cases, described, samples=1, copies=1, rounds=options.repeats)
 

@@ -60,14 +60,15 @@ class Parser(argparse.ArgumentParser):
                 self._completing = True
                 complete(self)
             return super().parse_known_args(args, namespace)
-        given = list(sys.argv[1:] if args is None else args)
+        words = list(sys.argv[1:] if args is None else args)
         if self.command:
             takes = {name: action.nargs != 0 for name, action in self.settable().items()}
             files = configuration.files()
-            for file in (one for one in files if one.refused):
-                print(visible(f"wirespeed: note: not read: {file.path}: {file.refused}"), file=sys.stderr)
-            given = configuration.arguments(self.command, takes, configuration.settings(found=files)) + given
-        return super().parse_known_args(given, namespace)
+            for path, why in [(file.path, file.refused) for file in files if file.refused]:
+                print(visible(f"wirespeed: note: not read: {path}: {why}"), file=sys.stderr)
+            settings = configuration.settings(existing=files)
+            words = configuration.arguments(self.command, takes, settings) + words
+        return super().parse_known_args(words, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Print the error and a hint to ``--help``, and exit."""

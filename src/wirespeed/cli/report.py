@@ -128,7 +128,7 @@ def _fleet(files: Sequence[str], output: Output, by: Criteria) -> ExitCode:
     files = list(dict.fromkeys(files))
     with _progress(f"reading {len(files)} runs"):
         read = read_nodes(files, by)
-    nodes, failures = read.found, [str(one) for one in read.unreadable]
+    nodes, failures = read.found, [str(error) for error in read.unreadable]
     for line in failures:
         print(one_line(f"wirespeed: error: {line}"), file=sys.stderr)
     if not nodes:

@@ -50,10 +50,10 @@ def allowed(network: Network, measurement: Measurement, testcase: str) -> list[A
         works = tuple(
             replace(work, bytes=_LONG) if isinstance(work, Transfer) else work for work in measurement.works
         )
-        found = allowances(network, replace(measurement, works=works), efficiencies())
-        return [_shortened(_widened(one), testcase, size) for one in found]
-    found = [_widened(one) for one in allowances(network, measurement, efficiencies())]
-    return [_bridged(network, one, both_ways=_BOTH_WAYS in testcase) for one in found]
+        unshortened = allowances(network, replace(measurement, works=works), efficiencies())
+        return [_shortened(_widened(allowance), testcase, size) for allowance in unshortened]
+    widened = [_widened(allowance) for allowance in allowances(network, measurement, efficiencies())]
+    return [_bridged(network, allowance, both_ways=_BOTH_WAYS in testcase) for allowance in widened]
 
 
 def of_collective(network: Network, measurement: Measurement) -> list[Allowance]:
@@ -62,22 +62,22 @@ def of_collective(network: Network, measurement: Measurement) -> list[Allowance]
     Without NVLink, the bus bandwidth is at most that of PCIe. What sockets and bridges leave of it is
     unknown, so that a low value is not judged.
     """
-    found, run = allowances(network, measurement, efficiencies()), measurement.collective
+    bounds, run = allowances(network, measurement, efficiencies()), measurement.collective
     if run is None or not run.judged or run.bytes < JUDGED_BYTES or not run.members:
-        return found
+        return bounds
     ends = {network.machine.vertex(member) for member in run.members}
     own = [i for i, link in enumerate(network.links) if {link.source, link.destination} & ends]
     memory = network.unknown_memory("numa0")
     if memory is None or any(network.links[i].kind is LinkKind.NVLINK for i in own):
-        return found
+        return bounds
     used = tuple((i, 1.0, 1.0) for i in own if network.links[i].kind is LinkKind.PCIE)
     low, typical = (rate_of(r, Engine.NCCL, LinkKind.PCIE, Access.READ).efficiency for r in efficiencies())
     return [
         replace(
-            one, expected=(one.limit * low, one.limit * typical), peak=None, links=used,
+            bound, expected=(bound.limit * low, bound.limit * typical), peak=None, links=used,
             shared=((memory, 0.0),),
-        ) if one.limit and not one.expected else one
-        for one in found
+        ) if bound.limit and not bound.expected else bound
+        for bound in bounds
     ]  # fmt: skip
 
 

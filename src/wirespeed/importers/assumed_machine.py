@@ -66,8 +66,8 @@ def _of_all_hosts(logs: Sequence[FoundLog]) -> int:
 def _models(logs: Sequence[FoundLog], count: int) -> list[str]:
     """Return the names of the GPUs of one host; a tool that measures one GPU names only that one."""
     whole = next(([model for model, _ in log.gpus] for log in logs if log.gpus and not log.partial), [])
-    one = next((log.gpus[0][0] for log in logs if log.gpus), "")
-    return whole or [one] * count
+    first = next((log.gpus[0][0] for log in logs if log.gpus), "")
+    return whole or [first] * count
 
 
 def _listed(models: Sequence[str]) -> str:
@@ -113,11 +113,11 @@ def machine_of(logs: Sequence[FoundLog], wanted: str | Machine | None) -> Machin
             )
         origin = f"{ASSUMED}: --machine"
         links = tuple(
-            replace(one, origin=_joined(origin, one.origin), assumed=one.capacity is not None)
-            for one in machine.links
+            replace(link, origin=_joined(origin, link.origin), assumed=link.capacity is not None)
+            for link in machine.links
         )
         machine = replace(machine, links=links, notes=(*machine.notes, f"{ASSUMED}, not read from the host"))
-    found = {name: next((v for log in logs if (v := getattr(log, name))), None)
+    of_logs = {name: next((v for log in logs if (v := getattr(log, name))), None)
              for name in ("host", "driver", "cuda")}  # fmt: skip
     buses = next(([bus for _, bus in log.gpus] for log in logs if log.gpus and not log.partial), [])
     if len(buses) != len(machine.gpus):  # those of the first host only
@@ -127,8 +127,8 @@ def machine_of(logs: Sequence[FoundLog], wanted: str | Machine | None) -> Machin
         for gpu, bus in zip(machine.gpus, buses or [""] * len(machine.gpus), strict=True)
     )
     return replace(
-        machine, gpus=gpus, simulated=simulated, faults=(), host=found["host"] or "",
-        driver=found["driver"] or "", cuda=found["cuda"] or 0,
+        machine, gpus=gpus, simulated=simulated, faults=(), host=of_logs["host"] or "",
+        driver=of_logs["driver"] or "", cuda=of_logs["cuda"] or 0,
     )  # fmt: skip
 
 
@@ -160,7 +160,7 @@ def _derived(models: Sequence[str], logs: Sequence[FoundLog]) -> Machine:
     known = [sheet_of(model) or ("", None) for model in models]
     name, sheet = known[0] if len(set(models)) == 1 else ("", None)
     best = _best_copies(logs, count)
-    nvlinks, reached, found = _nvlinks(count, sheet, best, _fastest_of_two(logs))
+    nvlinks, reached, nvlink_note = _nvlinks(count, sheet, best, _fastest_of_two(logs))
     through_host = [
         _through_host((f"gpu{i}", f"gpu{j}"), (known[i][1], known[j][1]), best[i, j])
         for i, j in sorted(best.keys() - reached)
@@ -199,7 +199,7 @@ def _derived(models: Sequence[str], logs: Sequence[FoundLog]) -> Machine:
         numa=tuple(NumaNode(i) for i in range(nodes)),
         gpus=gpus,
         links=(*links, *nvlinks, *through_host),
-        notes=tuple(dict.fromkeys((*notes, found) if found else notes)),
+        notes=tuple(dict.fromkeys((*notes, nvlink_note) if nvlink_note else notes)),
     )
 
 
@@ -213,7 +213,7 @@ class _Fastest:
 
 def _fastest(logs: Sequence[FoundLog]) -> _Fastest:
     """Return the fastest values of each GPU."""
-    found = _Fastest({}, {})
+    fastest = _Fastest({}, {})
     for log in logs:
         for table in log.tables:
             if table.unit is not Unit.RATE or table.why_not or not table.values:
@@ -221,11 +221,11 @@ def _fastest(logs: Sequence[FoundLog]) -> _Fastest:
             of_host = table.testcase in HOST_COPIES
             if not of_host and not table.testcase.startswith(_OF_MEMORY):
                 continue
-            best = found.to_host if of_host else found.memory
+            best = fastest.to_host if of_host else fastest.memory
             times = 2 if table.testcase.startswith(_LOCAL_COPIES) else 1
             for gpu, value in zip(table.columns, table.values[0], strict=False):
                 best[gpu] = max(best.get(gpu, 0.0), times * (value or 0.0))
-    return found
+    return fastest
 
 
 def _through_host(
@@ -273,11 +273,11 @@ def _pcie(gpus: Sequence[str], sheet: GpuSheet, to_host: float) -> tuple[tuple[f
         return None, ""
     generations = range(min(_OLDEST_PCIE, sheet.pcie), sheet.pcie + 1)
     widths = [width for width in _WIDTHS if width <= sheet.lanes]
-    known = [found for w in widths for g in generations if (found := pci.rate(g, w))]
-    rate = _explaining([one for one, _ in known], to_host, _lowest(LinkKind.PCIE))
+    known = [standard for w in widths for g in generations if (standard := pci.rate(g, w))]
+    rate = _explaining([candidate for candidate, _ in known], to_host, _lowest(LinkKind.PCIE))
     if rate is None or rate == full[0]:
         return full, ""
-    names = " or ".join(name for one, name in known if abs(one / rate - 1) < _CLOCK)
+    names = " or ".join(name for candidate, name in known if abs(candidate / rate - 1) < _CLOCK)
     who = gpus[0] if sheet.desktop else "no GPU"
     faster = "copies at most at" if sheet.desktop else "copies faster than"
     note = f"{who} {faster} {to_host / GB:.1f} GB/s to or from the host, so that {names} is the limit"
@@ -288,7 +288,7 @@ def _own_links(gpus: Sequence[str], sheet: GpuSheet | None, fastest: _Fastest) -
     """Return the links of some GPUs of one model to their memories and to the host, and a note or nothing."""
     if sheet is None:
         unknown = [Link(gpu, gpu, LinkKind.MEMORY, origin="unknown") for gpu in gpus]
-        return [*unknown, *(x for gpu in gpus for x in pci.both_ways("numa0", gpu, None, "unknown"))], ""
+        return [*unknown, *(way for gpu in gpus for way in pci.both_ways("numa0", gpu, None, "unknown"))], ""
     to_host = max(fastest.to_host.get(gpu, 0.0) for gpu in gpus)
     memory = _smallest(sheet.memory_rates, max(fastest.memory.get(gpu, 0.0) for gpu in gpus))
     links = [
@@ -385,12 +385,12 @@ def _nvlinks(
     numbers = {pair: n for pair, n in numbers.items() if n in good or n == sheet.links[-1]}
     if sheet.switch and set(numbers) == every and set(numbers.values()) == {sheet.links[-1]}:
         return _nvlinks(count, sheet, {}, 0.0)
-    found = [
+    links = [
         Link(f"gpu{i}", f"gpu{j}", LinkKind.NVLINK, sheet.nvlinks(n),
              f"{ASSUMED} from the values: {n} links x {sheet.nvlink:g} GB/s", assumed=True)
         for (i, j), n in sorted(numbers.items())
     ]  # fmt: skip
-    return found, set(numbers), ""
+    return links, set(numbers), ""
 
 
 def _switched(count: int, sheet: GpuSheet, fastest: float) -> tuple[list[Link], set[Pair], str]:
@@ -401,8 +401,8 @@ def _switched(count: int, sheet: GpuSheet, fastest: float) -> tuple[list[Link], 
     origin, note = f"{ASSUMED}: {links} links x {sheet.nvlink:g} GB/s", ""
     if links != sheet.links[-1]:
         origin += f" from the values, in place of {sheet.links[-1]} of the data sheet"
-        found = f"no GPU copies faster than {fastest / GB:.1f} GB/s to another"
-        note = f"{found}, so that {links} NVLinks are the limit"
+        observed = f"no GPU copies faster than {fastest / GB:.1f} GB/s to another"
+        note = f"{observed}, so that {links} NVLinks are the limit"
     hub = _SWITCH if sheet.switch else _MESH
     ends = [end for i in range(count) for end in ((f"gpu{i}", hub), (hub, f"gpu{i}"))]
     capacity = sheet.nvlinks(links)

@@ -55,7 +55,7 @@ def with_nics(document: Document, rate: float) -> Document:
         raise UsageError("--nics is for imported logs; this run was measured by wirespeed")
     machine = with_network(document.machine, rate, _GIVEN)
     cases = tuple(_limited(machine, result, document.ranks) for result in document.testcases)
-    warnings = tuple(one for one in document.warnings if one != UNKNOWN)
+    warnings = tuple(warning for warning in document.warnings if warning != UNKNOWN)
     return struct_replace(document, machine=machine, testcases=cases, warnings=warnings)
 
 
@@ -78,7 +78,7 @@ def _limited(machine: Machine, result: TestcaseResult, ranks: Sequence[RankInfo]
 
 
 def networked(
-    machine: Machine, logs: Sequence[FoundLog], given: float | None
+    machine: Machine, logs: Sequence[FoundLog], rate: float | None
 ) -> tuple[Machine, Sequence[str]]:
     """Return the machine of some logs with the network between hosts, and what is wrong with it.
 
@@ -88,23 +88,23 @@ def networked(
         The machine of one host.
     logs : Sequence[FoundLog]
         The logs, which may name the NICs.
-    given : float or None
+    rate : float or None
         Rate of the NICs of a host in one direction, in B/s, in place of what the logs say.
     """
     several = any(len({rank.host for rank in log.ranks}) > 1 for log in logs)
     if several and _shares_nvlink(machine):
         note = "NVLink may connect all hosts; if it does, give --machine with the number of all GPUs"
         return replace(machine, notes=(*machine.notes, note)), ()
-    if given is not None:
-        return with_network(machine, given, _GIVEN), ()
+    if rate is not None:
+        return with_network(machine, rate, _GIVEN), ()
     if not several:
         return machine, ()
-    found = next((log.nics for log in logs if log.nics), None)
-    if found and found.rate:
-        origin = f"assumed: {found.origin}"
+    nics = next((log.nics for log in logs if log.nics), None)
+    if nics and nics.rate:
+        origin = f"assumed: {nics.origin}"
         noted = replace(machine, notes=(*machine.notes, f"between hosts {origin}"))
-        return with_network(noted, found.rate, origin), ()
-    noted = replace(machine, notes=(*machine.notes, found.origin)) if found else machine
+        return with_network(noted, nics.rate, origin), ()
+    noted = replace(machine, notes=(*machine.notes, nics.origin)) if nics else machine
     return noted, (UNKNOWN,)
 
 
@@ -114,12 +114,12 @@ def _hosts(machine: Machine, ranks: Sequence[RankInfo], count: int) -> tuple[int
     If the log does not list its ranks, each GPU of a host has one.
     """
     if not ranks:
-        each = len(machine.gpus)
-        return (count // each, each) if 0 < each < count and count % each == 0 else None
+        per_host = len(machine.gpus)
+        return (count // per_host, per_host) if 0 < per_host < count and count % per_host == 0 else None
     counts = Counter(rank.host for rank in ranks)
-    hosts, each = len(counts), next(iter(counts.values()))
+    hosts, per_host = len(counts), next(iter(counts.values()))
     alike = len(set(counts.values())) == 1 and len({rank.group for rank in ranks}) == 1
-    return (hosts, each) if alike and hosts > 1 and hosts * each == count else None
+    return (hosts, per_host) if alike and hosts > 1 and hosts * per_host == count else None
 
 
 def between_hosts(
@@ -142,16 +142,16 @@ def between_hosts(
     size : int
         Size of the array, in bytes.
     """
-    found = _hosts(machine, ranks, run.ranks)
+    layout = _hosts(machine, ranks, run.ranks)
     links = [i for i, link in enumerate(machine.links) if _NETWORK in (link.source, link.destination)]
-    if found is None or not links or run.operation not in OPERATIONS or _shares_nvlink(machine):
+    if layout is None or not links or run.operation not in OPERATIONS or _shares_nvlink(machine):
         return None
-    hosts, each = found
+    hosts, per_host = layout
     network = min(machine.links[i].capacity or 0.0 for i in links)
     if per_gpu := _to_host(machine):
-        network = min(network, each * per_gpu)
-    limit = network * _ratio(run.operation, hosts, each)
-    inside = _inside(machine, each)
+        network = min(network, per_host * per_gpu)
+    limit = network * _ratio(run.operation, hosts, per_host)
+    inside = _inside(machine, per_host)
     if inside and run.operation != _ALL_TO_ALL:
         limit = min(limit, inside)
     if not limit:
@@ -176,13 +176,13 @@ def _shares_nvlink(machine: Machine) -> bool:
     return any(sheet and sheet[1].many_hosts for sheet in known)
 
 
-def _ratio(operation: str, hosts: int, each: int) -> float:
+def _ratio(operation: str, hosts: int, per_host: int) -> float:
     """Return the bus bandwidth over the rate at which a host sends; 0 if it is not determined."""
-    ranks = hosts * each
+    ranks = hosts * per_host
     if operation in _SPREAD:
         return (ranks - 1) / ranks / ((hosts - 1) / hosts)
     if operation == _ALL_TO_ALL:
-        return (ranks - 1) / (each * (ranks - each))
+        return (ranks - 1) / (per_host * (ranks - per_host))
     return 1.0 if operation in _ROOTED else 0.0
 
 
@@ -195,7 +195,7 @@ def _to_host(machine: Machine) -> float | None:
     return rates[0] if rates else None
 
 
-def _inside(machine: Machine, each: int) -> float | None:
+def _inside(machine: Machine, per_host: int) -> float | None:
     """Return the rate at which a GPU sends to another of its host, in B/s; None if it is not known."""
     hubs = [
         {
@@ -205,7 +205,7 @@ def _inside(machine: Machine, each: int) -> float | None:
         }
         for gpu in machine.gpus
     ]
-    if each < 2 or not hubs:
+    if per_host < 2 or not hubs:
         return None
     if all(len(own) == 1 for own in hubs):
         return slowest_sender(machine, members(machine))

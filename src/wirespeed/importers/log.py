@@ -237,9 +237,9 @@ def gpus_of(ranks: Sequence[RankInfo]) -> list[tuple[str, str]]:
     return [own[device] for device in sorted(own)]
 
 
-def text(found: str) -> str:
+def text(raw: str) -> str:
     """Return a text of a log, short and without control characters."""
-    return one_line(found).strip()[:LONGEST_TEXT]
+    return one_line(raw).strip()[:LONGEST_TEXT]
 
 
 def number(word: str) -> float | None:
@@ -323,8 +323,8 @@ def _row(line: str, columns: int) -> tuple[str, list[float | None]] | None:
     if len(words) != columns:
         width = 10
         cut = len(line.rstrip()) - width * columns
-        label, rest = line[: max(cut, 0)].strip(), line[max(cut, 0) :].rstrip()
-        words = [rest[i * width : (i + 1) * width].strip() for i in range(columns)] if cut > 0 else []
+        label, tail = line[: max(cut, 0)].strip(), line[max(cut, 0) :].rstrip()
+        words = [tail[i * width : (i + 1) * width].strip() for i in range(columns)] if cut > 0 else []
     if len(words) != columns or not _LABEL.fullmatch(label):
         return None
     try:

@@ -38,7 +38,7 @@ def results(machine: Machine, logs: Sequence[FoundLog]) -> tuple[list[TestcaseRe
     """Return the results of all testcases, and the number of values that are not comparable."""
     network = Network(with_cores(machine))
     plans = _Plans(network)
-    found: list[TestcaseResult] = []
+    placed: list[TestcaseResult] = []
     taken: dict[str, int] = {}
     first: dict[tuple[str, Status], int] = {}  # index of the first result of a testcase with tables
     strange = 0
@@ -46,21 +46,21 @@ def results(machine: Machine, logs: Sequence[FoundLog]) -> tuple[list[TestcaseRe
         for result, alien in _of_log(network, plans, log):
             strange += alien
             place = (result.name, result.status)
-            if result.tables and (i := first.get(place)) is not None and _differ(found[i], result):
-                found[i] = struct_replace(found[i], tables=(*found[i].tables, *result.tables))
+            if result.tables and (i := first.get(place)) is not None and _differ(placed[i], result):
+                placed[i] = struct_replace(placed[i], tables=(*placed[i].tables, *result.tables))
                 continue
             if result.tables:
-                first.setdefault(place, len(found))
+                first.setdefault(place, len(placed))
             taken[result.name] = taken.get(result.name, 0) + 1
             if (again := taken[result.name]) > 1:  # logs of several runs
                 result = struct_replace(result, name=f"{result.name}_{again}")
-            found.append(result)
-    return found, strange
+            placed.append(result)
+    return placed, strange
 
 
-def _differ(one: TestcaseResult, other: TestcaseResult) -> bool:
+def _differ(first: TestcaseResult, second: TestcaseResult) -> bool:
     """Return whether two results of a testcase have only different tables."""
-    return not {table.key for table in one.tables} & {table.key for table in other.tables}
+    return not {table.key for table in first.tables} & {table.key for table in second.tables}
 
 
 #: Cores of a node and bytes of its memory, where a log does not tell: enough for every testcase.
@@ -91,7 +91,7 @@ class _Plans:
         if key not in self._found:
             try:
                 plan = case.plan(self._network.machine, PlanOptions(size=size or None, local_copy=local))
-                bounds = [allowed(self._network, one, case.name) for one in plan.measurements]
+                bounds = [allowed(self._network, measurement, case.name) for measurement in plan.measurements]
                 self._found[key] = plan, bounds
             except WirespeedError:
                 self._found[key] = None
@@ -121,7 +121,7 @@ def _tables(machine: Machine, plans: _Plans, log: FoundLog) -> Iterator[tuple[Te
     for table in log.tables:
         last = groups[-1] if groups else []
         same = last and (last[0].testcase, bool(last[0].why_not)) == (table.testcase, bool(table.why_not))
-        if same and table.key not in [one.key for one in last]:
+        if same and table.key not in [present.key for present in last]:
             last.append(table)
         else:
             groups.append([table])
@@ -226,8 +226,8 @@ def _unplaced(
     for table in tables:
         rows, columns = len(table.values), max(map(len, table.values), default=0)
         labels = [
-            given if len(given) == count else tuple(map(str, range(count)))
-            for given, count in ((table.rows, rows), (table.columns, columns))
+            labels if len(labels) == count else tuple(map(str, range(count)))
+            for labels, count in ((table.rows, rows), (table.columns, columns))
         ]
         cells = tuple(
             Cell(i, j, value, reason="" if value is not None else "no value in the log")
