@@ -151,7 +151,7 @@ def run(
     lacking = _lacking_bulk(where) if options.bulk else ""
 
     def prepared(cases: Iterable[Testcase]) -> tuple[Testcase, ...]:
-        """Return testcases as the options change them."""
+        """Testcases as the options change them."""
         if options.sizes is not None:
             cases = (sweep(case, options.sizes) for case in cases)
         return tuple(_with_bulk(case) if options.bulk and not lacking else case for case in cases)
@@ -204,7 +204,7 @@ def run(
 
 
 def described(machine: str | Machine | None = None, *, root: str | Path | None = None) -> Document:
-    """Return a Document of a machine with its facts and without measurements.
+    """A Document of a machine with its facts and without measurements.
 
     Parameters
     ----------
@@ -293,7 +293,7 @@ def wait_idle(machine: Machine, seconds: float) -> float:
 
 
 def choose(testcases: Iterable[str | Testcase], prefixes: Iterable[str], tier: Tier) -> tuple[Testcase, ...]:
-    """Return the named testcases; without names and prefixes, all testcases of the tier."""
+    """The named testcases; without names and prefixes, all testcases of the tier."""
     wanted, prefixes = _several(testcases), _several(prefixes)
     if not wanted and not prefixes:
         return tuple(case for case in select() if includes(tier, case.tier))
@@ -305,18 +305,18 @@ def choose(testcases: Iterable[str | Testcase], prefixes: Iterable[str], tier: T
 
 
 def _several(items: Iterable[T]) -> tuple[T, ...]:
-    """Return what was given as a tuple; one name is a name."""
+    """A single name is one item, not an iterable of its characters."""
     return (items,) if isinstance(items, str) else tuple(items)  # type: ignore[return-value]
 
 
 def _facts(whole: Machine, used: Machine) -> tuple[Fact, ...]:
-    """Return the facts of a machine, without those of GPUs that are left out."""
+    """The facts of a machine, without those of GPUs that are left out."""
     left_out = {gpu.name for gpu in whole.gpus} - {gpu.name for gpu in used.gpus}
     return tuple(fact for fact in _backends.facts(whole) if fact.device not in left_out)
 
 
 def _lacking_bulk(machine: Machine) -> str:
-    """Return a warning if a GPU has no bulk copies, so that all use ordinary kernels."""
+    """A warning if a GPU has no bulk copies, so that all use ordinary kernels."""
     lacking = [gpu.name for gpu in machine.gpus if not gpu.has_bulk_copy]
     if not lacking:
         return ""
@@ -324,13 +324,13 @@ def _lacking_bulk(machine: Machine) -> str:
 
 
 def _with_bulk(case: Testcase) -> Testcase:
-    """Return a testcase with bulk copies instead of ordinary kernels, if it copies by kernels."""
+    """A testcase with bulk copies instead of ordinary kernels, if it copies by kernels."""
     copies = case.engine is Engine.SM and case.unit is Unit.RATE and case.operation is Operation.COPY
     return replace(case, engine=Engine.SM_BULK) if copies else case
 
 
 def _restricted(machine: Machine) -> tuple[str, ...]:
-    """Return warnings if this process may use only some of the host's CPUs, or may not keep compiled code."""
+    """Warnings if this process may use only some of the host's CPUs, or may not keep compiled code."""
     if machine.simulated or machine.host != platform.node():
         return ()
     cpus, all_cpus = sum(len(node.cpus) for node in machine.numa), os.cpu_count() or 0

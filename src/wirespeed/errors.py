@@ -30,7 +30,7 @@ class WirespeedError(Exception):
     """Base of all errors that wirespeed reports to its user in one line."""
 
     def __str__(self) -> str:
-        """Return the message without control characters, which names and contents of files may have."""
+        """The message without control characters, which names and contents of files may have."""
         return visible(super().__str__())
 
 

@@ -165,14 +165,14 @@ class Measurement:
         return any(isinstance(work, Message) and work.age is BufferAge.FIRST for work in self.works)
 
     def counted(self, place: Place) -> int:
-        """Return the counted bytes of one copy of a Place; 0 for a latency and background load."""
+        """The counted bytes of one copy of a Place; 0 for a latency and background load."""
         transfers = [self.transfers[i] for i in place.transfers if i < len(self.transfers)]
         if place.reduce is Reduce.LATENCY or any(t.role is Role.LOAD for t in transfers):
             return 0
         return sum(t.bytes * t.counted for t in transfers)
 
     def separate(self) -> tuple[Measurement, ...]:
-        """Return one Measurement for each group of cells that need the same transfers."""
+        """One Measurement for each group of cells that need the same transfers."""
         groups: list[tuple[set[int], list[Place]]] = []
         for place in self.places:
             transfers, places = set(place.transfers), [place]
@@ -222,7 +222,7 @@ class Sample:
 
 
 def value_of(place: Place, measurement: Measurement, sample: Sample) -> float:
-    """Return the value of a Place from one Sample: a rate in B/s, a latency or lateness in s."""
+    """The value of a Place from one Sample: a rate in B/s, a latency or lateness in s."""
     chosen = place.transfers
     if place.reduce is Reduce.LATENESS:
         seconds = [iteration.by_process for iteration in sample.iterations]

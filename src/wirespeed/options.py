@@ -35,7 +35,7 @@ SHARES: tuple[Share, ...] = get_args(Share)
 
 
 def includes(tier: Tier, other: Tier) -> bool:
-    """Return whether a run of a tier contains the testcases of another one."""
+    """Whether a run of a tier contains the testcases of another one."""
     return TIERS.index(other) <= TIERS.index(tier)
 
 
@@ -90,22 +90,22 @@ class Option:
 
 
 def option(value: object, *about: Any, **more: Any) -> Any:
-    """Return a field with its default value and its declaration (the parameters of `Option`)."""
+    """A field with its default value and its declaration (the parameters of `Option`)."""
     return field(default=value, metadata={"option": Option(*about, **more)})
 
 
 def declared(record: type[Any]) -> Iterator[tuple[Field[Any], Option]]:
-    """Return the options of a record: the fields and their declarations."""
+    """The options of a record: the fields and their declarations."""
     return ((entry, entry.metadata["option"]) for entry in fields(record) if "option" in entry.metadata)
 
 
 def _parser(parse: Callable[[str], float]) -> Callable[[Any], float]:
-    """Return a parser that converts texts and returns numbers unchanged."""
+    """A parser that converts texts and returns numbers unchanged."""
     return lambda value: parse(value) if isinstance(value, str) else value
 
 
 def _whole(least: int = -_MOST, most: int = _MOST, wrong: str = "{} is out of range") -> Callable[[Any], int]:
-    """Return a parser of whole numbers within a range, given as numbers or texts."""
+    """A parser of whole numbers within a range, given as numbers or texts."""
 
     def parse(value: Any) -> int:
         try:
@@ -120,7 +120,7 @@ def _whole(least: int = -_MOST, most: int = _MOST, wrong: str = "{} is out of ra
 
 
 def _one_of(choices: tuple[str, ...], noun: str) -> Callable[[Any], str]:
-    """Return a parser of the values of a Literal."""
+    """A parser of the values of a Literal."""
 
     def parse(value: Any) -> str:
         if value not in choices:
@@ -157,7 +157,7 @@ def _indices(value: Any) -> tuple[int, ...]:
 
 
 def _positive(noun: str) -> Callable[[Any], float]:
-    """Return a parser of durations above 0, in s."""
+    """A parser of durations above 0, in s."""
 
     def parse(value: Any) -> float:
         seconds = _parser(parse_duration)(value)
@@ -271,7 +271,7 @@ class RunOptions(PlanOptions):
         _ = self.rule
 
     def __repr__(self) -> str:
-        """Return the call that makes these options."""
+        """The call that makes these options."""
         changed = (entry for entry, _ in declared(type(self)) if getattr(self, entry.name) != entry.default)
         return f"RunOptions({', '.join(f'{entry.name}={getattr(self, entry.name)!r}' for entry in changed)})"
 
@@ -303,7 +303,7 @@ class RunOptions(PlanOptions):
 
 
 def type_of(entry: Field[Any], about: Option) -> str:
-    """Return the type of an option for a docstring: its choices, or the type of its field."""
+    """The type of an option for a docstring: its choices, or the type of its field."""
     if not about.choices:
         return str(entry.type)
     named = f"{{{', '.join(map(repr, about.choices))}}}"
@@ -311,7 +311,7 @@ def type_of(entry: Field[Any], about: Option) -> str:
 
 
 def parameters(record: type[Any]) -> str:
-    """Return the description of the options for a docstring."""
+    """The description of the options for a docstring."""
     lines = []
     for entry, about in declared(record):
         default = about.default or ("" if entry.default is None else str(entry.default))
@@ -341,7 +341,7 @@ def takes_options(function: F) -> F:
 
 
 def changed(options: RunOptions, changes: Mapping[str, Any], function: Callable[..., object]) -> RunOptions:
-    """Return options with the keywords of a function call applied.
+    """Options with the keywords of a function call applied.
 
     Raises
     ------
@@ -359,12 +359,12 @@ def changed(options: RunOptions, changes: Mapping[str, Any], function: Callable[
 
 
 def documented(options: RunOptions) -> dict[str, Any]:
-    """Return the values of options that a Document contains."""
+    """The values of options that a Document contains."""
     return {own.name: getattr(options, own.name) for own, about in declared(RunOptions) if about.documented}
 
 
 def agreed(options: RunOptions) -> dict[str, object]:
-    """Return the values of options that must be equal in all processes of a job."""
+    """The values of options that must be equal in all processes of a job."""
     return {
         own.name: str(getattr(options, own.name)) for own, about in declared(type(options)) if about.agreed
     }

@@ -18,7 +18,7 @@ _TINY = 1e-300
 
 
 def tail(t: float, df: float) -> float:
-    """Return the probability that a variable with Student's t distribution exceeds a value.
+    """The probability that a variable with Student's t distribution exceeds a value.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def tail(t: float, df: float) -> float:
 
 @lru_cache(maxsize=4096)
 def quantile(p: float, df: float) -> float:
-    """Return the value that a variable with Student's t distribution does not exceed with a probability.
+    """The value that a variable with Student's t distribution does not exceed with a probability.
 
     Parameters
     ----------
@@ -87,7 +87,6 @@ def quantile(p: float, df: float) -> float:
 
 
 def _density(t: float, df: float) -> float:
-    """Return the probability density."""
     if df >= _NORMAL:
         return NormalDist().pdf(t)
     scale = math.lgamma((df + 1) / 2) - math.lgamma(df / 2) - math.log(df * math.pi) / 2
@@ -95,7 +94,7 @@ def _density(t: float, df: float) -> float:
 
 
 def _incomplete_beta(x: float, complement: float, a: float, b: float) -> float:
-    """Return the regularised incomplete beta function I_x(a, b); ``complement`` is 1 - x."""
+    """The regularised incomplete beta function I_x(a, b); ``complement`` is 1 - x."""
     if not x:
         return 0.0
     if not complement:
@@ -108,7 +107,7 @@ def _incomplete_beta(x: float, complement: float, a: float, b: float) -> float:
 
 
 def _fraction(x: float, a: float, b: float) -> float:
-    """Return the continued fraction of the incomplete beta function by Lentz's method.
+    """The continued fraction of the incomplete beta function by Lentz's method.
 
     Press et al., *Numerical Recipes*, 3rd edition, section 6.4; Digital Library of Mathematical Functions,
     8.17.22.
@@ -129,5 +128,5 @@ def _fraction(x: float, a: float, b: float) -> float:
 
 
 def _away(denominator: float) -> float:
-    """Return a denominator that is not too close to 0 to divide by."""
+    """A denominator that is not too close to 0 to divide by."""
     return denominator if abs(denominator) > _TINY else _TINY

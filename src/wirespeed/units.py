@@ -57,7 +57,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:
-    """Return the sizes that a text such as ``4KiB:1GiB``, ``4KiB:1GiB:x4`` or ``1MiB,3MiB`` stands for.
+    """The sizes that a text such as ``4KiB:1GiB``, ``4KiB:1GiB:x4`` or ``1MiB,3MiB`` stands for.
 
     A range grows by the factor behind the last colon, 2 where there is none; its end is included
     if the factor hits it.
@@ -206,12 +206,12 @@ def many(count: int, singular: str, plural: str = "") -> str:
 
 
 def displayed(unit: Unit) -> tuple[float, str]:
-    """Return the divisor from base units to the display unit, and the name of the display unit."""
+    """The divisor from base units to the display unit, and the name of the display unit."""
     return _DISPLAYED[unit]
 
 
 def fitting(unit: Unit, values: Sequence[float]) -> tuple[float, str]:
-    """Return divisor and unit for values shown together: times of collectives in µs, long ones in ms."""
+    """Divisor and unit for values shown together: times of collectives in µs, long ones in ms."""
     if unit is not Unit.TIME or not values or max(values) < 1e-5:
         return displayed(unit)
     return (1e-3, "ms") if min(values) >= 1e-3 else (1e-6, "µs")

@@ -410,7 +410,7 @@ def measured(
 
 
 def _only(title: str, device: str, document: Document, testcase: int = 0, parts: int = 1) -> Bandwidth:
-    """Return the only cell of a testcase's last table; ``parts`` is the number of counted buffers."""
+    """The only cell of a testcase's last table; ``parts`` is the number of counted buffers."""
     result = document.testcases[testcase]
     return _point(title, device, result.tables[-1].cells[0], document, result, parts)
 
@@ -418,7 +418,6 @@ def _only(title: str, device: str, document: Document, testcase: int = 0, parts:
 def _point(
     title: str, device: str, cell: Cell, document: Document, result: TestcaseResult, parts: int
 ) -> Bandwidth:
-    """Return the bandwidth of a cell."""
     fields = {"simulated": document.simulated, "document": document}
     return Bandwidth.one(title, device, cell, bytes=cell.bytes // parts, counts=result.counts, **fields)
 
@@ -427,7 +426,7 @@ def _scaling(
     title: str, name: str, case: Testcase, machine: Machine, over: Sequence[int], how: dict[str, Any],
     axis: tuple[str, str, int], *, parts: int,
 ) -> Bandwidth:  # fmt: skip
-    """Return a curve over buffer sizes; ``axis`` is the quantity, its unit, and the bytes of each."""
+    """A curve over buffer sizes; ``axis`` is the quantity, its unit, and the bytes of each."""
     document = measured([case], machine, how, sizes=over)
     result, (quantity, unit, unit_bytes) = document.testcases[0], axis
     points = [_point(title, name, cell, document, result, parts) for cell in result.tables[0].cells]
@@ -442,7 +441,7 @@ def _pair(
     title: str, family: dict[str, str], src: str | None, dst: str | None, size: Size,
     engine: CopyEngine | None, how: dict[str, Any],
 ) -> Bandwidth:  # fmt: skip
-    """Return the bandwidth of one pair, measured by a testcase of a family."""
+    """The bandwidth of one pair, measured by a testcase of a family."""
     where = described(how.get("machine"))
     a, b = pair_of(where, src, dst)
     name = family[kind_of(where, a)].format(engine_for(where, a, engine))
@@ -455,7 +454,7 @@ def _matrix(
     title: str, family: dict[str, str], devices: Sequence[str] | None, size: Size, engine: CopyEngine | None,
     how: dict[str, Any],
 ) -> Bandwidth:  # fmt: skip
-    """Return the bandwidths of all pairs, measured by a testcase of a family."""
+    """The bandwidths of all pairs, measured by a testcase of a family."""
     where = described(how.get("machine"))
     names = several(where, devices)
     testcase = family[kind_of(where, names[0])].format(engine_for(where, names[0], engine))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def _tree(head: str, rows: Mapping[str, float]) -> str:
-    """Return a heading, and names with values in GiB/s as the branches of a small tree."""
+    """A heading, and names with values in GiB/s as the branches of a small tree."""
     texts = [f"{name}: {rate / GIB:.{2 if rate / GIB >= 0.1 else 5}f}" for name, rate in rows.items()]
     return "\n".join([f"{head}:", *(f" ├ {text}" for text in texts[:-1]), f" └ {texts[-1]}"])
 
@@ -69,7 +69,7 @@ class Bandwidth(Tabular):
 
     @staticmethod
     def one(title: str, device: str, cell: Cell, **fields: Any) -> Bandwidth:
-        """Return the bandwidth of a cell; ``fields`` are further fields of the result.
+        """The bandwidth of a cell; ``fields`` are further fields of the result.
 
         Parameters
         ----------
@@ -93,7 +93,7 @@ class Bandwidth(Tabular):
     def several(
         title: str, rows: Axis, columns: Axis, points: Mapping[tuple[int, int], Bandwidth], **fields: Any
     ) -> Bandwidth:
-        """Return several bandwidths, given by row and column; ``fields`` replace those of the first.
+        """Several bandwidths, given by row and column; ``fields`` replace those of the first.
 
         Parameters
         ----------
@@ -126,7 +126,7 @@ class Bandwidth(Tabular):
         return iter(self.points or (self,))
 
     def __getitem__(self, place: tuple[int | str, int | str]) -> Bandwidth | None:
-        """Return the bandwidth of a row and column by index or name; None if it was not measured."""
+        """The bandwidth of a row and column by index or name; None if it was not measured."""
         indices = []
         for axis, name in zip((self.table.rows, self.table.columns), place, strict=True):
             if isinstance(name, str) and name not in axis.labels:
@@ -239,14 +239,14 @@ class Bandwidth(Tabular):
         return " · ".join(filter(None, parts))
 
     def _rows(self) -> dict[str, float]:
-        """Return what a tree shows of one bandwidth or a curve."""
+        """What a tree shows of one bandwidth or a curve."""
         if self.table.is_curve:
             return dict(zip(self.table.columns.labels, self.samples, strict=True))
         names = ("max", "min", "avg", "median", "std_dev") if self.samples else ("max",)
         return {name: self.statistics.median if name == "median" else getattr(self, name) for name in names}
 
     def __repr__(self) -> str:
-        """Return one line; ``print`` shows the values."""
+        """One line; ``print`` shows the values."""
         text = f": {self.gb_per_s:.4g}"
         if self.points:
             text = f", {len(self)} values from {self.min / GB:.4g} to {self.max / GB:.4g}"
@@ -255,7 +255,6 @@ class Bandwidth(Tabular):
         return brief(f"{self._name}{text} GB/s{share}{kind}")
 
     def _section(self) -> Section:
-        """Return the table with a name."""
         from ..reports.records import Section
 
         result = TestcaseResult(self._name, Status.PASSED, counts=self.counts, tables=(self.table,))

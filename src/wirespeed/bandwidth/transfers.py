@@ -81,7 +81,7 @@ class Transfers(Tabular):
         return (label for *_, label in self._cells())
 
     def __getitem__(self, label: str) -> Bandwidth | float:
-        """Return a bandwidth, or a latency in s, by its label."""
+        """A bandwidth, or a latency in s, by its label."""
         values: dict[str, Bandwidth | float] = {**self.bandwidths, **self.latencies}
         if label not in values:
             raise KeyError(f"there is no {label!r}; choose from {', '.join(values)}")
@@ -102,7 +102,7 @@ class Transfers(Tabular):
         return " · ".join([*texts, *([SIMULATED] if self.document.simulated else [])])
 
     def __repr__(self) -> str:
-        """Return one line; ``print`` shows the values."""
+        """One line; ``print`` shows the values."""
         shown = ", ".join(f"{label} {value} {unit}" for label, value, unit, _ in self._rows()[1:])
         return brief(f"Transfers{' (simulated)' if self.simulated else ''}: {shown}")
 
@@ -116,7 +116,6 @@ class Transfers(Tabular):
         print(render(self.document, "plot", Style(columns(), colored())), end="")
 
     def _section(self) -> Section:
-        """Return the tables."""
         from ..reports.records import Section
 
         document = self.document

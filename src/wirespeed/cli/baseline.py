@@ -12,7 +12,6 @@ from .parser import Parser
 
 
 def main(name: str, argv: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
     options = parser(name).parse_args(argv)
     from ..results import baseline
     from ..results.output import BASELINE, Output, check_replaceable
@@ -32,7 +31,6 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def parser(name: str) -> Parser:
-    """Return the parser of the command."""
     arguments = Parser(name, "Create a baseline for `wirespeed check --baseline` from runs of good machines.")
     arguments.add_argument("action", choices=("make",), help="make: create a baseline")
     arguments.add_argument("runs", nargs="+", metavar="RUN.json", help="saved runs of good machines")

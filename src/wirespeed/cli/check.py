@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 
 def main(name: str, argv: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
     from ..driver.jobs import join
     from ..reports import Judged
     from ..results.many_files import files_in
@@ -113,7 +112,6 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
 
 
 def _loaded(file: str, options: argparse.Namespace) -> Document:
-    """Load a run."""
     from ..importers.between_hosts import with_nics
     from ..judging.expectations import with_host_memory
 
@@ -140,7 +138,7 @@ def _check_gates(gates: Sequence[GateSet], machines: Sequence[Machine]) -> None:
 
 
 def _answer(document: Document, judged: Judged, options: argparse.Namespace) -> int:
-    """Return the exit code of a run; for a consumer, with the reason."""
+    """The exit code of a run; for a consumer, with the reason."""
     code = code_of(judged.check.verdict)
     if not options.consumer:
         return code
@@ -185,7 +183,6 @@ def _refuse_simulated(simulated: bool, options: argparse.Namespace) -> None:
 
 
 def parser(name: str) -> Parser:
-    """Return the parser of the command."""
     from ..screens import check_formats
     from ..units import parse_age, parse_duration, parse_nics
 

@@ -89,12 +89,11 @@ def check_many(
 
 
 def worst(codes: Iterable[int]) -> int:
-    """Return the exit code of several runs: that of the worst."""
+    """The exit code of several runs: that of the worst."""
     return min(codes, key=_ORDER.index)
 
 
 def _judged(file: str, document: Document, work: _Work) -> _Done:
-    """Judge a run."""
     if work.host_memory is not None:
         document = with_host_memory(document, work.host_memory)
     if work.nics is not None:
@@ -107,7 +106,7 @@ def _judged(file: str, document: Document, work: _Work) -> _Done:
 
 
 def _unsuitable(gates: GateSet, document: Document) -> str:
-    """Return why a set of gates has none for a machine; empty if it has."""
+    """Why a set of gates has none for a machine; empty if it has."""
     try:
         check_models(gates, [document.machine])
     except UsageError as error:

@@ -49,14 +49,14 @@ def add_machine(to: TakesOptions) -> None:
 
 
 def testcase_names(**_: object) -> list[str]:
-    """Return the names of all testcases, for completion."""
+    """The names of all testcases, for completion."""
     from ..testcases import TABLE
 
     return [case.name for case in TABLE]
 
 
 def machine_names(prefix: str = "", **_: object) -> list[str]:
-    """Return the simulated machines, and files that begin like a word, for completion."""
+    """The simulated machines, and files that begin like a word, for completion."""
     from ..backends.simulated.machines import MACHINES
 
     paths = glob(f"{escape(prefix or '')}*")  # noqa: PTH207 - also of absolute paths
@@ -90,7 +90,7 @@ def add_options(to: TakesOptions, group: str | None = None, names: Collection[st
 
 
 def run_options(options: argparse.Namespace, **changes: Any) -> RunOptions:
-    """Return the parsed options of a run, with changes."""
+    """The parsed options of a run, with changes."""
     from ..options import RunOptions, declared
 
     names = [field.name for field, _ in declared(RunOptions) if hasattr(options, field.name)]
@@ -135,7 +135,7 @@ def add_expect(to: TakesOptions) -> None:
 
 
 def criteria(options: argparse.Namespace) -> Criteria:
-    """Return the criteria of judgement; reads the files."""
+    """The criteria of judgement; reads the files."""
     from ..judging.age import MaxAge
     from ..reports import Criteria
     from ..results import baseline, overrides
@@ -153,7 +153,7 @@ def criteria(options: argparse.Namespace) -> Criteria:
 
 
 def expected(options: argparse.Namespace) -> Inventory | None:
-    """Return what each host should have; None if nothing is expected."""
+    """What each host should have; None if nothing is expected."""
     from ..results.inventory import strictest
 
     return strictest(options.expect) if options.expect else None
@@ -176,7 +176,7 @@ def add_saving(to: TakesOptions) -> None:
 
 
 def saving(options: argparse.Namespace) -> Output | None:
-    """Return where the options of ``add_saving`` save the Document; None for nowhere.
+    """Where the options of ``add_saving`` save the Document; None for nowhere.
 
     Raises
     ------
@@ -211,7 +211,7 @@ def tell_saved(output: Output | None) -> None:
 
 
 def _program() -> str:
-    """Return how to call this program: by its path if the shell would not find it."""
+    """How to call this program: by its path if the shell would not find it."""
     called = Path(sys.argv[0])
     on_path = called.name != "wirespeed" or shutil.which("wirespeed")
     return "wirespeed" if on_path else shlex.quote(sys.argv[0])
@@ -223,7 +223,7 @@ def add_force(to: TakesOptions, kind: str) -> None:
 
 
 def output_path(text: str) -> Output:
-    """Return the file of the Document; in a folder it gets a name of its own. ``-`` is standard output."""
+    """The file of the Document; in a folder it gets a name of its own. ``-`` is standard output."""
     from ..results.output import Output
 
     path = Path(text)
@@ -233,7 +233,7 @@ def output_path(text: str) -> Output:
 
 
 def default_name() -> str:
-    """Return the default file name of the Document of a run that starts now."""
+    """The default file name of the Document of a run that starts now."""
     import platform
 
     return f"wirespeed-{platform.node() or 'host'}-{time.strftime('%Y%m%d-%H%M%S')}.json"
@@ -296,7 +296,7 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
 
 
 def typed(parse: Callable[[str], T]) -> Callable[[str], T]:
-    """Return a parser whose UsageErrors argparse reports."""
+    """A parser whose UsageErrors argparse reports."""
 
     def convert(text: str) -> T:
         try:
@@ -308,7 +308,7 @@ def typed(parse: Callable[[str], T]) -> Callable[[str], T]:
 
 
 def measuring(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the arguments of ``wirespeed.run`` from the options of ``add_measuring``."""
+    """The arguments of ``wirespeed.run`` from the options of ``add_measuring``."""
     programs = []
     if options.file:
         from ..language.toml_file import load
@@ -323,7 +323,7 @@ def measuring(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def process_started() -> float:
-    """Return when this process started, in s of the monotonic clock; now if the system does not say."""
+    """When this process started, in s of the monotonic clock; now if the system does not say."""
     now = time.monotonic()
     try:
         # The fields after the name, which is in parentheses and may contain anything.
@@ -337,7 +337,7 @@ def process_started() -> float:
 def with_programs(
     options: RunOptions, programs: Sequence[Program], testcases: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the arguments of ``wirespeed.run`` for programs: their testcases, settings and text.
+    """The arguments of ``wirespeed.run`` for programs: their testcases, settings and text.
 
     Raises
     ------
@@ -355,7 +355,7 @@ def with_programs(
 
 
 def code_of(verdict: Verdict) -> ExitCode:
-    """Return the exit code of a command that judges."""
+    """The exit code of a command that judges."""
     if verdict.is_failure:
         return ExitCode.FAIL
     if not verdict.is_judged:
@@ -364,7 +364,7 @@ def code_of(verdict: Verdict) -> ExitCode:
 
 
 def measured_code(document: Document) -> ExitCode:
-    """Return the exit code of a command that measures: whether anything failed, or nothing has a value."""
+    """The exit code of a command that measures: whether anything failed, or nothing has a value."""
     from ..judging.judge import judge
 
     if judge(document).verdict.is_failure:
@@ -398,7 +398,7 @@ def print_report(document: Document, options: argparse.Namespace) -> None:
 
 
 def style(options: argparse.Namespace) -> Style:
-    """Return the style for this terminal, with the requested detail."""
+    """The style for this terminal, with the requested detail."""
     from ..reports import Style
 
     return Style(

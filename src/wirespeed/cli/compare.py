@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def main(name: str, argv: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
     from ..results.many_files import files_in
 
     options = parser(name).parse_args(argv)
@@ -67,12 +66,10 @@ def _read(files: Sequence[str]) -> ReadRuns[Document]:
 
 
 def _kept(_: str, document: Document) -> Document:
-    """Return the run."""
     return document
 
 
 def parser(name: str) -> Parser:
-    """Return the parser of the command."""
     from ..screens.compare import FORMATS
     from ..units import parse_fraction
 

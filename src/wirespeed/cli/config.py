@@ -11,7 +11,6 @@ from .parser import Parser
 
 
 def main(name: str, argv: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
     parser(name).parse_args(argv)
     files = configuration.files()
     settings = configuration.settings(existing=files)
@@ -26,7 +25,6 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def parser(name: str) -> Parser:
-    """Return the parser of the command."""
     return Parser(
         name,
         "Show the defaults of options from files and from the environment. In order of precedence:\n"

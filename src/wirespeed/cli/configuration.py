@@ -113,7 +113,7 @@ class ConfiguredOption:
 
 
 def files(environment: Mapping[str, str] = os.environ, folder: Path | None = None) -> list[ConfigurationFile]:
-    """Return the configuration files that exist, in increasing precedence.
+    """The configuration files that exist, in increasing precedence.
 
     Raises
     ------
@@ -127,7 +127,7 @@ def files(environment: Mapping[str, str] = os.environ, folder: Path | None = Non
 
 
 def _of_project(folder: Path | None) -> list[ConfigurationFile]:
-    """Return the nearest file in this folder or one above it, as far as these are only this user's."""
+    """The nearest file in this folder or one above it, as far as these are only this user's."""
     try:
         here = folder or Path.cwd()
     except OSError:  # the folder was removed
@@ -149,7 +149,7 @@ def _of_project(folder: Path | None) -> list[ConfigurationFile]:
 
 
 def _read(file: ConfigurationFile) -> ConfigurationFile:
-    """Return a file with its content, or why it is not read."""
+    """A file with its content, or why it is not read."""
     if file.refused:
         return file
     try:
@@ -165,7 +165,7 @@ def settings(
     folder: Path | None = None,
     existing: Sequence[ConfigurationFile] | None = None,
 ) -> list[ConfiguredOption]:
-    """Return all settings, in increasing precedence.
+    """All settings, in increasing precedence.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def settings(
 
 
 def arguments(command: str, options: Mapping[str, bool], own: Sequence[ConfiguredOption]) -> list[str]:
-    """Return the arguments that precede a command line.
+    """The arguments that precede a command line.
 
     Parameters
     ----------
@@ -263,7 +263,7 @@ def _of_file(file: ConfigurationFile) -> Iterator[ConfiguredOption]:
 
 
 def _expectation(key: str, value: object, file: ConfigurationFile) -> ConfiguredOption:
-    """Return something that each host should have.
+    """Something that each host should have.
 
     Raises
     ------
@@ -282,7 +282,7 @@ def _expectation(key: str, value: object, file: ConfigurationFile) -> Configured
 
 
 def _setting(command: str, option: str, value: object, origin: str) -> ConfiguredOption:
-    """Return a setting.
+    """A setting.
 
     Raises
     ------

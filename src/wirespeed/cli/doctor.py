@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 
 def main(name: str, argv: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
     arguments = parser(name)
     usual = arguments.get_default("tier")
     options = arguments.parse_args(argv, Namespace(tier=None))  # to know whether the user gave one
@@ -116,7 +115,6 @@ def _examine(document: Document, options: Namespace, adaptive: Adaptive | None) 
 
 
 def parser(name: str) -> Parser:
-    """Return the parser of the command."""
     arguments = Parser(
         name,
         "Read what the system reports about this machine, measure, and name what may explain slow paths:\n"

@@ -50,7 +50,7 @@ def dry_run(arguments: dict[str, Any], options: argparse.Namespace) -> int:
 
 
 def _text(planned: Sequence[PlannedTestcase], machine: Machine, within: float | None) -> str:
-    """Return the plan as a table."""
+    """The plan as a table."""
     from ..durations import end_seconds
 
     where = f"{machine.name or machine.host}{' (SIMULATED)' if machine.simulated else ''}"

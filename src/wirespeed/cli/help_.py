@@ -33,7 +33,6 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def parser(name: str) -> Parser:
-    """Return the parser of the command."""
     from ..reports.documentation import causes, topics
 
     listed = {"pages": topics(), "causes of doctor": causes()}

@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _arguments() -> list[str]:
-    """Return the arguments of this process; a link with the name of a command is that command."""
+    """The arguments of this process; a link with the name of a command is that command."""
     called = called_as(Path(sys.argv[0]).name)
     return [*([called] if called else []), *sys.argv[1:]]
 
@@ -142,7 +142,7 @@ def _ended(code: int, reason: str) -> Answer:
 
 
 def _failed(error: OSError) -> str:
-    """Return what failed, and why: a file, standard output, or what the message of a library names."""
+    """What failed, and why: a file, standard output, or what the message of a library names."""
     subject = error.filename or ("standard output" if error.errno in _OF_OUTPUT else "")
     why = error.strerror or str(error)
     return visible(f"{subject}: {why}" if subject else why)
@@ -172,7 +172,6 @@ class _Ending:
         self._since = math.inf
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal."""
         del number, frame
         now = time.monotonic()
         if now < self._since:
@@ -231,7 +230,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def top_parser() -> Parser:
-    """Return the parser of the options in place of a command."""
+    """The parser of the options in place of a command."""
     rows = "\n".join(f"  {name:<15}{does}" for name, (_, does) in COMMANDS.items() if does)
     first, *others = (name.removesuffix(SUFFIX) for name in programs())
     listed = textwrap.indent(textwrap.fill(", ".join(others), 73), " " * 17)

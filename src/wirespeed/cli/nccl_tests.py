@@ -202,7 +202,7 @@ def _measure(
 
 
 def _fitting(wanted: Asked, memory: int) -> Asked:
-    """Return a run without the sizes that do not fit the memory of a GPU, in bytes, by nccl-tests' rule.
+    """A run without the sizes that do not fit the memory of a GPU, in bytes, by nccl-tests' rule.
 
     If none fits, it has the largest that does.
     """
@@ -226,7 +226,6 @@ class _Lines(Listener):
         self._held: list[Row] = []
 
     def testcase_started(self, case: Testcase, measurements: int) -> None:
-        """Count the testcase."""
         self._case += 1
         self._info = None
 
@@ -290,7 +289,7 @@ def _finish(document: Document, options: argparse.Namespace, lines: _Lines, file
 
 
 def _maker(wanted: Asked, simulated: Provider | None) -> Make:
-    """Return the function that creates the provider; the thread that measures calls it."""
+    """The function that creates the provider; the thread that measures calls it."""
     if simulated is not None:
         return lambda world, group: simulated
     o = wanted.options
@@ -314,7 +313,7 @@ def _maker(wanted: Asked, simulated: Provider | None) -> Make:
 
 
 def _simulated(options: argparse.Namespace) -> Machine | None:
-    """Return the simulated machine of ``--machine``; None if the option is not given.
+    """The simulated machine of ``--machine``; None if the option is not given.
 
     Raises
     ------
@@ -331,7 +330,7 @@ def _simulated(options: argparse.Namespace) -> Machine | None:
 
 
 def _gpus() -> int:
-    """Return the number of GPUs that this process may use.
+    """The number of GPUs that this process may use.
 
     Raises
     ------
@@ -359,7 +358,7 @@ def _here() -> Machine:
 
 
 def _elsewhere() -> Machine:
-    """Return an empty Machine, for ranks that make no Document."""
+    """An empty Machine, for ranks that make no Document."""
     from ..topology import Machine
 
     return Machine("")

@@ -54,7 +54,7 @@ _KERNELS = {
 
 
 def parser(program: str) -> Parser:
-    """Return the parser of nccl-tests' options and of those that wirespeed adds."""
+    """The parser of nccl-tests' options and of those that wirespeed adds."""
     from ..collectives.operations import OPERATIONS
 
     does = OPERATIONS[program.removesuffix(SUFFIX)].does
@@ -120,7 +120,7 @@ def _note(text: str) -> None:
 
 
 def given(program: str, options: argparse.Namespace, arguments: Sequence[str]) -> CollectiveOptions:
-    """Return what was given on a command line and in the environment, without what nccl-tests ignores.
+    """What was given on a command line and in the environment, without what nccl-tests ignores.
 
     Raises
     ------
@@ -169,7 +169,7 @@ def given(program: str, options: argparse.Namespace, arguments: Sequence[str]) -
 
 
 def chosen(options: CollectiveOptions) -> CollectiveOp:
-    """Return the operation; for unequal parts, divided as environment variables say.
+    """The operation; for unequal parts, divided as environment variables say.
 
     Raises
     ------
@@ -192,7 +192,7 @@ def chosen(options: CollectiveOptions) -> CollectiveOp:
 
 
 def _matrix(file: str, scale: float) -> tuple[tuple[int, ...], ...]:
-    """Return the bytes from each rank to each, in the arithmetic of nccl-tests: ``long double``, truncated.
+    """The bytes from each rank to each, in the arithmetic of nccl-tests: ``long double``, truncated.
 
     Raises
     ------
@@ -228,7 +228,7 @@ def room_for(operation: CollectiveOp, size: int, ranks: int) -> None:
 
 
 def _number(variable: str) -> float:
-    """Return the number of 0 or more in a variable of ``alltoallv``; 1 if it is not set."""
+    """The number of 0 or more in a variable of ``alltoallv``; 1 if it is not set."""
     text = os.environ.get(_TRAFFIC + variable) or "1"
     try:
         value = float(text)
@@ -319,7 +319,7 @@ class Asked:
         return {**self.options.described(self.provider), "timestamps": self.timestamps, **reduced}
 
     def comparable(self) -> dict[str, object]:
-        """Return the options that must be equal on all ranks, by name."""
+        """The options that must be equal on all ranks, by name."""
         return {
             **self.options.agreed(self.provider),
             "traffic": self.operation.traffic,
@@ -329,7 +329,7 @@ class Asked:
 
 
 def sizes(options: CollectiveOptions) -> tuple[int, ...]:
-    """Return the sizes from the first to the last, in bytes.
+    """The sizes from the first to the last, in bytes.
 
     Raises
     ------
@@ -349,7 +349,7 @@ def sizes(options: CollectiveOptions) -> tuple[int, ...]:
 
 
 def _first() -> int:
-    """Return CUDA's index of the first GPU, as set by ``NCCL_TESTS_DEVICE``; -1 if it is not set."""
+    """CUDA's index of the first GPU, as set by ``NCCL_TESTS_DEVICE``; -1 if it is not set."""
     text = os.environ.get("NCCL_TESTS_DEVICE", "")
     if text and not text.isdecimal():
         raise UsageError(f"NCCL_TESTS_DEVICE={text!r} is not a GPU index")

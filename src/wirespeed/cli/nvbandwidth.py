@@ -86,7 +86,7 @@ def _positive(text: str) -> int:
 
 
 def parser(program: str) -> Parser:
-    """Return the parser of the program's options and of those that wirespeed adds."""
+    """The parser of the program's options and of those that wirespeed adds."""
     arguments = _Parser(
         program,
         f"{program}'s command line. Sampling stops when the 95 % confidence interval of the "
@@ -221,7 +221,7 @@ def _say(options: argparse.Namespace, message: str) -> None:
 
 
 def listing(dialect: Dialect) -> str:
-    """Return the program's list of testcases."""
+    """The program's list of testcases."""
     cases = _listed(dialect, several=False)
     entries = [f"{case.index}, {case.name}:\n\t{case.description}\n\n" for case in cases]
     return "".join(["Index, Name:\n\tDescription\n=======================\n", *entries])
@@ -288,19 +288,19 @@ def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
 
 
 def _code(document: Document) -> int:
-    """Return the exit code of a run; nvbandwidth ignores unknown testcases."""
+    """The exit code of a run; nvbandwidth ignores unknown testcases."""
     known = all(result.status.good or result.status is Status.NOT_FOUND for result in document.testcases)
     return ExitCode.PASS if known and not document.interrupted else ExitCode.FAIL
 
 
 def _listed(dialect: Dialect, *, several: bool) -> list[Testcase]:
-    """Return the testcases of one process, or those of several processes too."""
+    """The testcases of one process, or those of several processes too."""
     cases = of_nvbandwidth(dialect.testcases)
     return [case for case in cases if several or not case.name.startswith(PROCESSES)]
 
 
 def _choose(options: argparse.Namespace, several: bool) -> list[Testcase]:
-    """Return the requested testcases; by default all of this kind of job.
+    """The requested testcases; by default all of this kind of job.
 
     nvbandwidth ignores a prefix that fits no testcase unless there is no other.
     """
@@ -315,7 +315,7 @@ def _choose(options: argparse.Namespace, several: bool) -> list[Testcase]:
 
 
 def _find(name: str, dialect: Dialect, known: Sequence[Testcase]) -> Testcase:
-    """Return a testcase; if it does not exist, one that reports this when it runs."""
+    """A testcase; if it does not exist, one that reports this when it runs."""
     if number := re.fullmatch(r"\s*([+-]?\d+)", name, re.ASCII):
         for case in known:
             if case.index == int(number[1]):
@@ -341,14 +341,12 @@ class Printer(Listener):
         print(visible(nvbandwidth.header(document, self.style)), end="", flush=True)
 
     def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
-        """Print its tables."""
         print(visible(nvbandwidth.testcase(document.machine, result, self.style)), end="", flush=True)
 
     def run_ended(self, document: Document) -> None:
-        """Print the closing notice."""
         print(visible(nvbandwidth.footer(document)), end="", flush=True)
 
 
 def _good(document: Document) -> int:
-    """Return the exit code of a run: success also if all testcases were waived."""
+    """The exit code of a run: success also if all testcases were waived."""
     return ExitCode.PASS if document.good else ExitCode.FAIL

@@ -22,7 +22,6 @@ _GIVEN = ("NUM_ITERATIONS", "NUM_SUB_ITERATIONS", "P2P_SIZE", "BUFFER_SIZE", "OV
 
 
 def main(name: str, argv: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
     options = parser(name).parse_args(argv)
     if options.sweep == bool(options.given) or len(options.given) not in (0, len(_GIVEN)):
         raise UsageError(f"pass either --sweep or the five numbers {' '.join(_GIVEN)}")
@@ -32,7 +31,6 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def parser(name: str) -> Parser:
-    """Return the parser of the command."""
     arguments = Parser(
         name,
         "Measure whether messages are slower if slightly more memory is allocated than needed.\n\n"

@@ -42,7 +42,7 @@ class Parser(argparse.ArgumentParser):
         self._completing = False
 
     def settable(self) -> dict[str, argparse.Action]:
-        """Return the options that a configuration may set, by long name without dashes."""
+        """The options that a configuration may set, by long name without dashes."""
         options = ((action, action.option_strings) for action in self._actions)
         return {
             name.removeprefix("--"): action
@@ -84,7 +84,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _formatter() -> type[argparse.HelpFormatter]:
-    """Return the formatter of ``--help``: coloured on a terminal, else plain, which starts faster."""
+    """The formatter of ``--help``: coloured on a terminal, else plain, which starts faster."""
     if not colored():
         return argparse.RawDescriptionHelpFormatter
     from rich_argparse import RawDescriptionRichHelpFormatter

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 
 def main(name: str, argv: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
     options = parser(name).parse_args(argv)
     program = _program(options)
     if options.dry_run:
@@ -40,7 +39,6 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def parser(name: str) -> Parser:
-    """Return the parser of the command."""
     arguments = Parser(
         name,
         "Measure transfers that start together. The side from which the arrow comes executes:\n"
@@ -73,7 +71,7 @@ def parser(name: str) -> Parser:
 
 
 def _program(options: argparse.Namespace) -> Program:
-    """Return the transfers of the line, or of the file of another tool."""
+    """The transfers of the line, or of the file of another tool."""
     from ..language import nvloom, toml_file, transferbench
     from ..worlds import launched
 

@@ -117,7 +117,7 @@ def load_log(
 
 
 def _warning(log: FoundLog) -> str:
-    """Return the note that a log was imported, with the lines that are not understood."""
+    """The note that a log was imported, with the lines that are not understood."""
     note = f"imported from {log.label} ({log.file}), not measured by wirespeed"
     note += "".join(f"; {more}" for more in log.notes)
     if log.unknown:
@@ -127,7 +127,6 @@ def _warning(log: FoundLog) -> str:
 
 
 def _logs(file: str) -> list[FoundLog]:
-    """Return the logs in a file."""
     content = _text(file)
     name = "standard input" if file == STDIN else text(Path(file).name)
     try:
@@ -142,7 +141,6 @@ def _logs(file: str) -> list[FoundLog]:
 
 
 def _text(file: str) -> str:
-    """Return the text of a file."""
     try:
         data = sys.stdin.buffer.read(LARGEST_MIB * MIB) if file == STDIN else read(file)
     except OSError as error:

@@ -34,7 +34,7 @@ _SHORTEST = dict.fromkeys(HOST_COPIES, 32 * MIB) | {"device_local_copy": 128 * M
 
 
 def allowed(network: Network, measurement: Measurement, testcase: str) -> list[Allowance]:
-    """Return what the links allow for each Place of a Measurement of a log.
+    """What the links allow for each Place of a Measurement of a log.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def allowed(network: Network, measurement: Measurement, testcase: str) -> list[A
 
 
 def of_collective(network: Network, measurement: Measurement) -> list[Allowance]:
-    """Return what the links allow for each Place of a collective of a log.
+    """What the links allow for each Place of a collective of a log.
 
     Without NVLink, the bus bandwidth is at most that of PCIe. What sockets and bridges leave of it is
     unknown, so that a low value is not judged.
@@ -82,14 +82,14 @@ def of_collective(network: Network, measurement: Measurement) -> list[Allowance]
 
 
 def _widened(bound: Allowance) -> Allowance:
-    """Return what links allow, with the range of values of other tools."""
+    """What links allow, with the range of values of other tools."""
     return (
         replace(bound, expected=(bound.expected[0] * WIDER, bound.expected[1])) if bound.expected else bound
     )
 
 
 def _shortened(bound: Allowance, testcase: str, size: int) -> Allowance:
-    """Return what links allow for a short buffer, in bytes: the start of a copy takes a part of its time."""
+    """What links allow for a short buffer, in bytes: the start of a copy takes a part of its time."""
     if not bound.expected or not bound.limit:
         return bound
     least, typical = (size / (size / rate + _START_S) for rate in bound.expected)
@@ -98,7 +98,7 @@ def _shortened(bound: Allowance, testcase: str, size: int) -> Allowance:
 
 
 def _bridged(network: Network, bound: Allowance, *, both_ways: bool) -> Allowance:
-    """Return what links allow for copies that the host may limit, so that low values are not judged.
+    """What links allow for copies that the host may limit, so that low values are not judged.
 
     Unlike copies in one direction, those in both directions at once depend on the bridges of the host, which
     no log describes: some reach 11 of 31 GB/s to the GPU next to 25 GB/s from it. So do copies between GPUs

@@ -39,7 +39,7 @@ _CLOCK = 0.01
 
 
 def count_of(logs: Sequence[FoundLog]) -> int:
-    """Return the number of GPUs of one host in some logs.
+    """The number of GPUs of one host in some logs.
 
     Raises
     ------
@@ -59,12 +59,12 @@ def count_of(logs: Sequence[FoundLog]) -> int:
 
 
 def _of_all_hosts(logs: Sequence[FoundLog]) -> int:
-    """Return the number of GPUs that the ranks of a log use on all hosts."""
+    """The number of GPUs that the ranks of a log use on all hosts."""
     return max(len({(rank.host, rank.device) for rank in log.ranks}) for log in logs)
 
 
 def _models(logs: Sequence[FoundLog], count: int) -> list[str]:
-    """Return the names of the GPUs of one host; a tool that measures one GPU names only that one."""
+    """The names of the GPUs of one host; a tool that measures one GPU names only that one."""
     whole = next(([model for model, _ in log.gpus] for log in logs if log.gpus and not log.partial), [])
     first = next((log.gpus[0][0] for log in logs if log.gpus), "")
     return whole or [first] * count
@@ -75,14 +75,14 @@ def _listed(models: Sequence[str]) -> str:
 
 
 def _columns(log: FoundLog) -> int:
-    """Return the number of GPUs that the tables of a log have as columns."""
+    """The number of GPUs that the tables of a log have as columns."""
     return max(
         (len(t.columns) for t in log.tables if t.columns[:1] == ("gpu0",) and not t.why_not), default=0
     )
 
 
 def machine_of(logs: Sequence[FoundLog], wanted: str | Machine | None) -> Machine:
-    """Return the machine that some logs are of.
+    """The machine that some logs are of.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def _joined(prefix: str, origin: str) -> str:
 
 
 def _named(wanted: str, logs: Sequence[FoundLog]) -> Machine:
-    """Return the machine with a name, or from a file."""
+    """The machine with a name, or from a file."""
     match = re.fullmatch(r"(.+)-(\d{1,4})", wanted)
     if match and match[1] in sheets() and not Path(wanted).exists():
         if not 0 < int(match[2]) <= MOST_DEVICES:
@@ -155,7 +155,7 @@ def _named(wanted: str, logs: Sequence[FoundLog]) -> Machine:
 
 
 def _derived(models: Sequence[str], logs: Sequence[FoundLog]) -> Machine:
-    """Return the machine with some GPUs; all that is not known from the log is marked as assumed."""
+    """The machine with some GPUs; all that is not known from the log is marked as assumed."""
     count = len(models)
     known = [sheet_of(model) or ("", None) for model in models]
     name, sheet = known[0] if len(set(models)) == 1 else ("", None)
@@ -212,7 +212,7 @@ class _Fastest:
 
 
 def _fastest(logs: Sequence[FoundLog]) -> _Fastest:
-    """Return the fastest values of each GPU."""
+    """The fastest values of each GPU."""
     fastest = _Fastest({}, {})
     for log in logs:
         for table in log.tables:
@@ -231,7 +231,7 @@ def _fastest(logs: Sequence[FoundLog]) -> _Fastest:
 def _through_host(
     ends: tuple[str, str], sheets_of_ends: tuple[GpuSheet | None, GpuSheet | None], fastest: float
 ) -> Link:
-    """Return what connects two GPUs without NVLink: at most PCIe, less if sockets are between them.
+    """What connects two GPUs without NVLink: at most PCIe, less if sockets are between them.
 
     A faster copy, in B/s, takes another path: links of the CPUs, or NVLinks of GPUs of different models.
     """
@@ -243,7 +243,7 @@ def _through_host(
 
 
 def _explaining(rates: Iterable[float], fastest: float, lowest: float) -> float | None:
-    """Return the first standard rate that explains the fastest of all devices; None if none does.
+    """The first standard rate that explains the fastest of all devices; None if none does.
 
     Parameters
     ----------
@@ -258,12 +258,12 @@ def _explaining(rates: Iterable[float], fastest: float, lowest: float) -> float 
 
 
 def _lowest(kind: LinkKind) -> float:
-    """Return the fraction of a link's rate that copy engines reach at the low end of the range of a log."""
+    """The fraction of a link's rate that copy engines reach at the low end of the range of a log."""
     return WIDER * rate_of(efficiencies()[0], Engine.CE, kind, Access.READ).efficiency
 
 
 def _pcie(gpus: Sequence[str], sheet: GpuSheet, to_host: float) -> tuple[tuple[float, str] | None, str]:
-    """Return rate and origin of the PCIe links, and a note if they are not those of the data sheet.
+    """Rate and origin of the PCIe links, and a note if they are not those of the data sheet.
 
     Slots and hosts may be older than the GPU: if all GPUs agree at a lower standard rate, it is the limit.
     The slots of a desktop machine differ, so that each of its GPUs has its own.
@@ -285,7 +285,7 @@ def _pcie(gpus: Sequence[str], sheet: GpuSheet, to_host: float) -> tuple[tuple[f
 
 
 def _own_links(gpus: Sequence[str], sheet: GpuSheet | None, fastest: _Fastest) -> tuple[list[Link], str]:
-    """Return the links of some GPUs of one model to their memories and to the host, and a note or nothing."""
+    """The links of some GPUs of one model to their memories and to the host, and a note or nothing."""
     if sheet is None:
         unknown = [Link(gpu, gpu, LinkKind.MEMORY, origin="unknown") for gpu in gpus]
         return [*unknown, *(way for gpu in gpus for way in pci.both_ways("numa0", gpu, None, "unknown"))], ""
@@ -315,7 +315,7 @@ def _own_links(gpus: Sequence[str], sheet: GpuSheet | None, fastest: _Fastest) -
 
 
 def _smallest(rates: Sequence[float], fastest: float) -> float | None:
-    """Return the smallest of some rates that explains the fastest value; the largest if none does."""
+    """The smallest of some rates that explains the fastest value; the largest if none does."""
     return next((rate for rate in rates if fastest <= rate * (1 + _CLOCK)), rates[-1] if rates else None)
 
 
@@ -324,7 +324,7 @@ Pair = tuple[int, int]
 
 
 def _best_copies(logs: Iterable[FoundLog], count: int) -> dict[Pair, float]:
-    """Return the fastest copy in one direction between each two GPUs, in B/s."""
+    """The fastest copy in one direction between each two GPUs, in B/s."""
     best: dict[Pair, float] = {}
     for log in logs:
         for table in log.tables:
@@ -339,7 +339,7 @@ def _best_copies(logs: Iterable[FoundLog], count: int) -> dict[Pair, float]:
 
 
 def _fastest_of_two(logs: Iterable[FoundLog]) -> float:
-    """Return the fastest bus bandwidth of two GPUs of one host, in B/s, which is what each of them sends."""
+    """The fastest bus bandwidth of two GPUs of one host, in B/s, which is what each of them sends."""
     return max(
         (
             half.bus
@@ -354,7 +354,7 @@ def _fastest_of_two(logs: Iterable[FoundLog]) -> float:
 def _nvlinks(
     count: int, sheet: GpuSheet | None, best: dict[Pair, float], of_two: float
 ) -> tuple[list[Link], set[Pair], str]:
-    """Return the NVLinks, the pairs of GPUs that they connect, and a note if they are fewer than usual.
+    """The NVLinks, the pairs of GPUs that they connect, and a note if they are fewer than usual.
 
     Without a switch, two GPUs have the smallest possible number of links that explains their fastest copy;
     none if PCIe explains it. A pair whose copies no number explains, and no other pair has that number, has
@@ -394,7 +394,7 @@ def _nvlinks(
 
 
 def _switched(count: int, sheet: GpuSheet, fastest: float) -> tuple[list[Link], set[Pair], str]:
-    """Return the NVLinks to a switch; fewer than in the data sheet if no GPU copies faster, in B/s."""
+    """The NVLinks to a switch; fewer than in the data sheet if no GPU copies faster, in B/s."""
     every = {(i, j) for i in range(count) for j in range(count) if i != j}
     rate = _explaining(map(sheet.nvlinks, sheet.links), fastest, _lowest(LinkKind.NVLINK))
     links = next((n for n in sheet.links if sheet.nvlinks(n) == rate), sheet.links[-1])

@@ -36,7 +36,7 @@ _ALL_TO_ALL = "alltoall"
 
 
 def with_network(machine: Machine, rate: float, origin: str) -> Machine:
-    """Return a machine whose NICs have this rate together in each direction, in B/s."""
+    """A machine whose NICs have this rate together in each direction, in B/s."""
     ways = ((_HOST, _NETWORK), (_NETWORK, _HOST))
     links = [link for link in machine.links if (link.source, link.destination) not in ways]
     links += [Link(*ends, LinkKind.NETWORK, rate, origin, assumed=True) for ends in ways]
@@ -44,7 +44,7 @@ def with_network(machine: Machine, rate: float, origin: str) -> Machine:
 
 
 def with_nics(document: Document, rate: float) -> Document:
-    """Return an imported run with this rate of the NICs of each host, in B/s, and the limits that follow.
+    """An imported run with this rate of the NICs of each host, in B/s, and the limits that follow.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def with_nics(document: Document, rate: float) -> Document:
 
 
 def _limited(machine: Machine, result: TestcaseResult, ranks: Sequence[RankInfo]) -> TestcaseResult:
-    """Return a result with the limits of the network, if it is a collective between hosts."""
+    """A result with the limits of the network, if it is a collective between hosts."""
     if not result.collective:
         return result
     tables = []
@@ -80,7 +80,7 @@ def _limited(machine: Machine, result: TestcaseResult, ranks: Sequence[RankInfo]
 def networked(
     machine: Machine, logs: Sequence[FoundLog], rate: float | None
 ) -> tuple[Machine, Sequence[str]]:
-    """Return the machine of some logs with the network between hosts, and what is wrong with it.
+    """The machine of some logs with the network between hosts, and what is wrong with it.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def networked(
 
 
 def _hosts(machine: Machine, ranks: Sequence[RankInfo], count: int) -> tuple[int, int] | None:
-    """Return the number of hosts and of ranks on each; None if there is one host, or they differ.
+    """The number of hosts and of ranks on each; None if there is one host, or they differ.
 
     If the log does not list its ranks, each GPU of a host has one.
     """
@@ -125,7 +125,7 @@ def _hosts(machine: Machine, ranks: Sequence[RankInfo], count: int) -> tuple[int
 def between_hosts(
     machine: Machine, ranks: Sequence[RankInfo], run: CollectiveInfo, size: int
 ) -> Allowance | None:
-    """Return what the network allows for the bus bandwidth of a collective between hosts; None if unknown.
+    """What the network allows for the bus bandwidth of a collective between hosts; None if unknown.
 
     Each host of N must send and receive what the operation moves between hosts: of an array S, S (N - 1)/N
     to gather or to scatter it, twice as much to reduce it for all. Bus bandwidth is defined by what each of R
@@ -171,13 +171,13 @@ def between_hosts(
 
 
 def _shares_nvlink(machine: Machine) -> bool:
-    """Return whether NVLink may connect GPUs of several hosts, so that the network is not what limits."""
+    """Whether NVLink may connect GPUs of several hosts, so that the network is not what limits."""
     known = [sheet_of(gpu.model) for gpu in machine.gpus]
     return any(sheet and sheet[1].many_hosts for sheet in known)
 
 
 def _ratio(operation: str, hosts: int, per_host: int) -> float:
-    """Return the bus bandwidth over the rate at which a host sends; 0 if it is not determined."""
+    """The bus bandwidth over the rate at which a host sends; 0 if it is not determined."""
     ranks = hosts * per_host
     if operation in _SPREAD:
         return (ranks - 1) / ranks / ((hosts - 1) / hosts)
@@ -187,7 +187,7 @@ def _ratio(operation: str, hosts: int, per_host: int) -> float:
 
 
 def _to_host(machine: Machine) -> float | None:
-    """Return the rate at which a GPU reaches a NIC, in B/s; None if unknown."""
+    """The rate at which a GPU reaches a NIC, in B/s; None if unknown."""
     rates = [
         link.capacity for link in machine.links
         if link.source == "gpu0" and link.kind in (LinkKind.PCIE, LinkKind.C2C) and link.destination == _HOST
@@ -196,7 +196,7 @@ def _to_host(machine: Machine) -> float | None:
 
 
 def _inside(machine: Machine, per_host: int) -> float | None:
-    """Return the rate at which a GPU sends to another of its host, in B/s; None if it is not known."""
+    """The rate at which a GPU sends to another of its host, in B/s; None if it is not known."""
     hubs = [
         {
             link.destination

@@ -34,7 +34,6 @@ def read(lines: Sequence[str]) -> Iterator[FoundLog]:
 
 
 def _run(lines: Sequence[str]) -> FoundLog:
-    """Read one run."""
     log = FoundLog("Intel MLC", lines=len(lines), partial=True)
     measured, complete = "", True
     chosen_delays = any(_DELAYS.match(line.strip()) for line in lines)
@@ -112,7 +111,7 @@ def _kept(
     name: str, values: tuple[tuple[float | None, ...], ...], rows: tuple[str, ...], columns: tuple[str, ...],
     unit: Unit, why: str,
 ) -> FoundTable:  # fmt: skip
-    """Return a table that no testcase measures."""
+    """A table that no testcase measures."""
     return FoundTable(
         f"{_TOOL} {name}", values, rows, columns, ("NUMA node", ""), unit, "", name, why_not=why
     )

@@ -95,7 +95,6 @@ class _LinesOfRun:
         self._nics = NicLines()
 
     def line(self, line: str) -> None:
-        """Read a line."""
         log, line = self.found, line.strip()
         log.lines += 1
         if match := _VERSION.match(line):
@@ -172,7 +171,7 @@ class _LinesOfRun:
         return True
 
     def log(self) -> FoundLog:
-        """Return what the lines contain."""
+        """What the lines contain."""
         if self._repeated:
             self.found.warnings.append(f"{many(self._repeated, 'repeated size')}; the last values count")
         self.found.nics = self._nics.found(self.found.ranks[0].model if self.found.ranks else "")
@@ -183,7 +182,7 @@ class _LinesOfRun:
 
 
 def _half(words: Sequence[str]) -> FoundHalf | None:
-    """Return a result from time, algorithm and bus bandwidth, and wrong elements; None if it has no value."""
+    """A result from time, algorithm and bus bandwidth, and wrong elements; None if it has no value."""
     return _result(*(number(word) for word in words))
 
 
@@ -224,12 +223,12 @@ def _finished(log: FoundLog, operation: str, runs: _Runs, ended: bool, expected:
 
 
 def _product(options: dict[str, Any]) -> int:
-    """Return the number of ranks of one process."""
+    """The number of ranks of one process."""
     return min(1024, max(1, int(options.get("threads") or 1)) * max(1, int(options.get("gpus") or 1)))
 
 
 def _ranks_by(points: dict[int, Any], operation: str, least: int) -> int:
-    """Return the number of ranks of an operation by its bus bandwidth, where the log does not list them.
+    """The number of ranks of an operation by its bus bandwidth, where the log does not list them.
 
     Parameters
     ----------
@@ -253,7 +252,7 @@ def _ranks_by(points: dict[int, Any], operation: str, least: int) -> int:
 
 
 def _guessed(points: dict[int, Any], operator: str, root: int, ranks: int) -> str:
-    """Return the only operation that fits the columns; empty if none or several do.
+    """The only operation that fits the columns; empty if none or several do.
 
     Older versions print neither the operation nor the program.
     """
@@ -273,7 +272,7 @@ def _guessed(points: dict[int, Any], operator: str, root: int, ranks: int) -> st
 
 
 def of_json(content: dict[str, Any]) -> FoundLog | None:
-    """Return the run that a JSON object describes; None if it is not of this tool."""
+    """The run that a JSON object describes; None if it is not of this tool."""
     results, config = content.get("results"), content.get("config")
     if not isinstance(results, list) or not isinstance(config, dict) or "nccl_version" not in content:
         return None
@@ -321,14 +320,14 @@ def of_json(content: dict[str, Any]) -> FoundLog | None:
 
 
 def _whole(value: object) -> int:
-    """Return a number of the JSON; 0 if it is not one."""
+    """A number of the JSON; 0 if it is not one."""
     return value if isinstance(value, int) and 0 <= value < 2**63 else 0
 
 
 def _entry(
     entry: object,
 ) -> tuple[tuple[str, str, int], int, tuple[FoundHalf | None, FoundHalf | None]] | None:
-    """Return arguments, size and results of one size of the JSON; None if it is not understood."""
+    """Arguments, size and results of one size of the JSON; None if it is not understood."""
     if not isinstance(entry, dict):
         return None
     try:

@@ -85,7 +85,7 @@ class NicLines:
         return True
 
     def found(self, model: str) -> FoundNics | None:
-        """Return what the NICs of a host can do; None if the log names no NIC that NCCL uses.
+        """What the NICs of a host can do; None if the log names no NIC that NCCL uses.
 
         Of several hosts, the one whose lines name most counts: the lines of others may be missing.
 

@@ -100,7 +100,7 @@ class _TextOfRun:
         self._closed = self._whole = False
 
     def log(self) -> FoundLog:
-        """Return what the lines contain."""
+        """What the lines contain."""
         at = 0
         while at < len(self.lines):
             at = self._line(at)
@@ -229,7 +229,7 @@ class _TextOfRun:
 
 
 def of_json(content: dict[str, Any]) -> FoundLog | None:
-    """Return the run that a JSON object describes; None if it is not of this tool."""
+    """The run that a JSON object describes; None if it is not of this tool."""
     body = content.get("nvbandwidth")
     if not isinstance(body, dict):
         return None
@@ -262,7 +262,7 @@ def _list(value: object) -> list[object]:
 
 
 def _entry(log: FoundLog, entry: dict[str, Any]) -> list[FoundTable]:
-    """Return the tables of a testcase of the JSON; note a status other than passed."""
+    """The tables of a testcase of the JSON; its status, if not passed, goes to the log."""
     name, title = text(entry["name"]), text(str(entry.get("bandwidth_description", "")))
     outcome, case = entry.get("status"), _split(name)[0]
     status = _STATUS.get(str(outcome).strip().lower(), Status.ERROR)
@@ -303,7 +303,7 @@ def _scale(unit: Unit) -> float:
 
 
 def _matrix(name: str, title: str, rows: list[list[float | None]], columns: int) -> FoundTable:
-    """Return a table; ``name`` may end with the part of a bidirectional testcase."""
+    """A table; ``name`` may end with the part of a bidirectional testcase."""
     case, key = _split(name)
     if not key and (part := _TITLE_PART.search(title)):
         key = part[1].lower()
@@ -325,7 +325,7 @@ def _matrix(name: str, title: str, rows: list[list[float | None]], columns: int)
 
 
 def _split(name: str) -> tuple[str, str]:
-    """Return the testcase and the key of the table that a name stands for: ``..._read_ce_total``."""
+    """The testcase and the key of the table that a name stands for: ``..._read_ce_total``."""
     if name in _NAMES:
         return name, ""
     starts = [case for case in _NAMES if name.startswith(f"{case}_")]
@@ -341,7 +341,7 @@ def _axes(case: str) -> tuple[str, str]:
 
 
 def _labels(case: str, columns: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the labels of rows and columns of a testcase with this number of columns."""
+    """The labels of rows and columns of a testcase with this number of columns."""
     if case.startswith("multinode"):
         ranks = tuple(str(i) for i in range(columns))
         single_row = "all_to_one" in case or "all_from_one" in case
@@ -377,13 +377,13 @@ def _finish(log: FoundLog, small: bool) -> None:
 
 
 def _release(log: FoundLog) -> tuple[int, int] | None:
-    """Return the version of nvbandwidth; None if it is unknown, or of another tool."""
+    """The version of nvbandwidth; None if it is unknown, or of another tool."""
     version = re.match(r"v?(\d+)\.(\d+)", log.version)
     return (int(version[1]), int(version[2])) if version and log.tool == "nvbandwidth" else None
 
 
 def _meant(table: FoundTable, keys: set[str]) -> FoundTable:
-    """Return a table of writes with our key for it; 0.2 has one table, of the row's writes."""
+    """A table of writes with our key for it; 0.2 has one table, of the row's writes."""
     one_table = keys == {table.key} and not _TITLE_PART.search(table.title)
     if table.testcase.startswith("multinode") or one_table:
         return table

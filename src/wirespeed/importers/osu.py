@@ -26,7 +26,6 @@ def read(lines: Sequence[str]) -> Iterator[FoundLog]:
 
 
 def _run(lines: Sequence[str]) -> FoundLog:
-    """Read one run."""
     match = next(match for line in lines if (match := _BEGIN.match(line)))
     kind = text(match[1])
     log = FoundLog("OSU", text(match[2] or ""), lines=len(lines), partial=True)
@@ -90,7 +89,7 @@ def _tables(
 def _curve(
     case: str, kind: str, key: str, row: int, points: dict[int, list[float | None]], column: int
 ) -> FoundTable:
-    """Return a curve over the size of a message."""
+    """A curve over the size of a message."""
     sizes = tuple(size for size, values in points.items() if len(values) > column and size > 0)
     scale = {LATENCY: _MICRO, BANDWIDTH: float(MB), RATE: 1.0}[key]
     unit = {LATENCY: Unit.TIME, BANDWIDTH: Unit.RATE, RATE: Unit.FREQUENCY}[key]

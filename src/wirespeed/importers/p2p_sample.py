@@ -35,7 +35,6 @@ def read(lines: Sequence[str]) -> Iterator[FoundLog]:
 
 
 def _run(lines: Sequence[str]) -> FoundLog:
-    """Read one run."""
     log = FoundLog(_TOOL, lines=len(lines))
     refused: set[tuple[int, int]] = set()
     at = 0
@@ -118,7 +117,7 @@ def _bandwidths(
 
 
 def _kept(name: str, title: str, values: _Values, unit: Unit) -> FoundTable:
-    """Return a table that no testcase measures."""
+    """A table that no testcase measures."""
     names = tuple(f"gpu{i}" for i in range(max(map(len, values))))
     why = "no testcase measures " + ("copies through the host" if unit is Unit.RATE else "empty copies")
     key = re.sub(r"\W+", "-", title.partition("Matrix")[0].lower()).strip("-")

@@ -50,7 +50,6 @@ def read(lines: Sequence[str]) -> Iterator[FoundLog]:
 
 
 def _run(lines: Sequence[str]) -> FoundLog:
-    """Read one run."""
     began = next((line for line in lines if _BEGIN.match(line)), "")
     babel = began.strip().startswith("BabelStream")
     log = FoundLog("BabelStream" if babel else "STREAM", lines=len(lines), partial=True)
@@ -116,7 +115,7 @@ def _run(lines: Sequence[str]) -> FoundLog:
 
 
 def _bytes(match: re.Match[str]) -> int:
-    """Return the size of an array in bytes."""
+    """The size of an array in bytes."""
     try:
         value = number(match[1]) or 0.0
     except ValueError:
@@ -129,12 +128,12 @@ def _bytes(match: re.Match[str]) -> int:
 
 
 def _scale(unit: str) -> float:
-    """Return the bytes of a unit: MB, MiB, GB."""
+    """The bytes of a unit: MB, MiB, GB."""
     return float((1024 if "i" in unit.lower()[:2] else 1000) ** _PREFIXES[unit[0].upper()])
 
 
 def _rate(match: re.Match[str], scale: float) -> float | None:
-    """Return the rate of a row in B/s; None if its columns are not numbers."""
+    """The rate of a row in B/s; None if its columns are not numbers."""
     rate, *times = (_value(word, 1.0) for word in match.groups()[1:])
     return None if rate is None or None in times else scaled([rate], scale)[0]
 
