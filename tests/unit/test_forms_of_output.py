@@ -56,6 +56,8 @@ def test_values_are_printed_when_their_testcase_ends(capsys: pytest.CaptureFixtu
         ("multinode_device_to_device_memcpy_read_ce", "waived", None),
     ]  # fmt: skip
     assert lines[0]["value"] > 1e12 and lines[0]["unit"] == "B/s" and lines[0]["simulated"]
+    known = {"row", "table", "median", "min", "cv", "bytes", "limit", "share"}
+    assert lines[0].keys() > known and not {"samples", "status"} & lines[0].keys()
 
 
 def test_a_run_may_be_quiet_and_leave_no_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

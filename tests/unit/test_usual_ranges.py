@@ -23,6 +23,7 @@ from wirespeed.judging.verdicts import Check
 from wirespeed.reports import Judged, Style
 from wirespeed.results.store import load
 from wirespeed.screens import check as check_screen
+from wirespeed.tables import Cell
 
 RECORDED = Path(__file__).parents[1] / "recorded"
 #: A run on two H200s in a virtual machine with 32 cores, with nothing but the name of the CPU.
@@ -45,17 +46,31 @@ def on_metal(document: Document, *facts: Fact) -> Document:
     return with_facts(document, Fact(Known.HYPERVISOR, OFF), *facts)
 
 
+def all_samples(cell: Cell, value: float) -> Cell:
+    """Return a cell all of whose samples are changed like its value."""
+    statistics, factor = cell.statistics, value / (cell.value or value)
+    if statistics is not None:
+        scaled = {name: getattr(statistics, name) * factor for name in ("median", "mean", "min", "max")}
+        statistics = replace(statistics, **scaled)
+    return replace(cell, value=value, statistics=statistics)
+
+
+def median_sample(cell: Cell, value: float) -> Cell:
+    return replace(cell, value=value)
+
+
 def changed(
-    document: Document, testcase: str, value: Callable[[float], float], column: str = "", table: str = ""
-) -> Document:
-    """Return a run with other values of a testcase, or of one column of it."""
+    document: Document, testcase: str, value: Callable[[float], float], column: str = "", table: str = "",
+    *, every_sample: bool = True,
+) -> Document:  # fmt: skip
+    """Return a run with other values of a testcase, or of one column of it, or of the median sample alone."""
     results = []
     for result in document.testcases:
         if result.name == testcase:
             tables = []
             for one in result.tables:
                 cells = tuple(
-                    replace(cell, value=value(cell.value or 0.0))
+                    (all_samples if every_sample else median_sample)(cell, value(cell.value or 0.0))
                     if table == one.key and column in ("", one.columns.labels[cell.column])
                     else cell
                     for cell in one.cells
@@ -227,6 +242,18 @@ def test_latencies_of_memory(nanoseconds: float, metal: Verdict, virtual: Verdic
 def test_a_slow_level_of_the_ladder(column: str, factor: float, verdict: Verdict) -> None:
     document = changed(EMERALD_TWO, "host_latency_ladder", lambda value: value * factor, column)
     assert verdicts(document, "host_latency_ladder", column) == {verdict}
+
+
+@pytest.mark.parametrize(
+    ("every_sample", "smaller", "verdict"), [(False, 1.0, PASS), (True, 1.0, WARN), (False, 9.0, WARN)]
+)
+def test_a_moment_in_which_another_program_ran(every_sample: bool, smaller: float, verdict: Verdict) -> None:
+    """A slow cache is slow in every sample, and at the other sizes that it holds."""
+    document = changed(EMERALD_TWO, "host_latency_ladder", lambda value: value * smaller, "64 KiB")
+    document = changed(
+        document, "host_latency_ladder", lambda value: value * 7, "256 KiB", every_sample=every_sample
+    )
+    assert verdicts(document, "host_latency_ladder", "256 KiB") == {verdict}
 
 
 def test_a_missing_last_cache_is_a_warning_where_the_machine_has_it_alone() -> None:

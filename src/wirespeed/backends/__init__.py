@@ -37,15 +37,15 @@ SIMULATED = "simulated:"
 
 
 def backend_modules() -> list[ModuleType]:
-    """Return the modules of all backends."""
+    """The modules of all backends."""
     return _own() + [point.load() for point in registered(BACKENDS)]
 
 
 @lru_cache(maxsize=1)
 def _own() -> list[ModuleType]:
-    """Return the modules in this folder; ``host`` first, because the others extend its description."""
-    found = (path.parent.name for path in Path(__file__).parent.glob("*/__init__.py"))
-    names = sorted(found, key=lambda name: (name != "host", name))
+    """The modules in this folder; ``host`` first, because the others extend its description."""
+    names_here = (path.parent.name for path in Path(__file__).parent.glob("*/__init__.py"))
+    names = sorted(names_here, key=lambda name: (name != "host", name))
     return [import_module(f"{__name__}.{name}") for name in names]
 
 
@@ -76,13 +76,13 @@ def discover(root: TreePath = HERE, *, glance: bool = False) -> Machine:
     for provider in _own() if root.tree.recorded else backend_modules():
         if hasattr(provider, "discover"):
             see = getattr(provider, "glance", provider.discover) if glance else provider.discover
-            found = see(machine, root) if provider in _own() else see(machine)
-            machine = _owned(found, name_of(provider))
+            extended = see(machine, root) if provider in _own() else see(machine)
+            machine = _owned(extended, name_of(provider))
     return machine
 
 
 def name_of(provider: ModuleType) -> str:
-    """Return the name of a backend in ``Gpu.backend``: ``cuda``, or the full name of a module."""
+    """The name of a backend in ``Gpu.backend``: ``cuda``, or the full name of a module."""
     return provider.__name__.removeprefix(f"{__name__}.")
 
 
@@ -149,9 +149,9 @@ def _check_present(wanted: Machine, here: Machine, spec: str) -> None:
     here_too = {device.name for device in here.attached}
     others = [device.name for device in chain(*wanted.others.values()) if device.name not in here_too]
     if lacking or gpus or others:
-        what = f"CPU {lacking[0]}" if lacking else f"the GPU at {min(gpus)}" if gpus else others[0]
+        absent = f"CPU {lacking[0]}" if lacking else f"the GPU at {min(gpus)}" if gpus else others[0]
         raise MachineError(
-            f"{spec} describes another machine: {what} does not exist here; "
+            f"{spec} describes another machine: {absent} does not exist here; "
             f"use --machine {SIMULATED}{spec} to simulate it"
         )
 
@@ -173,13 +173,13 @@ def facts(machine: Machine, root: TreePath = HERE) -> tuple[Fact, ...]:
 
 
 def connect(machine: Machine) -> list[Backend]:
-    """Return the backends that support a Machine."""
-    found = (provider.connect(machine) for provider in backend_modules() if hasattr(provider, "connect"))
-    return [backend for backend in found if backend is not None]
+    """The backends that support a Machine."""
+    connected = (provider.connect(machine) for provider in backend_modules() if hasattr(provider, "connect"))
+    return [backend for backend in connected if backend is not None]
 
 
 def join(world: World, machine: Machine, local: Machine, exchange: Exchange) -> Backend:
-    """Return the backend for the collectives of a job: NCCL if each rank has a GPU, else MPI.
+    """The backend for the collectives of a job: NCCL if each rank has a GPU, else MPI.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ class Prepared:
         error: BaseException | None = None,
         traceback: TracebackType | None = None,
     ) -> None:
-        """Return the buffers to the pool of the backend."""
+        """Give the buffers back to the pool of the backend."""
 
     def warm_up(self) -> None:
         """Run once, untimed, if the number of samples is fixed."""
@@ -127,7 +127,7 @@ class Backend:
         self._warnings: dict[str, None] = {}
 
     def refuses(self, measurement: Measurement) -> str | None:
-        """Return None if the backend can run the Measurement, else the reason.
+        """None if the backend can run the Measurement, else the reason.
 
         The reason is empty if the Measurement is for another kind of backend.
         """
@@ -153,28 +153,28 @@ class Backend:
         self._warnings[text] = None
 
     def drain_warnings(self) -> tuple[str, ...]:
-        """Return the warnings since the last call, each once."""
+        """The warnings since the last call, each once."""
         warnings, self._warnings = self._warnings, {}
         return tuple(warnings)
 
     def now(self) -> float:
-        """Return the time of the clock for time budgets, in s; virtual time if simulated."""
+        """The time of the clock for time budgets, in s; virtual time if simulated."""
         return time.monotonic()
 
     def elapsed(self) -> float:
-        """Return the time of the run on the same clock, with that of preparing and verifying, in s."""
+        """The time of the run on the same clock, with that of preparing and verifying, in s."""
         return self.now()
 
     def state(self) -> State:
-        """Return the current state of the hardware; may take 10 ms per device."""
+        """The current state of the hardware; may take 10 ms per device."""
         return ()
 
     def counters(self) -> State:
-        """Return counters that take too long for ``state``; read before the first testcase and at the end."""
+        """Counters that take too long for ``state``; read before the first testcase and at the end."""
         return ()
 
     def busy(self) -> dict[str, str]:
-        """Return the devices in use by others: name -> phrase to be read after "is"."""
+        """The devices in use by others: name -> phrase to be read after "is"."""
         return {}
 
     def observe(self, transfers: Sequence[Transfer]) -> None:
@@ -184,11 +184,11 @@ class Backend:
         """
 
     def libraries(self) -> dict[str, str]:
-        """Return the libraries that it measures with: name -> version."""
+        """The libraries that it measures with: name -> version."""
         return {}
 
     def describe(self) -> BackendDetails:
-        """Return what is added to the Document."""
+        """What is added to the Document."""
         return BackendDetails()
 
     def cancel(self) -> None:
@@ -200,11 +200,11 @@ class Backend:
     # Backends of several processes.
 
     def gone(self) -> str:
-        """Return which other process ended, even while this one waits for it; empty if none did."""
+        """Which other process ended, even while this one waits for it; empty if none did."""
         return ""
 
     def interrupted(self) -> str:
-        """Return the failure that ended the job before Ctrl-C; empty if the user interrupted it.
+        """The failure that ended the job before Ctrl-C; empty if the user interrupted it.
 
         There are no exchanges between processes after this call.
         """
@@ -215,9 +215,9 @@ class Backend:
         return None
 
     def holds(self, device: str) -> bool:
-        """Return whether the memory of a device of this process can take part in a job."""
+        """Whether the memory of a device of this process can take part in a job."""
         return False
 
     def side(self, job: JobContext) -> Endpoint:
-        """Return this process' hardware in a job."""
+        """This process' hardware in a job."""
         raise BackendError(f"the backend {self.name} takes no part in jobs")

@@ -109,19 +109,10 @@ class CollectiveBackend(Backend):
         self._doing = ""
 
     def refuses(self, measurement: Measurement) -> str | None:
-        """Return None for collectives, and an empty reason for all other works."""
         return None if measurement.collective else ""
 
     def prepare(self, measurement: Measurement, options: RunOptions) -> PreparedCollective:
-        """Allocate buffers and bind the operation, in all processes together.
-
-        Raises
-        ------
-        Unreachable
-            If the library, the type or the size is not possible in one of the processes.
-        BackendLost
-            If another error occurs, or a process has ended.
-        """
+        """Allocate buffers and bind the operation, in all processes together."""
         self.exchange.check()
         work = measurement.collective
         assert work is not None
@@ -134,7 +125,7 @@ class CollectiveBackend(Backend):
         return prepared
 
     def now(self) -> float:
-        """Return the time of rank 0 at the last exchange, in s; virtual time if simulated."""
+        """The time of rank 0 at the last exchange, in s; virtual time if simulated."""
         if self.virtual:
             return self._spent
         return self.exchange.now if self.world.size > 1 else time.monotonic()
@@ -144,11 +135,10 @@ class CollectiveBackend(Backend):
         self._spent += seconds
 
     def libraries(self) -> dict[str, str]:
-        """Return the versions of the library; empty until it is in use."""
         return self.provider.libraries() if self.provider is not None else {}
 
     def describe(self) -> BackendDetails:
-        """Return the ranks, the use of device memory, and the transport between the ranks."""
+        """The ranks, the use of device memory, and the transport between the ranks."""
         kept = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith(_KEPT_VARIABLES)]
         options = {
             "ranks": self.group.ranks,
@@ -162,16 +152,13 @@ class CollectiveBackend(Backend):
         return BackendDetails(self._ranks, self._memory, options, facts)
 
     def cancel(self) -> None:
-        """End the current operation if the library can."""
         if self.provider is not None and self.provider.can_cancel:
             self.provider.cancel()
 
     def gone(self) -> str:
-        """Return which other process ended."""
         return self.exchange.gone
 
     def interrupted(self) -> str:
-        """Return which process ended, if the launcher interrupted this one for that reason; else empty."""
         return self.exchange.interrupted()
 
     def late(self, stage: str, seconds: float) -> WirespeedError:
@@ -187,21 +174,21 @@ class CollectiveBackend(Backend):
             self.provider.close()
 
     def refusal(self, setting: Setting) -> str | None:
-        """Return why a setting was refused at every size; None if it was not."""
+        """Why a setting was refused at every size; None if it was not."""
         return self._refused or self._settings.get(str(setting))
 
     # Setting up.
 
     def _open(self) -> Provider:
-        """Return the provider; the first call creates it."""
+        """The provider; the first call creates it."""
         if not self._agreed:
             reasons = self.exchange.gather(self._why_not(), f"agreeing on {self.name}")
-            found = [
+            refusals = [
                 f"{member}: {reason}" if self.world.size > 1 else reason
                 for member, reason in zip(self.world.members, reasons, strict=True)
                 if reason
             ]
-            self._refused = found[0] if found else None
+            self._refused = refusals[0] if refusals else None
             self._agreed = True
         if self._refused:
             raise Unreachable(self._refused)
@@ -315,7 +302,7 @@ class CollectiveBackend(Backend):
         assert self.provider is not None
         everyone = self.gather([rows, self.provider.memory() if memory else {}], doing)
         if memory:
-            taken = [one for _, one in everyone]
+            taken = [use for _, use in everyone]
             keys = dict.fromkeys(key for use in taken for key in use)
             self._memory = {key: max(use.get(key, 0) for use in taken) for key in keys}
         return [times for times, _ in everyone]
@@ -343,7 +330,7 @@ class PreparedCollective(Prepared):
         self._checked = False
 
     def case(self, iterations: int, size: int = 0) -> Case:
-        """Return a loop of the operation; ``size`` replaces the size of the array, in bytes."""
+        """A loop of the operation; ``size`` replaces the size of the array, in bytes."""
         o, work, width = self._options, self._work, self._setting.type.bytes
         counts = self._setting.operation.counts((size or work.bytes) // width, width, work.ranks)
         timing = Timing(iterations, o.aggregate, o.blocking, o.graphs, o.per_iteration)
@@ -358,7 +345,6 @@ class PreparedCollective(Prepared):
             self._run("warming up", self._provider.once)
 
     def warm_up(self) -> None:
-        """Run once, untimed."""
         self._bind(self.case(1))
         self._run("warming up", self._provider.once)
         self._backend.setup_s = 0.0
@@ -371,7 +357,7 @@ class PreparedCollective(Prepared):
         rows = self._backend.gathered(mine, self._options.memory, f"gathering times of {self._work}")
         self._backend.setup_s = 0.0
         sample = self._sample(
-            [[Elapsed(seconds, cpu, tuple(each)) for seconds, cpu, each, _ in row] for row in rows], copies
+            [[Elapsed(seconds, cpu, tuple(laps)) for seconds, cpu, laps, _ in row] for row in rows], copies
         )
         cpus = [[times[-1] for times in row] for row in rows]
         for text in sharing(self._backend.world.members, cpus):
@@ -395,13 +381,7 @@ class PreparedCollective(Prepared):
         return Sample((wall, cpu * operations), (operations, operations), wall, iterations=tuple(iterations))
 
     def verify(self) -> int | None:
-        """Run on new data and compare the results, once per size.
-
-        Returns
-        -------
-        int or None
-            Number of wrong elements; None if the result is not verified.
-        """
+        """Run on new data and compare the results, once per size."""
         if self._checked or not (self._options.checks and self._work.verified):
             return 0 if self._checked else None
         wrong = 0

@@ -17,12 +17,12 @@ NO_CPU = -1
 
 
 def current_cpu() -> int:
-    """Return the number of the CPU that this thread runs on."""
+    """The number of the CPU that this thread runs on."""
     return int(ctypes.CDLL(None).sched_getcpu())
 
 
 def sharing(members: Sequence[Member], cpus: Sequence[Iterable[int]]) -> list[str]:
-    """Return a warning for each host on which ranks shared a CPU.
+    """A warning for each host on which ranks shared a CPU.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ _MOST_COPIES = 1000
 
 
 def parts_of(measurement: Measurement) -> tuple[Measurement, Measurement]:
-    """Return the measured works with their places, and the load as a Measurement without places."""
+    """The measured works with their places, and the load as a Measurement without places."""
     works = [work for work in measurement.works if isinstance(work, Transfer | Collective)]
     measured = tuple(work for work in works if work.role is Role.MEASURED)
     load = tuple(replace(work, role=Role.MEASURED) for work in works if work.role is Role.LOAD)
@@ -31,7 +31,7 @@ def parts_of(measurement: Measurement) -> tuple[Measurement, Measurement]:
 
 
 def assigned(backends: Sequence[Backend], measurement: Measurement) -> tuple[Backend | None, str]:
-    """Return the backend that runs a Measurement: the first that does not refuse it; None with the reason.
+    """The backend that runs a Measurement: the first that does not refuse it; None with the reason.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def assigned(backends: Sequence[Backend], measurement: Measurement) -> tuple[Bac
 
 
 def _split(backends: Sequence[Backend], measurement: Measurement, why: str) -> tuple[Backend | None, str]:
-    """Return the backend of measured works and of load for different backends; None with the reason."""
+    """The backend of measured works and of load for different backends; None with the reason."""
     (measuring, refused), (loading, other) = (assigned(backends, part) for part in parts_of(measurement))
     if measuring is None or loading is None:
         return None, refused or other
@@ -97,25 +97,21 @@ class MixedBackend(Backend):
         return self.measuring.can_cancel and self.loading.can_cancel
 
     def drain_warnings(self) -> tuple[str, ...]:
-        """Return the warnings of both backends."""
         return *self.measuring.drain_warnings(), *self.loading.drain_warnings()
 
     def busy(self) -> dict[str, str]:
-        """Return the devices in use by others, as both backends know."""
         return self.measuring.busy() | self.loading.busy()
 
     def observe(self, transfers: Sequence[Transfer]) -> None:
-        """Let both backends look at the links of transfers that run now."""
         self.measuring.observe(transfers)
         self.loading.observe(transfers)
 
     def refuses(self, measurement: Measurement) -> str | None:
-        """Return why one of the backends refuses its part; None if both run it."""
+        """Why one of the backends refuses its part; None if both run it."""
         measured, load = parts_of(measurement)
         return self.measuring.refuses(measured) or self.loading.refuses(load)
 
     def prepare(self, measurement: Measurement, options: RunOptions) -> MixedPrepared:
-        """Bind the resources of both parts."""
         measured, load = parts_of(measurement)
         with ExitStack() as stack:
             loading = stack.enter_context(self.loading.prepare(load, options))
@@ -124,27 +120,22 @@ class MixedBackend(Backend):
             return MixedPrepared(measuring, loading, loads, stack.pop_all())
 
     def now(self) -> float:
-        """Return the time of the measuring backend, in s."""
+        """The time of the measuring backend, in s."""
         return self.measuring.now()
 
     def state(self) -> State:
-        """Return the state of the hardware, as both backends report it."""
         return (*self.measuring.state(), *self.loading.state())
 
     def libraries(self) -> dict[str, str]:
-        """Return the libraries of both backends."""
         return self.measuring.libraries() | self.loading.libraries()
 
     def interrupted(self) -> str:
-        """Return which process ended; empty if none did."""
         return self.measuring.interrupted() or self.loading.interrupted()
 
     def late(self, stage: str, seconds: float) -> WirespeedError | None:
-        """Identify the straggler after a time-out of a stage."""
         return self.measuring.late(stage, seconds) or self.loading.late(stage, seconds)
 
     def cancel(self) -> None:
-        """Make a sample in another thread return soon, if possible."""
         self.measuring.cancel()
         self.loading.cancel()
 

@@ -74,7 +74,7 @@ def _move(typing: Any, to: Any, origin: Any, size: Any) -> Any:
 
 @lru_cache(maxsize=1)
 def copier() -> int:
-    """Return the address of a function that copies bytes and returns 0; arguments: to, from, size."""
+    """The address of a function that copies bytes and returns 0; arguments: to, from, size."""
 
     @cfunc("int32(int64, int64, int64)")
     def copy(to: int, origin: int, size: int) -> Any:
@@ -128,7 +128,7 @@ class Functions:
         self._addresses: dict[str, int] = dict(known)
 
     def address(self, name: str) -> int:
-        """Return the address of a function.
+        """The address of a function.
 
         Raises
         ------
@@ -143,7 +143,7 @@ class Functions:
         return self._addresses[name]
 
     def bind(self, calls: Sequence[Call]) -> Callable[[], str | None]:
-        """Return a function that makes the calls; it returns the name of the one that failed, or None."""
+        """A function that makes the calls; it returns the name of the one that failed, or None."""
         table = self._table(calls)
 
         def run() -> str | None:
@@ -210,14 +210,14 @@ class Functions:
     def _laps(
         self, before: Sequence[Call], calls: Sequence[Call], after: Sequence[Call], rounds: int, count: int
     ) -> tuple[str | None, Any]:
-        """Return the name of the call that failed, and for each lap three times, in ns."""
+        """The name of the call that failed, and for each lap three times, in ns."""
         parts = [self._table(part) for part in (before, calls, after)]
         times = np.zeros((count, 3), np.int64)
         failed = _timed(*parts, times, rounds)
         return None if failed < 0 else [*before, *calls, *after][failed][0], times
 
     def _table(self, calls: Sequence[Call]) -> Any:
-        """Return one row of words per call: the address of the function, then the arguments."""
+        """One row of words per call: the address of the function, then the arguments."""
         table = np.zeros((len(calls), _MAX_ARGUMENTS + 1), np.int64)
         for row, (name, arguments) in zip(table, calls, strict=True):
             row[: len(arguments) + 1] = (self.address(name), *arguments)

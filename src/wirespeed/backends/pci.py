@@ -30,22 +30,22 @@ _EMULATED = "0x1b36"
 
 
 def read(path: TreePath) -> str:
-    """Return the text of an attribute; empty if it cannot be read."""
+    """The text of an attribute; empty if it cannot be read."""
     return (path.read() or "").strip()
 
 
 def entry(bus_id: str, root: TreePath = HERE) -> TreePath:
-    """Return the entry of a GPU in sysfs; ``root`` contains ``sys``."""
+    """The entry of a GPU in sysfs; ``root`` contains ``sys``."""
     return root / f"sys/bus/pci/devices/{address(bus_id)}"
 
 
 def address(bus_id: str) -> str:
-    """Return the address in sysfs of a GPU with a bus ID such as ``00000000:3b:00``."""
+    """The address in sysfs of a GPU with a bus ID such as ``00000000:3b:00``."""
     return f"{bus_id[4:]}.0"
 
 
 def gpus(root: TreePath = HERE) -> list[TreePath]:
-    """Return the NVIDIA GPUs on the PCI bus; ``root`` contains ``sys``."""
+    """The NVIDIA GPUs on the PCI bus; ``root`` contains ``sys``."""
     return [
         device
         for device in (root / "sys/bus/pci/devices").glob("*")
@@ -54,21 +54,21 @@ def gpus(root: TreePath = HERE) -> list[TreePath]:
 
 
 def information(name: str, root: TreePath = HERE) -> dict[str, str]:
-    """Return what the driver says about the GPU at an address: name -> value; empty if it says nothing."""
+    """What the driver says about the GPU at an address: name -> value; empty if it says nothing."""
     text = (root / f"proc/driver/nvidia/gpus/{name}/information").read(INFORMATION) or ""
     pairs = (line.partition(":") for line in text.splitlines())
     return {name: value.strip() for name, _, value in pairs}
 
 
 def rate(generation: int, width: int) -> tuple[float, str] | None:
-    """Return the capacity of a link in B/s and its name; None if the values are invalid."""
+    """The capacity of a link in B/s and its name; None if the values are invalid."""
     if not 0 < generation <= len(_LANE) or width <= 0:
         return None
     return _LANE[generation - 1] * GB * width, f"PCIe {generation} x{width}"
 
 
 def both_ways(a: str, b: str, capacity: float | None, origin: str) -> list[Link]:
-    """Return the two directions of a PCIe link."""
+    """The two directions of a PCIe link."""
     return [Link(*way, LinkKind.PCIE, capacity, origin) for way in ((a, b), (b, a))]
 
 
@@ -94,7 +94,7 @@ class Port:
 
 
 def _generation(path: TreePath) -> int:
-    """Return the generation for a text like ``32.0 GT/s PCIe``."""
+    """The generation for a text like ``32.0 GT/s PCIe``."""
     number, _, unit = read(path).partition(" ")
     try:
         return _GENERATIONS.get(float(number), 0) if unit.startswith("GT/s") else 0
@@ -145,7 +145,7 @@ class Hop:
 def links_above(
     device: TreePath, gpu: str, node: str, known: Collection[Link] = ()
 ) -> tuple[list[Link], list[str]]:
-    """Return the links from a GPU up to its NUMA node, and remarks about them.
+    """The links from a GPU up to its NUMA node, and remarks about them.
 
     Parameters
     ----------
@@ -168,29 +168,29 @@ def links_above(
     links, notes, vertex = list[Link](), list[str](), gpu
     for i, pair in enumerate(pairs):
         above = f"pcie:{pairs[i + 1].below.address}" if i + 1 < len(pairs) else node
-        found = rate(pair.generation, pair.width)
-        if found and (vertex, above) not in ends:
-            links += both_ways(vertex, above, *found)
+        capacity = rate(pair.generation, pair.width)
+        if capacity and (vertex, above) not in ends:
+            links += both_ways(vertex, above, *capacity)
             notes += (f"PCIe link {vertex}-{above}: {text}" for text in _remarks(pair, gpu, pairs[0].below))
         vertex = above
     return links, notes
 
 
 def hops(device: TreePath) -> list[Hop]:
-    """Return the links from a device up to the root, each with its two ports; empty if one is missing.
+    """The links from a device up to the root, each with its two ports; empty if one is missing.
 
     The directories above a device are its bridges: its port, the upstream port of the switch with that port,
     the port above, and so on. Between a switch's upstream port and its other ports there is no link.
     """
-    found = [Port.of(path) for path in ports(device)]
-    if len(found) % 2:
+    chain = [Port.of(path) for path in ports(device)]
+    if len(chain) % 2:
         return []
-    return [Hop(*ends) for ends in zip(found[::2], found[1::2], strict=True)]
+    return [Hop(*ends) for ends in zip(chain[::2], chain[1::2], strict=True)]
 
 
-def narrowest(found: Sequence[Hop]) -> Hop:
-    """Return the link with the lowest fraction of the lanes that both of its ends support."""
-    return min(found, key=lambda hop: (hop.width_now or hop.width) / hop.width)
+def narrowest(links: Sequence[Hop]) -> Hop:
+    """The link with the lowest fraction of the lanes that both of its ends support."""
+    return min(links, key=lambda hop: (hop.width_now or hop.width) / hop.width)
 
 
 @dataclass(frozen=True)
@@ -220,22 +220,22 @@ class LinkSpeed:
 
 
 def slowest(device: TreePath) -> LinkSpeed | None:
-    """Return the link above a device with the lowest fraction of its possible rate at this moment.
+    """The link above a device with the lowest fraction of its possible rate at this moment.
 
     None if sysfs does not show all links, as in most virtual machines.
     """
-    found = hops(device)
-    if not found or not all(hop.is_credible and hop.generation_now and hop.width_now for hop in found):
+    links = hops(device)
+    if not links or not all(hop.is_credible and hop.generation_now and hop.width_now for hop in links):
         return None
     speeds = (
         LinkSpeed(hop.below.address, hop.generation_now, hop.width_now, hop.generation, hop.width)
-        for hop in found
+        for hop in links
     )
     return min(speeds, key=lambda speed: speed.share)
 
 
 def errors(device: TreePath) -> tuple[int | None, int | None]:
-    """Return the errors of a device and the ports above it that were not corrected, and those that were.
+    """The errors of a device and the ports above it that were not corrected, and those that were.
 
     None if the kernel counts none (Advanced Error Reporting).
     """
@@ -243,14 +243,14 @@ def errors(device: TreePath) -> tuple[int | None, int | None]:
 
     def total(*files: str) -> int | None:
         texts = (read(path / f"aer_dev_{file}") for path in places.values() for file in files)
-        found = [re.search(r"^TOTAL_ERR_\w+ (\d{1,15})$", text, re.MULTILINE) for text in texts]
-        return sum(int(one[1]) for one in found if one) if any(found) else None
+        totals = [re.search(r"^TOTAL_ERR_\w+ (\d{1,15})$", text, re.MULTILINE) for text in texts]
+        return sum(int(total[1]) for total in totals if total) if any(totals) else None
 
     return total("nonfatal", "fatal"), total("correctable")
 
 
 def ports(device: TreePath) -> list[TreePath]:
-    """Return a PCI device and its bridges up to the root."""
+    """A PCI device and its bridges up to the root."""
     place = device.resolve()
     return list(takewhile(lambda path: ADDRESS.fullmatch(path.name), (place, *place.parents)))
 

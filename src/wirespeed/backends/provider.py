@@ -78,7 +78,7 @@ class Case:
         return max(self.counts.send, self.counts.receive) * self.width
 
     def shifts(self, room: int) -> list[int]:
-        """Return the offset of the buffers of each operation of a loop, in bytes.
+        """The offset of the buffers of each operation of a loop, in bytes.
 
         Operations use different parts of the allocated ``room`` (in bytes), so that caches do not help.
         """
@@ -178,7 +178,7 @@ class Provider:
     operations: Collection[str]
 
     def libraries(self) -> dict[str, str]:
-        """Return the libraries that it measures with: name -> version."""
+        """The libraries that it measures with: name -> version."""
         return {}
 
     def transport(self) -> str:
@@ -186,15 +186,15 @@ class Provider:
         raise NotImplementedError
 
     def facts(self) -> tuple[Fact, ...]:
-        """Return facts about the transport; known after the first operation."""
+        """Facts about the transport; known after the first operation."""
         return ()
 
     def refuses(self, setting: Setting) -> str | None:
-        """Return why it cannot run a setting at any size; None if it can."""
+        """Why it cannot run a setting at any size; None if it can."""
         raise NotImplementedError
 
     def exceeds(self, case: Case) -> str | None:
-        """Return why the library cannot count the elements of a size; None if it can."""
+        """Why the library cannot count the elements of a size; None if it can."""
         return None
 
     def allocate(self, size: int) -> None:
@@ -227,11 +227,11 @@ class Provider:
         raise NotImplementedError
 
     def wrong(self, seed: int) -> int:
-        """Return the number of wrong elements on the ranks of this process."""
+        """The number of wrong elements on the ranks of this process."""
         raise NotImplementedError
 
     def memory(self) -> dict[str, int]:
-        """Return the use of device memory, in bytes, by purpose; empty if it is not known."""
+        """The use of device memory, in bytes, by purpose; empty if it is not known."""
         return {}
 
     def cancel(self) -> None:

@@ -19,7 +19,7 @@ SPLIT, MASK = "NCCL_TESTS_SPLIT", "NCCL_TESTS_SPLIT_MASK"
 def settings(
     operation: CollectiveOp, types: Sequence[DataType], operators: Sequence[str], root: int | None, ranks: int
 ) -> tuple[Setting, ...]:
-    """Return the settings in the order of nccl-tests: by type, then operator, then root.
+    """The settings in the order of nccl-tests: by type, then operator, then root.
 
     Parameters
     ----------
@@ -48,14 +48,14 @@ def settings(
     return tuple(Setting(operation, t, o, r) for t in types for o in operators for r in roots)
 
 
-def group_of(world: World, each: int, environment: Mapping[str, str] = os.environ) -> Group:
-    """Return the group of this process: all processes, unless ``NCCL_TESTS_SPLIT`` divides them.
+def group_of(world: World, ranks_each: int, environment: Mapping[str, str] = os.environ) -> Group:
+    """The group of this process: all processes, unless ``NCCL_TESTS_SPLIT`` divides them.
 
     Parameters
     ----------
     world : World
         The processes of the job.
-    each : int
+    ranks_each : int
         Number of ranks of the collective per process.
     environment : Mapping[str, str]
         Environment variables.
@@ -67,11 +67,11 @@ def group_of(world: World, each: int, environment: Mapping[str, str] = os.enviro
     """
     colors = colors_of(world.size, environment)
     mine = colors[world.rank]
-    return Group(mine, tuple(rank for rank, color in enumerate(colors) if color == mine), each)
+    return Group(mine, tuple(rank for rank, color in enumerate(colors) if color == mine), ranks_each)
 
 
 def colors_of(size: int, environment: Mapping[str, str] = os.environ) -> list[int]:
-    """Return the number of the group of each process.
+    """The number of the group of each process.
 
     Raises
     ------
@@ -105,12 +105,12 @@ def _color(text: str, rank: int) -> int:
 
 
 def smallest(world: World) -> int:
-    """Return the number of processes of the smallest group."""
+    """The number of processes of the smallest group."""
     return min(Counter(colors_of(world.size)).values())
 
 
 def minimum() -> float | None:
-    """Return the minimum mean bus bandwidth from ``NCCL_TESTS_MIN_BW`` (in GB/s), in B/s; None if not set.
+    """The minimum mean bus bandwidth from ``NCCL_TESTS_MIN_BW`` (in GB/s), in B/s; None if not set.
 
     Raises
     ------

@@ -42,7 +42,6 @@ class Recorder(Tree):
         self._contents: dict[PurePosixPath, str | bytes | None] = {}
 
     def note(self, path: PurePosixPath, content: str | bytes | None) -> None:
-        """Keep the content of a file, or that a file or folder exists."""
         if content is not None or path not in self._contents:
             self._contents[path] = content
 
@@ -66,26 +65,26 @@ class Recorder(Tree):
         return 2 + len(self._contents)
 
     def _without_links(self, path: PurePosixPath, folder: Path) -> PurePosixPath:
-        """Return a path without links; those of ``/sys``, which are relative, are made in the folder."""
-        found, left = PurePosixPath(), [*reversed(path.parts)]
+        """A path without links; those of ``/sys``, which are relative, are made in the folder."""
+        real, left = PurePosixPath(), [*reversed(path.parts)]
         for _ in range(_MOST_LINKS * len(left)):
             if not left:
                 break
             part = left.pop()
             if part == "..":
-                found = found.parent
+                real = real.parent
                 continue
-            found /= part
-            link = self.folder / found
-            target = link.readlink() if found.parts[0] == "sys" and link.is_symlink() else Path("/")
+            real /= part
+            link = self.folder / real
+            target = link.readlink() if real.parts[0] == "sys" and link.is_symlink() else Path("/")
             if not target.is_absolute():
-                copy = folder / found
+                copy = folder / real
                 make_folder(copy.parent)
                 if not copy.is_symlink():
                     copy.symlink_to(target)
                 left += reversed(target.parts)
-                found = found.parent
-        return found
+                real = real.parent
+        return real
 
 
 def record_in(folder: str | Path, recorder: Recorder | None = None) -> int:
@@ -115,7 +114,7 @@ def record_in(folder: str | Path, recorder: Recorder | None = None) -> int:
 
 
 def opened(folder: str | Path) -> TreePath:
-    """Return the root of a recorded tree.
+    """The root of a recorded tree.
 
     Raises
     ------
@@ -129,7 +128,7 @@ def opened(folder: str | Path) -> TreePath:
 
 
 def machine_in(root: TreePath) -> Machine:
-    """Return the machine of a recorded tree, from its description or discovered from its files.
+    """The machine of a recorded tree, from its description or discovered from its files.
 
     Raises
     ------
@@ -146,7 +145,7 @@ def machine_in(root: TreePath) -> Machine:
 
 
 def _object(path: Path, kind: Any) -> dict[str, Any]:
-    """Return the JSON object in a file; empty if there is no file."""
+    """The JSON object in a file; empty if there is no file."""
     try:
         return msgspec.json.decode(read(path), type=dict[str, kind]) if os.path.lexists(path) else {}
     except OSError as error:

@@ -103,7 +103,7 @@ class Mechanism(Protocol):
         ...
 
     def export(self, allocation: Allocation) -> Handle:
-        """Return a handle for other processes."""
+        """A handle for other processes."""
         ...
 
     def open(self, place: Any, handle: Handle) -> Opened:

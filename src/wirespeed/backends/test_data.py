@@ -36,12 +36,12 @@ BEFORE = 8191  # the seed of what a receive buffer holds before
 
 
 def highest(type: DataType, operator: str, ranks: int) -> int:
-    """Return the largest number in the buffers that are reduced."""
+    """The largest number in the buffers that are reduced."""
     return max(1, min(_LARGEST_NUMBER, type.largest // (ranks * _scale(operator))))
 
 
 def scalar(rank: int) -> int:
-    """Return what ``mulsum`` multiplies a rank's array with."""
+    """What ``mulsum`` multiplies a rank's array with."""
     return 1 + rank % 2
 
 
@@ -50,7 +50,7 @@ def _scale(operator: str) -> int:
 
 
 def tolerance(type: DataType, operator: str, ranks: int) -> float:
-    """Return how far off a result may be, as a fraction of the sum of the magnitudes; 0: exact."""
+    """How far off a result may be, as a fraction of the sum of the magnitudes; 0: exact."""
     if not type.is_float or operator in ("prod", "min", "max"):
         return 0.0
     fits = highest(type, operator, ranks) * ranks * _scale(operator) <= type.largest
@@ -61,44 +61,44 @@ def tolerance(type: DataType, operator: str, ranks: int) -> float:
 
 
 def words(key: int, start: int, count: int) -> Words:
-    """Return ``count`` words of a pattern from index ``start``; see ``patterns``."""
+    """``count`` words of a pattern from index ``start``; see ``patterns``."""
     index = np.arange(start, start + count, dtype=np.uint64)
     return np.uint64(key & WORD_MASK) + index * np.uint64(STEP)
 
 
 def key(seed: int, rank: int) -> int:
-    """Return the key of a rank's pattern, which a GPU computes for all ranks."""
+    """The key of a rank's pattern, which a GPU computes for all ranks."""
     return seed * 0xBF58476D1CE4E5B9 + rank * 0x94D049BB133111EB
 
 
 def numbers(
     type: DataType, operator: str, ranks: int, seed: int, rank: int, start: int, count: int
 ) -> NDArray[np.float64]:
-    """Return the numbers in a rank's array that is reduced."""
-    x = words(key(seed, rank), start, count) >> np.uint64(32)
+    """The numbers in a rank's array that is reduced."""
+    halves = words(key(seed, rank), start, count) >> np.uint64(32)
     if operator == "prod":
-        powers = (x & np.uint64(1)).astype(np.float64) if rank < FACTORS else np.zeros(count)
+        powers = (halves & np.uint64(1)).astype(np.float64) if rank < FACTORS else np.zeros(count)
         if rank % 2 and type.is_float:
             return np.asarray(2.0**-powers)
         return np.asarray(2.0**powers) if rank % 2 == 0 else np.ones(count)
-    return np.asarray((x % np.uint64(highest(type, operator, ranks) + 1)).astype(np.float64))
+    return np.asarray((halves % np.uint64(highest(type, operator, ranks) + 1)).astype(np.float64))
 
 
 def raw(type: DataType, seed: int, rank: int, start: int, count: int) -> Array:
-    """Return a rank's array that is moved as it is: bits, in elements as wide as the type's."""
-    found = words(key(seed, rank), start, count)
-    return np.asarray((found >> np.uint64(64 - 8 * type.bytes)).astype(f"uint{8 * type.bytes}"))
+    """A rank's array that is moved as it is: bits, in elements as wide as the type's."""
+    bits = words(key(seed, rank), start, count)
+    return np.asarray((bits >> np.uint64(64 - 8 * type.bytes)).astype(f"uint{8 * type.bytes}"))
 
 
 def before(type: DataType, rank: int, start: int, count: int) -> Array:
-    """Return elements of what a receive buffer holds before: nothing that could pass for a result."""
+    """Elements of what a receive buffer holds before: nothing that could pass for a result."""
     return raw(type, BEFORE, rank, start, count)
 
 
 def given(
     type: DataType, operator: str | None, ranks: int, seed: int, rank: int, start: int, count: int
 ) -> Array:
-    """Return elements of what a rank sends, for types that numpy has; no operator: bits."""
+    """Elements of what a rank sends, for types that numpy has; no operator: bits."""
     if operator is None:
         return raw(type, seed, rank, start, count)
     return numbers(type, operator, ranks, seed, rank, start, count).astype(type.numpy)
@@ -107,7 +107,7 @@ def given(
 def reduced(
     type: DataType, operator: str, ranks: int, seed: int, start: int, count: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the exact result of a reduction, and the sum of the magnitudes that go into it."""
+    """The exact result of a reduction, and the sum of the magnitudes that go into it."""
     arrays = [numbers(type, operator, ranks, seed, rank, start, count) for rank in range(ranks)]
     if operator == "prod":
         result = np.asarray(np.prod(arrays, axis=0))
@@ -123,22 +123,22 @@ def reduced(
     return total, total
 
 
-def wrong(found: Array, piece: Piece, type: DataType, operator: str | None, ranks: int, seed: int) -> int:
-    """Return how many elements of a piece are not what they must be.
+def wrong(received: Array, piece: Piece, type: DataType, operator: str | None, ranks: int, seed: int) -> int:
+    """How many elements of a piece are not what they must be.
 
     Parameters
     ----------
-    found
+    received
         The elements of the piece: of numpy's type for reductions, as bits otherwise.
     """
     if piece.source is not None:
         want = raw(type, seed, piece.source, piece.start, piece.count)
-        return int(np.count_nonzero(found != want))
+        return int(np.count_nonzero(received != want))
     assert operator is not None
     exact, magnitude = reduced(type, operator, ranks, seed, piece.start, piece.count)
     allowed = tolerance(type, operator, ranks)
     if not type.is_float and not allowed:  # integers wrap around
-        return int(np.count_nonzero(found != exact.astype(np.int64).astype(type.numpy)))
-    values = found.astype(np.float64)
+        return int(np.count_nonzero(received != exact.astype(np.int64).astype(type.numpy)))
+    values = received.astype(np.float64)
     off = ~(np.abs(values - exact) <= allowed * magnitude)  # so that a NaN is wrong too
     return int(np.count_nonzero(off))

@@ -69,17 +69,17 @@ class Tree:
         """Take note of what was read of a file; None if only its presence was."""
 
     def real(self, path: PurePosixPath) -> Path | None:
-        """Return where a path below the root leads to; None if out of the folder, in a circle or nowhere."""
+        """Where a path below the root leads to; None if out of the folder, in a circle or nowhere."""
         try:
             if path.parts[:1] == ("~",) and not self.recorded:
                 return Path(path).expanduser()
             if self.folder == Path("/"):  # nothing is out of it
                 return self.folder / path
-            found = (self.folder / path).resolve(strict=True)
+            resolved = (self.folder / path).resolve(strict=True)
         # Missing, a circle of links (a RuntimeError before Python 3.13), a NUL in a name that a file gave.
         except (OSError, RuntimeError, ValueError):
             return None
-        return found if found.is_relative_to(self.folder) else None
+        return resolved if resolved.is_relative_to(self.folder) else None
 
 
 @dataclass(frozen=True, order=True)
@@ -98,7 +98,7 @@ class TreePath:
     path: PurePosixPath
 
     def __truediv__(self, name: str) -> TreePath:
-        """Return a path below this one; of an absolute path, the one below the root."""
+        """A path below this one; of an absolute path, the one below the root."""
         return TreePath(self.tree, self.path / name.lstrip("/"))
 
     @property
@@ -112,11 +112,11 @@ class TreePath:
         return tuple(TreePath(self.tree, path) for path in self.path.parents)
 
     def is_relative_to(self, other: TreePath) -> bool:
-        """Return whether the path is below another one, or the same."""
+        """Whether the path is below another one, or the same."""
         return self.path.is_relative_to(other.path)
 
     def read(self, keep: re.Pattern[str] | None = None) -> str | None:
-        """Return the text of a file; None if it is missing or cannot be read.
+        """The text of a file; None if it is missing or cannot be read.
 
         Parameters
         ----------
@@ -127,19 +127,19 @@ class TreePath:
         try:
             if place is None:
                 return None
-            about = place.stat()
-            if not stat.S_ISREG(about.st_mode) or about.st_size > _LARGEST_BYTES:  # a pipe may never end
+            status = place.stat()
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_BYTES:  # a pipe may never end
                 return None
             text = place.read_text(errors="replace")
         except (OSError, ValueError):  # a NUL in a name that a file gave
             return None
         if keep is not None:
-            text = "\n".join(found.group() for found in keep.finditer(text))
+            text = "\n".join(match.group() for match in keep.finditer(text))
         self.tree.note(self.path, text)
         return text
 
     def table(self, keep: Callable[[bytes], bytes]) -> bytes | None:
-        """Return what is kept of a binary file; None if it is missing or cannot be read.
+        """What is kept of a binary file; None if it is missing or cannot be read.
 
         Parameters
         ----------
@@ -150,17 +150,17 @@ class TreePath:
         try:
             if place is None:
                 return None
-            about = place.stat()
-            if not stat.S_ISREG(about.st_mode) or about.st_size > _LARGEST_BYTES:
+            status = place.stat()
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_BYTES:
                 return None
-            found = keep(place.read_bytes())
+            kept = keep(place.read_bytes())
         except (OSError, ValueError):  # a NUL in a name that a file gave
             return None
-        self.tree.note(self.path, found)
-        return found
+        self.tree.note(self.path, kept)
+        return kept
 
     def messages(self, keep: re.Pattern[str]) -> str | None:
-        """Return what matches in the messages of the kernel, without waiting for new ones.
+        """What matches in the messages of the kernel, without waiting for new ones.
 
         None if there are none, or if only the administrator may read them.
         """
@@ -170,7 +170,7 @@ class TreePath:
                 return self.read(keep)  # of a recorded tree
             with FileIO(os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)) as log:
                 text = "\n".join(
-                    found.group() for message in _records(log) for found in keep.finditer(message)
+                    match.group() for message in _records(log) for match in keep.finditer(message)
                 )
         except (OSError, ValueError):  # a NUL in a name that a file gave
             return None
@@ -178,7 +178,7 @@ class TreePath:
         return text
 
     def is_usable(self) -> bool | None:
-        """Return whether this process may read and write a device file; None if there is none.
+        """Whether this process may read and write a device file; None if there is none.
 
         In a recorded tree, whether the process that recorded it could.
         """
@@ -194,29 +194,29 @@ class TreePath:
         return usable
 
     def exists(self) -> bool:
-        """Return whether there is such a file or folder."""
+        """Whether there is such a file or folder."""
         place = self.tree.real(self.path)
-        found = place is not None and place.exists()
-        if found:
+        present = place is not None and place.exists()
+        if present:
             self.tree.note(self.path, None)
-        return found
+        return present
 
     def resolve(self) -> TreePath:
-        """Return the path without symbolic links; this path if it leads nowhere."""
+        """The path without symbolic links; this path if it leads nowhere."""
         place = self.tree.real(self.path) if self.exists() else None
         if place is None:
             return self
         return TreePath(self.tree, PurePosixPath(place.resolve().relative_to(self.tree.folder)))
 
     def glob(self, pattern: str) -> list[TreePath]:
-        """Return the files and folders below that match a pattern, in order; names are those of a kernel."""
-        found = [self]
+        """The files and folders below that match a pattern, in order; names are those of a kernel."""
+        paths = [self]
         for part in pattern.split("/"):
             if not set(part) & set("*?["):
-                found = [path / part for path in found]
+                paths = [path / part for path in paths]
             else:
-                found = [path / name for path in found for name in path._names() if fnmatchcase(name, part)]
-        return [path for path in found if path.exists()]
+                paths = [path / name for path in paths for name in path._names() if fnmatchcase(name, part)]
+        return [path for path in paths if path.exists()]
 
     def _names(self) -> list[str]:
         place = self.tree.real(self.path)

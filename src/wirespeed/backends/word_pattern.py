@@ -18,11 +18,11 @@ WORD_MASK = 2**64 - 1
 
 
 def key_of(*numbers: int) -> int:
-    """Return a key of 64 bits that depends on every bit of every number."""
+    """A key of 64 bits that depends on every bit of every number."""
     text = "/".join(map(str, numbers)).encode()
     return int.from_bytes(blake2b(text, digest_size=8).digest(), "little")
 
 
 def keys_of(seed: int, transfer: int) -> tuple[int, int, int]:
-    """Return the keys of a transfer: of its two sources, and of the destination before a sample."""
+    """The keys of a transfer: of its two sources, and of the destination before a sample."""
     return key_of(seed, transfer, 0), key_of(seed, transfer, 1), key_of(seed, transfer, 2)

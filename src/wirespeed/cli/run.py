@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from types import NoneType
 from typing import TYPE_CHECKING
 
 from ..document import Document, TestcaseResult
@@ -81,20 +82,15 @@ class JsonLines(Listener):
     """Prints the values of a testcase, one JSON object a line, as soon as it has ended."""
 
     def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
-        """Print its values in base units, or why it has none."""
+        """Print its values in base units, or why it has none; without what is unknown, and without lists."""
+        from ..reports.columns import cells
         from ..reports.signs import data_word
 
-        head = {"testcase": result.name, "data": data_word(document, result), "simulated": document.simulated}
-        rows: list[dict[str, object]] = [
-            head
-            | {"table": table.key, "row": table.rows.labels[cell.row], "unit": str(table.unit)}
-            | {"column": table.columns.labels[cell.column], "value": cell.value, "limit": cell.limit}
-            | ({"reason": cell.reason} if cell.reason else {})
-            for table in result.tables
-            for cell in table.cells
-        ]
-        for row in rows or [head | {"reason": result.reason}]:
-            print(escaped(json.dumps(row)), flush=True)
+        about = {"data": data_word(document, result), "simulated": document.simulated}
+        for cell in cells([result]):
+            plain = {name: value for name, value in cell.items() if not isinstance(value, (tuple, NoneType))}
+            del plain["status"]  # the verdict is known when all values are
+            print(escaped(json.dumps(plain | about)), flush=True)
 
     def run_ended(self, document: Document) -> None:
         """Print the verdicts, which need all values."""

@@ -57,7 +57,7 @@ class DataType:
         return int(2 ** (self.exponent - 1) - 1)
 
     def encode(self, value: float) -> int:
-        """Return the bits of a non-negative number that the type represents exactly, without subnormals."""
+        """The bits of a non-negative number that the type represents exactly, without subnormals."""
         if not self.is_float or value == 0:
             return int(value)
         fraction, power = math.frexp(value)  # value = fraction * 2**power, 0.5 <= fraction < 1

@@ -129,17 +129,17 @@ class CollectiveOp:
         return f"{self.name}_perf"
 
     def size(self, counts: Counts, width: int) -> int:
-        """Return the bytes of the column ``size``; ``width`` is the bytes of an element."""
+        """The bytes of the column ``size``; ``width`` is the bytes of an element."""
         return max(counts.send, counts.receive) * width
 
     def moved(self, counts: Counts, width: int, ranks: int) -> int:
-        """Return the bytes that the algorithm bandwidth counts."""
+        """The bytes that the algorithm bandwidth counts."""
         if self.counts_others:
             return counts.each * (ranks - 1) * width
         return self.size(counts, width)
 
     def why_not(self, ranks: int) -> str | None:
-        """Return why the operation is not defined for a number of ranks; None if it is."""
+        """Why the operation is not defined for a number of ranks; None if it is."""
         if self.power_of_two and ranks & (ranks - 1):
             return f"{self.name} requires a power of two of ranks, not {ranks}"
         if 0 < self.most_ranks < ranks:
@@ -184,7 +184,7 @@ class Setting:
 
 
 def part(elements: int, width: int, ranks: int) -> int:
-    """Return a rank's part of an array, rounded down to multiples of 16 bytes."""
+    """A rank's part of an array, rounded down to multiples of 16 bytes."""
     return elements // ranks // (_CHUNK_BYTES // width) * (_CHUNK_BYTES // width)
 
 
@@ -198,7 +198,7 @@ def _unequal_parts(
 
 
 def _by_distance(spread: float, source: int, destination: int, ranks: int, total: int) -> int:
-    """Return the bytes that a rank sends to another in an all-to-all of unequal parts.
+    """The bytes that a rank sends to another in an all-to-all of unequal parts.
 
     The part grows linearly with the distance around the ring, distance / (n (n - 1) / 2) of the array, as far
     as ``spread`` says: 0 is equal parts. It is rounded down to multiples of 16 bytes.
@@ -215,7 +215,7 @@ def _by_distance(spread: float, source: int, destination: int, ranks: int, total
 def _of_matrix(
     matrix: tuple[tuple[int, ...], ...], source: int, destination: int, ranks: int, total: int
 ) -> int:
-    """Return the bytes that a rank sends to another, rounded down to multiples of 16 bytes."""
+    """The bytes that a rank sends to another, rounded down to multiples of 16 bytes."""
     return matrix[source][destination] // _CHUNK_BYTES * _CHUNK_BYTES
 
 
@@ -224,25 +224,25 @@ def _whole(elements: int, width: int, ranks: int) -> Counts:
 
 
 def _gathered(elements: int, width: int, ranks: int) -> Counts:
-    each = part(elements, width, ranks)
-    return Counts(each, each * ranks, each, send_at=each)
+    count = part(elements, width, ranks)
+    return Counts(count, count * ranks, count, send_at=count)
 
 
 def _scattered(elements: int, width: int, ranks: int) -> Counts:
-    each = part(elements, width, ranks)
-    return Counts(each * ranks, each, each, receive_at=each)
+    count = part(elements, width, ranks)
+    return Counts(count * ranks, count, count, receive_at=count)
 
 
 def _exchanged(elements: int, width: int, ranks: int) -> Counts:
-    each = part(elements, width, ranks)
-    return Counts(each * ranks, each * ranks, each)
+    count = part(elements, width, ranks)
+    return Counts(count * ranks, count * ranks, count)
 
 
 def _unequal(parts: Parting, generated: bool, elements: int, width: int, ranks: int) -> Counts:
-    each = part(elements, width, ranks) if generated else 0
-    of_ranks = [parts(Counts(0, 0, each), width, rank, ranks) for rank in range(ranks)]
-    most = max(sum(some) for both in of_ranks for some in both)
-    return Counts(most, most, each)
+    count = part(elements, width, ranks) if generated else 0
+    of_ranks = [parts(Counts(0, 0, count), width, rank, ranks) for rank in range(ranks)]
+    most = max(sum(counts) for both in of_ranks for counts in both)
+    return Counts(most, most, count)
 
 
 def _all_reduced(c: Counts, width: int, rank: int, ranks: int, root: int) -> tuple[Piece, ...]:
@@ -372,14 +372,14 @@ class Division:
     matrix: tuple[tuple[int, ...], ...] = ()
 
     def __str__(self) -> str:
-        """Return the form that ``division_of`` reads."""
+        """The form that ``division_of`` reads."""
         if self.matrix:
             return "matrix " + "; ".join(" ".join(map(str, row)) for row in self.matrix)
         return f"spread {self.spread!r}"
 
 
 def division_of(traffic: str) -> Division:
-    """Return the division that a text describes.
+    """The division that a text describes.
 
     Parameters
     ----------
@@ -412,7 +412,7 @@ def division_of(traffic: str) -> Division:
 
 @cache
 def divided(operation: CollectiveOp, traffic: str) -> CollectiveOp:
-    """Return an all-to-all of unequal parts with another division.
+    """An all-to-all of unequal parts with another division.
 
     Parameters
     ----------
@@ -441,7 +441,7 @@ OPERATIONS = {op.name: divided(op, "") if op.name == _ALL_TO_ALL_V else op for o
 
 
 def operation_of(name: str, traffic: str = "") -> CollectiveOp:
-    """Return an operation by name, with the division of its parts (see ``division_of``).
+    """An operation by name, with the division of its parts (see ``division_of``).
 
     Raises
     ------

@@ -62,7 +62,7 @@ class CollectiveOption(Option):
 
 
 def option(value: object, flags: str, *about: Any, **more: Any) -> Any:
-    """Return a field with its default value and its declaration (parameters of `Option`)."""
+    """A field with its default value and its declaration (parameters of `Option`)."""
     more["flags"] = tuple(flags.split())
     return field(default=value, metadata={"option": CollectiveOption(*about, **more)})
 
@@ -214,11 +214,11 @@ class CollectiveOptions:
         return OPERATORS if self.operator == ALL else (self.operator,)
 
     def described(self, provider: str) -> dict[str, Any]:
-        """Return the values that the Document of a run over a provider contains, by name."""
+        """The values that the Document of a run over a provider contains, by name."""
         return self._values(provider, lambda about: about.documented)
 
     def agreed(self, provider: str) -> dict[str, object]:
-        """Return the values that must be equal in all processes, by name."""
+        """The values that must be equal in all processes, by name."""
         return self._values(provider, lambda about: about.agreed)
 
     def _values(self, provider: str, wanted: Callable[[CollectiveOption], bool]) -> dict[str, Any]:
@@ -231,7 +231,7 @@ class CollectiveOptions:
 
 #: The options by name.
 OPTIONS: dict[str, CollectiveOption] = {
-    one.name: about for one, about in declared(CollectiveOptions) if isinstance(about, CollectiveOption)
+    field.name: about for field, about in declared(CollectiveOptions) if isinstance(about, CollectiveOption)
 }
 CollectiveOptions.__doc__ = (
     f"{CollectiveOptions.__doc__}\n\n    Parameters\n    ----------\n{parameters(CollectiveOptions)}\n    "

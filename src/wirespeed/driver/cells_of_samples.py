@@ -24,7 +24,7 @@ def cell_of(
     skip: int,
     use_mean: bool,
 ) -> Cell:
-    """Return a cell from the samples of its Measurement.
+    """A cell from the samples of its Measurement.
 
     Its value is the median of the medians of the rounds.
 
@@ -43,15 +43,15 @@ def cell_of(
     samples = counting(taken.samples, place, skip)
     values = tuple(value_of(place, measurement, sample) for sample in samples)
     if place.reduce is Reduce.LATENESS:
-        parts = [[it.by_process[place.transfers[0]] for it in s.iterations] for s in taken.samples]
+        parts = [[lap.by_process[place.transfers[0]] for lap in s.iterations] for s in taken.samples]
     else:
-        parts = [[value_of(place, measurement, it) for it in s.iterations] for s in samples]
+        parts = [[value_of(place, measurement, lap) for lap in s.iterations] for s in samples]
     summary = summarise(values)
     medians = rounds.medians(place, skip)
     value = summary.mean if use_mean else median(sorted(medians))
     if any(parts):  # each iteration was timed: their statistics say more than those of a few runs
         values = tuple(itertools.chain.from_iterable(parts))
-        summary = summarise(tuple(itertools.chain.from_iterable(some[skip:] for some in parts)))
+        summary = summarise(tuple(itertools.chain.from_iterable(laps[skip:] for laps in parts)))
     first, copies, works = samples[0], taken.copies, measurement.works
     if measurement.collective:
         moved, copies = float(measurement.collective.counted), round(first.amounts[0])

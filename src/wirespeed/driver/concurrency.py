@@ -24,7 +24,7 @@ _TYPICAL = 0.8
 
 
 def one_after_another(network: Network, measurement: Measurement, samples: Sequence[Sample]) -> str:
-    """Return a warning if the measured transfers ran one after another; empty if they ran together.
+    """A warning if the measured transfers ran one after another; empty if they ran together.
 
     Transfers that start together and share a link end at the same time, or later ones end within less time
     than they need alone. If a queue or an engine serialises them, each ends a whole duration after the one
@@ -79,13 +79,13 @@ def one_after_another(network: Network, measurement: Measurement, samples: Seque
 
 
 def _gpus(work: Transfer) -> set[str]:
-    """Return the GPUs whose queues or copy engines a transfer may use."""
+    """The GPUs whose queues or copy engines a transfer may use."""
     ends: tuple[Memory | Executor, ...] = (*work.ends, work.executor)
     return {f"{end.rank}/{end.device}" for end in ends if not is_host(end.device)}
 
 
 def _alone(network: Network, measurement: Measurement, index: int, sample: Sample) -> float:
-    """Return the typical duration of a transfer alone, in s; 0 if unknown."""
+    """The typical duration of a transfer alone, in s; 0 if unknown."""
     work = measurement.transfers[index]
     alone = Measurement((work,), (Place("", 0, 0),))
     (allowed,) = allowances(network, alone, efficiencies())

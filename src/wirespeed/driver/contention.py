@@ -23,17 +23,17 @@ NOISE_FRACTION = 0.02
 
 def scheduled(network: Network, measurements: Sequence[Measurement]) -> list[Measurement]:
     """Split Measurements so that pairs run together only if the links give each its full rate."""
-    found: list[Measurement] = []
+    runs: list[Measurement] = []
     for measurement in measurements:
         apart = measurement.independent and not undisturbed(network, measurement)
-        found += measurement.separate() if apart else [measurement]
-    return found
+        runs += measurement.separate() if apart else [measurement]
+    return runs
 
 
 def suspects(
     network: Network, pairs: Sequence[Measurement], cells: Mapping[str, Mapping[tuple[int, int], Cell]]
 ) -> list[Measurement]:
-    """Return the pairs with low values among those that were measured concurrently.
+    """The pairs with low values among those that were measured concurrently.
 
     Low means below the typical value of a single pair, or below the median of similar pairs, by more than
     5 %; or without a value, because another pair may have failed.
@@ -54,7 +54,7 @@ def suspects(
             looked.append((pair, place, value, alone.expected[1] if alone.expected else 0.0, key))
             if value is not None:
                 alike.setdefault(key, []).append(value)
-    found: dict[Measurement, None] = {}
+    low_pairs: dict[Measurement, None] = {}
     for pair, place, value, typical, key in looked:
         median = statistics.median(alike.get(key, [0.0]))
         if value is None:
@@ -64,12 +64,12 @@ def suspects(
         else:
             low = value < max(median, typical) * (1 - LOW_FRACTION)
         if low:
-            found[pair] = None
-    return list(found)
+            low_pairs[pair] = None
+    return list(low_pairs)
 
 
 def blocking(tables: Sequence[Table]) -> str:
-    """Return which pairs were significantly slower together than separately; empty if none.
+    """Which pairs were significantly slower together than separately; empty if none.
 
     Significantly: the confidence intervals of the medians of their samples, which were taken in the same
     run, do not overlap, and the medians differ by over 2 %.
@@ -100,7 +100,7 @@ def blocking(tables: Sequence[Table]) -> str:
 
 
 def slowed(cells: Sequence[tuple[Cell, Cell]], left: int) -> list[str]:
-    """Return warnings about pairs that had low values while others ran and were measured again.
+    """Warnings about pairs that had low values while others ran and were measured again.
 
     Parameters
     ----------
@@ -111,17 +111,17 @@ def slowed(cells: Sequence[tuple[Cell, Cell]], left: int) -> list[str]:
     """
     changes = [1 - slow.value / fast.value for slow, fast in cells
                if _apart(slow, fast) and slow.value and fast.value]  # fmt: skip
-    found = []
+    warnings = []
     if changes:
         slower = f"{many(len(changes), 'cell')} up to {max(changes):.0%} slower while other pairs ran"
-        found.append(f"{slower}; measured again separately")
+        warnings.append(f"{slower}; measured again separately")
     if left:
-        found.append(f"{left} more pairs look low; not all were measured again separately")
-    return found
+        warnings.append(f"{left} more pairs look low; not all were measured again separately")
+    return warnings
 
 
 def _apart(slow: Cell, fast: Cell) -> bool:
-    """Return whether one value is significantly below another."""
+    """Whether one value is significantly below another."""
     if slow.value is None or fast.value is None or not slow.samples or not fast.samples:
         return False
     (_, highest), (lowest, _) = (sample_interval(cell.samples) for cell in (slow, fast))

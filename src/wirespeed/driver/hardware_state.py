@@ -30,7 +30,7 @@ class HardwareState:
         self._counting: list[Backend] = []
 
     def before(self, watched: Sequence[Backend]) -> State:
-        """Return the state before a testcase, perhaps a recent one, with counters not read before."""
+        """The state before a testcase, perhaps a recent one, with counters not read before."""
         taken, backends, state = self._last
         if backends != tuple(watched) or time.monotonic() - taken > STATE_MAX_AGE_S:
             state = self.after(watched)
@@ -41,21 +41,21 @@ class HardwareState:
         return *state, *counted
 
     def after(self, watched: Sequence[Backend]) -> State:
-        """Return the state after a testcase."""
+        """The state after a testcase."""
         state = state_of(watched)
         self._last = (time.monotonic(), tuple(watched), state)
         return state
 
     def count(self) -> State:
-        """Return the slow counters after the last testcase."""
+        """The slow counters after the last testcase."""
         return tuple(quantity for backend in self._counting for quantity in backend.counters())
 
 
 def state_of(watched: Sequence[Backend]) -> State:
-    """Return the state that some backends report, each quantity once."""
+    """The state that some backends report, each quantity once."""
     return tuple({quantity.key: quantity for backend in watched for quantity in backend.state()}.values())
 
 
 def busy_of(watched: Sequence[Backend]) -> dict[str, str]:
-    """Return the devices that other processes use, as some backends report it: device -> how."""
+    """The devices that other processes use, as some backends report it: device -> how."""
     return {device: how for backend in watched for device, how in backend.busy().items()}

@@ -66,7 +66,7 @@ def join(
 
 
 def gather_machine(world: World, local: Machine) -> Machine:
-    """Return the Machine of all ranks; every process returns the same.
+    """The Machine of all ranks; every process returns the same.
 
     Each rank owns one device: the GPU with its local rank, or host memory if no rank has a GPU. The
     description of a host is sent once per host.
@@ -90,13 +90,13 @@ def gather_machine(world: World, local: Machine) -> Machine:
         ]
     devices = _devices(world, machines, [visible for _, visible in everyone])
     cpus = _cpus(world, machines, devices, digests)
-    ranks = tuple(_rank(i, *each) for i, each in enumerate(zip(hosts, devices, cpus, machines, strict=True)))
+    ranks = tuple(_rank(i, *row) for i, row in enumerate(zip(hosts, devices, cpus, machines, strict=True)))
     name = f"{world.size} ranks on {len(world.hosts)} host{'s' if len(world.hosts) > 1 else ''}"
     return replace(machines[0], name=name, ranks=ranks, links=_links(machines, ranks))
 
 
 def gather_facts(world: World, read: Callable[[], Sequence[Fact]]) -> tuple[Fact, ...]:
-    """Return the facts of all hosts; the first rank of each host reads them. All ranks return the same.
+    """The facts of all hosts; the first rank of each host reads them. All ranks return the same.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def gather_facts(world: World, read: Callable[[], Sequence[Fact]]) -> tuple[Fact
 
 
 def gather_observed(world: World, observed: Observed) -> Observed:
-    """Return what the other hosts observed during a run. All ranks must call it, and return the same.
+    """What the other hosts observed during a run. All ranks must call it, and return the same.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def gather_observed(world: World, observed: Observed) -> Observed:
 
 
 def _of_hosts(world: World, read: Callable[[], object], kind: type[T], doing: str) -> dict[str, T]:
-    """Return what the first rank of each host reads, by host; that of rank 0 is the empty text."""
+    """What the first rank of each host reads, by host; that of rank 0 is the empty text."""
     hosts = [member.host for member in world.members]
     speaks = hosts.index(hosts[world.rank]) == world.rank
     sent = world.allgather(msgspec.json.encode(read()) if speaks else b"", doing)
@@ -146,13 +146,12 @@ def _of_hosts(world: World, read: Callable[[], object], kind: type[T], doing: st
 
 
 def _rank(index: int, host: str, device: str, cpus: tuple[int, ...], machine: Machine) -> Rank:
-    """Return a rank with what the description of its host says about its GPU."""
+    """A rank with what the description of its host says about its GPU."""
     gpu = next((gpu for gpu in machine.gpus if gpu.name == device), Gpu(0, ""))
     return Rank(index, host, device, cpus, gpu.model, gpu.bus_id, gpu.uuid)
 
 
 def _devices(world: World, machines: Sequence[Machine], visible: Sequence[Sequence[str]]) -> list[str]:
-    """Return the device of each rank."""
     if not any(visible):
         return [_node(world.members[r].local_rank, m).name for r, m in enumerate(machines)]
     if without := [world.members[rank] for rank, gpus in enumerate(visible) if not gpus]:
@@ -160,7 +159,7 @@ def _devices(world: World, machines: Sequence[Machine], visible: Sequence[Sequen
             f"{without[0]} sees no GPU, but other ranks do: use only hosts with GPUs, and check which GPUs "
             "the launcher makes visible to each rank (CUDA_VISIBLE_DEVICES)"
         )  # fmt: skip
-    found = []
+    devices = []
     taken: set[tuple[str, str]] = set()
     for member, gpus, machine in zip(world.members, visible, machines, strict=True):
         preferred = gpus[member.local_rank : member.local_rank + 1]
@@ -172,8 +171,8 @@ def _devices(world: World, machines: Sequence[Machine], visible: Sequence[Sequen
                 f"one per rank; start {len(gpus)} ranks on each host"
             )
         taken.add((member.host, free[0]))
-        found.append(machine.gpus[list(gpus).index(free[0])].name)
-    return found
+        devices.append(machine.gpus[list(gpus).index(free[0])].name)
+    return devices
 
 
 def _node(local_rank: int, machine: Machine) -> NumaNode:
@@ -187,7 +186,7 @@ def _cpus(
     world: World, machines: Sequence[Machine], devices: Sequence[str], digests: Sequence[str]
 ) -> list[tuple[int, ...]]:
     """Divide the cores of each NUMA node among the ranks that own its memory; none for GPUs."""
-    found: list[tuple[int, ...]] = []
+    cpus: list[tuple[int, ...]] = []
     for rank, (machine, device) in enumerate(zip(machines, devices, strict=True)):
         cores = next((node.cores for node in machine.numa if node.name == device), ())
         key = (world.members[rank].host, device, digests[rank])
@@ -196,14 +195,14 @@ def _cpus(
         ]
         place = sharing.index(rank)
         if len(cores) < len(sharing):  # some ranks share a core
-            found.append(cores[place % len(cores) :][:1] if cores else ())
+            cpus.append(cores[place % len(cores) :][:1] if cores else ())
         else:
-            found.append(cores[len(cores) * place // len(sharing) : len(cores) * (place + 1) // len(sharing)])
-    return found
+            cpus.append(cores[len(cores) * place // len(sharing) : len(cores) * (place + 1) // len(sharing)])
+    return cpus
 
 
 def _links(machines: Sequence[Machine], ranks: Sequence[Rank]) -> tuple[Link, ...]:
-    """Return the links of all hosts, with vertices that are unique across hosts.
+    """The links of all hosts, with vertices that are unique across hosts.
 
     A rank's device is ``3/gpu0``. Other vertices of the first host keep their name; on other hosts the name
     of the host is added. Every host gets separate NVLink switches: whether they are connected is unknown.

@@ -11,15 +11,15 @@ STRAGGLER_FRACTION, STRAGGLER_S = 0.1, 5e-6
 
 
 def observations(tables: Sequence[Table]) -> list[str]:
-    """Return warnings: bus bandwidth above the rate of the slowest link, and the slowest process to enter."""
+    """Warnings: bus bandwidth above the rate of the slowest link, and the slowest process to enter."""
     by_key = {table.key: table for table in tables}
     if "busbw" not in by_key:
         return []
-    found = []
+    warnings = []
     for cell in by_key["busbw"].cells:
         if cell.limit and cell.value and cell.value > cell.limit:
             size = by_key["busbw"].columns.labels[cell.column]
-            found.append(
+            warnings.append(
                 f"the bus bandwidth at {size} exceeds the "
                 f"{cell.limit / 1e9:.0f} GB/s of the slowest link: the switch reduces, so it is effective"
             )
@@ -29,11 +29,11 @@ def observations(tables: Sequence[Table]) -> list[str]:
         for place, key in enumerate(LATE) if key in by_key for cell in by_key[key].cells
     ]  # fmt: skip
     if late:
-        seconds, process, column, place = max(late, key=lambda one: one[:3])
+        seconds, process, column, place = max(late, key=lambda entry: entry[:3])
         times = {(c.row, c.column): c.value or 0.0 for c in by_key["time"].cells}
         if seconds > max(STRAGGLER_FRACTION * times[place, column], STRAGGLER_S):
             size = by_key["time"].columns.labels[column]
-            found.append(
+            warnings.append(
                 f"straggler: process {process} starts {seconds * 1e6:.1f} µs late on average at {size}"
             )
-    return found
+    return warnings

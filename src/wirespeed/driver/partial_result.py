@@ -89,12 +89,11 @@ class PartialResult:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def put(self, table: str, cell: Cell) -> None:
-        """Set or replace a cell."""
         with self.lock:
             self.cells[table][cell.row, cell.column] = cell
 
     def of(self, measurement: Measurement) -> Rounds:
-        """Return the rounds of a Measurement so far."""
+        """The rounds of a Measurement so far."""
         return self.rounds.setdefault(measurement, Rounds(measurement))
 
     def add(
@@ -156,14 +155,14 @@ class PartialResult:
         return True
 
     def repeats(self, measurement: Measurement) -> bool:
-        """Return whether pairs of a Measurement with low values are measured again separately.
+        """Whether pairs of a Measurement with low values are measured again separately.
 
         Not if the plan already measures some pairs separately, to detect blocking.
         """
         return measurement.independent and ALONE not in self.cells
 
     def tables(self, layouts: Sequence[Layout]) -> tuple[Table, ...]:
-        """Return the cells as tables."""
+        """The cells as tables."""
         self.settle()
         with self.lock:  # the worker may be filling cells
             known = {key: dict(cells) for key, cells in self.cells.items()}
@@ -178,7 +177,7 @@ def _table(layout: Layout, cells: Mapping[tuple[int, int], Cell]) -> Table:
 
 
 def _title(layout: Layout, cells: Sequence[Cell]) -> str:
-    """Return the title of a table; it names NCCL or MPI if messages moved the bytes."""
+    """The title of a table; it names NCCL or MPI if messages moved the bytes."""
     if layout.engine is None:
         return layout.title
     measured = {means for cell in cells if cell.value is not None for means in cell.means or ("",)}

@@ -18,34 +18,34 @@ FOOTNOTE = "* half as long again as the fastest of the phase, or longer, in ever
 
 
 def slow(samples: Sequence[Sequence[float]]) -> list[str]:
-    """Return for each row of a column the reason why it is slow (see `SLOW`); empty if it is not.
+    """For each row of a column the reason why it is slow (see `SLOW`); empty if it is not.
 
     Parameters
     ----------
     samples : Sequence of Sequence of float
         Times of each row, in s.
     """
-    medians = [summarise(some).median if some else float("inf") for some in samples]
+    medians = [summarise(times).median if times else float("inf") for times in samples]
     best = min(range(len(medians)), key=lambda i: medians[i], default=0)
-    found = []
-    for some, median in zip(samples, medians, strict=True):
-        is_slow = bool(some) and median >= SLOW * medians[best] and min(some) > max(samples[best])
-        found.append(f"{median / medians[best]:.3g} times the fastest of this phase" if is_slow else "")
-    return found
+    reasons = []
+    for times, median in zip(samples, medians, strict=True):
+        is_slow = bool(times) and median >= SLOW * medians[best] and min(times) > max(samples[best])
+        reasons.append(f"{median / medians[best]:.3g} times the fastest of this phase" if is_slow else "")
+    return reasons
 
 
 def marked(cells: Iterable[Cell]) -> tuple[Cell, ...]:
-    """Return the cells; slow ones with the reason."""
-    found = list(cells)
-    for column in {cell.column for cell in found}:
-        own = [i for i, cell in enumerate(found) if cell.column == column and cell.value is not None]
-        for i, why in zip(own, slow([found[i].samples for i in own]), strict=True):
-            found[i] = replace(found[i], reason=why)
-    return tuple(found)
+    """The cells; slow ones with the reason."""
+    rows = list(cells)
+    for column in {cell.column for cell in rows}:
+        own = [i for i, cell in enumerate(rows) if cell.column == column and cell.value is not None]
+        for i, why in zip(own, slow([rows[i].samples for i in own]), strict=True):
+            rows[i] = replace(rows[i], reason=why)
+    return tuple(rows)
 
 
 def warnings(name: str, table: Table) -> list[str]:
-    """Return a warning for each column with slow cells."""
+    """A warning for each column with slow cells."""
     lines = []
     for j, phase in enumerate(table.columns.labels):
         cells = [cell for cell in table.cells if cell.column == j and cell.value is not None]

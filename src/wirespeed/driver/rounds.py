@@ -70,11 +70,11 @@ class Rounds:
         return Taken(samples, self.taken[-1].copies, sum(taken.seconds for taken in self.taken))
 
     def medians(self, place: Place, skip: int = 0) -> tuple[float, ...]:
-        """Return the median of each round, in the unit of the place, without leading iterations."""
+        """The median of each round, in the unit of the place, without leading iterations."""
         return tuple(median(sorted(values)) for values in self._values(place, skip))
 
     def follows(self, rule: Rule) -> bool:
-        """Return whether another round follows."""
+        """Whether another round follows."""
         if self.ended:
             return False
         # Preparing the first round also loads libraries.
@@ -82,7 +82,7 @@ class Rounds:
         return rule.another(len(self.taken), spent, self._plan, once=self.measurement.happens_once)
 
     def _plan(self, precision: float, budget: float) -> int:
-        """Return how many rounds there are; determined once, with the number of samples of further ones.
+        """How many rounds there are; determined once, with the number of samples of further ones.
 
         The number of samples makes the interval narrowest in the time that there is: the square root of the
         costs of a round and of a sample over their variances (Kalibera and Jones, section 6).
@@ -94,13 +94,13 @@ class Rounds:
         needed = max((rounds_for(self.medians(place), precision) for place in places), default=done)
         sampling = self.combined.seconds
         taken = sum(len(taken.samples) for taken in self.taken)
-        each = sampling / taken
+        sample_s = sampling / taken
         preparing = median(sorted(self.preparing))
         ratio = max((_ratio(list(self._values(place))) for place in places), default=0.0)
-        best = math.sqrt(preparing / each * ratio) if each > 0 else 0.0
+        best = math.sqrt(preparing / sample_s * ratio) if sample_s > 0 else 0.0
         # Not fewer than before, so that the rounds that follow do not vary more than the first ones.
         self.samples = math.ceil(min(MAX_SAMPLES, max(taken / done, best)))
-        cost = preparing + self.samples * each
+        cost = preparing + self.samples * sample_s
         affordable = (budget - done * preparing - sampling) / cost if cost > 0 else math.inf
         self.planned = max(
             done, min(math.ceil(min(needed, WORTH)), done + math.floor(min(affordable, WORTH)))
@@ -116,14 +116,14 @@ class Rounds:
 
 
 def counting(samples: Sequence[Sample], place: Place, skip: int) -> Sequence[Sample]:
-    """Return samples without the leading iterations that lateness does not count."""
+    """Samples without the leading iterations that lateness does not count."""
     if place.reduce is not Reduce.LATENESS:
         return samples
     return [replace(sample, iterations=sample.iterations[skip:]) for sample in samples]
 
 
 def _ratio(rounds: Sequence[Sequence[float]]) -> float:
-    """Return the variance of independent samples over that of rounds; infinite if only samples vary.
+    """The variance of independent samples over that of rounds; infinite if only samples vary.
 
     The variance between the medians of rounds contains that of their samples, which is subtracted.
     """
@@ -136,7 +136,7 @@ def _ratio(rounds: Sequence[Sequence[float]]) -> float:
 
 
 def _inflation(samples: Sequence[float]) -> float:
-    """Return by how much correlation of successive samples increases the variance of their mean.
+    """By how much correlation of successive samples increases the variance of their mean.
 
     The factor (1 + r) / (1 - r) of a process with correlation r of neighbours (AR(1)).
     """

@@ -49,7 +49,7 @@ class PlannedTestcase:
 
 
 def run_plan(cases: Sequence[Testcase], machine: Machine, options: RunOptions) -> tuple[PlannedTestcase, ...]:
-    """Return the testcases of a run in the order in which they are measured.
+    """The testcases of a run in the order in which they are measured.
 
     Times are those of earlier runs of this machine with the same options, else estimated from the plan.
 
@@ -67,7 +67,7 @@ def run_plan(cases: Sequence[Testcase], machine: Machine, options: RunOptions) -
     estimates = Estimates(
         Network(machine), options.rule, verify=options.verify, sample_s=_SAMPLE_S, earlier=earlier
     )
-    clock, found = start_seconds(machine), []
+    clock, planned = start_seconds(machine), []
     end = float("inf") if options.within is None else options.within - end_seconds(machine)
     for case in cases if options.within is None else by_value(cases):
         try:
@@ -79,6 +79,6 @@ def run_plan(cases: Sequence[Testcase], machine: Machine, options: RunOptions) -
             estimates.measured(measurement)
         values = sum(len(measurement.places) for measurement in plan.measurements)
         in_time = clock + seconds <= end
-        found.append(PlannedTestcase(case, values, seconds, clock, in_time, plan.reason))
+        planned.append(PlannedTestcase(case, values, seconds, clock, in_time, plan.reason))
         clock += seconds if in_time else 0.0
-    return tuple(found)
+    return tuple(planned)

@@ -26,7 +26,7 @@ _NAMES = frozenset(case.name for case in TABLE)
 
 
 def kind(machine: Machine, options: RunOptions) -> str:
-    """Return a name for runs that take about the same time: of this machine, with these options."""
+    """A name for runs that take about the same time: of this machine, with these options."""
     relevant = {name: value for name, value in documented(options).items() if name not in _IRRELEVANT}
     devices = [gpu.name for gpu in machine.gpus], [(node.name, len(node.cpus)) for node in machine.numa]
     text = repr((machine.host, devices, options.rule, options.concurrent, options.sizes, relevant))
@@ -34,19 +34,19 @@ def kind(machine: Machine, options: RunOptions) -> str:
 
 
 def earlier(of_kind: str) -> Mapping[str, float]:
-    """Return testcase -> its time in the last run of a kind, in s; empty without one."""
-    found = _load().get(of_kind, {})
-    times = found.items() if isinstance(found, dict) else ()
+    """Testcase -> its time in the last run of a kind, in s; empty without one."""
+    of_cases = _load().get(of_kind, {})
+    times = of_cases.items() if isinstance(of_cases, dict) else ()
     return {name: float(s) for name, s in times if isinstance(s, int | float) and 0 < s < float("inf")}
 
 
 def _load() -> dict[str, Any]:
-    """Return the whole file; empty if there is none, or if it is not ours to read."""
+    """The whole file; empty if there is none, or if it is not ours to read."""
     try:
-        found = json.loads(read_own(cache_folder() / _FILE, _MOST_BYTES))
+        times = json.loads(read_own(cache_folder() / _FILE, _MOST_BYTES))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return times if isinstance(times, dict) else {}
 
 
 class RunTimes(Listener):
@@ -66,15 +66,15 @@ class RunTimes(Listener):
         measured = [result for result in document.testcases if result.seconds]
         first = {result.engine: result.name for result in reversed(measured)}  # they load libraries
         times = {
-            one.name: round(one.seconds, 3)
-            for one in measured
-            if _complete(one) and one.name in _NAMES and one.name not in first.values()
+            result.name: round(result.seconds, 3)
+            for result in measured
+            if _complete(result) and result.name in _NAMES and result.name not in first.values()
         }
         if not times:
             return
         before = dict(earlier(self._kind))
         merged = times | before if document.options.get("within") is not None else before | times
-        others = [(name, found) for name, found in _load().items() if name != self._kind]
+        others = [(name, old) for name, old in _load().items() if name != self._kind]
         kept = dict([*others[-(_MOST_KINDS - 1) :], (self._kind, merged)])
         with suppress(OSError):  # without a folder, times are estimated
             folder = cache_folder()
@@ -83,6 +83,6 @@ class RunTimes(Listener):
 
 
 def _complete(result: TestcaseResult) -> bool:
-    """Return whether a testcase measured all of its values."""
+    """Whether a testcase measured all of its values."""
     cells = [cell for table in result.tables for cell in table.cells]
     return result.status is Status.PASSED and bool(cells) and all(cell.value is not None for cell in cells)

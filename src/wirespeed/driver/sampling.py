@@ -86,7 +86,7 @@ def take(
 
 
 def _copies(sample: Callable[[int], Sample], sample_seconds: float) -> int:
-    """Return the number of copies of a sample that lasts long enough."""
+    """The number of copies of a sample that lasts long enough."""
     warm, copies = sample(1), 1
     while copies < MAX_COPIES:
         copies = min(MAX_COPIES, max(copies, round(copies * sample_seconds / max(warm.wall, 1e-9))))
@@ -97,7 +97,7 @@ def _copies(sample: Callable[[int], Sample], sample_seconds: float) -> int:
 
 
 def _precise(measurement: Measurement, samples: list[Sample], precision: float) -> bool:
-    """Return whether the median of the samples of every value has the required precision."""
+    """Whether the median of the samples of every value has the required precision."""
     return all(
         half_width([value_of(place, measurement, s) for s in samples]) <= precision
         for place in measurement.places

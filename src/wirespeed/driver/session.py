@@ -166,7 +166,7 @@ class Session:
         return ending
 
     def _ordered(self, cases: tuple[Testcase, ...]) -> tuple[Testcase, ...]:
-        """Return testcases in the order in which they are measured."""
+        """Testcases in the order in which they are measured."""
         if self._limit is None:
             return cases
         self._limit.expect(cases, lambda case: case.plan(self.machine, self.options.run))
@@ -194,7 +194,7 @@ class Session:
         return self._limit is not None and self._limit.left <= 0
 
     def _begun(self) -> Document:
-        """Return a Document without testcases."""
+        """A Document without testcases."""
         return Document(
             schema=SCHEMA,
             version=__version__,
@@ -211,11 +211,10 @@ class Session:
         )
 
     def _libraries(self) -> dict[str, str]:
-        """Return the versions of the libraries that the backends have loaded so far."""
         return {k: v for backend in self.backends for k, v in backend.libraries().items()}
 
     def _known(self, *more: TestcaseResult) -> Document:
-        """Return the Document of all results so far, with additional ones."""
+        """The Document of all results so far, with additional ones."""
         document = self._document
         details = [backend.describe() for backend in self.backends]
         observed = (fact for detail in details for fact in detail.facts)
@@ -267,7 +266,7 @@ class Session:
             reason = plan.reason or (refused[0][1] if refused else "nothing can be measured on this machine")
             return Ended(replace(base, reason=reason, tables=outcome.tables(plan.tables)))
         partly = REQUESTED in self.options.described
-        if self._limit and not self._limit.starts(case, [one for _, one in jobs], partly=partly):
+        if self._limit and not self._limit.starts(case, [planned for _, planned in jobs], partly=partly):
             left_out = sum(len(measurement.places) for _, measurement in jobs)
             return Ended(replace(base, reason=NO_TIME, left_out=left_out))
 
@@ -311,7 +310,6 @@ class Session:
         return run.concluded(self._hardware.after(run.watched), together=self._together)
 
     def _so_far(self) -> Document:
-        """Return the Document of everything that was measured so far."""
         return replace(self._known(*(run.so_far for run in self._running)), interrupted=UNFINISHED)
 
     def _count(self) -> None:
@@ -436,7 +434,7 @@ def _completed(call: Callable[[], T]) -> tuple[T, bool]:
 
 
 def _why(backends: Sequence[Backend]) -> str:
-    """Return why a signal ends the run: launchers send one when they have lost a process."""
+    """Why a signal ends the run: launchers send one when they have lost a process."""
     return next(filter(None, (backend.interrupted() for backend in backends)), BY_USER)
 
 

@@ -86,7 +86,7 @@ class SessionOptions:
 
 
 def recorded(options: SessionOptions) -> dict[str, Any]:
-    """Return the options as the Document records them."""
+    """The options as the Document records them."""
     run = options.run
     rule = {name: value if math.isfinite(value) else None for name, value in vars(run.rule).items()}
     return {

@@ -16,7 +16,7 @@ LEAST_LOCAL_BYTES = 256 * MIB
 
 
 def shrunk(measurement: Measurement) -> Measurement | None:
-    """Return a Measurement with buffers of half the size; None if it would measure something else."""
+    """A Measurement with buffers of half the size; None if it would measure something else."""
     transfers = measurement.transfers
     if len(transfers) < len(measurement.works) or not all(map(_can_shrink, transfers)):
         return None
@@ -24,7 +24,7 @@ def shrunk(measurement: Measurement) -> Measurement | None:
 
 
 def _can_shrink(transfer: Transfer) -> bool:
-    """Return whether half of a buffer is still large; caches of CPUs are too different for that."""
+    """Whether half of a buffer is still large; caches of CPUs are too different for that."""
     local = transfer.access is Access.LOCAL
     half = transfer.bytes / 2
     return (
@@ -36,6 +36,6 @@ def _can_shrink(transfer: Transfer) -> bool:
 
 
 def smaller_buffers(planned: Measurement, measured: Measurement, reason: str) -> str:
-    """Return the warning that smaller buffers were used, and why."""
+    """The warning that smaller buffers were used, and why."""
     used, wanted = (format_size(m.transfers[0].bytes) for m in (measured, planned))
     return f"buffers of {used} in place of {wanted}: {reason}"

@@ -113,7 +113,7 @@ class TestcaseRun:
         )  # fmt: skip
 
     def concluded(self, after: State, *, together: bool) -> TestcaseResult:
-        """Return its result, when nothing more is measured.
+        """Its result, when nothing more is measured.
 
         Parameters
         ----------

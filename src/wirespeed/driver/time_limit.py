@@ -54,11 +54,11 @@ class Estimates:
         self._factors: dict[str, float] = {}
 
     def of(self, case: Testcase, plan: Plan) -> float:
-        """Return the usual time of a testcase, in s."""
+        """The usual time of a testcase, in s."""
         rule = self._rule.share(len(plan.measurements))
         seconds = sum(
-            usual_seconds(self._network, one, rule, verify=self._verify, sample_s=self._sample_s)
-            for one in plan.measurements
+            usual_seconds(self._network, measurement, rule, verify=self._verify, sample_s=self._sample_s)
+            for measurement in plan.measurements
         )
         if plan.measurements and case.name in self._earlier:
             low, high = _FACTORS
@@ -67,7 +67,7 @@ class Estimates:
         return seconds + (0.0 if self._connected else sum(map(connect_seconds, plan.measurements[:1])))
 
     def least(self, case: Testcase, measurement: Measurement) -> float:
-        """Return the time of a Measurement with the fewest samples, in s."""
+        """The time of a Measurement with the fewest samples, in s."""
         seconds = least_seconds(
             self._network, measurement, self._rule, verify=self._verify, sample_s=self._sample_s
         )
@@ -121,18 +121,18 @@ class TimeLimit:
         return not self._virtual and self.left < -_CANCEL_S
 
     def begin(self, case: Testcase, rule: Rule) -> Rule:
-        """Return the rule for a testcase: smaller budgets if those that cover the machine lack time."""
+        """The rule for a testcase: smaller budgets if those that cover the machine lack time."""
         needed = sum(self._covering.values())
         self._covering.pop(case.name, None)
         return rule if needed <= 0 else rule.shrunk(max(self.left, 0.0) / needed)
 
     def rule(self, rule: Rule, measurements: int) -> Rule:
-        """Return the rule for the next of several Measurements."""
+        """The rule for the next of several Measurements."""
         budget = rule.time_budget
         return rule.shrunk(max(self.left, 0.0) / max(1, measurements) / budget) if budget else rule
 
     def starts(self, case: Testcase, measurements: Sequence[Measurement], *, partly: bool) -> bool:
-        """Return whether a testcase begins.
+        """Whether a testcase begins.
 
         A part of a table has too few peers to be compared with, so that it can hide what is slow. Testcases
         that cover the machine begin in any case, and so do all with ``partly``.
@@ -142,7 +142,7 @@ class TimeLimit:
         return sum(self._estimates.least(case, measurement) for measurement in measurements) <= self.left
 
     def allows(self, case: Testcase, measurement: Measurement) -> bool:
-        """Return whether there is time for a Measurement."""
+        """Whether there is time for a Measurement."""
         return self.left > 0 and self._estimates.least(case, measurement) <= self.left
 
     def measured(self, measurement: Measurement) -> None:
@@ -153,7 +153,7 @@ class TimeLimit:
 def limit_of(
     options: SessionOptions, network: Network, backends: Sequence[Backend], started: float
 ) -> TimeLimit | None:
-    """Return the time limit of a run; in virtual time if nothing is measured in real time. None without one.
+    """The time limit of a run; in virtual time if nothing is measured in real time. None without one.
 
     Parameters
     ----------

@@ -266,16 +266,16 @@ class Worker:
         outcome, began = self.outcome, backend.now()
         wrong: list[int] = []
 
-        def staged(what: str, call: Callable[[], T]) -> T:
+        def staged(stage: str, call: Callable[[], T]) -> T:
             if outcome.out_of_time:  # nobody waits for it any more
                 raise BackendError(NO_TIME)
-            outcome.stage, outcome.since = f"{what} {measurement}", time.monotonic()
+            outcome.stage, outcome.since = f"{stage} {measurement}", time.monotonic()
             return call()
 
-        def running(what: str, call: Callable[[], T]) -> T:
+        def running(stage: str, call: Callable[[], T]) -> T:
             outcome.running = measurement.transfers
             try:
-                return staged(what, call)
+                return staged(stage, call)
             finally:
                 outcome.running = ()
 
@@ -283,8 +283,8 @@ class Worker:
             return running("measuring", lambda: prepared.sample(copies))
 
         def verify() -> None:
-            if self.options.run.verify and (found := staged("verifying", prepared.verify)) is not None:
-                wrong.append(found)
+            if self.options.run.verify and (elements := staged("verifying", prepared.verify)) is not None:
+                wrong.append(elements)
 
         def warm_up() -> None:
             running("warming up", prepared.warm_up)

@@ -131,7 +131,7 @@ class UsualRanges:
         if name == _LATENCY:
             return self._latency(node, self._nodes.get(column))
         if name == _LADDER:
-            return self._of_ladder(measured, node)
+            return _unless_disturbed(measured, self._of_ladder(measured, node))
         if name == _LOADED:
             return self._loaded(measured, node)
         if measured.unit is not Unit.RATE:
@@ -398,6 +398,22 @@ class UsualRanges:
     @cached_property
     def _network(self) -> Network:
         return Network(self._machine)
+
+
+def _unless_disturbed(measured: Placed, usual: UsualRange | None) -> UsualRange | None:
+    """The range of a latency, up to its value if another program disturbed the one size.
+
+    A cache that is slow is so in every sample; one whose quickest sample and next smaller size are within
+    the range is not.
+    """
+    value, statistics = measured.cell.value, measured.cell.statistics
+    if usual is None or value is None or statistics is None or not statistics.min <= usual.bound < value:
+        return usual
+    row, table = _curve(measured)
+    set_bytes = table.columns.values[measured.cell.column]
+    smaller = max((size for size in row if size < set_bytes), default=None)
+    alone = smaller is None or row[smaller] <= usual.bound
+    return replace(usual, bound=value) if alone else usual
 
 
 def _within(usual: float, source: str, factor: float = 1.0) -> UsualRange:

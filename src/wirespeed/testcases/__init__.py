@@ -34,20 +34,20 @@ TABLE: tuple[Testcase, ...] = (
 
 
 def of_nvbandwidth(version: str) -> tuple[Testcase, ...]:
-    """Return the testcases that nvbandwidth 0.8 or 0.10 has, with the indices of that version."""
-    found = [case for case in TABLE if case.index is not None]
+    """The testcases that nvbandwidth 0.8 or 0.10 has, with the indices of that version."""
+    numbered = [case for case in TABLE if case.index is not None]
     if version == "0.10":
-        return tuple(found)
-    later = [case.index or 0 for case in found if case.name in device.LATER]
+        return tuple(numbered)
+    later = [case.index or 0 for case in numbered if case.name in device.LATER]
     return tuple(
         replace(case, index=case.index - sum(index < case.index for index in later))
-        for case in found
+        for case in numbered
         if case.index is not None and case.name not in device.LATER
     )
 
 
 def find(wanted: str, table: Sequence[Testcase] = TABLE) -> Testcase:
-    """Return the testcase with this name, or with this nvbandwidth index.
+    """The testcase with this name, or with this nvbandwidth index.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def find(wanted: str, table: Sequence[Testcase] = TABLE) -> Testcase:
 def select(
     names: Iterable[str] = (), prefixes: Iterable[str] = (), table: Sequence[Testcase] = TABLE
 ) -> tuple[Testcase, ...]:
-    """Return the testcases with these names (or indices) and those with these prefixes, each once.
+    """The testcases with these names (or indices) and those with these prefixes, each once.
 
     With neither, all of them.
 
@@ -84,15 +84,15 @@ def select(
         return tuple(table)
     chosen = [find(name, table) for name in names]
     for prefix in prefixes:
-        found = [case for case in table if case.name.startswith(prefix)]
-        if not found:
+        fitting = [case for case in table if case.name.startswith(prefix)]
+        if not fitting:
             raise UnknownTestcase(f"no testcase starts with {prefix!r}; `wirespeed list` shows them")
-        chosen += found
+        chosen += fitting
     return tuple(dict.fromkeys(chosen))
 
 
 def missing(name: str, reason: str) -> Testcase:
-    """Return what stands for a missing testcase: its result is *not found*, and the run continues."""
+    """What stands for a missing testcase: its result is *not found*, and the run continues."""
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
         raise UnknownTestcase(reason)

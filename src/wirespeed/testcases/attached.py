@@ -37,17 +37,17 @@ def _with_host(kind: DeviceKind, *, to_host: bool) -> Pattern:
 
 
 def of_kind(kind: DeviceKind) -> tuple[Testcase, ...]:
-    """Return the testcases of a kind of device; none if it executes no transfers."""
+    """The testcases of a kind of device; none if it executes no transfers."""
     if not kind.engines:
         return ()
-    name, (one, _), engine = kind.name, kind.words, kind.engines[0]
+    name, (noun, _), engine = kind.name, kind.words, kind.engines[0]
     return (
-        Testcase(f"{name}_local_copy", f"each {one} copies within its own memory", within(attached(kind)),
-                 f"{one} local copy", engine),
-        Testcase(f"{name}_from_host", f"each {one} reads the host memory nearest to it",
-                 _with_host(kind, to_host=False), f"memcpy CPU(row) -> {one}(column) bandwidth", engine),
-        Testcase(f"{name}_to_host", f"each {one} writes to the host memory nearest to it",
-                 _with_host(kind, to_host=True), f"memcpy CPU(row) <- {one}(column) bandwidth", engine,
+        Testcase(f"{name}_local_copy", f"each {noun} copies within its own memory", within(attached(kind)),
+                 f"{noun} local copy", engine),
+        Testcase(f"{name}_from_host", f"each {noun} reads the host memory nearest to it",
+                 _with_host(kind, to_host=False), f"memcpy CPU(row) -> {noun}(column) bandwidth", engine),
+        Testcase(f"{name}_to_host", f"each {noun} writes to the host memory nearest to it",
+                 _with_host(kind, to_host=True), f"memcpy CPU(row) <- {noun}(column) bandwidth", engine,
                  Access.WRITE),
     )  # fmt: skip
 

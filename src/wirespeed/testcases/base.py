@@ -93,7 +93,7 @@ class Plan:
 
     @staticmethod
     def waive(reason: str) -> Plan:
-        """Return an empty plan with the reason."""
+        """An empty plan with the reason."""
         return Plan(reason=reason)
 
 
@@ -162,16 +162,16 @@ class Testcase:
     written: bool = False
 
     def __repr__(self) -> str:
-        """Return one line; ``wirespeed list`` shows all testcases."""
+        """One line; ``wirespeed list`` shows all testcases."""
         return brief(f"Testcase {self.name}: {self.description}")
 
     def plan(self, machine: Machine, options: PlanOptions = PlanOptions()) -> Plan:
-        """Return the plan of this testcase on a Machine; touches no hardware."""
+        """The plan of this testcase on a Machine; touches no hardware."""
         plan = self.pattern(machine, self, options)
         return _shaped(plan, options) if options.blocks or options.threads else plan
 
     def buffer_size(self, machine: Machine, options: PlanOptions) -> int:
-        """Return the bytes of a buffer: ``--size``, or the default for the machine."""
+        """The bytes of a buffer: ``--size``, or the default for the machine."""
         if options.size and not self.fixed_size:
             return options.size
         return self.size if isinstance(self.size, int) else self.size(machine)
@@ -182,7 +182,7 @@ _KERNELS = (Engine.SM, Engine.SM_BULK, Engine.SM_SPLIT)
 
 
 def _shaped(plan: Plan, options: PlanOptions) -> Plan:
-    """Return the plan with the requested blocks and threads of copy kernels."""
+    """The plan with the requested blocks and threads of copy kernels."""
 
     def shape(transfer: Transfer) -> Transfer:
         if transfer.engine not in _KERNELS or transfer.operation is not Operation.COPY:
@@ -209,7 +209,7 @@ def single(
     cells: Cells,
     reduce: Reduce = Reduce.FIRST,
 ) -> Plan:
-    """Return a Plan with one table and a Measurement per cell."""
+    """A Plan with one table and a Measurement per cell."""
     measurements, waived = [], []
     for row, column, content in cells:
         if isinstance(content, str):
@@ -221,7 +221,7 @@ def single(
 
 
 def both_ways(case: Testcase, rows: Axis, columns: Axis, cells: Cells) -> Plan:
-    """Return a Plan with one table for each of two opposite transfers, and one for their sum."""
+    """A Plan with one table for each of two opposite transfers, and one for their sum."""
     part = case.access.value
     keys = (f"{part}1", f"{part}2", "total")
     measurements, waived = [], []

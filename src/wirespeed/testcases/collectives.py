@@ -32,7 +32,7 @@ def collective(
     cpu_time: bool = False,
     judged: bool = True,
 ) -> Testcase:
-    """Return the testcase of a collective.
+    """The testcase of a collective.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def collective(
 def _works(
     setting: Setting, size: int, ranks: int, ends: tuple[Memory, ...], room: int
 ) -> tuple[Collective, ...]:
-    """Return a collective at a size, out of place and in place."""
+    """A collective at a size, out of place and in place."""
     operation, width = setting.operation, setting.type.bytes
     counted = operation.moved(operation.counts(size // width, width, ranks), width, ranks)
     return tuple(
@@ -98,7 +98,7 @@ def _works(
 
 
 def _plan(setting: Setting, works: Sequence[tuple[Collective, ...]], lateness: int, cpu_time: bool) -> Plan:
-    """Return the plan: a curve over the size for each quantity, out of place and in place."""
+    """The plan: a curve over the size for each quantity, out of place and in place."""
     sizes = tuple(pair[0].bytes for pair in works)
     rows = Axis("buffers", PLACES)
     columns = Axis("size", tuple(map(format_size, sizes)), tuple(map(float, sizes)), "B")
@@ -131,20 +131,20 @@ def _plan(setting: Setting, works: Sequence[tuple[Collective, ...]], lateness: i
 
 
 def members(machine: Machine) -> tuple[Memory, ...]:
-    """Return the memory of each rank: one for each process of a job, or for each GPU."""
+    """The memory of each rank: one for each process of a job, or for each GPU."""
     if machine.ranks:
         return tuple(Memory(r.device, kind_of(r.device).memories[0], r.index) for r in machine.ranks)
     return tuple(Memory(gpu.name, MemoryKind.DEVICE) for gpu in machine.gpus)
 
 
 def _judged(machine: Machine, ends: tuple[Memory, ...]) -> tuple[Memory, ...]:
-    """Return the GPUs of a collective if their links determine its limit: those of one host."""
+    """The GPUs of a collective if their links determine its limit: those of one host."""
     one_host = len({rank.host for rank in machine.ranks}) <= 1
     return ends if one_host and all(end.kind is MemoryKind.DEVICE for end in ends) else ()
 
 
 def default_size(machine: Machine) -> int:
-    """Return 1 GiB or the largest power of two that fits, in bytes; less in host memory."""
+    """1 GiB or the largest power of two that fits, in bytes; less in host memory."""
     if not machine.gpus:
         return _HOST_BYTES
     room = min(gpu.memory_bytes for gpu in machine.gpus) // _MEMORY_DIVISOR
@@ -152,7 +152,7 @@ def default_size(machine: Machine) -> int:
 
 
 def names(settings: Sequence[Setting]) -> list[str]:
-    """Return unique names of testcases for settings: the operation, and arguments that differ."""
+    """Unique names of testcases for settings: the operation, and arguments that differ."""
     if len(settings) == 1:
         return [settings[0].operation.name]
     return [

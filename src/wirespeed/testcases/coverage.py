@@ -22,5 +22,5 @@ _RANKS = {name: rank for rank, name in enumerate((*COVERING, *_NEXT))}
 
 
 def by_value(cases: Iterable[Testcase]) -> tuple[Testcase, ...]:
-    """Return testcases in the order of a run with a time limit; the others keep their order at the end."""
+    """Testcases in the order of a run with a time limit; the others keep their order at the end."""
     return tuple(sorted(cases, key=lambda case: _RANKS.get(case.name, len(_RANKS))))

@@ -55,10 +55,10 @@ def host(*, to_device: bool, opposite: bool = False, others: bool = False) -> Pa
                 return [Transfer(*ends, gpu.executor, Engine.SM_SPLIT, max(1, size // 2), role)]
             load = 2 * size  # a load must outlast what it disturbs
             amount = size if role is Role.MEASURED else load
-            found = [Transfer(*ends, gpu.executor, case.engine, amount, role)]
+            transfers = [Transfer(*ends, gpu.executor, case.engine, amount, role)]
             if opposite:
-                found.append(Transfer(*ends[::-1], gpu.executor, case.engine, load, Role.LOAD))
-            return found
+                transfers.append(Transfer(*ends[::-1], gpu.executor, case.engine, load, Role.LOAD))
+            return transfers
 
         if others and options.concurrent:
             of_each = [copies(column, Role.MEASURED) for column in range(len(group.parties))]
@@ -121,8 +121,8 @@ def _row(
     return Testcase(f"{name}_{kind}", description, pattern, title, engine, access)
 
 
-def _between(engine: Engine, kind: str, need: Callable[[Pattern], Pattern] = lambda one: one) -> Rows:
-    """Return the four testcases of pairs of GPUs; ``kind`` is the engine in nvbandwidth's terms."""
+def _between(engine: Engine, kind: str, need: Callable[[Pattern], Pattern] = lambda pattern: pattern) -> Rows:
+    """The four testcases of pairs of GPUs; ``kind`` is the engine in nvbandwidth's terms."""
 
     def row(name: str, arrow: str, access: Access, pattern: Pattern, description: str) -> Testcase:
         return _row(f"device_to_device_{name}", arrow, access, need(pattern), description, engine, kind)
@@ -140,7 +140,7 @@ def _between(engine: Engine, kind: str, need: Callable[[Pattern], Pattern] = lam
 
 
 def _copies(engine: Engine) -> Rows:
-    """Return the sixteen testcases that exist for copy engines and for SM kernels."""
+    """The sixteen testcases that exist for copy engines and for SM kernels."""
 
     def row(name: str, arrow: str, access: Access, pattern: Pattern, description: str) -> Testcase:
         return _row(name, arrow, access, pattern, description, engine, engine)
@@ -205,11 +205,11 @@ def sm_scaling(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
     rows = Axis("kernel", tuple(f"{engine} {access}" for engine, access in kernels))
     measurements = []
     for row, (engine, access) in enumerate(kernels):
-        one = copy(
+        single_copy = copy(
             replace(case, engine=engine, access=access), group.parties[here], group.parties[there], size
         )
         for column, blocks in enumerate(counts):
-            transfer = replace(one, executor=replace(one.executor, blocks=blocks))
+            transfer = replace(single_copy, executor=replace(single_copy.executor, blocks=blocks))
             measurements.append(Measurement((transfer,), (Place("", row, column),)))
     columns = Axis("blocks", tuple(map(str, counts)), tuple(map(float, counts)))
     return Plan((Layout("", case.title, rows, columns, case.unit),), tuple(measurements))
@@ -247,11 +247,11 @@ _WITHIN = within(gpus)
 
 
 def _local(
-    name: str, description: str, what: str, engine: Engine, pattern: Pattern = _WITHIN,
+    name: str, description: str, action: str, engine: Engine, pattern: Pattern = _WITHIN,
     operation: Operation = Operation.COPY, counts: str = _TWICE,
 ) -> Testcase:  # fmt: skip
     return Testcase(
-        f"device_local_{name}", description, pattern, f"{what} GPU(column) bandwidth", engine, Access.LOCAL,
+        f"device_local_{name}", description, pattern, f"{action} GPU(column) bandwidth", engine, Access.LOCAL,
         operation, counts=counts, tier="quick" if engine is Engine.CE else "standard",
     )  # fmt: skip
 

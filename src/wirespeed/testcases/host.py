@@ -23,12 +23,12 @@ _PACES = {
 
 
 def streaming_size(machine: Machine) -> int:
-    """Return a size larger than the last caches of a node, in bytes."""
+    """A size larger than the last caches of a node, in bytes."""
     return max(DEFAULT_SIZE, 2 * machine.last_cache_bytes())
 
 
 def chase_size(machine: Machine) -> int:
-    """Return a size much larger than the last cache, at most an eighth of the smallest node's memory."""
+    """A size much larger than the last cache, at most an eighth of the smallest node's memory."""
     wanted = max(DEFAULT_SIZE, 4 * machine.last_cache_bytes())
     smallest = min((n.memory_bytes for n in machine.numa if n.memory_bytes), default=8 * wanted)
     return min(wanted, max(DEFAULT_SIZE, smallest // 8))

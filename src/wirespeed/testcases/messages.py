@@ -39,7 +39,7 @@ _ONE_WAY = Axis("ways", _WAYS.labels[:1])
 
 
 def ends(machine: Machine, memory: str) -> tuple[Memory, Memory] | str:
-    """Return the memory of the first and the last rank, or the reason why there is none."""
+    """The memory of the first and the last rank, or the reason why there is none."""
     if len(machine.ranks) < 2:
         return NO_JOB
     if memory == GPU and not all(rank.device.startswith(GPU) for rank in machine.ranks):
@@ -56,13 +56,13 @@ def _memory(machine: Machine, rank: Rank, memory: str) -> Memory:
 
 
 def between_ends(memory: str, chosen: tuple[int, ...] = ()) -> Pattern:
-    """Return the pattern of curves over the message size."""
+    """The pattern of curves over the message size."""
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
         sizes = chosen or ((options.size,) if options.size else SIZES)
-        found = ends(machine, memory)
-        if isinstance(found, str):
-            return Plan.waive(found)
+        pair = ends(machine, memory)
+        if isinstance(pair, str):
+            return Plan.waive(pair)
         if case.engine is Engine.MPI and max(sizes) > MAX_MPI_BYTES:
             return Plan.waive(
                 f"a message of {max(sizes)} bytes is too large for MPI; the maximum is {MAX_MPI_BYTES}"
@@ -74,14 +74,14 @@ def between_ends(memory: str, chosen: tuple[int, ...] = ()) -> Pattern:
                 Layout(BANDWIDTH, f"{WINDOW} concurrent messages", _WAYS, columns, Unit.RATE),
                 Layout(RATE, "messages one way", _ONE_WAY, columns, Unit.FREQUENCY),
             ),
-            tuple(m for j, size in enumerate(sizes) for m in _of_size(j, Message(*found, case.engine, size))),
+            tuple(m for j, size in enumerate(sizes) for m in _of_size(j, Message(*pair, case.engine, size))),
         )
 
     return pattern
 
 
 def _of_size(column: int, message: Message) -> Sequence[Measurement]:
-    """Return the Measurements of one size, beginning with the first message."""
+    """The Measurements of one size, beginning with the first message."""
     window = replace(message, pattern=MessagePattern.WINDOW, count=WINDOW)
     both = replace(window, pattern=MessagePattern.WINDOW_BOTH)
     ages = ((1, BufferAge.FIRST), (0, BufferAge.REUSED), (2, BufferAge.FRESH))
@@ -100,7 +100,7 @@ def _of_size(column: int, message: Message) -> Sequence[Measurement]:
 
 
 def message(engine: Engine, memory: str) -> Testcase:
-    """Return the testcase of an engine and a memory."""
+    """The testcase of an engine and a memory."""
     return Testcase(
         f"message_{engine}_{memory}",
         f"messages between the first and the last rank by {engine.upper()}, from {memory} memory",

@@ -19,7 +19,7 @@ Pair = tuple[int, int]
 
 
 def tournament(parties: int) -> list[list[Pair]]:
-    """Return rounds of disjoint pairs that together contain every pair exactly once.
+    """Rounds of disjoint pairs that together contain every pair exactly once.
 
     With an odd number, one party has no partner in each round. Source: the circle method for round-robin
     tournaments (Kirkman 1850).
@@ -36,7 +36,7 @@ def tournament(parties: int) -> list[list[Pair]]:
 
 
 def peers(parties: int, chosen: int) -> set[int]:
-    """Return the distances from a row to the columns that are measured, evenly spread.
+    """The distances from a row to the columns that are measured, evenly spread.
 
     Each party is a column as often as it is a row. ``chosen`` 0 selects all.
 
@@ -50,13 +50,13 @@ def peers(parties: int, chosen: int) -> set[int]:
 
 
 def sampled(cells: Cells, parties: int, chosen: int) -> Cells:
-    """Return the cells of the diagonal and those of sampled peers."""
+    """The cells of the diagonal and those of sampled peers."""
     kept = peers(parties, chosen)
     return [cell for cell in cells if cell[0] == cell[1] or (cell[1] - cell[0]) % parties in kept]
 
 
 def at_once(plan: Plan, parties: int, title: str, *, checked: bool) -> Plan:
-    """Return a plan of pairs in rounds.
+    """A plan of pairs in rounds.
 
     Each round has two Measurements, one per direction of its pairs; one if both cells of a pair have the same
     transfers.
@@ -78,11 +78,11 @@ def at_once(plan: Plan, parties: int, title: str, *, checked: bool) -> Plan:
     for pairs in tournament(parties):
         one_way, other_way = [], []
         for a, b in pairs:
-            one, other = by_cell.get((a, b)), by_cell.get((b, a))
-            if one and other and set(one.transfers) == set(other.transfers):
-                one, other = _filling_both(one, other), None
-            one_way += [one] if one else []
-            other_way += [other] if other else []
+            forward, backward = by_cell.get((a, b)), by_cell.get((b, a))
+            if forward and backward and set(forward.transfers) == set(backward.transfers):
+                forward, backward = _filling_both(forward, backward), None
+            one_way += [forward] if forward else []
+            other_way += [backward] if backward else []
         merged += [_merged(together) for together in (one_way, other_way) if together]
     far = [pair for pair in by_cell if pair[0] != pair[1]]
     far.sort(key=lambda pair: ((pair[1] - pair[0]) % parties, pair))
@@ -101,17 +101,17 @@ def at_once(plan: Plan, parties: int, title: str, *, checked: bool) -> Plan:
     return replace(plan, tables=(*plan.tables, alone), measurements=(*merged, *extra))
 
 
-def _filling_both(one: Measurement, other: Measurement) -> Measurement:
-    """Return a Measurement that also fills the cells of another one with the same transfers."""
+def _filling_both(kept: Measurement, other: Measurement) -> Measurement:
+    """A Measurement that also fills the cells of another one with the same transfers."""
     places = [
-        replace(place, transfers=tuple(one.transfers.index(other.transfers[i]) for i in place.transfers))
+        replace(place, transfers=tuple(kept.transfers.index(other.transfers[i]) for i in place.transfers))
         for place in other.places
     ]
-    return replace(one, places=(*one.places, *places))
+    return replace(kept, places=(*kept.places, *places))
 
 
 def _merged(measurements: Sequence[Measurement]) -> Measurement:
-    """Return several Measurements merged into one."""
+    """Several Measurements merged into one."""
     transfers: list[Transfer] = []
     places: list[Place] = []
     for measurement in measurements:
@@ -126,6 +126,6 @@ def _moved(places: Iterable[Place], by: int) -> list[Place]:
 
 
 def _alone(measurement: Measurement, column: int) -> Measurement:
-    """Return a Measurement whose last value, the total, fills the table of separate pairs."""
+    """A Measurement whose last value, the total, fills the table of separate pairs."""
     place = replace(measurement.places[-1], table=ALONE, row=0, column=column)
     return replace(measurement, places=(place,))

@@ -69,7 +69,7 @@ class Parties:
     disjoint: bool = False
 
     def scheduled(self, plan: Plan, options: PlanOptions, title: str) -> Plan:
-        """Return the plan, with disjoint pairs measured concurrently if the options allow it."""
+        """The plan, with disjoint pairs measured concurrently if the options allow it."""
         if options.parallel_pairs or (options.concurrent and self.disjoint):
             return at_once(plan, len(self.parties), title, checked=options.parallel_pairs)
         return plan
@@ -80,7 +80,7 @@ class Parties:
         return Axis(self.kind, tuple(party.label for party in self.parties))
 
     def lacks(self, number: int) -> str | None:
-        """Return why there are fewer parties than this number; None if there are enough."""
+        """Why there are fewer parties than this number; None if there are enough."""
         if not self.parties:
             return self.none
         if len(self.parties) < number:
@@ -88,7 +88,7 @@ class Parties:
         return NO_PEER if number > 1 and self.peers is not None and not any(self.peers) else None
 
     def barrier(self, executor: int, owner: int) -> str | None:
-        """Return why one party's executor cannot reach another's memory; None if it can."""
+        """Why one party's executor cannot reach another's memory; None if it can."""
         name, other = self.parties[executor].memory.device, self.parties[owner].memory.device
         if self.peers is None or executor == owner or other in self.peers[executor]:
             return None
@@ -100,7 +100,7 @@ Grouping = Callable[[Machine], Parties]
 
 
 def gpus(machine: Machine) -> Parties:
-    """Return the GPUs of this process."""
+    """The GPUs of this process."""
     parties = tuple(
         Party(gpu.name, Memory(gpu.name, MemoryKind.DEVICE), Executor(gpu.name)) for gpu in machine.gpus
     )
@@ -108,22 +108,22 @@ def gpus(machine: Machine) -> Parties:
 
 
 def attached(kind: DeviceKind) -> Grouping:
-    """Return the function that returns the devices of a kind; none of them reaches the memory of another."""
+    """The function that returns the devices of a kind; none of them reaches the memory of another."""
 
     def group(machine: Machine) -> Parties:
         parties = tuple(
             Party(device.name, Memory(device.name, kind.memories[0]), Executor(device.name))
             for device in machine.others.get(kind.name, ())
         )
-        one, several = kind.words
+        noun, several = kind.words
         few = f"requires at least two {several}"
-        return Parties(one, parties, f"no {one} was found", few, ((),) * len(parties), disjoint=True)
+        return Parties(noun, parties, f"no {noun} was found", few, ((),) * len(parties), disjoint=True)
 
     return group
 
 
 def nodes(machine: Machine) -> Parties:
-    """Return the NUMA nodes with cores and memory; one thread per core."""
+    """The NUMA nodes with cores and memory; one thread per core."""
     parties = tuple(
         Party(node.name, Memory(node.name, MemoryKind.PAGEABLE), Executor(node.name, cpus=node.cores))
         for node in machine.numa
@@ -133,7 +133,7 @@ def nodes(machine: Machine) -> Parties:
 
 
 def ranks(machine: Machine) -> Parties:
-    """Return the processes of the job, each with its device."""
+    """The processes of the job, each with its device."""
     parties = []
     for rank in machine.ranks:
         memory = Memory(rank.device, kind_of(rank.device).memories[0], rank.index)
@@ -142,7 +142,7 @@ def ranks(machine: Machine) -> Parties:
 
 
 def copy(case: Testcase, active: Party, passive: Party, size: int) -> Transfer:
-    """Return a copy that ``active`` executes: it pulls in a read and pushes in a write."""
+    """A copy that ``active`` executes: it pulls in a read and pushes in a write."""
     pulls = case.access is Access.READ
     source, destination = (passive, active) if pulls else (active, passive)
     return Transfer(
@@ -151,7 +151,7 @@ def copy(case: Testcase, active: Party, passive: Party, size: int) -> Transfer:
 
 
 def pairs(group_of: Grouping, *, diagonal: bool = False) -> Pattern:
-    """Return the pattern of all pairs, one at a time; the row executes."""
+    """The pattern of all pairs, one at a time; the row executes."""
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
         group, size = group_of(machine), case.buffer_size(machine, options)
@@ -172,7 +172,7 @@ def pairs(group_of: Grouping, *, diagonal: bool = False) -> Pattern:
 
 
 def bulk(pattern: Pattern) -> Pattern:
-    """Return a pattern without the cells whose GPUs have no bulk copies."""
+    """A pattern without the cells whose GPUs have no bulk copies."""
 
     def planned(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
         plan = pattern(machine, case, options)
@@ -191,7 +191,7 @@ def bulk(pattern: Pattern) -> Pattern:
 
 
 def pairs_both_ways(group_of: Grouping) -> Pattern:
-    """Return the pattern of all pairs in both directions at once; each party executes one direction."""
+    """The pattern of all pairs in both directions at once; each party executes one direction."""
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
         group, size = group_of(machine), case.buffer_size(machine, options)
@@ -212,7 +212,7 @@ def pairs_both_ways(group_of: Grouping) -> Pattern:
 
 
 def star(group_of: Grouping, *, column_executes: bool, reduce: Reduce) -> Pattern:
-    """Return the pattern of one party (the column) with all others at once.
+    """The pattern of one party (the column) with all others at once.
 
     Either the column executes all transfers, or each of the others executes one.
     """
@@ -240,7 +240,7 @@ def star(group_of: Grouping, *, column_executes: bool, reduce: Reduce) -> Patter
 
 
 def within(group_of: Grouping, *, together: bool = False) -> Pattern:
-    """Return the pattern 1 x parties: each works in its own memory, one at a time or all together."""
+    """The pattern 1 x parties: each works in its own memory, one at a time or all together."""
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
         group, size = group_of(machine), case.buffer_size(machine, options)
@@ -263,7 +263,7 @@ def within(group_of: Grouping, *, together: bool = False) -> Pattern:
 
 
 def chase(group_of: Grouping, *, diagonal: bool) -> Pattern:
-    """Return the pattern in which the row follows a random cycle through the column's memory."""
+    """The pattern in which the row follows a random cycle through the column's memory."""
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
         group, size = group_of(machine), case.buffer_size(machine, options)
@@ -282,13 +282,13 @@ def chase(group_of: Grouping, *, diagonal: bool) -> Pattern:
 
 
 def chasing(case: Testcase, executor: Executor, memory: Memory, size: int) -> Transfer:
-    """Return a chase through ``size`` bytes. It only reads: source and destination are the same."""
-    one = replace(executor, cpus=executor.cpus[:1])
-    return Transfer(memory, memory, one, case.engine, size, operation=Operation.CHASE)
+    """A chase through ``size`` bytes. It only reads: source and destination are the same."""
+    single_cpu = replace(executor, cpus=executor.cpus[:1])
+    return Transfer(memory, memory, single_cpu, case.engine, size, operation=Operation.CHASE)
 
 
 def bisect(group_of: Grouping) -> Pattern:
-    """Return the pattern parties x 1: each copies to the party half the group away, all at once."""
+    """The pattern parties x 1: each copies to the party half the group away, all at once."""
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
         group, size = group_of(machine), case.buffer_size(machine, options)

@@ -22,8 +22,8 @@ _PAIR = "{one}(row) <-> {one}(column) {part}"
 _READ, _WRITE = Access.READ, Access.WRITE
 
 
-def _row(name: str, what: str, access: Access, engine: Engine, pattern: Pattern, does: str) -> Testcase:
-    return Testcase(f"multinode_{name}_{engine}", does, _anywhere(pattern), what, engine, access)
+def _row(name: str, title: str, access: Access, engine: Engine, pattern: Pattern, does: str) -> Testcase:
+    return Testcase(f"multinode_{name}_{engine}", does, _anywhere(pattern), title, engine, access)
 
 
 def _anywhere(pattern: Pattern) -> Pattern:

@@ -31,19 +31,19 @@ _SENT = "the first rank sends a part of its buffer to the last rank"
 
 
 def exact(size: int) -> str:
-    """Return a size to the byte: ``2 MiB + 1 B``."""
+    """A size to the byte: ``2 MiB + 1 B``."""
     whole = size // MIB * MIB
     return f"{format_size(whole)} + {size - whole} B" if whole and size != whole else format_size(size)
 
 
 def phases(memory: str, mechanism: str, copied: int, over: tuple[int, ...]) -> Pattern:
-    """Return the pattern over-allocations x phases; each sample visits all, so that drift affects all."""
+    """The pattern over-allocations x phases; each sample visits all, so that drift affects all."""
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
-        found, size = ends(machine, memory), case.buffer_size(machine, options)
-        if isinstance(found, str):
-            return Plan.waive(found)
-        works = tuple(Sharing(*found, mechanism, size, more, min(copied, size)) for more in over)
+        pair, size = ends(machine, memory), case.buffer_size(machine, options)
+        if isinstance(pair, str):
+            return Plan.waive(pair)
+        works = tuple(Sharing(*pair, mechanism, size, more, min(copied, size)) for more in over)
         names = works[0].phases
         places = tuple(
             Place("", i, j, Reduce.LATENCY, (i * len(names) + j,))
@@ -65,7 +65,7 @@ def sharing(
     over: tuple[int, ...] = OVER,
     group: str = "sharing",
 ) -> Testcase:
-    """Return the testcase of a mechanism and a memory; ``group`` begins its name."""
+    """The testcase of a mechanism and a memory; ``group`` begins its name."""
     does = _SENT if mechanism in ("mpi", "nccl") else _OPENED
     return Testcase(
         f"{group}_{mechanism.replace('-', '_')}_{memory}",
@@ -81,7 +81,7 @@ def sharing(
 
 
 def reproducer(memory: str, iterations: int, repeats: int, copied: int, buffer: int, more: int) -> Testcase:
-    """Return a testcase that sends from new over-allocated buffers, then from exact ones.
+    """A testcase that sends from new over-allocated buffers, then from exact ones.
 
     Parameters
     ----------
@@ -95,11 +95,11 @@ def reproducer(memory: str, iterations: int, repeats: int, copied: int, buffer: 
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
         del options
-        found = ends(machine, memory)
-        if isinstance(found, str):
-            return Plan.waive(found)
-        single = Message(*found, Engine.MPI, copied, MessagePattern.EACH, 1, BufferAge.FRESH, copied)
-        each = replace(single, count=repeats)
+        pair = ends(machine, memory)
+        if isinstance(pair, str):
+            return Plan.waive(pair)
+        single = Message(*pair, Engine.MPI, copied, MessagePattern.EACH, 1, BufferAge.FRESH, copied)
+        repeated = replace(single, count=repeats)
 
         def of(key: str, row: int, sent: Message) -> Measurement:
             places = tuple(Place(key, row, j, Reduce.LATENCY, (j,)) for j in range(sent.count))
@@ -116,7 +116,7 @@ def reproducer(memory: str, iterations: int, repeats: int, copied: int, buffer: 
             (small, *(Layout(key, title, rows, columns, Unit.TIME) for key, title in titles.items())),
             (
                 of(WARM_UP, 0, single),
-                *(of(k, i, replace(each, room=n)) for k, n in sizes.items() for i in range(iterations)),
+                *(of(k, i, replace(repeated, room=n)) for k, n in sizes.items() for i in range(iterations)),
             ),
         )
 

@@ -28,7 +28,7 @@ def stream(
     title: str,
     size: int | Callable[[Machine], int],
 ) -> tuple[Testcase, ...]:
-    """Return a testcase per kernel; ``executed`` completes the description."""
+    """A testcase per kernel; ``executed`` completes the description."""
     return tuple(
         Testcase(
             f"{prefix}_stream_{operation}",

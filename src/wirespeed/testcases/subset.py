@@ -17,7 +17,7 @@ Pairs = Collection[frozenset[str]]
 
 
 def narrow(case: Testcase, rows: Collection[str] = (), columns: Collection[str] = ()) -> Testcase:
-    """Return a testcase with the same name and only the rows and columns with these labels.
+    """A testcase with the same name and only the rows and columns with these labels.
 
     Measurements that fill no remaining cell are omitted. No labels select all.
 
@@ -61,7 +61,7 @@ def narrow(case: Testcase, rows: Collection[str] = (), columns: Collection[str] 
 
 
 def only_pairs(case: Testcase, chosen: Callable[[Machine], Pairs], why: str) -> Testcase:
-    """Return a testcase that measures only some pairs. Its tables keep their shape.
+    """A testcase that measures only some pairs. Its tables keep their shape.
 
     Testcases without a table of pairs are not changed.
 
@@ -94,7 +94,7 @@ def only_pairs(case: Testcase, chosen: Callable[[Machine], Pairs], why: str) -> 
 
 
 def named_pair(machine: Machine, uuids: Sequence[str]) -> Pairs:
-    """Return the pair of GPUs with these UUIDs, which may be shortened, and the pair of their ranks.
+    """The pair of GPUs with these UUIDs, which may be shortened, and the pair of their ranks.
 
     Raises
     ------
@@ -103,33 +103,33 @@ def named_pair(machine: Machine, uuids: Sequence[str]) -> Pairs:
     """
     known = [(gpu.name, gpu.uuid) for gpu in machine.gpus if not machine.ranks]
     known += [(str(rank.index), rank.uuid) for rank in machine.ranks]
-    found = []
+    names = []
     for wanted in uuids:
         fitting = [name for name, uuid in known if wanted and uuid.startswith(wanted)]
         if len(fitting) != 1:
             there = ", ".join(uuid for _, uuid in known if uuid) or "unknown"
             fits = "several GPUs have" if fitting else "no GPU has"
             raise MachineError(f"{fits} the UUID {wanted!r}; UUIDs of this machine: {there}")
-        found += fitting
-    if len(set(found)) < len(found):
+        names += fitting
+    if len(set(names)) < len(names):
         raise MachineError(f"a pair has two different GPUs, but both UUIDs are {uuids[0]!r}")
-    return {frozenset(found)}
+    return {frozenset(names)}
 
 
 def random_pairs(machine: Machine, count: int, seed: int) -> Pairs:
-    """Return random pairs of ranks: first so that each rank is in one, then any others."""
+    """Random pairs of ranks: first so that each rank is in one, then any others."""
     order = [str(rank.index) for rank in machine.ranks]
     drawn = random.Random(seed)
     drawn.shuffle(order)
     first = list(zip(order[::2], order[1::2], strict=False))
     first += [(order[-1], order[0])] if len(order) % 2 and len(order) > 1 else []
-    rest = list(combinations(order, 2))
-    drawn.shuffle(rest)
-    return set(list(dict.fromkeys(map(frozenset[str], (*first, *rest))))[:count])
+    others = list(combinations(order, 2))
+    drawn.shuffle(others)
+    return set(list(dict.fromkeys(map(frozenset[str], (*first, *others))))[:count])
 
 
 def _kept(axis: Axis, labels: Collection[str]) -> dict[int, int]:
-    """Return the remaining indices of an axis: old -> new."""
+    """The remaining indices of an axis: old -> new."""
     kept = [i for i, label in enumerate(axis.labels) if not labels or label in labels]
     return {old: new for new, old in enumerate(kept)}
 

@@ -11,7 +11,7 @@ from .base import Layout, Plan, PlanOptions, Testcase, WaivedCell
 
 
 def sweep(case: Testcase, sizes: tuple[int, ...]) -> Testcase:
-    """Return a testcase with the same name that measures every cell over buffer sizes.
+    """A testcase with the same name that measures every cell over buffer sizes.
 
     Each cell of the original becomes a curve. A testcase with a fixed size is returned unchanged. Sizes
     are measured in ascending order, each once.
@@ -57,7 +57,7 @@ def sweep(case: Testcase, sizes: tuple[int, ...]) -> Testcase:
 
 
 def _label(layout: Layout, row: int, column: int) -> str:
-    """Return the name of a cell: only its row if the columns have no name; only its column in one row."""
+    """The name of a cell: only its row if the columns have no name; only its column in one row."""
     if not layout.columns.name:
         return layout.rows.labels[row]
     if len(layout.rows.labels) == 1:

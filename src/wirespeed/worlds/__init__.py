@@ -13,7 +13,7 @@ _LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMIX_RANK", "MV2_C
 
 
 def launched(environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether a launcher started this process."""
+    """Whether a launcher started this process."""
     from .launchers import present, promised
 
     return (
@@ -22,7 +22,7 @@ def launched(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def by_mpi(environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether an MPI launcher started this process, and no variable sets its rank."""
+    """Whether an MPI launcher started this process, and no variable sets its rank."""
     from .launchers import present
 
     return not present(environment) and any(name in environment for name in _LAUNCHED)

@@ -84,18 +84,18 @@ def enter(channel: Channel, secret: bytes, deadline: float) -> None:
 
 
 def _proof(secret: bytes, role: bytes, leader: bytes, other: bytes) -> bytes:
-    """Return what only those who know the secret can compute from the nonces of rank 0 and another rank."""
+    """What only those who know the secret can compute from the nonces of rank 0 and another rank."""
     return hmac.digest(secret, b"|".join((role, leader, other)), "sha256")
 
 
 def same_user(sock: socket.socket) -> bool:
-    """Return whether the other end of a Unix socket belongs to this user or to root."""
+    """Whether the other end of a Unix socket belongs to this user or to root."""
     peer = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return _CREDENTIALS.unpack(peer)[1] in (os.geteuid(), 0)
 
 
 def secret_of(environment: Mapping[str, str]) -> bytes:
-    """Return the secret of a job whose ranks are in the environment.
+    """The secret of a job whose ranks are in the environment.
 
     It is made from ``WIRESPEED_JOB_SECRET`` or else the user's key file, and from what identifies the job to
     torchrun or Slurm: ranks of two jobs of one user do not mix.
@@ -105,15 +105,15 @@ def secret_of(environment: Mapping[str, str]) -> bytes:
     WorldError
         If there is neither the variable nor a file that only this user can read.
     """
-    given = environment.get(SECRET_VARIABLE, "").encode()
+    secret = environment.get(SECRET_VARIABLE, "").encode()
     job = [environment.get("TORCHELASTIC_RUN_ID", "")]
     if environment.get("SLURM_STEP_NUM_TASKS") == environment.get("WORLD_SIZE"):  # srun started the ranks
         job += [environment.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID")]
-    return hmac.digest(given or _key(), "\0".join(job).encode(), "sha256")
+    return hmac.digest(secret or _key(), "\0".join(job).encode(), "sha256")
 
 
 def _key() -> bytes:
-    """Return the content of the user's key file, which is created at its first use."""
+    """The content of the user's key file, which is created at its first use."""
     path = Path(_KEY_FILE)
     try:
         path = cache_folder() / _KEY_FILE

@@ -114,12 +114,10 @@ class World:
 
     @property
     def size(self) -> int:
-        """Number of processes."""
         return len(self.members)
 
     @property
     def me(self) -> Member:
-        """This process."""
         return self.members[self.rank]
 
     @property
@@ -174,7 +172,7 @@ class World:
         self.allgather(None, doing)
 
     def broadcast(self, value: object, doing: str) -> Any:
-        """Return rank 0's value."""
+        """Rank 0's value."""
         return self.allgather(value if self.rank == 0 else None, doing)[0]
 
     def measure_clock(self, rank: int, rounds: int, now: Callable[[], int]) -> tuple[int, int]:
@@ -217,14 +215,14 @@ class World:
         values, missing = {0: value}, list[Member]()
         for rank, link in self._links.items():
             try:
-                sequence, what, values[rank] = link.receive(deadline, _Question)
+                sequence, activity, values[rank] = link.receive(deadline, _Question)
             except TimeoutError:
                 missing.append(self.members[rank])
                 continue
             except (EOFError, OSError) as error:
                 raise RankLost(self._reason_for(rank, doing, error)) from None
-            if (sequence, what) != (self._sequence, doing):
-                raise WorldError(f"{self.members[rank]} is {one_line(what)} while rank 0 is {doing}")
+            if (sequence, activity) != (self._sequence, doing):
+                raise WorldError(f"{self.members[rank]} is {one_line(activity)} while rank 0 is {doing}")
         if missing:
             raise MeasurementTimeout(f"waiting for {_names(missing)} before {doing}", self.timeout)
         all_values = [values[rank] for rank in range(self.size)]
@@ -256,7 +254,7 @@ class World:
         return values
 
     def _reason_for(self, rank: int, doing: str, error: Exception) -> str:
-        """Return why a connection cannot be used: its error, or the last report of that rank if it ended."""
+        """Why a connection cannot be used: its error, or the last report of that rank if it ended."""
         if not isinstance(error, InvalidMessage):
             try:
                 self.check(REPORT_GRACE_S)
@@ -402,5 +400,5 @@ def _names(members: Sequence[Member]) -> str:
 
 
 def hostname() -> str:
-    """Return the name by which processes recognise that they share a host."""
+    """The name by which processes recognise that they share a host."""
     return platform.node() or "localhost"

@@ -41,7 +41,7 @@ class Channel:
         self.socket = sock
 
     def fileno(self) -> int:
-        """Return the descriptor, to wait for messages; -1 if the channel is closed."""
+        """The descriptor, to wait for messages; -1 if the channel is closed."""
         return self.socket.fileno()
 
     def send(self, value: object, deadline: float) -> None:
@@ -69,7 +69,7 @@ class Channel:
         self.socket.sendall(len(body).to_bytes(_LENGTH_BYTES, "little") + body)
 
     def receive(self, deadline: float, kind: Any = Any, limit: int = MESSAGE_LIMIT_BYTES) -> Any:
-        """Return the values of the next message.
+        """The values of the next message.
 
         Parameters
         ----------
@@ -92,7 +92,7 @@ class Channel:
             raise InvalidMessage(f"an invalid message: {error}") from error
 
     def receive_bytes(self, deadline: float, limit: int) -> bytes:
-        """Return the next message.
+        """The next message.
 
         Parameters
         ----------
@@ -116,7 +116,6 @@ class Channel:
         return self._read(size, deadline)
 
     def close(self) -> None:
-        """Close the connection."""
         self.socket.close()
 
     def _read(self, size: int, deadline: float) -> bytes:
@@ -141,7 +140,7 @@ class Channel:
 
 
 def arrived(channels: Iterable[Channel], seconds: float) -> list[Channel]:
-    """Return the channels on which a message, or the end of the connection, has arrived.
+    """The channels on which a message, or the end of the connection, has arrived.
 
     Parameters
     ----------

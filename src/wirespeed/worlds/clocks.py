@@ -45,10 +45,10 @@ def compare(world: World) -> Clocks:
     bounds the error.
     """
     leaders = [next(m.rank for m in world.members if m.host == host) for host in world.hosts]
-    found = {leaders[0]: (0, 0)}
+    measured = {leaders[0]: (0, 0)}
     for rank in leaders[1:]:
-        found[rank] = world.measure_clock(rank, _ROUND_TRIPS, time.monotonic_ns)
-    everyone = world.broadcast([[k, *v] for k, v in found.items()], "comparing clocks")
+        measured[rank] = world.measure_clock(rank, _ROUND_TRIPS, time.monotonic_ns)
+    everyone = world.broadcast([[k, *v] for k, v in measured.items()], "comparing clocks")
     known = {rank: (offset, error) for rank, offset, error in everyone}
     by_host = {world.members[rank].host: known[rank] for rank in leaders}
     pairs = [by_host[member.host] for member in world.members]

@@ -77,7 +77,7 @@ class Descriptors:
         asking: dict[socket.socket, float] = {}  # until when each may ask
         while not self._closing:
             ready = wait([self._socket, *asking], _REQUEST_S if asking else None)
-            for connection in [one for one in asking if one in ready or asking[one] < time.monotonic()]:
+            for connection in [peer for peer in asking if peer in ready or asking[peer] < time.monotonic()]:
                 del asking[connection]
                 with connection, suppress(OSError):  # the other end is closed and reports that itself
                     self._answer(connection)
@@ -95,7 +95,6 @@ class Descriptors:
             connection.close()
 
     def _answer(self, connection: socket.socket) -> None:
-        """Serve the descriptor whose token has arrived."""
         (token,) = _TOKEN.unpack(connection.recv(_TOKEN.size).ljust(_TOKEN.size, b"\0"))
         descriptor = self._offered.get(token)
         if descriptor is None:
@@ -105,7 +104,7 @@ class Descriptors:
 
 
 def fetch(address: str, token: int, timeout: float) -> int:
-    """Return a copy of another process' descriptor.
+    """A copy of another process' descriptor.
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def present(environment: Mapping[str, str]) -> bool:
-    """Return whether the environment contains a rank.
+    """Whether the environment contains a rank.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def present(environment: Mapping[str, str]) -> bool:
 
 
 def by_environment(environment: Mapping[str, str], timeout: float) -> World:
-    """Return the World that the environment describes.
+    """The World that the environment describes.
 
     Raises
     ------
@@ -100,8 +100,8 @@ def by_environment(environment: Mapping[str, str], timeout: float) -> World:
 
 
 def promised(environment: Mapping[str, str] = os.environ) -> tuple[str, int]:
-    """Return the variable by which a launcher promises the most ranks, and their number; 1 without one."""
-    found = [("", 1)]
+    """The variable by which a launcher promises the most ranks, and their number; 1 without one."""
+    promises = [("", 1)]
     for name in (
         "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS",
         "SLURM_NTASKS",
@@ -109,12 +109,12 @@ def promised(environment: Mapping[str, str] = os.environ) -> tuple[str, int]:
         if name == "SLURM_NTASKS" and "SLURM_STEP_ID" not in environment:
             continue  # the batch script of a job, not a task started by srun
         if re.fullmatch("[0-9]{1,9}", environment.get(name, "")):
-            found.append((name, int(environment[name])))
-    return max(found, key=lambda pair: pair[1])
+            promises.append((name, int(environment[name])))
+    return max(promises, key=lambda pair: pair[1])
 
 
 def by_mpi(timeout: float) -> World:
-    """Return the World of ``MPI_COMM_WORLD``.
+    """The World of ``MPI_COMM_WORLD``.
 
     Raises
     ------
@@ -151,7 +151,7 @@ def by_mpi(timeout: float) -> World:
 
 
 def alone() -> World:
-    """Return the World of one process."""
+    """The World of one process."""
     return World([Member(0, hostname(), os.getpid(), 0)], 0, "one process", {}, {}, 0.0)
 
 

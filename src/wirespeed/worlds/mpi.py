@@ -75,7 +75,7 @@ def finalize() -> None:
 
 
 def library() -> Any:
-    """Return the module ``mpi4py.MPI``.
+    """The module ``mpi4py.MPI``.
 
     Raises
     ------
@@ -95,20 +95,20 @@ def library() -> Any:
 
 
 def version(mpi: Any) -> str:
-    """Return name and version of the MPI library: ``Open MPI v5.0.11``, ``MPICH 5.0.2``."""
+    """Name and version of the MPI library: ``Open MPI v5.0.11``, ``MPICH 5.0.2``."""
     text: str = mpi.Get_library_version()  # MPICH prints several aligned lines
     return " ".join(text.split(",")[0].split("\n")[0].replace("Version:", "").split())
 
 
 def libraries(mpi: Any) -> dict[str, str]:
-    """Return the versions of MPI and mpi4py."""
+    """The versions of MPI and mpi4py."""
     import mpi4py
 
     return {"mpi": version(mpi), "mpi4py": mpi4py.__version__}
 
 
 def in_use() -> dict[str, str]:
-    """Return the versions of MPI and mpi4py if this process has started MPI; else nothing."""
+    """The versions of MPI and mpi4py if this process has started MPI; else nothing."""
     mpi: Any = sys.modules.get("mpi4py.MPI")
     return libraries(mpi) if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized() else {}
 

@@ -6,7 +6,7 @@ import os
 
 
 def mpirun(command: str, ranks: int = 0) -> str:
-    """Return how to start a command with mpirun, with the options that Open MPI requires here.
+    """How to start a command with mpirun, with the options that Open MPI requires here.
 
     Parameters
     ----------

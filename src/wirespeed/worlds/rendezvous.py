@@ -70,7 +70,7 @@ _Members = list[tuple[int, str, int, int]]
 
 
 def listen(secret: bytes, port: int = 0, host: str = "") -> list[socket.socket]:
-    """Return sockets that listen for the other ranks; the last is a Unix socket if that is possible.
+    """Sockets that listen for the other ranks; the last is a Unix socket if that is possible.
 
     Parameters
     ----------
@@ -112,17 +112,17 @@ def listen(secret: bytes, port: int = 0, host: str = "") -> list[socket.socket]:
 
 
 def local_name(secret: bytes, port: int) -> str:
-    """Return the name of rank 0's Unix socket; abstract, so no file is created."""
+    """The name of rank 0's Unix socket; abstract, so no file is created."""
     return "\0wirespeed-" + hmac.digest(secret, b"port %d" % port, "sha256").hex()[:32]
 
 
 def is_here(host: str) -> bool:
-    """Return whether a name or address belongs to this host."""
+    """Whether a name or address belongs to this host."""
     return bool(_own(host))
 
 
 def _own(host: str) -> list[str]:
-    """Return the addresses of a name that belong to this host; resolved, nothing is sent to them."""
+    """The addresses of a name that belong to this host; resolved, nothing is sent to them."""
     own = []
     with suppress(OSError):
         for family, _, _, _, address in socket.getaddrinfo(host, 1, type=socket.SOCK_DGRAM):
@@ -134,7 +134,7 @@ def _own(host: str) -> list[str]:
 
 
 def _interfaces(host: str) -> list[str]:
-    """Return the addresses on which rank 0 listens; empty for all.
+    """The addresses on which rank 0 listens; empty for all.
 
     A host often resolves its own name to a loopback address, which other hosts cannot reach.
     """
@@ -149,13 +149,13 @@ def _is_loopback(address: str) -> bool:
 
 
 def addresses() -> list[str]:
-    """Return the IPv4 addresses of this host, the loopback last."""
+    """The IPv4 addresses of this host, the loopback last."""
     try:
         routes = Path("/proc/net/fib_trie").read_text()
     except OSError:  # other hosts then use the name of this one
         return []
-    found = dict.fromkeys(re.findall(r"\|-- (\S+)\n +/32 host LOCAL", routes))
-    return sorted(found, key=lambda text: text.startswith("127."))
+    local = dict.fromkeys(re.findall(r"\|-- (\S+)\n +/32 host LOCAL", routes))
+    return sorted(local, key=lambda text: text.startswith("127."))
 
 
 class _Lobby:
@@ -174,16 +174,16 @@ class _Lobby:
         """Accept new connections for a moment; return those that have proved that they belong here."""
         if self._has_room():
             ready = set(wait(listeners, _POLL_S))
-            for listener in (one for one in listeners if one in ready):
+            for listener in (known for known in listeners if known in ready):
                 with suppress(OSError):  # it has gone away
                     self._accept(listener.accept()[0])
         else:
             time.sleep(_POLL_S)
-        found = []
+        proven = []
         with suppress(Empty):
             while True:
-                found.append(self._arrived.get_nowait())
-        return found
+                proven.append(self._arrived.get_nowait())
+        return proven
 
     def refuse(self, problem: str) -> None:
         """Note a refused connection: the first few are shown."""
@@ -208,7 +208,7 @@ class _Lobby:
                 _disconnect(channel)
 
     def _has_room(self) -> bool:
-        """Return whether another connection may prove that it belongs to the job.
+        """Whether another connection may prove that it belongs to the job.
 
         A flood of silent connections takes the room only from itself: if there is none, the oldest one is
         closed of the address that has the most.
@@ -218,7 +218,7 @@ class _Lobby:
                 return True
             crowd = Counter(who for who, _ in self._unproven.values())
             ((most, number),) = crowd.most_common(1)
-            oldest, since = next((one, at) for one, (who, at) in self._unproven.items() if who == most)
+            oldest, since = next((silent, at) for silent, (who, at) in self._unproven.items() if who == most)
             if time.monotonic() < since + _SILENT_S:
                 return False
             del self._unproven[oldest]
@@ -316,10 +316,10 @@ def gather(
             stack.enter_context(listener)
         for sock in inherited:
             lobby.hear(Channel(sock), b"", deadline, "a process that this one started")
-        while any(len(found) < size - 1 for found in channels.values()):
+        while any(len(joined) < size - 1 for joined in channels.values()):
             look()
             if time.monotonic() >= deadline:
-                complete = {0}.union(set.intersection(*(set(found) for found in channels.values())))
+                complete = {0}.union(set.intersection(*(set(joined) for joined in channels.values())))
                 missing = [str(rank) for rank in range(size) if rank not in complete]
                 why = f" (not admitted: {one_line(lobby.refusal)})" if lobby.refusal else ""
                 raise WorldError(
@@ -411,13 +411,13 @@ def connect(
     """
     deadline = time.monotonic() + timeout
     where = "rank 0" + next((f" at {host[0]}:{host[1]}" for host in to if isinstance(host, tuple)), "")
-    found: dict[_Purpose, Channel] = {}
+    channels: dict[_Purpose, Channel] = {}
     doing = f"does not answer rank {rank}"
     with ExitStack() as stack:
         try:
             for i, purpose in enumerate(_PURPOSES):
                 channel = Channel(inherited[i]) if inherited else _reach(to, secret, deadline, timeout)
-                found[purpose] = channel
+                channels[purpose] = channel
                 stack.callback(channel.close)
                 me = (rank, size, purpose, hostname(), os.getpid(), local)
                 channel.send(_Hello("wirespeed", __version__, *me), deadline)
@@ -426,7 +426,7 @@ def connect(
                     raise WorldError(one_line(text))
             doing = f"gave up: not all {size} ranks joined"
             limit = _MEMBER_LIMIT_BYTES * size + _HELLO_LIMIT_BYTES
-            everyone = found["link"].receive(deadline, _Members, limit)
+            everyone = channels["link"].receive(deadline, _Members, limit)
         except InvalidMessage as error:
             raise WorldError(f"{where} sent {error}") from error
         except (EOFError, OSError) as error:
@@ -435,7 +435,7 @@ def connect(
         if [member.rank for member in members] != list(range(size)):
             raise WorldError(f"{where} sent a list of {len(members)} ranks where {size} are expected")
         stack.pop_all()  # the World closes them
-    return World(members, rank, launcher, {0: found["link"]}, {0: found["watch"]}, timeout, **extra)
+    return World(members, rank, launcher, {0: channels["link"]}, {0: channels["watch"]}, timeout, **extra)
 
 
 def _reach(to: Sequence[Address], secret: bytes, deadline: float, timeout: float) -> Channel:

@@ -95,7 +95,7 @@ def _initialise() -> None:
 
 
 def open_driver() -> GpuDriver:
-    """Return the CUDA driver.
+    """The CUDA driver.
 
     Raises
     ------
@@ -113,7 +113,7 @@ def open_driver() -> GpuDriver:
 
 
 def connect(machine: Machine) -> Backend | None:
-    """Return the backend for the GPUs that CUDA discovered; None if there are none or they are simulated."""
+    """The backend for the GPUs that CUDA discovered; None if there are none or they are simulated."""
     own = tuple(gpu for gpu in machine.gpus if gpu.backend == NAME)
     if machine.simulated or not own:
         return None

@@ -20,7 +20,7 @@ class CudaBackend(GpuBackend):
     title = "CUDA"
 
     def open_monitor(self) -> Nvml | None:
-        """Return NVML; None without it: discovery has reported the reason."""
+        """NVML; None without it: discovery has reported the reason."""
         if find_spec("pynvml"):
             import pynvml
 
@@ -29,7 +29,6 @@ class CudaBackend(GpuBackend):
         return None
 
     def libraries(self) -> dict[str, str]:
-        """Return the versions of the driver and of the libraries in use."""
         versions = {"NVIDIA driver": self._machine.driver} if self._machine.driver else {}
         for package in _PACKAGES:
             with suppress(PackageNotFoundError):
@@ -37,7 +36,6 @@ class CudaBackend(GpuBackend):
         return versions
 
     def unusable(self) -> str:
-        """Return why the installed packages cannot measure GPUs, and what to install; empty if they can."""
         machine = self._machine
         supported = machine.cuda // 1000
         fitting = extra(supported)

@@ -24,7 +24,7 @@ ELF = b"\x7fELF"
 
 @cache
 def nvrtc_version() -> str:
-    """Return the version of the NVRTC wheel that the installed bindings use; empty if there is none."""
+    """The version of the NVRTC wheel that the installed bindings use; empty if there is none."""
     with suppress(PackageNotFoundError):
         major = int(version(BINDINGS).partition(".")[0])
         return version(WHEELS.get(major, WHEELS[max(WHEELS)]))
@@ -32,14 +32,14 @@ def nvrtc_version() -> str:
 
 
 def source(name: str, kernels: Path = KERNELS) -> str:
-    """Return the source of the kernels in a file, after the common source of all files."""
+    """The source of the kernels in a file, after the common source of all files."""
     return (kernels / "common.cuh").read_text() + (kernels / f"{name}.cu").read_text()
 
 
 def compiled(
     text: str, architecture: str, folder: Path | None = None, headers: Headers | None = None
 ) -> bytes:
-    """Return code that the driver loads for an architecture such as ``sm_90``.
+    """Code that the driver loads for an architecture such as ``sm_90``.
 
     A cubin, or PTX for the newest earlier architecture if NVRTC does not know this one.
 
@@ -67,7 +67,7 @@ def compiled(
 
 
 def _cached(folder: Path | None) -> Path:
-    """Return the folder of cached code, which only this user can write; an OSError if there is none."""
+    """The folder of cached code, which only this user can write; an OSError if there is none."""
     return private_folder(folder) if folder else cache_folder()
 
 
@@ -100,7 +100,7 @@ def _compile(text: str, architecture: str, headers: Headers | None) -> bytes:
 
 
 def _target(architecture: str, known: Sequence[int]) -> str:
-    """Return the compilation target: the architecture, or the newest earlier one as PTX.
+    """The compilation target: the architecture, or the newest earlier one as PTX.
 
     Raises
     ------
@@ -120,7 +120,7 @@ def _target(architecture: str, known: Sequence[int]) -> str:
 
 
 def _fetched(program: Any, size_of: Callable[..., Any], fetch: Callable[..., Any]) -> bytes:
-    """Return bytes that NVRTC has generated."""
+    """Bytes that NVRTC has generated."""
     data = bytes(size_of(program)[1])
     fetch(program, data)
     return data

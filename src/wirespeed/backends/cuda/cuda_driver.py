@@ -11,7 +11,7 @@ from cuda.bindings import driver
 
 from ...errors import BackendError
 from ..gpu.gpu_driver import GpuProperties, Headers, NativeCalls
-from . import compiler, imex, vmm
+from . import compiler, vmm
 from .driver import check, enable_peer_access, ending, ready
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _S_PER_MS = 1e-3
 
 
 def handles() -> dict[str, Any]:
-    """Return bus ID -> device of all GPUs that CUDA lets this process use."""
+    """Bus ID -> device of all GPUs that CUDA lets this process use."""
     check(driver.cuInit, 0)
     devices = {}
     for ordinal in range(check(driver.cuDeviceGetCount)):
@@ -40,13 +40,13 @@ def handles() -> dict[str, Any]:
 
 
 def attribute(device: Any, name: str) -> int:
-    """Return an attribute of a device, named without ``CU_DEVICE_ATTRIBUTE_``."""
+    """An attribute of a device, named without ``CU_DEVICE_ATTRIBUTE_``."""
     wanted = getattr(_ATTRIBUTE, f"CU_DEVICE_ATTRIBUTE_{name}")
     return int(check(driver.cuDeviceGetAttribute, wanted, device))
 
 
 def name_of(device: Any) -> str:
-    """Return the model name."""
+    """The model name."""
     text: bytes = check(driver.cuDeviceGetName, 256, device)
     return text.split(b"\0")[0].decode()
 
@@ -109,7 +109,7 @@ class CudaDriver:
         self.map_memory = vmm.map_for
         self.export_memory = vmm.exported
         self.import_memory = vmm.imported
-        self.fabric_remedy = imex.channels
+        self.fabric_remedy = vmm.imex_channels
         self.close_allocation = partial(check, driver.cuIpcCloseMemHandle)
 
     def properties(self, device: Any) -> GpuProperties:

@@ -113,7 +113,7 @@ def discover(machine: Machine, root: TreePath = HERE, library: Any = None, *, ex
 
 
 def is_present(root: TreePath) -> bool:
-    """Return whether there may be NVIDIA GPUs: on the PCI bus, or behind a device of the driver."""
+    """Whether there may be NVIDIA GPUs: on the PCI bus, or behind a device of the driver."""
     on_bus = bool(pci.gpus(root))
     return any([on_bus, *((root / node).exists() for node in _NODES)])  # a recorder notes all of them
 
@@ -131,7 +131,7 @@ class _Reader:
     notes: list[str] = field(default_factory=list)
 
     def describe(self, machine: Machine) -> Machine:
-        """Return the Machine with its GPUs."""
+        """The Machine with its GPUs."""
         handles: list[Any] = [h for h in self._visible(self._handles()) if not self._partitioned(h)]
         gpus = [self._gpu(i, handle, machine.numa) for i, handle in enumerate(handles)]
         if not handles and isinstance(self.nvml.library, Silence):
@@ -159,15 +159,15 @@ class _Reader:
         )
 
     def describe_bus(self, machine: Machine) -> Machine:
-        """Return the Machine of a tree without NVML's answers, with GPUs as the PCI bus shows them."""
+        """The Machine of a tree without NVML's answers, with GPUs as the PCI bus shows them."""
         gpus, links = list[Gpu](), list[Link]()
         for device in pci.gpus(self.root):
             address = device.name
             if not address.endswith(".0") or not pci.ADDRESS.fullmatch(address):
                 continue
             name, bus_id = f"gpu{len(gpus)}", address.removesuffix(".0").rjust(14, "0")
-            about = pci.information(address, self.root)
-            model = about.get("Model") or f"NVIDIA device {pci.read(device / 'device')}".strip()
+            information = pci.information(address, self.root)
+            model = information.get("Model") or f"NVIDIA device {pci.read(device / 'device')}".strip()
             gpus.append(Gpu(len(gpus), model, bus_id, 0, self._node(name, bus_id, machine.numa), 0, ""))
             above, notes = pci.links_above(device, name, f"numa{gpus[-1].numa}", links)
             links += above
@@ -201,7 +201,7 @@ class _Reader:
             return None
 
     def _driver(self) -> str:
-        """Return the driver version, as the kernel module reports it."""
+        """The driver version, as the kernel module reports it."""
         version = _DRIVER.search(pci.read(self.root / _PROC_VERSION))
         return version.group() if version else ""
 
@@ -241,11 +241,11 @@ class _Reader:
         return visible(handles, uuids, os.environ)
 
     def _cuda_order(self) -> Sequence[str]:
-        """Return bus IDs in CUDA's order, for GPUs of several models."""
+        """Bus IDs in CUDA's order, for GPUs of several models."""
         return self.cuda.bus_ids if self.cuda else ()
 
     def _partitioned(self, handle: Any) -> bool:
-        """Return whether a GPU is divided into MIG instances, without peers and copy engines."""
+        """Whether a GPU is divided into MIG instances, without peers and copy engines."""
         mode = self.nvml.ask("nvmlDeviceGetMigMode", handle)
         if mode and mode[0]:
             self._leave_out(self._bus_id(handle))
@@ -256,7 +256,6 @@ class _Reader:
         self.notes.append(f"the GPU at {bus_id} is in MIG mode and is ignored")
 
     def _gpus_by_cuda(self, nodes: Sequence[NumaNode]) -> list[Gpu]:
-        """Return the GPUs that CUDA enumerates."""
         cuda, gpus = self.cuda, list[Gpu]()
         for bus_id in cuda.bus_ids if cuda else ():
             assert cuda is not None
@@ -299,16 +298,15 @@ class _Reader:
         )
 
     def _bus_id(self, handle: Any) -> str:
-        """Return the bus ID in the form ``00000000:00:06``."""
+        """The bus ID in the form ``00000000:00:06``."""
         info = self.nvml.ask("nvmlDeviceGetPciInfo", handle)
         return f"{info.domain:08x}:{info.bus:02x}:{info.device:02x}" if info else ""
 
     def _device(self, bus_id: str) -> TreePath:
-        """Return the sysfs path of a PCI device."""
         return self.root / f"sys/bus/pci/devices/{bus_id[4:]}.0"
 
     def _node(self, gpu: str, bus_id: str, nodes: Sequence[NumaNode]) -> int:
-        """Return the NUMA node of a PCI device; the first one if the kernel reports none.
+        """The NUMA node of a PCI device; the first one if the kernel reports none.
 
         For a node without CPUs (memory of a GPU, or of a board), the nearest node with CPUs.
         """
@@ -328,7 +326,7 @@ class _Reader:
         return nearest.index
 
     def _with_peers(self, gpus: Sequence[Gpu], handles: Sequence[Any]) -> tuple[list[Gpu], list[str]]:
-        """Return the GPUs with their peers, and a note for each reason why others are not peers."""
+        """The GPUs with their peers, and a note for each reason why others are not peers."""
         with_peers, refused = list[Gpu](), dict[str, dict[tuple[str, ...], None]]()
         for gpu, handle in zip(gpus, handles, strict=True):
             peers = []
@@ -344,7 +342,7 @@ class _Reader:
         return with_peers, [_refusal_note(why, list(pairs), len(gpus)) for why, pairs in refused.items()]
 
     def _refusal(self, gpu: Gpu, other: Gpu, handle: Any, of_other: Any) -> str:
-        """Return why a GPU has no peer access to another; empty if it has.
+        """Why a GPU has no peer access to another; empty if it has.
 
         CUDA decides and NVML explains; NVML decides only if CUDA does not know, or need not be exact.
         """
@@ -378,7 +376,7 @@ class _Reader:
         return [Link(gpu.name, gpu.name, LinkKind.MEMORY, capacity, f"{clock} MHz x 2 x {width} bit")]
 
     def _pcie(self, gpu: Gpu, handle: Any, known: Sequence[Link]) -> list[Link]:
-        """Return the links up to the NUMA node, at full speed: an idle link runs at a lower speed."""
+        """The links up to the NUMA node, at full speed: an idle link runs at a lower speed."""
         node = f"numa{gpu.numa}"
         links, notes = pci.links_above(self._device(gpu.bus_id), gpu.name, node, known)
         self.notes += notes
@@ -392,7 +390,7 @@ class _Reader:
         return pci.both_ways(node, gpu.name, *(rate or (None, "unknown")))
 
     def _c2c(self, gpu: Gpu, handle: Any) -> list[Link]:
-        """Return the sum of the active NVLink-C2C links between a GPU and the CPU of its module."""
+        """The sum of the active NVLink-C2C links between a GPU and the CPU of its module."""
         ends = ((f"numa{gpu.numa}", gpu.name), (gpu.name, f"numa{gpu.numa}"))
         if handle is None and self.cuda:
             coherent = self.cuda.attribute(gpu.bus_id, "PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES")
@@ -414,7 +412,7 @@ class _Reader:
         return [Link(*way, LinkKind.C2C, capacity, origin) for way in ends]
 
     def _nvlink(self, gpu: Gpu, handle: Any, gpus: Sequence[Gpu]) -> list[Link]:
-        """Return the sum of the active links to each remote end: a switch or another GPU."""
+        """The sum of the active links to each remote end: a switch or another GPU."""
         if handle is None:
             return [
                 Link(gpu.name, other.name, LinkKind.NVLINK, origin="unknown")
@@ -443,7 +441,7 @@ class _Reader:
         return links
 
     def _far_end(self, handle: Any, link: int, others: Sequence[Gpu]) -> str:
-        """Return the remote end: a switch, unless NVML names a GPU or only one GPU is possible."""
+        """The remote end: a switch, unless NVML names a GPU or only one GPU is possible."""
         kind = self.nvml.ask("nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
         if kind == _IS_SWITCH:
             return _SWITCH
@@ -456,7 +454,7 @@ class _Reader:
         return others[0].name if len(others) == 1 else _SWITCH
 
     def _speed(self, handle: Any, link: int) -> float | None:
-        """Return the speed of an NVLink by its field, by the fields of old drivers, or by its version."""
+        """The speed of an NVLink by its field, by the fields of old drivers, or by its version."""
         newest = {"speed": (_NVLINK_SPEED, link)}
         older = {"common": _NVLINK_COMMON, "first": _NVLINK_FIRST}
         for wanted in (newest, older):

@@ -51,7 +51,7 @@ def check(function: Callable[..., tuple[Any, ...]], *arguments: Any) -> Any:
 
 
 def ending(function: Callable[..., tuple[Any]], last: Any) -> Callable[..., None]:
-    """Return a driver function without results whose last argument is always the same.
+    """A driver function without results whose last argument is always the same.
 
     It checks the status itself: ``check`` would be a second Python frame in loops that are timed.
     """
@@ -65,7 +65,7 @@ def ending(function: Callable[..., tuple[Any]], last: Any) -> Callable[..., None
 
 
 def ready(function: Callable[..., tuple[Any]], subject: Any) -> bool:
-    """Return whether all work before an event, or of a stream, is done."""
+    """Whether all work before an event, or of a stream, is done."""
     (status,) = function(subject)
     if status not in (_SUCCESS, _NOT_READY):
         raise _failure(function.__name__, status)

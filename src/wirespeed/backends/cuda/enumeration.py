@@ -28,33 +28,32 @@ class Cuda:
         self.bus_ids = tuple(self._handles)
 
     def version(self) -> int:
-        """Return the CUDA version that the driver supports, e.g. 13000."""
+        """The CUDA version that the driver supports, e.g. 13000."""
         return int(check(driver.cuDriverGetVersion))
 
     def name(self, bus_id: str) -> str:
-        """Return the model name."""
         return name_of(self._handles[bus_id])
 
     def uuid(self, bus_id: str) -> str:
-        """Return the UUID in the form of ``nvidia-smi -L``."""
+        """The UUID in the form of ``nvidia-smi -L``."""
         uuid = check(driver.cuDeviceGetUuid, self._handles[bus_id])
         return f"GPU-{UUID(bytes=bytes(uuid.bytes)[:16])}"
 
     def memory_bytes(self, bus_id: str) -> int:
-        """Return the size of its memory."""
+        """The size of its memory."""
         return int(check(driver.cuDeviceTotalMem, self._handles[bus_id]))
 
     def attribute(self, bus_id: str, name: str) -> int:
-        """Return an attribute, named without ``CU_DEVICE_ATTRIBUTE_``."""
+        """An attribute, named without ``CU_DEVICE_ATTRIBUTE_``."""
         return attribute(self._handles[bus_id], name)
 
     def can_access(self, bus_id: str, other: str) -> bool | None:
-        """Return whether a GPU can access another's memory; None if CUDA lacks one of them."""
+        """Whether a GPU can access another's memory; None if CUDA lacks one of them."""
         ends = self._both(bus_id, other)
         return None if ends is None else bool(check(driver.cuDeviceCanAccessPeer, *ends))
 
     def has_native_atomics(self, bus_id: str, other: str) -> bool:
-        """Return whether atomics work on the other's memory, as over NVLink but not over PCIe."""
+        """Whether atomics work on the other's memory, as over NVLink but not over PCIe."""
         ends = self._both(bus_id, other)
         return ends is not None and bool(check(driver.cuDeviceGetP2PAttribute, _NATIVE_ATOMICS, *ends))
 

@@ -57,7 +57,7 @@ def facts(gpus: Sequence[Gpu], nvml: Nvml, root: TreePath = HERE) -> Iterator[Fa
 
 
 def shown(nvml: Nvml) -> Fact:
-    """Return the addresses of all GPUs that NVML shows, whatever variables and options select."""
+    """The addresses of all GPUs that NVML shows, whatever variables and options select."""
     count = nvml.ask("nvmlDeviceGetCount")
     if count is None:
         return _fact("", Known.GPUS_OF_DRIVER, None)
@@ -72,7 +72,6 @@ def _fact(device: str, name: str, value: float | str | tuple[str, ...] | None, u
 
 
 def _of_bus(gpu: Gpu, root: TreePath) -> Iterator[Fact]:
-    """Yield what sysfs shows of a GPU and of the ports above it."""
     device = pci.entry(gpu.bus_id, root)
     if not device.exists():
         return
@@ -95,7 +94,6 @@ def _of_bus(gpu: Gpu, root: TreePath) -> Iterator[Fact]:
 
 
 def _of_gpu(gpu: Gpu, handle: Any, nvml: Nvml) -> Iterator[Fact]:
-    """Yield what NVML reports of a GPU."""
     name = gpu.name
 
     def ask(fact: str, function: str, *arguments: Any, scale: float = 1, unit: str = "") -> Fact:
@@ -105,7 +103,7 @@ def _of_gpu(gpu: Gpu, handle: Any, nvml: Nvml) -> Iterator[Fact]:
     def switch(fact: str, value: Any) -> Fact:
         return _fact(name, fact, None if value is None else ON if value else OFF)
 
-    bar, memory = (nvml.ask(f"nvmlDeviceGet{what}", handle) for what in ("BAR1MemoryInfo", "MemoryInfo"))
+    bar, memory = (nvml.ask(f"nvmlDeviceGet{kind}", handle) for kind in ("BAR1MemoryInfo", "MemoryInfo"))
     yield _fact(name, Known.BAR1, bar.bar1Total if bar else None, "B")
     yield _fact(name, Known.MEMORY, memory.total if memory else None, "B")
     version = nvml.ask("nvmlDeviceGetVbiosVersion", handle)
@@ -140,7 +138,7 @@ def _nvlinks(gpu: Gpu, handle: Any, nvml: Nvml) -> Iterator[Fact]:
     if not any(states):
         return
     errors = nvml.nvlink_errors(handle, len(states))
-    counted = tuple(f"{count:.0f} {what}" for what, count in errors.items() if count)
+    counted = tuple(f"{count:.0f} {kind}" for kind, count in errors.items() if count)
     yield _fact(gpu.name, Known.NVLINK_ERRORS, counted if errors else None)
     yield _fact(gpu.name, Known.FABRIC, nvml.fabric(handle) or "ready, or there is none")
     mask = getattr(nvml.fabric_info(handle), "healthMask", None)  # old drivers have none
@@ -151,6 +149,6 @@ def _nvlinks(gpu: Gpu, handle: Any, nvml: Nvml) -> Iterator[Fact]:
 
 
 def problems(mask: int) -> tuple[str, ...]:
-    """Return the problems in a health mask of the fabric."""
+    """The problems in a health mask of the fabric."""
     values = ((mask >> shift) & ((1 << width) - 1) for shift, width, _ in _HEALTH)
     return tuple(named[value] for value, (_, _, named) in zip(values, _HEALTH, strict=True) if value in named)

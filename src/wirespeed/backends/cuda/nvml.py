@@ -96,7 +96,7 @@ class Nvml:
         self.library.nvmlShutdown()
 
     def ask(self, function: str, *arguments: Any) -> Any:
-        """Return the result of an NVML function; None if it fails or does not exist."""
+        """The result of an NVML function; None if it fails or does not exist."""
         call: Callable[..., Any] | None = getattr(self.library, function, None)
         if call is None:
             return None
@@ -106,16 +106,16 @@ class Nvml:
             return None
 
     def handle(self, gpu: Gpu) -> Any:
-        """Return NVML's handle of a GPU, by bus ID, since CUDA may number GPUs differently."""
+        """NVML's handle of a GPU, by bus ID, since CUDA may number GPUs differently."""
         return self.ask("nvmlDeviceGetHandleByPciBusId", f"{gpu.bus_id}.0".encode())
 
     def fields(self, handle: Any, wanted: Mapping[K, Any]) -> dict[K, float]:
-        """Return name -> value of the fields that NVML knows."""
+        """Name -> value of the fields that NVML knows."""
         values = self.field_values(handle, list(wanted.values()))
         return {name: value for name, value in zip(wanted, values, strict=False) if value is not None}
 
     def field_values(self, handle: Any, fields: Sequence[Any]) -> list[float | None]:
-        """Return the value of each field, which is a number, or a number and a link; None if unknown."""
+        """The value of each field, which is a number, or a number and a link; None if unknown."""
         values: list[float | None] = []
         for start in range(0, len(fields), _FIELDS_AT_ONCE):
             asked = list(fields[start : start + _FIELDS_AT_ONCE])
@@ -127,7 +127,7 @@ class Nvml:
         return values
 
     def of_links(self, handle: Any, wanted: Mapping[str, int], links: int) -> dict[str, float]:
-        """Return name -> sum over the NVLinks of the fields that NVML knows of each.
+        """Name -> sum over the NVLinks of the fields that NVML knows of each.
 
         A field of a link takes 0.7 ms (on an H200), so those that the first link lacks are not asked.
         """
@@ -138,16 +138,16 @@ class Nvml:
         return sums
 
     def links(self, handle: Any) -> list[bool]:
-        """Return whether each NVLink of a GPU is active."""
+        """Whether each NVLink of a GPU is active."""
         states = (self.ask("nvmlDeviceGetNvLinkState", handle, link) for link in range(_MAX_LINKS))
         return [bool(state) for state in takewhile(lambda state: state is not None, states)]
 
     def nvlink_errors(self, handle: Any, links: int) -> dict[str, float]:
-        """Return the counters of NVLink errors of a GPU with this number of links: up to 4 ms per link."""
+        """The counters of NVLink errors of a GPU with this number of links: up to 4 ms per link."""
         return self.fields(handle, _ERRORS) | self.of_links(handle, _ERRORS_OF_LINK, links)
 
     def counters(self, gpu: Gpu) -> State:
-        """Return the counters of errors that take too long to be read during measurements."""
+        """The counters of errors that take too long to be read during measurements."""
         if (handle := self.handle(gpu)) is None:
             return ()
         counts = self.fields(handle, _PCIE)
@@ -156,7 +156,7 @@ class Nvml:
         return tuple(Quantity(gpu.name, name, count, counter=True) for name, count in counts.items())
 
     def fabric_info(self, handle: Any) -> Any:
-        """Return NVML's structure about a GPU in the NVLink fabric; None if there is none."""
+        """NVML's structure about a GPU in the NVLink fabric; None if there is none."""
         for function in ("GpuFabricInfoV", "GpuFabricInfo"):  # the second is for old drivers
             info = self.ask(f"c_nvml{function}_t")
             if info is not None and self.ask(f"nvmlDeviceGet{function}", handle, byref(info)) is not None:
@@ -164,7 +164,7 @@ class Nvml:
         return None
 
     def fabric(self, handle: Any) -> str:
-        """Return why a GPU is not in the NVLink fabric; empty if it is, or if there is no fabric."""
+        """Why a GPU is not in the NVLink fabric; empty if it is, or if there is no fabric."""
         info = self.fabric_info(handle)
         if info is not None and info.state in _JOINING:
             return f"not ready ({_JOINING[info.state]}): is the fabric manager running?"
@@ -174,18 +174,18 @@ class Nvml:
         return ""
 
     def pcie(self, gpu: Gpu) -> LinkSpeed | None:
-        """Return the speed of the PCIe link of a GPU, and what GPU and system support."""
+        """The speed of the PCIe link of a GPU, and what GPU and system support."""
         if (handle := self.handle(gpu)) is None:
             return None
         read = [
-            self.ask(f"nvmlDeviceGet{which}PcieLink{what}", handle)
-            for which in ("Curr", "Max")
-            for what in ("Generation", "Width")
+            self.ask(f"nvmlDeviceGet{limit}PcieLink{quantity}", handle)
+            for limit in ("Curr", "Max")
+            for quantity in ("Generation", "Width")
         ]
         return LinkSpeed(f"{gpu.bus_id[4:]}.0", *read) if all(read) else None
 
     def state(self, gpu: Gpu) -> State:
-        """Return the readings that affect the speed of a GPU."""
+        """The readings that affect the speed of a GPU."""
         handle, lib = self.handle(gpu), self.library
         if handle is None:
             return ()
@@ -218,27 +218,27 @@ class Nvml:
         return tuple(readings)
 
     def processes(self, gpu: Gpu) -> dict[int, int | None]:
-        """Return the processes that compute on a GPU: ID -> bytes of its memory; None if not known."""
+        """The processes that compute on a GPU: ID -> bytes of its memory; None if not known."""
         running = self.ask("nvmlDeviceGetComputeRunningProcesses", self.handle(gpu)) or ()
         return {process.pid: process.usedGpuMemory for process in running}
 
     def free_memory(self, gpu: Gpu) -> tuple[int, int] | None:
-        """Return the free and all bytes of the memory of a GPU; None if not known."""
+        """The free and all bytes of the memory of a GPU; None if not known."""
         memory = self.ask("nvmlDeviceGetMemoryInfo", self.handle(gpu))
         return (int(memory.free), int(memory.total)) if memory else None
 
 
 def decoded(answer: str | bytes) -> str:
-    """Return a text of NVML, which is bytes in old packages."""
+    """A text of NVML, which is bytes in old packages."""
     return answer.decode() if isinstance(answer, bytes) else answer
 
 
 def reasons_of(bits: int) -> tuple[str, ...]:
-    """Return the throttle reasons in NVML's bits."""
+    """The throttle reasons in NVML's bits."""
     return tuple(text for bit, text in _REASONS.items() if bits & bit)
 
 
 def _value(answer: Any) -> float:
-    """Return the union member that the type of an answer names. Source: nvmlValueType_t in nvml.h."""
+    """The union member that the type of an answer names. Source: nvmlValueType_t in nvml.h."""
     member = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")[answer.valueType]
     return float(getattr(answer.value, member))

@@ -11,7 +11,7 @@ NVML_MISSING = f"the Python package nvidia-ml-py is missing: {INSTALL}"
 
 
 def extra(cuda: int) -> str:
-    """Return the extra for drivers that support CUDA up to a major version; empty if there is none.
+    """The extra for drivers that support CUDA up to a major version; empty if there is none.
 
     Drivers are backward compatible, so the newest extra also serves all newer drivers.
     """

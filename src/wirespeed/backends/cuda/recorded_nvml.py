@@ -76,7 +76,7 @@ _ANSWERS: dict[str, Any] = {
 
 
 def opened(root: TreePath, library: Any) -> Nvml:
-    """Return NVML, initialised: a library, while its answers are recorded or not, or recorded answers.
+    """NVML, initialised: a library, while its answers are recorded or not, or recorded answers.
 
     Parameters
     ----------
@@ -112,21 +112,18 @@ class RecordingNvml(Nvml):
         self._handles: dict[int | None, str] = {}
 
     def ask(self, function: str, *arguments: Any) -> Any:
-        """Return the result of an NVML function, and note it."""
         answer = super().ask(function, *arguments)
         if function.startswith("nvml") and function not in _INSIDE:
             self._note(function, arguments, answer)
         return answer
 
     def field_values(self, handle: Any, fields: Sequence[Any]) -> list[float | None]:
-        """Return the value of each field, and note it."""
         values = super().field_values(handle, fields)
         for field, value in zip(fields, values, strict=False):
             self._note("field", (handle, field), value)
         return values
 
     def fabric_info(self, handle: Any) -> Any:
-        """Return NVML's structure about a GPU in the NVLink fabric, and note it."""
         info = super().fabric_info(handle)
         self._note("fabric", (handle,), info)
         return info
@@ -137,7 +134,7 @@ class RecordingNvml(Nvml):
             self._answers[_call(function, map(self._plain, arguments))] = msgspec.to_builtins(plain)
 
     def _plain(self, value: Any) -> Any:
-        """Return a value that means the same in another process: a handle is a pointer."""
+        """A value that means the same in another process: a handle is a pointer."""
         if not isinstance(value, ctypes._Pointer):
             return decoded(value) if isinstance(value, bytes) else value
         address = ctypes.cast(value, ctypes.c_void_p).value
@@ -167,24 +164,21 @@ class RecordedNvml(Nvml):
         self._answers = answers
 
     def ask(self, function: str, *arguments: Any) -> Any:
-        """Return the recorded result of an NVML function."""
         return self._answer(function, arguments)
 
     def field_values(self, handle: Any, fields: Sequence[Any]) -> list[float | None]:
-        """Return the recorded value of each field."""
         return [self._answer("field", (handle, field)) for field in fields]
 
     def fabric_info(self, handle: Any) -> Any:
-        """Return what was recorded about a GPU in the NVLink fabric."""
         return self._answer("fabric", (handle,))
 
     def _answer(self, function: str, arguments: Sequence[Any]) -> Any:
-        given = (argument.decode() if isinstance(argument, bytes) else argument for argument in arguments)
-        return _checked(function, self._answers.get(_call(function, given)))
+        keys = (argument.decode() if isinstance(argument, bytes) else argument for argument in arguments)
+        return _checked(function, self._answers.get(_call(function, keys)))
 
 
 def _checked(function: str, answer: Any) -> Any:
-    """Return what is recorded of an answer; None if nothing is, or if the function gives no such answer."""
+    """What is recorded of an answer; None if nothing is, or if the function gives no such answer."""
     kind = _ANSWERS.get(function, _Number)
     if answer is None or kind is None:
         return None
@@ -195,5 +189,5 @@ def _checked(function: str, answer: Any) -> Any:
 
 
 def _call(function: str, arguments: Iterable[Any]) -> str:
-    """Return a call as text: the function and its arguments."""
+    """A call as text: the function and its arguments."""
     return " ".join([function, *map(str, arguments)])

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def visible(handles: Sequence[Any], uuids: Sequence[str], environment: Mapping[str, str]) -> list[Any]:
-    """Return the devices that ``CUDA_VISIBLE_DEVICES`` selects, in its order.
+    """The devices that ``CUDA_VISIBLE_DEVICES`` selects, in its order.
 
     Entries are numbers or prefixes of UUIDs; the list ends at the first entry without a match.
     """
@@ -15,13 +15,13 @@ def visible(handles: Sequence[Any], uuids: Sequence[str], environment: Mapping[s
 
 
 def unmatched(uuids: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Return the entry of ``CUDA_VISIBLE_DEVICES`` without a match; empty if it is meant to hide devices."""
+    """The entry of ``CUDA_VISIBLE_DEVICES`` without a match; empty if it is meant to hide devices."""
     entry = _chosen(uuids, environment)[1]
     return "" if entry in ("-1", "NoDevFiles") else entry
 
 
 def _chosen(uuids: Sequence[str], environment: Mapping[str, str]) -> tuple[list[int], str]:
-    """Return the visible devices in order, and the entry at which the list ended."""
+    """The visible devices in order, and the entry at which the list ended."""
     text = environment.get("CUDA_VISIBLE_DEVICES")
     if text is None:
         return list(range(len(uuids))), ""

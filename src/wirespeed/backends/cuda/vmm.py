@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from cuda.bindings import driver
@@ -19,6 +21,7 @@ _HANDLE_TYPES = {
     FABRIC: driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_FABRIC,
 }
 _FABRIC_HANDLE_BYTES = 64
+_CHANNELS = Path("/dev/nvidia-caps-imex-channels")
 
 
 def create(device: Any, size: int, mechanism: str = "") -> tuple[Any, int]:
@@ -66,7 +69,7 @@ def map_for(memory: Any, size: int, devices: Sequence[Any]) -> tuple[int, Callab
 
 
 def exported(memory: Any, mechanism: str) -> int | bytes:
-    """Return a descriptor of memory, or its fabric handle."""
+    """A descriptor of memory, or its fabric handle."""
     handle = check(driver.cuMemExportToShareableHandle, memory, _HANDLE_TYPES[mechanism], 0)
     if mechanism == VMM_FD:
         return int(handle)
@@ -76,7 +79,7 @@ def exported(memory: Any, mechanism: str) -> int | bytes:
 
 
 def imported(shareable: int | bytes, mechanism: str) -> Any:
-    """Return the memory behind a descriptor or a fabric handle."""
+    """The memory behind a descriptor or a fabric handle."""
     if isinstance(shareable, bytes):
         raw = driver.CUmemFabricHandle()
         ctypes.memmove(int(raw.getPtr()), shareable, _FABRIC_HANDLE_BYTES)
@@ -90,3 +93,17 @@ def _access(device: Any) -> Any:
     access.location.id = int(device)
     access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
     return access
+
+
+def imex_channels() -> str:
+    """Describe the IMEX channels of this process, without which the driver denies fabric handles."""
+    names = sorted(path.name for path in _CHANNELS.glob("channel*")) if _CHANNELS.is_dir() else []
+    if not names:
+        return (
+            f"no IMEX channel in {_CHANNELS}: load the driver with "
+            "NVreg_CreateImexChannel0=1 or create one with nvidia-modprobe, and run nvidia-imex"
+        )
+    readable = [name for name in names if os.access(_CHANNELS / name, os.R_OK)]
+    if not readable:
+        return f"this user has no access to {', '.join(names)} in {_CHANNELS}"
+    return f"IMEX {', '.join(readable)} is available: see `nvidia-imex-ctl -N` for its domain"

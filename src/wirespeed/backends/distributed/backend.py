@@ -90,7 +90,7 @@ class DistributedBackend(Backend):
         return self._running
 
     def refuses(self, measurement: Measurement) -> str | None:
-        """Return why the Measurement cannot run in this job, None if it can; the same in all processes."""
+        """Why the Measurement cannot run in this job, None if it can; the same in all processes."""
         if not measurement.transfers or measurement.is_mixed:
             return ""  # other backends run what is no transfer
         for transfer in measurement.transfers:
@@ -109,17 +109,7 @@ class DistributedBackend(Backend):
         return None
 
     def prepare(self, measurement: Measurement, options: RunOptions) -> DistributedPrepared:
-        """Share the buffers of a Measurement by the best transports that work, and bind each process' part.
-
-        Raises
-        ------
-        Unreachable
-            If no transport works for a pair.
-        BackendError
-            If something else fails, in any process.
-        BackendLost
-            If a process has ended, or the processes cannot connect.
-        """
+        """Share the buffers by the best transports that work, and bind each process' part."""
         del options  # those of the job
         self.exchange.check()
         if self._running is None:
@@ -157,11 +147,11 @@ class DistributedBackend(Backend):
                 self.running.choice.fails(measurement.transfers[index], means[index], reason)
 
     def now(self) -> float:
-        """Return rank 0's clock at the last exchange, in s: the same in all processes."""
+        """Rank 0's clock at the last exchange, in s: the same in all processes."""
         return self.exchange.now
 
     def state(self) -> State:
-        """Return the state of this host, the last known state of the others, and the start skew."""
+        """The state of this host, the last known state of the others, and the start skew."""
         skew = self._running.start.state() if self._running else ()
         return *self._here(), *self._elsewhere, *skew
 
@@ -179,13 +169,13 @@ class DistributedBackend(Backend):
         return self.hosts[end.rank or 0]
 
     def counters(self) -> State:
-        """Return the slow counters of this host, which its first process reports."""
+        """The slow counters of this host, which its first process reports."""
         if not self._speaks:
             return ()
         return tuple(quantity for backend in self._local for quantity in backend.counters())
 
     def describe(self) -> BackendDetails:
-        """Return the facts that the backends of this process found while they measured."""
+        """The facts that the backends of this process found while they measured."""
         return BackendDetails(facts=tuple(f for backend in self._local for f in backend.describe().facts))
 
     def _look_elsewhere(self) -> None:
@@ -202,7 +192,6 @@ class DistributedBackend(Backend):
         self._looked = self.exchange.now
 
     def libraries(self) -> dict[str, str]:
-        """Return the versions of the libraries that this process uses."""
         return in_use() | {k: v for backend in self._local for k, v in backend.libraries().items()}
 
     def cancel(self) -> None:
@@ -211,11 +200,9 @@ class DistributedBackend(Backend):
             self._side.cancel()
 
     def gone(self) -> str:
-        """Return which other process ended."""
         return self.exchange.gone
 
     def interrupted(self) -> str:
-        """After Ctrl-C, return which process has ended, if the launcher ended this one because of that."""
         return self.exchange.interrupted()
 
     def close(self) -> None:
@@ -231,7 +218,7 @@ class DistributedBackend(Backend):
             backend.close()
 
     def drain_warnings(self) -> tuple[str, ...]:
-        """Return the warnings since the last call, with the worst start skew since then."""
+        """The warnings since the last call, with the worst start skew since then."""
         return *super().drain_warnings(), *(self._running.start.drain_warnings() if self._running else ())
 
     def _say(self, text: str) -> None:
@@ -262,8 +249,8 @@ class DistributedBackend(Backend):
             self._side = self._own.side(job)
             return list(self._own.drain_warnings())
 
-        said = self.exchange.together(open_side, "opening the devices of all ranks")
-        for member, warnings in zip(self.world.members, said, strict=True):
+        by_rank = self.exchange.together(open_side, "opening the devices of all ranks")
+        for member, warnings in zip(self.world.members, by_rank, strict=True):
             for text in warnings:
                 self._say(f"rank {member.rank} on {member.host}: {text}")
         if self._options.all_engines or self._options.virtual_memory:

@@ -160,15 +160,15 @@ class Endpoint(Protocol):
     plain: str
 
     def sharing(self, means: str) -> Mechanism:
-        """Return the mechanism of a transport."""
+        """The mechanism of a transport."""
         ...
 
     def place(self, memory: Memory) -> Any:
-        """Return the place of a Memory for ``Mechanism.allocate`` and ``Mechanism.open``."""
+        """The place of a Memory for ``Mechanism.allocate`` and ``Mechanism.open``."""
         ...
 
     def can_send(self, means: str) -> tuple[str, bytes]:
-        """Return why this process cannot send messages by a transport, and data for ``connect``.
+        """Why this process cannot send messages by a transport, and data for ``connect``.
 
         Returns
         -------
@@ -198,7 +198,7 @@ class Endpoint(Protocol):
         """Begin a round: close the gate. Every process does so, with or without a part."""
 
     def threads(self, transfers: Sequence[Transfer], messengers: int) -> int:
-        """Return the number of arrivals at the gate of the host.
+        """The number of arrivals at the gate of the host.
 
         Parameters
         ----------
@@ -216,7 +216,7 @@ class Endpoint(Protocol):
         """Wait at the gate of this round without work, in the background."""
 
     def arrived(self) -> int:
-        """Return when that wait ended, on this host's monotonic clock, in ns."""
+        """When that wait ended, on this host's monotonic clock, in ns."""
         ...
 
     def cancel(self) -> None:

@@ -17,7 +17,7 @@ from ...terminal import visible
 
 
 def told(error: WirespeedError) -> list[Any]:
-    """Return an error as plain values."""
+    """An error as plain values."""
     if isinstance(error, VerificationError):
         return ["wrong", str(error), error.offset, error.wrong, error.words, error.way]
     if isinstance(error, MeasurementTimeout):
@@ -32,7 +32,7 @@ def told(error: WirespeedError) -> list[Any]:
 
 
 def heard(who: str, told: list[Any]) -> WirespeedError:
-    """Return another process' error as one that can be raised here.
+    """Another process' error as one that can be raised here.
 
     Parameters
     ----------

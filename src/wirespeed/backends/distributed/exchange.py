@@ -49,7 +49,7 @@ class Exchange:
         threading.Thread(target=self._watch, name="watch ranks", daemon=True).start()
 
     def gather(self, value: object, doing: str, patience: float = 0.0) -> list[Any]:
-        """Return the values of all processes, by rank.
+        """The values of all processes, by rank.
 
         Parameters
         ----------
@@ -87,9 +87,9 @@ class Exchange:
         except WirespeedError as error:
             mine = [told(error), None]
         everyone = self.gather(mine, doing)
-        for member, (found, _) in zip(self.world.members, everyone, strict=True):
-            if found:
-                failure = heard(str(member), found)
+        for member, (wire_error, _) in zip(self.world.members, everyone, strict=True):
+            if wire_error:
+                failure = heard(str(member), wire_error)
                 raise self.lose(failure) if isinstance(failure, BackendLost) else failure
         return [value for _, value in everyone]
 
@@ -114,7 +114,7 @@ class Exchange:
         return BackendLost(self.lost)
 
     def news(self) -> str:
-        """Return which process has ended, as far as is known a moment later; empty if none."""
+        """Which process has ended, as far as is known a moment later; empty if none."""
         try:
             self.world.check(_NEWS_S)
         except RankLost as error:

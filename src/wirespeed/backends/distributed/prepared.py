@@ -101,7 +101,7 @@ class DistributedPrepared(Prepared):
         offers = self._exchange.together(self._offer, f"sharing the buffers of {text}")
         if failures := _failures(offers):
             return failures
-        handles = {index: handle for found, _ in offers for index, handle in found}
+        handles = {index: handle for shared, _ in offers for index, handle in shared}
         opened = self._exchange.together(lambda: self._open(handles), f"opening the buffers of {text}")
         if failures := _failures(opened):
             return failures
@@ -112,7 +112,7 @@ class DistributedPrepared(Prepared):
         self.close()
 
     def close(self) -> None:
-        """Return the buffers of this process to the pool."""
+        """Give the buffers of this process back to the pool."""
         if self._part is not None:
             self._part.close()
             self._part = None
@@ -126,13 +126,6 @@ class DistributedPrepared(Prepared):
         self._running.pool.give_back()
 
     def sample(self, copies: int) -> Sample:
-        """Run every transfer ``copies`` times from a common start and return the times.
-
-        Raises
-        ------
-        WirespeedError
-            If it fails in any process.
-        """
         part, start = self._part, self._running.start
 
         def arm() -> int:
@@ -170,7 +163,7 @@ class DistributedPrepared(Prepared):
         return Sample(tuple(seconds), tuple(amounts), wall, self._means)
 
     def _adapted(self, seconds: Sequence[float]) -> float:
-        """Return the time from the first start to the last end of a measured transfer.
+        """The time from the first start to the last end of a measured transfer.
 
         Loads that ended earlier are repeated more often in the next samples, in all processes.
         """
@@ -187,13 +180,7 @@ class DistributedPrepared(Prepared):
         return end - min(starts[i] for i in measured)
 
     def verify(self) -> None:
-        """Verify all destinations, each in the process that owns it.
-
-        Raises
-        ------
-        VerificationError
-            If a word differs.
-        """
+        """Verify all destinations, each in the process that owns it."""
 
         def verify() -> None:
             if self._part is not None:
@@ -204,7 +191,7 @@ class DistributedPrepared(Prepared):
     # Setting up.
 
     def _arrivals(self) -> int:
-        """Return the number of arrivals at this host's gate."""
+        """The number of arrivals at this host's gate."""
         here = {rank for rank, host in enumerate(self._hosts) if host == self._hosts[self._rank]}
         by_messages = [t for t in self._transfers if t.engine in TWO_SIDED]
         messengers = here & {rank for t in by_messages for rank in (t.source.rank, t.destination.rank)}

@@ -25,7 +25,7 @@ _SKEW_LIMIT = 0.05
 
 
 def share_page(exchange: Exchange, descriptors: Descriptors, timeout: float) -> SharedMemory:
-    """Return memory that all processes of this host have mapped, for their gate.
+    """Memory that all processes of this host have mapped, for their gate.
 
     The first process of the host creates it: one page, or more if a page has too few lines for all processes.
 
@@ -44,18 +44,18 @@ def share_page(exchange: Exchange, descriptors: Descriptors, timeout: float) -> 
     page = SharedMemory.create(size) if world.rank == first else None
     offer = [descriptors.address, descriptors.offer(os.dup(page.descriptor))] if page else None
     offers = exchange.gather(offer, "sharing the page of the start barrier")
-    found: list[SharedMemory] = []
+    mapped: list[SharedMemory] = []
 
     def map_page() -> None:
         address, token = offers[first]
         descriptor = page.descriptor if page else fetch(address, token, timeout)
         try:
-            found.append(page or SharedMemory(descriptor, size))
+            mapped.append(page or SharedMemory(descriptor, size))
         finally:
             os.close(descriptor)  # the mapping remains
 
     exchange.together(map_page, "mapping the page of the start barrier")
-    return found[0]
+    return mapped[0]
 
 
 class SynchronisedStart:
@@ -98,12 +98,12 @@ class SynchronisedStart:
         return _SAMPLE_TO_SKEW * summarise(self.skews).median
 
     def state(self) -> State:
-        """Return the median and the largest start skew."""
+        """The median and the largest start skew."""
         skew = summarise(self.skews)
         return Quantity("", SKEW, skew.median, "s"), Quantity("", "start skew, largest", skew.max, "s")
 
     def ready(self) -> int:
-        """Return rank 0's clock, derived from this process' clock, in ns."""
+        """Rank 0's clock, derived from this process' clock, in ns."""
         return time.monotonic_ns() - self.clocks.offsets[self._world.rank]
 
     def open(self, ready: Sequence[int], arriving: int) -> int:
@@ -129,7 +129,7 @@ class SynchronisedStart:
         return time.monotonic_ns() - moment
 
     def late(self, lateness: Sequence[float]) -> float:
-        """Return the start skew between hosts, in s; 0 for one host.
+        """The start skew between hosts, in s; 0 for one host.
 
         Parameters
         ----------
@@ -153,7 +153,7 @@ class SynchronisedStart:
             )
 
     def drain_warnings(self) -> tuple[str, ...]:
-        """Return a warning about the worst start skew since the last call, if it is too large."""
+        """A warning about the worst start skew since the last call, if it is too large."""
         warning, self._warning, self._worst = self._warning, "", 0.0
         return (warning,) if warning else ()
 

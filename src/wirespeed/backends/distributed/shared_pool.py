@@ -54,7 +54,7 @@ class SharedBufferPool:
         self._next = 0
 
     def take(self, memory: Memory, means: str, size: int) -> Own:
-        """Return a buffer of at least ``size`` bytes that a transport can export.
+        """A buffer of at least ``size`` bytes that a transport can export.
 
         Raises
         ------
@@ -76,13 +76,13 @@ class SharedBufferPool:
         return own
 
     def export(self, own: Own) -> Handle:
-        """Return the handle of a buffer."""
+        """The handle of a buffer."""
         if own.handle is None:
             own.handle = self._side.sharing(own.means).export(own.allocation)
         return own.handle
 
     def open(self, rank: int, number: int, handle: Handle, memory: Memory) -> int:
-        """Return the address of another rank's buffer, opened in this process.
+        """The address of another rank's buffer, opened in this process.
 
         Parameters
         ----------
@@ -99,7 +99,7 @@ class SharedBufferPool:
         return self._opened[rank, number].address
 
     def give_back(self) -> None:
-        """Return all taken buffers to the pool."""
+        """Give all taken buffers back to the pool."""
         self._free += self._taken
         self._taken.clear()
 

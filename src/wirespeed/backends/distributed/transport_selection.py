@@ -37,7 +37,7 @@ class TransportSelector:
         self._messages: dict[str, str] = {}
 
     def of(self, transfer: Transfer) -> str:
-        """Return the best transport for a transfer that has not failed.
+        """The best transport for a transfer that has not failed.
 
         Raises
         ------
@@ -85,7 +85,7 @@ class TransportSelector:
         return (*self._side.means, *((NCCL, MPI) if gpu else (MPI,)))
 
     def _can_send(self, means: str) -> str:
-        """Return why a transport cannot send messages; empty if it can. All processes ask together, once."""
+        """Why a transport cannot send messages; empty if it can. All processes ask together, once."""
         if means not in self._messages:
             self._messages[means] = self._connect(means)
         return self._messages[means]

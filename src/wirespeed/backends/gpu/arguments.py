@@ -24,15 +24,15 @@ class Arguments:
 
 
 def pointer(address: int) -> ctypes.c_void_p:
-    """Return a pointer argument."""
+    """A pointer argument."""
     return ctypes.c_void_p(address)
 
 
 def wide(value: int) -> ctypes.c_uint64:
-    """Return a 64-bit argument."""
+    """A 64-bit argument."""
     return ctypes.c_uint64(value)
 
 
 def narrow(value: int) -> ctypes.c_uint32:
-    """Return a 32-bit argument."""
+    """A 32-bit argument."""
     return ctypes.c_uint32(value)

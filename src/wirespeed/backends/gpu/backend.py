@@ -90,18 +90,17 @@ class GpuBackend(Backend, ABC):
 
     @abstractmethod
     def unusable(self) -> str:
-        """Return why the installed packages cannot measure GPUs, and what to do; empty if they can."""
+        """Why the installed packages cannot measure GPUs, and what to do; empty if they can."""
 
     @abstractmethod
     def open_monitor(self) -> Monitor | None:
-        """Return the library that reports the state of the GPUs; None if it cannot be used."""
+        """The library that reports the state of the GPUs; None if it cannot be used."""
 
     @abstractmethod
     def libraries(self) -> dict[str, str]:
-        """Return the versions of the driver and of the libraries in use."""
+        """The versions of the driver and of the libraries in use."""
 
     def refuses(self, measurement: Measurement) -> str | None:
-        """Return why the Measurement cannot run here, None if it can."""
         if not measurement.transfers or measurement.is_mixed:
             return ""  # other backends run what is no transfer
         for transfer in measurement.transfers:
@@ -164,13 +163,6 @@ class GpuBackend(Backend, ABC):
         return "" if transfer.engine is Engine.CE else unfit(transfer)
 
     def prepare(self, measurement: Measurement, options: RunOptions) -> GpuPrepared:
-        """Take and fill the buffers of a Measurement and bind what it enqueues.
-
-        Raises
-        ------
-        BackendError
-            If memory, peer access or the driver is not available.
-        """
         if reason := self.refuses(measurement):
             raise BackendError(reason)
         self._cancelled.clear()
@@ -211,7 +203,7 @@ class GpuBackend(Backend, ABC):
             return attempt(self._gate)
 
     def _spread(self, transfer: Transfer, options: RunOptions) -> int:
-        """Return over how many copy engines a transfer is fastest: both ways are tried, once each."""
+        """Over how many copy engines a transfer is fastest: both ways are tried, once each."""
         if transfer.engine is not Engine.CE or transfer.bytes < _SPREAD_FROM_BYTES:
             return 1
         if transfer not in self._engines:
@@ -225,11 +217,9 @@ class GpuBackend(Backend, ABC):
         return self._engines[transfer]
 
     def holds(self, device: str) -> bool:
-        """Return whether a device is a GPU of this process."""
         return device in self._gpus
 
     def side(self, job: JobContext) -> GpuEndpoint:
-        """Return this process' GPU in a job of several processes."""
         from .endpoint import GpuEndpoint
         from .gate import GateKind
 
@@ -242,30 +232,29 @@ class GpuBackend(Backend, ABC):
         return GpuEndpoint(job, device, self._contents_of(device), kind, self._buffers())
 
     def renew(self) -> None:
-        """Use other memory from now on."""
         if self._pool is not None:
             self._pool.renew()
 
     def state(self) -> State:
-        """Return clocks, temperatures, links and error counters of all GPUs from their monitor."""
+        """Clocks, temperatures, links and error counters of all GPUs from their monitor."""
         monitor = self._monitor()
         if monitor is None:
             return ()
         return tuple(quantity for gpu in self._machine.gpus for quantity in monitor.state(gpu))
 
     def counters(self) -> State:
-        """Return error counters that take several ms per GPU."""
+        """Error counters that take several ms per GPU."""
         monitor = self._monitor()
         counted = [
             quantity for gpu in self._machine.gpus for quantity in (monitor.counters(gpu) if monitor else ())
         ]
         for gpu in self._machine.gpus:
-            for what, count in zip(
+            for severity, count in zip(
                 ("uncorrected", "corrected"), pci.errors(pci.entry(gpu.bus_id)), strict=True
             ):
                 if count is not None:
                     counted.append(
-                        Quantity(gpu.name, f"{what} PCIe errors of all ports", count, counter=True)
+                        Quantity(gpu.name, f"{severity} PCIe errors of all ports", count, counter=True)
                     )
         return tuple(counted)
 
@@ -274,16 +263,14 @@ class GpuBackend(Backend, ABC):
         self._loaded.observe(transfers)
 
     def describe(self) -> BackendDetails:
-        """Return the facts of the links that were seen while they were in use."""
+        """The facts of the links that were seen while they were in use."""
         return BackendDetails(facts=tuple(self._loaded.facts()))
 
     def busy(self) -> dict[str, str]:
-        """Return the other processes that use the GPUs; empty if there are none."""
         used = {gpu.name: self._users(gpu) for gpu in self._machine.gpus}
         return {name: f"in use by {users}" for name, users in used.items() if users}
 
     def cancel(self) -> None:
-        """Make a sample in another thread return soon; it raises BackendError."""
         self._cancelled.set()
         if self._gate is not None:
             self._gate.abandon()
@@ -311,7 +298,7 @@ class GpuBackend(Backend, ABC):
             self._open_monitor = None
 
     def _device(self, name: str) -> Device:
-        """Return a GPU with its context, which is created on first use."""
+        """A GPU with its context, which is created on first use."""
         if name not in self._devices:
             from .device import Device
             from .gpu_driver import driver_of
@@ -338,14 +325,13 @@ class GpuBackend(Backend, ABC):
         return self._devices[name]
 
     def _users(self, gpu: Gpu) -> str:
-        """Return the other users of a GPU."""
         monitor = self._monitor()
         own = self._own.get(gpu.name, {os.getpid()})
         used = monitor.processes(gpu) if monitor else {}
         return ", ".join(process_name(pid, used[pid]) for pid in sorted(set(used) - own))
 
     def _without_room(self, gpu: Gpu, error: OutOfMemory) -> OutOfMemory:
-        """Return why a GPU has no memory for a context: who uses it."""
+        """Why a GPU has no memory for a context: who uses it."""
         monitor = self._monitor()
         memory = monitor.free_memory(gpu) if monitor else None
         free = f": {format_size(memory[0])} of {format_size(memory[1])} is free" if memory else ""

@@ -78,7 +78,7 @@ class BoundCopy:
         return self.paced[0].pieces if self.paced else 1
 
     def ready(self, pieces: int) -> int:
-        """Return how many of some pieces can be enqueued now."""
+        """How many of some pieces can be enqueued now."""
         return self.paced[0].ready(pieces) if self.paced else pieces
 
     @property
@@ -184,7 +184,7 @@ class Binder:
         return bound
 
     def give_back(self) -> None:
-        """Return buffers, peer access and streams."""
+        """Give back buffers, peer access and streams."""
         for buffer in self.taken:
             self._pool.give(buffer)
         for pair in self.reached:
@@ -239,7 +239,7 @@ class Binder:
         return self.lanes[-1]
 
     def _held(self, bound: BoundCopy, lane: TimedStream, work: EngineCopy | Kernel, size: int) -> Work:
-        """Return work on some bytes of a transfer, held to its rate if it has one."""
+        """Work on some bytes of a transfer, held to its rate if it has one."""
         transfer = bound.transfer
         if not transfer.is_paced:
             return work
@@ -307,7 +307,7 @@ class Binder:
         bound.lanes.append((lane, self._held(bound, lane, work, transfer.bytes)))
 
     def _account(self, bound: BoundCopy, seed: int) -> int:
-        """Return two words on the GPU: the sum that a read computes, and the correct sum of one pass."""
+        """Two words on the GPU: the sum that a read computes, and the correct sum of one pass."""
         transfer, device = bound.transfer, bound.device
         memory = Memory(device.name, MemoryKind.DEVICE)
         account = self._pool.take(memory, _SUMS_BYTES, device, False, False)

@@ -32,7 +32,7 @@ class TimedStream:
         self.device.driver.wait_event(self.stream, event)
 
     def elapsed(self, start: Any, stop: Any) -> float:
-        """Return the seconds between two events.
+        """The seconds between two events.
 
         Raises
         ------
@@ -87,7 +87,7 @@ class Device:
         return self.gpu.name
 
     def later(self, call: Callable[..., object], *arguments: Any) -> Callable[[], None]:
-        """Return a call that is made later, in the context of this GPU."""
+        """A call that is made later, in the context of this GPU."""
 
         def made() -> None:
             self.use()
@@ -96,7 +96,7 @@ class Device:
         return made
 
     def kernel(self, file: str, name: str) -> Any:
-        """Return a kernel; on first use its file is compiled or loaded from the cache.
+        """A kernel; on first use its file is compiled or loaded from the cache.
 
         The kernel is loaded here, not at its first launch: loading waits for the GPU, which a gate may hold.
         """
@@ -110,7 +110,7 @@ class Device:
         return self._kernels[file, name]
 
     def memory(self) -> tuple[int, int]:
-        """Return free and total bytes of its memory."""
+        """Free and total bytes of its memory."""
         self.use()
         return self.driver.memory()
 

@@ -63,22 +63,22 @@ class GpuEndpoint:
         self._ticks: Ticks | None = None
 
     def ticks(self) -> Ticks:
-        """Return the clock for start offsets and rates."""
+        """The clock for start offsets and rates."""
         if self._ticks is None:
             self._ticks = Ticks(SignalPage(self._kind, self.device, self.options.timeout))
         return self._ticks
 
     def sharing(self, means: str) -> Mechanism:
-        """Return a mechanism for sharing memory."""
+        """A mechanism for sharing memory."""
         return self._sharings[means]
 
     def place(self, memory: Memory) -> Any:
-        """Return the GPU: it holds or uses every buffer of this process."""
+        """The GPU: it holds or uses every buffer of this process."""
         del memory
         return self.device
 
     def can_send(self, means: str) -> tuple[str, bytes]:
-        """Return why NCCL or MPI cannot move memory of this GPU, and NCCL's identifier."""
+        """Why NCCL or MPI cannot move memory of this GPU, and NCCL's identifier."""
         if means == NCCL:
             from ..nccl.channel import refuses
 
@@ -107,7 +107,7 @@ class GpuEndpoint:
         self.gate.close_all()
 
     def threads(self, transfers: Sequence[Transfer], messengers: int) -> int:
-        """Return 0: waiting streams are not counted."""
+        """0: waiting streams are not counted."""
         del transfers, messengers
         return 0
 
@@ -124,7 +124,7 @@ class GpuEndpoint:
         self.gate.tell(self.device, self._lane.stream, self._offset, self._rounds)
 
     def arrived(self) -> int:
-        """Return when this process saw that word, in ns."""
+        """When this process saw that word, in ns."""
         end = time.monotonic() + self.options.timeout
         while self._seen.value != self._rounds:
             if time.monotonic() > end or self.signals.cancelled.is_set():

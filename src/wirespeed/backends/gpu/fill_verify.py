@@ -42,7 +42,7 @@ _CODES = {
 
 
 def pattern_of(operation: Operation) -> Pattern:
-    """Return the contents of an operation's sources, chosen so that results can be compared bit by bit."""
+    """The contents of an operation's sources, chosen so that results can be compared bit by bit."""
     if operation in (Operation.SCALE, Operation.ADD, Operation.TRIAD):
         return Pattern.NUMBERS
     return Pattern.SMALL_NUMBERS if operation is Operation.SAXPY else Pattern.BITS
@@ -131,12 +131,12 @@ class Contents:
         self._launch("total", words * WORD, wide(words), narrow(pattern), wide(seed), pointer(address))
 
     def flush(self) -> Any:
-        """Return the event behind all requested work."""
+        """The event behind all requested work."""
         self.lane.record(self.lane.stop)
         return self.lane.stop
 
     def compared(self) -> list[tuple[Expected, int, int]]:
-        """Return each compared region with the number of wrong words and the index of the first."""
+        """Each compared region with the number of wrong words and the index of the first."""
         self.device.use()
         size = len(self._expected) * _SLOT_BYTES
         if size:
@@ -183,10 +183,6 @@ class Contents:
         self.device.driver.bind_launch(kernel, blocks, MOST_THREADS, 0, self.lane.stream, arguments)()
 
 
-#: Function that returns the Contents of a GPU.
-ContentsOf = Callable[[Device], Contents]
-
-
 def near(buffer: GpuBuffer, executor: Device, device: Callable[[str], Device]) -> Device:
-    """Return the GPU that fills and compares a buffer."""
+    """The GPU that fills and compares a buffer."""
     return device(buffer.memory.device) if buffer.memory.kind is MemoryKind.DEVICE else executor

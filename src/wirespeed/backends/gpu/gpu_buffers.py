@@ -57,7 +57,7 @@ class GpuBuffers:
         self._driver.synchronize_context()  # the copy can return early; other streams do not wait for it
 
     def read(self, address: int, size: int) -> Any:
-        """Return a copy of GPU memory."""
+        """A copy of GPU memory."""
         self.where.use()
         data = np.empty(size, np.uint8)
         self._driver.read(data.ctypes.data, address, size)
@@ -70,7 +70,7 @@ class GpuBuffers:
         self._driver.synchronize(self.stream)
 
     def sharing(self, mechanism: str) -> Mechanism:
-        """Return a mechanism that shares memory of a GPU."""
+        """A mechanism that shares memory of a GPU."""
         known = (IPC, VMM_FD, FABRIC)
         if mechanism not in known:
             raise BackendError(f"memory of a GPU is shared by {', '.join(known)}, not by {mechanism}")

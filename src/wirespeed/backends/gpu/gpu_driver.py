@@ -74,7 +74,7 @@ class NativeCalls(Protocol):
     """Calls of the driver for ``native.Functions``, which makes them without the interpreter."""
 
     def library(self) -> Any:
-        """Return the loaded library with the functions of all these calls."""
+        """The loaded library with the functions of all these calls."""
         ...
 
     def use(self, context: int) -> Call: ...
@@ -119,13 +119,13 @@ class GpuDriver(Protocol):
     # GPUs and their contexts.
 
     def devices(self) -> Mapping[str, Any]:
-        """Return bus ID -> device of all GPUs that this process may use, in the driver's order."""
+        """Bus ID -> device of all GPUs that this process may use, in the driver's order."""
         ...
 
     def properties(self, device: Any) -> GpuProperties: ...
 
     def open(self, device: Any) -> Any:
-        """Return the context of a device that all its users in this process share."""
+        """The context of a device that all its users in this process share."""
         ...
 
     def close(self, device: Any) -> None:
@@ -155,7 +155,7 @@ class GpuDriver(Protocol):
     def free(self, address: int) -> None: ...
 
     def memory(self) -> tuple[int, int]:
-        """Return the free and total bytes."""
+        """The free and total bytes."""
         ...
 
     def read(self, host: int, address: int, size: int) -> None:
@@ -171,7 +171,7 @@ class GpuDriver(Protocol):
     def enqueue_zeros(self, address: int, size: int, stream: Any) -> None: ...
 
     def bind_copy(self, to: int, origin: int, size: int, stream: Any) -> Callable[[], object]:
-        """Return ``enqueue_copy`` with these arguments, converted once for many calls."""
+        """``enqueue_copy`` with these arguments, converted once for many calls."""
         ...
 
     # Memory of the host. GPUs access it at an address of their own.
@@ -188,7 +188,7 @@ class GpuDriver(Protocol):
     def unpin(self, host: int) -> None: ...
 
     def address_of(self, host: int) -> int:
-        """Return the address for GPUs of pinned memory."""
+        """The address for GPUs of pinned memory."""
         ...
 
     # Streams and events.
@@ -212,11 +212,11 @@ class GpuDriver(Protocol):
     def record(self, event: Any, stream: Any) -> None: ...
 
     def has_happened(self, event: Any) -> bool:
-        """Return whether all work before an event in its stream is done."""
+        """Whether all work before an event in its stream is done."""
         ...
 
     def elapsed(self, start: Any, stop: Any) -> float:
-        """Return the time between two events, in s."""
+        """The time between two events, in s."""
         ...
 
     def wait_event(self, stream: Any, event: Any) -> None:
@@ -231,11 +231,11 @@ class GpuDriver(Protocol):
     # Kernels.
 
     def source(self, file: str) -> str:
-        """Return the source of the kernels in a file."""
+        """The source of the kernels in a file."""
         ...
 
     def module(self, source: str, device: Any, headers: Headers | None = None) -> Any:
-        """Return a source compiled for a device and loaded.
+        """A source compiled for a device and loaded.
 
         Raises
         ------
@@ -252,7 +252,7 @@ class GpuDriver(Protocol):
         """Load a function now; the first launch would do it, and wait for the GPU."""
 
     def variable(self, module: Any, name: str) -> tuple[int, int]:
-        """Return the address and the size of a variable."""
+        """The address and the size of a variable."""
         ...
 
     def allow_shared_memory(self, function: Any, size: int) -> None:
@@ -261,7 +261,7 @@ class GpuDriver(Protocol):
     def bind_launch(
         self, function: Any, blocks: int, threads: int, shared: int, stream: Any, arguments: Arguments
     ) -> Callable[[], object]:
-        """Return a call that enqueues a kernel; arguments are read at each call.
+        """A call that enqueues a kernel; arguments are read at each call.
 
         Parameters
         ----------
@@ -278,7 +278,7 @@ class GpuDriver(Protocol):
         """Capture what this thread enqueues in a stream. Other threads may allocate memory meanwhile."""
 
     def end_capture(self, stream: Any) -> Any:
-        """Return the graph of what was enqueued."""
+        """The graph of what was enqueued."""
         ...
 
     def executable(self, graph: Any) -> Any: ...
@@ -307,11 +307,11 @@ class GpuDriver(Protocol):
         ...
 
     def export_memory(self, memory: Any, mechanism: str) -> int | bytes:
-        """Return a descriptor of created memory (``VMM_FD``), or its handle (``FABRIC``)."""
+        """A descriptor of created memory (``VMM_FD``), or its handle (``FABRIC``)."""
         ...
 
     def import_memory(self, exported: int | bytes, mechanism: str) -> Any:
-        """Return the memory that another process exported."""
+        """The memory that another process exported."""
         ...
 
     def fabric_remedy(self) -> str:
@@ -319,18 +319,18 @@ class GpuDriver(Protocol):
         ...
 
     def export_allocation(self, address: int) -> tuple[bytes, int]:
-        """Return the ``IPC`` handle of allocated memory, and the offset of an address in it."""
+        """The ``IPC`` handle of allocated memory, and the offset of an address in it."""
         ...
 
     def open_allocation(self, handle: bytes) -> int:
-        """Return the address of memory that another process allocated; peer access is enabled."""
+        """The address of memory that another process allocated; peer access is enabled."""
         ...
 
     def close_allocation(self, address: int) -> None: ...
 
 
 def driver_of(backend: str) -> GpuDriver:
-    """Return the driver of the GPUs that a backend discovered.
+    """The driver of the GPUs that a backend discovered.
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ class IpcSharing:
         return Allocation(device, address, size, None, device.later(device.driver.free, address))
 
     def export(self, allocation: Allocation) -> Handle:
-        """Return the handle of the allocation, and the offset of the buffer in it."""
+        """The handle of the allocation, and the offset of the buffer in it."""
         device: Device = allocation.place
         device.use()
         data, offset = device.driver.export_allocation(allocation.address)
@@ -103,7 +103,7 @@ class FabricSharing(_Mapped):
             raise type(error)(f"{error}; {device.driver.fabric_remedy()}") from error
 
     def export(self, allocation: Allocation) -> Handle:
-        """Return the fabric handle."""
+        """The fabric handle."""
         data = self._export(allocation)
         assert isinstance(data, bytes)
         return Handle(self.name, data, 0, allocation.bytes)

@@ -63,7 +63,7 @@ class LaunchConfig:
 
 
 def shape(transfer: Transfer, multiprocessors: int, shared_memory: int, sharing: int = 1) -> LaunchConfig:
-    """Return the kernel and grid that run a transfer.
+    """The kernel and grid that run a transfer.
 
     Parameters
     ----------
@@ -109,12 +109,12 @@ def shape(transfer: Transfer, multiprocessors: int, shared_memory: int, sharing:
 
 
 def _covering(size: int, threads: int) -> tuple[int, int]:
-    """Return blocks and threads for one element per thread."""
+    """Blocks and threads for one element per thread."""
     return max(1, -(-size // (ELEMENT * threads))), threads
 
 
 def _bulk(transfer: Transfer, multiprocessors: int, shared_memory: int) -> LaunchConfig:
-    """Return one thread per block by default: asynchronous copies need no more to fill a link."""
+    """One thread per block by default: asynchronous copies need no more to fill a link."""
     threads, blocks = transfer.executor.threads or 1, transfer.executor.blocks or multiprocessors
     pushes = transfer.access is Access.WRITE and transfer.destination.kind is MemoryKind.DEVICE
     fine = pushes and threads == 1 and _FINE_FROM <= blocks <= _FINE_TO
@@ -126,7 +126,7 @@ def _bulk(transfer: Transfer, multiprocessors: int, shared_memory: int) -> Launc
 
 
 def unfit(transfer: Transfer) -> str:
-    """Return why the requested blocks and threads are invalid; empty if they are valid."""
+    """Why the requested blocks and threads are invalid; empty if they are valid."""
     blocks, threads = transfer.executor.blocks, transfer.executor.threads
     if not 0 <= blocks <= _MOST_BLOCKS:
         return f"a grid has 1 to {_MOST_BLOCKS} blocks, not {blocks}"

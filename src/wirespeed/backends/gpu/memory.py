@@ -70,7 +70,7 @@ class GpuBufferPool:
     def take(
         self, memory: Memory, size: int, owner: Device, virtual: bool, affinity: bool, huge: bool = False
     ) -> GpuBuffer:
-        """Return a buffer of at least ``size`` bytes.
+        """A buffer of at least ``size`` bytes.
 
         Parameters
         ----------
@@ -174,7 +174,7 @@ class GpuBufferPool:
         return GpuBuffer(memory, virtual, address, 0, size, release)
 
     def _on_host(self, memory: Memory, size: int, owner: Device, affinity: bool, huge: bool) -> GpuBuffer:
-        """Return memory of a NUMA node, in huge pages if possible, pinned for all GPUs if requested.
+        """Memory of a NUMA node, in huge pages if possible, pinned for all GPUs if requested.
 
         Pinning existing memory is faster than allocating it pinned: the driver clears that in one thread.
         """

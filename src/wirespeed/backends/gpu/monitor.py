@@ -15,23 +15,23 @@ class Monitor(Protocol):
     """A library that reports the state of GPUs."""
 
     def state(self, gpu: Gpu) -> State:
-        """Return the readings that affect the speed of a GPU."""
+        """The readings that affect the speed of a GPU."""
         ...
 
     def counters(self, gpu: Gpu) -> State:
-        """Return the counters of errors that take too long to be read during measurements."""
+        """The counters of errors that take too long to be read during measurements."""
         ...
 
     def processes(self, gpu: Gpu) -> dict[int, int | None]:
-        """Return the processes that compute on a GPU: ID -> bytes of its memory; None if not known."""
+        """The processes that compute on a GPU: ID -> bytes of its memory; None if not known."""
         ...
 
     def free_memory(self, gpu: Gpu) -> tuple[int, int] | None:
-        """Return the free and all bytes of the memory of a GPU; None if not known."""
+        """The free and all bytes of the memory of a GPU; None if not known."""
         ...
 
     def pcie(self, gpu: Gpu) -> LinkSpeed | None:
-        """Return the speed of the PCIe link of a GPU, and what GPU and system support."""
+        """The speed of the PCIe link of a GPU, and what GPU and system support."""
         ...
 
     def close(self) -> None:
@@ -39,7 +39,7 @@ class Monitor(Protocol):
 
 
 def process_name(pid: int, used: int | None = None) -> str:
-    """Return a process by name, if visible, and ID, with the bytes that it uses, if known."""
+    """A process by name, if visible, and ID, with the bytes that it uses, if known."""
     try:
         name = Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:  # in another container, or ended

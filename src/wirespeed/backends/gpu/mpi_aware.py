@@ -31,7 +31,7 @@ _TEST_LIMIT_S = 30.0
 
 
 def unaware(gpu: Gpu, timeout: float, environment: Mapping[str, str] = os.environ) -> str:
-    """Return why MPI cannot send memory of a GPU; empty if it can."""
+    """Why MPI cannot send memory of a GPU; empty if it can."""
     alone = {k: v for k, v in environment.items() if not k.startswith(_OF_LAUNCHERS)}
     limit = min(timeout, _TEST_LIMIT_S)
     try:
@@ -44,9 +44,9 @@ def unaware(gpu: Gpu, timeout: float, environment: Mapping[str, str] = os.enviro
     return verdict(done.returncode, done.stderr)
 
 
-def verdict(code: int, said: str) -> str:
+def verdict(code: int, output: str) -> str:
     """Interpret the end of the test process; empty if MPI can send GPU memory."""
-    last = (said.strip().splitlines() or [""])[-1]
+    last = (output.strip().splitlines() or [""])[-1]
     hint = "for Open MPI: install the wheel libucx-cu13 and give --mca pml ucx, see `wirespeed help clusters`"
     if code == _RIGHT:
         return ""

@@ -20,7 +20,7 @@ LEAST_WAIT_S, _AHEAD_S = 50e-6, 10e-3
 
 
 def pieces_of(size: int, rate: float, paced: int) -> int:
-    """Return the number of pieces of one copy.
+    """The number of pieces of one copy.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class Paced:
         self._moved, self._held = 0, self._start
 
     def ready(self, pieces: int) -> int:
-        """Return how many pieces begin soon: a queue that is full of waits would stop the other streams."""
+        """How many pieces begin soon: a queue that is full of waits would stop the other streams."""
         soon = (self._ticks.now + _AHEAD_S - self._start) * self._rate - self._moved
         return max(0, min(pieces, math.ceil(soon / self._parts[0][1])))
 

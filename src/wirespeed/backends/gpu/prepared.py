@@ -96,13 +96,6 @@ class GpuPrepared(Prepared):
         """Run every transfer ``copies`` times from a common start, and return the times.
 
         A copy of a chase is ``work.ACCESSES`` accesses on each multiprocessor.
-
-        Raises
-        ------
-        BackendError
-            If a call fails, or the sample was cancelled.
-        MeasurementTimeout
-            If the work does not end in time.
         """
         self._gate.close_all()
         self.arm(copies)
@@ -158,13 +151,6 @@ class GpuPrepared(Prepared):
         )
 
     def verify(self) -> None:
-        """Compare the destinations with the expected contents after the last sample.
-
-        Raises
-        ------
-        VerificationError
-            For the first transfer with a wrong word.
-        """
         if self._verified:
             return
         fillers = self._binder.fillers
@@ -224,19 +210,19 @@ class GpuPrepared(Prepared):
 
         The end of a transfer is recorded as soon as its copies are enqueued: loads may take longer.
         """
-        rest = []
+        remaining = []
         for bound, pieces in zip(self._moving, left, strict=True):
             bound.device.use()
             turn = pieces if bound.lanes[0][1].loops else bound.ready(min(pieces, most))
             for _, work in bound.lanes if turn else ():
                 work.put(turn)
-            rest.append(pieces - turn)
-            if turn and not rest[-1]:
+            remaining.append(pieces - turn)
+            if turn and not remaining[-1]:
                 self._put_end(bound)
         of_measured = [i for i, bound in enumerate(self._moving) if bound.measured]
-        if any(left[i] for i in of_measured) and not any(rest[i] for i in of_measured):
+        if any(left[i] for i in of_measured) and not any(remaining[i] for i in of_measured):
             self._put_end_of_all()
-        return rest
+        return remaining
 
     def _put_end(self, bound: BoundCopy) -> None:
         """Record the end of a transfer whose copies are all enqueued."""
@@ -271,10 +257,10 @@ class GpuPrepared(Prepared):
             elif bound.paced and 0 < _LOAD_LASTS * needed < seconds[i]:
                 self._repeats[i] = wanted
 
-    def _run_contents(self, what: str) -> None:
+    def _run_contents(self, action: str) -> None:
         with self._watched():
             events = [contents.flush() for contents in self._binder.fillers]
-            self._await(events, f"{what} {self._measurement}")
+            self._await(events, f"{action} {self._measurement}")
 
     def _await(self, events: Sequence[Any], stage: str) -> None:
         """Wait until events have happened, the time-out is reached or the sample is cancelled."""
@@ -350,7 +336,7 @@ class GpuPrepared(Prepared):
 
 
 def _sharing(transfer: Transfer, all_of_them: Sequence[Transfer]) -> int:
-    """Return the number of transfers that share a source or destination with one, including itself."""
+    """The number of transfers that share a source or destination with one, including itself."""
     return max(
         sum(other.source == transfer.source for other in all_of_them),
         sum(other.destination == transfer.destination for other in all_of_them),

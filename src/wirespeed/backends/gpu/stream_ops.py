@@ -179,7 +179,7 @@ class Chase:
             self._follow(block, ACCESSES * copies)
 
     def strayed(self) -> int:
-        """Return the number of multiprocessors that stopped at a wrong position."""
+        """The number of multiprocessors that stopped at a wrong position."""
         self._lane.device.use()
         positions = (ctypes.c_uint64 * self._multiprocessors)()
         self._lane.device.driver.read(ctypes.addressof(positions), self._ends, ctypes.sizeof(positions))

@@ -37,7 +37,7 @@ def facts(machine: Machine, root: TreePath) -> Iterator[Fact]:
 
 
 def connect(machine: Machine) -> Backend | None:
-    """Return the backend for the CPUs of this host; None for a simulated machine."""
+    """The backend for the CPUs of this host; None for a simulated machine."""
     if machine.simulated or not machine.numa:
         return None
     from .backend import HostBackend

@@ -50,7 +50,6 @@ class HostBackend(Backend):
         self._load: CpuLoad | None = None
 
     def refuses(self, measurement: Measurement) -> str | None:
-        """Return why the Measurement cannot run here, None if it can."""
         if not measurement.transfers or measurement.is_mixed:
             return ""  # other backends run what is no transfer
         for transfer in measurement.transfers:
@@ -81,13 +80,6 @@ class HostBackend(Backend):
         return ""
 
     def prepare(self, measurement: Measurement, options: RunOptions) -> HostPrepared:
-        """Take and fill the buffers of a Measurement and start its threads.
-
-        Raises
-        ------
-        BackendError
-            If there is not enough memory, it is on a wrong node, or the preparation was cancelled.
-        """
         from .buffer_sources import PoolBuffers
         from .gate import private_gate
         from .prepared import HostPrepared
@@ -107,21 +99,18 @@ class HostBackend(Backend):
         return prepared
 
     def holds(self, device: str) -> bool:
-        """Return whether a device is a NUMA node of this host."""
         return any(node.name == device for node in self._machine.numa)
 
     def side(self, job: JobContext) -> HostEndpoint:
-        """Return this process' part of the hardware in a job of several."""
         from .endpoint import HostEndpoint
 
         return HostEndpoint(job, self._workers)
 
     def renew(self) -> None:
-        """Use other memory from now on."""
         self._pool.renew()
 
     def state(self, root: TreePath = HERE) -> State:
-        """Return the readings that affect memory speed, as far as the kernel reports them."""
+        """The readings that affect memory speed, as far as the kernel reports them."""
         state: list[Quantity] = []
         for node in self._machine.numa:
             for cpu in node.cpus[:1]:  # reading a frequency can interrupt the CPU
@@ -142,22 +131,20 @@ class HostBackend(Backend):
         return tuple(state)
 
     def counters(self) -> State:
-        """Return the errors that the ports of the NICs have counted."""
+        """The errors that the ports of the NICs have counted."""
         return tuple(nic_facts.counters())
 
     def busy(self) -> dict[str, str]:
-        """Return the CPU use of other processes since the last call, the same for every NUMA node."""
+        """The CPU use of other processes since the last call, the same for every NUMA node."""
         if self._load is None:
             self._load = CpuLoad([cpu for node in self._machine.numa for cpu in node.cpus])
-        found = self._load.busy()
-        return {node.name: found for node in self._machine.numa if node.cpus} if found else {}
+        use = self._load.busy()
+        return {node.name: use for node in self._machine.numa if node.cpus} if use else {}
 
     def libraries(self) -> dict[str, str]:
-        """Return the versions of the libraries in use."""
         return {name: version(name) for name in ("numba", "llvmlite", "numpy")}
 
     def cancel(self) -> None:
-        """Make a preparation or sample in another thread end soon, with BackendError."""
         if self._last is not None:
             self._last.cancel()
 

@@ -94,12 +94,12 @@ class BoundTransfer:
             yield cpu, begin, end
 
     def addresses(self, begin: int) -> tuple[int, int, int]:
-        """Return the addresses of a byte offset in the destination and the two sources; 0 if absent."""
+        """The addresses of a byte offset in the destination and the two sources; 0 if absent."""
         buffers = (self.destination, *self.sources, None, None)[:3]
         return tuple(0 if b is None else b.address + begin for b in buffers)  # type: ignore[return-value]
 
     def schedule(self, size: int) -> tuple[int, float, float, float]:
-        """Return chunk, delay, pace and pause of ``kernels.work`` for a thread with a number of bytes."""
+        """Chunk, delay, pace and pause of ``kernels.work`` for a thread with a number of bytes."""
         transfer = self.transfer
         load = transfer.role is Role.LOAD
         delay = transfer.start / NANO
@@ -121,27 +121,27 @@ class BoundTransfer:
 
 
 def split(size: int, parts: int) -> list[tuple[int, int]]:
-    """Return begin and end of nearly equal parts of whole lines; of whole pages for large sizes."""
+    """Begin and end of nearly equal parts of whole lines; of whole pages for large sizes."""
     step = _PAGE_BYTES if size >= 16 * _PAGE_BYTES * parts else LINE
     edges = [size * i // parts // step * step for i in range(parts)] + [size]
     return list(pairwise(edges))
 
 
 def whole_lines(transfer: Transfer) -> int:
-    """Return the bytes of a buffer, rounded up to whole lines; a chase has at least two lines."""
+    """The bytes of a buffer, rounded up to whole lines; a chase has at least two lines."""
     least = 2 if transfer.operation is Operation.CHASE else 1
     return max(least, -(-transfer.bytes // LINE)) * LINE
 
 
 def chase_unit(size: int) -> int:
-    """Return the accesses that count as one copy of a chase through ``size`` bytes."""
+    """The accesses that count as one copy of a chase through ``size`` bytes."""
     return next(
         (unit for largest, unit in _CHASE_UNIT_ACCESSES if size <= largest), _LARGE_CHASE_UNIT_ACCESSES
     )
 
 
 def bypasses(transfer: Transfer, machine: Machine) -> bool:
-    """Return whether the buffers of a transfer exceed the last cache of its CPUs."""
+    """Whether the buffers of a transfer exceed the last cache of its CPUs."""
     caches = [c for c in machine.caches if c.type != "instruction"]
     cpus = len(transfer.executor.cpus)
     reached = machine.last_cache_bytes()
@@ -153,5 +153,5 @@ def bypasses(transfer: Transfer, machine: Machine) -> bool:
 
 
 def signed(word: int) -> int:
-    """Return the same 64 bits as a signed number."""
+    """The same 64 bits as a signed number."""
     return (word & WORD_MASK) - ((word & 2**63) << 1)

@@ -56,7 +56,7 @@ class PoolBuffers:
         )
 
     def give_back(self) -> None:
-        """Return all buffers to the pool."""
+        """Give all buffers back to the pool."""
         for buffer in self.taken:
             self._pool.give(buffer)
         self.taken.clear()
@@ -97,7 +97,7 @@ class SharedBuffers:
         self._pieces, self._cpus, self._seed = pieces, cpus, seed
 
     def bind(self, index: int, transfer: Transfer, rows: Iterator[int], run: Run) -> BoundTransfer:
-        """Return a transfer of which this process executes, fills or verifies something."""
+        """A transfer of which this process executes, fills or verifies something."""
         del run
         piece = self._pieces[index]
         executes = piece.moves and piece.means not in TWO_SIDED

@@ -33,7 +33,7 @@ def compiled(signature: str, **settings: Any) -> Callable[[Callable[..., Any]], 
 
 
 def _folder() -> str:
-    """Return a writable cache folder.
+    """A writable cache folder.
 
     Raises
     ------

@@ -94,16 +94,16 @@ class HostEndpoint:
         self._arrival: Future[int] | None = None
 
     def sharing(self, means: str) -> ShmSharing:
-        """Return the only mechanism."""
+        """The only mechanism."""
         assert means == SHM
         return self._sharing
 
     def place(self, memory: Memory) -> Any:
-        """Return None: pages are placed where threads first write them."""
+        """None: pages are placed where threads first write them."""
         del memory
 
     def can_send(self, means: str) -> tuple[str, bytes]:
-        """Return why MPI cannot carry messages; empty if it can."""
+        """Why MPI cannot carry messages; empty if it can."""
         if means != MPI:
             return f"{means} cannot move host memory", b""
         try:
@@ -124,7 +124,7 @@ class HostEndpoint:
         self.gate.begin(resets=self._leads)
 
     def threads(self, transfers: Sequence[Transfer], messengers: int) -> int:
-        """Return the number of arrivals: every CPU of an executor, and one thread for all messages."""
+        """The number of arrivals: every CPU of an executor, and one thread for all messages."""
         return sum(len(t.executor.cpus) for t in transfers) + messengers
 
     def release(self, arriving: int) -> None:
@@ -141,7 +141,7 @@ class HostEndpoint:
         self._arrival = self._waiter.submit(wait)
 
     def arrived(self) -> int:
-        """Return when it was released, in ns."""
+        """When it was released, in ns."""
         assert self._arrival is not None
         return self._arrival.result(2 * self.options.timeout)
 

@@ -102,8 +102,8 @@ def _check_sums(bound: BoundTransfer, table: Table, run: Run) -> None:
     key = bound.keys[0]
 
     def due(begin: int, end: int, amount: int) -> int:
-        passes, rest = divmod(amount, max(end - begin, 1))
-        whole, part = (int(kernels.total(begin // WORD, to // WORD, key)) for to in (end, begin + rest))
+        passes, further = divmod(amount, max(end - begin, 1))
+        whole, part = (int(kernels.total(begin // WORD, to // WORD, key)) for to in (end, begin + further))
         return signed(passes * whole + part)
 
     shares = list(bound.shares())
@@ -118,8 +118,8 @@ def _check_sums(bound: BoundTransfer, table: Table, run: Run) -> None:
 def _check_chase(bound: BoundTransfer, table: Table, run: Run) -> None:
     if _carry(table, bound.rows[0]) != bound.start:
         bound.sources[0].holds = None
-        found = _walk(bound, run, build=False)
-        wrong, first = sum(n for n, _ in found), min(lowest for _, lowest in found)
+        differences = _walk(bound, run, build=False)
+        wrong, first = sum(n for n, _ in differences), min(lowest for _, lowest in differences)
         if wrong:
             raise VerificationError(str(bound.transfer), first * WORD, wrong, bound.lines, bound.transfer.way)
         raise _all_wrong(bound)
@@ -148,7 +148,7 @@ def _kind(bound: BoundTransfer) -> int:
 
 
 def _expected(bound: BoundTransfer) -> tuple[int, ...]:
-    """Return the arguments of ``kernels.count_wrong`` that describe the content of a destination."""
+    """The arguments of ``kernels.count_wrong`` that describe the content of a destination."""
     operation, scalar, (first, second, _) = bound.transfer.operation, bound.scalar, bound.keys
     if operation is Operation.WRITE:
         return kernels.WORDS, 0, scalar & WORD_MASK, 0, 1, 0

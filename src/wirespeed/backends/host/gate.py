@@ -75,11 +75,11 @@ class HostGate:
 
 
 def private_gate(threads: int, timeout: float) -> HostGate:
-    """Return the gate of a number of threads of this process."""
+    """The gate of a number of threads of this process."""
     return HostGate(np.zeros((1, kernels.ROWS // WORD), np.int64), timeout, threads)
 
 
 def shared_gate(address: int, timeout: float) -> HostGate:
-    """Return the gate of all processes of a host, in zeroed memory that all have mapped."""
+    """The gate of all processes of a host, in zeroed memory that all have mapped."""
     words = (ctypes.c_int64 * (2 * kernels.ROWS // WORD)).from_address(address)
     return HostGate(np.ctypeslib.as_array(words).reshape(2, -1), timeout, NEVER)

@@ -50,17 +50,17 @@ class HostBuffers:
         ctypes.memmove(address, data.ctypes.data, data.nbytes)
 
     def read(self, address: int, size: int) -> Any:
-        """Return a copy of ``size`` bytes at an address."""
-        found = np.empty(size, np.uint8)
-        ctypes.memmove(found.ctypes.data, address, size)
-        return found
+        """A copy of ``size`` bytes at an address."""
+        content = np.empty(size, np.uint8)
+        ctypes.memmove(content.ctypes.data, address, size)
+        return content
 
     def copy(self, destination: int, source: int, size: int) -> None:
         """Copy with this thread."""
         ctypes.memmove(destination, source, size)
 
     def sharing(self, mechanism: str) -> Mechanism:
-        """Return a mechanism that shares host memory."""
+        """A mechanism that shares host memory."""
         if mechanism != SHM:
             raise BackendError(f"host memory is shared by {SHM}, not by {mechanism}")
         if self._descriptors is None:

@@ -68,7 +68,7 @@ def discover(machine: Machine, root: TreePath = HERE, cpus: Collection[int] | No
 
 
 def _usable(root: TreePath) -> Collection[int]:
-    """Return the CPUs that this process may use, or that the one that recorded a tree could use."""
+    """The CPUs that this process may use, or that the one that recorded a tree could use."""
     listed = allowed(root).get("Cpus", ())  # read on this machine too, so that it is recorded
     if not root.tree.recorded:
         return os.sched_getaffinity(0)
@@ -77,7 +77,7 @@ def _usable(root: TreePath) -> Collection[int]:
 
 
 def _links(nodes: tuple[NumaNode, ...]) -> list[Link]:
-    """Return the memory of each node and the links between nodes; their speeds are unknown here."""
+    """The memory of each node and the links between nodes; their speeds are unknown here."""
     links = [
         Link(node.name, node.name, LinkKind.MEMORY, origin="unknown") for node in nodes if node.memory_bytes
     ]
@@ -100,14 +100,14 @@ class _SysReader:
         self._cpus = self.root / "sys/devices/system/cpu"
         self._nodes = self.root / "sys/devices/system/node"
 
-    def known(self, what: str, value: str | None) -> str | None:
-        """Return a value; note it if it is missing."""
+    def known(self, subject: str, value: str | None) -> str | None:
+        """The value; a note is added if it is missing."""
         if not value:
-            self.notes.append(f"{what}: unknown, not reported by the kernel")
+            self.notes.append(f"{subject}: unknown, not reported by the kernel")
         return value
 
     def cpu_model(self) -> str | None:
-        """Return the model's name, or on arm64 the name of the core's design."""
+        """The model's name, or on arm64 the name of the core's design."""
         fields: dict[str, str] = {}
         for line in (read(self.root / "proc/cpuinfo", FIRST_CPU) or "").splitlines():
             name, _, value = line.partition(":")
@@ -121,26 +121,26 @@ class _SysReader:
         return _ARM_CORES.get((maker, part), f"Arm implementer {maker} part {part}")
 
     def huge_page_mode(self) -> str | None:
-        """Return the bracketed word of ``always [madvise] never``."""
+        """The bracketed word of ``always [madvise] never``."""
         modes = read(self.root / "sys/kernel/mm/transparent_hugepage/enabled") or ""
         return self.known("transparent huge pages", modes.partition("[")[2].partition("]")[0])
 
     def caches(self) -> tuple[Cache, ...]:
-        """Return the caches of the first usable CPU; the other CPUs are assumed to be equal."""
-        found: list[Cache] = []
+        """The caches of the first usable CPU; the other CPUs are assumed to be equal."""
+        caches: list[Cache] = []
         if self.usable:
             folder = self._cpus / f"cpu{min(self.usable)}/cache"
             for place in sorted(folder.glob("index*")):
                 level, size = number(place / "level"), _size(read(place / "size"))
                 kind, sharers = read(place / "type"), cpu_list(read(place / "shared_cpu_list") or "")
                 if level and size and kind:
-                    found.append(Cache(level, kind.lower(), size, max(1, len(sharers))))
-        if not found:
+                    caches.append(Cache(level, kind.lower(), size, max(1, len(sharers))))
+        if not caches:
             self.notes.append("caches: unknown, not reported by the kernel")
-        return tuple(sorted(found, key=lambda cache: (cache.level, cache.type)))
+        return tuple(sorted(caches, key=lambda cache: (cache.level, cache.type)))
 
     def nodes(self) -> tuple[NumaNode, ...]:
-        """Return the online NUMA nodes; if none is reported, one with all CPUs and memory."""
+        """The online NUMA nodes; if none is reported, one with all CPUs and memory."""
         listed = cpu_list(read(self._nodes / "online") or "")
         indices = [index for index in listed if (self._nodes / f"node{index}").exists()]
         if not indices:
@@ -178,7 +178,7 @@ class _SysReader:
     def _node(
         self, index: int, cpus: Collection[int], total: int, free: int, distances: tuple[int, ...] = ()
     ) -> NumaNode:
-        """Return a node whose CPUs are ordered: first one per physical core, then the siblings.
+        """A node whose CPUs are ordered: first one per physical core, then the siblings.
 
         ``threads_per_core`` counts only usable threads, so that a CPU set with holes does not hide cores.
         """
@@ -195,6 +195,6 @@ class _SysReader:
 
 
 def _size(text: str | None) -> int:
-    """Return the bytes of a cache size such as ``48K``; 0 if it is not a size."""
+    """The bytes of a cache size such as ``48K``; 0 if it is not a size."""
     size = whole(text.rstrip("KMG")) if text else None
     return size * _SIZE_UNITS.get(text[-1], 1) if text and size else 0

@@ -41,7 +41,6 @@ def _fact(name: str, value: float | str | tuple[str, ...] | None, unit: str = ""
 
 
 def _limits(root: TreePath) -> Iterator[Fact]:
-    """Yield the limits of this process and its container."""
     yield _fact(Known.SHM, _shared_memory_bytes(root), "B")
     limit = (read(root / "proc/self/limits", _MEMLOCK) or "").split()[3:4]
     unlimited = UNLIMITED if limit == [UNLIMITED] else None
@@ -60,23 +59,23 @@ def _limits(root: TreePath) -> Iterator[Fact]:
 
 
 def _shared_memory_bytes(root: TreePath) -> float | None:
-    """Return the size of /dev/shm; without an option, half of the memory (tmpfs(5)).
+    """The size of /dev/shm; without an option, half of the memory (tmpfs(5)).
 
     From the table of mounts, which a recorded tree has too.
     """
     line = mounts(root).get("/dev/shm")
     if line is None:
         return None
-    found = re.search(r"[\s,]size=(\d{1,15})([kmg%]?)", line)
+    option = re.search(r"[\s,]size=(\d{1,15})([kmg%]?)", line)
     total = meminfo(root / "proc/meminfo").get("MemTotal")
-    if found and found[2] != "%":
-        return float(int(found[1]) * 1024 ** "?kmg".index(found[2] or "?"))
-    share = int(found[1]) / 100 if found else 0.5
+    if option and option[2] != "%":
+        return float(int(option[1]) * 1024 ** "?kmg".index(option[2] or "?"))
+    share = int(option[1]) / 100 if option else 0.5
     return total * share if total else None
 
 
 def _quota(root: TreePath) -> float | str | None:
-    """Return how many CPUs the control group of this process may use at a time (cgroup v2)."""
+    """How many CPUs the control group of this process may use at a time (cgroup v2)."""
     for line in (read(root / "proc/self/cgroup", _GROUP) or "").splitlines():
         top = root / "sys/fs/cgroup"
         folder = top / line[3:].strip("/")
@@ -131,11 +130,10 @@ def _translation(root: TreePath) -> Iterator[Fact]:
 
 
 def _load(root: TreePath) -> Iterator[Fact]:
-    """Yield how busy the CPUs are."""
     try:
         yield _fact(Known.LOAD, float((read(root / "proc/loadavg") or "").split()[0]))
     except (ValueError, IndexError):
         yield _fact(Known.LOAD, None)
-    found = re.search(r"^some avg10=([\d.]+)", read(root / "proc/pressure/cpu") or "", re.MULTILINE)
-    value = float(found[1]) if found and found[1].count(".") <= 1 else math.nan
+    stalled = re.search(r"^some avg10=([\d.]+)", read(root / "proc/pressure/cpu") or "", re.MULTILINE)
+    value = float(stalled[1]) if stalled and stalled[1].count(".") <= 1 else math.nan
     yield _fact(Known.PRESSURE, None if math.isnan(value) else value, "%")

@@ -54,7 +54,7 @@ def _pointer(builder: ir.IRBuilder, address: Any, pointee: ir.Type) -> Any:
 
 @intrinsic
 def now_ns(typing: Any) -> Any:
-    """Return CLOCK_MONOTONIC in ns."""
+    """CLOCK_MONOTONIC in ns."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
         pair = ir.LiteralStructType([_WORD, _WORD])
@@ -102,7 +102,7 @@ def atomic_add(typing: Any, address: Any, value: Any) -> Any:
 
 @intrinsic
 def atomic_load(typing: Any, address: Any) -> Any:
-    """Return the word at an address that other threads write."""
+    """The word at an address that other threads write."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
         return builder.load_atomic(_pointer(builder, values[0], _WORD), "acquire", 8)
@@ -123,7 +123,7 @@ def atomic_store(typing: Any, address: Any, value: Any) -> Any:
 
 @intrinsic
 def load_word(typing: Any, address: Any) -> Any:
-    """Return the word at an address."""
+    """The word at an address."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
         return builder.load(_pointer(builder, values[0], _WORD))
@@ -154,7 +154,7 @@ def as_words(typing: Any, address: Any) -> Any:
 
 @intrinsic
 def bits_of(typing: Any, number: Any) -> Any:
-    """Return the 64 bits of a double."""
+    """The 64 bits of a double."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
         return builder.bitcast(values[0], _WORD)
@@ -164,7 +164,7 @@ def bits_of(typing: Any, number: Any) -> Any:
 
 @intrinsic
 def bits_of_pair(typing: Any, low: Any, high: Any) -> Any:
-    """Return the 64 bits of two floats, the first one in the lower half."""
+    """The 64 bits of two floats, the first one in the lower half."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
         low, high = (builder.zext(builder.bitcast(value, ir.IntType(32)), _WORD) for value in values)
@@ -187,13 +187,13 @@ def _each_line(
 
 
 def _vectors(builder: ir.IRBuilder, base: Any, offset: Any, lines: int, vector: ir.Type) -> list[Any]:
-    """Return pointers to consecutive lines."""
+    """Pointers to consecutive lines."""
     first = builder.add(base, offset)
     return [_pointer(builder, builder.add(first, _WORD(i * LINE)), vector) for i in range(lines)]
 
 
 def _sweep(sources: int, combine: Callable[..., Any], vector: ir.VectorType) -> Any:
-    """Return the intrinsic that stores ``combine(builder, scalar, *loaded)`` over a whole buffer.
+    """The intrinsic that stores ``combine(builder, scalar, *loaded)`` over a whole buffer.
 
     Its arguments: destination, first and second source, the scalar, the bytes (whole lines), and
     whether the stores bypass the caches.
@@ -203,9 +203,9 @@ def _sweep(sources: int, combine: Callable[..., Any], vector: ir.VectorType) -> 
         destination, first, second, scalar, size, streaming = values
         if vector is not _LINE_OF_WORDS:
             scalar = builder.sitofp(scalar, vector.element)
-        one = builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, ir.IntType(32)(0))
+        first_lane = builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, ir.IntType(32)(0))
         mask = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
-        spread = builder.shuffle_vector(one, one, mask)
+        spread = builder.shuffle_vector(first_lane, first_lane, mask)
         hint = builder.module.add_metadata([ir.IntType(32)(1)])
 
         def body(offset: Any, lines: int, bypass: bool) -> None:
@@ -252,13 +252,13 @@ triad_lines = _sweep(
     2, lambda builder, scalar, a, b: _plus(builder, a, _times(builder, scalar, b)), _LINE_OF_DOUBLES
 )
 saxpy_lines = _sweep(
-    2, lambda builder, scalar, x, y: _plus(builder, _times(builder, scalar, x), y), _LINE_OF_FLOATS
+    2, lambda builder, scalar, a, b: _plus(builder, _times(builder, scalar, a), b), _LINE_OF_FLOATS
 )
 
 
 @intrinsic
 def sum_lines(typing: Any, source: Any, size: Any) -> Any:
-    """Return the wrapping sum of all words of whole lines; the loads are independent of each other."""
+    """The wrapping sum of all words of whole lines; the loads are independent of each other."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
         source, size = values

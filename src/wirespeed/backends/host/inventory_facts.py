@@ -53,7 +53,7 @@ def _fact(name: str, value: float | str | tuple[str, ...] | None, unit: str = ""
 
 
 def _in_container(root: TreePath) -> bool:
-    """Return whether this process is in a container, which may have been given only some devices."""
+    """Whether this process is in a container, which may have been given only some devices."""
     return (
         any((root / name).exists() for name in _FILES)
         or _VARIABLE in root.tree.environment
@@ -86,11 +86,11 @@ def _gpus(root: TreePath) -> Iterator[Fact]:
 
 
 def _device_file(name: str, root: TreePath) -> str | None:
-    """Return whether this process may use the device file of a GPU; None if it is unknown which it is."""
-    about = pci.information(name, root)
-    if any(about.get(key) == "Yes" for key in _EXCLUDED):
+    """Whether this process may use the device file of a GPU; None if it is unknown which it is."""
+    information = pci.information(name, root)
+    if any(information.get(key) == "Yes" for key in _EXCLUDED):
         return EXCLUDED
-    minor = about.get("Device Minor", "")
+    minor = information.get("Device Minor", "")
     if not re.fullmatch(r"[0-9]{1,4}", minor):
         return None
     usable = (root / f"dev/nvidia{minor}").is_usable()

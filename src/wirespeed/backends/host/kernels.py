@@ -82,7 +82,7 @@ def _arrive(table: int, first: int) -> int:
 
 @_jit("int64()")
 def clock() -> int:
-    """Return the clock of all times, in ns."""
+    """The clock of all times, in ns."""
     return now_ns()
 
 
@@ -234,19 +234,19 @@ def work(
 
 @_jit("float64(uint64)")
 def _whole(word: int) -> float:
-    """Return an integer below 2**48: 15 times it plus another one is exact as a double."""
+    """An integer below 2**48: 15 times it plus another one is exact as a double."""
     return numba.float64(numba.int64(word >> numba.uint64(16)))
 
 
 @_jit("float32(uint64)")
 def _small(word: int) -> float:
-    """Return an integer below 2**20: 15 times it plus another one is exact as a float."""
+    """An integer below 2**20: 15 times it plus another one is exact as a float."""
     return numba.float32(numba.int64(word & numba.uint64(0xFFFFF)))
 
 
 @_jit("uint64(uint64, uint64, int64, int64)")
 def _pair(first: int, second: int, a: int, b: int) -> int:
-    """Return a word with two floats: ``a`` times a number of the first plus ``b`` times one of the second."""
+    """A word with two floats: ``a`` times a number of the first plus ``b`` times one of the second."""
     a, b = numba.float32(a), numba.float32(b)
     low, high = numba.uint64(16), numba.uint64(40)
     return bits_of_pair(
@@ -257,7 +257,7 @@ def _pair(first: int, second: int, a: int, b: int) -> int:
 
 @_jit("uint64(int64, uint64, uint64, int64, int64)")
 def _value(kind: int, first: int, second: int, a: int, b: int) -> int:
-    """Return ``a`` times the first number plus ``b`` times the second one; or the first word."""
+    """``a`` times the first number plus ``b`` times the second one; or the first word."""
     if kind == DOUBLES:
         return bits_of(a * _whole(first) + b * _whole(second))
     if kind == FLOATS:
@@ -279,7 +279,7 @@ def fill(base: int, begin: int, end: int, kind: int, key: int) -> None:
 def count_wrong(
     base: int, begin: int, end: int, kind: int, step: int, first: int, second: int, a: int, b: int
 ) -> int:
-    """Return the number of words from ``begin`` to ``end`` that are not the result of an operation.
+    """The number of words from ``begin`` to ``end`` that are not the result of an operation.
 
     Parameters
     ----------
@@ -305,7 +305,7 @@ def count_wrong(
 
 @_jit("int64(int64, int64, uint64)")
 def total(begin: int, end: int, key: int) -> int:
-    """Return the wrapping sum of the words of a pattern from ``begin`` to ``end``."""
+    """The wrapping sum of the words of a pattern from ``begin`` to ``end``."""
     result = numba.uint64(0)
     for i in range(begin, end):
         result += key + numba.uint64(i) * numba.uint64(STEP)
@@ -321,7 +321,7 @@ def touch(base: int, begin: int, end: int) -> None:
 
 @_jit("uint64(uint64, uint64)")
 def _mixed(key: int, index: int) -> int:
-    """Return a word that depends on every bit of the key and the index."""
+    """A word that depends on every bit of the key and the index."""
     word = (key ^ index) * numba.uint64(STEP)
     word = (word ^ (word >> numba.uint64(32))) * numba.uint64(0xD6E8FEB86659FD93)
     return word ^ (word >> numba.uint64(29))
@@ -329,7 +329,7 @@ def _mixed(key: int, index: int) -> int:
 
 @_jit("int64(int64, int64, uint64)")
 def shuffled(step: int, lines: int, key: int) -> int:
-    """Return the line that a cycle over ``lines`` lines visits at a step.
+    """The line that a cycle over ``lines`` lines visits at a step.
 
     A keyed permutation of the smallest power of two that holds all lines, repeated while the result is out of
     range. So a cycle needs neither a table nor an order of construction: any thread can build or check any

@@ -45,7 +45,7 @@ class CpuLoad:
         self._found: float | None = None
 
     def others(self) -> float:
-        """Return the average number of CPUs that other processes used since the last reading; 0 if unknown.
+        """The average number of CPUs that other processes used since the last reading; 0 if unknown.
 
         A reading that follows too soon repeats the previous result; the first one waits.
         """
@@ -72,7 +72,7 @@ class CpuLoad:
         return f"in use: other processes take {others:.1f} of {count} CPUs"
 
     def _read(self) -> tuple[float, float, float] | None:
-        """Return the time, the busy time of the CPUs, and the CPU time of this process, in s."""
+        """The time, the busy time of the CPUs, and the CPU time of this process, in s."""
         ticks = 0
         for line in (read(self._stat) or "").splitlines():
             name, *counts = line.split()

@@ -87,7 +87,7 @@ class HostBufferPool:
         self._mapped: set[HostBuffer] = set()
 
     def take(self, node: int, size: int, touch: Toucher, holds: tuple[int, ...] | None = None) -> HostBuffer:
-        """Return a buffer of at least ``size`` bytes, preferably one that already ``holds`` something.
+        """A buffer of at least ``size`` bytes, preferably one that already ``holds`` something.
 
         Raises
         ------
@@ -181,19 +181,19 @@ class HostBufferPool:
         pages = _pages_by_node(self._root, buffer.address)
         buffer.checked = pages is not None
         if pages is not None and set(pages) != {buffer.node}:
-            found = ", ".join(f"{n} pages on numa{node}" for node, n in sorted(pages.items())) or "no page"
+            places = ", ".join(f"{n} pages on numa{node}" for node, n in sorted(pages.items())) or "no page"
             how = "bound with mbind" if bound else "touched by its threads, because mbind is not permitted"
             raise BackendError(
-                f"memory for numa{buffer.node} ({how}) is on other nodes: {found}; "
+                f"memory for numa{buffer.node} ({how}) is on other nodes: {places}; "
                 "allow this process that node's memory (cpuset, container settings)"
             )
 
 
 def huge_bytes(address: int, root: TreePath = HERE) -> int | None:
-    """Return the bytes in huge pages of the mapping at an address; None if the kernel does not report it."""
+    """The bytes in huge pages of the mapping at an address; None if the kernel does not report it."""
     section = re.compile(rf"^{address:x}-.*?^AnonHugePages: +\d+", re.MULTILINE | re.DOTALL)
-    found = read(root / "proc/self/smaps", section)
-    return int(found.split()[-1]) * KIB if found else None
+    line = read(root / "proc/self/smaps", section)
+    return int(line.split()[-1]) * KIB if line else None
 
 
 def _bind(buffer: HostBuffer) -> bool:
@@ -210,7 +210,7 @@ def _bind(buffer: HostBuffer) -> bool:
 
 
 def _pages_by_node(root: TreePath, address: int) -> dict[int, int] | None:
-    """Return node -> pages of the mapping at an address; None if the kernel does not report it."""
+    """Node -> pages of the mapping at an address; None if the kernel does not report it."""
     for line in (read(root / "proc/self/numa_maps") or "").splitlines():
         start, *fields = line.split()
         if int(start, 16) == address:

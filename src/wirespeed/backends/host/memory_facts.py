@@ -49,9 +49,9 @@ def facts(machine: Machine, root: TreePath = HERE) -> Iterator[Fact]:
         Known.CPU_DESIGN, cpu.design or None, reason="" if cpu.design else "the kernel does not show it"
     )
     table = (root / _TABLE).table(reduced)
-    found = modules(table) if table is not None else Modules(virtual=False, modules=())
-    virtual = cpu.virtual or found.virtual
-    plugged = () if virtual else found.modules
+    installed = modules(table) if table is not None else Modules(virtual=False, modules=())
+    virtual = cpu.virtual or installed.virtual
+    plugged = () if virtual else installed.modules
     hidden = "" if plugged else _VIRTUAL if virtual else _NO_TABLE
     yield Fact(Known.MODULES, len(plugged) or None, reason=hidden)
     channels = None if virtual else _channels(root)
@@ -105,7 +105,7 @@ class _Host:
         return max(1, -(-len(self.packages) // self.sockets))
 
     def speeds(self) -> list[int]:
-        """Return the speed of each module in millions of transfers per second; none if one is unknown."""
+        """The speed of each module in millions of transfers per second; none if one is unknown."""
         known = [module.transfers for module in self.modules if module.kind and module.transfers]
         return known if len(known) == len(self.modules) else []
 
@@ -127,7 +127,7 @@ def _of_node(node: NumaNode, host: _Host) -> Iterator[Fact]:
 
 
 def _by_modules(host: _Host) -> tuple[float | None, str]:
-    """Return the line rate of a node by the modules, and its source; None without the number of channels."""
+    """The line rate of a node by the modules, and its source; None without the number of channels."""
     speeds = host.speeds()
     if not speeds or host.sheet is None:
         return None, ""
@@ -135,12 +135,12 @@ def _by_modules(host: _Host) -> tuple[float | None, str]:
     channels, slowest = min(len(speeds), sheet.channels * host.sockets), min(speeds)
     width = min(module.width for module in host.modules) // 8
     rate = channels * slowest * MB * width / (host.sockets * host.nodes_of_socket)
-    what = f"{many(len(speeds), 'module')} of {host.modules[0].kind}-{slowest}"
-    return rate, f"SMBIOS: {what} on {channels} channels of {name}"
+    plugged = f"{many(len(speeds), 'module')} of {host.modules[0].kind}-{slowest}"
+    return rate, f"SMBIOS: {plugged} on {channels} channels of {name}"
 
 
 def _highest(node: NumaNode, host: _Host) -> tuple[float | None, str]:
-    """Return the highest possible rate of a node, and its source.
+    """The highest possible rate of a node, and its source.
 
     There are at most as many channels as modules, and the modules may be unequally distributed.
     """
@@ -164,7 +164,7 @@ def _highest(node: NumaNode, host: _Host) -> tuple[float | None, str]:
 
 
 def _spanned(node: NumaNode, host: _Host, sheet: CpuSheet) -> int:
-    """Return how many sockets a node may span: hypervisors hide them, and firmware interleaves them."""
+    """How many sockets a node may span: hypervisors hide them, and firmware interleaves them."""
     folder = host.root / "sys/devices/system"
     cpus = cpu_list(read(folder / f"node/node{node.index}/cpulist") or "") or node.cpus
     ends = {read(folder / f"cpu/cpu{cpu}/topology/physical_package_id") for cpu in (cpus[0], cpus[-1])}
@@ -172,30 +172,30 @@ def _spanned(node: NumaNode, host: _Host, sheet: CpuSheet) -> int:
 
 
 def _packages(root: TreePath) -> dict[str, str]:
-    """Return the socket of each node with CPUs."""
-    found = {}
+    """The socket of each node with CPUs."""
+    sockets = {}
     for node in root.glob("sys/devices/system/node/node[0-9]*"):
         if cpus := cpu_list(read(node / "cpulist") or ""):
             place = root / f"sys/devices/system/cpu/cpu{cpus[0]}/topology/physical_package_id"
-            found[node.name] = read(place) or "0"
-    return found
+            sockets[node.name] = read(place) or "0"
+    return sockets
 
 
 def _channels(root: TreePath) -> int | None:
-    """Return the number of memory channels with modules, as EDAC drivers show them; None if they do not."""
-    found: set[tuple[str, str]] = set()
+    """The number of memory channels with modules, as EDAC drivers show them; None if they do not."""
+    channels: set[tuple[str, str]] = set()
     for controller in root.glob("sys/devices/system/edac/mc/mc[0-9]*"):
         for module in (*controller.glob("dimm[0-9]*"), *controller.glob("rank[0-9]*")):
             place = _CHANNEL.search(read(module / "dimm_location") or "")
             if place is None:
                 return None
             if number(module / "size"):
-                found.add((controller.name, place[1]))
-    return len(found) or None
+                channels.add((controller.name, place[1]))
+    return len(channels) or None
 
 
 def _hmat(root: TreePath, node: NumaNode) -> tuple[float | None, float | None]:
-    """Return rate and latency of a node's memory for its own CPUs, by the firmware, in B/s and s."""
+    """Rate and latency of a node's memory for its own CPUs, by the firmware, in B/s and s."""
     folder = root / f"sys/devices/system/node/node{node.index}/access0/initiators"
     rates = [rate for name in ("read_bandwidth", "write_bandwidth") if (rate := number(folder / name))]
     rate, wait = max(rates, default=0), number(folder / "read_latency") or 0

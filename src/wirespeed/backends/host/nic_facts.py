@@ -67,19 +67,19 @@ def counters(root: TreePath = HERE) -> Iterator[Quantity]:
 
 
 def _driver(nic: TreePath) -> str:
-    """Return the name of the driver of a NIC; empty if there is none."""
+    """The name of the driver of a NIC; empty if there is none."""
     driver = (nic / "device").resolve() / "driver"
     return driver.resolve().name if driver.exists() else ""
 
 
 def _ports(nic: TreePath) -> list[tuple[TreePath, str]]:
-    """Return the ports of a NIC and what they are called."""
+    """The ports of a NIC and what they are called."""
     ports = nic.glob("ports/*")
     return [(port, nic.name if len(ports) == 1 else f"{nic.name}:{port.name}") for port in ports]
 
 
 def _errors(port: TreePath, driver: str) -> dict[str, int]:
-    """Return the counters of errors of a port that can be read."""
+    """The counters of errors of a port that can be read."""
     counts = {path.rpartition("/")[2]: number(port / path) for path in _ERRORS.get(driver, _LINK_ERRORS)}
     return {name: count for name, count in counts.items() if count is not None}
 
@@ -89,15 +89,14 @@ def _fact(device: str, name: str, value: float | str | tuple[str, ...] | None, u
 
 
 def _of_nic(nic: TreePath) -> Iterator[Fact]:
-    """Yield the driver, the PCIe links and the ports of a NIC."""
     device = (nic / "device").resolve()
     name = _driver(nic)
     yield _fact(nic.name, Known.NIC_DRIVER, name or None)
     if pci.ADDRESS.fullmatch(device.name):
         yield _fact(nic.name, Known.NIC_ADDRESS, device.name)
-    found = pci.hops(device)
-    if found and all(hop.is_credible for hop in found):
-        narrowest, own = pci.narrowest(found), found[0]
+    hops = pci.hops(device)
+    if hops and all(hop.is_credible for hop in hops):
+        narrowest, own = pci.narrowest(hops), hops[0]
         yield _fact(nic.name, Known.PCIE_WIDTH, narrowest.width_now or None)
         yield _fact(nic.name, Known.PCIE_WIDTH_POSSIBLE, narrowest.width)
         yield _fact(nic.name, Known.PCIE_NARROWEST, narrowest.below.address)
@@ -108,7 +107,6 @@ def _of_nic(nic: TreePath) -> Iterator[Fact]:
 
 
 def _of_port(port: TreePath, about: str, device: TreePath, driver: str) -> Iterator[Fact]:
-    """Yield the state and the errors of a port."""
     state, physical = (
         (read(port / file) or "").partition(": ")[2]
         for file in ("state", "phys_state")  # "4: ACTIVE"
@@ -146,14 +144,14 @@ def _plugins(root: TreePath) -> Iterator[Fact]:
     ]
     named = [path for path in variables.get("NCCL_NET_PLUGIN", "").split(",") if path.startswith("/")]
     cached = (root / "etc/ld.so.cache").read(_CACHED)
-    found = [path for folder in searched for path in (root / folder).glob(_PLUGIN)]
-    found += [root / name for name in (*named, *(cached or "").splitlines()) if (root / name).exists()]
-    unknown = "" if found or cached is not None else "there is no /etc/ld.so.cache"
-    yield Fact(Known.NCCL_PLUGINS, None if unknown else _paths(found), reason=unknown)
-    if not found:
+    plugins = [path for folder in searched for path in (root / folder).glob(_PLUGIN)]
+    plugins += [root / name for name in (*named, *(cached or "").splitlines()) if (root / name).exists()]
+    unknown = "" if plugins or cached is not None else "there is no /etc/ld.so.cache"
+    yield Fact(Known.NCCL_PLUGINS, None if unknown else _paths(plugins), reason=unknown)
+    if not plugins:
         patterns = [f"{folder}/{below}/{_PLUGIN}" for folder in _FOLDERS for below in ("lib*", "lib*/*")]
         yield Fact(Known.NCCL_PLUGINS_ELSEWHERE, _paths([path for p in patterns for path in root.glob(p)]))
 
 
-def _paths(found: list[TreePath]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(f"/{path.path}" for path in found))
+def _paths(paths: list[TreePath]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(f"/{path.path}" for path in paths))

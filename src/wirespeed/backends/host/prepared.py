@@ -121,13 +121,6 @@ class HostPrepared(Prepared):
 
         A copy of a chase is 2**20 accesses up to 256 KiB, 2**17 up to 4 MiB, 2**15 above; each sample
         continues where the previous one stopped.
-
-        Raises
-        ------
-        MeasurementTimeout
-            If not all threads arrived at the gate, or ended, in time.
-        BackendError
-            If it was cancelled.
         """
         self.gate.begin(running=sum(len(b.rows) for b in self.bound if b.transfer.role is Role.MEASURED))
         self.arm(copies)
@@ -161,13 +154,7 @@ class HostPrepared(Prepared):
         return self._read_table()
 
     def verify(self) -> None:
-        """Compare the result of the last sample with the expected content; see the class for the details.
-
-        Raises
-        ------
-        VerificationError
-            For the first transfer with a wrong word.
-        """
+        """Compare the result of the last sample with the expected content; see the class for the details."""
         for bound in self.bound:
             contents.verify(bound, self.table, self._run)
         self._stale = True
@@ -181,7 +168,7 @@ class HostPrepared(Prepared):
             bound.step = steps % bound.lines
 
     def _timed(self, bound: BoundTransfer, copies: int) -> Tasks:
-        """Return the tasks of one transfer's threads in a sample."""
+        """The tasks of one transfer's threads in a sample."""
         tasks: Tasks = []
         bound.draw_scalar(self._samples)
         chase = bound.transfer.operation is Operation.CHASE

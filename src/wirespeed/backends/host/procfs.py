@@ -21,29 +21,29 @@ _ALLOWED = re.compile(r"^(?:Cpus|Mems)_allowed_list:.*$", re.MULTILINE)
 
 
 def read(path: TreePath, keep: re.Pattern[str] | None = None) -> str | None:
-    """Return the stripped text of a file, or what matches; None if it is missing, unreadable or empty."""
+    """The stripped text of a file, or what matches; None if it is missing, unreadable or empty."""
     return (path.read(keep) or "").strip("\n\0 ") or None
 
 
 def whole(text: str | None) -> int | None:
-    """Return a decimal number; None if it is not one, or too large for anything that a kernel reports."""
+    """A decimal number; None if it is not one, or too large for anything that a kernel reports."""
     fits = text is not None and text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
     return int(text) if text is not None and fits else None
 
 
 def number(path: TreePath) -> int | None:
-    """Return the decimal number in a file; None if there is none."""
+    """The decimal number in a file; None if there is none."""
     return whole(read(path))
 
 
 def allowed(root: TreePath) -> dict[str, tuple[int, ...]]:
-    """Return the ``Cpus`` and ``Mems`` (NUMA nodes) that this process may use; without those unknown."""
+    """The ``Cpus`` and ``Mems`` (NUMA nodes) that this process may use; without those unknown."""
     lines = (read(root / "proc/self/status", _ALLOWED) or "").splitlines()
     return {line.partition("_")[0]: cpu_list(line.partition(":")[2]) for line in lines}
 
 
 def mounts(root: TreePath) -> dict[str, str]:
-    """Return folder -> line of the table of mounts, for /dev/shm and the root of a container.
+    """Folder -> line of the table of mounts, for /dev/shm and the root of a container.
 
     Of several mounts of one folder, the last is seen.
     """
@@ -52,7 +52,7 @@ def mounts(root: TreePath) -> dict[str, str]:
 
 
 def cpu_list(text: str) -> tuple[int, ...]:
-    """Return the numbers in a list such as ``0-3,8``; empty if it is not a list."""
+    """The numbers in a list such as ``0-3,8``; empty if it is not a list."""
     numbers: list[int] = []
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
@@ -64,19 +64,19 @@ def cpu_list(text: str) -> tuple[int, ...]:
 
 
 def meminfo(path: TreePath) -> dict[str, int]:
-    """Return field -> bytes of ``/proc/meminfo`` or of a node's ``meminfo``."""
+    """Field -> bytes of ``/proc/meminfo`` or of a node's ``meminfo``."""
     fields: dict[str, int] = {}
     for line in (read(path) or "").splitlines():
         name, _, words = line.partition(":")
         value, *unit = words.split() or ("",)
-        found = whole(value)
-        if name.split() and found is not None:
-            fields[name.split()[-1]] = found * (KIB if unit == ["kB"] else 1)
+        number = whole(value)
+        if name.split() and number is not None:
+            fields[name.split()[-1]] = number * (KIB if unit == ["kB"] else 1)
     return fields
 
 
 def available_bytes(root: TreePath = HERE, node: int | None = None) -> int | None:
-    """Return how much memory can be touched before the kernel kills a process for it.
+    """How much memory can be touched before the kernel kills a process for it.
 
     The minimum of the machine's memory, the remaining memory of every control group around this process, and
     the memory of the NUMA ``node``; page cache counts as available. None if nothing is known.
@@ -91,7 +91,7 @@ def available_bytes(root: TreePath = HERE, node: int | None = None) -> int | Non
 
 
 def _cgroup_rooms(root: TreePath) -> list[int]:
-    """Return the remaining bytes of each control group, from this process's up to the root."""
+    """The remaining bytes of each control group, from this process's up to the root."""
     rooms = []
     for line in (read(root / "proc/self/cgroup") or "").splitlines():
         _, controllers, group = (*line.split(":", 2), "", "")[:3]
@@ -111,7 +111,7 @@ def _cgroup_rooms(root: TreePath) -> list[int]:
 
 
 def _page_cache(stat: TreePath) -> int:
-    """Return the bytes of a control group's page cache, which the kernel drops before it kills."""
+    """The bytes of a control group's page cache, which the kernel drops before it kills."""
     fields = dict(line.split(maxsplit=1) for line in (read(stat) or "").splitlines() if " " in line)
     return sum(
         whole(fields.get(f"total_{name}", fields.get(name))) or 0 for name in ("active_file", "inactive_file")

@@ -73,18 +73,18 @@ class Modules:
 
 
 def modules(table: bytes) -> Modules:
-    """Return the memory modules of a table."""
-    virtual, found = False, []
+    """The memory modules of a table."""
+    virtual, installed = False, []
     for kind, body in _structures(table):
         if kind == _BIOS and len(body) > _EXTENSION:
             virtual = bool(body[_EXTENSION] & _VIRTUAL)
         elif kind == _MODULE and (module := _module(body)):
-            found.append(module)
-    return Modules(virtual, tuple(found))
+            installed.append(module)
+    return Modules(virtual, tuple(installed))
 
 
 def reduced(table: bytes) -> bytes:
-    """Return a table with what ``modules`` needs, without texts and serial numbers."""
+    """A table with what ``modules`` needs, without texts and serial numbers."""
     parts = []
     for kind, body in _structures(table):
         if kind not in (_BIOS, _MODULE):
@@ -119,7 +119,7 @@ def _structures(table: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _module(body: bytes) -> Module | None:
-    """Return a memory module; None if its slot is empty or its size is unknown."""
+    """A memory module; None if its slot is empty or its size is unknown."""
     size = _field(body, 0x0C, "<H")
     if size is None or size in (0, _UNKNOWN):
         return None
@@ -137,7 +137,7 @@ def _module(body: bytes) -> Module | None:
 
 
 def _speed(body: bytes) -> int | None:
-    """Return the configured speed; the maximum speed of the module, which may be higher, is not used."""
+    """The configured speed; the maximum speed of the module, which may be higher, is not used."""
     speed = _field(body, 0x20, "<H")
     if speed == _UNKNOWN:
         speed = _field(body, 0x58, "<I")
@@ -145,7 +145,7 @@ def _speed(body: bytes) -> int | None:
 
 
 def _field(body: bytes, offset: int, layout: str) -> int | None:
-    """Return a number; None if the structure is too short for it."""
+    """A number; None if the structure is too short for it."""
     if offset + struct.calcsize(layout) > len(body):
         return None
     (value,) = struct.unpack_from(layout, body, offset)

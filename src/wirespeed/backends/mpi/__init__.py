@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def join(world: World, exchange: Exchange) -> Backend:
-    """Return the backend for the collectives of all ranks of a job."""
+    """The backend for the collectives of all ranks of a job."""
     from ...worlds import by_mpi
     from ...worlds.mpirun import mpirun
     from ..collective_backend import CollectiveBackend

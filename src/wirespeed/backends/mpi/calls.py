@@ -41,7 +41,7 @@ class MpiSite:
     keep: list[Any] = field(default_factory=list)
 
     def kept(self, values: Sequence[int]) -> int:
-        """Return the address of an array of C ints with these values, and keep the array."""
+        """The address of an array of C ints with these values, which is kept alive."""
         array = np.array(values, np.int32)
         self.keep.append(array)
         return int(array.ctypes.data)
@@ -65,26 +65,26 @@ def _all_reduce(case: Case, site: MpiSite) -> list[Call]:
 
 
 def _all_gather(case: Case, site: MpiSite) -> list[Call]:
-    each = len(site.receive) // case.ranks
-    sends, receives = (_source(case, site), each, site.type), (_at(site.receive), each, site.type)
+    count = len(site.receive) // case.ranks
+    sends, receives = (_source(case, site), count, site.type), (_at(site.receive), count, site.type)
     return [("MPI_Allgather", (*sends, *receives, site.comm))]
 
 
 def _alltoall(case: Case, site: MpiSite) -> list[Call]:
-    each = len(site.receive) // case.ranks
-    sends, receives = (_source(case, site), each, site.type), (_at(site.receive), each, site.type)
+    count = len(site.receive) // case.ranks
+    sends, receives = (_source(case, site), count, site.type), (_at(site.receive), count, site.type)
     return [("MPI_Alltoall", (*sends, *receives, site.comm))]
 
 
 def _reduce_scatter(case: Case, site: MpiSite) -> list[Call]:
-    name, each = "MPI_Reduce_scatter_block", case.counts.each
-    how = (each, site.type, site.operator, site.comm)
+    name, count = "MPI_Reduce_scatter_block", case.counts.each
+    how = (count, site.type, site.operator, site.comm)
     if not case.in_place:
         return [(name, (_at(site.send), _at(site.receive), *how))]
     # In place, MPI stores the result at the start of the buffer, NCCL at the part of the rank.
-    made: list[Call] = [(name, (site.in_place, _at(site.send), *how))]
-    own = site.send[:each]
-    return made if _at(own) == _at(site.receive) else [*made, _copied(site.receive, own)]
+    steps: list[Call] = [(name, (site.in_place, _at(site.send), *how))]
+    own = site.send[:count]
+    return steps if _at(own) == _at(site.receive) else [*steps, _copied(site.receive, own)]
 
 
 def _alltoallv(case: Case, site: MpiSite) -> list[Call]:
@@ -130,9 +130,9 @@ def _gather(case: Case, site: MpiSite) -> list[Call]:
 def _scatter(case: Case, site: MpiSite) -> list[Call]:
     root = case.setting.root
     here = site.rank == root
-    each = len(site.receive)
-    sends = (_at(site.send) if here else 0, each, site.type)
-    receives = (site.in_place if here and case.in_place else _at(site.receive), each, site.type)
+    count = len(site.receive)
+    sends = (_at(site.send) if here else 0, count, site.type)
+    receives = (site.in_place if here and case.in_place else _at(site.receive), count, site.type)
     return [("MPI_Scatter", (*sends, *receives, root, site.comm))]
 
 
@@ -150,19 +150,19 @@ def _exchange(site: MpiSite, give: Any, after: int, take: Any, before: int) -> C
 
 
 def _hypercube(case: Case, site: MpiSite) -> list[Call]:
-    """Return an all-gather in log2(n) steps, each with the rank whose number differs in one bit."""
-    here, receive, each = site.rank, site.receive, case.counts.each
-    made = [] if case.in_place else [_copied(receive[here * each : (here + 1) * each], site.send)]
+    """An all-gather in log2(n) steps, each with the rank whose number differs in one bit."""
+    here, receive, count = site.rank, site.receive, case.counts.each
+    steps = [] if case.in_place else [_copied(receive[here * count : (here + 1) * count], site.send)]
     for bit in range(case.ranks.bit_length() - 1):
         mask = 1 << bit
         mine = here & ~(mask - 1)
         theirs = mine ^ mask
         give, take = (
-            receive[mine * each : (mine + mask) * each],
-            receive[theirs * each : (theirs + mask) * each],
+            receive[mine * count : (mine + mask) * count],
+            receive[theirs * count : (theirs + mask) * count],
         )
-        made.append(_exchange(site, give, here ^ mask, take, here ^ mask))
-    return made
+        steps.append(_exchange(site, give, here ^ mask, take, here ^ mask))
+    return steps
 
 
 #: Operation -> function that returns the calls of one execution.

@@ -34,9 +34,9 @@ class MpiFunctions:
         self._status = np.zeros(self.status_bytes, np.uint8)
         self.status = int(self._status.ctypes.data)
 
-    def handle(self, thing: Any) -> int:
-        """Return the handle of a communicator, type or operator as a number."""
-        return int(self._mpi._handleof(thing))
+    def handle(self, wrapped: Any) -> int:
+        """The handle of a communicator, type or operator as a number."""
+        return int(self._mpi._handleof(wrapped))
 
     @property
     def in_place(self) -> int:

@@ -84,15 +84,14 @@ class MpiProvider(Provider):
         self.devices: tuple[RankDevice, ...] = (RankDevice(world.local_rank, "host", _cpu()),)
 
     def libraries(self) -> dict[str, str]:
-        """Return the versions of the MPI library and mpi4py."""
         return libraries(self._mpi)
 
     def transport(self) -> str:
-        """Return the name of the MPI library; MPI does not report its transport."""
+        """The name of the MPI library; MPI does not report its transport."""
         return f"{version(self._mpi)} on host memory"
 
     def refuses(self, setting: Setting) -> str | None:
-        """Return why MPI or numpy does not support the type or operator; None if both do."""
+        """Why MPI or numpy does not support the type or operator; None if both do."""
         if not setting.type.numpy or setting.type.name == "half":
             return f"MPI has no type {setting.type.name}"
         if setting.operator in ("avg", "mulsum"):
@@ -100,18 +99,12 @@ class MpiProvider(Provider):
         return setting.operation.why_not(self.group.ranks)
 
     def exceeds(self, case: Case) -> str | None:
-        """Return why a call cannot have this many elements; None if it can."""
+        """Why a call cannot have this many elements; None if it can."""
         count = case.bytes // case.width
         return f"{count} elements exceed the maximum of MPI, {_MAX_COUNT}" if count > _MAX_COUNT else None
 
     def allocate(self, size: int) -> None:
-        """Allocate two buffers and touch their pages.
-
-        Raises
-        ------
-        OutOfMemory
-            If the ranks of this host together would need more memory than is free.
-        """
+        """Allocate two buffers and touch their pages."""
         self._space.clear()
         self._step = []
         free = self._free
@@ -130,7 +123,6 @@ class MpiProvider(Provider):
             raise OutOfMemory(f"2 buffers of {format_size(size)}: {error}") from error
 
     def bind(self, case: Case) -> None:
-        """Prepare the calls of a loop."""
         self._case = case
         self._keep.clear()
         # All operations use the same buffers, as in the benchmarks of Intel and OSU.
@@ -138,7 +130,7 @@ class MpiProvider(Provider):
         self._rehearsal = self._step * (_REHEARSED_OPERATIONS if case.bytes <= REHEARSED_BYTES else 0)
 
     def _buffers(self, case: Case, offset: int) -> tuple[Any, Any]:
-        """Return the send and receive arrays; ``offset`` in bytes."""
+        """The send and receive arrays; ``offset`` in bytes."""
         kind, counts, at = case.setting.type.numpy, case.counts, self._rank
 
         def view(space: Any, first: int, count: int) -> Any:
@@ -151,7 +143,6 @@ class MpiProvider(Provider):
         return view(sends, send_at, counts.send), view(self._space[1], receive_at, counts.receive)
 
     def _operation(self, case: Case, offset: int) -> list[Call]:
-        """Return the calls of one operation."""
         mpi, native = self._mpi, self._native
         send, receive = self._buffers(case, offset)
         operators = {"sum": mpi.SUM, "prod": mpi.PROD, "max": mpi.MAX, "min": mpi.MIN}
@@ -170,21 +161,19 @@ class MpiProvider(Provider):
         return CALLS[case.setting.operation.name](case, site)
 
     def fill(self, seed: int) -> None:
-        """Fill the buffers of the loop."""
         case = self._bound()
         kind = case.setting.type
         operator = case.setting.operator or None
         offset = self._unalign * case.width
         send, receive = (array.view(f"uint{8 * case.width}") for array in self._buffers(case, offset))
         if not case.in_place:
-            for start, some in _chunks(receive):
-                some[:] = contents.before(kind, self._rank, start, len(some))
-        for start, some in _chunks(send):
-            data = contents.given(kind, operator, case.ranks, seed, self._rank, start, len(some))
-            some[:] = data.view(some.dtype)
+            for start, chunk in _chunks(receive):
+                chunk[:] = contents.before(kind, self._rank, start, len(chunk))
+        for start, chunk in _chunks(send):
+            sent = contents.given(kind, operator, case.ranks, seed, self._rank, start, len(chunk))
+            chunk[:] = sent.view(chunk.dtype)
 
     def once(self) -> None:
-        """Run one operation of the loop."""
         self._native.run(self._step)
 
     def loop(self) -> list[Elapsed]:
@@ -205,27 +194,25 @@ class MpiProvider(Provider):
             seconds, _ = self._native.timed(before, calls, [], timing.iterations)
         core = current_cpu()
         seconds /= timing.operations
-        each = tuple(t / timing.aggregate for t in times) if timing.per_iteration else ()
-        return [Elapsed(seconds, seconds, each, core)]
+        laps = tuple(t / timing.aggregate for t in times) if timing.per_iteration else ()
+        return [Elapsed(seconds, seconds, laps, core)]
 
     def wrong(self, seed: int) -> int:
-        """Compare the received data, and return the number of wrong elements."""
         case = self._bound()
         kind, operator = case.setting.type, case.setting.operator or None
         _, receive = self._buffers(case, self._unalign * case.width)
         holds = case.setting.operation.holds(
             case.counts, case.width, self._rank, case.ranks, case.setting.root
         )
-        found = 0
+        wrong = 0
         for piece in holds:
             array = receive if piece.source is None else receive.view(f"uint{8 * case.width}")
-            for start, some in _chunks(array[piece.at : piece.at + piece.count]):
-                part = Piece(piece.at + start, len(some), piece.source, piece.start + start)
-                found += contents.wrong(some, part, kind, operator, case.ranks, seed)
-        return found
+            for start, chunk in _chunks(array[piece.at : piece.at + piece.count]):
+                part = Piece(piece.at + start, len(chunk), piece.source, piece.start + start)
+                wrong += contents.wrong(chunk, part, kind, operator, case.ranks, seed)
+        return wrong
 
     def close(self) -> None:
-        """Free the buffers and the communicator."""
         self._space.clear()
         self._step = []
         self._comm.Free()

@@ -26,7 +26,7 @@ def facts(machine: Machine, root: TreePath) -> Iterator[Fact]:
 
 
 def connect(machine: Machine) -> Backend | None:
-    """Return the backend for collectives among the GPUs of this process; None if there are fewer than two."""
+    """The backend for collectives among the GPUs of this process; None if there are fewer than two."""
     from .channel import GPU_BACKEND
 
     own = [gpu for gpu in machine.gpus if gpu.backend == GPU_BACKEND]
@@ -39,7 +39,7 @@ def connect(machine: Machine) -> Backend | None:
 
 
 def join(world: World, machine: Machine, local: Machine, exchange: Exchange) -> Backend:
-    """Return the backend for the collectives of all ranks of a job, one GPU per rank."""
+    """The backend for the collectives of all ranks of a job, one GPU per rank."""
     from ..provider import Group
 
     device = machine.ranks[world.rank].device

@@ -50,7 +50,7 @@ class Site:
 
 
 def addresses(case: Case, site: Site, shift: int) -> tuple[int, int]:
-    """Return the addresses of the send and receive buffers of an operation; ``shift`` in bytes."""
+    """The addresses of the send and receive buffers of an operation; ``shift`` in bytes."""
     if not case.in_place:
         return site.send + shift, site.receive + shift
     base = site.receive + shift
@@ -59,7 +59,7 @@ def addresses(case: Case, site: Site, shift: int) -> tuple[int, int]:
 
 
 def calls(case: Case, sites: Sequence[Site], shift: int) -> list[Call]:
-    """Return the calls with which the ranks of one thread run an operation once; ``shift`` in bytes."""
+    """The calls with which the ranks of one thread run an operation once; ``shift`` in bytes."""
     parts: list[Part] = []
     for site in sites:
         send, receive = addresses(case, site, shift)
@@ -68,23 +68,23 @@ def calls(case: Case, sites: Sequence[Site], shift: int) -> list[Call]:
             if i == len(parts):
                 parts.append((part[0], []))
             parts[i][1].extend(part[1])
-    made: list[Call] = []
-    for is_nccl, some in parts:
-        made += grouped(some) if is_nccl else some
-    return made
+    program: list[Call] = []
+    for is_nccl, members in parts:
+        program += grouped(members) if is_nccl else members
+    return program
 
 
 def in_context(site: Site, call: Call) -> list[Call]:
-    """Return a call of the driver on the stream of a rank.
+    """A call of the driver on the stream of a rank.
 
     The driver uses the GPU of the current context; NCCL uses that of the communicator.
     """
     return [site.driver.use(site.context), call]
 
 
-def grouped(made: list[Call]) -> list[Call]:
-    """Return the calls as one group of NCCL."""
-    return made if len(made) == 1 else [("ncclGroupStart", ()), *made, ("ncclGroupEnd", ())]
+def grouped(members: list[Call]) -> list[Call]:
+    """The calls as one group of NCCL."""
+    return members if len(members) == 1 else [("ncclGroupStart", ()), *members, ("ncclGroupEnd", ())]
 
 
 #: Returns the calls of a rank for an operation, from the addresses of its send and receive buffers.
@@ -92,7 +92,7 @@ Make = Callable[[Case, Site, int, int], list[Part]]
 
 
 def _function(name: str, *, reduces: bool = False, rooted: bool = False) -> Make:
-    """Return the maker of an operation that is one function of NCCL."""
+    """The maker of an operation that is one function of NCCL."""
 
     def make(case: Case, site: Site, send: int, receive: int) -> list[Part]:
         setting = case.setting
@@ -105,11 +105,11 @@ def _function(name: str, *, reduces: bool = False, rooted: bool = False) -> Make
 
 
 def _ring(case: Case, site: Site, send: int, receive: int) -> list[Part]:
-    kind, each, where = case.setting.type.code, case.counts.each, (site.comm, site.stream)
+    kind, count, where = case.setting.type.code, case.counts.each, (site.comm, site.stream)
     after, before = (site.rank + 1) % case.ranks, (site.rank - 1) % case.ranks
     return [(True, [
-        (_SEND, (send, each, kind, after, *where)),
-        (_RECEIVE, (receive, each, kind, before, *where)),
+        (_SEND, (send, count, kind, after, *where)),
+        (_RECEIVE, (receive, count, kind, before, *where)),
     ])]  # fmt: skip
 
 
@@ -117,19 +117,19 @@ def _unequal(case: Case, site: Site, send: int, receive: int) -> list[Part]:
     parts = case.setting.operation.parts
     assert parts is not None
     kind, width, where = case.setting.type.code, case.width, (site.comm, site.stream)
-    made: list[Call] = []
+    exchanges: list[Call] = []
     for peer, (out, back) in enumerate(zip(*parts(case.counts, width, site.rank, case.ranks), strict=True)):
         if out:
-            made.append((_SEND, (send, out, kind, peer, *where)))
+            exchanges.append((_SEND, (send, out, kind, peer, *where)))
         if back:
-            made.append((_RECEIVE, (receive, back, kind, peer, *where)))
+            exchanges.append((_RECEIVE, (receive, back, kind, peer, *where)))
         send += out * width
         receive += back * width
-    return [(True, made)]
+    return [(True, exchanges)]
 
 
 def _hypercube(case: Case, site: Site, send: int, receive: int) -> list[Part]:
-    """Return an all-gather in log2(n) steps, each with the rank whose number differs in one bit."""
+    """An all-gather in log2(n) steps, each with the rank whose number differs in one bit."""
     kind, part, where = case.setting.type.code, case.counts.each * case.width, (site.comm, site.stream)
     own = receive + site.rank * part
     parts: list[Part] = []

@@ -75,7 +75,7 @@ def _bindings() -> Any:
 
 
 def functions(driver: GpuDriver) -> Functions:
-    """Return the C functions of NCCL, which must be loaded already, and of the driver."""
+    """The C functions of NCCL, which must be loaded already, and of the driver."""
     from ..native import Functions
 
     return Functions(ctypes.CDLL("libnccl.so.2"), driver.native.library())
@@ -113,7 +113,6 @@ class NcclMessages:
         return int(self._comm)
 
     def libraries(self) -> dict[str, str]:
-        """Return the versions of NCCL and its bindings."""
         number = int(self._nccl.get_version())
         return {
             "nccl": f"{number // 10000}.{number // 100 % 100}.{number % 100}",
@@ -121,7 +120,7 @@ class NcclMessages:
         }
 
     def work(self, moves: Sequence[Send], lane: TimedStream) -> NcclWork:
-        """Return the sends and receives of this rank in a Measurement, bound to a stream."""
+        """The sends and receives of this rank in a Measurement, bound to a stream."""
         return NcclWork(self._nccl, self._comm, moves, lane)
 
     def close(self) -> None:

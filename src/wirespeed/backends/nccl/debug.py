@@ -40,7 +40,7 @@ class Debug:
         return self._path.read_text(errors="replace") if self._path and self._path.exists() else ""
 
     def transports(self) -> str:
-        """Return the transports between ranks for people: ``P2P/CUMEM, NET/IB``."""
+        """The transports between ranks for people: ``P2P/CUMEM, NET/IB``."""
         if self._path is None:
             return f"see NCCL's log ({_OWN_LOG})"
         text = self._text()
@@ -48,14 +48,14 @@ class Debug:
         return ", ".join(names) or "no connection between ranks"
 
     def fact(self) -> Fact:
-        """Return the transports between ranks as a fact."""
+        """The transports between ranks as a fact."""
         if self._path is None:
             return Fact(Known.NCCL_TRANSPORTS, reason=_OWN_LOG)
         names = transports(self._text())
         return Fact(Known.NCCL_TRANSPORTS, names or None, reason="" if names else "not in NCCL's log")
 
     def warnings(self) -> str:
-        """Return the last warning; empty if there is none."""
+        """The last warning; empty if there is none."""
         warnings = _WARNING.findall(self._text())
         return str(warnings[-1]).strip() if warnings else ""
 
@@ -66,7 +66,7 @@ class Debug:
 
 
 def transports(log: str) -> tuple[str, ...]:
-    """Return the transports in NCCL's log, the most frequent first: ``("P2P/CUMEM", "NET/IB")``.
+    """The transports in NCCL's log, the most frequent first: ``("P2P/CUMEM", "NET/IB")``.
 
     Lines of a channel end in ``via P2P/CUMEM/read``, ``via SHM/direct/direct`` or ``via NET/IB/0/GDRDMA``.
     """

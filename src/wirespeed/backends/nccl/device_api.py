@@ -35,7 +35,7 @@ _FIRST = "float"
 
 
 def refuses(setting: Setting) -> str | None:
-    """Return why the kernels cannot run a setting; None if they can."""
+    """Why the kernels cannot run a setting; None if they can."""
     if setting.operation.operator is not None:
         return None
     if setting.operator != "sum":
@@ -46,12 +46,12 @@ def refuses(setting: Setting) -> str | None:
 
 
 def source(element: str) -> str:
-    """Return the source of the kernels for a type of elements."""
+    """The source of the kernels for a type of elements."""
     return f"#define ELEMENT {element}\n{_SOURCE.read_text()}"
 
 
 def headers(version: int, maps: Path = Path("/proc/self/maps")) -> Headers:
-    """Return the headers of the loaded NCCL.
+    """The headers of the loaded NCCL.
 
     Parameters
     ----------
@@ -113,12 +113,12 @@ class DeviceKernel:
     def _module(self, element: str) -> Any:
         self._gpu.use()
         if element not in self._modules:
-            made = self._gpu.driver.module(source(element), self._gpu.handle, self._headers)
-            self._modules[element] = made
+            loaded = self._gpu.driver.module(source(element), self._gpu.handle, self._headers)
+            self._modules[element] = loaded
         return self._modules[element]
 
     def _global(self, name: str) -> Any:
-        """Return the bytes of a variable of the kernels."""
+        """The bytes of a variable of the kernels."""
         address, size = self._gpu.driver.variable(self._module(_FIRST), name)
         value = (ctypes.c_char * size)()
         self._gpu.driver.read(ctypes.addressof(value), address, size)

@@ -97,16 +97,15 @@ class Loop:
         return self._free_running()
 
     def _program(self) -> list[list[Call]]:
-        """Return the calls of each iteration."""
-        made: dict[int, list[Call]] = {}
+        by_shift: dict[int, list[Call]] = {}
         iterations = []
         for i in range(self._timing.iterations):
-            some: list[Call] = []
+            iteration: list[Call] = []
             for shift in self._shifts[i * self._timing.aggregate : (i + 1) * self._timing.aggregate]:
-                if shift not in made:
-                    made[shift] = calls(self._case, self._sites, shift)
-                some += made[shift]
-            iterations.append(grouped(some) if self._timing.aggregate > 1 else some)
+                if shift not in by_shift:
+                    by_shift[shift] = calls(self._case, self._sites, shift)
+                iteration += by_shift[shift]
+            iterations.append(grouped(iteration) if self._timing.aggregate > 1 else iteration)
         return iterations
 
     def _meeting(self) -> list[Call]:
@@ -121,7 +120,7 @@ class Loop:
         ]
 
     def _marks(self, count: int) -> tuple[list[list[Any]], list[Run]]:
-        """Return ``count`` events per rank, and functions that record each of them on all ranks."""
+        """``count`` events per rank, and functions that record each of them on all ranks."""
         events = [gpu.events(count) for gpu in self._gpus]
         marks = [
             self._bind([
@@ -133,9 +132,8 @@ class Loop:
         ]  # fmt: skip
         return events, marks
 
-    def _bind(self, some: Sequence[Call]) -> Run:
-        """Return a function that makes the calls and raises an error if one fails."""
-        bound = self._library.functions.bind(some)
+    def _bind(self, calls: Sequence[Call]) -> Run:
+        bound = self._library.functions.bind(calls)
 
         def run() -> None:
             self._raise_failure(bound())
@@ -163,7 +161,7 @@ class Loop:
 
     def _free_running(self) -> Elapsed:
         """Time a loop that waits once, after all operations."""
-        flat = [call for some in self._program() for call in some]
+        flat = [call for iteration in self._program() for call in iteration]
         failed, enqueued, spent = self._library.functions.timed(
             [*self._meeting(), *self._waits()], flat, self._waits()
         )
@@ -174,19 +172,19 @@ class Loop:
         """Time a loop with waits and synchronisation after iterations, or with events around each."""
         timing, count = self._timing, self._timing.iterations
         paired = timing.blocking == 3  # the time between iterations does not count
-        program = [self._bind(some) for some in self._program()]
+        program = [self._bind(iteration) for iteration in self._program()]
         meeting = self._bind(self._meeting())
         edges = [(2 * i, 2 * i + 1) if paired else (i, i + 1) for i in range(count)]
         events, marks = self._marks(edges[-1][1] + 1 if timing.per_iteration else 0)
         self.align()
         counted, now = 0.0, time.perf_counter
         start = now()
-        for i, some in enumerate(program):
+        for i, run in enumerate(program):
             before, after = edges[i]
             began = now()
             if marks:
                 marks[before]()
-            some()
+            run()
             if timing.blocking:
                 self._wait()
             if paired:
@@ -210,8 +208,7 @@ class Loop:
         return self._elapsed(spent, enqueued, iterations)
 
     def _graph(self) -> Elapsed:
-        """Time the requested number of launches of a graph of the loop."""
-        captured = self._capture([self._bind(some) for some in self._program()])
+        captured = self._capture([self._bind(iteration) for iteration in self._program()])
         self.align()
         start = time.perf_counter()
         for _ in range(self._timing.graphs):
@@ -223,7 +220,7 @@ class Loop:
         return self._elapsed(spent, enqueued)
 
     def _capture(self, program: Sequence[Run]) -> Captured:
-        """Return a graph of the calls of each rank. Other threads may allocate memory meanwhile."""
+        """A graph of the calls of each rank. Other threads may allocate memory meanwhile."""
         for gpu in self._gpus:
             gpu.use()
             gpu.driver.begin_capture(gpu.stream)

@@ -85,7 +85,7 @@ class NcclOptions:
 
 
 def count_gpus() -> int:
-    """Return the number of GPUs that this process may use; 0 if there is no driver."""
+    """The number of GPUs that this process may use; 0 if there is no driver."""
     try:
         return len(driver_of(GPU_BACKEND).devices())
     except BackendError:
@@ -207,23 +207,21 @@ class NcclProvider(Provider):
         return f"{self.version // 10000}.{self.version // 100 % 100}.{self.version % 100}"
 
     def libraries(self) -> dict[str, str]:
-        """Return the versions of NCCL and its bindings."""
         from importlib.metadata import version
 
         return {"nccl": self._version(), "nccl4py": version("nccl4py")}
 
     def transport(self) -> str:
-        """Return the version and the transports from NCCL's log."""
+        """The version and the transports from NCCL's log."""
         how = self.options
         kernels = f", device implementation {how.implementation} with {how.blocks} CTAs"
         return f"NCCL {self._version()}{kernels if how.implementation else ''}: {self._debug.transports()}"
 
     def facts(self) -> tuple[Fact, ...]:
-        """Return the transports from NCCL's log."""
         return (self._debug.fact(),)
 
     def refuses(self, setting: Setting) -> str | None:
-        """Return what this NCCL or this GPU does not support; None if everything is supported."""
+        """What this NCCL or this GPU does not support; None if everything is supported."""
         name = setting.operation.name
         if self.version < _SINCE.get(name, 0):
             return f"{name} requires NCCL 2.28; this is {self._version()}"
@@ -294,21 +292,15 @@ class NcclProvider(Provider):
 
     def _in_threads(self, work: Callable[..., T], *arguments: Sequence[Any]) -> list[T]:
         if self._pool is None:
-            return [work(*given) for given in zip(*arguments, strict=True)]
-        futures = [self._pool.submit(work, *given) for given in zip(*arguments, strict=True)]
+            return [work(*values) for values in zip(*arguments, strict=True)]
+        futures = [self._pool.submit(work, *values) for values in zip(*arguments, strict=True)]
         done, _ = wait(futures, return_when=FIRST_EXCEPTION)
         for future in done:
             future.result()  # raises an error without waiting for the other threads, which may hang
         return [future.result() for future in futures]
 
     def allocate(self, size: int) -> None:
-        """Allocate the buffers with ncclMemAlloc, whose memory every transport of NCCL can use.
-
-        Raises
-        ------
-        OutOfMemory
-            If a GPU has too little free memory.
-        """
+        """Allocate the buffers with ncclMemAlloc, whose memory every transport of NCCL can use."""
         self._release()
         before = self._free()
         for rank in self._ranks:
@@ -340,13 +332,13 @@ class NcclProvider(Provider):
                 function = partial(self._nccl.comm_window_register, win_flags=_SYMMETRIC_WINDOW)
             else:
                 function = self._nccl.comm_register
-            made = (
+            handles = (
                 self._call(function, rank.comm, rank.send, size),
                 self._call(function, rank.comm, rank.receive, size),
             )
             if rank.kernel and (failed := rank.kernel.create(int(rank.comm))):
                 raise BackendError(f"NCCL failed: {self._debug.warnings() or failed}")
-            return made
+            return handles
 
         with ThreadPoolExecutor(len(self._ranks)) as pool:  # symmetric registration waits for all ranks
             for rank, handles in zip(self._ranks, pool.map(register, self._ranks), strict=True):
@@ -400,10 +392,10 @@ class NcclProvider(Provider):
 
     def _scaled(self, rank: _Rank, type: DataType) -> int:
         held = ctypes.create_string_buffer(type.encode(scalar(rank.number)).to_bytes(8, "little"), 8)
-        made = self._call(
+        operator = self._call(
             self._nccl.red_op_create_pre_mul_sum, ctypes.addressof(held), type.code, _HOST_SCALAR, rank.comm
         )
-        return int(made)
+        return int(operator)
 
     def _drop_operators(self, rank: _Rank) -> None:
         for operator in rank.operators:
@@ -425,7 +417,6 @@ class NcclProvider(Provider):
             rank.gpu.wait()
 
     def once(self) -> None:
-        """Run the operation once; as a graph if the loop is one."""
         self._each(Loop.once)
 
     def loop(self) -> list[Elapsed]:
@@ -440,7 +431,6 @@ class NcclProvider(Provider):
         return self._each(Loop.time)
 
     def wrong(self, seed: int) -> int:
-        """Compare the results with kernels; return the number of wrong elements."""
         case = self._bound()
         format = format_of(case.setting.type, case.setting.operator, case.ranks)
         wrong = 0
@@ -455,7 +445,7 @@ class NcclProvider(Provider):
     # Ending.
 
     def memory(self) -> dict[str, int]:
-        """Return the use of device memory by purpose, in bytes, from the GPU with the least free memory."""
+        """The use of device memory by purpose, in bytes, from the GPU with the least free memory."""
         return {**self._taken, "Collective": self._registered - self._free()}
 
     def cancel(self) -> None:
@@ -467,7 +457,6 @@ class NcclProvider(Provider):
                     self._nccl.comm_abort(rank.comm)
 
     def close(self) -> None:
-        """Release buffers, communicators and streams."""
         if not self._cancelled.is_set():
             for rank in self._ranks:
                 self._drop_operators(rank)

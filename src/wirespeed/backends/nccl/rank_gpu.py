@@ -36,7 +36,7 @@ class Format(ctypes.Structure):
 
 
 def format_of(type: DataType, operator: str, ranks: int) -> Format:
-    """Return the format of elements; an empty operator means data that is not reduced."""
+    """The format of elements; an empty operator means data that is not reduced."""
     if not operator:
         return Format(type.bytes, type.exponent, type.mantissa, _NO_OPERATOR, ranks, 0, 0.0)
     return Format(
@@ -102,12 +102,12 @@ class RankGpu:
         self.driver.synchronize(self.stream)
 
     def free_memory(self) -> int:
-        """Return the free memory, in bytes."""
+        """The free memory, in bytes."""
         self.use()
         return self.driver.memory()[0]
 
     def events(self, count: int) -> list[Any]:
-        """Return ``count`` events, which are reused."""
+        """``count`` events, which are reused."""
         self.use()
         while len(self._events) < count:
             self._events.append(self.driver.event())
@@ -136,7 +136,7 @@ class RankGpu:
         )  # fmt: skip
 
     def wrong(self, address: int, pieces: tuple[Piece, ...], format: Format, seed: int) -> int:
-        """Return the number of elements that differ from the pieces of the result at ``address``."""
+        """The number of elements that differ from the pieces of the result at ``address``."""
         self.use()
         self.driver.enqueue_zeros(self._wrong, 8, self.stream)
         for piece in pieces:

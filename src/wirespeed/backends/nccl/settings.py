@@ -17,7 +17,7 @@ _LINES = re.compile(r"^[ \t]*NCCL_.*$", re.MULTILINE)
 
 
 def settings(root: TreePath = HERE) -> Fact:
-    """Return the settings of NCCL: ``NAME=value`` in the environment, ``FILE: NAME=value`` from a file.
+    """The settings of NCCL: ``NAME=value`` in the environment, ``FILE: NAME=value`` from a file.
 
     Parameters
     ----------

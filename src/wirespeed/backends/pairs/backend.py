@@ -46,21 +46,11 @@ class PairsBackend(Backend):
         self._connection = Connection(exchange, machine, local, options, grace, self.warn)
 
     def refuses(self, measurement: Measurement) -> str | None:
-        """Return None for messages and shared buffers, and an empty reason for all other works."""
+        """None for messages and shared buffers, and an empty reason for all other works."""
         return None if all(isinstance(work, Message | Sharing) for work in measurement.works) else ""
 
     def prepare(self, measurement: Measurement, options: RunOptions) -> Prepared:
-        """Connect the two ends, and allocate the buffers that all samples use.
-
-        Raises
-        ------
-        Unreachable
-            If the library or the mechanism of sharing does not work here.
-        BackendError
-            If another error occurs in one of the processes.
-        BackendLost
-            If a process has ended.
-        """
+        """Connect the two ends, and allocate the buffers that all samples use."""
         del options  # the backend has the options of the job
         self.exchange.check()
         work = measurement.works[0]
@@ -71,23 +61,19 @@ class PairsBackend(Backend):
         return PreparedSharing(self._connection, measurement, cast(tuple[Sharing, ...], measurement.works))
 
     def now(self) -> float:
-        """Return the time of rank 0 at the last exchange, in s; equal in all processes."""
+        """The time of rank 0 at the last exchange, in s; equal in all processes."""
         return self.exchange.now
 
     def libraries(self) -> dict[str, str]:
-        """Return the versions of the libraries that carry the messages."""
         return self._connection.libraries()
 
     def gone(self) -> str:
-        """Return which other process ended."""
         return self.exchange.gone
 
     def interrupted(self) -> str:
-        """Return which process ended, if the launcher interrupted this one for that reason; else empty."""
         return self.exchange.interrupted()
 
     def late(self, stage: str, seconds: float) -> WirespeedError:
-        """Identify the straggler after a time-out, and end the job."""
         error = self.exchange.world.late(stage, seconds)
         self.exchange.lose(error)
         return error

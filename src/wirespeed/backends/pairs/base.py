@@ -35,7 +35,7 @@ class Ends:
 
     @staticmethod
     def of(world: World) -> Ends:
-        """Return the ends of a World."""
+        """The ends of a World."""
         return Ends(world.rank, world.size)
 
     @property
@@ -98,14 +98,14 @@ class PairMemory(Protocol):
         """Copy an array of bytes to an address, and wait for the copy."""
 
     def read(self, address: int, size: int) -> Any:
-        """Return an array of ``size`` bytes from an address."""
+        """An array of ``size`` bytes from an address."""
         ...
 
     def copy(self, destination: int, source: int, size: int) -> None:
         """Copy ``size`` bytes between addresses of this memory, and wait for the copy."""
 
     def sharing(self, mechanism: str) -> Mechanism:
-        """Return the mechanism with this name.
+        """The mechanism with this name.
 
         Raises
         ------
@@ -122,7 +122,7 @@ class Wire(Protocol):
     """A connection of the two ends; only they use it."""
 
     def libraries(self) -> dict[str, str]:
-        """Return the versions of the libraries that carry the messages."""
+        """The versions of the libraries that carry the messages."""
         ...
 
     def one(self, address: int, size: int) -> float:
@@ -166,13 +166,13 @@ class Wire(Protocol):
 
 @lru_cache(maxsize=2)
 def pattern(size: int, end: int) -> Any:
-    """Return the array of bytes that an end sends; ``end`` is 0 for the first and 1 for the last."""
+    """The array of bytes that an end sends; ``end`` is 0 for the first and 1 for the last."""
     data = words(key_of(_PATTERN_SEED, end), 0, -(-size // 8)).view(np.uint8)[:size]
     data.flags.writeable = False
     return data
 
 
-def verify(place: PairMemory, address: int, size: int, end: int, what: str, way: str = "") -> None:
+def verify(place: PairMemory, address: int, size: int, end: int, work: str, way: str = "") -> None:
     """Compare received data with the data that an end sends.
 
     Parameters
@@ -183,7 +183,7 @@ def verify(place: PairMemory, address: int, size: int, end: int, what: str, way:
         Address and number of the received bytes.
     end : int
         The end that sent: 0 for the first, 1 for the last.
-    what, way : str
+    work, way : str
         The work and its path, for the error.
 
     Raises
@@ -193,4 +193,4 @@ def verify(place: PairMemory, address: int, size: int, end: int, what: str, way:
     """
     wrong = np.unique(np.flatnonzero(place.read(address, size) != pattern(size, end)) // 8)
     if wrong.size:
-        raise VerificationError(what, 8 * int(wrong[0]), int(wrong.size), -(-size // 8), way)
+        raise VerificationError(work, 8 * int(wrong[0]), int(wrong.size), -(-size // 8), way)

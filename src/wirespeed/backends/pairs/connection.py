@@ -65,7 +65,7 @@ class Connection:
             self.place(kind)
 
     def place(self, kind: MemoryKind) -> PairMemory:
-        """Return the memory of a kind in this process; the first call opens it."""
+        """The memory of a kind in this process; the first call opens it."""
         if kind not in self._places:
             if kind is MemoryKind.DEVICE:
                 from ..gpu.gpu_buffers import GpuBuffers
@@ -80,7 +80,7 @@ class Connection:
         return self._places[kind]
 
     def wire(self, engine: Engine, kind: MemoryKind) -> Wire | None:
-        """Return the connection of the two ends; None on ranks between them.
+        """The connection of the two ends; None on ranks between them.
 
         Parameters
         ----------
@@ -108,7 +108,7 @@ class Connection:
         return self._wires.get(key)
 
     def _ask(self, engine: Engine, kind: MemoryKind) -> tuple[str, bytes]:
-        """Return why this process cannot send (empty if it can), and the identifier for the other end."""
+        """Why this process cannot send (empty if it can), and the identifier for the other end."""
         measures = self.measures
         if engine is Engine.NCCL:
             from ..nccl.channel import refuses
@@ -122,7 +122,7 @@ class Connection:
         return reason, b""
 
     def _refused_by_mpi(self) -> str | None:
-        """Return why MPI cannot carry the messages of this job; None if it can."""
+        """Why MPI cannot carry the messages of this job; None if it can."""
         from ...worlds import by_mpi
         from ...worlds.mpi import library
         from ...worlds.mpirun import mpirun
@@ -186,7 +186,7 @@ class Connection:
         return [value for value, _ in everyone]
 
     def libraries(self) -> dict[str, str]:
-        """Return the versions of the libraries that carry the messages."""
+        """The versions of the libraries that carry the messages."""
         return {k: v for wire in self._wires.values() if wire for k, v in wire.libraries().items()}
 
     def close(self) -> None:

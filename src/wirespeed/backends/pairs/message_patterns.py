@@ -46,7 +46,7 @@ class PreparedMessages(Prepared):
         return Sample((seconds_of_all,), (float(amount),), seconds_of_all)
 
     def _send(self, copies: int) -> list[float]:
-        """Return the times at this end, in s; empty on ranks between the ends."""
+        """The times at this end, in s; empty on ranks between the ends."""
         wire, message, size = self._wire, self._message, self._message.bytes
         if wire is None:
             return []
@@ -59,13 +59,7 @@ class PreparedMessages(Prepared):
         return [wire.windows(send, receive, size, window, copies)]
 
     def verify(self) -> None:
-        """Compare the data that each end received, and overwrite it, so that the next sample is verified.
-
-        Raises
-        ------
-        VerificationError
-            If a word differs.
-        """
+        """Compare the data that each end received, and overwrite it, so that the next sample is verified."""
         self._connection.exchange.together(self._compare, f"verifying {self._measurement}")
 
     def _compare(self) -> None:

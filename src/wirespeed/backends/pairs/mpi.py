@@ -42,7 +42,6 @@ class MpiWire:
         ]
 
     def libraries(self) -> dict[str, str]:
-        """Return the versions of the MPI library and mpi4py."""
         return libraries(self._mpi)
 
     def _send(self, address: int, size: int) -> Call:
@@ -70,19 +69,19 @@ class MpiWire:
         requests = window.messages * (sends + receives)
         room = np.zeros(requests * self._native.request_bytes, np.uint8)
         statuses = np.zeros(requests * self._native.status_bytes, np.uint8)
-        first, each = int(room.ctypes.data), self._native.request_bytes
-        made: list[Call] = []
+        first, stride = int(room.ctypes.data), self._native.request_bytes
+        requested: list[Call] = []
         for name, address, wants in (("MPI_Irecv", receive, receives), ("MPI_Isend", send, sends)):
             for _ in range(window.messages if wants else 0):
-                request = first + len(made) * each
-                made.append(
+                request = first + len(requested) * stride
+                requested.append(
                     (name, (address, size, self._byte, self._peer, _MESSAGE_TAG, self._comm, request))
                 )
-        made.append(("MPI_Waitall", (requests, first, int(statuses.ctypes.data))))
+        requested.append(("MPI_Waitall", (requests, first, int(statuses.ctypes.data))))
         if window.both:
-            return self._native.timed(self._meet, made, self._meet, count)[1]
-        made.append(self._receive(self._into, 1) if self._first else self._send(self._out, 1))
-        return self._native.timed(self._meet, made, [], count)[0]
+            return self._native.timed(self._meet, requested, self._meet, count)[1]
+        requested.append(self._receive(self._into, 1) if self._first else self._send(self._out, 1))
+        return self._native.timed(self._meet, requested, [], count)[0]
 
     def close(self) -> None:
         """Do nothing: MPI is finalised when the process ends."""

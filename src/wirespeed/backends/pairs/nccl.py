@@ -40,7 +40,6 @@ class NcclWire:
         self._scratch = place.allocate(2 * _SCRATCH_BYTES)
 
     def libraries(self) -> dict[str, str]:
-        """Return the versions of NCCL and its bindings."""
         return self._messages.libraries()
 
     def _send(self, address: int, size: int) -> Call:

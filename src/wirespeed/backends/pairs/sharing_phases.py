@@ -22,16 +22,16 @@ T = TypeVar("T")
 
 
 class _Clock:
-    """Times the phases of this process; ``found`` has them in s."""
+    """Times the phases of this process; ``seconds`` has them."""
 
     def __init__(self) -> None:
-        self.found: dict[str, float] = {}
+        self.seconds: dict[str, float] = {}
 
     def of(self, phase: str, call: Callable[[], T]) -> T:
         """Call a function, record its time as that of a phase, and return its result."""
         start = time.perf_counter()
         result = call()
-        self.found[phase] = time.perf_counter() - start
+        self.seconds[phase] = time.perf_counter() - start
         return result
 
     def copies(self, call: Callable[[], object]) -> None:
@@ -40,7 +40,7 @@ class _Clock:
         start = time.perf_counter()
         for _ in range(_NEXT_COPY_COUNT):
             call()
-        self.found[NEXT_COPIES] = (time.perf_counter() - start) / _NEXT_COPY_COUNT
+        self.seconds[NEXT_COPIES] = (time.perf_counter() - start) / _NEXT_COPY_COUNT
 
 
 class PreparedSharing(Prepared):
@@ -86,7 +86,7 @@ class PreparedSharing(Prepared):
         self._connection.tried.add((work.mechanism, work.memory.kind))
 
     def _phases(self, work: Sharing) -> dict[str, float]:
-        """Return the time of each phase, in s; copies are timed at the last end."""
+        """The time of each phase, in s; copies are timed at the last end."""
         mine = self._sent(work) if work.sent else self._opened(work)
         everyone = self._connection.exchange.gather(mine, f"timing {work}")
         first, last = everyone[0], everyone[-1]
@@ -122,7 +122,7 @@ class PreparedSharing(Prepared):
         finally:
             for allocation in owned:
                 clock.of(FREE, allocation.release)
-        return clock.found
+        return clock.seconds
 
     def _sent(self, work: Sharing) -> dict[str, float]:
         """Let the first rank send a part of its buffer; return the times of this process, in s."""
@@ -137,8 +137,8 @@ class PreparedSharing(Prepared):
 
         def send() -> None:
             if wire is not None:
-                clock.found[FIRST_COPY] = wire.one(held[0], work.copied)
-                clock.found[NEXT_COPIES] = (
+                clock.seconds[FIRST_COPY] = wire.one(held[0], work.copied)
+                clock.seconds[NEXT_COPIES] = (
                     sum(wire.one(held[0], work.copied) for _ in range(_NEXT_COPY_COUNT)) / _NEXT_COPY_COUNT
                 )
 
@@ -153,4 +153,4 @@ class PreparedSharing(Prepared):
         finally:
             if place is not None and held:
                 clock.of(FREE, lambda: place.free(held[0]))
-        return clock.found
+        return clock.seconds

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def connect(machine: Machine) -> Backend | None:
-    """Return the backend for a simulated machine; None for any other."""
+    """The backend for a simulated machine; None for any other."""
     if not machine.simulated:
         return None
     from .backend import SimulatedBackend
@@ -31,7 +31,7 @@ def facts(machine: Machine, root: TreePath) -> Iterator[Fact]:
 
 
 def parse(spec: str) -> Machine:
-    """Return the simulated machine of a text such as ``dgx-a100-8+corrupt@gpu0->gpu1``.
+    """The simulated machine of a text such as ``dgx-a100-8+corrupt@gpu0->gpu1``.
 
     The text names a predefined machine or a machine file. ``+KIND`` or ``+KIND@TRANSFER`` adds a fault of
     transfers, ``+down@LINK`` or ``+speed@LINK=FACTOR`` a fault of links, ``+gone@GPU`` a GPU that is on the
@@ -51,7 +51,7 @@ def parse(spec: str) -> Machine:
     from .faults import parse_fault, without_gone
     from .machines import MACHINES
 
-    name, *rest = spec.split("+")
+    name, *suffixes = spec.split("+")
     if name in MACHINES:
         machine = MACHINES[name]()
     elif Path(name).is_file():
@@ -60,6 +60,6 @@ def parse(spec: str) -> Machine:
         raise MachineError(
             f"{name!r} is neither a simulated machine nor a machine file; choose from {', '.join(MACHINES)}"
         )
-    machine, gone, others = without_gone(rest, machine)
+    machine, gone, others = without_gone(suffixes, machine)
     faults = (*gone, *(parse_fault(text, machine) for text in others))
     return replace(machine, simulated=True, faults=(*machine.faults, *faults))

@@ -42,20 +42,11 @@ class SimulatedBackend(Backend):
         self._collectives: CollectiveBackend | None = None
 
     def refuses(self, measurement: Measurement) -> str | None:
-        """Return None: every Measurement can be simulated."""
         del measurement
         return None
 
     def prepare(self, measurement: Measurement, options: RunOptions) -> Prepared:
-        """Compute the times of a Measurement without noise.
-
-        Raises
-        ------
-        BackendError
-            If no link of a transfer has a capacity.
-        OutOfMemory
-            If a fault leaves too little memory.
-        """
+        """Compute the times of a Measurement without noise."""
         self.hardware.released.clear()
         self.hardware.overhead += prepare_seconds(measurement)
         self._allocate(measurement)
@@ -94,31 +85,26 @@ class SimulatedBackend(Backend):
         return self._collectives
 
     def describe(self) -> BackendDetails:
-        """Return what collectives add to the Document."""
         return self._collectives.describe() if self._collectives else BackendDetails()
 
     def now(self) -> float:
-        """Return the virtual time, in s."""
         return self.hardware.clock + (self._collectives.now() if self._collectives else 0.0)
 
     def elapsed(self) -> float:
-        """Return the virtual time of the run, in s."""
         return self.now() + self.hardware.overhead
 
     def busy(self) -> dict[str, str]:
-        """Return the devices with a ``busy`` or ``full`` fault: one, or all if the fault names none."""
+        """The devices with a ``busy`` or ``full`` fault: one, or all if the fault names none."""
         using = (FaultKind.BUSY, FaultKind.FULL)
         places = [fault.where for fault in self.machine.faults if fault.kind in using]
         devices = [device.name for device in (*self.machine.attached, *self.machine.numa)]
         return {d: "in use by a simulated load" for d in devices if any(p in ("", d) for p in places)}
 
     def cancel(self) -> None:
-        """End a simulated hang."""
         self.hardware.released.set()
         if self._collectives is not None:
             self._collectives.cancel()
 
     def close(self) -> None:
-        """Close the backend of collectives."""
         if self._collectives is not None:
             self._collectives.close()

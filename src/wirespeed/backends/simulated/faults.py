@@ -17,7 +17,7 @@ from .noise import LEVELS
 
 
 def without_gone(texts: Sequence[str], machine: Machine) -> tuple[Machine, list[Fault], list[str]]:
-    """Return the machine without the GPUs of ``gone@gpu3``, these faults, and the texts of the others.
+    """The machine without the GPUs of ``gone@gpu3``, these faults, and the texts of the others.
 
     Raises
     ------
@@ -77,10 +77,10 @@ def parse_fault(text: str, machine: Machine) -> Fault:
 
 
 def _noise(where: str, text: str) -> Fault:
-    """Return noise such as ``noise@round=1%`` as a fault."""
+    """Noise such as ``noise@round=1%`` as a fault."""
     level, _, amount = where.partition("=")
     if level not in LEVELS or not amount:
-        levels = ", ".join(f"noise@{name}=1%: {what}" for name, what in LEVELS.items())
+        levels = ", ".join(f"noise@{name}=1%: {meaning}" for name, meaning in LEVELS.items())
         raise MachineError(f"the fault {text!r} requires a level and an amount ({levels})")
     try:
         return Fault(FaultKind.NOISE, level, parse_fraction(amount))
@@ -96,7 +96,7 @@ _SHORT = (
 
 
 def _cause(name: str, where: str, amount: str, text: str, machine: Machine) -> Fault:
-    """Return a cause of slow paths as a fault."""
+    """A cause of slow paths as a fault."""
     effect = EFFECTS[name]
     places = effect.places(machine)
     if not places:
@@ -119,7 +119,7 @@ def _cause(name: str, where: str, amount: str, text: str, machine: Machine) -> F
 
 
 def _is_transfer(where: str, machine: Machine) -> bool:
-    """Return whether a text is a prefix of a transfer's text: a source, and possibly more."""
+    """Whether a text is a prefix of a transfer's text: a source, and possibly more."""
     devices = {device.name for device in machine.devices}
     begins = re.match(r"(\d+/)?[a-z]+\d+(->|$)", where) is not None
     return begins and devices.issuperset(re.findall(r"[a-z]+\d+", where))
@@ -136,7 +136,7 @@ def _factor(text: str, fault: str) -> float:
 
 
 def faulty(machine: Machine, *, collectives: bool = False) -> Machine:
-    """Return the machine as it behaves: with the faults applied to its links."""
+    """The machine as it behaves: with the faults applied to its links."""
     for fault in machine.faults:
         effect = EFFECTS.get(fault.cause)
         if effect and (collectives or not effect.collectives):

@@ -51,7 +51,7 @@ class SimulatedHardware:
         self.noise = Noise(machine)
 
     def shares(self, transfers: Sequence[Transfer], demands: Sequence[Demand]) -> list[float]:
-        """Return the rate of each of several concurrent transfers, in B/s, from what each takes."""
+        """The rate of each of several concurrent transfers, in B/s, from what each takes."""
         rates = fair_shares(demands, self.capacities)
         for transfer, rate in zip(transfers, rates, strict=True):
             if not math.isfinite(rate) and transfer.operation is not Operation.CHASE:
@@ -61,7 +61,7 @@ class SimulatedHardware:
         return rates
 
     def demand(self, transfer: Transfer) -> Demand:
-        """Return what a transfer takes of the links, and its cap."""
+        """What a transfer takes of the links, and its cap."""
         if transfer.operation is Operation.CHASE:  # one load at a time uses no relevant capacity
             return Demand({})
         demand = self.network.demand(transfer, self.machine.rates)
@@ -71,7 +71,7 @@ class SimulatedHardware:
         return demand
 
     def load_latency(self, transfer: Transfer, others: list[tuple[Transfer, float]]) -> float:
-        """Return the time of one dependent load while other transfers run at their rates, in s."""
+        """The time of one dependent load while other transfers run at their rates, in s."""
         far = self.network.latency(transfer)
         memory = self._memory_index(transfer)
         used = 0.0

@@ -30,7 +30,7 @@ def facts_of(machine: Machine) -> Iterator[Fact]:
             changed = EFFECTS[fault.cause].facts(machine, fault.where, fault.factor)
         else:
             continue
-        for fact in {(one.device, one.name): one for one in changed}.values():
+        for fact in {(new.device, new.name): new for new in changed}.values():
             yield from (replace(fact, host=host) for host in hosts)
 
 

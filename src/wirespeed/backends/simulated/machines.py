@@ -35,7 +35,7 @@ def _memory(vertex: str, rate: float, origin: str, latency: float) -> Link:
 
 
 def _both(a: str, b: str, kind: LinkKind, rate: float, origin: str, latency: float) -> tuple[Link, Link]:
-    """Return two links, one per direction; each adds ``latency`` to the round trip of a load."""
+    """Two links, one per direction; each adds ``latency`` to the round trip of a load."""
     return Link(a, b, kind, rate, origin, latency), Link(b, a, kind, rate, origin, latency)
 
 
@@ -43,7 +43,7 @@ def _sockets(count: int, cores: int, memory_bytes: int, rate: float, latency: fl
              between: float = 0.0, origin: str = "memory channels x transfer rate",
              origin_between: str = "socket links x rate",
              ) -> tuple[tuple[NumaNode, ...], list[Link]]:  # fmt: skip
-    """Return NUMA nodes with their memory, connected pairwise if there is a rate between them."""
+    """NUMA nodes with their memory, connected pairwise if there is a rate between them."""
     nodes = tuple(
         NumaNode(i, tuple(range(i * cores, (i + 1) * cores)), 1, memory_bytes, memory_bytes * 9 // 10,
                  tuple(10 if i == j else 20 for j in range(count)))
@@ -67,12 +67,11 @@ def _gpus(count: int, model: str, memory_bytes: int, capability: str, multiproce
 
 
 def _uuid(host: int, gpu: int) -> str:
-    """Return a UUID that names host and GPU."""
     return f"GPU-{host:08x}-0000-0000-0000-{gpu:012x}"
 
 
 def _cpu_rates(core: float, remote: float, source: str, efficiency: float = 0.85) -> list[EngineRate]:
-    """Return how host threads use memory: ``core`` B/s of copies per thread, ``remote`` between sockets."""
+    """How host threads use memory: ``core`` B/s of copies per thread, ``remote`` between sockets."""
     return [
         EngineRate(Engine.CPU, _MEMORY, efficiency=efficiency, cap=core, source=source),
         EngineRate(Engine.CPU, _SOCKET, efficiency=0.80, reverse=0.1, cap=remote, source=source),
@@ -85,7 +84,7 @@ _BLOCK_CAPS = {Engine.SM: 8 * _GBPS, Engine.SM_BULK: 45 * _GBPS}
 
 def _rates(kind: LinkKind, source: str, rows: Iterable[tuple[Sequence[Engine], Access, float, float]],
            caps: dict[tuple[Engine, Access], float] | None = None) -> list[EngineRate]:  # fmt: skip
-    """Return records for the rows (engines, access, efficiency, reverse)."""
+    """Records for the rows (engines, access, efficiency, reverse)."""
     return [
         EngineRate(
             engine,
@@ -106,7 +105,7 @@ _CE, _SMS, _SPLIT = (Engine.CE,), (Engine.SM, Engine.SM_BULK), (Engine.SM_SPLIT,
 
 
 def _gpu_memory(ce: float, sm: float, bulk: float, source: str) -> list[EngineRate]:
-    """Return rates of local copies, below the memory's line rate; it does not bound remote traffic."""
+    """Rates of local copies, below the memory's line rate; it does not bound remote traffic."""
     return [
         EngineRate(Engine.CE, _MEMORY, _LOCAL, ce, source=source),
         EngineRate(Engine.SM, _MEMORY, _LOCAL, sm, source=source),
@@ -120,7 +119,7 @@ _LIKE_H200 = f"as H200: {_H200}"
 
 
 def _h200_nvlink(source: str) -> list[EngineRate]:
-    """Return how an H200 uses NVLink."""
+    """How an H200 uses NVLink."""
     return _rates(_NVLINK, source, [
         (_CE, _READ, 0.824, 0.0143), (_CE, _WRITE, 0.829, 0.0145),
         (_SMS, _READ, 0.787, 0.141), (_SMS, _WRITE, 0.774, 0.0148),
@@ -128,7 +127,7 @@ def _h200_nvlink(source: str) -> list[EngineRate]:
 
 
 def _h200_pcie(source: str) -> list[EngineRate]:
-    """Return how an H200 uses PCIe 5."""
+    """How an H200 uses PCIe 5."""
     return _rates(_PCIE, source, [
         (_CE, _READ, 0.860, 0.109), (_CE, _WRITE, 0.860, 0.316),
         (_SMS, _READ, 0.814, 0.109), (_SMS, _WRITE, 0.834, 0.316),
@@ -137,7 +136,7 @@ def _h200_pcie(source: str) -> list[EngineRate]:
 
 
 def hgx_h200_2() -> Machine:
-    """Return two H200s linked by NVLink, with PCIe 5; behaves as measured with nvbandwidth."""
+    """Two H200s linked by NVLink, with PCIe 5; behaves as measured with nvbandwidth."""
     nodes, links = _sockets(1, 32, 256 * GIB, 460 * _GBPS, 110 * NANO)
     for i in range(2):
         links.append(_memory(f"gpu{i}", 4814 * _GBPS, "3201 MHz x 2 x 6016 bit", 430 * NANO))
@@ -156,7 +155,7 @@ def hgx_h200_2() -> Machine:
 
 
 def dgx_a100_8() -> Machine:
-    """Return eight A100s on NVSwitch with two sockets; pairs of GPUs share a PCIe switch."""
+    """Eight A100s on NVSwitch with two sockets; pairs of GPUs share a PCIe switch."""
     seen = "nvbandwidth's published example on eight A100s"
     nodes, links = _sockets(2, 64, 512 * GIB, 190 * _GBPS, 110 * NANO, 64 * _GBPS)
     for i in range(8):
@@ -191,7 +190,7 @@ _PPU_NEAR = {(0, 6), (1, 7), (2, 4), (3, 5)}
 
 
 def ppu_8() -> Machine:
-    """Return eight accelerators with one or two links between each pair, as in sailbandwidth's guide.
+    """Eight accelerators with one or two links between each pair, as in sailbandwidth's guide.
 
     Pairs behave as in the guide; a common limit of all links of a device is not modelled.
     """
@@ -229,7 +228,7 @@ def ppu_8() -> Machine:
 
 
 def pcie_2_no_p2p() -> Machine:
-    """Return two GPUs on PCIe 4 without access to each other's memory."""
+    """Two GPUs on PCIe 4 without access to each other's memory."""
     nodes, links = _sockets(1, 16, 128 * GIB, 83 * _GBPS, 95 * NANO)
     for i in range(2):
         links.append(_memory(f"gpu{i}", 960 * _GBPS, "10000 MHz x 2 x 384 bit", 500 * NANO))
@@ -250,7 +249,7 @@ def pcie_2_no_p2p() -> Machine:
 
 
 def cpu_2_sockets() -> Machine:
-    """Return two sockets of 32 cores without a GPU."""
+    """Two sockets of 32 cores without a GPU."""
     nodes, links = _sockets(2, 32, 256 * GIB, 307 * _GBPS, 105 * NANO, 62 * _GBPS)
     return Machine("cpu-2-sockets", "cpu-2-sockets", "simulated x86 server", "x86_64", "",
                    True, huge_page_bytes=2 * MIB, transparent_huge_pages="madvise",
@@ -259,7 +258,7 @@ def cpu_2_sockets() -> Machine:
 
 
 def nvl72() -> Machine:
-    """Return eighteen hosts of four GB200s in one NVLink domain: 72 ranks, one GPU each."""
+    """Eighteen hosts of four GB200s in one NVLink domain: 72 ranks, one GPU each."""
     hosts, per_host = 18, 4
     nodes, links = _graces()
     ranks = []
@@ -281,7 +280,7 @@ def nvl72() -> Machine:
 
 
 def gh200_1() -> Machine:
-    """Return one GH200: a Grace and a Hopper, joined by NVLink-C2C.
+    """One GH200: a Grace and a Hopper, joined by NVLink-C2C.
 
     The memory of Grace limits copies over C2C: 375 GB/s to the GPU, 297 to the host, 166 each way at once.
     """
@@ -311,7 +310,6 @@ def gh200_1() -> Machine:
 
 
 def _graces() -> tuple[tuple[NumaNode, ...], list[Link]]:
-    """Return the two sockets of a host of GB200s."""
     return _sockets(
         2, 72, 480 * GIB, 512 * _GBPS, 200 * NANO, 150 * _GBPS, "LPDDR5X data sheet", "published for GB300"
     )
@@ -340,7 +338,7 @@ def _gb200_rates() -> tuple[EngineRate, ...]:
 
 
 def gb200_4() -> Machine:
-    """Return one host of two GB200 superchips: two Graces and four B200s on NVSwitch.
+    """One host of two GB200 superchips: two Graces and four B200s on NVSwitch.
 
     Each Grace shares its C2C between two GPUs.
     """
@@ -357,7 +355,7 @@ def gb200_4() -> Machine:
 
 
 def hgx_b200_8() -> Machine:
-    """Return eight B200s on NVSwitch with two sockets; each GPU has a PCIe link to a socket."""
+    """Eight B200s on NVSwitch with two sockets; each GPU has a PCIe link to a socket."""
     nodes, links = _sockets(
         2, 56, 1024 * GIB, 358 * _GBPS, 120 * NANO, 160 * _GBPS,
         "8 channels x 5600 MT/s x 8 byte", "4 links x 40 GB/s",
@@ -382,7 +380,7 @@ def hgx_b200_8() -> Machine:
 
 
 def l40s_8() -> Machine:
-    """Return eight L40Ss without NVLink: four on the root complex of each of two sockets, on PCIe 4."""
+    """Eight L40Ss without NVLink: four on the root complex of each of two sockets, on PCIe 4."""
     seen = "published for six A6000s without NVLink: nvbandwidth, 26.3 GB/s within a socket; others assumed"
     far = "published for six A6000s without NVLink: nvbandwidth, 21.8 to 22.7 GB/s between sockets"
     nodes, links = _sockets(
@@ -412,7 +410,7 @@ def l40s_8() -> Machine:
 
 
 def pcie_4_switched() -> Machine:
-    """Return four GPUs on PCIe 4 below two switches, with peer access and without NVLink."""
+    """Four GPUs on PCIe 4 below two switches, with peer access and without NVLink."""
     nodes, links = _sockets(1, 32, 256 * GIB, 204 * _GBPS, 100 * NANO)
     for i in range(4):
         links.append(_memory(f"gpu{i}", 960 * _GBPS, "10000 MHz x 2 x 384 bit", 500 * NANO))
@@ -435,7 +433,7 @@ def pcie_4_switched() -> Machine:
 
 
 def h100_nvl_2() -> Machine:
-    """Return two H100 NVLs on PCIe 5, joined by NVLink bridges with twelve of their eighteen links."""
+    """Two H100 NVLs on PCIe 5, joined by NVLink bridges with twelve of their eighteen links."""
     nodes, links = _sockets(1, 48, 384 * GIB, 460.8 * _GBPS, 110 * NANO,
                             origin="12 channels x 4800 MT/s x 8 byte")  # fmt: skip
     for i in range(2):

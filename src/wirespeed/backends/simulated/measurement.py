@@ -22,7 +22,7 @@ _CHASE_LOADS = 2**16
 
 
 def _identity(measurement: Measurement) -> str:
-    """Return a text that is unique to the Measurement: the seed of its noise."""
+    """A text that is unique to the Measurement: the seed of its noise."""
     does = [
         f"{t} {t.operation} {t.bytes} {len(t.executor.cpus)}" if isinstance(t, Transfer) else str(t)
         for t in measurement.works
@@ -42,7 +42,7 @@ class SimulatedMeasurement(Prepared):
         self.seconds, self.rates = self._flow()
 
     def _flow(self, copies: int = 1) -> tuple[list[float], list[float]]:
-        """Return the time of some copies of each transfer in s, and its rate while all of them run."""
+        """The time of some copies of each transfer in s, and its rate while all of them run."""
         transfers = self.measurement.transfers
         demands = [self.hardware.demand(t) for t in transfers]
         rates = self.hardware.shares(transfers, demands)
@@ -67,7 +67,6 @@ class SimulatedMeasurement(Prepared):
         return self.measurement.transfers[index].role is Role.MEASURED
 
     def sample(self, copies: int) -> Sample:
-        """Return times with noise, and advance the virtual clock."""
         self._fail()
         transfers = self.measurement.transfers
         seconds, amounts = [], []
@@ -96,7 +95,7 @@ class SimulatedMeasurement(Prepared):
 
     @staticmethod
     def _held(transfer: Transfer, seconds: float, copies: int) -> float:
-        """Return a time that is not shorter than the rate of the transfer allows."""
+        """A time that is not shorter than the rate of the transfer allows."""
         return max(seconds, transfer.bytes * copies * transfer.counted / transfer.rate)
 
     def _fail(self) -> None:

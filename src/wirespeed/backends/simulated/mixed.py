@@ -33,7 +33,6 @@ class SimulatedMix(Prepared):
         self.seconds = [_seconds(work, rate) for work, rate in zip(self.works, rates, strict=True)]
 
     def sample(self, copies: int) -> Sample:
-        """Return times with noise, and advance the virtual clock."""
         seconds, amounts = [], []
         for work, exact in zip(self.works, self.seconds, strict=True):
             seconds.append(exact * copies * self.noise.factor(self.hardware.clock))

@@ -35,7 +35,7 @@ class Noise:
         self._rounds: Counter[str] = Counter()
 
     def of(self, seed: int, identity: str) -> PreparedNoise:
-        """Return the noise of a Measurement that is prepared again; every time differs."""
+        """The noise of a Measurement that is prepared again; every time differs."""
         number = self._rounds[identity]
         self._rounds[identity] += 1
         return PreparedNoise(self._sigmas, seed, identity, number)
@@ -60,11 +60,11 @@ class PreparedNoise:
         self._phase = random.Random(f"drift {seed}").random()
 
     def factor(self, now: float) -> float:
-        """Return by how much a sample is longer at a time of the virtual clock, in s."""
+        """By how much a sample is longer at a time of the virtual clock, in s."""
         alike = self.alike(now)
         return alike * math.exp(self.random.gauss(0.0, self._sample)) if self._sample else alike
 
     def alike(self, now: float) -> float:
-        """Return by how much all samples are longer at a time of the virtual clock, in s."""
+        """By how much all samples are longer at a time of the virtual clock, in s."""
         angle = 2 * math.pi * (now / _PERIOD_S + self._phase)
         return math.exp(self._shift + math.sqrt(2) * self._drift * math.sin(angle))

@@ -46,18 +46,17 @@ class SimulatedPair(SimulatedMeasurement):
     """Simulated messages or shared buffers."""
 
     def _flow(self, copies: int = 1) -> tuple[list[float], list[float]]:
-        """Return the time of each message or phase without noise, in s."""
         del copies  # only the overlap of transfers depends on it
-        found: list[float] = []
+        times: list[float] = []
         for work in self.measurement.works:
             if isinstance(work, Message):
-                found += self._message(work)
+                times += self._message(work)
             elif isinstance(work, Sharing):
-                found += self._sharing(work)
-        return found, []
+                times += self._sharing(work)
+        return times, []
 
     def _way(self, source: Memory, destination: Memory) -> tuple[float, float]:
-        """Return half the round-trip latency between two memories in s, and the rate of the path in B/s."""
+        """Half the round-trip latency between two memories in s, and the rate of the path in B/s."""
         network, vertex = self.hardware.network, self.hardware.machine.vertex
         try:
             way = [network.links[i] for i in network.route(vertex(source), vertex(destination))]
@@ -69,12 +68,12 @@ class SimulatedPair(SimulatedMeasurement):
     def _message(self, work: Message) -> list[float]:
         latency, rate = self._way(work.source, work.destination)
         cost, next_one = _COSTS_S[work.engine]
-        one = cost + latency + work.bytes / rate
+        seconds = cost + latency + work.bytes / rate
         if work.pattern is MessagePattern.ROUND_TRIP:
-            return [2 * (one + _AGES_S[work.age])]
+            return [2 * (seconds + _AGES_S[work.age])]
         if work.pattern is MessagePattern.EACH:
-            return [one + (_AGES_S[work.age] if i == 0 else 0.0) for i in range(work.count)]
-        return [one + latency + (work.count - 1) * max(next_one, work.bytes / rate)]
+            return [seconds + (_AGES_S[work.age] if i == 0 else 0.0) for i in range(work.count)]
+        return [seconds + latency + (work.count - 1) * max(next_one, work.bytes / rate)]
 
     def _sharing(self, work: Sharing) -> list[float]:
         latency, rate = self._way(work.memory, work.user)
@@ -88,7 +87,6 @@ class SimulatedPair(SimulatedMeasurement):
         return [seconds[phase] for phase in work.phases]
 
     def sample(self, copies: int) -> Sample:
-        """Return times with noise, and advance the virtual clock."""
         self._fail()
         now = self.hardware.clock
         seconds = tuple(exact * copies * self.noise.factor(now) for exact in self.seconds)

@@ -32,12 +32,12 @@ LAUNCH_S, HOP_S = 6e-6, 1.5e-6
 
 
 def levels(ranks: int) -> int:
-    """Return the number of latencies in sequence: the levels of a binary tree, for every operation."""
+    """The number of latencies in sequence: the levels of a binary tree, for every operation."""
     return math.ceil(math.log2(ranks)) if ranks > 1 else 0
 
 
 def connect(machine: Machine, ranks: int, seed: int = 0) -> CollectiveBackend:
-    """Return the backend for collectives on the first GPUs, or ranks, of a described machine.
+    """The backend for collectives on the first GPUs, or ranks, of a described machine.
 
     Parameters
     ----------
@@ -109,26 +109,19 @@ class SimulatedProvider(Provider):
         )
 
     def transport(self) -> str:
-        """Return a text that says that the machine is simulated."""
+        """A text that says that the machine is simulated."""
         return "SIMULATED: no hardware is measured"
 
     def refuses(self, setting: Setting) -> str | None:
-        """Return why the operation is not defined for the number of ranks; None if it is."""
+        """Why the operation is not defined for the number of ranks; None if it is."""
         return setting.operation.why_not(self.group.ranks)
 
     def allocate(self, size: int) -> None:
-        """Check that two buffers fit into the memory of every GPU.
-
-        Raises
-        ------
-        OutOfMemory
-            If they do not.
-        """
+        """Check that two buffers fit into the memory of every GPU."""
         if 2 * size > self._memory:
             raise OutOfMemory(f"2 buffers of {size} bytes do not fit into {self._memory} bytes")
 
     def bind(self, case: Case) -> None:
-        """Prepare a loop."""
         self._case = case
         identity = f"{case.setting.operation.name} {case.counts} {case.width}"
         self._alike = self._noise.of(self._seed, identity).alike
@@ -150,7 +143,7 @@ class SimulatedProvider(Provider):
                 threading.Event().wait()
 
     def loop(self) -> list[Elapsed]:
-        """Return the times of the model, with the noise of the machine."""
+        """The times of the model, with the noise of the machine."""
         case = self._case
         assert case is not None
         operation, ranks = case.setting.operation, case.ranks
@@ -166,12 +159,11 @@ class SimulatedProvider(Provider):
         return seconds * math.exp(self._random.gauss(0.0, self.machine.noise))
 
     def wrong(self, seed: int) -> int:
-        """Return the number of transfers with a ``corrupt`` fault."""
+        """The number of transfers with a ``corrupt`` fault."""
         return sum(
             fault.kind is FaultKind.CORRUPT and any(str(t).startswith(fault.where) for t in self._ring)
             for fault in self.machine.faults
         )
 
     def cancel(self) -> None:
-        """End a simulated hang."""
         self._released.set()
