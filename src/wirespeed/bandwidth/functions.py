@@ -90,14 +90,14 @@ def theoretical_memory_bandwidth(
      └ max: 4483.39
     gpu0 · 3201 MHz x 2 x 6016 bit · SIMULATED: no hardware was measured
     """
-    where = described(machine)
-    name = one_device(where, device)
-    kind = MemoryKind.DEVICE if kind_of(where, name) == "gpu" else MemoryKind.PAGEABLE
-    vertex = where.vertex(Memory(name, kind))
-    for link in where.links:
+    target = described(machine)
+    name = one_device(target, device)
+    kind = MemoryKind.DEVICE if kind_of(target, name) == "gpu" else MemoryKind.PAGEABLE
+    vertex = target.vertex(Memory(name, kind))
+    for link in target.links:
         if link.kind is LinkKind.MEMORY and link.source == vertex and link.capacity:
             title, cell = "Theoretical Maximal Memory Bandwidth", Cell(0, 0, link.capacity)
-            return Bandwidth.one(title, name, cell, note=link.origin, simulated=where.simulated)
+            return Bandwidth.one(title, name, cell, note=link.origin, simulated=target.simulated)
     raise UsageError(
         f"the clock and width of the memory of {name} are unknown, so it has no theoretical bandwidth; "
         f"measure it with wirespeed.memory_bandwidth(device={name!r})"
@@ -136,10 +136,10 @@ def memory_bandwidth(size: Size | None = None, *, device: str | None = None, **h
     >>> round(result.gb_per_s), round(result.gib_per_s)
     (4123, 3840)
     """
-    where = described(how.get("machine"))
-    name = one_device(where, device)
-    case = narrow(find(_COPY[kind_of(where, name)]), columns=[name])
-    document = measured([case], where, how, size)
+    machine = described(how.get("machine"))
+    name = one_device(machine, device)
+    case = narrow(find(_COPY[kind_of(machine, name)]), columns=[name])
+    document = measured([case], machine, how, size)
     return _only("Memory Bandwidth", name, document, parts=2)
 
 
@@ -161,13 +161,13 @@ def memory_bandwidth_scaling(
     Bandwidth
         A bandwidth for each size.
     """
-    where = described(how.get("machine"))
-    name = one_device(where, device)
+    machine = described(how.get("machine"))
+    name = one_device(machine, device)
     if isinstance(sizes, str):
         sizes = parse_sizes(sizes)
-    over = _SCALING[kind_of(where, name)] if sizes is None else tuple(in_bytes(size) for size in sizes)
-    case = narrow(find(_COPY[kind_of(where, name)]), columns=[name])
-    return _scaling("Memory Bandwidth", name, case, where, over, how, ("data size", "B", 1), parts=2)
+    over = _SCALING[kind_of(machine, name)] if sizes is None else tuple(in_bytes(size) for size in sizes)
+    case = narrow(find(_COPY[kind_of(machine, name)]), columns=[name])
+    return _scaling("Memory Bandwidth", name, case, machine, over, how, ("data size", "B", 1), parts=2)
 
 
 def memory_bandwidth_saxpy(
@@ -193,10 +193,10 @@ def memory_bandwidth_saxpy(
     Bandwidth
         The median, in B/s, with its samples.
     """
-    where = described(how.get("machine"))
-    name, number = one_device(where, device), number_type(dtype)
-    case = narrow(find(_SAXPY[kind_of(where, name)][number]), columns=[name])
-    document = measured([case], where, how, whole(size, _A_LENGTH) * BYTES[number])
+    machine = described(how.get("machine"))
+    name, number = one_device(machine, device), number_type(dtype)
+    case = narrow(find(_SAXPY[kind_of(machine, name)][number]), columns=[name])
+    document = measured([case], machine, how, whole(size, _A_LENGTH) * BYTES[number])
     title = f"Memory Bandwidth (SAXPY, {number})"
     return _only(title, name, document, parts=3)
 
@@ -222,12 +222,13 @@ def memory_bandwidth_saxpy_scaling(
     Bandwidth
         A bandwidth for each length.
     """
-    where = described(how.get("machine"))
-    name, number = one_device(where, device), number_type(dtype)
-    case = narrow(find(_SAXPY[kind_of(where, name)][number]), columns=[name])
+    machine = described(how.get("machine"))
+    name, number = one_device(machine, device), number_type(dtype)
+    case = narrow(find(_SAXPY[kind_of(machine, name)][number]), columns=[name])
     over = tuple(whole(length, _A_LENGTH) * BYTES[number] for length in sizes)
     title = f"Memory Bandwidth (SAXPY, {number})"
-    return _scaling(title, name, case, where, over, how, ("vector length", "numbers", BYTES[number]), parts=3)
+    axis = ("vector length", "numbers", BYTES[number])
+    return _scaling(title, name, case, machine, over, how, axis, parts=3)
 
 
 def host2device_bandwidth(size: Size | None = None, *, device: str | None = None, **how: Any) -> Bandwidth:
@@ -249,17 +250,17 @@ def host2device_bandwidth(size: Size | None = None, *, device: str | None = None
     Bandwidth
         Four bandwidths.
     """
-    where = described(how.get("machine"))
-    name = one_device(where, device)
-    if kind_of(where, name) != "gpu":
+    machine = described(how.get("machine"))
+    name = one_device(machine, device)
+    if kind_of(machine, name) != "gpu":
         raise UsageError(f"{name} is host memory; host2device_bandwidth requires a GPU, such as gpu0")
     names = ("host_to_device_memcpy_ce", "device_to_host_memcpy_ce")
     cases = [narrow(find(case), columns=[name]) for case in names]
-    near = next(f"numa{gpu.numa}" for gpu in where.gpus if gpu.name == name)
+    near = next(f"numa{gpu.numa}" for gpu in machine.gpus if gpu.name == name)
     kinds, ways = ("pageable", "pinned"), (f"{near} -> {name}", f"{name} -> {near}")
     by_place = {}
     for i, kind in enumerate(kinds):
-        document = measured(cases, where, how, size, pageable=kind == "pageable")
+        document = measured(cases, machine, how, size, pageable=kind == "pageable")
         for j, way in enumerate(ways):
             by_place[i, j] = _only(f"Host ({kind}) <-> Device Bandwidth", way, document, j)
     rows, columns = Axis("host memory", kinds), Axis("transfer", ways)
@@ -442,10 +443,10 @@ def _pair(
     engine: CopyEngine | None, how: dict[str, Any],
 ) -> Bandwidth:  # fmt: skip
     """The bandwidth of one pair, measured by a testcase of a family."""
-    where = described(how.get("machine"))
-    a, b = pair_of(where, src, dst)
-    name = family[kind_of(where, a)].format(engine_for(where, a, engine))
-    document = measured([narrow(find(name), [a], [b])], where, how, size)
+    machine = described(how.get("machine"))
+    a, b = pair_of(machine, src, dst)
+    name = family[kind_of(machine, a)].format(engine_for(machine, a, engine))
+    document = measured([narrow(find(name), [a], [b])], machine, how, size)
     joint, parts = ("->", 1) if family is _PUSH else ("<->", 2)
     return _only(title, f"{a} {joint} {b}", document, parts=parts)
 
@@ -455,10 +456,10 @@ def _matrix(
     how: dict[str, Any],
 ) -> Bandwidth:  # fmt: skip
     """The bandwidths of all pairs, measured by a testcase of a family."""
-    where = described(how.get("machine"))
-    names = several(where, devices)
-    testcase = family[kind_of(where, names[0])].format(engine_for(where, names[0], engine))
-    document = measured([narrow(find(testcase), names, names)], where, how, size)
+    machine = described(how.get("machine"))
+    names = several(machine, devices)
+    testcase = family[kind_of(machine, names[0])].format(engine_for(machine, names[0], engine))
+    document = measured([narrow(find(testcase), names, names)], machine, how, size)
     result = document.testcases[0]
     table = result.tables[-1]
     labels = table.rows.labels

@@ -156,13 +156,13 @@ def transfer(
     >>> round(result.bandwidths["sum"].gb_per_s)
     276
     """
-    where = described(machine)
+    target = described(machine)
     if isinstance(what, Path):
         program = load(what)
     else:
         chosen = [what] if isinstance(what, Transfer) else what
-        program = of_line(chosen if isinstance(chosen, str) else line_of(chosen, where))
+        program = of_line(chosen if isinstance(chosen, str) else line_of(chosen, target))
     how |= program.settings(how) | {"described": {"transfers": [program.text]}}
     size = how.pop("size", None)
     sizes = how.pop("sizes", None)
-    return Transfers(measured(program.testcases, where, how, size, sizes=sizes))
+    return Transfers(measured(program.testcases, target, how, size, sizes=sizes))

@@ -88,10 +88,10 @@ def load_log(
         raise UsageError("no file to import")
     logs = [log for file in files for log in _logs(str(file))]
     rate = None if nics is None else parse_nics(nics)
-    where, unknown = networked(machine_of(logs, machine), logs, rate)
-    cases, strange = results(where, logs)
+    target, unknown = networked(machine_of(logs, machine), logs, rate)
+    cases, strange = results(target, logs)
     warnings = [*unknown, *(_warning(log) for log in logs)]
-    warnings.append(f"machine {where.name}: {'; '.join(where.notes)}")
+    warnings.append(f"machine {target.name}: {'; '.join(target.notes)}")
     warnings += [f"{log.file}: {text(note)}" for log in logs for note in (*log.failures[:1], *log.warnings)]
     if strange:
         warnings.append(f"{many(strange, 'value')} not comparable with testcases of wirespeed, kept unjudged")
@@ -102,9 +102,9 @@ def load_log(
         schema=SCHEMA,
         version=__version__,
         command=" ".join(["wirespeed import", *map(str, files)]),
-        host=where.host,
-        simulated=where.simulated,
-        machine=where,
+        host=target.host,
+        simulated=target.simulated,
+        machine=target,
         options=options,
         started="",
         testcases=tuple(cases),
