@@ -129,29 +129,29 @@ def run(
     chosen = () if adaptive else choose(testcases, prefixes, options.tier)
     if machine is None:
         _backends.warm_up()
-    where = machine if isinstance(machine, Machine) else _backends.describe(machine)
-    whole = where  # of which what is expected to be there is compared
+    target = machine if isinstance(machine, Machine) else _backends.describe(machine)
+    whole = target  # of which what is expected to be there is compared
     if options.devices is not None:
-        where = where.only(options.devices)
+        target = target.only(options.devices)
     if options.host_memory is not None:
-        where = where.with_host_memory(options.host_memory)
-    local = where
+        target = target.with_host_memory(options.host_memory)
+    local = target
     if world is not None:
-        if where.simulated:
+        if target.simulated:
             raise UsageError("a simulated machine has ranks of its own: run it without a launcher")
-        where = gather_machine(world, local)
-    if options.huge_pages and where.transparent_huge_pages == "never":
+        target = gather_machine(world, local)
+    if options.huge_pages and target.transparent_huge_pages == "never":
         from .backends.host.memory import HUGE_REMEDY
 
-        raise MachineError(f"huge pages are required, but switched off on {where.host}; {HUGE_REMEDY}")
+        raise MachineError(f"huge pages are required, but switched off on {target.host}; {HUGE_REMEDY}")
     facts = _facts(whole, local) if world is None else gather_facts(world, lambda: _facts(whole, local))
     for case in chosen:
         if case.written:
-            case.plan(where, options)
-    lacking = _lacking_bulk(where) if options.bulk else ""
+            case.plan(target, options)
+    lacking = _lacking_bulk(target) if options.bulk else ""
 
     def prepared(cases: Iterable[Testcase]) -> tuple[Testcase, ...]:
-        """Return testcases as the options change them."""
+        """Testcases as the options change them."""
         if options.sizes is not None:
             cases = (sweep(case, options.sizes) for case in cases)
         return tuple(_with_bulk(case) if options.bulk and not lacking else case for case in cases)
@@ -170,12 +170,12 @@ def run(
         following=(lambda document: prepared(following(document))) if following else None,
         gather=None if world is None else partial(gather_observed, world),
         since=since,
-        earlier=(run_times.earlier(run_times.kind(where, options)) if options.within is not None else {}),
+        earlier=(run_times.earlier(run_times.kind(target, options)) if options.within is not None else {}),
     )
     first = world is None or world.rank == 0  # the others measure and say nothing
     watching = list(listeners) if first else []
-    if world is None and backends is None and not where.simulated and where.host == platform.node():
-        watching.append(run_times.RunTimes(run_times.kind(where, options)))
+    if world is None and backends is None and not target.simulated and target.host == platform.node():
+        watching.append(run_times.RunTimes(run_times.kind(target, options)))
     if output is not None and first:
         from .results.output import Output
         from .results.store import Saver
@@ -189,22 +189,22 @@ def run(
 
         same = agreed(options) | dict(described or {})
         agree_on(world, same | {"testcases": [case.name for case in chosen]})
-        ranks = DistributedBackend(world, where, own or backends or (), options, grace)
+        ranks = DistributedBackend(world, target, own or backends or (), options, grace)
         own = [
             ranks,
-            PairsBackend(ranks.exchange, where, local, options, grace),
-            _backends.join(world, where, local, ranks.exchange),
+            PairsBackend(ranks.exchange, target, local, options, grace),
+            _backends.join(world, target, local, ranks.exchange),
         ]
     used = own if backends is None or world is not None else backends
     try:
-        return Session(where, used, settings, watching).run()
+        return Session(target, used, settings, watching).run()
     finally:
         for backend in reversed(own):  # the first closes the backends of this process
             backend.close()
 
 
 def described(machine: str | Machine | None = None, *, root: str | Path | None = None) -> Document:
-    """Return a Document of a machine with its facts and without measurements.
+    """A Document of a machine with its facts and without measurements.
 
     Parameters
     ----------
@@ -224,22 +224,22 @@ def described(machine: str | Machine | None = None, *, root: str | Path | None =
 
     tree = HERE if root is None else opened(root)
     if isinstance(machine, Machine):
-        where = machine
+        target = machine
     elif root is None:
-        where = _backends.describe(machine)
+        target = _backends.describe(machine)
     elif machine is None:
-        where = machine_in(tree)
+        target = machine_in(tree)
     else:
         raise UsageError(f"the folder {root} has a machine of its own: omit {machine!r}")
     return Document(
         schema=SCHEMA,
         version=__version__,
-        host=platform.node() if root is None else where.host,
+        host=platform.node() if root is None else target.host,
         python=platform.python_version(),
-        simulated=where.simulated,
-        machine=where,
+        simulated=target.simulated,
+        machine=target,
         started=datetime.now(UTC).astimezone().isoformat(timespec="seconds"),
-        facts=_backends.facts(where, tree),
+        facts=_backends.facts(target, tree),
     )
 
 
@@ -293,7 +293,7 @@ def wait_idle(machine: Machine, seconds: float) -> float:
 
 
 def choose(testcases: Iterable[str | Testcase], prefixes: Iterable[str], tier: Tier) -> tuple[Testcase, ...]:
-    """Return the named testcases; without names and prefixes, all testcases of the tier."""
+    """The named testcases; without names and prefixes, all testcases of the tier."""
     wanted, prefixes = _several(testcases), _several(prefixes)
     if not wanted and not prefixes:
         return tuple(case for case in select() if includes(tier, case.tier))
@@ -304,19 +304,19 @@ def choose(testcases: Iterable[str | Testcase], prefixes: Iterable[str], tier: T
     return tuple(dict.fromkeys(chosen))
 
 
-def _several(given: Iterable[T]) -> tuple[T, ...]:
-    """Return what was given as a tuple; one name is a name."""
-    return (given,) if isinstance(given, str) else tuple(given)  # type: ignore[return-value]
+def _several(items: Iterable[T]) -> tuple[T, ...]:
+    """A single name is one item, not an iterable of its characters."""
+    return (items,) if isinstance(items, str) else tuple(items)  # type: ignore[return-value]
 
 
 def _facts(whole: Machine, used: Machine) -> tuple[Fact, ...]:
-    """Return the facts of a machine, without those of GPUs that are left out."""
+    """The facts of a machine, without those of GPUs that are left out."""
     left_out = {gpu.name for gpu in whole.gpus} - {gpu.name for gpu in used.gpus}
     return tuple(fact for fact in _backends.facts(whole) if fact.device not in left_out)
 
 
 def _lacking_bulk(machine: Machine) -> str:
-    """Return a warning if a GPU has no bulk copies, so that all use ordinary kernels."""
+    """A warning if a GPU has no bulk copies, so that all use ordinary kernels."""
     lacking = [gpu.name for gpu in machine.gpus if not gpu.has_bulk_copy]
     if not lacking:
         return ""
@@ -324,13 +324,13 @@ def _lacking_bulk(machine: Machine) -> str:
 
 
 def _with_bulk(case: Testcase) -> Testcase:
-    """Return a testcase with bulk copies instead of ordinary kernels, if it copies by kernels."""
+    """A testcase with bulk copies instead of ordinary kernels, if it copies by kernels."""
     copies = case.engine is Engine.SM and case.unit is Unit.RATE and case.operation is Operation.COPY
     return replace(case, engine=Engine.SM_BULK) if copies else case
 
 
 def _restricted(machine: Machine) -> tuple[str, ...]:
-    """Return warnings if this process may use only some of the host's CPUs, or may not keep compiled code."""
+    """Warnings if this process may use only some of the host's CPUs, or may not keep compiled code."""
     if machine.simulated or machine.host != platform.node():
         return ()
     cpus, all_cpus = sum(len(node.cpus) for node in machine.numa), os.cpu_count() or 0

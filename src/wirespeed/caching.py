@@ -18,7 +18,7 @@ _UNMAPPED = Path("/proc/sys/kernel/overflowuid")
 
 
 def own_folder(variable: str, below_home: str, environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Return a base folder of the user; None if neither the variable nor a home is known.
+    """A base folder of the user; None if neither the variable nor a home is known.
 
     Parameters
     ----------
@@ -29,9 +29,9 @@ def own_folder(variable: str, below_home: str, environment: Mapping[str, str] = 
     environment : Mapping[str, str]
         The variables.
     """
-    given = Path(environment.get(variable, ""))
-    if given.is_absolute():
-        return given
+    configured = Path(environment.get(variable, ""))
+    if configured.is_absolute():
+        return configured
     try:
         home = Path(environment.get("HOME") or Path.home())
     except RuntimeError:  # this user has no entry in passwd
@@ -40,7 +40,7 @@ def own_folder(variable: str, below_home: str, environment: Mapping[str, str] = 
 
 
 def cache_folder(below: str = "") -> Path:
-    """Return this package's folder in the user's cache folder, or a folder below it; it is created.
+    """This package's folder in the user's cache folder, or a folder below it; it is created.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def private_folder(path: Path) -> Path:
 
 
 def _is_replaceable_below(status: os.stat_result) -> bool:
-    """Return whether other users can rename the folders in a folder."""
+    """Whether other users can rename the folders in a folder."""
     is_sticky = bool(status.st_mode & stat.S_ISVTX) and status.st_uid in (0, os.geteuid())
     if is_sticky or not distrust(status):
         return False
@@ -84,7 +84,7 @@ def _is_replaceable_below(status: os.stat_result) -> bool:
 
 
 def refusal() -> str:
-    """Return why compiled code is not kept although there is a folder for it; empty if it is."""
+    """Why compiled code is not kept although there is a folder for it; empty if it is."""
     try:
         cache_folder()
     except PermissionError as error:

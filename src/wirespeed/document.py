@@ -178,7 +178,6 @@ class TestcaseResult(msgspec.Struct, frozen=True, omit_defaults=True):
     left_out: Integer = 0
 
     def __repr__(self) -> str:
-        """Return one line."""
         cells = many(sum(len(table.cells) for table in self.tables), "cell")
         tables = f", {many(len(self.tables), 'table')} with {cells}" if self.tables else ""
         why = f": {self.reason}" if self.reason else ""
@@ -197,18 +196,18 @@ class TestcaseResult(msgspec.Struct, frozen=True, omit_defaults=True):
         return Reading(0.0, self.state_before), *self.readings, Reading(self.seconds, self.state_after)
 
     def key(self, table: Table) -> str:
-        """Return the name of one of its tables among all tables of the Document."""
+        """The name of one of its tables among all tables of the Document."""
         return f"{self.name}_{table.key}" if table.key else self.name
 
 
 def courses(results: Iterable[TestcaseResult]) -> Iterable[list[Quantity]]:
-    """Return the values of each quantity during some testcases, in order of time."""
-    found: dict[tuple[str, str, str], list[Quantity]] = {}
+    """The values of each quantity during some testcases, in order of time."""
+    by_key: dict[tuple[str, str, str], list[Quantity]] = {}
     for result in results:
         for reading in result.history:
             for quantity in reading.state:
-                found.setdefault(quantity.key, []).append(quantity)
-    return found.values()
+                by_key.setdefault(quantity.key, []).append(quantity)
+    return by_key.values()
 
 
 class ImportedLog(msgspec.Struct, frozen=True):
@@ -301,15 +300,15 @@ class Document(Tabular, msgspec.Struct, frozen=True, kw_only=True, omit_defaults
             force_setattr(self, "machine", dataclasses.replace(self.machine, simulated=True))
 
     def __repr__(self) -> str:
-        """Return one line, for the prompt; ``wirespeed.render`` shows everything."""
+        """One line, for the prompt; ``wirespeed.render`` shows everything."""
         counts = Counter(result.status.word for result in self.testcases)
-        found = ", ".join(f"{count} {status}" for status, count in counts.items()) or "no testcases"
+        outcomes = ", ".join(f"{count} {status}" for status, count in counts.items()) or "no testcases"
         kind = "simulated " if self.simulated else ""
-        what = f"{kind}{self.machine.name or self.host}, {self.started or self.origin}"
-        return brief(f"Document of {what}: {found}")
+        source = f"{kind}{self.machine.name or self.host}, {self.started or self.origin}"
+        return brief(f"Document of {source}: {outcomes}")
 
     def only(self, *testcases: str) -> Document:
-        """Return the Document with only these testcases, so that a table or a figure shows them.
+        """The Document with only these testcases, so that a table or a figure shows them.
 
         Parameters
         ----------

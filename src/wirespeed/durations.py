@@ -33,12 +33,12 @@ _CHASE_LOADS = 2**16
 
 
 def start_seconds(machine: Machine) -> float:
-    """Return the time from the start of a process until the first testcase, in s."""
+    """The time from the start of a process until the first testcase, in s."""
     return _START_S + _START_OF_GPU_S * len(machine.gpus)
 
 
 def end_seconds(machine: Machine) -> float:
-    """Return the time from the last testcase until the process has judged, saved and printed, in s."""
+    """The time from the last testcase until the process has judged, saved and printed, in s."""
     return _END_S + _END_OF_GPU_S * len(machine.gpus)
 
 
@@ -48,22 +48,22 @@ CONNECT_S = 2.0
 
 
 def connect_seconds(measurement: Measurement) -> float:
-    """Return the time that the first Measurement of its kind in a process takes in addition, in s."""
+    """The time that the first Measurement of its kind in a process takes in addition, in s."""
     return CONNECT_S if measurement.collective else 0.0
 
 
 def prepare_seconds(measurement: Measurement) -> float:
-    """Return the time to bind and fill the buffers of a Measurement, in s."""
+    """The time to bind and fill the buffers of a Measurement, in s."""
     return _BIND_S + _touched(measurement, sources=True)
 
 
 def verify_seconds(measurement: Measurement) -> float:
-    """Return the time to verify a sample of a Measurement, in s."""
+    """The time to verify a sample of a Measurement, in s."""
     return _START_VERIFYING_S + _touched(measurement, sources=False)
 
 
 def _touched(measurement: Measurement, *, sources: bool) -> float:
-    """Return the time to fill all buffers, or to compare those that were written, in s.
+    """The time to fill all buffers, or to compare those that were written, in s.
 
     Devices work concurrently.
     """
@@ -86,7 +86,7 @@ def _buffers(measurement: Measurement, *, sources: bool) -> Iterator[tuple[str, 
 
 
 def copy_seconds(network: Network, measurement: Measurement) -> float:
-    """Return the time of one copy of every work of a Measurement at the limits of its links, in s."""
+    """The time of one copy of every work of a Measurement at the limits of its links, in s."""
     transfers = measurement.transfers
     if not transfers:
         run = measurement.collective
@@ -108,7 +108,6 @@ def copy_seconds(network: Network, measurement: Measurement) -> float:
 
 
 def _chase_seconds(network: Network, transfer: Transfer) -> float:
-    """Return the time of one copy of a chase, in s."""
     try:
         return _CHASE_LOADS * network.latency(transfer)
     except MachineError:
@@ -118,7 +117,7 @@ def _chase_seconds(network: Network, transfer: Transfer) -> float:
 def least_seconds(
     network: Network, measurement: Measurement, rule: Rule, *, verify: bool = True, sample_s: float = 1e-3
 ) -> float:
-    """Return the time of one round of a Measurement with the fewest samples that a rule allows, in s.
+    """The time of one round of a Measurement with the fewest samples that a rule allows, in s.
 
     Parameters
     ----------
@@ -142,7 +141,7 @@ def least_seconds(
 def usual_seconds(
     network: Network, measurement: Measurement, rule: Rule, *, verify: bool = True, sample_s: float = 1e-3
 ) -> float:
-    """Return the time that a Measurement takes as a rule, in s; parameters as in ``least_seconds``.
+    """The time that a Measurement takes as a rule, in s; parameters as in ``least_seconds``.
 
     Values of CPUs and of several transfers that share a memory scatter, so that measuring takes the whole
     time budget; the others need the fewest rounds and samples.
@@ -156,7 +155,7 @@ def usual_seconds(
 
 
 def _scatters(measurement: Measurement) -> bool:
-    """Return whether the samples of a Measurement usually differ by more than the precision."""
+    """Whether the samples of a Measurement usually differ by more than the precision."""
     transfers = measurement.transfers
     if any(t.engine is Engine.CPU for t in transfers):
         return True

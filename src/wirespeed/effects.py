@@ -62,7 +62,7 @@ class Effect:
 
 
 def nvlinks_of(machine: Machine, device: str) -> int:
-    """Return the number of NVLinks that a GPU of this kind has; 0 if unknown."""
+    """The number of NVLinks that a GPU of this kind has; 0 if unknown."""
     models = {gpu.name: gpu for gpu in machine.gpus}
     major = models[device].compute_capability.partition(".")[0] if device in models else ""
     return {"7": 6, "8": 12, "9": 18, "10": 18}.get(major, 0)
@@ -81,7 +81,7 @@ def _everywhere(kind: LinkKind) -> Places:
 
 
 def _with(kind: LinkKind) -> Places:
-    """Return the GPUs with links of a kind."""
+    """The GPUs with links of a kind."""
 
     def places(machine: Machine) -> tuple[str, ...]:
         ends = {end for link in machine.links if link.kind is kind for end in (link.source, link.destination)}
@@ -98,12 +98,12 @@ def _switches(machine: Machine) -> tuple[str, ...]:
 
 
 def _slots(machine: Machine) -> tuple[str, ...]:
-    """Return what has a PCIe link towards the host: GPUs and switches."""
+    """What has a PCIe link towards the host: GPUs and switches."""
     return (*_with(LinkKind.PCIE)(machine), *_switches(machine))
 
 
 def scaled(machine: Machine, chosen: Collection[int], factor: float) -> Machine:
-    """Return a machine with some links at a fraction of their capacity."""
+    """A machine with some links at a fraction of their capacity."""
     return replace(
         machine,
         links=tuple(
@@ -114,7 +114,7 @@ def scaled(machine: Machine, chosen: Collection[int], factor: float) -> Machine:
 
 
 def _slower(*kinds: LinkKind) -> Callable[[Machine, str, float], Machine]:
-    """Return a function that slows down the links of some kinds at a place, or everywhere."""
+    """A function that slows down the links of some kinds at a place, or everywhere."""
 
     def apply(machine: Machine, place: str, factor: float) -> Machine:
         chosen = {
@@ -230,7 +230,7 @@ def _without_nvlink(machine: Machine, place: str, factor: float) -> Machine:
 
 
 def _replaceable(machine: Machine) -> tuple[str, ...]:
-    """Return the whole machine if all GPUs reach each other by PCIe, too."""
+    """The whole machine if all GPUs reach each other by PCIe, too."""
     by_pcie = set(_with(LinkKind.PCIE)(machine))
     linked = _with(LinkKind.NVLINK)(machine)
     return ("",) if linked and by_pcie.issuperset(linked) else ()
@@ -245,7 +245,7 @@ def _host_nodes(machine: Machine) -> tuple[str, ...]:
 
 
 def generation_of(machine: Machine, place: str) -> int:
-    """Return the PCIe generation of 16 lanes at the rate of a device's or switch's link; 0 if unknown."""
+    """The PCIe generation of 16 lanes at the rate of a device's or switch's link; 0 if unknown."""
     rates = [
         link.capacity
         for link in machine.links
@@ -267,7 +267,7 @@ def _of_generation(machine: Machine, place: str, amount: float) -> float:
 
 
 def _of_links(machine: Machine, place: str, amount: float) -> float:
-    """Return the fraction that some active links are; an amount below 1 is a fraction itself."""
+    """The fraction that some active links are; an amount below 1 is a fraction itself."""
     return (
         amount / (nvlinks_of(machine, MachineVertices(machine).of(place).device) or 18)
         if amount >= 1
@@ -276,7 +276,7 @@ def _of_links(machine: Machine, place: str, amount: float) -> float:
 
 
 def _host(name: Known, value: Callable[[float], Value]) -> Reports:
-    """Return a function that reports a fact of the host."""
+    """A function that reports a fact of the host."""
 
     def facts(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
         del machine, place
@@ -286,7 +286,7 @@ def _host(name: Known, value: Callable[[float], Value]) -> Reports:
 
 
 def _each(name: Known, value: Callable[[float], Value], unit: str = "") -> Reports:
-    """Return a function that reports a fact of every GPU at a place."""
+    """A function that reports a fact of every GPU at a place."""
 
     def facts(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
         for gpu in MachineVertices(machine).gpus_at(place):
@@ -296,7 +296,7 @@ def _each(name: Known, value: Callable[[float], Value], unit: str = "") -> Repor
 
 
 def _together(*several: Reports) -> Reports:
-    """Return a function that reports several facts."""
+    """A function that reports several facts."""
 
     def facts(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
         for reports in several:

@@ -30,7 +30,7 @@ class WirespeedError(Exception):
     """Base of all errors that wirespeed reports to its user in one line."""
 
     def __str__(self) -> str:
-        """Return the message without control characters, which names and contents of files may have."""
+        """The message without control characters, which names and contents of files may have."""
         return visible(super().__str__())
 
 
@@ -61,8 +61,8 @@ class MissingPackage(UsageError):
         Name of the package.
     """
 
-    def __init__(self, what: str, package: str) -> None:
-        super().__init__(f"{what} needs {package}, which is not installed: pip install {package}")
+    def __init__(self, feature: str, package: str) -> None:
+        super().__init__(f"{feature} needs {package}, which is not installed: pip install {package}")
 
 
 class StorageError(WirespeedError):

@@ -16,7 +16,7 @@ BACKENDS, DEVICES = "wirespeed.backends", "wirespeed.devices"
 
 
 def registered(group: str) -> tuple[metadata.EntryPoint, ...]:
-    """Return the entry points of a group."""
+    """The entry points of a group."""
     return _of_group(group, tuple(sys.path))
 
 
@@ -31,7 +31,7 @@ def _of_group(group: str, path: tuple[str, ...]) -> tuple[metadata.EntryPoint, .
 
 @lru_cache(maxsize=1)
 def _texts(path: tuple[str, ...]) -> str:
-    """Return the descriptions of the entry points of all installed packages."""
+    """The descriptions of the entry points of all installed packages."""
     texts = []
     for folder in map(Path, path):
         with suppress(OSError):  # not a folder

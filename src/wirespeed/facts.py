@@ -186,7 +186,7 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
     host: str = ""
 
     def checked(self) -> Fact:
-        """Return the fact as a file would have it: numbers are floats, and impossible ones are unreadable."""
+        """The fact as a file would have it: numbers are floats, and impossible ones are unreadable."""
         if not isinstance(self.value, (int, float)):
             return self
         if abs(self.value) <= _LARGEST:  # false for NaN
@@ -219,34 +219,33 @@ class Facts:
         return tuple(Facts(facts, host) for host, facts in hosts.items())
 
     def __iter__(self) -> Iterator[Fact]:
-        """Iterate over all facts."""
         return iter(self._facts.values())
 
     def devices(self) -> tuple[str, ...]:
-        """Return the devices that facts are about, in order; the host, which has no name, is not one."""
+        """The devices that facts are about, in order; the host, which has no name, is not one."""
         return tuple(dict.fromkeys(device for device, _ in self._facts if device))
 
     def number(self, name: str, device: str = "") -> float | None:
-        """Return a number; None if it is unknown or a text."""
+        """A number; None if it is unknown or a text."""
         value = self._value(name, device)
         return float(value) if isinstance(value, (int, float)) else None
 
     def text(self, name: str, device: str = "") -> str:
-        """Return a text; empty if it is unknown or another kind of value."""
+        """A text; empty if it is unknown or another kind of value."""
         value = self._value(name, device)
         return value if isinstance(value, str) else ""
 
     def several(self, name: str, device: str = "") -> tuple[str, ...]:
-        """Return several texts; none if they are unknown."""
+        """Several texts; none if they are unknown."""
         value = self._value(name, device)
         return value if isinstance(value, tuple) else ()
 
     def knows(self, name: str, device: str = "") -> bool:
-        """Return whether a fact could be read."""
+        """Whether a fact could be read."""
         return self._value(name, device) is not None
 
     def unreadable(self, name: str, device: str = "") -> str:
-        """Return why a fact cannot be read; empty if it was read, or if nobody tried."""
+        """Why a fact cannot be read; empty if it was read, or if nobody tried."""
         fact = self._facts.get((device, name))
         return fact.reason if fact and fact.value is None else ""
 

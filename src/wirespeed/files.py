@@ -23,7 +23,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def read(path: str | Path, most: int | None = None) -> bytes:
-    """Return the content of a file.
+    """The content of a file.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def read(path: str | Path, most: int | None = None) -> bytes:
 
 
 def _content(descriptor: int, path: str | Path, most: int) -> bytes:
-    """Return what an open file contains; a file that is too large is not read."""
+    """What an open file contains; a file that is too large is not read."""
     size, total = os.fstat(descriptor).st_size, 0
     chunks: list[bytes] = []
     while max(size, total) <= most:
@@ -60,7 +60,7 @@ def _content(descriptor: int, path: str | Path, most: int) -> bytes:
 
 
 def read_own(path: Path, most: int) -> bytes:
-    """Return the content of a regular file that only this user or root can have written.
+    """The content of a regular file that only this user or root can have written.
 
     Raises
     ------
@@ -73,8 +73,8 @@ def read_own(path: Path, most: int) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe may have no writer
     try:
         status = os.fstat(descriptor)
-        for one in (link, status):
-            if why := distrust(one):
+        for entry in (link, status):
+            if why := distrust(entry):
                 raise PermissionError(errno.EPERM, why, str(path))
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file", str(path))
@@ -84,7 +84,7 @@ def read_own(path: Path, most: int) -> bytes:
 
 
 def distrust(status: os.stat_result) -> str:
-    """Return why others than this user and root could have written a file or folder; empty if they cannot.
+    """Why others than this user and root could have written a file or folder; empty if they cannot.
 
     The group of a user of whom it is the only member, which many systems have, is not others.
     """
@@ -100,7 +100,7 @@ def distrust(status: os.stat_result) -> str:
 
 @cache
 def _is_private(group: int) -> bool:
-    """Return whether a group is that of the effective user, with the same name and nobody else in it."""
+    """Whether a group is that of the effective user, with the same name and nobody else in it."""
     import grp
     import pwd
 
@@ -154,6 +154,6 @@ def make_folder(path: Path, mode: int = 0o755) -> None:
     OSError
         If one cannot be created.
     """
-    for one in (*reversed(path.parents), path):
-        if not one.is_dir():
-            one.mkdir(mode, exist_ok=True)
+    for folder in (*reversed(path.parents), path):
+        if not folder.is_dir():
+            folder.mkdir(mode, exist_ok=True)

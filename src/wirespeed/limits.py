@@ -17,7 +17,7 @@ from .units import MIB
 def ceilings(
     network: Network, measurement: Measurement, rates: Sequence[EngineRate] = ()
 ) -> list[float | None]:
-    """Return the limit of each Place of a Measurement, in B/s.
+    """The limit of each Place of a Measurement, in B/s.
 
     All transfers of the Measurement compete for the links, at line rate or at ``rates``; if they begin at
     different times, how far they overlap is unknown, and each has the limit that it has alone. None for
@@ -27,7 +27,7 @@ def ceilings(
 
 
 def demands(network: Network, measurement: Measurement, rates: Sequence[EngineRate]) -> list[Demand] | None:
-    """Return what each transfer of a Measurement takes of the links; None if a path is unknown.
+    """What each transfer of a Measurement takes of the links; None if a path is unknown.
 
     It depends on the routes, not on the capacities of the links.
     """
@@ -43,7 +43,7 @@ def demands(network: Network, measurement: Measurement, rates: Sequence[EngineRa
 def predicted(
     network: Network, measurement: Measurement, needed: Sequence[Demand] | None
 ) -> list[float | None]:
-    """Return the value of each Place of a Measurement with known ``demands``, as ``ceilings`` does."""
+    """The value of each Place of a Measurement with known ``demands``, as ``ceilings`` does."""
     return _of_places(measurement, _shared(network, measurement, needed))
 
 
@@ -73,7 +73,7 @@ def _shared(network: Network, measurement: Measurement, needed: Sequence[Demand]
 
 
 def _is_bounded(network: Network, demand: Demand) -> bool:
-    """Return whether the known part of the path bounds a flow.
+    """Whether the known part of the path bounds a flow.
 
     An unknown memory does not prevent a known link from bounding the flow: no machine has memory that is
     slower than one of its links. Whether the memory carries several flows at once is a different question;
@@ -91,7 +91,7 @@ def _is_bounded(network: Network, demand: Demand) -> bool:
 def shared_memories(
     network: Network, measurement: Measurement, needed: Sequence[Demand] | None = None
 ) -> dict[int, dict[int, float]]:
-    """Return the memories of unknown capacity that several links enter or leave at once.
+    """The memories of unknown capacity that several links enter or leave at once.
 
     A memory of unknown capacity may be as fast as one link and slower than several; the same holds for the
     root complexes, PCIe switches and sockets that a machine's description does not contain.
@@ -123,10 +123,10 @@ def shared_memories(
             continue
         used = {} if transfer.operation is Operation.CHASE else demand.weights
         for link in used:
-            one = network.links[link]
-            if one.kind is LinkKind.MEMORY:
+            edge = network.links[link]
+            if edge.kind is LinkKind.MEMORY:
                 continue
-            for vertex, crossing in ((one.destination, entering), (one.source, leaving)):
+            for vertex, crossing in ((edge.destination, entering), (edge.source, leaving)):
                 if (memory := network.unknown_memory(vertex)) is not None:
                     crossing.setdefault(memory, set()).add(link)
                     passing.setdefault(memory, {})[index] = used.get(memory, 0.0)
@@ -138,7 +138,7 @@ def shared_memories(
 
 
 def undisturbed(network: Network, measurement: Measurement) -> bool:
-    """Return whether the links give each cell the same rate as if it was measured separately."""
+    """Whether the links give each cell the same rate as if it was measured separately."""
     if shared_memories(network, measurement):
         return False
     alone = {
@@ -154,21 +154,21 @@ def undisturbed(network: Network, measurement: Measurement) -> bool:
 
 
 def _of_places(measurement: Measurement, flows: _Flows) -> list[float | None]:
-    found: list[float | None] = []
+    values: list[float | None] = []
     transfers = measurement.transfers
     for place in measurement.places:
         shares = [share for i in place.transfers if (share := flows[i][1]) is not None]
         if place.reduce is Reduce.LATENCY or len(shares) < len(place.transfers):
-            found.append(None)
+            values.append(None)
             continue
         chosen = [transfers[i] for i in place.transfers]
         rates = [share * t.counted for share, t in zip(shares, chosen, strict=True)]
         if place.reduce is Reduce.WALL:  # the slowest decides; flows that end earlier do not speed it up
             wall = max(t.bytes / share for share, t in zip(shares, chosen, strict=True))
-            found.append(sum(t.bytes * t.counted for t in chosen) / wall)
+            values.append(sum(t.bytes * t.counted for t in chosen) / wall)
         else:
-            found.append(rates[0] if place.reduce is Reduce.FIRST else sum(rates))
-    return found
+            values.append(rates[0] if place.reduce is Reduce.FIRST else sum(rates))
+    return values
 
 
 #: Smaller buffers stay in caches (those of GPUs have up to 126 MB), or their copy time is dominated by
@@ -220,7 +220,7 @@ class Allowance:
 def allowances(
     network: Network, measurement: Measurement, ranges: Sequence[Sequence[EngineRate]]
 ) -> list[Allowance]:
-    """Return what the links allow for each Place; ``ranges`` are the lowest and the typical rates."""
+    """What the links allow for each Place; ``ranges`` are the lowest and the typical rates."""
     if measurement.collective:
         bus = _of_collective(network, measurement.collective, ranges)
         none = Allowance(None, None, None, ())
@@ -244,7 +244,7 @@ def allowances(
         for link, weight in demand.weights.items():
             load[link] = load.get(link, 0.0) + weight * (share or 0.0)
     hosts = shared_memories(network, measurement, plain)
-    found = []
+    by_place = []
     bounds = zip(limits, _of_places(measurement, low), _of_places(measurement, typical), strict=True)
     for place, (limit, least, normal) in zip(measurement.places, bounds, strict=True):
         own = tuple(transfers[i] for i in place.transfers)
@@ -271,24 +271,24 @@ def allowances(
             for memory, through in sorted(hosts.items())
             if not through.keys().isdisjoint(place.transfers)
         )
-        found.append(Allowance(limit, peak if peak != limit else None, expected, tuple(links), shared))
-    return found
+        by_place.append(Allowance(limit, peak if peak != limit else None, expected, tuple(links), shared))
+    return by_place
 
 
 def _next_to_collective(
     network: Network, measurement: Measurement, ranges: Sequence[Sequence[EngineRate]]
 ) -> list[Allowance]:
-    """Return what the links allow for works next to a collective, whose load on links is not modelled.
+    """What the links allow for works next to a collective, whose load on links is not modelled.
 
     The limits are those without the collective, or of the collective alone, and nothing is expected.
     """
     own = measurement.works[:1] if isinstance(measurement.works[0], Collective) else measurement.transfers
-    found = allowances(network, Measurement(own, measurement.places), ranges)
-    return [replace(one, expected=None) for one in found]
+    allowed = allowances(network, Measurement(own, measurement.places), ranges)
+    return [replace(allowance, expected=None) for allowance in allowed]
 
 
 def ring(members: Sequence[Memory]) -> tuple[Transfer, ...]:
-    """Return the transfers by which each of some GPUs sends to the next one."""
+    """The transfers by which each of some GPUs sends to the next one."""
     return tuple(
         Transfer(end, members[(i + 1) % len(members)], Executor(end.device, end.rank), Engine.SM, MIB)
         for i, end in enumerate(members)
@@ -296,7 +296,7 @@ def ring(members: Sequence[Memory]) -> tuple[Transfer, ...]:
 
 
 def _of_collective(network: Network, run: Collective, ranges: Sequence[Sequence[EngineRate]]) -> Allowance:
-    """Return what the links allow for the bus bandwidth of a collective.
+    """What the links allow for the bus bandwidth of a collective.
 
     The limit is the line rate at which the slowest GPU can send: the bus factor is derived from what must
     leave every rank, so that no bus bandwidth exceeds it unless the switch reduces. A range is known where
@@ -308,9 +308,9 @@ def _of_collective(network: Network, run: Collective, ranges: Sequence[Sequence[
     judged = run.judged and run.bytes >= JUDGED_BYTES
     peak = limit * run.effective if judged and run.effective > 1 else None
     reached: dict[str, set[str]] = {}
-    for one in network.links:
-        if one.kind is LinkKind.NVLINK:
-            reached.setdefault(one.source, set()).add(one.destination)
+    for edge in network.links:
+        if edge.kind is LinkKind.NVLINK:
+            reached.setdefault(edge.source, set()).add(edge.destination)
     if any(len(reached.get(network.machine.vertex(member), ())) != 1 for member in run.members):
         return Allowance(limit, peak, None, ())
     least, typical = (
@@ -328,14 +328,15 @@ def _of_collective(network: Network, run: Collective, ranges: Sequence[Sequence[
 
 
 def slowest_sender(machine: Machine, members: Sequence[Memory]) -> float | None:
-    """Return the line rate at which the slowest of some GPUs can send, in B/s; None where one is unknown."""
+    """The line rate at which the slowest of some GPUs can send, in B/s; None where one is unknown."""
     rates: list[float | None] = []
     for member in members:
         vertex = machine.vertex(member)
         for kind in (LinkKind.NVLINK, LinkKind.PCIE):
-            found = [link.capacity for link in machine.links if link.source == vertex and link.kind is kind]
-            if found:
-                rates.append(sum(c for c in found if c) if all(found) else None)
+            links = [link for link in machine.links if link.source == vertex and link.kind is kind]
+            if links:
+                capacities = [link.capacity or 0.0 for link in links]
+                rates.append(sum(capacities) if all(capacities) else None)
                 break
         else:
             return None
@@ -344,7 +345,7 @@ def slowest_sender(machine: Machine, members: Sequence[Memory]) -> float | None:
 
 
 def _carried(through: Sequence[tuple[float, float | None]], value: float) -> float:
-    """Return the bytes that a memory carries per byte of a value; 0 if some pass without touching it.
+    """The bytes that a memory carries per byte of a value; 0 if some pass without touching it.
 
     Parameters
     ----------
@@ -359,30 +360,30 @@ def _carried(through: Sequence[tuple[float, float | None]], value: float) -> flo
 def _parts(
     place: Place, transfers: Sequence[Transfer], flows: _Flows, payload: Sequence[Collection[int]]
 ) -> dict[int, float]:
-    """Return how far the value of a Place depends on each link that its transfers use.
+    """How far the value of a Place depends on each link that its transfers use.
 
     0 if a link carries only requests and acknowledgements, not the ``payload`` of a transfer: it may or may
     not slow the transfer down.
     """
     seconds = [t.bytes / share if share else 0.0 for t, (_, share) in zip(transfers, flows, strict=True)]
     rates = [t.counted * (share or 0.0) for t, (_, share) in zip(transfers, flows, strict=True)]
-    found: dict[int, float] = {}
+    parts: dict[int, float] = {}
     for (demand, _), time, rate, carrying in zip(flows, seconds, rates, payload, strict=True):
         for link in demand.weights:
-            before = found.setdefault(link, 0.0)
+            before = parts.setdefault(link, 0.0)
             if link not in carrying:
                 continue
             if place.reduce is Reduce.WALL:
-                found[link] = max(before, time / (max(seconds) or 1.0))
+                parts[link] = max(before, time / (max(seconds) or 1.0))
             else:
-                found[link] = before + rate / (sum(rates) or 1.0)
-    return {link: round(part, 3) for link, part in found.items()}
+                parts[link] = before + rate / (sum(rates) or 1.0)
+    return {link: round(part, 3) for link, part in parts.items()}
 
 
 def capped(
     rates: Sequence[EngineRate], typical: Sequence[EngineRate], machine: Machine
 ) -> Sequence[EngineRate]:
-    """Return rates with the caps from the machine's description of its engines."""
+    """Rates with the caps from the machine's description of its engines."""
     caps = [rate for rate in machine.rates if rate.cap is not None and rate.engine is not Engine.CPU]
     if not caps:
         return rates
@@ -397,7 +398,7 @@ def capped(
 
 
 def _is_judged(machine: Machine, transfer: Transfer) -> bool:
-    """Return whether link bandwidth limits a transfer, so that it can be judged."""
+    """Whether link bandwidth limits a transfer, so that it can be judged."""
     kinds = (transfer.source.kind, transfer.destination.kind)
     between = transfer.source.device != transfer.destination.device
     least = JUDGED_COPY_BYTES if between else JUDGED_BYTES

@@ -165,14 +165,14 @@ class Measurement:
         return any(isinstance(work, Message) and work.age is BufferAge.FIRST for work in self.works)
 
     def counted(self, place: Place) -> int:
-        """Return the counted bytes of one copy of a Place; 0 for a latency and background load."""
+        """The counted bytes of one copy of a Place; 0 for a latency and background load."""
         transfers = [self.transfers[i] for i in place.transfers if i < len(self.transfers)]
         if place.reduce is Reduce.LATENCY or any(t.role is Role.LOAD for t in transfers):
             return 0
         return sum(t.bytes * t.counted for t in transfers)
 
     def separate(self) -> tuple[Measurement, ...]:
-        """Return one Measurement for each group of cells that need the same transfers."""
+        """One Measurement for each group of cells that need the same transfers."""
         groups: list[tuple[set[int], list[Place]]] = []
         for place in self.places:
             transfers, places = set(place.transfers), [place]
@@ -180,12 +180,12 @@ class Measurement:
                 groups.remove(group)
                 transfers, places = group[0] | transfers, group[1] + places
             groups.append((transfers, places))
-        found = []
+        measurements = []
         for transfers, places in groups:
             order = {index: i for i, index in enumerate(sorted(transfers))}
             own = tuple(replace(p, transfers=tuple(order[i] for i in p.transfers)) for p in places)
-            found.append(Measurement(tuple(self.works[i] for i in order), own))
-        return tuple(found)
+            measurements.append(Measurement(tuple(self.works[i] for i in order), own))
+        return tuple(measurements)
 
     def __str__(self) -> str:
         measured = [w for w in self.works if not isinstance(w, Transfer) or w.role is Role.MEASURED]
@@ -222,10 +222,11 @@ class Sample:
 
 
 def value_of(place: Place, measurement: Measurement, sample: Sample) -> float:
-    """Return the value of a Place from one Sample: a rate in B/s, a latency or lateness in s."""
+    """The value of a Place from one Sample: a rate in B/s, a latency or lateness in s."""
     chosen = place.transfers
     if place.reduce is Reduce.LATENESS:
-        late = [max(it.by_process) - it.by_process[chosen[0]] for it in sample.iterations]
+        seconds = [iteration.by_process for iteration in sample.iterations]
+        late = [max(by_process) - by_process[chosen[0]] for by_process in seconds]
         return sum(late) / len(late)
     if place.reduce is Reduce.LATENCY:
         return place.factor * sample.seconds[chosen[0]] / sample.amounts[chosen[0]]

@@ -33,7 +33,7 @@ class Demand:
 
 
 def fair_shares(demands: Sequence[Demand], capacities: Mapping[int, float]) -> list[float]:
-    """Return the max-min fair rate of each flow, in payload per second.
+    """The max-min fair rate of each flow, in payload per second.
 
     The rates of all flows rise together. A flow stops at its own cap, or when a resource that it uses is
     exhausted; the others continue (progressive filling: Bertsekas and Gallager, *Data Networks*, section
@@ -80,7 +80,7 @@ def completions(
     amounts: Sequence[float],
     starts: Sequence[float],
 ) -> list[float]:
-    """Return when each of several flows ends that share resources, in s; infinite if it never ends.
+    """When each of several flows ends that share resources, in s; infinite if it never ends.
 
     Parameters
     ----------
@@ -152,16 +152,16 @@ class Network:
         }
 
     def unknown_memory(self, vertex: str) -> int | None:
-        """Return the link of the memory at a vertex, if its capacity is unknown."""
+        """The link of the memory at a vertex, if its capacity is unknown."""
         link = self._memory.get(vertex)
         return None if link in self._capacities else link
 
     def capacities(self) -> Mapping[int, float]:
-        """Return the capacity of every link with a known capacity, in B/s."""
+        """The capacity of every link with a known capacity, in B/s."""
         return self._capacities
 
     def route(self, source: str, destination: str) -> tuple[int, ...]:
-        """Return the links of the best path between two vertices; empty if they are the same.
+        """The links of the best path between two vertices; empty if they are the same.
 
         Links made for data between devices are preferred to PCIe, and PCIe to a network. Data between sockets
         takes the links of the sockets, not those of GPUs.
@@ -184,7 +184,7 @@ class Network:
         return tuple(reversed(path))
 
     def _reach(self, source: str) -> dict[str, int]:
-        """Return the link on which the best path arrives at each vertex in reach; devices forward nothing."""
+        """The link on which the best path arrives at each vertex in reach; devices forward nothing."""
         arrived_by: dict[str, int] = {}
         costs = {source: 0}
         waiting = [(0, source)]
@@ -200,12 +200,12 @@ class Network:
         return arrived_by
 
     def ends(self, transfer: Transfer) -> tuple[str, str, str]:
-        """Return the vertices of a transfer's source, executor and destination."""
+        """The vertices of a transfer's source, executor and destination."""
         vertex = self.machine.vertex
         return vertex(transfer.source), vertex(transfer.executor), vertex(transfer.destination)
 
     def demand(self, transfer: Transfer, rates: Sequence[EngineRate] = ()) -> Demand:
-        """Return what a transfer takes of the links per byte of one buffer.
+        """What a transfer takes of the links per byte of one buffer.
 
         Data goes from the source to the executor and on to the destination; it is read from one memory and
         written to the other. Without ``rates``, every link carries only payload.
@@ -225,27 +225,27 @@ class Network:
         return Demand(weights, min(cap, transfer.rate / transfer.counted))
 
     def _steps(self, transfer: Transfer) -> list[tuple[int, int]]:
-        """Return the links of a transfer, and how often each byte of one buffer passes them."""
+        """The links of a transfer, and how often each byte of one buffer passes them."""
         also = tuple(map(self.machine.vertex, transfer.also))
         key = *self.ends(transfer), also, transfer.operation, transfer.engine is Engine.SM_SPLIT
         if (known := self._known_steps.get(key)) is not None:
             return known
         source, executor, destination, _, operation, split = key
         reads, writes = BUFFERS[operation]
-        found: list[tuple[int, int]] = []
+        steps: list[tuple[int, int]] = []
         ways = [(source, destination), (destination, source)]
         for start, end in ways if split else ways[:1]:
             memories = (self._memory.get(start), reads), (self._memory.get(end), writes)
-            found += [(link, times) for link, times in memories if link is not None]
-            found += [(link, 1) for link in (*self.route(start, executor), *self.route(executor, end))]
+            steps += [(link, times) for link, times in memories if link is not None]
+            steps += [(link, 1) for link in (*self.route(start, executor), *self.route(executor, end))]
         for end in also:
-            found += [(link, 1) for link in self.route(executor, end)]
-            found += [(self._memory[end], writes)] if end in self._memory else []
-        self._known_steps[key] = found
-        return found
+            steps += [(link, 1) for link in self.route(executor, end)]
+            steps += [(self._memory[end], writes)] if end in self._memory else []
+        self._known_steps[key] = steps
+        return steps
 
     def latency(self, transfer: Transfer) -> float:
-        """Return the time of a dependent load by a chase's executor, without caches, in s.
+        """The time of a dependent load by a chase's executor, without caches, in s.
 
         Raises
         ------
@@ -272,7 +272,7 @@ _LINE_RATE = EngineRate(Engine.CPU, LinkKind.MEMORY)
 
 
 def rate_of(rates: Sequence[EngineRate], engine: Engine, link: LinkKind, access: Access) -> EngineRate:
-    """Return how an engine uses links of a kind for an access; the first matching record."""
+    """How an engine uses links of a kind for an access; the first matching record."""
     for rate in rates:
         if rate.engine is engine and rate.link is link and rate.access in (None, access):
             return rate

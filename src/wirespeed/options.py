@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from difflib import get_close_matches
 from functools import cached_property
+from inspect import Parameter
 from operator import index
 from typing import Any, Literal, TypeVar, get_args
 
@@ -34,7 +35,7 @@ SHARES: tuple[Share, ...] = get_args(Share)
 
 
 def includes(tier: Tier, other: Tier) -> bool:
-    """Return whether a run of a tier contains the testcases of another one."""
+    """Whether a run of a tier contains the testcases of another one."""
     return TIERS.index(other) <= TIERS.index(tier)
 
 
@@ -89,22 +90,22 @@ class Option:
 
 
 def option(value: object, *about: Any, **more: Any) -> Any:
-    """Return a field with its default value and its declaration (the parameters of `Option`)."""
+    """A field with its default value and its declaration (the parameters of `Option`)."""
     return field(default=value, metadata={"option": Option(*about, **more)})
 
 
 def declared(record: type[Any]) -> Iterator[tuple[Field[Any], Option]]:
-    """Return the options of a record: the fields and their declarations."""
+    """The options of a record: the fields and their declarations."""
     return ((entry, entry.metadata["option"]) for entry in fields(record) if "option" in entry.metadata)
 
 
 def _parser(parse: Callable[[str], float]) -> Callable[[Any], float]:
-    """Return a parser that converts texts and returns numbers unchanged."""
+    """A parser that converts texts and returns numbers unchanged."""
     return lambda value: parse(value) if isinstance(value, str) else value
 
 
 def _whole(least: int = -_MOST, most: int = _MOST, wrong: str = "{} is out of range") -> Callable[[Any], int]:
-    """Return a parser of whole numbers within a range, given as numbers or texts."""
+    """A parser of whole numbers within a range, given as numbers or texts."""
 
     def parse(value: Any) -> int:
         try:
@@ -118,12 +119,12 @@ def _whole(least: int = -_MOST, most: int = _MOST, wrong: str = "{} is out of ra
     return parse
 
 
-def _one_of(choices: tuple[str, ...], what: str) -> Callable[[Any], str]:
-    """Return a parser of the values of a Literal."""
+def _one_of(choices: tuple[str, ...], noun: str) -> Callable[[Any], str]:
+    """A parser of the values of a Literal."""
 
     def parse(value: Any) -> str:
         if value not in choices:
-            raise UsageError(f"there is no {what} {value!r}; choose one of {', '.join(choices)}")
+            raise UsageError(f"there is no {noun} {value!r}; choose one of {', '.join(choices)}")
         return str(value)
 
     return parse
@@ -155,13 +156,13 @@ def _indices(value: Any) -> tuple[int, ...]:
     return tuple(map(_whole(), parts))
 
 
-def _positive(what: str) -> Callable[[Any], float]:
-    """Return a parser of durations above 0, in s."""
+def _positive(noun: str) -> Callable[[Any], float]:
+    """A parser of durations above 0, in s."""
 
     def parse(value: Any) -> float:
         seconds = _parser(parse_duration)(value)
         if not seconds > 0:
-            raise UsageError(f"the {what} must be more than 0 s, not {seconds:g}")
+            raise UsageError(f"the {noun} must be more than 0 s, not {seconds:g}")
         return seconds
 
     return parse
@@ -207,10 +208,10 @@ class PlanOptions:
         UsageError
             If a value is invalid.
         """
-        for one, about in declared(type(self)):
-            value = getattr(self, one.name)
-            if about.parse and not (value is one.default is None):
-                object.__setattr__(self, one.name, about.parse(value))
+        for entry, about in declared(type(self)):
+            value = getattr(self, entry.name)
+            if about.parse and not (value is entry.default is None):
+                object.__setattr__(self, entry.name, about.parse(value))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,9 +271,9 @@ class RunOptions(PlanOptions):
         _ = self.rule
 
     def __repr__(self) -> str:
-        """Return the call that makes these options."""
-        changed = (one for one, _ in declared(type(self)) if getattr(self, one.name) != one.default)
-        return f"RunOptions({', '.join(f'{one.name}={getattr(self, one.name)!r}' for one in changed)})"
+        """The call that makes these options."""
+        changed = (entry for entry, _ in declared(type(self)) if getattr(self, entry.name) != entry.default)
+        return f"RunOptions({', '.join(f'{entry.name}={getattr(self, entry.name)!r}' for entry in changed)})"
 
     @cached_property
     def rule(self) -> Rule:
@@ -301,22 +302,22 @@ class RunOptions(PlanOptions):
         return usual if self.rounds is None else replace(usual, rounds=self.rounds)
 
 
-def type_of(one: Field[Any], about: Option) -> str:
-    """Return the type of an option for a docstring: its choices, or the type of its field."""
+def type_of(entry: Field[Any], about: Option) -> str:
+    """The type of an option for a docstring: its choices, or the type of its field."""
     if not about.choices:
-        return str(one.type)
+        return str(entry.type)
     named = f"{{{', '.join(map(repr, about.choices))}}}"
-    return named if one.default is not None else f"{named} or None"
+    return named if entry.default is not None else f"{named} or None"
 
 
 def parameters(record: type[Any]) -> str:
-    """Return the description of the options for a docstring."""
-    found = []
-    for one, about in declared(record):
-        default = about.default or ("" if one.default is None else str(one.default))
+    """The description of the options for a docstring."""
+    lines = []
+    for entry, about in declared(record):
+        default = about.default or ("" if entry.default is None else str(entry.default))
         text = f"{about.help[0].upper()}{about.help[1:]}{default and f' (default: {default})'}."
-        found += [f"{one.name} : {type_of(one, about)}", textwrap.indent(textwrap.fill(text, 90), "    ")]
-    return textwrap.indent("\n".join(found), "    ")
+        lines += [f"{entry.name} : {type_of(entry, about)}", textwrap.indent(textwrap.fill(text, 90), "    ")]
+    return textwrap.indent("\n".join(lines), "    ")
 
 
 for _record in (PlanOptions, RunOptions):
@@ -328,11 +329,11 @@ def takes_options(function: F) -> F:
 
     The description of the options replaces a line ``...`` of the docstring.
     """
-    signature, kind = inspect.signature(function), inspect.Parameter.KEYWORD_ONLY
-    own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+    signature, kind = inspect.signature(function), Parameter.KEYWORD_ONLY
+    own = [known for known in signature.parameters.values() if known.kind != Parameter.VAR_KEYWORD]
     keywords = [
-        inspect.Parameter(one.name, kind, default=one.default, annotation=one.type)
-        for one, _ in declared(RunOptions)
+        Parameter(entry.name, kind, default=entry.default, annotation=entry.type)
+        for entry, _ in declared(RunOptions)
     ]
     function.__signature__ = signature.replace(parameters=[*own, *keywords])  # type: ignore[attr-defined]
     function.__doc__ = (function.__doc__ or "").replace("    ...\n", f"{parameters(RunOptions)}\n", 1)
@@ -340,7 +341,7 @@ def takes_options(function: F) -> F:
 
 
 def changed(options: RunOptions, changes: Mapping[str, Any], function: Callable[..., object]) -> RunOptions:
-    """Return options with the keywords of a function call applied.
+    """Options with the keywords of a function call applied.
 
     Raises
     ------
@@ -349,7 +350,7 @@ def changed(options: RunOptions, changes: Mapping[str, Any], function: Callable[
     UsageError
         If a value is invalid.
     """
-    known = [one.name for one, _ in declared(type(options))]
+    known = [entry.name for entry, _ in declared(type(options))]
     for name in (name for name in changes if name not in known):
         near = get_close_matches(name, [*known, *inspect.signature(function).parameters], 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -358,12 +359,12 @@ def changed(options: RunOptions, changes: Mapping[str, Any], function: Callable[
 
 
 def documented(options: RunOptions) -> dict[str, Any]:
-    """Return the values of options that a Document contains."""
-    return {one.name: getattr(options, one.name) for one, about in declared(RunOptions) if about.documented}
+    """The values of options that a Document contains."""
+    return {own.name: getattr(options, own.name) for own, about in declared(RunOptions) if about.documented}
 
 
 def agreed(options: RunOptions) -> dict[str, object]:
-    """Return the values of options that must be equal in all processes of a job."""
+    """The values of options that must be equal in all processes of a job."""
     return {
-        one.name: str(getattr(options, one.name)) for one, about in declared(type(options)) if about.agreed
+        own.name: str(getattr(options, own.name)) for own, about in declared(type(options)) if about.agreed
     }

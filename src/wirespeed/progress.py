@@ -28,7 +28,7 @@ _LEAST_S = 1.0
 
 
 def listener() -> list[Listener]:
-    """Return listeners that show progress; empty if standard error is not a terminal."""
+    """Listeners that show progress; empty if standard error is not a terminal."""
     return [Bars()] if sys.stderr.isatty() else []
 
 
@@ -54,7 +54,7 @@ class Bars(Listener):
         self.live = Live(console=Console(stderr=True), get_renderable=self.render, transient=True)
 
     def render(self) -> RenderableType:
-        """Return a line with the bar, and below it the current measurement."""
+        """A line with the bar, and below it the current measurement."""
         from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.table import Table
@@ -102,7 +102,6 @@ class Bars(Listener):
         self._weights |= {name: weight for name, weight in weights.items() if weight}
 
     def testcase_started(self, case: Testcase, measurements: int) -> None:
-        """Show the testcase."""
         self._weights.setdefault(case.name, _PREPARING_S)
         self._begun[case.name] = measurements, 0
         self.measuring(case, 0, "preparing")
@@ -141,9 +140,9 @@ def _clock(seconds: float) -> str:
 
 
 def _weight(case: Testcase, document: Document) -> float:
-    """Return the typical time of a testcase in s, or with fixed counts in measurements; 0 if it is waived."""
+    """The typical time of a testcase in s, or with fixed counts in measurements; 0 if it is waived."""
     options: dict[str, Any] = document.options
-    names = [one.name for one, _ in declared(PlanOptions) if one.name in options]
+    names = [field.name for field, _ in declared(PlanOptions) if field.name in options]
     try:
         plan = case.plan(document.machine, PlanOptions(**{name: options[name] for name in names}))
     except WirespeedError:  # shown when its turn comes

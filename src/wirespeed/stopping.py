@@ -59,17 +59,17 @@ class Rule:
         return 0.0
 
     def share(self, measurements: int) -> Self:
-        """Return the rule for each of several Measurements of a testcase."""
+        """The rule for each of several Measurements of a testcase."""
         return self
 
     def shrunk(self, factor: float) -> Self:
-        """Return the rule with smaller time budgets; a factor above 1 changes nothing."""
+        """The rule with smaller time budgets; a factor above 1 changes nothing."""
         return self
 
     def done(
         self, samples: int, seconds: float, precise: Callable[[float], bool], wanted: int | None = None
     ) -> bool:
-        """Return whether sampling a Measurement in one round is over.
+        """Whether sampling a Measurement in one round is over.
 
         Parameters
         ----------
@@ -87,7 +87,7 @@ class Rule:
     def another(
         self, done: int, seconds: float, planned: Callable[[float, float], int], *, once: bool
     ) -> bool:
-        """Return whether another round of a Measurement follows.
+        """Whether another round of a Measurement follows.
 
         Parameters
         ----------
@@ -103,7 +103,7 @@ class Rule:
         raise NotImplementedError
 
     def least_seconds(self, copy_s: float, sample_s: float, verify_s: float) -> float:
-        """Return the time of the fewest samples of a round, in s.
+        """The time of the fewest samples of a round, in s.
 
         Parameters
         ----------
@@ -144,17 +144,15 @@ class Fixed(Rule):
     def done(
         self, samples: int, seconds: float, precise: Callable[[float], bool], wanted: int | None = None
     ) -> bool:
-        """Return whether there are enough samples."""
         return samples >= self.samples
 
     def another(
         self, done: int, seconds: float, planned: Callable[[float, float], int], *, once: bool
     ) -> bool:
-        """Return whether there are too few rounds."""
         return self.rounds == 0 or done < self.rounds
 
     def least_seconds(self, copy_s: float, sample_s: float, verify_s: float) -> float:
-        """Return the time of the warm-up and all samples, in s."""
+        """The time of the warm-up and all samples, in s."""
         return copy_s + self.samples * (copy_s * self.copies + verify_s)
 
 
@@ -200,11 +198,11 @@ class Precise(Rule):
             raise UsageError(f"the number of rounds must be from 1 to {MAX_ROUNDS}, not {self.rounds}")
 
     def share(self, measurements: int) -> Precise:
-        """Return the rule for each of several Measurements of a testcase: each has its part of the budget."""
+        """The rule for each of several Measurements of a testcase: each has its part of the budget."""
         return replace(self, time_budget=min(self.time_budget, self.testcase_budget / max(1, measurements)))
 
     def shrunk(self, factor: float) -> Precise:
-        """Return the rule with smaller time budgets; a factor above 1 changes nothing."""
+        """The rule with smaller time budgets; a factor above 1 changes nothing."""
         factor = min(1.0, max(factor, _LEAST_FACTOR))
         budgets = self.time_budget * factor, self.testcase_budget * factor
         return replace(self, time_budget=budgets[0], testcase_budget=budgets[1])
@@ -212,7 +210,7 @@ class Precise(Rule):
     def done(
         self, samples: int, seconds: float, precise: Callable[[float], bool], wanted: int | None = None
     ) -> bool:
-        """Return whether the samples are precise, or as many as wanted, or the budget is spent."""
+        """Whether the samples are precise, or as many as wanted, or the budget is spent."""
         fewest, budget = self.round_samples, self.round_budget
         if samples >= MAX_SAMPLES or (seconds >= budget and (samples >= fewest or seconds >= 3 * budget)):
             return True
@@ -223,7 +221,7 @@ class Precise(Rule):
     def another(
         self, done: int, seconds: float, planned: Callable[[float, float], int], *, once: bool
     ) -> bool:
-        """Return whether the interval may still be too wide, and there is time."""
+        """Whether the interval may still be too wide, and there is time."""
         if once:
             return done < 1
         if done < self.rounds:  # fewer if they are long, but enough for an interval
@@ -231,7 +229,7 @@ class Precise(Rule):
         return done >= FEWEST_ROUNDS and done < planned(self.precision, self.time_budget)
 
     def least_seconds(self, copy_s: float, sample_s: float, verify_s: float) -> float:
-        """Return the time to find the number of copies, and of the fewest samples of a round, in s."""
+        """The time to find the number of copies, and of the fewest samples of a round, in s."""
         sample = max(copy_s, sample_s)
         return _TRIALS * sample + self.round_samples * (sample + verify_s)
 
@@ -251,7 +249,7 @@ class Precise(Rule):
 
 @lru_cache
 def _looks(fewest: int) -> frozenset[int]:
-    """Return the numbers of samples at which their precision is computed: more rarely the more there are."""
+    """The numbers of samples at which their precision is computed: more rarely the more there are."""
     looks = [fewest]
     while looks[-1] < MAX_SAMPLES:
         looks.append(max(looks[-1] + 1, looks[-1] * 5 // 4))

@@ -18,7 +18,7 @@ _TINY = 1e-300
 
 
 def tail(t: float, df: float) -> float:
-    """Return the probability that a variable with Student's t distribution exceeds a value.
+    """The probability that a variable with Student's t distribution exceeds a value.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def tail(t: float, df: float) -> float:
 
 @lru_cache(maxsize=4096)
 def quantile(p: float, df: float) -> float:
-    """Return the value that a variable with Student's t distribution does not exceed with a probability.
+    """The value that a variable with Student's t distribution does not exceed with a probability.
 
     Parameters
     ----------
@@ -87,28 +87,27 @@ def quantile(p: float, df: float) -> float:
 
 
 def _density(t: float, df: float) -> float:
-    """Return the probability density."""
     if df >= _NORMAL:
         return NormalDist().pdf(t)
     scale = math.lgamma((df + 1) / 2) - math.lgamma(df / 2) - math.log(df * math.pi) / 2
     return math.exp(scale - (df + 1) * math.log(math.hypot(1, t / math.sqrt(df))))
 
 
-def _incomplete_beta(x: float, rest: float, a: float, b: float) -> float:
-    """Return the regularised incomplete beta function I_x(a, b); ``rest`` is 1 - x."""
+def _incomplete_beta(x: float, complement: float, a: float, b: float) -> float:
+    """The regularised incomplete beta function I_x(a, b); ``complement`` is 1 - x."""
     if not x:
         return 0.0
-    if not rest:
+    if not complement:
         return 1.0
     scale = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
-    front = math.exp(scale + a * math.log(x) + b * math.log(rest))
+    front = math.exp(scale + a * math.log(x) + b * math.log(complement))
     if x < (a + 1) / (a + b + 2):  # where the fraction converges fast
         return front * _fraction(x, a, b) / a
-    return 1 - front * _fraction(rest, b, a) / b
+    return 1 - front * _fraction(complement, b, a) / b
 
 
 def _fraction(x: float, a: float, b: float) -> float:
-    """Return the continued fraction of the incomplete beta function by Lentz's method.
+    """The continued fraction of the incomplete beta function by Lentz's method.
 
     Press et al., *Numerical Recipes*, 3rd edition, section 6.4; Digital Library of Mathematical Functions,
     8.17.22.
@@ -129,5 +128,5 @@ def _fraction(x: float, a: float, b: float) -> float:
 
 
 def _away(denominator: float) -> float:
-    """Return a denominator that is not too close to 0 to divide by."""
+    """A denominator that is not too close to 0 to divide by."""
     return denominator if abs(denominator) > _TINY else _TINY

@@ -25,7 +25,7 @@ NORMAL, _EXCESS = 1.96, 3.6
 
 
 def summarise(samples: Sequence[float]) -> Statistics:
-    """Return the statistics of one or more samples.
+    """The statistics of one or more samples.
 
     Raises
     ------
@@ -38,7 +38,7 @@ def summarise(samples: Sequence[float]) -> Statistics:
     n = len(ordered)
     mean = math.fsum(ordered) / n
     mean = min(max(mean, ordered[0]), ordered[-1])  # rounding must not move it out of the range
-    spread = math.sqrt(math.fsum((x - mean) ** 2 for x in ordered) / (n - 1)) if n > 1 else 0.0
+    spread = math.sqrt(math.fsum((sample - mean) ** 2 for sample in ordered) / (n - 1)) if n > 1 else 0.0
     return Statistics(
         n=n,
         median=median(ordered),
@@ -50,7 +50,7 @@ def summarise(samples: Sequence[float]) -> Statistics:
 
 
 def median(ordered: Sequence[float]) -> float:
-    """Return the median of sorted samples."""
+    """The median of sorted samples."""
     middle = len(ordered) // 2
     if len(ordered) % 2:
         return ordered[middle]
@@ -60,7 +60,7 @@ def median(ordered: Sequence[float]) -> float:
 
 @lru_cache(maxsize=4096)
 def interval_rank(n: int, confidence: float = CONFIDENCE) -> tuple[int, float]:
-    """Return which order statistics bound the median of n samples, and the confidence of that interval.
+    """Which order statistics bound the median of n samples, and the confidence of that interval.
 
     The interval from the k-th smallest to the k-th largest sample (k from 0) contains the median of any
     distribution with probability 1 - 2 P(X <= k), X binomial with n trials of one half (H. A. David, *Order
@@ -81,7 +81,7 @@ def interval_rank(n: int, confidence: float = CONFIDENCE) -> tuple[int, float]:
 
 
 def interval(rounds: Sequence[float], unseen: float = 0.0) -> tuple[float, float] | None:
-    """Return the 95 % confidence interval of a value, as the next run of the machine finds it.
+    """The 95 % confidence interval of a value, as the next run of the machine finds it.
 
     The value is the median of the rounds. Half of the interval is ``sqrt((q s)**2 + (1.96 u value)**2)`` with
     the standard deviation s between the rounds and the part u of the variation that no round shows. From
@@ -112,7 +112,7 @@ def interval(rounds: Sequence[float], unseen: float = 0.0) -> tuple[float, float
 
 
 def rounds_for(rounds: Sequence[float], precision: float) -> float:
-    """Return how many rounds make their part of half the interval ``precision``; infinite if no number does.
+    """How many rounds make their part of half the interval ``precision``; infinite if no number does.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def rounds_for(rounds: Sequence[float], precision: float) -> float:
 
 
 def spread(rounds: Sequence[float]) -> float:
-    """Return the standard deviation of rounds; from seven it is Winsorised by one on each side."""
+    """The standard deviation of rounds; from seven it is Winsorised by one on each side."""
     if len(rounds) < WINSORISED:
         return stdev(rounds)
     ordered = sorted(rounds)
@@ -139,19 +139,19 @@ def spread(rounds: Sequence[float]) -> float:
 
 
 def _quantile(n: int) -> float:
-    """Return the factor from the spread of n rounds to half of the interval."""
+    """The factor from the spread of n rounds to half of the interval."""
     if n - FEWEST_ROUNDS < len(_QUANTILES):
         return _QUANTILES[n - FEWEST_ROUNDS]
     return NORMAL * _error(n) * (1 + _EXCESS / n)
 
 
 def _error(n: int) -> float:
-    """Return the standard error of the median of n rounds and of the run, over that of one round."""
+    """The standard error of the median of n rounds and of the run, over that of one round."""
     return math.sqrt(math.pi / 2 / n + RUN_SHARE**2)
 
 
 def sample_interval(samples: Sequence[float]) -> tuple[float, float]:
-    """Return the 95 % confidence interval of the median of independent samples of one run.
+    """The 95 % confidence interval of the median of independent samples of one run.
 
     It says what this run measured, not what the next one will: it compares values that were measured at the
     same time with the same buffers. With fewer than six samples it is their range.
@@ -162,7 +162,7 @@ def sample_interval(samples: Sequence[float]) -> tuple[float, float]:
 
 
 def half_width(samples: Sequence[float]) -> float:
-    """Return half the interval of the median of samples, relative to it; infinite for one sample."""
+    """Half the interval of the median of samples, relative to it; infinite for one sample."""
     middle = median(sorted(samples))
     if len(samples) < 2 or not middle:
         return math.inf

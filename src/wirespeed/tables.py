@@ -104,7 +104,7 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     expect: Expectation | None = None
 
     def __repr__(self) -> str:
-        """Return one line; the unit of the value is that of the table."""
+        """One line; the unit of the value is that of the table."""
         value = "no value" if self.value is None else f"{self.value:.4g}"
         share = f", {self.value / self.limit:.0%} of the limit" if self.value and self.limit else ""
         why = f", {self.reason}" if self.reason else ""
@@ -146,7 +146,6 @@ class Table(msgspec.Struct, frozen=True, omit_defaults=True):
     cells: tuple[Cell, ...] = ()
 
     def __repr__(self) -> str:
-        """Return one line."""
         shape = f"{len(self.rows.labels)} × {len(self.columns.labels)}"
         return brief(
             f"Table {self.key or self.title}: {shape}, {many(len(self.cells), 'cell')} in {self.unit}"
@@ -158,12 +157,12 @@ class Table(msgspec.Struct, frozen=True, omit_defaults=True):
         return bool(self.columns.values)
 
     def grid(self) -> list[list[Cell | None]]:
-        """Return the cells as rows x columns; None for absent cells."""
+        """The cells as rows x columns; None for absent cells."""
         grid: list[list[Cell | None]] = [[None] * len(self.columns.labels) for _ in self.rows.labels]
         for cell in self.cells:
             grid[cell.row][cell.column] = cell
         return grid
 
     def values(self) -> list[float]:
-        """Return the values of all measured cells, row by row."""
+        """The values of all measured cells, row by row."""
         return [cell.value for row in self.grid() for cell in row if cell and cell.value is not None]

@@ -22,15 +22,15 @@ class Tabular:
             """Whether no hardware was measured."""
 
     def _section(self) -> object:
-        """Return what ``reports`` shows: the result itself, or a table of it with a name."""
+        """What ``reports`` shows: the result itself, or a table of it with a name."""
         return self
 
     def _repr_html_(self) -> str:
-        """Return the result for a notebook: tables without scripts, for light and dark themes."""
+        """The result for a notebook: tables without scripts, for light and dark themes."""
         return str(_report("html.notebook").notebook_html(self._section()))
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return a data frame with one row per cell. Values are in base units: B/s, s, 1/s and bytes.
+        """A data frame with one row per cell. Values are in base units: B/s, s, 1/s and bytes.
 
         Raises
         ------
@@ -40,7 +40,7 @@ class Tabular:
         return _report("records").to_pandas(self._section())
 
     def figure(self) -> Figure:
-        """Return a matplotlib figure: bars, curves or a heat map, whichever shows the result best.
+        """A matplotlib figure: bars, curves or a heat map, whichever shows the result best.
 
         Raises
         ------
@@ -52,5 +52,5 @@ class Tabular:
 
 
 def _report(name: str) -> Any:
-    """Return a module of ``reports``, which stands above all results and imports them."""
+    """A module of ``reports``, which stands above all results and imports them."""
     return import_module(f"{__package__}.reports.{name}")

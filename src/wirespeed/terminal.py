@@ -28,12 +28,12 @@ _ONE_LINE = _HIDDEN | {ord("\n"): " ", ord("\t"): " "}
 
 
 def shows_unicode() -> bool:
-    """Return whether the locale is anything but C: Python uses UTF-8 then, but the terminal may not."""
+    """Whether the locale is anything but C: Python uses UTF-8 then, but the terminal may not."""
     return (os.environ.get("LC_ALL") or os.environ.get("LANG")) not in ("C", "POSIX")
 
 
 def _plain(error: UnicodeError) -> tuple[str, int]:
-    """Return similar characters, or ``?``, for those that an encoding lacks."""
+    """Similar characters, or ``?``, for those that an encoding lacks."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     text = error.object[error.start : error.end].translate(_PLAIN)
@@ -44,7 +44,7 @@ codecs.register_error(PLAIN, _plain)
 
 
 def colored() -> bool:
-    """Return whether standard output is a terminal that supports colour, and colour is not disabled.
+    """Whether standard output is a terminal that supports colour, and colour is not disabled.
 
     Open MPI's mpirun gives each rank its own terminal and forwards its output, possibly to a file.
     """
@@ -52,7 +52,7 @@ def colored() -> bool:
 
 
 def columns() -> int:
-    """Return the width of the terminal, from 40 to 1000; 80 if there is no terminal."""
+    """The width of the terminal, from 40 to 1000; 80 if there is no terminal."""
     return min(max(_MIN_COLUMNS, shutil.get_terminal_size().columns), _MAX_COLUMNS)
 
 
@@ -68,7 +68,7 @@ def escaped(json: str) -> str:
 
 
 def brief(text: str) -> str:
-    """Return the ``repr`` of an object for people: one line in angle brackets of at most 100 characters."""
+    """The ``repr`` of an object for people: one line in angle brackets of at most 100 characters."""
     line = one_line(text)
     return f"<{line}>" if len(line) <= _BRIEF - 2 else f"<{line[: _BRIEF - 3]}…>"
 

@@ -247,16 +247,16 @@ class Machine(Tabular):
         return {kind: many(len(devices), *kind.words) for kind, devices in _by_kind(self) if devices}
 
     def __repr__(self) -> str:
-        """Return one line; ``wirespeed machine`` shows everything."""
+        """One line; ``wirespeed machine`` shows everything."""
         parts = list(self.counts.values())
         parts += [
-            many(len(found), what) for what, found in (("link", self.links), ("rank", self.ranks)) if found
+            many(len(items), noun) for noun, items in (("link", self.links), ("rank", self.ranks)) if items
         ]
         kind = " (simulated)" if self.simulated else ""
         return brief(f"Machine {self.name}{kind}: {', '.join(parts) or 'empty'}")
 
     def vertex(self, end: Memory | Executor) -> str:
-        """Return the vertex of the link graph for a Memory or an Executor.
+        """The vertex of the link graph for a Memory or an Executor.
 
         In a job of several processes, the vertex of a device includes its rank. A device named without a rank
         belongs to this process, which runs on the host of the first rank.
@@ -268,26 +268,26 @@ class Machine(Tabular):
         return str(end)
 
     def links_at(self, where: str) -> tuple[int, ...]:
-        """Return the indices of the links that a text names; empty if there are none.
+        """The indices of the links that a text names; empty if there are none.
 
         ``gpu0-gpu1``: both directions between two vertices (``gpu0-gpu0``: the memory of ``gpu0``),
         ``gpu0->gpu1``: one direction, ``gpu0``: all links at a vertex, including its memory.
         """
         return tuple(
             i
-            for i, x in enumerate(self.links)
+            for i, link in enumerate(self.links)
             if where
             in (
-                x.source,
-                x.destination,
-                f"{x.source}->{x.destination}",
-                f"{x.source}-{x.destination}",
-                f"{x.destination}-{x.source}",
+                link.source,
+                link.destination,
+                f"{link.source}->{link.destination}",
+                f"{link.source}-{link.destination}",
+                f"{link.destination}-{link.source}",
             )
         )
 
     def only(self, devices: Collection[int]) -> Machine:
-        """Return the Machine with only these GPUs.
+        """The Machine with only these GPUs.
 
         Links and faults of the other GPUs go with them, and so do switches that then lead nowhere.
 
@@ -333,7 +333,7 @@ class Machine(Tabular):
         )
 
     def with_host_memory(self, capacity: float) -> Machine:
-        """Return the Machine with this capacity of host memory, in B/s, for each NUMA node without one."""
+        """The Machine with this capacity of host memory, in B/s, for each NUMA node without one."""
         unknown = [(name, name) for name in self.unknown_memories]
         links = tuple(
             replace(link, capacity=capacity, origin="given")
@@ -355,14 +355,14 @@ class Machine(Tabular):
         return last.bytes * max(1, -(-most // max(1, last.shared_by)))
 
     def to_json(self) -> bytes:
-        """Return the description as indented JSON, for ``load``."""
+        """The description as indented JSON, for ``load``."""
         import msgspec
 
         return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
 
 
 def _dead_ends(links: Iterable[Link], removed: set[str], devices: set[str]) -> set[str]:
-    """Return the removed vertices with the switches that connect nothing any more without them."""
+    """The removed vertices with the switches that connect nothing any more without them."""
     near: dict[str, set[str]] = {}
     for link in links:
         near.setdefault(link.source, set()).add(link.destination)
@@ -397,7 +397,7 @@ def load(path: str | Path) -> Machine:
 
 
 def check(machine: Machine) -> Machine:
-    """Return a Machine from a file; reject impossible values, so that no other code needs to check them.
+    """Reject impossible values of a Machine from a file, so that no other code needs to check them.
 
     Raises
     ------
@@ -416,7 +416,7 @@ def check(machine: Machine) -> Machine:
           if not 0 < rate.efficiency <= 1 or not 0 <= rate.reverse < 10
           or (rate.cap is not None and rate.cap <= 0)),
         *(f"duplicate {kind.words[0]} {index}" for kind, devices in _by_kind(machine)
-          for index in _duplicates(device.index for device in devices)),
+          for index, count in Counter(device.index for device in devices).items() if count > 1),
         *(f"{gpu.name} has the peer {peer}, which does not exist"
           for gpu in machine.gpus for peer in gpu.peers if peer not in names),
     ]  # fmt: skip
@@ -441,16 +441,12 @@ def _by_kind(machine: Machine) -> Iterator[tuple[DeviceKind, Sequence[DeviceReco
 
 
 def _can_be_owned(name: str) -> bool:
-    found = parse(name)
-    return found is not None and found[0].ranks
-
-
-def _duplicates(numbers: Iterable[int]) -> list[int]:
-    return [number for number, count in Counter(numbers).items() if count > 1]
+    parsed = parse(name)
+    return parsed is not None and parsed[0].ranks
 
 
 def _recorded(others: Mapping[str, tuple[Any, ...]]) -> dict[str, tuple[DeviceRecord, ...]]:
-    """Return devices of other kinds as records of their kind.
+    """Devices of other kinds as records of their kind.
 
     Raises
     ------

@@ -32,11 +32,11 @@ _MOST_SIZES = 64
 _DISPLAYED = {Unit.RATE: (float(GB), "GB/s"), Unit.TIME: (NANO, "ns"), Unit.FREQUENCY: (1e6, "M/s")}
 
 
-def _split(text: str, units: dict[str, float] | dict[str, int], what: str, example: str) -> float:
+def _split(text: str, units: dict[str, float] | dict[str, int], kind: str, example: str) -> float:
     match = _QUANTITY.fullmatch(text)
     scale = units.get(match[2].lower()) if match else None
     if match is None or scale is None:
-        raise UsageError(f"{text!r} is not {what}; use e.g. {example}")
+        raise UsageError(f"{text!r} is not {kind}; use e.g. {example}")
     return float(match[1]) * scale
 
 
@@ -57,7 +57,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:
-    """Return the sizes that a text such as ``4KiB:1GiB``, ``4KiB:1GiB:x4`` or ``1MiB,3MiB`` stands for.
+    """The sizes that a text such as ``4KiB:1GiB``, ``4KiB:1GiB:x4`` or ``1MiB,3MiB`` stands for.
 
     A range grows by the factor behind the last colon, 2 where there is none; its end is included
     if the factor hits it.
@@ -200,18 +200,18 @@ def format_age(seconds: float) -> str:
     return f"{seconds:.4g} s"
 
 
-def many(count: int, one: str, several: str = "") -> str:
+def many(count: int, singular: str, plural: str = "") -> str:
     """Format a count with its noun: ``1 testcase``, ``2 testcases``."""
-    return f"{count} {one if count == 1 else several or f'{one}s'}"
+    return f"{count} {singular if count == 1 else plural or f'{singular}s'}"
 
 
 def displayed(unit: Unit) -> tuple[float, str]:
-    """Return the divisor from base units to the display unit, and the name of the display unit."""
+    """The divisor from base units to the display unit, and the name of the display unit."""
     return _DISPLAYED[unit]
 
 
 def fitting(unit: Unit, values: Sequence[float]) -> tuple[float, str]:
-    """Return divisor and unit for values shown together: times of collectives in µs, long ones in ms."""
+    """Divisor and unit for values shown together: times of collectives in µs, long ones in ms."""
     if unit is not Unit.TIME or not values or max(values) < 1e-5:
         return displayed(unit)
     return (1e-3, "ms") if min(values) >= 1e-3 else (1e-6, "µs")

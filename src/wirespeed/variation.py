@@ -30,7 +30,7 @@ UNSEEN: Mapping[NoiseKind, float] = {
 
 
 def kind_of(measurement: Measurement, place: Place) -> NoiseKind:
-    """Return the kind of a value of a Measurement."""
+    """What the value of a Place varies with from run to run."""
     kinds = {end.kind for transfer in measurement.transfers for end in transfer.ends}
     if measurement.collective:
         kinds |= {end.kind for end in measurement.collective.members}

@@ -29,7 +29,7 @@ class Vertex(NamedTuple):
 
 
 def whole(name: str) -> str:
-    """Return the name of a vertex without the part of it that a link enters or leaves (``pcie0 up``)."""
+    """The name of a vertex without the part of it that a link enters or leaves (``pcie0 up``)."""
     return name.partition(" ")[0]
 
 
@@ -47,7 +47,7 @@ class MachineVertices:
         self._hosts = {rank.host: self._ranks[str(rank.index)] for rank in machine.ranks}
 
     def of(self, name: str) -> Vertex:
-        """Return the vertex with a name in the links."""
+        """The vertex with a name in the links."""
         rank, slash, device = name.partition("/")
         if slash:
             return Vertex(name, self._ranks.get(rank, ""), device)
@@ -66,9 +66,9 @@ class MachineVertices:
         return self.of(name).device in self._node_names
 
     def kind(self, name: str) -> DeviceKind | None:
-        """Return the kind of a device; None for a switch."""
-        found = parse(self.of(name).device)
-        return found[0] if found else None
+        """The kind of a device; None for a switch."""
+        parsed = parse(self.of(name).device)
+        return parsed[0] if parsed else None
 
     def is_other(self, name: str) -> bool:
         """Whether a vertex is a device of a kind that another package adds."""
@@ -96,7 +96,7 @@ class MachineVertices:
         return tuple(map(self.of, dict.fromkeys((*sorted(self._node_names), *others))))
 
     def gpus_at(self, place: str) -> tuple[Vertex, ...]:
-        """Return the GPUs that a place is about: itself, those below a switch, or all without a place."""
+        """The GPUs that a place is about: itself, those below a switch, or all without a place."""
         known = {vertex.name: vertex for vertex in self.gpus}
         if not place:
             return self.gpus

@@ -29,25 +29,25 @@ _ENGINES: dict[str, tuple[CopyEngine, ...]] = {"gpu": get_args(GpuEngine), "numa
 
 
 def described(machine: str | Machine | None) -> Machine:
-    """Return a Machine; this machine for None."""
+    """A Machine; this machine for None."""
     if machine is None:
         _backends.warm_up()
     return machine if isinstance(machine, Machine) else _backends.describe(machine)
 
 
 def kind_of(machine: Machine, name: str) -> str:
-    """Return the kind of a device: ``gpu`` or ``numa``."""
+    """The kind of a device: ``gpu`` or ``numa``."""
     return "gpu" if any(gpu.name == name for gpu in machine.gpus) else "numa"
 
 
 def devices_of(machine: Machine) -> list[str]:
-    """Return the names of all devices with memory: GPUs, then NUMA nodes."""
+    """The names of all devices with memory: GPUs, then NUMA nodes."""
     nodes = [node.name for node in machine.numa if node.cpus and node.memory_bytes]
     return [*(gpu.name for gpu in machine.gpus), *nodes]
 
 
 def one_device(machine: Machine, name: str | None) -> str:
-    """Return an existing device; the first one if none is named.
+    """An existing device; the first one if none is named.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def one_device(machine: Machine, name: str | None) -> str:
 
 
 def several(machine: Machine, names: Sequence[str] | None) -> list[str]:
-    """Return at least two devices of one kind.
+    """At least two devices of one kind.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def several(machine: Machine, names: Sequence[str] | None) -> list[str]:
 
 
 def pair_of(machine: Machine, src: str | None, dst: str | None) -> tuple[str, str]:
-    """Return a pair; unnamed devices are chosen so that the source can access the destination.
+    """A pair; unnamed devices are chosen so that the source can access the destination.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def pair_of(machine: Machine, src: str | None, dst: str | None) -> tuple[str, st
 
 
 def engine_for(machine: Machine, name: str, engine: CopyEngine | None) -> CopyEngine:
-    """Return the engine with which a device copies; the default of its kind if none is named.
+    """The engine with which a device copies; the default of its kind if none is named.
 
     Parameters
     ----------
@@ -184,12 +184,12 @@ def engine_for(machine: Machine, name: str, engine: CopyEngine | None) -> CopyEn
 
 
 def in_bytes(size: Size) -> int:
-    """Return a size in bytes."""
+    """Bytes of a number, or of a text such as ``512MiB``."""
     return parse_size(size) if isinstance(size, str) else whole(size, "a size in bytes")
 
 
-def whole(number: SupportsIndex, what: str) -> int:
-    """Return a whole number of at least 1; numpy's integers are accepted.
+def whole(number: SupportsIndex, name: str) -> int:
+    """A whole number of at least 1; numpy's integers are accepted.
 
     Raises
     ------
@@ -201,12 +201,12 @@ def whole(number: SupportsIndex, what: str) -> int:
     except TypeError:
         value = 0
     if not 1 <= value <= 2**60:
-        raise UsageError(f"{what} must be a whole number of at least 1, not {number!r}")
+        raise UsageError(f"{name} must be a whole number of at least 1, not {number!r}")
     return value
 
 
 def number_type(dtype: Dtype) -> str:
-    """Return the name of a number type; numpy's types are accepted without importing numpy."""
+    """The name of a number type; numpy's types are accepted without importing numpy."""
     name = str(getattr(dtype, "name", None) or getattr(dtype, "__name__", dtype))
     if name not in BYTES:
         raise UsageError(f"saxpy does not support {name!r}; choose from {' and '.join(BYTES)}")

@@ -90,14 +90,14 @@ def theoretical_memory_bandwidth(
      └ max: 4483.39
     gpu0 · 3201 MHz x 2 x 6016 bit · SIMULATED: no hardware was measured
     """
-    where = described(machine)
-    name = one_device(where, device)
-    kind = MemoryKind.DEVICE if kind_of(where, name) == "gpu" else MemoryKind.PAGEABLE
-    vertex = where.vertex(Memory(name, kind))
-    for link in where.links:
+    target = described(machine)
+    name = one_device(target, device)
+    kind = MemoryKind.DEVICE if kind_of(target, name) == "gpu" else MemoryKind.PAGEABLE
+    vertex = target.vertex(Memory(name, kind))
+    for link in target.links:
         if link.kind is LinkKind.MEMORY and link.source == vertex and link.capacity:
             title, cell = "Theoretical Maximal Memory Bandwidth", Cell(0, 0, link.capacity)
-            return Bandwidth.one(title, name, cell, note=link.origin, simulated=where.simulated)
+            return Bandwidth.one(title, name, cell, note=link.origin, simulated=target.simulated)
     raise UsageError(
         f"the clock and width of the memory of {name} are unknown, so it has no theoretical bandwidth; "
         f"measure it with wirespeed.memory_bandwidth(device={name!r})"
@@ -136,10 +136,10 @@ def memory_bandwidth(size: Size | None = None, *, device: str | None = None, **h
     >>> round(result.gb_per_s), round(result.gib_per_s)
     (4123, 3840)
     """
-    where = described(how.get("machine"))
-    name = one_device(where, device)
-    case = narrow(find(_COPY[kind_of(where, name)]), columns=[name])
-    document = measured([case], where, how, size)
+    machine = described(how.get("machine"))
+    name = one_device(machine, device)
+    case = narrow(find(_COPY[kind_of(machine, name)]), columns=[name])
+    document = measured([case], machine, how, size)
     return _only("Memory Bandwidth", name, document, parts=2)
 
 
@@ -161,13 +161,13 @@ def memory_bandwidth_scaling(
     Bandwidth
         A bandwidth for each size.
     """
-    where = described(how.get("machine"))
-    name = one_device(where, device)
+    machine = described(how.get("machine"))
+    name = one_device(machine, device)
     if isinstance(sizes, str):
         sizes = parse_sizes(sizes)
-    over = _SCALING[kind_of(where, name)] if sizes is None else tuple(in_bytes(size) for size in sizes)
-    case = narrow(find(_COPY[kind_of(where, name)]), columns=[name])
-    return _scaling("Memory Bandwidth", name, case, where, over, how, ("data size", "B", 1), parts=2)
+    over = _SCALING[kind_of(machine, name)] if sizes is None else tuple(in_bytes(size) for size in sizes)
+    case = narrow(find(_COPY[kind_of(machine, name)]), columns=[name])
+    return _scaling("Memory Bandwidth", name, case, machine, over, how, ("data size", "B", 1), parts=2)
 
 
 def memory_bandwidth_saxpy(
@@ -193,10 +193,10 @@ def memory_bandwidth_saxpy(
     Bandwidth
         The median, in B/s, with its samples.
     """
-    where = described(how.get("machine"))
-    name, number = one_device(where, device), number_type(dtype)
-    case = narrow(find(_SAXPY[kind_of(where, name)][number]), columns=[name])
-    document = measured([case], where, how, whole(size, _A_LENGTH) * BYTES[number])
+    machine = described(how.get("machine"))
+    name, number = one_device(machine, device), number_type(dtype)
+    case = narrow(find(_SAXPY[kind_of(machine, name)][number]), columns=[name])
+    document = measured([case], machine, how, whole(size, _A_LENGTH) * BYTES[number])
     title = f"Memory Bandwidth (SAXPY, {number})"
     return _only(title, name, document, parts=3)
 
@@ -222,12 +222,13 @@ def memory_bandwidth_saxpy_scaling(
     Bandwidth
         A bandwidth for each length.
     """
-    where = described(how.get("machine"))
-    name, number = one_device(where, device), number_type(dtype)
-    case = narrow(find(_SAXPY[kind_of(where, name)][number]), columns=[name])
+    machine = described(how.get("machine"))
+    name, number = one_device(machine, device), number_type(dtype)
+    case = narrow(find(_SAXPY[kind_of(machine, name)][number]), columns=[name])
     over = tuple(whole(length, _A_LENGTH) * BYTES[number] for length in sizes)
     title = f"Memory Bandwidth (SAXPY, {number})"
-    return _scaling(title, name, case, where, over, how, ("vector length", "numbers", BYTES[number]), parts=3)
+    axis = ("vector length", "numbers", BYTES[number])
+    return _scaling(title, name, case, machine, over, how, axis, parts=3)
 
 
 def host2device_bandwidth(size: Size | None = None, *, device: str | None = None, **how: Any) -> Bandwidth:
@@ -249,21 +250,21 @@ def host2device_bandwidth(size: Size | None = None, *, device: str | None = None
     Bandwidth
         Four bandwidths.
     """
-    where = described(how.get("machine"))
-    name = one_device(where, device)
-    if kind_of(where, name) != "gpu":
+    machine = described(how.get("machine"))
+    name = one_device(machine, device)
+    if kind_of(machine, name) != "gpu":
         raise UsageError(f"{name} is host memory; host2device_bandwidth requires a GPU, such as gpu0")
     names = ("host_to_device_memcpy_ce", "device_to_host_memcpy_ce")
     cases = [narrow(find(case), columns=[name]) for case in names]
-    near = next(f"numa{gpu.numa}" for gpu in where.gpus if gpu.name == name)
+    near = next(f"numa{gpu.numa}" for gpu in machine.gpus if gpu.name == name)
     kinds, ways = ("pageable", "pinned"), (f"{near} -> {name}", f"{name} -> {near}")
-    found = {}
+    by_place = {}
     for i, kind in enumerate(kinds):
-        document = measured(cases, where, how, size, pageable=kind == "pageable")
+        document = measured(cases, machine, how, size, pageable=kind == "pageable")
         for j, way in enumerate(ways):
-            found[i, j] = _only(f"Host ({kind}) <-> Device Bandwidth", way, document, j)
+            by_place[i, j] = _only(f"Host ({kind}) <-> Device Bandwidth", way, document, j)
     rows, columns = Axis("host memory", kinds), Axis("transfer", ways)
-    return Bandwidth.several("Host <-> Device Bandwidth", rows, columns, found, device="")
+    return Bandwidth.several("Host <-> Device Bandwidth", rows, columns, by_place, device="")
 
 
 def p2p_bandwidth(
@@ -410,7 +411,7 @@ def measured(
 
 
 def _only(title: str, device: str, document: Document, testcase: int = 0, parts: int = 1) -> Bandwidth:
-    """Return the only cell of a testcase's last table; ``parts`` is the number of counted buffers."""
+    """The only cell of a testcase's last table; ``parts`` is the number of counted buffers."""
     result = document.testcases[testcase]
     return _point(title, device, result.tables[-1].cells[0], document, result, parts)
 
@@ -418,7 +419,6 @@ def _only(title: str, device: str, document: Document, testcase: int = 0, parts:
 def _point(
     title: str, device: str, cell: Cell, document: Document, result: TestcaseResult, parts: int
 ) -> Bandwidth:
-    """Return the bandwidth of a cell."""
     fields = {"simulated": document.simulated, "document": document}
     return Bandwidth.one(title, device, cell, bytes=cell.bytes // parts, counts=result.counts, **fields)
 
@@ -427,11 +427,11 @@ def _scaling(
     title: str, name: str, case: Testcase, machine: Machine, over: Sequence[int], how: dict[str, Any],
     axis: tuple[str, str, int], *, parts: int,
 ) -> Bandwidth:  # fmt: skip
-    """Return a curve over buffer sizes; ``axis`` is the quantity, its unit, and the bytes of each."""
+    """A curve over buffer sizes; ``axis`` is the quantity, its unit, and the bytes of each."""
     document = measured([case], machine, how, sizes=over)
-    result, (quantity, unit, each) = document.testcases[0], axis
+    result, (quantity, unit, unit_bytes) = document.testcases[0], axis
     points = [_point(title, name, cell, document, result, parts) for cell in result.tables[0].cells]
-    sizes = [point.bytes // each for point in points]
+    sizes = [point.bytes // unit_bytes for point in points]
     labels = tuple(format_quantity(size, unit) for size in sizes)
     columns = Axis(quantity, labels, tuple(map(float, sizes)), unit)
     by_place = {(0, j): point for j, point in enumerate(points)}
@@ -442,11 +442,11 @@ def _pair(
     title: str, family: dict[str, str], src: str | None, dst: str | None, size: Size,
     engine: CopyEngine | None, how: dict[str, Any],
 ) -> Bandwidth:  # fmt: skip
-    """Return the bandwidth of one pair, measured by a testcase of a family."""
-    where = described(how.get("machine"))
-    a, b = pair_of(where, src, dst)
-    name = family[kind_of(where, a)].format(engine_for(where, a, engine))
-    document = measured([narrow(find(name), [a], [b])], where, how, size)
+    """The bandwidth of one pair, measured by a testcase of a family."""
+    machine = described(how.get("machine"))
+    a, b = pair_of(machine, src, dst)
+    name = family[kind_of(machine, a)].format(engine_for(machine, a, engine))
+    document = measured([narrow(find(name), [a], [b])], machine, how, size)
     joint, parts = ("->", 1) if family is _PUSH else ("<->", 2)
     return _only(title, f"{a} {joint} {b}", document, parts=parts)
 
@@ -455,17 +455,17 @@ def _matrix(
     title: str, family: dict[str, str], devices: Sequence[str] | None, size: Size, engine: CopyEngine | None,
     how: dict[str, Any],
 ) -> Bandwidth:  # fmt: skip
-    """Return the bandwidths of all pairs, measured by a testcase of a family."""
-    where = described(how.get("machine"))
-    names = several(where, devices)
-    testcase = family[kind_of(where, names[0])].format(engine_for(where, names[0], engine))
-    document = measured([narrow(find(testcase), names, names)], where, how, size)
+    """The bandwidths of all pairs, measured by a testcase of a family."""
+    machine = described(how.get("machine"))
+    names = several(machine, devices)
+    testcase = family[kind_of(machine, names[0])].format(engine_for(machine, names[0], engine))
+    document = measured([narrow(find(testcase), names, names)], machine, how, size)
     result = document.testcases[0]
     table = result.tables[-1]
     labels = table.rows.labels
     joint, parts = ("->", 1) if family is _PUSH else ("<->", 2)
     of_pair = "Bandwidth" if family is _PUSH else "Bandwidth (both directions, sum)"
-    found = {
+    by_place = {
         (cell.row, cell.column): _point(
             of_pair, f"{labels[cell.row]} {joint} {labels[cell.column]}", cell, document, result, parts
         )
@@ -474,4 +474,4 @@ def _matrix(
     }
     reasons = " · ".join(dict.fromkeys(cell.reason for cell in table.cells if cell.reason))
     axis = Axis("device", labels)
-    return Bandwidth.several(title, axis, axis, found, device="", note=reasons)
+    return Bandwidth.several(title, axis, axis, by_place, device="", note=reasons)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def _tree(head: str, rows: Mapping[str, float]) -> str:
-    """Return a heading, and names with values in GiB/s as the branches of a small tree."""
-    texts = [f"{name}: {x / GIB:.{2 if x / GIB >= 0.1 else 5}f}" for name, x in rows.items()]
+    """A heading, and names with values in GiB/s as the branches of a small tree."""
+    texts = [f"{name}: {rate / GIB:.{2 if rate / GIB >= 0.1 else 5}f}" for name, rate in rows.items()]
     return "\n".join([f"{head}:", *(f" ├ {text}" for text in texts[:-1]), f" └ {texts[-1]}"])
 
 
@@ -69,7 +69,7 @@ class Bandwidth(Tabular):
 
     @staticmethod
     def one(title: str, device: str, cell: Cell, **fields: Any) -> Bandwidth:
-        """Return the bandwidth of a cell; ``fields`` are further fields of the result.
+        """The bandwidth of a cell; ``fields`` are further fields of the result.
 
         Parameters
         ----------
@@ -93,7 +93,7 @@ class Bandwidth(Tabular):
     def several(
         title: str, rows: Axis, columns: Axis, points: Mapping[tuple[int, int], Bandwidth], **fields: Any
     ) -> Bandwidth:
-        """Return several bandwidths, given by row and column; ``fields`` replace those of the first.
+        """Several bandwidths, given by row and column; ``fields`` replace those of the first.
 
         Parameters
         ----------
@@ -126,7 +126,7 @@ class Bandwidth(Tabular):
         return iter(self.points or (self,))
 
     def __getitem__(self, place: tuple[int | str, int | str]) -> Bandwidth | None:
-        """Return the bandwidth of a row and column by index or name; None if it was not measured."""
+        """The bandwidth of a row and column by index or name; None if it was not measured."""
         indices = []
         for axis, name in zip((self.table.rows, self.table.columns), place, strict=True):
             if isinstance(name, str) and name not in axis.labels:
@@ -135,7 +135,7 @@ class Bandwidth(Tabular):
                 axis.labels.index(name) if isinstance(name, str) else range(len(axis.labels))[name]
             )
         cells = zip(self.table.cells, self, strict=True)
-        return next((one for cell, one in cells if [cell.row, cell.column] == indices), None)
+        return next((bandwidth for cell, bandwidth in cells if [cell.row, cell.column] == indices), None)
 
     @property
     def samples(self) -> tuple[float, ...]:
@@ -206,12 +206,12 @@ class Bandwidth(Tabular):
     @property
     def fastest(self) -> Bandwidth:
         """The single bandwidth with the highest value."""
-        return max(self, key=lambda one: one.value)
+        return max(self, key=lambda bandwidth: bandwidth.value)
 
     @property
     def slowest(self) -> Bandwidth:
         """The single bandwidth with the lowest value."""
-        return min(self, key=lambda one: one.value)
+        return min(self, key=lambda bandwidth: bandwidth.value)
 
     @property
     def peak_size(self) -> int:
@@ -239,22 +239,22 @@ class Bandwidth(Tabular):
         return " · ".join(filter(None, parts))
 
     def _rows(self) -> dict[str, float]:
-        """Return what a tree shows of one bandwidth or a curve."""
+        """What a tree shows of one bandwidth or a curve."""
         if self.table.is_curve:
             return dict(zip(self.table.columns.labels, self.samples, strict=True))
         names = ("max", "min", "avg", "median", "std_dev") if self.samples else ("max",)
         return {name: self.statistics.median if name == "median" else getattr(self, name) for name in names}
 
     def __repr__(self) -> str:
-        """Return one line; ``print`` shows the values."""
-        what = f", {len(self)} values from {self.min / GB:.4g} to {self.max / GB:.4g}" if self.points else ""
-        text = what or f": {self.gb_per_s:.4g}"
+        """One line; ``print`` shows the values."""
+        text = f": {self.gb_per_s:.4g}"
+        if self.points:
+            text = f", {len(self)} values from {self.min / GB:.4g} to {self.max / GB:.4g}"
         share = f", {self.value / self.limit:.0%} of the limit" if self.limit and self.samples else ""
         kind = ", SIMULATED" if self.simulated else ""
         return brief(f"{self._name}{text} GB/s{share}{kind}")
 
     def _section(self) -> Section:
-        """Return the table with a name."""
         from ..reports.records import Section
 
         result = TestcaseResult(self._name, Status.PASSED, counts=self.counts, tables=(self.table,))
@@ -270,13 +270,13 @@ class Bandwidth(Tabular):
         if not self.points or self.table.is_curve:
             return f"{_tree(head, self._rows())}\n{self.footer}"
         if self._is_matrix:
-            texts = [["-" if x is None else f"{x / GIB:.2f}" for x in row] for row in self.values]
+            texts = [["-" if rate is None else f"{rate / GIB:.2f}" for rate in row] for row in self.values]
             rows = [[label, *row] for label, row in zip(self.labels, texts, strict=True)]
             return "\n".join([f"{head}:", *aligned([["", *self.labels], *rows]), self.footer])
         trees = []
         for i in range(len(self.labels)):
-            row = [one for cell, one in zip(self.table.cells, self, strict=True) if cell.row == i]
-            values = {"max": max(one.max for one in row)} | {one.device: one.value for one in row}
+            row = [point for cell, point in zip(self.table.cells, self, strict=True) if cell.row == i]
+            values = {"max": max(point.max for point in row)} | {point.device: point.value for point in row}
             trees.append(_tree(f"{row[0].title} (GiB/s)", values))
         return "\n\n".join(trees) + f"\n{self.footer}"
 
@@ -294,8 +294,8 @@ class Bandwidth(Tabular):
         from ..reports.plots import histogram
 
         if self.points and not self.table.is_curve and not self._is_matrix:
-            for one in self:
-                one.plot()
+            for bandwidth in self:
+                bandwidth.plot()
             return
         style = Style(columns(), colored())
         if self.points:

@@ -81,11 +81,11 @@ class Transfers(Tabular):
         return (label for *_, label in self._cells())
 
     def __getitem__(self, label: str) -> Bandwidth | float:
-        """Return a bandwidth, or a latency in s, by its label."""
-        found: dict[str, Bandwidth | float] = {**self.bandwidths, **self.latencies}
-        if label not in found:
-            raise KeyError(f"there is no {label!r}; choose from {', '.join(found)}")
-        return found[label]
+        """A bandwidth, or a latency in s, by its label."""
+        values: dict[str, Bandwidth | float] = {**self.bandwidths, **self.latencies}
+        if label not in values:
+            raise KeyError(f"there is no {label!r}; choose from {', '.join(values)}")
+        return values[label]
 
     def _rows(self) -> list[list[str]]:
         rows = [["", "value", "", "of limit"]]
@@ -102,7 +102,7 @@ class Transfers(Tabular):
         return " · ".join([*texts, *([SIMULATED] if self.document.simulated else [])])
 
     def __repr__(self) -> str:
-        """Return one line; ``print`` shows the values."""
+        """One line; ``print`` shows the values."""
         shown = ", ".join(f"{label} {value} {unit}" for label, value, unit, _ in self._rows()[1:])
         return brief(f"Transfers{' (simulated)' if self.simulated else ''}: {shown}")
 
@@ -116,7 +116,6 @@ class Transfers(Tabular):
         print(render(self.document, "plot", Style(columns(), colored())), end="")
 
     def _section(self) -> Section:
-        """Return the tables."""
         from ..reports.records import Section
 
         document = self.document
@@ -157,13 +156,13 @@ def transfer(
     >>> round(result.bandwidths["sum"].gb_per_s)
     276
     """
-    where = described(machine)
+    target = described(machine)
     if isinstance(what, Path):
         program = load(what)
     else:
         chosen = [what] if isinstance(what, Transfer) else what
-        program = of_line(chosen if isinstance(chosen, str) else line_of(chosen, where))
+        program = of_line(chosen if isinstance(chosen, str) else line_of(chosen, target))
     how |= program.settings(how) | {"described": {"transfers": [program.text]}}
     size = how.pop("size", None)
     sizes = how.pop("sizes", None)
-    return Transfers(measured(program.testcases, where, how, size, sizes=sizes))
+    return Transfers(measured(program.testcases, target, how, size, sizes=sizes))

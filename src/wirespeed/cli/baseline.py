@@ -12,7 +12,6 @@ from .parser import Parser
 
 
 def main(name: str, argv: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
     options = parser(name).parse_args(argv)
     from ..results import baseline
     from ..results.output import BASELINE, Output, check_replaceable
@@ -20,19 +19,18 @@ def main(name: str, argv: Sequence[str]) -> int:
     from ..units import many
 
     check_replaceable(options.output, BASELINE, options.force)
-    made = baseline.make([load(path) for path in options.runs])
+    combined = baseline.make([load(path) for path in options.runs])
     output = Output(options.output, replace=True)
-    output.write(baseline.encode(made))
+    output.write(baseline.encode(combined))
     with texts_aside(output):
-        for model, entries in made.models.items():
-            mark = "SIMULATED: " if made.simulated else ""
+        for model, entries in combined.models.items():
+            mark = "SIMULATED: " if combined.simulated else ""
             runs = max((entry.runs for entry in entries), default=0)
             print(f"{mark}{one_line(model)}: {many(len(entries), 'value')} of {many(runs, 'run')}")
     return ExitCode.PASS
 
 
 def parser(name: str) -> Parser:
-    """Return the parser of the command."""
     arguments = Parser(name, "Create a baseline for `wirespeed check --baseline` from runs of good machines.")
     arguments.add_argument("action", choices=("make",), help="make: create a baseline")
     arguments.add_argument("runs", nargs="+", metavar="RUN.json", help="saved runs of good machines")

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 
 def main(name: str, argv: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
     from ..driver.jobs import join
     from ..reports import Judged
     from ..results.many_files import files_in
@@ -59,12 +58,12 @@ def main(name: str, argv: Sequence[str]) -> int:
     if not options.source:
         options.max_age = None  # what is measured now is not old
     by, gates = criteria(options), _gates(options)
-    found: list[Judged] = []
+    runs: list[Judged] = []
 
     def show(document: Document, file: str) -> None:
-        found.append(Judged.of(document, by, gates, file))
+        runs.append(Judged.of(document, by, gates, file))
         if not options.quiet:
-            judged = replace(style(options), criteria=by, judged=found[0])
+            judged = replace(style(options), criteria=by, judged=runs[0])
             sys.stdout.write(check_format(options.format).render(document, judged))
             sys.stdout.flush()
 
@@ -77,7 +76,7 @@ def main(name: str, argv: Sequence[str]) -> int:
         document = _loaded(files[0], options)
         _check_gates(gates, [document.machine])
         show(document, files[0])
-        return _answer(document, found[0], options)
+        return _answer(document, runs[0], options)
 
     output = saving(options)
     refuse_mixed(options.consumer, bool(output and output.path == STDOUT))
@@ -92,7 +91,7 @@ def main(name: str, argv: Sequence[str]) -> int:
             world,
             lambda: _measure(options, by, gates, output, world),
             shown,
-            lambda document: _answer(document, found[0], options),
+            lambda document: _answer(document, runs[0], options),
         )
 
 
@@ -113,7 +112,6 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
 
 
 def _loaded(file: str, options: argparse.Namespace) -> Document:
-    """Load a run."""
     from ..importers.between_hosts import with_nics
     from ..judging.expectations import with_host_memory
 
@@ -135,12 +133,12 @@ def _check_gates(gates: Sequence[GateSet], machines: Sequence[Machine]) -> None:
     """Refuse sets of gates that fit none of the machines."""
     from ..judging.gate_verdicts import check_models
 
-    for one in gates:
-        check_models(one, machines)
+    for gate_set in gates:
+        check_models(gate_set, machines)
 
 
 def _answer(document: Document, judged: Judged, options: argparse.Namespace) -> int:
-    """Return the exit code of a run; for a consumer, with the reason."""
+    """The exit code of a run; for a consumer, with the reason."""
     code = code_of(judged.check.verdict)
     if not options.consumer:
         return code
@@ -185,7 +183,6 @@ def _refuse_simulated(simulated: bool, options: argparse.Namespace) -> None:
 
 
 def parser(name: str) -> Parser:
-    """Return the parser of the command."""
     from ..screens import check_formats
     from ..units import parse_age, parse_duration, parse_nics
 

@@ -78,8 +78,8 @@ def check_many(
         sys.stdout.write(form.joined([done.run for done in read.found], read.unreadable, shown))
         sys.stdout.flush()
     else:
-        for one in read.unreadable:
-            print(visible(f"wirespeed: error: {one}"), file=sys.stderr)
+        for error in read.unreadable:
+            print(visible(f"wirespeed: error: {error}"), file=sys.stderr)
     code = worst([*(done.code for done in read.found), *(ExitCode.RUN for _ in read.unreadable)])
     if not options.consumer:
         return code
@@ -89,12 +89,11 @@ def check_many(
 
 
 def worst(codes: Iterable[int]) -> int:
-    """Return the exit code of several runs: that of the worst."""
+    """The exit code of several runs: that of the worst."""
     return min(codes, key=_ORDER.index)
 
 
 def _judged(file: str, document: Document, work: _Work) -> _Done:
-    """Judge a run."""
     if work.host_memory is not None:
         document = with_host_memory(document, work.host_memory)
     if work.nics is not None:
@@ -102,11 +101,12 @@ def _judged(file: str, document: Document, work: _Work) -> _Done:
     judged = Judged.of(document, work.by, work.gates, file)
     part = check_format(work.format).part(document, replace(work.style, criteria=work.by, judged=judged))
     run = CheckedRun.of(document, judged, part)
-    return _Done(code_of(judged.check.verdict), run, tuple(_unsuitable(one, document) for one in work.gates))
+    unsuitable = tuple(_unsuitable(gate_set, document) for gate_set in work.gates)
+    return _Done(code_of(judged.check.verdict), run, unsuitable)
 
 
 def _unsuitable(gates: GateSet, document: Document) -> str:
-    """Return why a set of gates has none for a machine; empty if it has."""
+    """Why a set of gates has none for a machine; empty if it has."""
     try:
         check_models(gates, [document.machine])
     except UsageError as error:

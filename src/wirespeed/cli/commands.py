@@ -35,26 +35,26 @@ SUFFIX, _OF_MPIRUN = "_perf", "_mpi"
 
 
 def programs() -> list[str]:
-    """Return the names of nccl-tests' programs."""
+    """The names of nccl-tests' programs."""
     from ..collectives.operations import OPERATIONS
 
     return [f"{name}{SUFFIX}" for name in OPERATIONS]
 
 
 def module_of(command: str) -> str | None:
-    """Return the module of a command; None if there is no such command."""
+    """The module of a command; None if there is no such command."""
     if command in COMMANDS:
         return COMMANDS[command][0]
     return "nccl_tests" if command.endswith(SUFFIX) and command in programs() else None
 
 
 def is_peer(command: str) -> bool:
-    """Return whether a command is a program of others."""
+    """Whether a command is a program of others."""
     return module_of(command) in _OF_PEERS
 
 
 def called_as(name: str) -> str | None:
-    """Return the command for which an executable with this name stands; None for ``wirespeed`` itself.
+    """The command for which an executable with this name stands; None for ``wirespeed`` itself.
 
     The programs that were built for mpirun are the others here, which join the job of any launcher.
     """
@@ -63,6 +63,6 @@ def called_as(name: str) -> str | None:
 
 
 def executables() -> dict[str, str]:
-    """Return the names of the programs of others, each with its command."""
+    """The names of the programs of others, each with its command."""
     own = [name for name in COMMANDS if is_peer(name)]
     return {name: name for name in [*own, *programs()]} | {f"{name}{_OF_MPIRUN}": name for name in programs()}

@@ -49,18 +49,18 @@ def add_machine(to: TakesOptions) -> None:
 
 
 def testcase_names(**_: object) -> list[str]:
-    """Return the names of all testcases, for completion."""
+    """The names of all testcases, for completion."""
     from ..testcases import TABLE
 
     return [case.name for case in TABLE]
 
 
 def machine_names(prefix: str = "", **_: object) -> list[str]:
-    """Return the simulated machines, and files that begin like a word, for completion."""
+    """The simulated machines, and files that begin like a word, for completion."""
     from ..backends.simulated.machines import MACHINES
 
-    found = glob(f"{escape(prefix or '')}*")  # noqa: PTH207 - also of absolute paths
-    files = [file + "/" * Path(file).is_dir() for file in found]
+    paths = glob(f"{escape(prefix or '')}*")  # noqa: PTH207 - also of absolute paths
+    files = [file + "/" * Path(file).is_dir() for file in paths]
     return [f"simulated:{name}" for name in MACHINES] + [
         file for file in files if file.endswith(("json", "/"))
     ]
@@ -73,23 +73,24 @@ def add_options(to: TakesOptions, group: str | None = None, names: Collection[st
     for field, about in declared(RunOptions):
         if about.group != group and field.name not in names:
             continue
-        flag, help, given = field.name.replace("_", "-"), about.help.replace("%", "%%"), field.default
+        flag, help, initial = field.name.replace("_", "-"), about.help.replace("%", "%%"), field.default
         if about.parse is None:
-            flag, help = (f"no-{flag}", f"do not {help}") if given else (flag, help)
-            action = "store_false" if given else "store_true"
+            flag, help = (f"no-{flag}", f"do not {help}") if initial else (flag, help)
+            action = "store_false" if initial else "store_true"
             to.add_argument(f"--{flag}", action=action, dest=field.name, help=help)
             continue
-        default = about.default.replace("%", "%%") or ("" if given is None else "%(default)s")
+        default = about.default.replace("%", "%%") or ("" if initial is None else "%(default)s")
         later = about.group == JOB  # only one rank reports errors of job options
         choices = None if later else about.choices or None
         to.add_argument(
-            f"--{flag}", default=given, choices=choices, type=str if later or choices else typed(about.parse),
-            metavar=about.metavar, help=f"{help} (default: {default})" if default else help,
+            f"--{flag}", default=initial, choices=choices, metavar=about.metavar,
+            type=str if later or choices else typed(about.parse),
+            help=f"{help} (default: {default})" if default else help,
         )  # fmt: skip
 
 
 def run_options(options: argparse.Namespace, **changes: Any) -> RunOptions:
-    """Return the parsed options of a run, with changes."""
+    """The parsed options of a run, with changes."""
     from ..options import RunOptions, declared
 
     names = [field.name for field, _ in declared(RunOptions) if hasattr(options, field.name)]
@@ -134,7 +135,7 @@ def add_expect(to: TakesOptions) -> None:
 
 
 def criteria(options: argparse.Namespace) -> Criteria:
-    """Return the criteria of judgement; reads the files."""
+    """The criteria of judgement; reads the files."""
     from ..judging.age import MaxAge
     from ..reports import Criteria
     from ..results import baseline, overrides
@@ -152,7 +153,7 @@ def criteria(options: argparse.Namespace) -> Criteria:
 
 
 def expected(options: argparse.Namespace) -> Inventory | None:
-    """Return what each host should have; None if nothing is expected."""
+    """What each host should have; None if nothing is expected."""
     from ..results.inventory import strictest
 
     return strictest(options.expect) if options.expect else None
@@ -175,7 +176,7 @@ def add_saving(to: TakesOptions) -> None:
 
 
 def saving(options: argparse.Namespace) -> Output | None:
-    """Return where the options of ``add_saving`` save the Document; None for nowhere.
+    """Where the options of ``add_saving`` save the Document; None for nowhere.
 
     Raises
     ------
@@ -187,8 +188,8 @@ def saving(options: argparse.Namespace) -> Output | None:
     if options.no_save and options.output:
         raise UsageError("-o saves the run, --no-save does not: give one of them")
     if options.no_save or options.output:
-        given: Output | None = options.output
-        return given
+        output: Output | None = options.output
+        return output
     if not os.access(Path.cwd(), os.W_OK):
         raise StorageError("cannot write to the current folder; pass -o FOLDER/, or --no-save")
     return output_path("./")
@@ -210,10 +211,10 @@ def tell_saved(output: Output | None) -> None:
 
 
 def _program() -> str:
-    """Return how to call this program: by its path if the shell would not find it."""
+    """How to call this program: by its path if the shell would not find it."""
     called = Path(sys.argv[0])
-    found = called.name != "wirespeed" or shutil.which("wirespeed")
-    return "wirespeed" if found else shlex.quote(sys.argv[0])
+    on_path = called.name != "wirespeed" or shutil.which("wirespeed")
+    return "wirespeed" if on_path else shlex.quote(sys.argv[0])
 
 
 def add_force(to: TakesOptions, kind: str) -> None:
@@ -222,7 +223,7 @@ def add_force(to: TakesOptions, kind: str) -> None:
 
 
 def output_path(text: str) -> Output:
-    """Return the file of the Document; in a folder it gets a name of its own. ``-`` is standard output."""
+    """The file of the Document; in a folder it gets a name of its own. ``-`` is standard output."""
     from ..results.output import Output
 
     path = Path(text)
@@ -232,7 +233,7 @@ def output_path(text: str) -> Output:
 
 
 def default_name() -> str:
-    """Return the default file name of the Document of a run that starts now."""
+    """The default file name of the Document of a run that starts now."""
     import platform
 
     return f"wirespeed-{platform.node() or 'host'}-{time.strftime('%Y%m%d-%H%M%S')}.json"
@@ -275,27 +276,27 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
     """Add the options of measuring: what, when to stop, and how."""
     from ..options import GPU, HOW, STOP, WHAT
 
-    what = parser.add_argument_group(WHAT)
-    what.add_argument(
+    subject = parser.add_argument_group(WHAT)
+    subject.add_argument(
         "-t", "--testcase", nargs="+", action="extend", default=[], metavar="NAME",
         help="testcases by name or nvbandwidth index (default: all)",
     ).completer = testcase_names  # type: ignore[attr-defined]  # fmt: skip
-    what.add_argument(
+    subject.add_argument(
         "-f", "--file", action="append", default=[], metavar="FILE.toml",
         help="measurements of a file (wirespeed help transfers); repeatable",
     )  # fmt: skip
-    what.add_argument(
+    subject.add_argument(
         "-p", "--prefix", nargs="+", action="extend", default=[], metavar="PREFIX",
         help="testcases whose names start with PREFIX",
     ).completer = testcase_names  # type: ignore[attr-defined]  # fmt: skip
-    add_machine(what)
-    add_options(what, WHAT)
+    add_machine(subject)
+    add_options(subject, WHAT)
     for group in (STOP, HOW, GPU):
         add_options(parser.add_argument_group(group), group)
 
 
 def typed(parse: Callable[[str], T]) -> Callable[[str], T]:
-    """Return a parser whose UsageErrors argparse reports."""
+    """A parser whose UsageErrors argparse reports."""
 
     def convert(text: str) -> T:
         try:
@@ -307,7 +308,7 @@ def typed(parse: Callable[[str], T]) -> Callable[[str], T]:
 
 
 def measuring(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the arguments of ``wirespeed.run`` from the options of ``add_measuring``."""
+    """The arguments of ``wirespeed.run`` from the options of ``add_measuring``."""
     programs = []
     if options.file:
         from ..language.toml_file import load
@@ -322,7 +323,7 @@ def measuring(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def process_started() -> float:
-    """Return when this process started, in s of the monotonic clock; now if the system does not say."""
+    """When this process started, in s of the monotonic clock; now if the system does not say."""
     now = time.monotonic()
     try:
         # The fields after the name, which is in parentheses and may contain anything.
@@ -334,26 +335,27 @@ def process_started() -> float:
 
 
 def with_programs(
-    given: RunOptions, programs: Sequence[Program], testcases: Sequence[str] = ()
+    options: RunOptions, programs: Sequence[Program], testcases: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the arguments of ``wirespeed.run`` for programs: their testcases, settings and text.
+    """The arguments of ``wirespeed.run`` for programs: their testcases, settings and text.
 
     Raises
     ------
     UsageError
         If a setting of a program differs from the options.
     """
-    found: dict[str, Any] = {"testcases": [*testcases, *(case for one in programs for case in one.testcases)]}
-    for one in programs:
-        given = replace(given, **one.settings(vars(given)))
-    found["since"] = None if given.within is None else process_started()
+    cases = [case for program in programs for case in program.testcases]
+    arguments: dict[str, Any] = {"testcases": [*testcases, *cases]}
+    for program in programs:
+        options = replace(options, **program.settings(vars(options)))
+    arguments["since"] = None if options.within is None else process_started()
     if programs:
-        found["described"] = {"transfers": [one.text for one in programs]}
-    return found | {"options": given}
+        arguments["described"] = {"transfers": [program.text for program in programs]}
+    return arguments | {"options": options}
 
 
 def code_of(verdict: Verdict) -> ExitCode:
-    """Return the exit code of a command that judges."""
+    """The exit code of a command that judges."""
     if verdict.is_failure:
         return ExitCode.FAIL
     if not verdict.is_judged:
@@ -362,7 +364,7 @@ def code_of(verdict: Verdict) -> ExitCode:
 
 
 def measured_code(document: Document) -> ExitCode:
-    """Return the exit code of a command that measures: whether anything failed, or nothing has a value."""
+    """The exit code of a command that measures: whether anything failed, or nothing has a value."""
     from ..judging.judge import judge
 
     if judge(document).verdict.is_failure:
@@ -396,7 +398,7 @@ def print_report(document: Document, options: argparse.Namespace) -> None:
 
 
 def style(options: argparse.Namespace) -> Style:
-    """Return the style for this terminal, with the requested detail."""
+    """The style for this terminal, with the requested detail."""
     from ..reports import Style
 
     return Style(

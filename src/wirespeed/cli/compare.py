@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def main(name: str, argv: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
     from ..results.many_files import files_in
 
     options = parser(name).parse_args(argv)
@@ -28,7 +27,7 @@ def main(name: str, argv: Sequence[str]) -> int:
             "compare two runs (or folders of runs), or several: "
             "wirespeed compare BEFORE.json ... --to AFTER.json ..."
         )
-    sides = (options.before, options.after) if options.after else [[one] for one in options.before]
+    sides = (options.before, options.after) if options.after else [[path] for path in options.before]
     files = [list(dict.fromkeys(files_in(side))) for side in sides]
     return _compared(files[0], files[1], options)
 
@@ -67,12 +66,10 @@ def _read(files: Sequence[str]) -> ReadRuns[Document]:
 
 
 def _kept(_: str, document: Document) -> Document:
-    """Return the run."""
     return document
 
 
 def parser(name: str) -> Parser:
-    """Return the parser of the command."""
     from ..screens.compare import FORMATS
     from ..units import parse_fraction
 

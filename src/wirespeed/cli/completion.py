@@ -14,7 +14,6 @@ from .parser import Parser
 
 
 def main(name: str, argv: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
     import argcomplete
 
     shell = parser(name).parse_args(argv).shell
@@ -23,7 +22,6 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def parser(name: str) -> Parser:
-    """Return the parser of the command."""
     arguments = Parser(
         name,
         "Print what a shell needs to complete the words of wirespeed's command lines.\n\n"
@@ -36,7 +34,7 @@ def parser(name: str) -> Parser:
 
 
 def words() -> tuple[list[str], str]:
-    """Return the arguments before the word to complete, and the word.
+    """The arguments before the word to complete, and the word.
 
     Raises
     ------
@@ -55,8 +53,8 @@ def words() -> tuple[list[str], str]:
 
 
 def top(commands: Sequence[str]) -> Parser:
-    """Return a parser that completes the name of a command."""
-    made = Parser("")
-    made.add_argument("command", choices=commands)
+    """A parser that completes the name of a command."""
+    arguments = Parser("")
+    arguments.add_argument("command", choices=commands)
     sys.stdout.flush()
-    return made
+    return arguments

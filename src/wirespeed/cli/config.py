@@ -11,22 +11,20 @@ from .parser import Parser
 
 
 def main(name: str, argv: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
     parser(name).parse_args(argv)
     files = configuration.files()
-    found = configuration.settings(found=files)
+    settings = configuration.settings(existing=files)
     for file in files:
         print(visible(f"not read {file.path}: {file.refused}" if file.refused else f"read {file.path}"))
-    for one in found:
-        value = "false" if one.is_off else ", ".join(one.values) or "true"
-        print(visible(f"{one.command}.{one.option} = {value}  ({one.origin})"))
-    if not found:
+    for setting in settings:
+        value = "false" if setting.is_off else ", ".join(setting.values) or "true"
+        print(visible(f"{setting.command}.{setting.option} = {value}  ({setting.origin})"))
+    if not settings:
         print("no defaults are configured")
     return ExitCode.PASS
 
 
 def parser(name: str) -> Parser:
-    """Return the parser of the command."""
     return Parser(
         name,
         "Show the defaults of options from files and from the environment. In order of precedence:\n"

@@ -113,7 +113,7 @@ class ConfiguredOption:
 
 
 def files(environment: Mapping[str, str] = os.environ, folder: Path | None = None) -> list[ConfigurationFile]:
-    """Return the configuration files that exist, in increasing precedence.
+    """The configuration files that exist, in increasing precedence.
 
     Raises
     ------
@@ -122,19 +122,19 @@ def files(environment: Mapping[str, str] = os.environ, folder: Path | None = Non
     """
     home = own_folder("XDG_CONFIG_HOME", ".config", environment)
     of_user = [ConfigurationFile(home / NAME, False)] if home else []
-    found = (*of_user, *_of_project(folder))
-    return [_read(one) for one in found if os.path.lexists(one.path)]
+    candidates = (*of_user, *_of_project(folder))
+    return [_read(file) for file in candidates if os.path.lexists(file.path)]
 
 
 def _of_project(folder: Path | None) -> list[ConfigurationFile]:
-    """Return the nearest file in this folder or one above it, as far as these are only this user's."""
+    """The nearest file in this folder or one above it, as far as these are only this user's."""
     try:
         here = folder or Path.cwd()
     except OSError:  # the folder was removed
         return []
-    for one in (here, *here.parents):
+    for level in (here, *here.parents):
         try:
-            status = one.stat()
+            status = level.stat()
         except OSError:
             return []
         why = distrust(status)
@@ -142,14 +142,14 @@ def _of_project(folder: Path | None) -> list[ConfigurationFile]:
             why = "it belongs to root"
         if why:
             refused = ConfigurationFile(here / NAME, True, refused=f"of the folder, {why}")
-            return [refused] if one == here else []
-        if os.path.lexists(one / NAME):
-            return [ConfigurationFile(one / NAME, True)]
+            return [refused] if level == here else []
+        if os.path.lexists(level / NAME):
+            return [ConfigurationFile(level / NAME, True)]
     return []
 
 
 def _read(file: ConfigurationFile) -> ConfigurationFile:
-    """Return a file with its content, or why it is not read."""
+    """A file with its content, or why it is not read."""
     if file.refused:
         return file
     try:
@@ -163,9 +163,9 @@ def _read(file: ConfigurationFile) -> ConfigurationFile:
 def settings(
     environment: Mapping[str, str] = os.environ,
     folder: Path | None = None,
-    found: Sequence[ConfigurationFile] | None = None,
+    existing: Sequence[ConfigurationFile] | None = None,
 ) -> list[ConfiguredOption]:
-    """Return all settings, in increasing precedence.
+    """All settings, in increasing precedence.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ def settings(
         The variables.
     folder : Path or None
         The current folder; None for that of this process.
-    found : Sequence[ConfigurationFile] or None
+    existing : Sequence[ConfigurationFile] or None
         What ``files`` returned; None to look for the files.
 
     Raises
@@ -181,8 +181,8 @@ def settings(
     UsageError
         If a file cannot be read, or contains something else than options.
     """
-    read = files(environment, folder) if found is None else found
-    options = [one for file in read if not file.refused for one in _of_file(file)]
+    read = files(environment, folder) if existing is None else existing
+    options = [option for file in read if not file.refused for option in _of_file(file)]
     for variable, text in sorted(environment.items()):
         if variable.startswith(_PREFIX) and variable not in _INTERNAL:
             option = variable.removeprefix(_PREFIX).lower().replace("_", "-")
@@ -193,7 +193,7 @@ def settings(
 
 
 def arguments(command: str, options: Mapping[str, bool], own: Sequence[ConfiguredOption]) -> list[str]:
-    """Return the arguments that precede a command line.
+    """The arguments that precede a command line.
 
     Parameters
     ----------
@@ -214,7 +214,7 @@ def arguments(command: str, options: Mapping[str, bool], own: Sequence[Configure
     for setting in own:
         if setting.command == command and setting.option not in options:
             close = "".join(
-                f" (did you mean {one!r}?)" for one in get_close_matches(setting.option, options, 1)
+                f" (did you mean {match!r}?)" for match in get_close_matches(setting.option, options, 1)
             )
             raise UsageError(f"{setting.origin}: {command} has no option {setting.option!r}{close}")
         if setting.command in (command, DEFAULTS) and setting.option in options:
@@ -229,7 +229,7 @@ def arguments(command: str, options: Mapping[str, bool], own: Sequence[Configure
             known = chosen.get(setting.option)
             if known is None or setting.command == command or known.command == DEFAULTS:
                 chosen[setting.option] = setting
-    expected = [f"--{EXPECT}={one.option}={one.values[0]}" for one in own if one.command == EXPECT]
+    expected = [f"--{EXPECT}={rate.option}={rate.values[0]}" for rate in own if rate.command == EXPECT]
     others = [argument for setting in chosen.values() for argument in setting.arguments]
     return (expected if EXPECT in options else []) + others
 
@@ -263,7 +263,7 @@ def _of_file(file: ConfigurationFile) -> Iterator[ConfiguredOption]:
 
 
 def _expectation(key: str, value: object, file: ConfigurationFile) -> ConfiguredOption:
-    """Return something that each host should have.
+    """Something that each host should have.
 
     Raises
     ------
@@ -282,7 +282,7 @@ def _expectation(key: str, value: object, file: ConfigurationFile) -> Configured
 
 
 def _setting(command: str, option: str, value: object, origin: str) -> ConfiguredOption:
-    """Return a setting.
+    """A setting.
 
     Raises
     ------

@@ -61,11 +61,11 @@ class Consumer:
     log: Path | None = None
 
     def code(self, code: int) -> int:
-        """Return the exit code for the consumer; what is no exit code of ours is an error of the run."""
+        """The exit code for the consumer; what is no exit code of ours is an error of the run."""
         return self.codes.get(_known(code), self.other)
 
     def line(self, answer: Answer) -> str:
-        """Return the line, in ASCII: verdict, reason and host."""
+        """The line, in ASCII: verdict, reason and host."""
         code = _known(answer)
         start = f"WIRESPEED {self.words.get(code) or self.other_word or _WORDS[code]}: "
         reason, host = (_plain(text) for text in (answer.reason, answer.host or platform.node()))
@@ -106,9 +106,9 @@ class Answer(int):
     host: str
 
     def __new__(cls, code: int, reason: str, host: str = "") -> Answer:
-        made = super().__new__(cls, code)
-        made.reason, made.host = reason, host
-        return made
+        answer = super().__new__(cls, code)
+        answer.reason, answer.host = reason, host
+        return answer
 
 
 class InvalidUsage(SystemExit):
@@ -153,7 +153,7 @@ def add_consumer(to: argparse._ActionsContainer) -> None:
 
 
 def requested(arguments: Sequence[str]) -> Consumer | None:
-    """Return the consumer of a command line; None without one, or if the command will refuse it."""
+    """The consumer of a command line; None without one, or if the command will refuse it."""
     own = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     own.add_argument(OPTION, dest="name", default="")
     try:
@@ -164,7 +164,7 @@ def requested(arguments: Sequence[str]) -> Consumer | None:
 
 
 def translated(code: int, arguments: Sequence[str]) -> int:
-    """Return an exit code for the consumer of a command line."""
+    """An exit code for the consumer of a command line."""
     consumer = requested(arguments)
     return consumer.code(code) if consumer else code
 
@@ -219,10 +219,10 @@ def refuse_mixed(consumer: str | None, is_to_stdout: bool) -> None:
 
 
 def _known(code: int) -> ExitCode:
-    """Return an exit code as one of ours."""
+    """A code that is none of ours counts as an error of the run."""
     return ExitCode(code) if code in ExitCode._value2member_map_ else ExitCode.RUN
 
 
 def _plain(text: str) -> str:
-    """Return a text as one line of ASCII."""
+    """A text as one line of ASCII."""
     return " ".join(one_line(text).encode("ascii", PLAIN).decode().split())

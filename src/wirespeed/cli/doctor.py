@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 
 def main(name: str, argv: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
     arguments = parser(name)
     usual = arguments.get_default("tier")
     options = arguments.parse_args(argv, Namespace(tier=None))  # to know whether the user gave one
@@ -99,24 +98,23 @@ def _examine(document: Document, options: Namespace, adaptive: Adaptive | None) 
     from ..screens.doctor import render
 
     if adaptive and adaptive.concluded:
-        check, found = adaptive.concluded
+        check, diagnosis = adaptive.concluded
     else:
         check = judge(document, expected=expected(options))
-        found = diagnose(document, check)
+        diagnosis = diagnose(document, check)
     steps = adaptive.steps if adaptive else ()
-    sys.stdout.write(render(document, found, check, style(options), steps))
+    sys.stdout.write(render(document, diagnosis, check, style(options), steps))
     sys.stdout.flush()
-    verdict = concluded(document, check, found)
+    verdict = concluded(document, check, diagnosis)
     code = code_of(Verdict.UNKNOWN if document.simulated and verdict is Verdict.PASS else verdict)
     if not options.consumer:
         return code
     from ..screens.reason import host_of_run, reason_of_diagnosis
 
-    return Answer(code, reason_of_diagnosis(document, check, found), host_of_run(document))
+    return Answer(code, reason_of_diagnosis(document, check, diagnosis), host_of_run(document))
 
 
 def parser(name: str) -> Parser:
-    """Return the parser of the command."""
     arguments = Parser(
         name,
         "Read what the system reports about this machine, measure, and name what may explain slow paths:\n"

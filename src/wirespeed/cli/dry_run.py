@@ -50,18 +50,18 @@ def dry_run(arguments: dict[str, Any], options: argparse.Namespace) -> int:
 
 
 def _text(planned: Sequence[PlannedTestcase], machine: Machine, within: float | None) -> str:
-    """Return the plan as a table."""
+    """The plan as a table."""
     from ..durations import end_seconds
 
     where = f"{machine.name or machine.host}{' (SIMULATED)' if machine.simulated else ''}"
     lines = [f"dry run on {where}; nothing is measured", "", "  begins    takes  values  testcase"]
-    possible = [one for one in planned if not one.reason]
-    for one in possible:
-        begins = format_time(one.begins) if one.in_time else "left out"
-        lines.append(f"{begins:>8} {format_time(one.seconds):>8} {one.values:>7}  {one.case.name}")
-    measured = [one for one in possible if one.in_time]
-    ends = max((one.begins + one.seconds for one in measured), default=0.0) + end_seconds(machine)
-    values = many(sum(one.values for one in measured), "value")
+    possible = [entry for entry in planned if not entry.reason]
+    for entry in possible:
+        begins = format_time(entry.begins) if entry.in_time else "left out"
+        lines.append(f"{begins:>8} {format_time(entry.seconds):>8} {entry.values:>7}  {entry.case.name}")
+    measured = [entry for entry in possible if entry.in_time]
+    ends = max((entry.begins + entry.seconds for entry in measured), default=0.0) + end_seconds(machine)
+    values = many(sum(entry.values for entry in measured), "value")
     lines += ["", f"about {format_time(ends)} for {values} of {many(len(measured), 'testcase')}"]
     if within is not None and len(measured) < len(possible):
         left = many(len(possible) - len(measured), "testcase")

@@ -22,18 +22,17 @@ def main(name: str, argv: Sequence[str]) -> int:
     from ..screens.help import render
 
     wanted: str = parser(name).parse_args(argv).topic
-    found = topic(wanted)
-    if found is None:
+    page = topic(wanted)
+    if page is None:
         known = [*COMMANDS, *programs(), *topics(), *causes()]
-        close = "".join(f" (did you mean {one!r}?)" for one in get_close_matches(wanted, known, 1))
+        close = "".join(f" (did you mean {match!r}?)" for match in get_close_matches(wanted, known, 1))
         raise UsageError(f"no command, page or cause {wanted!r}{close}; `wirespeed help help` lists them")
-    sys.stdout.write(render(found, Style(columns(), colored())))
+    sys.stdout.write(render(page, Style(columns(), colored())))
     sys.stdout.flush()
     return ExitCode.PASS
 
 
 def parser(name: str) -> Parser:
-    """Return the parser of the command."""
     from ..reports.documentation import causes, topics
 
     listed = {"pages": topics(), "causes of doctor": causes()}
@@ -43,6 +42,6 @@ def parser(name: str) -> Parser:
         "Show the documentation: the options of a command, a page, PAGE#SECTION, or a cause of doctor.",
         "\n".join(f"{kind}:\n{filled.fill(', '.join(names))}" for kind, names in listed.items()),
     )
-    what = arguments.add_argument("topic", metavar="COMMAND|PAGE|CAUSE", help="what to show")
-    what.completer = lambda **_: [*chain(*listed.values())]  # type: ignore[attr-defined]
+    argument = arguments.add_argument("topic", metavar="COMMAND|PAGE|CAUSE", help="what to show")
+    argument.completer = lambda **_: [*chain(*listed.values())]  # type: ignore[attr-defined]
     return arguments

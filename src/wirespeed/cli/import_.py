@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 def main(name: str, argv: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
     from ..importers import load_log
     from ..results.store import encode
 
@@ -40,7 +39,6 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def parser(name: str) -> Parser:
-    """Return the parser of the command."""
     from ..importers import UNDERSTOOD
 
     arguments = Parser(
@@ -71,7 +69,7 @@ def parser(name: str) -> Parser:
 
 
 def _nics(text: str) -> str:
-    """Return the number and rate of NICs if they are valid."""
+    """The number and rate of NICs if they are valid."""
     from ..units import parse_nics
 
     parse_nics(text)

@@ -19,7 +19,6 @@ _MARK = "# made by wirespeed install-names"
 
 
 def main(name: str, argv: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
     names = executables()
     folder: Path = parser(name).parse_args(argv).folder
     files = {folder / name: command for name, command in names.items()}
@@ -42,7 +41,6 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def parser(name: str) -> Parser:
-    """Return the parser of the command."""
     arguments = Parser(
         name,
         "Create executables with the names of nvbandwidth, sailbandwidth and the programs of nccl-tests\n"
@@ -54,7 +52,7 @@ def parser(name: str) -> Parser:
 
 
 def _replaceable(file: Path) -> bool:
-    """Return whether a file does not exist, or was made by this command."""
+    """Whether a file does not exist, or was made by this command."""
     if not file.is_symlink() and not file.exists():
         return True
     try:

@@ -15,7 +15,6 @@ from .parser import Parser
 
 
 def main(name: str, argv: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
     from ..backends import describe
 
     options = parser(name).parse_args(argv)
@@ -39,7 +38,6 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def parser(name: str) -> Parser:
-    """Return the parser of the command."""
     arguments = Parser(name, "List all testcases, and show which of them can run here.")
     add_machine(arguments)
     add_options(arguments, names=["tier"])
@@ -58,18 +56,18 @@ def parser(name: str) -> Parser:
 
 
 def _reasons(machine: Machine, tier: Tier, cases: Sequence[Testcase]) -> dict[Testcase, str]:
-    """Return each testcase with the reason why it cannot run; empty if it can."""
+    """Each testcase with the reason why it cannot run; empty if it can."""
     options = PlanOptions(tier=tier)
     return {case: case.plan(machine, options).reason for case in cases}
 
 
 def _times(machine: Machine, tier: Tier, cases: Sequence[Testcase]) -> dict[Testcase, float]:
-    """Return how long each testcase takes that can run, in s."""
+    """How long each testcase takes that can run, in s."""
     from ..driver.run_plan import run_plan
     from ..options import RunOptions
 
     planned = run_plan(cases, machine, RunOptions(tier=tier))
-    return {one.case: one.seconds for one in planned if not one.reason}
+    return {entry.case: entry.seconds for entry in planned if not entry.reason}
 
 
 def _json(reasons: Mapping[Testcase, str], times: Mapping[Testcase, float]) -> str:
@@ -95,7 +93,7 @@ def listing(
     cases: Sequence[Testcase] = TABLE,
     times: Mapping[Testcase, float] = {},
 ) -> str:
-    """Return testcases: those that can run, then the others by reason."""
+    """Testcases: those that can run, then the others by reason."""
     reasons = _reasons(machine, tier, cases)
     runnable = [case for case in cases if not reasons[case]]
     where = f"on {machine.host or machine.name}" + (" (SIMULATED)" if machine.simulated else "")

@@ -12,7 +12,6 @@ from .parser import Parser
 
 
 def main(name: str, argv: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
     from ..backends import describe
 
     options = parser(name).parse_args(argv)
@@ -27,7 +26,6 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def parser(name: str) -> Parser:
-    """Return the parser of the command."""
     arguments = Parser(name, "Show the CPUs, GPUs and links of a machine.")
     add_machine(arguments)
     arguments.add_argument(

@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _arguments() -> list[str]:
-    """Return the arguments of this process; a link with the name of a command is that command."""
+    """The arguments of this process; a link with the name of a command is that command."""
     called = called_as(Path(sys.argv[0]).name)
     return [*([called] if called else []), *sys.argv[1:]]
 
@@ -142,10 +142,10 @@ def _ended(code: int, reason: str) -> Answer:
 
 
 def _failed(error: OSError) -> str:
-    """Return what failed, and why: a file, standard output, or what the message of a library names."""
-    what = error.filename or ("standard output" if error.errno in _OF_OUTPUT else "")
+    """What failed, and why: a file, standard output, or what the message of a library names."""
+    subject = error.filename or ("standard output" if error.errno in _OF_OUTPUT else "")
     why = error.strerror or str(error)
-    return visible(f"{what}: {why}" if what else why)
+    return visible(f"{subject}: {why}" if subject else why)
 
 
 def _crashed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> NoReturn:
@@ -172,7 +172,6 @@ class _Ending:
         self._since = math.inf
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal."""
         del number, frame
         now = time.monotonic()
         if now < self._since:
@@ -181,13 +180,13 @@ class _Ending:
         if now - self._since > _SIGNAL_GRACE_S:
             os._exit(self._code)
 
-    def ignored(self, found: sys.UnraisableHookArgs) -> None:
+    def ignored(self, unraisable: sys.UnraisableHookArgs) -> None:
         """Send the signal again if Python ignored its exception, as in callbacks of weak references."""
-        if found.exc_type is KeyboardInterrupt:
+        if unraisable.exc_type is KeyboardInterrupt:
             self._since = math.inf
             threading.Timer(_RESEND_S, os.kill, (os.getpid(), signal.SIGTERM)).start()
         else:
-            sys.__unraisablehook__(found)
+            sys.__unraisablehook__(unraisable)
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -214,9 +213,9 @@ def _dispatch(arguments: list[str]) -> int:
         arguments = ["run", "--tier", "quick", *arguments]
     name = arguments[0]
     if name == "run" and not _OF_NCCL_TESTS.isdisjoint(arguments):
-        given = shlex.join(one for one in arguments[1:] if one not in ("--tier", "quick"))
+        others = shlex.join(argument for argument in arguments[1:] if argument not in ("--tier", "quick"))
         raise UsageError(
-            f"options of nccl-tests need the name of its program: wirespeed all_reduce_perf {given}"
+            f"options of nccl-tests need the name of its program: wirespeed all_reduce_perf {others}"
         )
     if (module := module_of(name)) is None:
         near = get_close_matches(name, [*COMMANDS, *programs()], 1)
@@ -231,7 +230,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def top_parser() -> Parser:
-    """Return the parser of the options in place of a command."""
+    """The parser of the options in place of a command."""
     rows = "\n".join(f"  {name:<15}{does}" for name, (_, does) in COMMANDS.items() if does)
     first, *others = (name.removesuffix(SUFFIX) for name in programs())
     listed = textwrap.indent(textwrap.fill(", ".join(others), 73), " " * 17)

@@ -29,7 +29,6 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def main(name: str, argv: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
     parser(name).parse_args(argv)
     text = page()
     if sys.stdout.isatty() and shutil.which("man"):
@@ -39,7 +38,6 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def parser(name: str) -> Parser:
-    """Return the parser of the command."""
     return Parser(
         name,
         "Show the manual page of wirespeed and all its commands. If the output is not a terminal, print it\n"
@@ -49,7 +47,7 @@ def parser(name: str) -> Parser:
 
 
 def page() -> str:
-    """Return the manual page in the format of man (roff)."""
+    """The manual page in the format of man (roff)."""
     from .main import top_parser
 
     top = top_parser()
@@ -68,9 +66,8 @@ def page() -> str:
 
 
 def parser_of(command: str) -> argparse.ArgumentParser:
-    """Return the parser of a command."""
-    made: argparse.ArgumentParser = import_module(f".{module_of(command)}", __package__).parser(command)
-    return made
+    parser: argparse.ArgumentParser = import_module(f".{module_of(command)}", __package__).parser(command)
+    return parser
 
 
 def _command(name: str, does: str, of: argparse.ArgumentParser) -> Iterator[str]:
@@ -79,8 +76,8 @@ def _command(name: str, does: str, of: argparse.ArgumentParser) -> Iterator[str]
     yield from _paragraphs(of.description or does)
     formatter = argparse.HelpFormatter(of.prog)
     for group in of._action_groups:
-        actions = [one for one in group._group_actions if one.help is not argparse.SUPPRESS]
-        actions = [one for one in actions if one.dest != "help"]
+        actions = [action for action in group._group_actions if action.help is not argparse.SUPPRESS]
+        actions = [action for action in actions if action.dest != "help"]
         if actions and group.title not in ("options", "positional arguments"):
             yield from (".PP", f".I {_escaped(group.title or '')}")
         for action in actions:
@@ -109,7 +106,7 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _escaped(text: str) -> str:
-    """Return a line of text as roff: in ASCII, and never a request."""
+    """A line of text as roff: in ASCII, and never a request."""
     plain = text.replace("\\", r"\e").replace("-", r"\-")
-    ascii_ = "".join(one if one.isascii() else f"\\[u{ord(one):04X}]" for one in plain)
+    ascii_ = "".join(letter if letter.isascii() else f"\\[u{ord(letter):04X}]" for letter in plain)
     return rf"\&{ascii_}" if ascii_.startswith((".", "'")) else ascii_

@@ -78,10 +78,10 @@ def main(program: str, argv: Sequence[str]) -> int:
     by_process = options.launch == "processes" or (options.launch == AUTO and options.threads is None)
     if provider == NCCL and alone and by_process:
         processes = ranks
-    each = 1 if processes > 1 or STARTED in os.environ else ranks
+    per_process = 1 if processes > 1 or STARTED in os.environ else ranks
     timeout = collectives.timeout or _NO_LIMIT_S
     stamps: list[str] | None = [] if collectives.stamped else None
-    wanted = Asked(collectives, operation, provider, each, sizes(collectives), stamps)
+    wanted = Asked(collectives, operation, provider, per_process, sizes(collectives), stamps)
     world = join(timeout, mpi=provider == MPI, spawn=processes, arguments=called)
     world.timeout = max(timeout, SETUP_S) + _EXCHANGE_GRACE_S
     with texts_aside(options.output):
@@ -152,10 +152,10 @@ def _measure(
     if machine:
         from ..backends.simulated.simulated_collectives import SimulatedProvider
 
-        simulated = SimulatedProvider(machine, wanted.each, colors=colors_of(wanted.each))
-    group = simulated.group if simulated else group_of(world, wanted.each)
+        simulated = SimulatedProvider(machine, wanted.per_process, colors=colors_of(wanted.per_process))
+    group = simulated.group if simulated else group_of(world, wanted.per_process)
     # All groups run the same settings, with roots that also the smallest group has.
-    fewest = simulated.smallest if simulated else wanted.each * smallest(world)
+    fewest = simulated.smallest if simulated else wanted.per_process * smallest(world)
     asked, provider = wanted.options, wanted.provider
     root = None if asked.root == ALL_ROOTS else asked.root if wanted.operation.rooted else 0
     run = settings(wanted.operation, asked.types, asked.operators, root, fewest)
@@ -202,7 +202,7 @@ def _measure(
 
 
 def _fitting(wanted: Asked, memory: int) -> Asked:
-    """Return a run without the sizes that do not fit the memory of a GPU, in bytes, by nccl-tests' rule.
+    """A run without the sizes that do not fit the memory of a GPU, in bytes, by nccl-tests' rule.
 
     If none fits, it has the largest that does.
     """
@@ -226,7 +226,6 @@ class _Lines(Listener):
         self._held: list[Row] = []
 
     def testcase_started(self, case: Testcase, measurements: int) -> None:
-        """Count the testcase."""
         self._case += 1
         self._info = None
 
@@ -290,7 +289,7 @@ def _finish(document: Document, options: argparse.Namespace, lines: _Lines, file
 
 
 def _maker(wanted: Asked, simulated: Provider | None) -> Make:
-    """Return the function that creates the provider; the thread that measures calls it."""
+    """The function that creates the provider; the thread that measures calls it."""
     if simulated is not None:
         return lambda world, group: simulated
     o = wanted.options
@@ -302,7 +301,7 @@ def _maker(wanted: Asked, simulated: Provider | None) -> Make:
             return MpiProvider(world, group, o.unalign)
         from ..backends.nccl.provider import NcclOptions, NcclProvider
 
-        threads, gpus = (o.threads, o.gpus) if wanted.each > 1 else (1, 1)
+        threads, gpus = (o.threads, o.gpus) if wanted.per_process > 1 else (1, 1)
         how = NcclOptions(
             threads, gpus, o.first, o.unalign, o.registration, o.policy, o.null_stream, o.parallel_init,
             p2p_peers=2 if wanted.operation.name == "sendrecv" else 0,
@@ -314,7 +313,7 @@ def _maker(wanted: Asked, simulated: Provider | None) -> Make:
 
 
 def _simulated(options: argparse.Namespace) -> Machine | None:
-    """Return the simulated machine of ``--machine``; None if the option is not given.
+    """The simulated machine of ``--machine``; None if the option is not given.
 
     Raises
     ------
@@ -331,7 +330,7 @@ def _simulated(options: argparse.Namespace) -> Machine | None:
 
 
 def _gpus() -> int:
-    """Return the number of GPUs that this process may use.
+    """The number of GPUs that this process may use.
 
     Raises
     ------
@@ -359,7 +358,7 @@ def _here() -> Machine:
 
 
 def _elsewhere() -> Machine:
-    """Return an empty Machine, for ranks that make no Document."""
+    """An empty Machine, for ranks that make no Document."""
     from ..topology import Machine
 
     return Machine("")

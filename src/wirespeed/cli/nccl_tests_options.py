@@ -54,18 +54,18 @@ _KERNELS = {
 
 
 def parser(program: str) -> Parser:
-    """Return the parser of nccl-tests' options and of those that wirespeed adds."""
+    """The parser of nccl-tests' options and of those that wirespeed adds."""
     from ..collectives.operations import OPERATIONS
 
     does = OPERATIONS[program.removesuffix(SUFFIX)].does
-    made = Parser(
+    arguments = Parser(
         program,
         f"{program}: {does}.\nOptions, text and JSON are those of nccl-tests.\n"
         "Uses NCCL with one process per GPU; without GPUs, MPI on host memory.",
         configured=False,
     )
     for title in GROUPS:
-        group = made.add_argument_group(title)
+        group = arguments.add_argument_group(title)
         for name, about in OPTIONS.items():
             if about.group == title:
                 _add(group, name, about)
@@ -91,7 +91,7 @@ def parser(program: str) -> Parser:
         "--format", metavar="FORMAT", default=FORMAT,
         help="output format: nccl-tests (line by line), table, csv, json, ...",
     )  # fmt: skip
-    return made
+    return arguments
 
 
 def _add(group: argparse._ArgumentGroup, name: str, about: CollectiveOption) -> None:
@@ -120,7 +120,7 @@ def _note(text: str) -> None:
 
 
 def given(program: str, options: argparse.Namespace, arguments: Sequence[str]) -> CollectiveOptions:
-    """Return what was given on a command line and in the environment, without what nccl-tests ignores.
+    """What was given on a command line and in the environment, without what nccl-tests ignores.
 
     Raises
     ------
@@ -169,7 +169,7 @@ def given(program: str, options: argparse.Namespace, arguments: Sequence[str]) -
 
 
 def chosen(options: CollectiveOptions) -> CollectiveOp:
-    """Return the operation; for unequal parts, divided as environment variables say.
+    """The operation; for unequal parts, divided as environment variables say.
 
     Raises
     ------
@@ -192,7 +192,7 @@ def chosen(options: CollectiveOptions) -> CollectiveOp:
 
 
 def _matrix(file: str, scale: float) -> tuple[tuple[int, ...], ...]:
-    """Return the bytes from each rank to each, in the arithmetic of nccl-tests: ``long double``, truncated.
+    """The bytes from each rank to each, in the arithmetic of nccl-tests: ``long double``, truncated.
 
     Raises
     ------
@@ -228,7 +228,7 @@ def room_for(operation: CollectiveOp, size: int, ranks: int) -> None:
 
 
 def _number(variable: str) -> float:
-    """Return the number of 0 or more in a variable of ``alltoallv``; 1 if it is not set."""
+    """The number of 0 or more in a variable of ``alltoallv``; 1 if it is not set."""
     text = os.environ.get(_TRAFFIC + variable) or "1"
     try:
         value = float(text)
@@ -239,7 +239,7 @@ def _number(variable: str) -> float:
     return value
 
 
-def refuse(given: CollectiveOptions, options: argparse.Namespace, provider: str) -> None:
+def refuse(collectives: CollectiveOptions, options: argparse.Namespace, provider: str) -> None:
     """Refuse options that the provider does not support.
 
     Raises
@@ -251,10 +251,10 @@ def refuse(given: CollectiveOptions, options: argparse.Namespace, provider: str)
 
     for name, about in OPTIONS.items():
         reason = about.refused.get(provider)
-        if reason and getattr(given, name) != getattr(CollectiveOptions, name):
-            found = "" if options.mpi or provider != MPI else "no GPU was found, so MPI is used; "
+        if reason and getattr(collectives, name) != getattr(CollectiveOptions, name):
+            fallback = "" if options.mpi or provider != MPI else "no GPU was found, so MPI is used; "
             start = f": start them with {mpirun('wirespeed ...')}" if reason is PROCESSES else ""
-            raise UsageError(f"{about.flags[-1]}: {found}{reason}{start}")
+            raise UsageError(f"{about.flags[-1]}: {fallback}{reason}{start}")
     if provider == SIMULATED and (options.mpi or options.launch != AUTO):
         raise UsageError(f"{'--mpi' if options.mpi else '--launch'}: {NO_LIBRARY}")
 
@@ -294,7 +294,7 @@ class Asked:
         The collective.
     provider : str
         Name of the library.
-    each : int
+    per_process : int
         Number of ranks of the collective per process.
     sizes : tuple of int
         Sizes of the array, in bytes.
@@ -307,7 +307,7 @@ class Asked:
     options: CollectiveOptions
     operation: CollectiveOp
     provider: str
-    each: int
+    per_process: int
     sizes: tuple[int, ...]
     timestamps: list[str] | None
     reduced_to: int = 0
@@ -319,17 +319,17 @@ class Asked:
         return {**self.options.described(self.provider), "timestamps": self.timestamps, **reduced}
 
     def comparable(self) -> dict[str, object]:
-        """Return the options that must be equal on all ranks, by name."""
+        """The options that must be equal on all ranks, by name."""
         return {
             **self.options.agreed(self.provider),
             "traffic": self.operation.traffic,
-            "each": self.each,
+            "each": self.per_process,
             **{name: os.environ.get(name, "") for name in (SPLIT, MASK)},
         }
 
 
 def sizes(options: CollectiveOptions) -> tuple[int, ...]:
-    """Return the sizes from the first to the last, in bytes.
+    """The sizes from the first to the last, in bytes.
 
     Raises
     ------
@@ -349,7 +349,7 @@ def sizes(options: CollectiveOptions) -> tuple[int, ...]:
 
 
 def _first() -> int:
-    """Return CUDA's index of the first GPU, as set by ``NCCL_TESTS_DEVICE``; -1 if it is not set."""
+    """CUDA's index of the first GPU, as set by ``NCCL_TESTS_DEVICE``; -1 if it is not set."""
     text = os.environ.get("NCCL_TESTS_DEVICE", "")
     if text and not text.isdecimal():
         raise UsageError(f"NCCL_TESTS_DEVICE={text!r} is not a GPU index")

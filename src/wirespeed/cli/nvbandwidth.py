@@ -86,8 +86,8 @@ def _positive(text: str) -> int:
 
 
 def parser(program: str) -> Parser:
-    """Return the parser of the program's options and of those that wirespeed adds."""
-    made = _Parser(
+    """The parser of the program's options and of those that wirespeed adds."""
+    arguments = _Parser(
         program,
         f"{program}'s command line. Sampling stops when the 95 % confidence interval of the "
         f"median is within {PRECISION:.1%} of it, or after {TIME_BUDGET:g} s per value (--time-budget), "
@@ -95,7 +95,7 @@ def parser(program: str) -> Parser:
         configured=False, add_help=False,
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=36),
     )  # fmt: skip
-    add = made.add_argument
+    add = arguments.add_argument
     add("-h", "--help", action="store_true", help="produce help message")
     add(
         "-b", "--bufferSize", dest="size", type=_mebibytes, default=512 * MIB, metavar="N",
@@ -125,10 +125,10 @@ def parser(program: str) -> Parser:
         help="copies per sample (16 if only -i is given)",
     )  # fmt: skip
     if program == NV:
-        _add_later(made)
+        _add_later(arguments)
     else:
-        made.set_defaults(dialect=SAIL, perf=False, huge_pages=False, pairs=-1, pair=None, version=False)
-    sail = made.add_argument_group(
+        arguments.set_defaults(dialect=SAIL, perf=False, huge_pages=False, pairs=-1, pair=None, version=False)
+    sail = arguments.add_argument_group(
         "options of sailbandwidth",
         "The defaults of sailbandwidth are bulk copies by SMs, all copy engines and virtual-memory "
         "allocations; those of nvbandwidth are ordinary copies, one engine and plain allocations."
@@ -149,7 +149,7 @@ def parser(program: str) -> Parser:
     )  # fmt: skip
     add("--displayUR", action="store_true", help="also print the fraction of the limit, in %%")
     add("--disableVm", dest="virtual_memory", help="plain allocations", **off)
-    own = made.add_argument_group("options of wirespeed")
+    own = arguments.add_argument_group("options of wirespeed")
     own.add_argument(
         "--machine", metavar="FILE|simulated:NAME", help="machine file or simulated machine (this machine)"
     )
@@ -160,7 +160,7 @@ def parser(program: str) -> Parser:
     add_output(own)
     add_options(own, names=["timeout", "seed"])
     add_job(own)
-    return made
+    return arguments
 
 
 def _add_later(parser: _Parser) -> None:
@@ -221,7 +221,7 @@ def _say(options: argparse.Namespace, message: str) -> None:
 
 
 def listing(dialect: Dialect) -> str:
-    """Return the program's list of testcases."""
+    """The program's list of testcases."""
     cases = _listed(dialect, several=False)
     entries = [f"{case.index}, {case.name}:\n\t{case.description}\n\n" for case in cases]
     return "".join(["Index, Name:\n\tDescription\n=======================\n", *entries])
@@ -288,19 +288,19 @@ def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
 
 
 def _code(document: Document) -> int:
-    """Return the exit code of a run; nvbandwidth ignores unknown testcases."""
+    """The exit code of a run; nvbandwidth ignores unknown testcases."""
     known = all(result.status.good or result.status is Status.NOT_FOUND for result in document.testcases)
     return ExitCode.PASS if known and not document.interrupted else ExitCode.FAIL
 
 
 def _listed(dialect: Dialect, *, several: bool) -> list[Testcase]:
-    """Return the testcases of one process, or those of several processes too."""
+    """The testcases of one process, or those of several processes too."""
     cases = of_nvbandwidth(dialect.testcases)
     return [case for case in cases if several or not case.name.startswith(PROCESSES)]
 
 
 def _choose(options: argparse.Namespace, several: bool) -> list[Testcase]:
-    """Return the requested testcases; by default all of this kind of job.
+    """The requested testcases; by default all of this kind of job.
 
     nvbandwidth ignores a prefix that fits no testcase unless there is no other.
     """
@@ -315,7 +315,7 @@ def _choose(options: argparse.Namespace, several: bool) -> list[Testcase]:
 
 
 def _find(name: str, dialect: Dialect, known: Sequence[Testcase]) -> Testcase:
-    """Return a testcase; if it does not exist, one that reports this when it runs."""
+    """A testcase; if it does not exist, one that reports this when it runs."""
     if number := re.fullmatch(r"\s*([+-]?\d+)", name, re.ASCII):
         for case in known:
             if case.index == int(number[1]):
@@ -341,14 +341,12 @@ class Printer(Listener):
         print(visible(nvbandwidth.header(document, self.style)), end="", flush=True)
 
     def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
-        """Print its tables."""
         print(visible(nvbandwidth.testcase(document.machine, result, self.style)), end="", flush=True)
 
     def run_ended(self, document: Document) -> None:
-        """Print the closing notice."""
         print(visible(nvbandwidth.footer(document)), end="", flush=True)
 
 
 def _good(document: Document) -> int:
-    """Return the exit code of a run: success also if all testcases were waived."""
+    """The exit code of a run: success also if all testcases were waived."""
     return ExitCode.PASS if document.good else ExitCode.FAIL

@@ -22,7 +22,6 @@ _GIVEN = ("NUM_ITERATIONS", "NUM_SUB_ITERATIONS", "P2P_SIZE", "BUFFER_SIZE", "OV
 
 
 def main(name: str, argv: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
     options = parser(name).parse_args(argv)
     if options.sweep == bool(options.given) or len(options.given) not in (0, len(_GIVEN)):
         raise UsageError(f"pass either --sweep or the five numbers {' '.join(_GIVEN)}")
@@ -32,7 +31,6 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def parser(name: str) -> Parser:
-    """Return the parser of the command."""
     arguments = Parser(
         name,
         "Measure whether messages are slower if slightly more memory is allocated than needed.\n\n"
@@ -119,13 +117,13 @@ def _sweep(name: str, argv: Sequence[str], options: argparse.Namespace) -> int:
         "means": list(means), "buffer_size": options.buffer, "p2p_size": options.copy,
         "over": [str(size) for size in over], "repeats": options.repeats, "memory": options.memory,
     }  # fmt: skip
-    if unknown := [one for one in means if one not in MECHANISMS[options.memory]]:
+    if unknown := [mechanism for mechanism in means if mechanism not in MECHANISMS[options.memory]]:
         known = ", ".join(MECHANISMS[options.memory])
         raise UsageError(f"{options.memory} memory is shared by {known}, not by {unknown[0]}")
     counts = f"{format_size(options.copy)} of a buffer of {format_size(options.buffer)}"
     cases = []
-    for one in means:
-        case = sharing(one, options.memory, options.buffer, options.copy, over, "overalloc")
+    for mechanism in means:
+        case = sharing(mechanism, options.memory, options.buffer, options.copy, over, "overalloc")
         cases.append(replace(case, counts=counts))
     return between_two(name, argv, options, cases, described, samples=1, copies=1, rounds=options.repeats)
 

@@ -42,7 +42,7 @@ class Parser(argparse.ArgumentParser):
         self._completing = False
 
     def settable(self) -> dict[str, argparse.Action]:
-        """Return the options that a configuration may set, by long name without dashes."""
+        """The options that a configuration may set, by long name without dashes."""
         options = ((action, action.option_strings) for action in self._actions)
         return {
             name.removeprefix("--"): action
@@ -60,14 +60,15 @@ class Parser(argparse.ArgumentParser):
                 self._completing = True
                 complete(self)
             return super().parse_known_args(args, namespace)
-        given = list(sys.argv[1:] if args is None else args)
+        words = list(sys.argv[1:] if args is None else args)
         if self.command:
             takes = {name: action.nargs != 0 for name, action in self.settable().items()}
             files = configuration.files()
-            for file in (one for one in files if one.refused):
-                print(visible(f"wirespeed: note: not read: {file.path}: {file.refused}"), file=sys.stderr)
-            given = configuration.arguments(self.command, takes, configuration.settings(found=files)) + given
-        return super().parse_known_args(given, namespace)
+            for path, why in [(file.path, file.refused) for file in files if file.refused]:
+                print(visible(f"wirespeed: note: not read: {path}: {why}"), file=sys.stderr)
+            settings = configuration.settings(existing=files)
+            words = configuration.arguments(self.command, takes, settings) + words
+        return super().parse_known_args(words, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Print the error and a hint to ``--help``, and exit."""
@@ -83,7 +84,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _formatter() -> type[argparse.HelpFormatter]:
-    """Return the formatter of ``--help``: coloured on a terminal, else plain, which starts faster."""
+    """The formatter of ``--help``: coloured on a terminal, else plain, which starts faster."""
     if not colored():
         return argparse.RawDescriptionHelpFormatter
     from rich_argparse import RawDescriptionRichHelpFormatter

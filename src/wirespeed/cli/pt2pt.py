@@ -15,7 +15,6 @@ _SIZES = "1:64MiB:x4"
 
 
 def main(name: str, argv: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
     from ..model import Engine
     from ..testcases.messages import message
     from ..testcases.sweep import sweep
@@ -40,7 +39,6 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def parser(name: str) -> Parser:
-    """Return the parser of the command."""
     from ..units import parse_sizes
 
     arguments = Parser(

@@ -24,7 +24,6 @@ _MOST_COMPARED, _LARGEST_COMPARISON = 10, 50
 
 
 def main(name: str, argv: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
     from ..reports import format_of_suffix
     from ..results.many_files import files_in
 
@@ -70,7 +69,6 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def parser(name: str) -> Parser:
-    """Return the parser of the command."""
     from ..reports import FORMATS
 
     arguments = Parser(
@@ -128,7 +126,7 @@ def _fleet(files: Sequence[str], output: Output, by: Criteria) -> ExitCode:
     files = list(dict.fromkeys(files))
     with _progress(f"reading {len(files)} runs"):
         read = read_nodes(files, by)
-    nodes, failures = read.found, [str(one) for one in read.unreadable]
+    nodes, failures = read.found, [str(error) for error in read.unreadable]
     for line in failures:
         print(one_line(f"wirespeed: error: {line}"), file=sys.stderr)
     if not nodes:
@@ -141,7 +139,7 @@ def _fleet(files: Sequence[str], output: Output, by: Criteria) -> ExitCode:
 
 
 def _beside(file: str, kind: str, form: str) -> Path:
-    """Return the default file to write: next to a run, in the format's suffix."""
+    """The default file to write: next to a run, in the format's suffix."""
     from ..reports import find
 
     suffixes, run = find(form).suffixes, Path(file)
@@ -151,7 +149,7 @@ def _beside(file: str, kind: str, form: str) -> Path:
 
 
 def _labels(files: Sequence[str]) -> list[str]:
-    """Return the names of the files, with their folders if the names are not unique."""
+    """The names of the files, with their folders if the names are not unique."""
     names = [Path(file).name for file in files]
     return names if len(set(names)) == len(names) else list(files)
 

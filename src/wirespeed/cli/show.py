@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def main(name: str, argv: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
     from ..reports import find
 
     options = parser(name).parse_args(argv)
@@ -34,7 +33,6 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def parser(name: str) -> Parser:
-    """Return the parser of the command."""
     arguments = Parser(name, "Print any report of saved runs.")
     arguments.add_argument(
         "files", nargs="+", metavar="FILE.json", help="saved runs; - for one on standard input"
@@ -52,7 +50,7 @@ def parser(name: str) -> Parser:
 
 
 def _chosen(document: Document, options: argparse.Namespace) -> Document:
-    """Return a Document with the requested testcases.
+    """A Document with the requested testcases.
 
     Raises
     ------

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 
 def main(name: str, argv: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
     options = parser(name).parse_args(argv)
     program = _program(options)
     if options.dry_run:
@@ -40,7 +39,6 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def parser(name: str) -> Parser:
-    """Return the parser of the command."""
     arguments = Parser(
         name,
         "Measure transfers that start together. The side from which the arrow comes executes:\n"
@@ -48,21 +46,21 @@ def parser(name: str) -> Parser:
         "`wirespeed help transfers` has the language.",
         EXIT_CODES,
     )
-    what = arguments.add_argument_group(WHAT)
-    what.add_argument(
+    subject = arguments.add_argument_group(WHAT)
+    subject.add_argument(
         "line", nargs="*", metavar="TRANSFERS", help="such as 'gpu0 -> gpu1; gpu1 -> gpu0 1MiB'"
     )
-    what.add_argument(
+    subject.add_argument(
         "-f", "--file", metavar="FILE.toml", help="measurements of a file (wirespeed help transfers)"
     )
-    what.add_argument("--from-transferbench", metavar="FILE", help="transfers of a file of TransferBench")
-    what.add_argument("--from-nvloom", metavar="FILE", help="transfers of a CSV file of nvloom")
-    what.add_argument(
+    subject.add_argument("--from-transferbench", metavar="FILE", help="transfers of a file of TransferBench")
+    subject.add_argument("--from-nvloom", metavar="FILE", help="transfers of a CSV file of nvloom")
+    subject.add_argument(
         "--dry-run", action="store_true",
         help="show transfers, routes, shared links and limits, and measure nothing",
     )  # fmt: skip
-    add_machine(what)
-    add_options(what, WHAT)
+    add_machine(subject)
+    add_options(subject, WHAT)
     for group in (STOP, HOW, GPU):
         add_options(arguments.add_argument_group(group), group)
     add_job(arguments.add_argument_group(JOB))
@@ -73,12 +71,12 @@ def parser(name: str) -> Parser:
 
 
 def _program(options: argparse.Namespace) -> Program:
-    """Return the transfers of the line, or of the file of another tool."""
+    """The transfers of the line, or of the file of another tool."""
     from ..language import nvloom, toml_file, transferbench
     from ..worlds import launched
 
-    given = (options.line, options.file, options.from_transferbench, options.from_nvloom)
-    if sum(map(bool, given)) != 1:
+    sources = (options.line, options.file, options.from_transferbench, options.from_nvloom)
+    if sum(map(bool, sources)) != 1:
         raise UsageError(
             "give transfers, such as 'gpu0 -> gpu1', or one file: -f, --from-transferbench or --from-nvloom"
         )
@@ -108,7 +106,7 @@ def _dry_run(options: argparse.Namespace, program: Program) -> int:
     cases = program.testcases if chosen.sizes is None else [sweep(c, chosen.sizes) for c in program.testcases]
     backends = connect(machine)
     try:
-        planned = dry_run(cases, machine, chosen, lambda one: assigned(backends, one)[1])
+        planned = dry_run(cases, machine, chosen, lambda measurement: assigned(backends, measurement)[1])
     finally:
         for backend in backends:
             backend.close()

@@ -66,7 +66,7 @@ def countable(*sizes: int) -> None:
 
 
 def among(allowed: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
-    """Return the parser of a comma-separated list of these words."""
+    """The parser of a comma-separated list of these words."""
 
     def parse(text: str) -> tuple[str, ...]:
         parts = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
@@ -152,7 +152,7 @@ def between_two(
 
 
 def _exit_code(document: Document) -> int:
-    """Return the exit code; if nothing could be measured, print an error that has the reason."""
+    """The exit code; prints the reason if nothing could be measured."""
     code = measured_code(document)
     if code is ExitCode.NOT_JUDGED:
         reason = "; ".join(dict.fromkeys(result.reason for result in document.testcases))

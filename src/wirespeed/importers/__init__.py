@@ -87,12 +87,12 @@ def load_log(
     if not files:
         raise UsageError("no file to import")
     logs = [log for file in files for log in _logs(str(file))]
-    given = None if nics is None else parse_nics(nics)
-    where, unknown = networked(machine_of(logs, machine), logs, given)
-    found, strange = results(where, logs)
+    rate = None if nics is None else parse_nics(nics)
+    target, unknown = networked(machine_of(logs, machine), logs, rate)
+    cases, strange = results(target, logs)
     warnings = [*unknown, *(_warning(log) for log in logs)]
-    warnings.append(f"machine {where.name}: {'; '.join(where.notes)}")
-    warnings += [f"{log.file}: {text(one)}" for log in logs for one in (*log.failures[:1], *log.warnings)]
+    warnings.append(f"machine {target.name}: {'; '.join(target.notes)}")
+    warnings += [f"{log.file}: {text(note)}" for log in logs for note in (*log.failures[:1], *log.warnings)]
     if strange:
         warnings.append(f"{many(strange, 'value')} not comparable with testcases of wirespeed, kept unjudged")
     options: dict[str, Any] = {}
@@ -102,12 +102,12 @@ def load_log(
         schema=SCHEMA,
         version=__version__,
         command=" ".join(["wirespeed import", *map(str, files)]),
-        host=where.host,
-        simulated=where.simulated,
-        machine=where,
+        host=target.host,
+        simulated=target.simulated,
+        machine=target,
         options=options,
         started="",
-        testcases=tuple(found),
+        testcases=tuple(cases),
         warnings=tuple(dict.fromkeys(warnings)),
         ranks=ranks_of(logs),
         imported=tuple(
@@ -117,7 +117,7 @@ def load_log(
 
 
 def _warning(log: FoundLog) -> str:
-    """Return the note that a log was imported, with the lines that are not understood."""
+    """The note that a log was imported, with the lines that are not understood."""
     note = f"imported from {log.label} ({log.file}), not measured by wirespeed"
     note += "".join(f"; {more}" for more in log.notes)
     if log.unknown:
@@ -127,22 +127,20 @@ def _warning(log: FoundLog) -> str:
 
 
 def _logs(file: str) -> list[FoundLog]:
-    """Return the logs in a file."""
     content = _text(file)
     name = "standard input" if file == STDIN else text(Path(file).name)
     try:
-        found = [log for log in list(_sections(content)) if not log.is_empty]
+        logs = [log for log in list(_sections(content)) if not log.is_empty]
     except UsageError as error:
         raise UsageError(f"{name}: {error}") from error
-    for log in found:
+    for log in logs:
         log.file = name
-    if not found:
+    if not logs:
         raise UsageError(f"{name} contains no output that is understood, which is: {', '.join(UNDERSTOOD)}")
-    return found
+    return logs
 
 
 def _text(file: str) -> str:
-    """Return the text of a file."""
     try:
         data = sys.stdin.buffer.read(LARGEST_MIB * MIB) if file == STDIN else read(file)
     except OSError as error:
@@ -204,16 +202,16 @@ def _json(lines: Sequence[str], at: int) -> tuple[FoundLog, int] | None:
     UsageError
         If it begins like that of a tool and is broken.
     """
-    rest = "\n".join(lines[at:])
+    remaining = "\n".join(lines[at:])
     try:
-        content, end = json.JSONDecoder().raw_decode(rest)
+        content, end = json.JSONDecoder().raw_decode(remaining)
     except (RecursionError, ValueError) as error:
-        if _OF_TOOL.match(rest):
+        if _OF_TOOL.match(remaining):
             line = at + getattr(error, "lineno", 1)
             raise UsageError(f"the JSON is broken or incomplete at line {line}") from error
         return None
     for tool in UNDERSTOOD.values():
         log: FoundLog | None = tool.of_json(content) if hasattr(tool, "of_json") else None
         if log is not None:
-            return log, at + rest.count("\n", 0, end) + 1
+            return log, at + remaining.count("\n", 0, end) + 1
     return None

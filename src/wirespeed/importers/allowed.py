@@ -34,7 +34,7 @@ _SHORTEST = dict.fromkeys(HOST_COPIES, 32 * MIB) | {"device_local_copy": 128 * M
 
 
 def allowed(network: Network, measurement: Measurement, testcase: str) -> list[Allowance]:
-    """Return what the links allow for each Place of a Measurement of a log.
+    """What the links allow for each Place of a Measurement of a log.
 
     Parameters
     ----------
@@ -50,46 +50,46 @@ def allowed(network: Network, measurement: Measurement, testcase: str) -> list[A
         works = tuple(
             replace(work, bytes=_LONG) if isinstance(work, Transfer) else work for work in measurement.works
         )
-        found = allowances(network, replace(measurement, works=works), efficiencies())
-        return [_shortened(_widened(one), testcase, size) for one in found]
-    found = [_widened(one) for one in allowances(network, measurement, efficiencies())]
-    return [_bridged(network, one, both_ways=_BOTH_WAYS in testcase) for one in found]
+        unshortened = allowances(network, replace(measurement, works=works), efficiencies())
+        return [_shortened(_widened(allowance), testcase, size) for allowance in unshortened]
+    widened = [_widened(allowance) for allowance in allowances(network, measurement, efficiencies())]
+    return [_bridged(network, allowance, both_ways=_BOTH_WAYS in testcase) for allowance in widened]
 
 
 def of_collective(network: Network, measurement: Measurement) -> list[Allowance]:
-    """Return what the links allow for each Place of a collective of a log.
+    """What the links allow for each Place of a collective of a log.
 
     Without NVLink, the bus bandwidth is at most that of PCIe. What sockets and bridges leave of it is
     unknown, so that a low value is not judged.
     """
-    found, run = allowances(network, measurement, efficiencies()), measurement.collective
+    bounds, run = allowances(network, measurement, efficiencies()), measurement.collective
     if run is None or not run.judged or run.bytes < JUDGED_BYTES or not run.members:
-        return found
+        return bounds
     ends = {network.machine.vertex(member) for member in run.members}
     own = [i for i, link in enumerate(network.links) if {link.source, link.destination} & ends]
     memory = network.unknown_memory("numa0")
     if memory is None or any(network.links[i].kind is LinkKind.NVLINK for i in own):
-        return found
+        return bounds
     used = tuple((i, 1.0, 1.0) for i in own if network.links[i].kind is LinkKind.PCIE)
     low, typical = (rate_of(r, Engine.NCCL, LinkKind.PCIE, Access.READ).efficiency for r in efficiencies())
     return [
         replace(
-            one, expected=(one.limit * low, one.limit * typical), peak=None, links=used,
+            bound, expected=(bound.limit * low, bound.limit * typical), peak=None, links=used,
             shared=((memory, 0.0),),
-        ) if one.limit and not one.expected else one
-        for one in found
+        ) if bound.limit and not bound.expected else bound
+        for bound in bounds
     ]  # fmt: skip
 
 
 def _widened(bound: Allowance) -> Allowance:
-    """Return what links allow, with the range of values of other tools."""
+    """What links allow, with the range of values of other tools."""
     return (
         replace(bound, expected=(bound.expected[0] * WIDER, bound.expected[1])) if bound.expected else bound
     )
 
 
 def _shortened(bound: Allowance, testcase: str, size: int) -> Allowance:
-    """Return what links allow for a short buffer, in bytes: the start of a copy takes a part of its time."""
+    """What links allow for a short buffer, in bytes: the start of a copy takes a part of its time."""
     if not bound.expected or not bound.limit:
         return bound
     least, typical = (size / (size / rate + _START_S) for rate in bound.expected)
@@ -98,7 +98,7 @@ def _shortened(bound: Allowance, testcase: str, size: int) -> Allowance:
 
 
 def _bridged(network: Network, bound: Allowance, *, both_ways: bool) -> Allowance:
-    """Return what links allow for copies that the host may limit, so that low values are not judged.
+    """What links allow for copies that the host may limit, so that low values are not judged.
 
     Unlike copies in one direction, those in both directions at once depend on the bridges of the host, which
     no log describes: some reach 11 of 31 GB/s to the GPU next to 25 GB/s from it. So do copies between GPUs

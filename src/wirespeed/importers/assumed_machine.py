@@ -39,7 +39,7 @@ _CLOCK = 0.01
 
 
 def count_of(logs: Sequence[FoundLog]) -> int:
-    """Return the number of GPUs of one host in some logs.
+    """The number of GPUs of one host in some logs.
 
     Raises
     ------
@@ -59,15 +59,15 @@ def count_of(logs: Sequence[FoundLog]) -> int:
 
 
 def _of_all_hosts(logs: Sequence[FoundLog]) -> int:
-    """Return the number of GPUs that the ranks of a log use on all hosts."""
+    """The number of GPUs that the ranks of a log use on all hosts."""
     return max(len({(rank.host, rank.device) for rank in log.ranks}) for log in logs)
 
 
 def _models(logs: Sequence[FoundLog], count: int) -> list[str]:
-    """Return the names of the GPUs of one host; a tool that measures one GPU names only that one."""
+    """The names of the GPUs of one host; a tool that measures one GPU names only that one."""
     whole = next(([model for model, _ in log.gpus] for log in logs if log.gpus and not log.partial), [])
-    one = next((log.gpus[0][0] for log in logs if log.gpus), "")
-    return whole or [one] * count
+    first = next((log.gpus[0][0] for log in logs if log.gpus), "")
+    return whole or [first] * count
 
 
 def _listed(models: Sequence[str]) -> str:
@@ -75,14 +75,14 @@ def _listed(models: Sequence[str]) -> str:
 
 
 def _columns(log: FoundLog) -> int:
-    """Return the number of GPUs that the tables of a log have as columns."""
+    """The number of GPUs that the tables of a log have as columns."""
     return max(
         (len(t.columns) for t in log.tables if t.columns[:1] == ("gpu0",) and not t.why_not), default=0
     )
 
 
 def machine_of(logs: Sequence[FoundLog], wanted: str | Machine | None) -> Machine:
-    """Return the machine that some logs are of.
+    """The machine that some logs are of.
 
     Parameters
     ----------
@@ -113,11 +113,11 @@ def machine_of(logs: Sequence[FoundLog], wanted: str | Machine | None) -> Machin
             )
         origin = f"{ASSUMED}: --machine"
         links = tuple(
-            replace(one, origin=_joined(origin, one.origin), assumed=one.capacity is not None)
-            for one in machine.links
+            replace(link, origin=_joined(origin, link.origin), assumed=link.capacity is not None)
+            for link in machine.links
         )
         machine = replace(machine, links=links, notes=(*machine.notes, f"{ASSUMED}, not read from the host"))
-    found = {name: next((v for log in logs if (v := getattr(log, name))), None)
+    of_logs = {name: next((v for log in logs if (v := getattr(log, name))), None)
              for name in ("host", "driver", "cuda")}  # fmt: skip
     buses = next(([bus for _, bus in log.gpus] for log in logs if log.gpus and not log.partial), [])
     if len(buses) != len(machine.gpus):  # those of the first host only
@@ -127,8 +127,8 @@ def machine_of(logs: Sequence[FoundLog], wanted: str | Machine | None) -> Machin
         for gpu, bus in zip(machine.gpus, buses or [""] * len(machine.gpus), strict=True)
     )
     return replace(
-        machine, gpus=gpus, simulated=simulated, faults=(), host=found["host"] or "",
-        driver=found["driver"] or "", cuda=found["cuda"] or 0,
+        machine, gpus=gpus, simulated=simulated, faults=(), host=of_logs["host"] or "",
+        driver=of_logs["driver"] or "", cuda=of_logs["cuda"] or 0,
     )  # fmt: skip
 
 
@@ -137,7 +137,7 @@ def _joined(prefix: str, origin: str) -> str:
 
 
 def _named(wanted: str, logs: Sequence[FoundLog]) -> Machine:
-    """Return the machine with a name, or from a file."""
+    """The machine with a name, or from a file."""
     match = re.fullmatch(r"(.+)-(\d{1,4})", wanted)
     if match and match[1] in sheets() and not Path(wanted).exists():
         if not 0 < int(match[2]) <= MOST_DEVICES:
@@ -155,12 +155,12 @@ def _named(wanted: str, logs: Sequence[FoundLog]) -> Machine:
 
 
 def _derived(models: Sequence[str], logs: Sequence[FoundLog]) -> Machine:
-    """Return the machine with some GPUs; all that is not known from the log is marked as assumed."""
+    """The machine with some GPUs; all that is not known from the log is marked as assumed."""
     count = len(models)
     known = [sheet_of(model) or ("", None) for model in models]
     name, sheet = known[0] if len(set(models)) == 1 else ("", None)
     best = _best_copies(logs, count)
-    nvlinks, reached, found = _nvlinks(count, sheet, best, _fastest_of_two(logs))
+    nvlinks, reached, nvlink_note = _nvlinks(count, sheet, best, _fastest_of_two(logs))
     through_host = [
         _through_host((f"gpu{i}", f"gpu{j}"), (known[i][1], known[j][1]), best[i, j])
         for i, j in sorted(best.keys() - reached)
@@ -199,7 +199,7 @@ def _derived(models: Sequence[str], logs: Sequence[FoundLog]) -> Machine:
         numa=tuple(NumaNode(i) for i in range(nodes)),
         gpus=gpus,
         links=(*links, *nvlinks, *through_host),
-        notes=tuple(dict.fromkeys((*notes, found) if found else notes)),
+        notes=tuple(dict.fromkeys((*notes, nvlink_note) if nvlink_note else notes)),
     )
 
 
@@ -212,8 +212,8 @@ class _Fastest:
 
 
 def _fastest(logs: Sequence[FoundLog]) -> _Fastest:
-    """Return the fastest values of each GPU."""
-    found = _Fastest({}, {})
+    """The fastest values of each GPU."""
+    fastest = _Fastest({}, {})
     for log in logs:
         for table in log.tables:
             if table.unit is not Unit.RATE or table.why_not or not table.values:
@@ -221,17 +221,17 @@ def _fastest(logs: Sequence[FoundLog]) -> _Fastest:
             of_host = table.testcase in HOST_COPIES
             if not of_host and not table.testcase.startswith(_OF_MEMORY):
                 continue
-            best = found.to_host if of_host else found.memory
+            best = fastest.to_host if of_host else fastest.memory
             times = 2 if table.testcase.startswith(_LOCAL_COPIES) else 1
             for gpu, value in zip(table.columns, table.values[0], strict=False):
                 best[gpu] = max(best.get(gpu, 0.0), times * (value or 0.0))
-    return found
+    return fastest
 
 
 def _through_host(
     ends: tuple[str, str], sheets_of_ends: tuple[GpuSheet | None, GpuSheet | None], fastest: float
 ) -> Link:
-    """Return what connects two GPUs without NVLink: at most PCIe, less if sockets are between them.
+    """What connects two GPUs without NVLink: at most PCIe, less if sockets are between them.
 
     A faster copy, in B/s, takes another path: links of the CPUs, or NVLinks of GPUs of different models.
     """
@@ -243,7 +243,7 @@ def _through_host(
 
 
 def _explaining(rates: Iterable[float], fastest: float, lowest: float) -> float | None:
-    """Return the first standard rate that explains the fastest of all devices; None if none does.
+    """The first standard rate that explains the fastest of all devices; None if none does.
 
     Parameters
     ----------
@@ -258,12 +258,12 @@ def _explaining(rates: Iterable[float], fastest: float, lowest: float) -> float 
 
 
 def _lowest(kind: LinkKind) -> float:
-    """Return the fraction of a link's rate that copy engines reach at the low end of the range of a log."""
+    """The fraction of a link's rate that copy engines reach at the low end of the range of a log."""
     return WIDER * rate_of(efficiencies()[0], Engine.CE, kind, Access.READ).efficiency
 
 
 def _pcie(gpus: Sequence[str], sheet: GpuSheet, to_host: float) -> tuple[tuple[float, str] | None, str]:
-    """Return rate and origin of the PCIe links, and a note if they are not those of the data sheet.
+    """Rate and origin of the PCIe links, and a note if they are not those of the data sheet.
 
     Slots and hosts may be older than the GPU: if all GPUs agree at a lower standard rate, it is the limit.
     The slots of a desktop machine differ, so that each of its GPUs has its own.
@@ -273,11 +273,11 @@ def _pcie(gpus: Sequence[str], sheet: GpuSheet, to_host: float) -> tuple[tuple[f
         return None, ""
     generations = range(min(_OLDEST_PCIE, sheet.pcie), sheet.pcie + 1)
     widths = [width for width in _WIDTHS if width <= sheet.lanes]
-    known = [found for w in widths for g in generations if (found := pci.rate(g, w))]
-    rate = _explaining([one for one, _ in known], to_host, _lowest(LinkKind.PCIE))
+    known = [standard for w in widths for g in generations if (standard := pci.rate(g, w))]
+    rate = _explaining([candidate for candidate, _ in known], to_host, _lowest(LinkKind.PCIE))
     if rate is None or rate == full[0]:
         return full, ""
-    names = " or ".join(name for one, name in known if abs(one / rate - 1) < _CLOCK)
+    names = " or ".join(name for candidate, name in known if abs(candidate / rate - 1) < _CLOCK)
     who = gpus[0] if sheet.desktop else "no GPU"
     faster = "copies at most at" if sheet.desktop else "copies faster than"
     note = f"{who} {faster} {to_host / GB:.1f} GB/s to or from the host, so that {names} is the limit"
@@ -285,10 +285,10 @@ def _pcie(gpus: Sequence[str], sheet: GpuSheet, to_host: float) -> tuple[tuple[f
 
 
 def _own_links(gpus: Sequence[str], sheet: GpuSheet | None, fastest: _Fastest) -> tuple[list[Link], str]:
-    """Return the links of some GPUs of one model to their memories and to the host, and a note or nothing."""
+    """The links of some GPUs of one model to their memories and to the host, and a note or nothing."""
     if sheet is None:
         unknown = [Link(gpu, gpu, LinkKind.MEMORY, origin="unknown") for gpu in gpus]
-        return [*unknown, *(x for gpu in gpus for x in pci.both_ways("numa0", gpu, None, "unknown"))], ""
+        return [*unknown, *(way for gpu in gpus for way in pci.both_ways("numa0", gpu, None, "unknown"))], ""
     to_host = max(fastest.to_host.get(gpu, 0.0) for gpu in gpus)
     memory = _smallest(sheet.memory_rates, max(fastest.memory.get(gpu, 0.0) for gpu in gpus))
     links = [
@@ -315,7 +315,7 @@ def _own_links(gpus: Sequence[str], sheet: GpuSheet | None, fastest: _Fastest) -
 
 
 def _smallest(rates: Sequence[float], fastest: float) -> float | None:
-    """Return the smallest of some rates that explains the fastest value; the largest if none does."""
+    """The smallest of some rates that explains the fastest value; the largest if none does."""
     return next((rate for rate in rates if fastest <= rate * (1 + _CLOCK)), rates[-1] if rates else None)
 
 
@@ -324,7 +324,7 @@ Pair = tuple[int, int]
 
 
 def _best_copies(logs: Iterable[FoundLog], count: int) -> dict[Pair, float]:
-    """Return the fastest copy in one direction between each two GPUs, in B/s."""
+    """The fastest copy in one direction between each two GPUs, in B/s."""
     best: dict[Pair, float] = {}
     for log in logs:
         for table in log.tables:
@@ -339,7 +339,7 @@ def _best_copies(logs: Iterable[FoundLog], count: int) -> dict[Pair, float]:
 
 
 def _fastest_of_two(logs: Iterable[FoundLog]) -> float:
-    """Return the fastest bus bandwidth of two GPUs of one host, in B/s, which is what each of them sends."""
+    """The fastest bus bandwidth of two GPUs of one host, in B/s, which is what each of them sends."""
     return max(
         (
             half.bus
@@ -354,7 +354,7 @@ def _fastest_of_two(logs: Iterable[FoundLog]) -> float:
 def _nvlinks(
     count: int, sheet: GpuSheet | None, best: dict[Pair, float], of_two: float
 ) -> tuple[list[Link], set[Pair], str]:
-    """Return the NVLinks, the pairs of GPUs that they connect, and a note if they are fewer than usual.
+    """The NVLinks, the pairs of GPUs that they connect, and a note if they are fewer than usual.
 
     Without a switch, two GPUs have the smallest possible number of links that explains their fastest copy;
     none if PCIe explains it. A pair whose copies no number explains, and no other pair has that number, has
@@ -385,24 +385,24 @@ def _nvlinks(
     numbers = {pair: n for pair, n in numbers.items() if n in good or n == sheet.links[-1]}
     if sheet.switch and set(numbers) == every and set(numbers.values()) == {sheet.links[-1]}:
         return _nvlinks(count, sheet, {}, 0.0)
-    found = [
+    links = [
         Link(f"gpu{i}", f"gpu{j}", LinkKind.NVLINK, sheet.nvlinks(n),
              f"{ASSUMED} from the values: {n} links x {sheet.nvlink:g} GB/s", assumed=True)
         for (i, j), n in sorted(numbers.items())
     ]  # fmt: skip
-    return found, set(numbers), ""
+    return links, set(numbers), ""
 
 
 def _switched(count: int, sheet: GpuSheet, fastest: float) -> tuple[list[Link], set[Pair], str]:
-    """Return the NVLinks to a switch; fewer than in the data sheet if no GPU copies faster, in B/s."""
+    """The NVLinks to a switch; fewer than in the data sheet if no GPU copies faster, in B/s."""
     every = {(i, j) for i in range(count) for j in range(count) if i != j}
     rate = _explaining(map(sheet.nvlinks, sheet.links), fastest, _lowest(LinkKind.NVLINK))
     links = next((n for n in sheet.links if sheet.nvlinks(n) == rate), sheet.links[-1])
     origin, note = f"{ASSUMED}: {links} links x {sheet.nvlink:g} GB/s", ""
     if links != sheet.links[-1]:
         origin += f" from the values, in place of {sheet.links[-1]} of the data sheet"
-        found = f"no GPU copies faster than {fastest / GB:.1f} GB/s to another"
-        note = f"{found}, so that {links} NVLinks are the limit"
+        observed = f"no GPU copies faster than {fastest / GB:.1f} GB/s to another"
+        note = f"{observed}, so that {links} NVLinks are the limit"
     hub = _SWITCH if sheet.switch else _MESH
     ends = [end for i in range(count) for end in ((f"gpu{i}", hub), (hub, f"gpu{i}"))]
     capacity = sheet.nvlinks(links)

@@ -36,7 +36,7 @@ _ALL_TO_ALL = "alltoall"
 
 
 def with_network(machine: Machine, rate: float, origin: str) -> Machine:
-    """Return a machine whose NICs have this rate together in each direction, in B/s."""
+    """A machine whose NICs have this rate together in each direction, in B/s."""
     ways = ((_HOST, _NETWORK), (_NETWORK, _HOST))
     links = [link for link in machine.links if (link.source, link.destination) not in ways]
     links += [Link(*ends, LinkKind.NETWORK, rate, origin, assumed=True) for ends in ways]
@@ -44,7 +44,7 @@ def with_network(machine: Machine, rate: float, origin: str) -> Machine:
 
 
 def with_nics(document: Document, rate: float) -> Document:
-    """Return an imported run with this rate of the NICs of each host, in B/s, and the limits that follow.
+    """An imported run with this rate of the NICs of each host, in B/s, and the limits that follow.
 
     Raises
     ------
@@ -55,12 +55,12 @@ def with_nics(document: Document, rate: float) -> Document:
         raise UsageError("--nics is for imported logs; this run was measured by wirespeed")
     machine = with_network(document.machine, rate, _GIVEN)
     cases = tuple(_limited(machine, result, document.ranks) for result in document.testcases)
-    warnings = tuple(one for one in document.warnings if one != UNKNOWN)
+    warnings = tuple(warning for warning in document.warnings if warning != UNKNOWN)
     return struct_replace(document, machine=machine, testcases=cases, warnings=warnings)
 
 
 def _limited(machine: Machine, result: TestcaseResult, ranks: Sequence[RankInfo]) -> TestcaseResult:
-    """Return a result with the limits of the network, if it is a collective between hosts."""
+    """A result with the limits of the network, if it is a collective between hosts."""
     if not result.collective:
         return result
     tables = []
@@ -78,9 +78,9 @@ def _limited(machine: Machine, result: TestcaseResult, ranks: Sequence[RankInfo]
 
 
 def networked(
-    machine: Machine, logs: Sequence[FoundLog], given: float | None
+    machine: Machine, logs: Sequence[FoundLog], rate: float | None
 ) -> tuple[Machine, Sequence[str]]:
-    """Return the machine of some logs with the network between hosts, and what is wrong with it.
+    """The machine of some logs with the network between hosts, and what is wrong with it.
 
     Parameters
     ----------
@@ -88,44 +88,44 @@ def networked(
         The machine of one host.
     logs : Sequence[FoundLog]
         The logs, which may name the NICs.
-    given : float or None
+    rate : float or None
         Rate of the NICs of a host in one direction, in B/s, in place of what the logs say.
     """
     several = any(len({rank.host for rank in log.ranks}) > 1 for log in logs)
     if several and _shares_nvlink(machine):
         note = "NVLink may connect all hosts; if it does, give --machine with the number of all GPUs"
         return replace(machine, notes=(*machine.notes, note)), ()
-    if given is not None:
-        return with_network(machine, given, _GIVEN), ()
+    if rate is not None:
+        return with_network(machine, rate, _GIVEN), ()
     if not several:
         return machine, ()
-    found = next((log.nics for log in logs if log.nics), None)
-    if found and found.rate:
-        origin = f"assumed: {found.origin}"
+    nics = next((log.nics for log in logs if log.nics), None)
+    if nics and nics.rate:
+        origin = f"assumed: {nics.origin}"
         noted = replace(machine, notes=(*machine.notes, f"between hosts {origin}"))
-        return with_network(noted, found.rate, origin), ()
-    noted = replace(machine, notes=(*machine.notes, found.origin)) if found else machine
+        return with_network(noted, nics.rate, origin), ()
+    noted = replace(machine, notes=(*machine.notes, nics.origin)) if nics else machine
     return noted, (UNKNOWN,)
 
 
 def _hosts(machine: Machine, ranks: Sequence[RankInfo], count: int) -> tuple[int, int] | None:
-    """Return the number of hosts and of ranks on each; None if there is one host, or they differ.
+    """The number of hosts and of ranks on each; None if there is one host, or they differ.
 
     If the log does not list its ranks, each GPU of a host has one.
     """
     if not ranks:
-        each = len(machine.gpus)
-        return (count // each, each) if 0 < each < count and count % each == 0 else None
+        per_host = len(machine.gpus)
+        return (count // per_host, per_host) if 0 < per_host < count and count % per_host == 0 else None
     counts = Counter(rank.host for rank in ranks)
-    hosts, each = len(counts), next(iter(counts.values()))
+    hosts, per_host = len(counts), next(iter(counts.values()))
     alike = len(set(counts.values())) == 1 and len({rank.group for rank in ranks}) == 1
-    return (hosts, each) if alike and hosts > 1 and hosts * each == count else None
+    return (hosts, per_host) if alike and hosts > 1 and hosts * per_host == count else None
 
 
 def between_hosts(
     machine: Machine, ranks: Sequence[RankInfo], run: CollectiveInfo, size: int
 ) -> Allowance | None:
-    """Return what the network allows for the bus bandwidth of a collective between hosts; None if unknown.
+    """What the network allows for the bus bandwidth of a collective between hosts; None if unknown.
 
     Each host of N must send and receive what the operation moves between hosts: of an array S, S (N - 1)/N
     to gather or to scatter it, twice as much to reduce it for all. Bus bandwidth is defined by what each of R
@@ -142,16 +142,16 @@ def between_hosts(
     size : int
         Size of the array, in bytes.
     """
-    found = _hosts(machine, ranks, run.ranks)
+    layout = _hosts(machine, ranks, run.ranks)
     links = [i for i, link in enumerate(machine.links) if _NETWORK in (link.source, link.destination)]
-    if found is None or not links or run.operation not in OPERATIONS or _shares_nvlink(machine):
+    if layout is None or not links or run.operation not in OPERATIONS or _shares_nvlink(machine):
         return None
-    hosts, each = found
+    hosts, per_host = layout
     network = min(machine.links[i].capacity or 0.0 for i in links)
     if per_gpu := _to_host(machine):
-        network = min(network, each * per_gpu)
-    limit = network * _ratio(run.operation, hosts, each)
-    inside = _inside(machine, each)
+        network = min(network, per_host * per_gpu)
+    limit = network * _ratio(run.operation, hosts, per_host)
+    inside = _inside(machine, per_host)
     if inside and run.operation != _ALL_TO_ALL:
         limit = min(limit, inside)
     if not limit:
@@ -171,23 +171,23 @@ def between_hosts(
 
 
 def _shares_nvlink(machine: Machine) -> bool:
-    """Return whether NVLink may connect GPUs of several hosts, so that the network is not what limits."""
+    """Whether NVLink may connect GPUs of several hosts, so that the network is not what limits."""
     known = [sheet_of(gpu.model) for gpu in machine.gpus]
     return any(sheet and sheet[1].many_hosts for sheet in known)
 
 
-def _ratio(operation: str, hosts: int, each: int) -> float:
-    """Return the bus bandwidth over the rate at which a host sends; 0 if it is not determined."""
-    ranks = hosts * each
+def _ratio(operation: str, hosts: int, per_host: int) -> float:
+    """The bus bandwidth over the rate at which a host sends; 0 if it is not determined."""
+    ranks = hosts * per_host
     if operation in _SPREAD:
         return (ranks - 1) / ranks / ((hosts - 1) / hosts)
     if operation == _ALL_TO_ALL:
-        return (ranks - 1) / (each * (ranks - each))
+        return (ranks - 1) / (per_host * (ranks - per_host))
     return 1.0 if operation in _ROOTED else 0.0
 
 
 def _to_host(machine: Machine) -> float | None:
-    """Return the rate at which a GPU reaches a NIC, in B/s; None if unknown."""
+    """The rate at which a GPU reaches a NIC, in B/s; None if unknown."""
     rates = [
         link.capacity for link in machine.links
         if link.source == "gpu0" and link.kind in (LinkKind.PCIE, LinkKind.C2C) and link.destination == _HOST
@@ -195,8 +195,8 @@ def _to_host(machine: Machine) -> float | None:
     return rates[0] if rates else None
 
 
-def _inside(machine: Machine, each: int) -> float | None:
-    """Return the rate at which a GPU sends to another of its host, in B/s; None if it is not known."""
+def _inside(machine: Machine, per_host: int) -> float | None:
+    """The rate at which a GPU sends to another of its host, in B/s; None if it is not known."""
     hubs = [
         {
             link.destination
@@ -205,7 +205,7 @@ def _inside(machine: Machine, each: int) -> float | None:
         }
         for gpu in machine.gpus
     ]
-    if each < 2 or not hubs:
+    if per_host < 2 or not hubs:
         return None
     if all(len(own) == 1 for own in hubs):
         return slowest_sender(machine, members(machine))

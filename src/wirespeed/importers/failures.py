@@ -27,10 +27,10 @@ _WRONG_DATA = re.compile(r"validat|corrupt|mismatch|wrong|out of bounds|invalid 
 
 
 def status_of(reason: str) -> Status:
-    """Return the status of a run that failed for this reason: wrong data, or another error."""
+    """The status of a run that failed for this reason: wrong data, or another error."""
     return Status.FAILED if _WRONG_DATA.search(reason) else Status.ERROR
 
 
 def says_failure(line: str) -> bool:
-    """Return whether a line of a log says that the run failed: in words of the tool, of MPI or of a shell."""
+    """Whether a line of a log says that the run failed: in words of the tool, of MPI or of a shell."""
     return bool(_FAILURE.search(line)) and not _HARMLESS.search(line)

@@ -218,7 +218,7 @@ def runs(lines: Sequence[str], begin: re.Pattern[str]) -> Iterator[Sequence[str]
 
 
 def is_cut(lines: Sequence[str], at: int) -> bool:
-    """Return whether a line of numbers is the last of a log and ends within its last number.
+    """Whether a line of numbers is the last of a log and ends within its last number.
 
     Tools print all numbers of a table with the same number of decimals.
     """
@@ -232,18 +232,18 @@ def is_cut(lines: Sequence[str], at: int) -> bool:
 
 
 def gpus_of(ranks: Sequence[RankInfo]) -> list[tuple[str, str]]:
-    """Return name and PCI bus ID of each GPU of the first host, in the order of their indices."""
+    """Name and PCI bus ID of each GPU of the first host, in the order of their indices."""
     own = {rank.device: (rank.model, rank.bus_id) for rank in ranks if rank.host == ranks[0].host}
     return [own[device] for device in sorted(own)]
 
 
-def text(found: str) -> str:
-    """Return a text of a log, short and without control characters."""
-    return one_line(found).strip()[:LONGEST_TEXT]
+def text(raw: str) -> str:
+    """A text of a log, short and without control characters."""
+    return one_line(raw).strip()[:LONGEST_TEXT]
 
 
 def number(word: str) -> float | None:
-    """Return the number that a word is; None for words that stand for no value.
+    """The number that a word is; None for words that stand for no value.
 
     Raises
     ------
@@ -261,7 +261,7 @@ def number(word: str) -> float | None:
 
 
 def whole(word: str) -> int:
-    """Return the whole number that a word is, -1 or larger.
+    """The whole number that a word is, -1 or larger.
 
     Raises
     ------
@@ -274,7 +274,7 @@ def whole(word: str) -> int:
 
 
 def scaled(values: Iterable[float | None], scale: float) -> tuple[float | None, ...]:
-    """Return values in base units; those that are negative or out of range become None."""
+    """Values in base units; those that are negative or out of range become None."""
     return tuple(
         v * scale if v is not None and (v == 0 or _SMALLEST <= v * scale <= LARGEST) else None for v in values
     )
@@ -318,13 +318,13 @@ def grid(lines: Sequence[str], start: int) -> tuple[list[str], list[tuple[str, l
 
 
 def _row(line: str, columns: int) -> tuple[str, list[float | None]] | None:
-    """Return label and values of a row; None if it is not one. Wide values may touch their neighbours."""
+    """Label and values of a row; None if it is not one. Wide values may touch their neighbours."""
     label, *words = line.split() or [""]
     if len(words) != columns:
         width = 10
         cut = len(line.rstrip()) - width * columns
-        label, rest = line[: max(cut, 0)].strip(), line[max(cut, 0) :].rstrip()
-        words = [rest[i * width : (i + 1) * width].strip() for i in range(columns)] if cut > 0 else []
+        label, tail = line[: max(cut, 0)].strip(), line[max(cut, 0) :].rstrip()
+        words = [tail[i * width : (i + 1) * width].strip() for i in range(columns)] if cut > 0 else []
     if len(words) != columns or not _LABEL.fullmatch(label):
         return None
     try:

@@ -34,8 +34,7 @@ def read(lines: Sequence[str]) -> Iterator[FoundLog]:
 
 
 def _run(lines: Sequence[str]) -> FoundLog:
-    """Read one run."""
-    found = FoundLog("Intel MLC", lines=len(lines), partial=True)
+    log = FoundLog("Intel MLC", lines=len(lines), partial=True)
     measured, complete = "", True
     chosen_delays = any(_DELAYS.match(line.strip()) for line in lines)
     peaks: dict[str, float | None] = {}
@@ -45,16 +44,16 @@ def _run(lines: Sequence[str]) -> FoundLog:
         line = lines[at].strip()
         at += 1
         if match := _VERSION.match(line):
-            found.version = text(f"v{match[1]}")
+            log.version = text(f"v{match[1]}")
         elif line.startswith("Measuring"):
             if measured and not complete:
-                found.failures.append(f"no complete result: {text(measured)}")
+                log.failures.append(f"no complete result: {text(measured)}")
             measured, complete = line, False
         elif match := _HEAD.match(line):
             columns, rows, used = grid([match[1], *lines[at : at + MOST_DEVICES]], 0)
             at += max(used - 1, 0)
             if rows:
-                found.tables += _matrix(measured, [values for _, values in rows])
+                log.tables += _matrix(measured, [values for _, values in rows])
             complete = 0 < len(columns) <= len(rows) and not is_cut(lines, at - 1)
         elif match := _PEAK.match(line):
             peaks[match[1]] = _value(match[2], float(MB))
@@ -66,24 +65,24 @@ def _run(lines: Sequence[str]) -> FoundLog:
         elif "cache-to-cache" in measured and _CACHES.match(line):
             complete = True
         else:
-            found.other(line, _KNOWN)
+            log.other(line, _KNOWN)
     sections = [line for line in lines if line.strip().startswith("Measuring")]
     if not any(_PARAMETERS in line for line in lines) and sections and _FIRST in sections[0]:
         complete &= _LAST in sections[-1]
     if not complete or not measured:
-        found.failures.append(f"the log ends early: {text(measured) or 'it has no values'}")
+        log.failures.append(f"the log ends early: {text(measured) or 'it has no values'}")
     if peaks:
-        found.tables.append(
+        log.tables.append(
             _kept("peak bandwidth", (tuple(peaks.values()),), ("all nodes",), tuple(peaks), Unit.RATE,
                   "no testcase has this mix of reads and writes of all nodes")
         )  # fmt: skip
     for name, unit, column in (("latency", Unit.TIME, 0), ("bandwidth", Unit.RATE, 1)) if loaded else ():
         values = tuple(pair[column] for pair in loaded.values())
-        found.tables.append(
+        log.tables.append(
             _kept(f"loaded {name}", (values,), ("all nodes",), tuple(loaded), unit,
                   "the load of host_loaded_latency differs")
         )  # fmt: skip
-    return found
+    return log
 
 
 def _matrix(measured: str, rows: list[list[float | None]]) -> Iterator[FoundTable]:
@@ -109,12 +108,12 @@ def _matrix(measured: str, rows: list[list[float | None]]) -> Iterator[FoundTabl
 
 
 def _kept(
-    what: str, values: tuple[tuple[float | None, ...], ...], rows: tuple[str, ...], columns: tuple[str, ...],
+    name: str, values: tuple[tuple[float | None, ...], ...], rows: tuple[str, ...], columns: tuple[str, ...],
     unit: Unit, why: str,
 ) -> FoundTable:  # fmt: skip
-    """Return a table that no testcase measures."""
+    """A table that no testcase measures."""
     return FoundTable(
-        f"{_TOOL} {what}", values, rows, columns, ("NUMA node", ""), unit, "", what, why_not=why
+        f"{_TOOL} {name}", values, rows, columns, ("NUMA node", ""), unit, "", name, why_not=why
     )
 
 

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from msgspec.structs import replace as struct_replace
+
 from ..collectives.operations import OPERATIONS
 from ..collectives.options import OPTIONS, CollectiveOptions
 from ..document import RankInfo
@@ -93,11 +95,10 @@ class _LinesOfRun:
         self._nics = NicLines()
 
     def line(self, line: str) -> None:
-        """Read a line."""
-        found, line = self.found, line.strip()
-        found.lines += 1
+        log, line = self.found, line.strip()
+        log.lines += 1
         if match := _VERSION.match(line):
-            found.version = text(match[1])
+            log.version = text(match[1])
         elif match := _PROGRAM.match(line):
             self._program = match[1]
         elif match := _OPTIONS.match(line):
@@ -113,24 +114,24 @@ class _LinesOfRun:
                 text(match[6]),
                 text(match[7]),
             )
-            found.ranks.append(rank)
+            log.ranks.append(rank)
         elif _HEAD.match(line):
             self._head = line.lstrip("# ").split()
         elif line.startswith("#") and _COMMENT.match(line):
             self._ended |= bool(_END.match(line))
             if says_failure(line):
-                found.failures.append(text(line.lstrip("# ")))
+                log.failures.append(text(line.lstrip("# ")))
         elif line.startswith("# SIMULATED"):
-            found.simulated = True
+            log.simulated = True
         elif _TABLE_LINE.match(line) and self._head:
             if not self._row(line.split()):
-                found.failures.append(text(f"not a row of the table: {line}"))
+                log.failures.append(text(f"not a row of the table: {line}"))
         elif self._nics.line(line):
             pass
         elif line.startswith("#"):
             self._mention(line)
         elif not self._mention(line) or says_failure(line):
-            found.other(line)
+            log.other(line)
 
     def _mention(self, line: str) -> bool:
         """Note the program that a line names, such as the command; return whether it names one."""
@@ -170,7 +171,7 @@ class _LinesOfRun:
         return True
 
     def log(self) -> FoundLog:
-        """Return what the lines contain."""
+        """What the lines contain."""
         if self._repeated:
             self.found.warnings.append(f"{many(self._repeated, 'repeated size')}; the last values count")
         self.found.nics = self._nics.found(self.found.ranks[0].model if self.found.ranks else "")
@@ -181,7 +182,7 @@ class _LinesOfRun:
 
 
 def _half(words: Sequence[str]) -> FoundHalf | None:
-    """Return a result from time, algorithm and bus bandwidth, and wrong elements; None if it has no value."""
+    """A result from time, algorithm and bus bandwidth, and wrong elements; None if it has no value."""
     return _result(*(number(word) for word in words))
 
 
@@ -194,42 +195,40 @@ def _result(
     return FoundHalf(seconds, rates[0], rates[1], int(wrong) if wrong is not None and wrong >= 0 else None)
 
 
-def _finished(
-    found: FoundLog, operation: str, runs: _Runs, ended: bool, expected: tuple[int, int]
-) -> FoundLog:
+def _finished(log: FoundLog, operation: str, runs: _Runs, ended: bool, expected: tuple[int, int]) -> FoundLog:
     """Complete a log: the collectives, the GPUs of the first host, and the options of the run."""
-    hosts = dict.fromkeys(rank.host for rank in found.ranks)
-    found.gpus = gpus_of(found.ranks)
-    found.host = next(iter(hosts), "")
-    processes = len({(rank.host, rank.pid) for rank in found.ranks})
-    count = len(found.ranks) or _product(found.options)
+    hosts = dict.fromkeys(rank.host for rank in log.ranks)
+    log.gpus = gpus_of(log.ranks)
+    log.host = next(iter(hosts), "")
+    processes = len({(rank.host, rank.pid) for rank in log.ranks})
+    count = len(log.ranks) or _product(log.options)
     for (kind, operator, root), points in runs.items():
-        if not found.ranks and len(runs) <= _MOST_RUNS:
+        if not log.ranks and len(runs) <= _MOST_RUNS:
             count = _ranks_by(points, operation, count)
         name = operation or _guessed(points, operator, root, count)
-        found.collectives.append(
+        log.collectives.append(
             FoundCollective(name, kind, operator, root, count, dict(sorted(points.items())))
         )
     sizes = [size for points in runs.values() for size in points]
-    if not ended or (found.options and not sizes):
+    if not ended or (log.options and not sizes):
         where = f"after {max(sizes)} B of {expected[1]} B" if sizes else "before the first size"
-        found.failures.append(f"the log ends early: {where}")
+        log.failures.append(f"the log ends early: {where}")
     if runs:
-        found.options |= {
-            "operation": found.collectives[0].operation, "ranks": count, "processes": processes or 1,
+        log.options |= {
+            "operation": log.collectives[0].operation, "ranks": count, "processes": processes or 1,
             "hosts": len(hosts) or 1, "launcher": "unknown (imported)", "transport": "unknown (imported)",
             "environment": [],
         }  # fmt: skip
-    return found
+    return log
 
 
 def _product(options: dict[str, Any]) -> int:
-    """Return the number of ranks of one process."""
+    """The number of ranks of one process."""
     return min(1024, max(1, int(options.get("threads") or 1)) * max(1, int(options.get("gpus") or 1)))
 
 
 def _ranks_by(points: dict[int, Any], operation: str, least: int) -> int:
-    """Return the number of ranks of an operation by its bus bandwidth, where the log does not list them.
+    """The number of ranks of an operation by its bus bandwidth, where the log does not list them.
 
     Parameters
     ----------
@@ -253,7 +252,7 @@ def _ranks_by(points: dict[int, Any], operation: str, least: int) -> int:
 
 
 def _guessed(points: dict[int, Any], operator: str, root: int, ranks: int) -> str:
-    """Return the only operation that fits the columns; empty if none or several do.
+    """The only operation that fits the columns; empty if none or several do.
 
     Older versions print neither the operation nor the program.
     """
@@ -265,26 +264,26 @@ def _guessed(points: dict[int, Any], operator: str, root: int, ranks: int) -> st
         return ""
     ratio = sorted(ratios)[len(ratios) // 2]
     fitting: list[str] = [
-        one.name for one in OPERATIONS.values()
-        if abs(one.factor(ranks) - ratio) < _FACTOR_TOLERANCE
-        and (one.operator is None) == bool(operator) and one.rooted == (root >= 0)
+        operation.name for operation in OPERATIONS.values()
+        if abs(operation.factor(ranks) - ratio) < _FACTOR_TOLERANCE
+        and (operation.operator is None) == bool(operator) and operation.rooted == (root >= 0)
     ]  # fmt: skip
     return fitting[0] if len(fitting) == 1 else ""
 
 
 def of_json(content: dict[str, Any]) -> FoundLog | None:
-    """Return the run that a JSON object describes; None if it is not of this tool."""
+    """The run that a JSON object describes; None if it is not of this tool."""
     results, config = content.get("results"), content.get("config")
     if not isinstance(results, list) or not isinstance(config, dict) or "nccl_version" not in content:
         return None
-    found = FoundLog("nccl-tests", text(f"JSON {content.get('version', '')}"))
+    log = FoundLog("nccl-tests", text(f"JSON {content.get('version', '')}"))
     words = content.get("args")
     called = " ".join(map(str, words)) if isinstance(words, list) else ""
     mentioned = _MENTIONED.search(called)
     own = content.get("wirespeed")
-    found.simulated = isinstance(own, dict) and own.get("simulated") is True
+    log.simulated = isinstance(own, dict) and own.get("simulated") is True
     absent = ("factor" if "step_bytes" in config else "step", "blocking")  # or not a number
-    found.options |= {
+    log.options |= {
         name: _whole(config.get(about.json))
         for name, about in OPTIONS.items()
         if about.json and name not in absent and not isinstance(getattr(CollectiveOptions, name), bool)
@@ -296,40 +295,39 @@ def of_json(content: dict[str, Any]) -> FoundLog | None:
             host, bus, model = (
                 text(str(device.get(key, ""))) for key in ("hostname", "device_hex", "device_info")
             )
-            found.ranks.append(RankInfo(rank, group, pid, host, index, bus, model))
-    expected = _product(found.options)
-    if len(found.ranks) == 1 < expected:  # 2.19 lists only the first device of a process
-        one = found.ranks[0]
-        found.ranks = [RankInfo(i, one.group, one.pid, one.host, i, "", one.model) for i in range(expected)]
+            log.ranks.append(RankInfo(rank, group, pid, host, index, bus, model))
+    expected = _product(log.options)
+    if len(log.ranks) == 1 < expected:  # 2.19 lists only the first device of a process
+        log.ranks = [struct_replace(log.ranks[0], rank=i, device=i, bus_id="") for i in range(expected)]
     runs: _Runs = {}
     for entry in results:
         key_and_point = _entry(entry)
         if key_and_point is None:
-            found.failures.append(text(f"not a result: {entry}"))
+            log.failures.append(text(f"not a result: {entry}"))
             continue
         key, size, halves = key_and_point
         runs.setdefault(key, {})[size] = halves
     ended = "average_bus_bandwidth" in content
-    for part, what in _JUDGED.items():
+    for part, check in _JUDGED.items():
         judged = content.get(part, {"okay": "true"})
         okay = str(judged.get("okay")).lower() if isinstance(judged, dict) else ""
         if okay not in ("true", "unchecked"):
-            found.failures.append(f"{what}: {'FAILED' if okay == 'false' else f'unknown status {okay}'}")
+            log.failures.append(f"{check}: {'FAILED' if okay == 'false' else f'unknown status {okay}'}")
     errors = content.get("errors")
-    found.failures += [text(str(error)) for error in errors if error] if isinstance(errors, list) else []
-    sizes = (found.options["first_size"], found.options["last_size"])
-    return _finished(found, mentioned[1] if mentioned else "", runs, ended, sizes)  # type: ignore[arg-type]
+    log.failures += [text(str(error)) for error in errors if error] if isinstance(errors, list) else []
+    sizes = (log.options["first_size"], log.options["last_size"])
+    return _finished(log, mentioned[1] if mentioned else "", runs, ended, sizes)  # type: ignore[arg-type]
 
 
 def _whole(value: object) -> int:
-    """Return a number of the JSON; 0 if it is not one."""
+    """A number of the JSON; 0 if it is not one."""
     return value if isinstance(value, int) and 0 <= value < 2**63 else 0
 
 
 def _entry(
     entry: object,
 ) -> tuple[tuple[str, str, int], int, tuple[FoundHalf | None, FoundHalf | None]] | None:
-    """Return arguments, size and results of one size of the JSON; None if it is not understood."""
+    """Arguments, size and results of one size of the JSON; None if it is not understood."""
     if not isinstance(entry, dict):
         return None
     try:

@@ -62,30 +62,30 @@ class NicLines:
         if not match:
             return False
         host = (_HOST.match(line) or ("", ""))[1]
-        rest = match[1]
-        if found := _SPEED.search(rest):
-            port = _PORT.search(found[2])
+        message = match[1]
+        if match := _SPEED.search(message):
+            port = _PORT.search(match[2])
             _add(
                 self._speeds.setdefault(host, {}),
-                f"{found[1]}:{port[0] if port else 1}",
-                int(found[3]) * _MBIT,
+                f"{match[1]}:{port[0] if port else 1}",
+                int(match[3]) * _MBIT,
             )
-        elif found := _USING.search(rest):
+        elif match := _USING.search(message):
             self._used.setdefault(host, set()).update(
-                f"{part}:{port}" for name, port in _USED.findall(found[1]) for part in name.split("+")
+                f"{part}:{port}" for name, port in _USED.findall(match[1]) for part in name.split("+")
             )
-        elif found := _NET.search(rest):
-            _add(self._nets.setdefault(host, {}), found[2], float(found[1]) * GB)
-        elif found := _PLATFORM.search(rest):
-            self._platform = found[1]
-        elif found := _EFA.search(rest):
-            self._efa, self._count = True, max(self._count, int(found[1] or 0))
-        elif found := _NETWORK.search(rest):
-            self._networks.add(found[1])
+        elif match := _NET.search(message):
+            _add(self._nets.setdefault(host, {}), match[2], float(match[1]) * GB)
+        elif match := _PLATFORM.search(message):
+            self._platform = match[1]
+        elif match := _EFA.search(message):
+            self._efa, self._count = True, max(self._count, int(match[1] or 0))
+        elif match := _NETWORK.search(message):
+            self._networks.add(match[1])
         return True
 
     def found(self, model: str) -> FoundNics | None:
-        """Return what the NICs of a host can do; None if the log names no NIC that NCCL uses.
+        """What the NICs of a host can do; None if the log names no NIC that NCCL uses.
 
         Of several hosts, the one whose lines name most counts: the lines of others may be missing.
 
@@ -111,8 +111,8 @@ class NicLines:
         if hosts:
             whole = max(hosts, key=lambda own: sum(own.values()))
             rates = sorted(whole.values())
-            each = f"{rates[0] * 8e-9:g}" + (f" to {rates[-1] * 8e-9:g}" if rates[-1] > rates[0] else "")
-            return FoundNics(sum(rates), f"{len(rates)} x {each} Gb/s in the log")
+            gbits = f"{rates[0] * 8e-9:g}" + (f" to {rates[-1] * 8e-9:g}" if rates[-1] > rates[0] else "")
+            return FoundNics(sum(rates), f"{len(rates)} x {gbits} Gb/s in the log")
         names = max(self._used.values(), key=len, default=set())
         if not names:
             return None

@@ -100,7 +100,7 @@ class _TextOfRun:
         self._closed = self._whole = False
 
     def log(self) -> FoundLog:
-        """Return what the lines contain."""
+        """What the lines contain."""
         at = 0
         while at < len(self.lines):
             at = self._line(at)
@@ -114,42 +114,42 @@ class _TextOfRun:
 
         Excerpts lack lines of the beginning, such as the name of the host.
         """
-        found, version = self.found, _release(self.found)
-        expected = found.tool == "sailbandwidth" or (version is not None and version >= _CLOSING_SINCE)
+        log, version = self.found, _release(self.found)
+        expected = log.tool == "sailbandwidth" or (version is not None and version >= _CLOSING_SINCE)
         if self._closed or not expected:
             return
         if self._whole:
-            found.failures.append("the log ends early: it lacks its closing note")
+            log.failures.append("the log ends early: it lacks its closing note")
         else:
-            found.warnings.append("the log lacks its closing note: testcases may be missing")
+            log.warnings.append("the log lacks its closing note: testcases may be missing")
 
     def _line(self, at: int) -> int:
         """Read a line, or a table that begins with it; return the index of the next line."""
-        line, found = self.lines[at].strip(), self.found
+        line, log = self.lines[at].strip(), self.found
         if match := _VERSION.match(line):
-            found.tool, found.version = match[1], text(f"v{match[2]}")
+            log.tool, log.version = match[1], text(f"v{match[2]}")
         elif match := _RUNNING.fullmatch(line):
             self._ends()
             self._running, self._measured, self._parts = match[1], False, set()
         elif match := _WAIVED.match(line):  # 0.8 leaves out the name
             if name := match[1]:
-                found.outcomes[name] = (Status.WAIVED, text(match[2] or "waived in the log"))
+                log.outcomes[name] = (Status.WAIVED, text(match[2] or "waived in the log"))
                 self._measured = True
         elif match := _MISSING.fullmatch(line):
-            found.outcomes[match[2]] = (Status.NOT_FOUND, text(match[1]))
+            log.outcomes[match[2]] = (Status.NOT_FOUND, text(match[1]))
         elif line.startswith(_CLOSING):
             self._ends()
             self._running, self._closed = "", True
         elif match := re.fullmatch(r"Driver Version: (\S+)", line):
-            found.driver = text(match[1])
+            log.driver = text(match[1])
         elif match := re.match(r"CUDA Runtime Version: .*?(\d{4,6})\)?$", line):
-            found.cuda = int(match[1])
+            log.cuda = int(match[1])
         elif line.startswith("Device ") and (match := _DEVICE.fullmatch(line)):
-            found.gpus.append((text(match[2]), text(match[3] or "")))
+            log.gpus.append((text(match[2]), text(match[3] or "")))
             before = self.lines[at - 1].strip() if at else ""
-            if len(found.gpus) == 1 and re.fullmatch(r"[\w.-]{1,64}", before):
-                found.host, self._whole = before, True
-                found.unknown[:] = [one for one in found.unknown if one.strip() != before]
+            if len(log.gpus) == 1 and re.fullmatch(r"[\w.-]{1,64}", before):
+                log.host, self._whole = before, True
+                log.unknown[:] = [unknown for unknown in log.unknown if unknown.strip() != before]
         elif match := _PROCESS.fullmatch(line):
             self._process(match)
         elif re.fullmatch(r"Process +\d+ \(.*\): device gpu\d+", line):
@@ -161,13 +161,13 @@ class _TextOfRun:
         elif line.startswith("NOTE: The buffer size"):
             self._small = True
         elif self._running and (_ERROR.match(line) or says_failure(line)):
-            found.fail(self._running, line)
+            log.fail(self._running, line)
             self._measured = True
-            found.unknown += [] if _ERROR.match(line) else [line]
+            log.unknown += [] if _ERROR.match(line) else [line]
         else:
-            found.other(line, _KNOWN)
+            log.other(line, _KNOWN)
         if line.startswith("NOTE: SIMULATED"):
-            found.simulated = True
+            log.simulated = True
         return at + 1
 
     def _process(self, match: re.Match[str]) -> None:
@@ -229,65 +229,65 @@ class _TextOfRun:
 
 
 def of_json(content: dict[str, Any]) -> FoundLog | None:
-    """Return the run that a JSON object describes; None if it is not of this tool."""
+    """The run that a JSON object describes; None if it is not of this tool."""
     body = content.get("nvbandwidth")
     if not isinstance(body, dict):
         return None
-    found = FoundLog("nvbandwidth", text(str(body.get("version", ""))), independent=True)
-    found.driver = text(str(body.get("Driver Version", "")))
+    log = FoundLog("nvbandwidth", text(str(body.get("version", ""))), independent=True)
+    log.driver = text(str(body.get("Driver Version", "")))
     cuda = re.search(r"(\d{4,6})\)?$", str(body.get("CUDA Runtime Version", "")))
-    found.cuda = int(cuda[1]) if cuda else 0
-    found.simulated = body.get("simulated") is True
+    log.cuda = int(cuda[1]) if cuda else 0
+    log.simulated = body.get("simulated") is True
     for device in _list(body.get("GPU Device list")):
         if match := _DEVICE.fullmatch(str(device).strip()):
-            found.gpus.append((text(match[2]), text(match[3] or "")))
-            found.host = found.host or text(match[4] or "")
+            log.gpus.append((text(match[2]), text(match[3] or "")))
+            log.host = log.host or text(match[4] or "")
     present: set[tuple[str, str]] = set()
     for entry in _list(body.get("testcases")):
         if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-            found.failures.append(text(f"not a testcase: {entry}"))
+            log.failures.append(text(f"not a testcase: {entry}"))
             continue
-        tables = _entry(found, entry)
-        found.tables += [one for one in tables if (one.testcase, one.key) not in present]
-        present |= {(one.testcase, one.key) for one in tables if one.key}
+        tables = _entry(log, entry)
+        log.tables += [table for table in tables if (table.testcase, table.key) not in present]
+        present |= {(table.testcase, table.key) for table in tables if table.key}
     if (note := body.get("error")) and str(note).strip():
-        found.failures.append(text(str(note)))
+        log.failures.append(text(str(note)))
     small = "buffer size is smaller" in str(body.get("warning", ""))
-    _finish(found, small=small)
-    return found
+    _finish(log, small=small)
+    return log
 
 
 def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-def _entry(found: FoundLog, entry: dict[str, Any]) -> list[FoundTable]:
-    """Return the tables of a testcase of the JSON; note a status other than passed."""
+def _entry(log: FoundLog, entry: dict[str, Any]) -> list[FoundTable]:
+    """The tables of a testcase of the JSON; its status, if not passed, goes to the log."""
     name, title = text(entry["name"]), text(str(entry.get("bandwidth_description", "")))
-    given, case = entry.get("status"), _split(name)[0]
-    status = _STATUS.get(str(given).strip().lower(), Status.ERROR)
-    if given == _UNKNOWN_NAME:
+    outcome, case = entry.get("status"), _split(name)[0]
+    status = _STATUS.get(str(outcome).strip().lower(), Status.ERROR)
+    if outcome == _UNKNOWN_NAME:
         status = Status.NOT_FOUND
-    reason = str(entry.get("reason") or entry.get("error") or f"status {given!r} in the log")
+    reason = str(entry.get("reason") or entry.get("error") or f"status {outcome!r} in the log")
     if not status.good:
-        found.outcomes.setdefault(case, (status, text(reason)))
+        log.outcomes.setdefault(case, (status, text(reason)))
     elif entry.get("error"):
-        found.fail(case, reason)
+        log.fail(case, reason)
     elif status is Status.WAIVED:
-        found.outcomes[case] = (status, text(reason))
+        log.outcomes[case] = (status, text(reason))
     try:
         rows = [
             [number(str(word)) for word in _list(row)[:MOST_DEVICES]]
             for row in _list(entry.get("bandwidth_matrix"))[:MOST_DEVICES]
         ]
     except ValueError as error:
-        found.fail(case, f"its matrix is not of numbers: {error}")
+        log.fail(case, f"its matrix is not of numbers: {error}")
         return []
     columns = len(rows[0]) if rows else 0
     whole = len(rows) in (columns, 3 * columns) if name in _PAIRS else bool(rows)
     if not columns or not whole or any(len(row) != columns for row in rows):
         if status is Status.PASSED:
-            found.fail(case, "no complete matrix in the log")
+            log.fail(case, "no complete matrix in the log")
         return []
     if name in _PAIRS and len(rows) == 3 * columns:  # the rows of all tables of a bidirectional testcase
         parts = _PARTS["read" if "_read_" in name else "write"]
@@ -303,7 +303,7 @@ def _scale(unit: Unit) -> float:
 
 
 def _matrix(name: str, title: str, rows: list[list[float | None]], columns: int) -> FoundTable:
-    """Return a table; ``name`` may end with the part of a bidirectional testcase."""
+    """A table; ``name`` may end with the part of a bidirectional testcase."""
     case, key = _split(name)
     if not key and (part := _TITLE_PART.search(title)):
         key = part[1].lower()
@@ -325,7 +325,7 @@ def _matrix(name: str, title: str, rows: list[list[float | None]], columns: int)
 
 
 def _split(name: str) -> tuple[str, str]:
-    """Return the testcase and the key of the table that a name stands for: ``..._read_ce_total``."""
+    """The testcase and the key of the table that a name stands for: ``..._read_ce_total``."""
     if name in _NAMES:
         return name, ""
     starts = [case for case in _NAMES if name.startswith(f"{case}_")]
@@ -341,11 +341,11 @@ def _axes(case: str) -> tuple[str, str]:
 
 
 def _labels(case: str, columns: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the labels of rows and columns of a testcase with this number of columns."""
+    """The labels of rows and columns of a testcase with this number of columns."""
     if case.startswith("multinode"):
         ranks = tuple(str(i) for i in range(columns))
-        one = "all_to_one" in case or "all_from_one" in case
-        return (("all",) if one else ranks), ranks
+        single_row = "all_to_one" in case or "all_from_one" in case
+        return (("all",) if single_row else ranks), ranks
     gpus = tuple(f"gpu{i}" for i in range(columns))
     if case.startswith("device_to_device"):
         return gpus, gpus
@@ -356,34 +356,34 @@ def _labels(case: str, columns: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return ("host",), gpus
 
 
-def _finish(found: FoundLog, small: bool) -> None:
+def _finish(log: FoundLog, small: bool) -> None:
     """Set the size of the buffers and the GPUs, and recognise a simulated machine."""
-    version = _release(found)
+    version = _release(log)
     size = 0 if small else _OLD_BYTES if version is not None and version <= _OLD else _BYTES
     keys: defaultdict[str, set[str]] = defaultdict(set)
-    for table in found.tables:
+    for table in log.tables:
         keys[table.testcase].add(table.key)
         if not table.count:
-            found.fail(table.testcase, "its table has no value")
-    found.tables = [_sized(_meant(table, keys[table.testcase]), size) for table in found.tables]
-    if found.ranks and not found.gpus:
-        found.gpus = gpus_of(found.ranks)
-        found.host = found.host or found.ranks[0].host
-    if any(model.endswith(" SIMULATED") for model, _ in found.gpus):
-        found.simulated = True
-        found.gpus = [(model.removesuffix(" SIMULATED"), bus) for model, bus in found.gpus]
-    if len(found.gpus) > MOST_DEVICES:
-        found.gpus = found.gpus[:MOST_DEVICES]
+            log.fail(table.testcase, "its table has no value")
+    log.tables = [_sized(_meant(table, keys[table.testcase]), size) for table in log.tables]
+    if log.ranks and not log.gpus:
+        log.gpus = gpus_of(log.ranks)
+        log.host = log.host or log.ranks[0].host
+    if any(model.endswith(" SIMULATED") for model, _ in log.gpus):
+        log.simulated = True
+        log.gpus = [(model.removesuffix(" SIMULATED"), bus) for model, bus in log.gpus]
+    if len(log.gpus) > MOST_DEVICES:
+        log.gpus = log.gpus[:MOST_DEVICES]
 
 
-def _release(found: FoundLog) -> tuple[int, int] | None:
-    """Return the version of nvbandwidth; None if it is unknown, or of another tool."""
-    version = re.match(r"v?(\d+)\.(\d+)", found.version)
-    return (int(version[1]), int(version[2])) if version and found.tool == "nvbandwidth" else None
+def _release(log: FoundLog) -> tuple[int, int] | None:
+    """The version of nvbandwidth; None if it is unknown, or of another tool."""
+    version = re.match(r"v?(\d+)\.(\d+)", log.version)
+    return (int(version[1]), int(version[2])) if version and log.tool == "nvbandwidth" else None
 
 
 def _meant(table: FoundTable, keys: set[str]) -> FoundTable:
-    """Return a table of writes with our key for it; 0.2 has one table, of the row's writes."""
+    """A table of writes with our key for it; 0.2 has one table, of the row's writes."""
     one_table = keys == {table.key} and not _TITLE_PART.search(table.title)
     if table.testcase.startswith("multinode") or one_table:
         return table

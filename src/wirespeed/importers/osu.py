@@ -26,10 +26,9 @@ def read(lines: Sequence[str]) -> Iterator[FoundLog]:
 
 
 def _run(lines: Sequence[str]) -> FoundLog:
-    """Read one run."""
     match = next(match for line in lines if (match := _BEGIN.match(line)))
     kind = text(match[1])
-    found = FoundLog("OSU", text(match[2] or ""), lines=len(lines), partial=True)
+    log = FoundLog("OSU", text(match[2] or ""), lines=len(lines), partial=True)
     on_gpus, pairs = False, 1
     points: dict[int, list[float | None]] = {}
     for at, line in enumerate(map(str.strip, lines)):
@@ -43,20 +42,20 @@ def _run(lines: Sequence[str]) -> FoundLog:
         try:
             size, values = whole(words[0]), [number(word) for word in words[1:4]]
         except (ValueError, IndexError):
-            found.other(line)
+            log.other(line)
             continue
         if verified == "Fail":
-            found.failures.append(f"validation failed at {size} B")
+            log.failures.append(f"validation failed at {size} B")
         if not values or is_cut(lines, at) or (points and len(values) < len(next(iter(points.values())))):
-            found.failures.append(f"the log ends early: no value at {size} B")
+            log.failures.append(f"the log ends early: no value at {size} B")
         else:
             points[size] = values
     if not points:
-        found.failures.append("the log ends early: it has no values")
+        log.failures.append("the log ends early: it has no values")
     if points:
         tables = _tables(kind, on_gpus, pairs, dict(sorted(points.items())))
-        found.tables += [table for table in tables if table.columns]
-    return found
+        log.tables += [table for table in tables if table.columns]
+    return log
 
 
 def _tables(
@@ -65,23 +64,23 @@ def _tables(
     """Yield the tables of a benchmark."""
     library = "nccl" if kind.startswith(("NCCL", "RCCL")) else "mpi"
     case = f"message_{library}_{'gpu' if on_gpus or library == 'nccl' else 'host'}"
-    what = kind.split(" ", 1)[-1]
+    benchmark = kind.split(" ", 1)[-1]
     of_point = {
         "Latency": (LATENCY, 0),
         "Bandwidth": (BANDWIDTH, 0),
         "Bi-Directional Bandwidth": (BANDWIDTH, 1),
     }
-    several = what.startswith("Multiple Bandwidth")
+    several = benchmark.startswith("Multiple Bandwidth")
     if several and pairs == 1:
         yield _curve(case, kind, BANDWIDTH, 0, points, 0)
         yield _curve(case, kind, RATE, 0, points, 1)
-    elif what in of_point and kind.startswith(("MPI", "NCCL", "RCCL")):
-        yield _curve(case, kind, *of_point[what], points, 0)
+    elif benchmark in of_point and kind.startswith(("MPI", "NCCL", "RCCL")):
+        yield _curve(case, kind, *of_point[benchmark], points, 0)
     else:
         key, scale = (LATENCY, _MICRO) if "Latency" in kind else (BANDWIDTH, float(MB))
         unit = Unit.TIME if key == LATENCY else Unit.RATE
         values = tuple(scaled([values[0] for values in points.values() if values], scale))
-        labels = tuple(format_size(size) for size, given in points.items() if given)
+        labels = tuple(format_size(size) for size, point in points.items() if point)
         why = "several pairs of ranks" if several else "no testcase measures the same"
         yield FoundTable(f"OSU {kind}", (values,), ("average",), labels, ("value", "message"), unit,
                          title=kind, why_not=why)  # fmt: skip
@@ -90,7 +89,7 @@ def _tables(
 def _curve(
     case: str, kind: str, key: str, row: int, points: dict[int, list[float | None]], column: int
 ) -> FoundTable:
-    """Return a curve over the size of a message."""
+    """A curve over the size of a message."""
     sizes = tuple(size for size, values in points.items() if len(values) > column and size > 0)
     scale = {LATENCY: _MICRO, BANDWIDTH: float(MB), RATE: 1.0}[key]
     unit = {LATENCY: Unit.TIME, BANDWIDTH: Unit.RATE, RATE: Unit.FREQUENCY}[key]

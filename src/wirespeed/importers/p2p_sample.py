@@ -35,8 +35,7 @@ def read(lines: Sequence[str]) -> Iterator[FoundLog]:
 
 
 def _run(lines: Sequence[str]) -> FoundLog:
-    """Read one run."""
-    found = FoundLog(_TOOL, lines=len(lines))
+    log = FoundLog(_TOOL, lines=len(lines))
     refused: set[tuple[int, int]] = set()
     at = 0
     while at < len(lines):
@@ -44,7 +43,7 @@ def _run(lines: Sequence[str]) -> FoundLog:
         at += 1
         if match := _DEVICE.fullmatch(line):
             bus = f"{match[5].rjust(8, '0')}:{match[3].rjust(2, '0')}:{match[4].rjust(2, '0')}"
-            found.gpus.append((text(match[2]), bus))
+            log.gpus.append((text(match[2]), bus))
         elif match := _ACCESS.fullmatch(line):
             if match[2] == "CANNOT":
                 refused.add((int(match[1]), int(match[3])))
@@ -52,30 +51,30 @@ def _run(lines: Sequence[str]) -> FoundLog:
             columns, rows, at = grid(lines, at)
             values = [scaled(row, float(GB)) for _, row in rows]
             if values and columns:
-                found.tables += _bandwidths(match, line, values, len(columns), refused)
+                log.tables += _bandwidths(match, line, values, len(columns), refused)
             if not columns or len(values) < len(columns) or is_cut(lines, at - 1):
-                found.failures.append(f"the log ends early: {line}")
+                log.failures.append(f"the log ends early: {line}")
         elif _LATENCY.fullmatch(line) or line.startswith(("GPU ", "CPU ")):
             start = at if _LATENCY.fullmatch(line) else at - 1
             columns, rows, at = grid(lines, start)
             values = [scaled(row, _MICRO) for _, row in rows]
             if values and columns:
                 kind = lines[start].split()[0]
-                found.tables.append(_kept(f"latency, {kind}", line, values, Unit.TIME))
+                log.tables.append(_kept(f"latency, {kind}", line, values, Unit.TIME))
             if not columns or len(values) < len(columns) or is_cut(lines, at - 1):
-                found.failures.append(f"the log ends early: {line}")
+                log.failures.append(f"the log ends early: {line}")
             at = max(at, start + 1)
         elif line.startswith("D\\D") or re.fullmatch(r"\d+(\s+[01])+", line):
             pass  # the matrix of connectivity, which says what the lines of devices said
         else:
-            found.other(line, _KNOWN)
-    if not found.tables:
-        found.failures.append("the log ends early: it has no values")
+            log.other(line, _KNOWN)
+    if not log.tables:
+        log.failures.append("the log ends early: it has no values")
     elif any(line.startswith(_CONNECTIVITY) for line in lines) and not any(
         line.startswith(_CLOSING) for line in lines
     ):
-        found.failures.append("the log ends early: it lacks its last line")
-    return found
+        log.failures.append("the log ends early: it lacks its last line")
+    return log
 
 
 #: Rows of values, in base units.
@@ -117,10 +116,10 @@ def _bandwidths(
         )
 
 
-def _kept(what: str, title: str, values: _Values, unit: Unit) -> FoundTable:
-    """Return a table that no testcase measures."""
+def _kept(name: str, title: str, values: _Values, unit: Unit) -> FoundTable:
+    """A table that no testcase measures."""
     names = tuple(f"gpu{i}" for i in range(max(map(len, values))))
     why = "no testcase measures " + ("copies through the host" if unit is Unit.RATE else "empty copies")
     key = re.sub(r"\W+", "-", title.partition("Matrix")[0].lower()).strip("-")
-    return FoundTable(f"{_TOOL} {what}", tuple(values), names[: len(values)], names, ("GPU", "GPU"), unit,
+    return FoundTable(f"{_TOOL} {name}", tuple(values), names[: len(values)], names, ("GPU", "GPU"), unit,
                       key, text(title), why_not=why)  # fmt: skip

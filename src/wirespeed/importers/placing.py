@@ -35,10 +35,10 @@ _TESTCASES = {case.name: case for case in TABLE}
 
 
 def results(machine: Machine, logs: Sequence[FoundLog]) -> tuple[list[TestcaseResult], int]:
-    """Return the results of all testcases, and the number of values that are not comparable."""
+    """The results of all testcases, and the number of values that are not comparable."""
     network = Network(with_cores(machine))
     plans = _Plans(network)
-    found: list[TestcaseResult] = []
+    placed: list[TestcaseResult] = []
     taken: dict[str, int] = {}
     first: dict[tuple[str, Status], int] = {}  # index of the first result of a testcase with tables
     strange = 0
@@ -46,21 +46,21 @@ def results(machine: Machine, logs: Sequence[FoundLog]) -> tuple[list[TestcaseRe
         for result, alien in _of_log(network, plans, log):
             strange += alien
             place = (result.name, result.status)
-            if result.tables and (i := first.get(place)) is not None and _differ(found[i], result):
-                found[i] = struct_replace(found[i], tables=(*found[i].tables, *result.tables))
+            if result.tables and (i := first.get(place)) is not None and _differ(placed[i], result):
+                placed[i] = struct_replace(placed[i], tables=(*placed[i].tables, *result.tables))
                 continue
             if result.tables:
-                first.setdefault(place, len(found))
+                first.setdefault(place, len(placed))
             taken[result.name] = taken.get(result.name, 0) + 1
             if (again := taken[result.name]) > 1:  # logs of several runs
                 result = struct_replace(result, name=f"{result.name}_{again}")
-            found.append(result)
-    return found, strange
+            placed.append(result)
+    return placed, strange
 
 
-def _differ(one: TestcaseResult, other: TestcaseResult) -> bool:
-    """Return whether two results of a testcase have only different tables."""
-    return not {table.key for table in one.tables} & {table.key for table in other.tables}
+def _differ(first: TestcaseResult, second: TestcaseResult) -> bool:
+    """Whether two results of a testcase have only different tables."""
+    return not {table.key for table in first.tables} & {table.key for table in second.tables}
 
 
 #: Cores of a node and bytes of its memory, where a log does not tell: enough for every testcase.
@@ -68,7 +68,7 @@ _CORES, _MEMORY_BYTES = 256, 2**50
 
 
 def with_cores(machine: Machine) -> Machine:
-    """Return the machine of a log for planning: with cores and memory, if the log tells nothing of them."""
+    """The machine of a log for planning: with cores and memory, if the log tells nothing of them."""
     if any(node.cpus for node in machine.numa):
         return machine
     numa = tuple(
@@ -86,12 +86,12 @@ class _Plans:
         self._found: dict[tuple[str, int, bool], _Planned | None] = {}
 
     def of(self, case: Testcase, size: int, local: bool) -> _Planned | None:
-        """Return the plan for a buffer size in bytes, 0 for the default; None if there is none."""
+        """The plan for a buffer size in bytes, 0 for the default; None if there is none."""
         key = (case.name, size, local)
         if key not in self._found:
             try:
                 plan = case.plan(self._network.machine, PlanOptions(size=size or None, local_copy=local))
-                bounds = [allowed(self._network, one, case.name) for one in plan.measurements]
+                bounds = [allowed(self._network, measurement, case.name) for measurement in plan.measurements]
                 self._found[key] = plan, bounds
             except WirespeedError:
                 self._found[key] = None
@@ -121,7 +121,7 @@ def _tables(machine: Machine, plans: _Plans, log: FoundLog) -> Iterator[tuple[Te
     for table in log.tables:
         last = groups[-1] if groups else []
         same = last and (last[0].testcase, bool(last[0].why_not)) == (table.testcase, bool(table.why_not))
-        if same and table.key not in [one.key for one in last]:
+        if same and table.key not in [present.key for present in last]:
             last.append(table)
         else:
             groups.append([table])
@@ -150,7 +150,7 @@ def _tables(machine: Machine, plans: _Plans, log: FoundLog) -> Iterator[tuple[Te
 
 
 def _widened(table: FoundTable, gpus: int) -> FoundTable:
-    """Return the table of a tool that measures one GPU with a column for each."""
+    """The table of a tool that measures one GPU with a column for each."""
     if table.columns != ("gpu0",):
         return table
     columns = tuple(f"gpu{i}" for i in range(gpus))
@@ -158,7 +158,7 @@ def _widened(table: FoundTable, gpus: int) -> FoundTable:
 
 
 def _is_known_place(tables: Sequence[FoundTable]) -> bool:
-    """Return whether the labels of some tables say enough, although the machine lacks ranks."""
+    """Whether the labels of some tables say enough, although the machine lacks ranks."""
     return all(table.testcase.startswith("message_") for table in tables)
 
 
@@ -167,7 +167,7 @@ _Planned = tuple[Plan, list[list[Allowance]]]
 
 
 def _plan(plans: _Plans, case: Testcase, tables: Sequence[FoundTable]) -> _Planned | None:
-    """Return the plan of a testcase on the machine; None if the tables do not fit it."""
+    """The plan of a testcase on the machine; None if the tables do not fit it."""
     local = any(
         row[i] is not None
         for table in tables
@@ -187,7 +187,7 @@ def _plan(plans: _Plans, case: Testcase, tables: Sequence[FoundTable]) -> _Plann
 
 
 def _cells(planned: _Planned, tables: Sequence[FoundTable]) -> dict[str, dict[tuple[int, int], Cell]]:
-    """Return the cells of each table by row and column, with their limits."""
+    """The cells of each table by row and column, with their limits."""
     plan, allowed = planned
     values = {table.key: table.values for table in tables}
     sized = all(table.bytes for table in tables)
@@ -221,13 +221,13 @@ def _cells(planned: _Planned, tables: Sequence[FoundTable]) -> dict[str, dict[tu
 def _unplaced(
     tables: Sequence[FoundTable], case: Testcase | None, status: Status, reason: str, fits: bool = False
 ) -> tuple[TestcaseResult, int]:
-    """Return the result of tables that are kept without limits, and the number of values."""
+    """The result of tables that are kept without limits, and the number of values."""
     kept = []
     for table in tables:
         rows, columns = len(table.values), max(map(len, table.values), default=0)
         labels = [
-            given if len(given) == count else tuple(map(str, range(count)))
-            for given, count in ((table.rows, rows), (table.columns, columns))
+            labels if len(labels) == count else tuple(map(str, range(count)))
+            for labels, count in ((table.rows, rows), (table.columns, columns))
         ]
         cells = tuple(
             Cell(i, j, value, reason="" if value is not None else "no value in the log")
@@ -277,7 +277,7 @@ def _collectives(network: Network, log: FoundLog) -> Iterator[tuple[TestcaseResu
 def _collective(
     network: Network, run: FoundCollective, setting: Setting, name: str, ranks: tuple[RankInfo, ...]
 ) -> TestcaseResult:
-    """Return the result of a collective, with limits if the GPUs of all ranks or the network are known."""
+    """The result of a collective, with limits if the GPUs of all ranks or the network are known."""
     info = CollectiveInfo(run.operation, run.type, run.ranks, run.operator, run.root)
     fits = len(network.machine.gpus) >= run.ranks
     case = collective(setting, name, ranks=run.ranks, judged=fits)
@@ -312,7 +312,7 @@ def _collective(
 
 
 def _unknown_collective(run: FoundCollective) -> tuple[TestcaseResult, int]:
-    """Return a collective that is not known, as tables without limits."""
+    """A collective that is not known, as tables without limits."""
     from ..measurement import Unit
 
     sizes = tuple(map(str, run.points))
@@ -333,5 +333,5 @@ def _unknown_collective(run: FoundCollective) -> tuple[TestcaseResult, int]:
 
 
 def ranks_of(logs: Sequence[FoundLog]) -> tuple[RankInfo, ...]:
-    """Return the ranks of the first log that names some."""
+    """The ranks of the first log that names some."""
     return next((tuple(log.ranks) for log in logs if log.ranks), ())

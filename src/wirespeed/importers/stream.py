@@ -50,10 +50,9 @@ def read(lines: Sequence[str]) -> Iterator[FoundLog]:
 
 
 def _run(lines: Sequence[str]) -> FoundLog:
-    """Read one run."""
     began = next((line for line in lines if _BEGIN.match(line)), "")
     babel = began.strip().startswith("BabelStream")
-    found = FoundLog("BabelStream" if babel else "STREAM", lines=len(lines), partial=True)
+    log = FoundLog("BabelStream" if babel else "STREAM", lines=len(lines), partial=True)
     size = threads = width = 0
     device, unit = "", 0.0
     rates: dict[str, float | None] = {}
@@ -61,7 +60,7 @@ def _run(lines: Sequence[str]) -> FoundLog:
     valid = cut = False
     for at, line in enumerate(map(str.strip, lines)):
         if match := re.match(r"STREAM version (?:\$Revision: )?([\w.]+)|Version: (\S+)", line, re.IGNORECASE):
-            found.version = text(match[1] or match[2])
+            log.version = text(match[1] or match[2])
         elif match := _SIZE.match(line):
             size = _bytes(match)
         elif match := _ELEMENTS.match(line):
@@ -84,7 +83,7 @@ def _run(lines: Sequence[str]) -> FoundLog:
         else:
             if match := _ONE_KERNEL.match(line):
                 kernels = (match[1].capitalize(),)
-            found.other(line, _KNOWN)
+            log.other(line, _KNOWN)
     missing = [name for name in kernels if name not in rates]
     if began and (missing or cut or not (babel or valid)):
         where = (
@@ -94,29 +93,29 @@ def _run(lines: Sequence[str]) -> FoundLog:
             if cut
             else "the data was not verified"
         )
-        found.failures.append(f"the log ends early: {where}")
+        log.failures.append(f"the log ends early: {where}")
     if device:
-        found.gpus.append((device, ""))
+        log.gpus.append((device, ""))
     prefix, place = ("device", "gpu0") if device else ("host", "numa0")
     kind = "GPU" if device else "NUMA node"
     for name, rate in rates.items():
         kernel = _KERNELS.get(name)
         why = "" if kernel else f"no testcase measures {name}"
-        found.tables.append(
+        log.tables.append(
             FoundTable(
-                f"{prefix}_stream_{kernel}" if kernel else f"{found.tool} {name}", ((rate,),), ("local",),
-                (place,), (kind, kind), Unit.RATE, "", f"{found.tool} {name}", size, why,
+                f"{prefix}_stream_{kernel}" if kernel else f"{log.tool} {name}", ((rate,),), ("local",),
+                (place,), (kind, kind), Unit.RATE, "", f"{log.tool} {name}", size, why,
             )
         )  # fmt: skip
     if threads:
-        found.notes.append(f"{found.tool} with {many(threads, 'thread')}")
+        log.notes.append(f"{log.tool} with {many(threads, 'thread')}")
     if rates and not device:
-        found.notes.append("numa0 stands for all memory of the host")
-    return found
+        log.notes.append("numa0 stands for all memory of the host")
+    return log
 
 
 def _bytes(match: re.Match[str]) -> int:
-    """Return the size of an array in bytes."""
+    """The size of an array in bytes."""
     try:
         value = number(match[1]) or 0.0
     except ValueError:
@@ -129,12 +128,12 @@ def _bytes(match: re.Match[str]) -> int:
 
 
 def _scale(unit: str) -> float:
-    """Return the bytes of a unit: MB, MiB, GB."""
+    """The bytes of a unit: MB, MiB, GB."""
     return float((1024 if "i" in unit.lower()[:2] else 1000) ** _PREFIXES[unit[0].upper()])
 
 
 def _rate(match: re.Match[str], scale: float) -> float | None:
-    """Return the rate of a row in B/s; None if its columns are not numbers."""
+    """The rate of a row in B/s; None if its columns are not numbers."""
     rate, *times = (_value(word, 1.0) for word in match.groups()[1:])
     return None if rate is None or None in times else scaled([rate], scale)[0]
 
