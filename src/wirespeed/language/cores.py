@@ -39,7 +39,7 @@ def share_cores(
     UsageError
         If there are not enough cores.
     """
-    found: dict[int, tuple[int, ...]] = {}
+    cpus_of: dict[int, tuple[int, ...]] = {}
     places: dict[tuple[str, int | None], list[int]] = {}
     for i, transfer in enumerate(transfers):
         if transfer is not None and transfer.engine is Engine.CPU and not transfer.executor.cpus:
@@ -52,7 +52,7 @@ def share_cores(
         for i in (i for i in indices if wanted[i]):
             if wanted[i] > len(free):
                 raise refuse(i, f"{device} has {len(cores)} cores, {len(free)} of them free, not {wanted[i]}")
-            found[i], free = tuple(free[: wanted[i]]), free[wanted[i] :]
+            cpus_of[i], free = tuple(free[: wanted[i]]), free[wanted[i] :]
         sharing = [i for i in indices if not wanted[i]]
         if len(free) < len(sharing):
             raise refuse(
@@ -61,5 +61,5 @@ def share_cores(
             )
         for place, i in enumerate(sharing):
             begin, end = (len(free) * edge // len(sharing) for edge in (place, place + 1))
-            found[i] = tuple(free[begin:end])
-    return found
+            cpus_of[i] = tuple(free[begin:end])
+    return cpus_of

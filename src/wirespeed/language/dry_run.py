@@ -225,40 +225,42 @@ def dry_run(
         If a testcase is not valid on the machine.
     """
     network = Network(machine)
-    found, waived = [], []
+    measurements, waived = [], []
     for case in testcases:
         plan = case.plan(machine, options)
-        found += [_measurement(case, plan, one, network, refuses) for one in plan.measurements]
+        measurements += [_measurement(case, plan, planned, network, refuses) for planned in plan.measurements]
         reasons = [plan.reason] if plan.reason else [cell.reason for cell in plan.waived]
         waived += [f"{case.name}: {reason}" for reason in dict.fromkeys(reasons)]
-    return DryRun(machine.name or machine.host, machine.simulated, tuple(found), tuple(waived))
+    return DryRun(machine.name or machine.host, machine.simulated, tuple(measurements), tuple(waived))
 
 
 def _measurement(
     case: Testcase,
     plan: Plan,
-    one: Measurement,
+    measurement: Measurement,
     network: Network,
     refuses: Callable[[Measurement], str],
 ) -> PlannedMeasurement:
     layouts = {layout.key: layout for layout in plan.tables}
-    allowed = allowances(network, one, efficiencies())
+    allowed = allowances(network, measurement, efficiencies())
     values = tuple(
         PlannedValue(
             place.table, layouts[place.table].rows.labels[place.row],
             layouts[place.table].columns.labels[place.column], layouts[place.table].unit, place.reduce,
             place.transfers, by.limit, by.expected,
         )
-        for place, by in zip(one.places, allowed, strict=True)
+        for place, by in zip(measurement.places, allowed, strict=True)
     )  # fmt: skip
-    works, links = _works(one, network)
-    return PlannedMeasurement(case.name, works, links, values, refuses(one))
+    works, links = _works(measurement, network)
+    return PlannedMeasurement(case.name, works, links, values, refuses(measurement))
 
 
-def _works(one: Measurement, network: Network) -> tuple[tuple[PlannedWork, ...], tuple[PlannedLink, ...]]:
-    """Return the works with their limits, and the links that they use with their loads."""
-    transfers = one.transfers
-    needed = demands(network, one, ())
+def _works(
+    measurement: Measurement, network: Network
+) -> tuple[tuple[PlannedWork, ...], tuple[PlannedLink, ...]]:
+    """The works with their limits, and the links that they use with their loads."""
+    transfers = measurement.transfers
+    needed = demands(network, measurement, ())
     rates = fair_shares(needed, network.capacities()) if needed else [math.inf] * len(transfers)
     load: dict[int, float] = {}
     users: dict[int, list[int]] = {}
@@ -279,7 +281,7 @@ def _works(one: Measurement, network: Network) -> tuple[tuple[PlannedWork, ...],
     }
     ends = _ends(transfers, needed, network) if needed else [math.inf] * len(transfers)
     works, number = [], 0
-    for work in one.works:
+    for work in measurement.works:
         if isinstance(work, Collective):
             works.append(_collective(work))
             continue
@@ -292,7 +294,7 @@ def _works(one: Measurement, network: Network) -> tuple[tuple[PlannedWork, ...],
 
 
 def _ends(transfers: Sequence[Transfer], needed: Sequence[Demand], network: Network) -> list[float]:
-    """Return when one copy of each transfer ends at the limits; infinite for load and latencies."""
+    """When one copy of each transfer ends at the limits; infinite for load and latencies."""
     ended = [t.role is Role.MEASURED and t.operation is not Operation.CHASE for t in transfers]
     return completions(
         needed, network.capacities(),
@@ -334,7 +336,7 @@ def _collective(work: Collective) -> PlannedWork:
 
 
 def _route(network: Network, work: Transfer) -> tuple[str, ...]:
-    """Return the vertices that the bytes of a transfer pass; empty if the route is unknown."""
+    """The vertices that the bytes of a transfer pass; empty if the route is unknown."""
     source, executor, destination = network.ends(work)
     ways = [(source, executor)]
     if work.operation not in (Operation.CHASE, Operation.READ):

@@ -49,16 +49,15 @@ def loads(text: str, name: str = "", device: str = "gpu") -> Program:
         If it is invalid, or has something without an equivalent.
     """
     source = Source(text, name)
-    found: dict[int, list[str]] = {}
+    transfers: dict[int, list[str]] = {}
     for number, line in enumerate(re.finditer(r"[^\n]+", text)):
         if number and line[0].strip():  # the first line is the heading
             key, transfer = _row(source, line, device)
-            found.setdefault(key, []).append(transfer)
-    return program_of(source, [(f"measurement_{key}", found[key]) for key in sorted(found)])
+            transfers.setdefault(key, []).append(transfer)
+    return program_of(source, [(f"measurement_{key}", transfers[key]) for key in sorted(transfers)])
 
 
 def _row(source: Source, line: re.Match[str], device: str) -> tuple[int, str]:
-    """Return the measurement ID and the transfer of a row."""
     cells, starts, at = [], [], line.start()
     for part in line[0].split(","):
         cells.append(part.strip().lower())

@@ -33,12 +33,12 @@ FUNCTIONS = ("near", "pageable", "other")
 KINDS = (*(kind.name for kind in kinds()), "rank")
 ALL = {f"{kind}s": kind for kind in KINDS}
 #: Engines that execute transfers of a line; messages are chosen for the whole run.
-ENGINES = {str(one): one for one in Engine if one not in (Engine.NCCL, Engine.MPI)}
+ENGINES = {str(engine): engine for engine in Engine if engine not in (Engine.NCCL, Engine.MPI)}
 #: Operations that a word names. A read or write is a transfer to or from void.
 OPERATION_WORDS = {
-    str(one): one
-    for one in Operation
-    if one not in (Operation.COPY, Operation.READ, Operation.WRITE, Operation.CHASE)
+    str(operation): operation
+    for operation in Operation
+    if operation not in (Operation.COPY, Operation.READ, Operation.WRITE, Operation.CHASE)
 }
 #: Word for one transfer to all destinations.
 BROADCAST = "broadcast"
@@ -81,7 +81,7 @@ class _Token:
 
 def _tokens(source: Source) -> list[_Token]:
     """Split a text; the kind of a sign is the sign itself, and a line end is a semicolon."""
-    found, at = [], 0
+    tokens, at = [], 0
     while at < len(source.text):
         match = _TOKEN.match(source.text, at)
         if match is None:
@@ -89,9 +89,9 @@ def _tokens(source: Source) -> list[_Token]:
         text = ";" if match.lastgroup == "end" else match[0]
         if match.lastgroup != "skip":
             kind = text if match.lastgroup in ("sign", "end") else str(match.lastgroup)
-            found.append(_Token(kind, text, at))
+            tokens.append(_Token(kind, text, at))
         at = match.end()
-    return [*found, _Token("end of text", "", len(source.text))]
+    return [*tokens, _Token("end of text", "", len(source.text))]
 
 
 def parse(source: Source | str) -> Line:
@@ -119,9 +119,9 @@ def parse_devices(source: Source) -> tuple[Devices, ...]:
         If they are invalid.
     """
     parser = _LineParser(source)
-    found = parser.devices()
+    devices = parser.devices()
     parser.expect("end of text", "the end of the names")
-    return found
+    return devices
 
 
 class _LineParser:
@@ -139,7 +139,7 @@ class _LineParser:
         return self.tokens[self.at]
 
     def take(self) -> _Token:
-        """Return the next token and go to the one behind it."""
+        """The next token; the parser goes to the one behind it."""
         token = self.token
         if token.kind != "end of text":
             self.at += 1
@@ -149,10 +149,10 @@ class _LineParser:
         """Take the next token if it is one of these texts."""
         return self.take() if self.token.text in texts and self.token.text else None
 
-    def expect(self, kind: str, what: str) -> _Token:
-        """Take the next token, which must be of a kind."""
+    def expect(self, kind: str, wanted: str) -> _Token:
+        """Take the next token, or fail with what was wanted."""
         if self.token.kind != kind:
-            raise self.wrong(f"expected {what}, not {self._next()}")
+            raise self.wrong(f"expected {wanted}, not {self._next()}")
         return self.take()
 
     def wrong(self, message: str, span: Span | None = None) -> LanguageError:
@@ -217,14 +217,12 @@ class _LineParser:
         return self.tokens[self.at - 1].end if self.at else 0
 
     def devices(self) -> tuple[Devices, ...]:
-        """Parse a list of devices."""
-        found = [self.device()]
+        devices = [self.device()]
         while self.accept(","):
-            found.append(self.device())
-        return tuple(found)
+            devices.append(self.device())
+        return tuple(devices)
 
     def device(self) -> Devices:
-        """Parse a device with the functions around it."""
         start, wrappers, closing = self.token.start, list[str](), 0
         while self.token.text in FUNCTIONS:
             wrappers.append(self.take().text)
@@ -254,8 +252,8 @@ class _LineParser:
 
     def _unknown(self, token: _Token) -> LanguageError:
         if token.kind == "end of text" or token.kind != "word" or token.text in _RESERVED:
-            what = repr(token.text) if token.text else "the end of the text"
-            return self.wrong(f"expected a memory such as gpu0, numa0 or near(gpu0), not {what}", token.span)
+            shown = repr(token.text) if token.text else "the end of the text"
+            return self.wrong(f"expected a memory such as gpu0, numa0 or near(gpu0), not {shown}", token.span)
         if token.text.rstrip("0123456789") in _CALLED_OTHERWISE:
             hint = "host memory is numa0, or near(gpu0) for that next to gpu0; all of it is numas"
             return self.wrong(f"there is no memory {token.text!r}; {hint}", token.span)
@@ -285,20 +283,20 @@ class _LineParser:
             raise self.wrong(
                 f"{token.text} has no number; write {token.text}0, {token.text}[0-3] or {token.text}s"
             )
-        found: list[int] = []
+        numbers: list[int] = []
         while True:
             begin = self.token
-            found += self._range(self._number(), begin)
+            numbers += self._range(self._number(), begin)
             if not self.accept(","):
                 break
         self.expect("]", "']'")
-        if len(set(found)) < len(found):
+        if len(set(numbers)) < len(numbers):
             raise self.wrong("a number is given twice", (token.start, self._end()))
-        return tuple(found)
+        return tuple(numbers)
 
     def words(self, only: tuple[str, ...] = ()) -> tuple[dict[str, Any], dict[str, Span]]:
         """Parse engine, size and the other words of a statement."""
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         places: dict[str, Span] = {}
         while self.token.kind not in (";", "end of text") and self.token.text != "and":
             token = self.token
@@ -309,13 +307,13 @@ class _LineParser:
                 continue
             if only and name not in only:
                 raise self.wrong(f"{token.text} is not possible here; only a size is", span)
-            if name in found:
+            if name in values:
                 raise self.wrong(f"the {name} is given twice", span)
-            found[name], places[name] = value, span
-        return found, places
+            values[name], places[name] = value, span
+        return values, places
 
     def word(self) -> tuple[str, Any]:
-        """Parse one word: return its field and its value."""
+        """The field and the value of one word."""
         token = self.take()
         if token.kind == "number":
             return "size", self._converted(parse_size, token.text, token.span)
@@ -330,10 +328,10 @@ class _LineParser:
                 raise self.wrong(f"expected '=' and a value after {token.text}")
             return _KEYS[token.text](self)
         valid = (*ENGINES, *OPERATION_WORDS, BROADCAST, *(f"{key}=" for key in _KEYS))
-        what = repr(token.text) if token.text else "the end of the text"
+        shown = repr(token.text) if token.text else "the end of the text"
         if token.kind == "word":
-            raise self.wrong(f"unknown word {what}; {nearest(token.text, valid)}", token.span)
-        raise self.wrong(f"expected an engine, a size or a word such as blocks=8, not {what}", token.span)
+            raise self.wrong(f"unknown word {shown}; {nearest(token.text, valid)}", token.span)
+        raise self.wrong(f"expected an engine, a size or a word such as blocks=8, not {shown}", token.span)
 
     def _converted(self, convert: Callable[[str], Any], text: str, span: Span) -> Any:
         try:
@@ -374,10 +372,10 @@ class _LineParser:
             return 0.0
         if token.text[-1].isdigit():
             raise self.wrong(f"the time {token.text!r} has no unit; write e.g. {token.text}us", token.span)
-        found = float(self._converted(parse_duration, token.text, token.span))
-        if found > MOST_START_S:
+        seconds = float(self._converted(parse_duration, token.text, token.span))
+        if seconds > MOST_START_S:
             raise self.wrong(f"a transfer starts at most {MOST_START_S:g} s after the others", token.span)
-        return found
+        return seconds
 
     def transport(self) -> str:
         """Parse a transport between ranks."""

@@ -23,7 +23,7 @@ _LONG = 80
 
 
 def exact_size(size: int) -> str:
-    """Return a size in the largest unit that divides it."""
+    """A size in the largest unit that divides it."""
     return next((f"{size // scale}{unit}" for scale, unit in _UNITS if size % scale == 0), f"{size}B")
 
 
@@ -50,8 +50,8 @@ def numbers(values: Sequence[int]) -> str:
     """Return numbers as ranges in brackets: ``[0-3,8]``."""
     parts = []
     for _, run in groupby(enumerate(values), key=lambda pair: pair[1] - pair[0]):
-        found = [value for _, value in run]
-        parts.append(f"{found[0]}-{found[-1]}" if len(found) > 1 else f"{found[0]}")
+        consecutive = [value for _, value in run]
+        parts.append(f"{consecutive[0]}-{consecutive[-1]}" if len(consecutive) > 1 else f"{consecutive[0]}")
     return f"[{','.join(parts)}]"
 
 
@@ -122,8 +122,8 @@ def _shape(transfer: Transfer, machine: Machine, *, alone: bool) -> list[str]:
     """Return the words for the shape of a kernel, or for CPUs that are not all cores."""
     executor = transfer.executor
     if transfer.engine is not Engine.CPU:
-        given = (("blocks", executor.blocks), ("threads", executor.threads))
-        return [f"{name}={count}" for name, count in given if count]
+        shape = (("blocks", executor.blocks), ("threads", executor.threads))
+        return [f"{name}={count}" for name, count in shape if count]
     if executor.rank is not None:
         cores = machine.ranks[executor.rank].cpus
     else:
@@ -175,19 +175,20 @@ def testcase_text(case: Testcase, plan: Plan, machine: Machine) -> str:
     """Return the sections of one testcase; parameters and errors as for ``file_of``."""
     if plan.reason and not plan.measurements:
         raise UsageError(f"{case.name} cannot be measured here: {plan.reason}")
-    if any(not one.transfers for one in plan.measurements):
+    if any(not measurement.transfers for measurement in plan.measurements):
         kind = type(plan.measurements[0].works[0]).__name__.lower()
         raise UsageError(
             f"{case.name} measures a {kind}, which the language cannot express; it expresses transfers"
         )
-    if any(one.is_mixed for one in plan.measurements):
+    if any(measurement.is_mixed for measurement in plan.measurements):
         raise UsageError(f"{case.name} has a collective next to transfers, whose values have no labels")
     lines = ["[[testcase]]", *_pairs(name=case.name, description=case.description, counts=case.counts,
                                      engine=str(case.engine))]  # fmt: skip
     layouts = {layout.key: layout for layout in plan.tables}
     for layout in plan.tables:
         lines += ["[[testcase.table]]", *_layout(layout)]
-    lines += [line for one in plan.measurements for line in _measurement(case.name, one, layouts, machine)]
+    for measurement in plan.measurements:
+        lines += _measurement(case.name, measurement, layouts, machine)
     lines += [line for cell in plan.waived for line in _waived(case.name, cell, layouts)]
     return "\n".join(lines) + "\n"
 
@@ -208,12 +209,14 @@ def _axis(axis: Axis) -> str:
     return f"{{ {', '.join(parts)} }}"
 
 
-def _measurement(name: str, one: Measurement, layouts: dict[str, Layout], machine: Machine) -> list[str]:
-    texts = written(one.transfers, machine)
+def _measurement(
+    name: str, measurement: Measurement, layouts: dict[str, Layout], machine: Machine
+) -> list[str]:
+    texts = written(measurement.transfers, machine)
     line = "; ".join(texts)
     shown = quoted(line) if len(line) <= _LONG else "[\n" + "".join(f"  {quoted(t)},\n" for t in texts) + "]"
     values = []
-    for place in one.places:
+    for place in measurement.places:
         layout = layouts[place.table]
         parts = [f"table = {quoted(place.table)}"] if place.table else []
         parts += [f"row = {quoted(layout.rows.labels[place.row])}"]
@@ -223,14 +226,14 @@ def _measurement(name: str, one: Measurement, layouts: dict[str, Layout], machin
         values.append(f"{{ {', '.join(parts)} }}")
     return [
         "", "[[measurement]]", f"name = {quoted(name)}", f"transfers = {shown}", f"values = {_cells(values)}",
-        *(["independent = true"] if one.independent else []), *_expected(one),
+        *(["independent = true"] if measurement.independent else []), *_expected(measurement),
     ]  # fmt: skip
 
 
-def _expected(one: Measurement) -> list[str]:
+def _expected(measurement: Measurement) -> list[str]:
     """Return what is expected of the values, which is the same for all rates and for all latencies."""
     known: dict[str, str] = {}
-    for expect in (place.expect for place in one.places if place.expect):
+    for expect in (place.expect for place in measurement.places if place.expect):
         known |= {"of_limit": f"{expect.of_limit!r}"} if expect.of_limit else {}
         known |= {"least": quoted(f"{expect.least / GB:.12g} GB/s")} if expect.least else {}
         known |= {"most": quoted(f"{expect.most / NANO:.12g} ns")} if expect.most else {}
@@ -254,11 +257,11 @@ def _cells(values: Sequence[str]) -> str:
     return "[\n" + "".join(f"  {value},\n" for value in values) + "]"
 
 
-def _pairs(**given: str | bool | None) -> list[str]:
+def _pairs(**values: str | bool | None) -> list[str]:
     """Return lines ``key = value``; values that are None have none."""
     return [
         f"{key} = {quoted(value) if isinstance(value, str) else str(value).lower()}"
-        for key, value in given.items()
+        for key, value in values.items()
         if value is not None
     ]
 

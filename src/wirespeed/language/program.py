@@ -80,8 +80,8 @@ class WantedValues:
             return self.like(machine, *cell)
         if unit is Unit.TIME:
             return Expectation(most=self.most) if self.most else None
-        found = Expectation(self.of_limit, self.least)
-        return found if found != Expectation() else None
+        expectation = Expectation(self.of_limit, self.least)
+        return expectation if expectation != Expectation() else None
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,6 @@ class _Builder:
     waived: list[WaivedCell] = field(default_factory=list)
 
     def add(self, definition: Definition) -> None:
-        """Plan the measurements of a definition, one for each value of its axes."""
         if definition.values:
             self._add_placed(definition)
             return
@@ -227,12 +226,12 @@ class _Builder:
         name, values = definition.axis
         for device in devices:
             for column, value in enumerate(values or (0,)):
-                given: dict[str, Any] = {
+                settings: dict[str, Any] = {
                     "device": device,
                     "size": self.options.size,
                     AXES.get(name, "size"): value,
                 }
-                defaults = Defaults(**given) if name else self._defaults(device)
+                defaults = Defaults(**settings) if name else self._defaults(device)
                 works = resolve(definition.line, self.machine, defaults)
                 self._add_made(definition, works, device, column)
 
@@ -242,7 +241,7 @@ class _Builder:
     def _add_placed(self, definition: Definition) -> None:
         """Add a measurement whose cells are given by labels."""
         layouts = {layout.key: layout for layout in self.group.tables}
-        found = []
+        places = []
         for value in definition.values:
             if value.table not in layouts:
                 raise UsageError(f"{self.group.name}: there is no table {value.table!r}")
@@ -259,28 +258,30 @@ class _Builder:
                 unit = layouts[value.table].unit
                 cell = self.group.name, value.table, value.row, value.column
                 place = replace(place, expect=definition.expect.of(unit, self.machine, cell))
-            found.append(place)
+            places.append(place)
         if definition.line is None:
-            self.waived += [WaivedCell(p.table, p.row, p.column, definition.waived) for p in found]
+            self.waived += [WaivedCell(p.table, p.row, p.column, definition.waived) for p in places]
             return
-        works = tuple(one.work for one in resolve(definition.line, self.machine, self._defaults("")))
-        for place in found:
+        works = tuple(
+            labelled.work for labelled in resolve(definition.line, self.machine, self._defaults(""))
+        )
+        for place in places:
             if why := _misplaced(place, layouts[place.table].unit, works):
                 raise definition.line.source.error(why, 0)
-        self.works.append((works, definition, found))
+        self.works.append((works, definition, places))
 
     def _add_made(self, definition: Definition, works: Sequence[Labelled], device: str, column: int) -> None:
         """Add a measurement whose cells follow from its reductions."""
-        found = list(_values(works, definition, self.group.name))
+        values = list(_values(works, definition, self.group.name))
         index = len(self.works)
-        for label, unit, place in found:
+        for label, unit, place in values:
             prefix = " ".join(filter(None, (definition.label, device)))
-            text = prefix if prefix and len(found) == 1 else " ".join(filter(None, (prefix, label)))
+            text = prefix if prefix and len(values) == 1 else " ".join(filter(None, (prefix, label)))
             self.rows.append(_Row(text, unit, column, place, index))
-        self.works.append((tuple(one.work for one in works), definition, []))
+        self.works.append((tuple(labelled.work for labelled in works), definition, []))
 
     def plan(self) -> Plan:
-        """Return the plan of everything that was added."""
+        """The plan of everything that was added; what the machine cannot do is waived."""
         tables = self.group.tables or self._tables()
         measurements = []
         for works, definition, places in self.works:
@@ -299,7 +300,7 @@ class _Builder:
         """Make the tables of rows that were collected, and the places of their cells."""
         units = list(dict.fromkeys(row.unit for row in self.rows))
         name, values = self.group.definitions[0].axis
-        found = []
+        layouts = []
         for unit in units:
             kind = TIMES if unit is Unit.TIME else RATES
             key = kind if len(units) > 1 else ""
@@ -308,7 +309,7 @@ class _Builder:
             distinct = tuple(dict.fromkeys(labels))
             columns = _axis(name, values) if name else Axis("", (kind,))
             layout = Layout(key, f"{self.group.name}: {kind}", Axis("transfer", distinct), columns, unit)
-            found.append(layout)
+            layouts.append(layout)
             for row, label in zip(own, labels, strict=True):
                 _, definition, places = self.works[row.measurement]
                 place = replace(row.place, table=key, row=distinct.index(label), column=row.column)
@@ -316,7 +317,7 @@ class _Builder:
                     cell = self.group.name, key, label, columns.labels[row.column]
                     place = replace(place, expect=definition.expect.of(unit, self.machine, cell))
                 places.append(place)
-        return tuple(found)
+        return tuple(layouts)
 
 
 def _misplaced(place: Place, unit: Unit, works: Sequence[Transfer | Collective]) -> str:
@@ -334,13 +335,13 @@ def _misplaced(place: Place, unit: Unit, works: Sequence[Transfer | Collective])
 
 
 def _unique(cells: Sequence[tuple[str, int]]) -> list[str]:
-    """Return a label for each cell, so that no two have the same label and column."""
+    """A label for each cell, so that no two have the same label and column."""
     seen: dict[tuple[str, int], int] = {}
-    found = []
+    labels = []
     for label, column in cells:
         number = seen[label, column] = seen.get((label, column), 0) + 1
-        found.append(label if number == 1 else f"{label} #{number}")
-    return found
+        labels.append(label if number == 1 else f"{label} #{number}")
+    return labels
 
 
 def _axis(name: str, values: Sequence[int]) -> Axis:
@@ -356,7 +357,7 @@ def _values(
     """Yield label, unit and place of each value of a measurement."""
     assert definition.line is not None
     source = definition.line.source
-    measured = [i for i, one in enumerate(works) if one.work.role is Role.MEASURED]
+    measured = [i for i, labelled in enumerate(works) if labelled.work.role is Role.MEASURED]
     if not measured:
         raise source.error("nothing is measured: every transfer is a load", 0, len(source.text))
     rates = [i for i in measured if not _is_chase(works[i].work)]
@@ -404,6 +405,6 @@ def _barrier(machine: Machine, works: Sequence[Transfer | Collective]) -> str:
 def grouped(named: Sequence[tuple[str, Definition]]) -> Iterator[tuple[str, tuple[Definition, ...]]]:
     """Yield each name with its definitions, in the order of their first ones."""
     order = {name: i for i, (name, _) in reversed(list(enumerate(named)))}
-    ordered = sorted(named, key=lambda one: order[one[0]])
-    for name, found in groupby(ordered, key=lambda one: one[0]):
-        yield name, tuple(definition for _, definition in found)
+    ordered = sorted(named, key=lambda pair: order[pair[0]])
+    for name, pairs in groupby(ordered, key=lambda pair: pair[0]):
+        yield name, tuple(definition for _, definition in pairs)

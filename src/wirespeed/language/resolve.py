@@ -96,24 +96,24 @@ def resolve(line: Line, machine: Machine, defaults: Defaults = Defaults()) -> tu
     LanguageError
         If a name does not exist on the machine, or a transfer is not possible.
     """
-    found: list[Labelled] = []
+    works: list[Labelled] = []
     statements: list[Statement | CollectiveStatement] = []
     for statement in line.statements:
-        found += (
+        works += (
             [_Resolver(statement.source, machine, defaults).collective(statement)]
             if isinstance(statement, CollectiveStatement)
             else _Resolver(statement.source, machine, defaults).transfers(statement)
         )
-        statements += [statement] * (len(found) - len(statements))
-        if len(found) > MOST_TRANSFERS:
+        statements += [statement] * (len(works) - len(statements))
+        if len(works) > MOST_TRANSFERS:
             raise statement.source.error(
                 f"more than {MOST_TRANSFERS} transfers; use fewer devices", *statement.span
             )
-    found = _Resolver(line.source, machine, defaults).with_cores(found, statements)
-    return _ordered(found, line)
+    works = _Resolver(line.source, machine, defaults).with_cores(works, statements)
+    return _ordered(works, line)
 
 
-def _ordered(found: list[Labelled], line: Line) -> tuple[Labelled, ...]:
+def _ordered(works: list[Labelled], line: Line) -> tuple[Labelled, ...]:
     """Return the works of a line; next to a collective, those that are measured come first.
 
     Raises
@@ -121,17 +121,17 @@ def _ordered(found: list[Labelled], line: Line) -> tuple[Labelled, ...]:
     LanguageError
         If a line has two collectives, or measures a collective and transfers at once.
     """
-    collectives = [labelled.work for labelled in found if isinstance(labelled.work, Collective)]
+    collectives = [labelled.work for labelled in works if isinstance(labelled.work, Collective)]
     if not collectives:
-        return tuple(found)
+        return tuple(works)
     own = next(statement for statement in line.statements if isinstance(statement, CollectiveStatement))
     if len(collectives) > 1:
         raise own.source.error("a line has at most one collective", *own.span)
-    if len(found) == 1:
+    if len(works) == 1:
         alone = f"`wirespeed run -t {own.operation}` measures it alone"
         raise own.source.error(f"there is no transfer next to the collective; {alone}", *own.span)
-    roles = {labelled.work.role for labelled in found if labelled.work is not collectives[0]}
-    late = [labelled.label for labelled in found if isinstance(labelled.work, Transfer)
+    roles = {labelled.work.role for labelled in works if labelled.work is not collectives[0]}
+    late = [labelled.label for labelled in works if isinstance(labelled.work, Transfer)
             and labelled.work.role is Role.LOAD and labelled.work.start]  # fmt: skip
     if late:
         raise own.source.error(
@@ -142,7 +142,7 @@ def _ordered(found: list[Labelled], line: Line) -> tuple[Labelled, ...]:
             "a collective and transfers cannot be measured at once: put load before the collective, or "
             "before all transfers", *own.span,
         )  # fmt: skip
-    return tuple(sorted(found, key=lambda labelled: labelled.work.role is Role.LOAD))
+    return tuple(sorted(works, key=lambda labelled: labelled.work.role is Role.LOAD))
 
 
 def devices_of(devices: Sequence[Devices], source: Source, machine: Machine) -> list[str]:
@@ -153,7 +153,7 @@ def devices_of(devices: Sequence[Devices], source: Source, machine: Machine) -> 
     LanguageError
         If one does not exist.
     """
-    if any(one.kind in ("void", "$") or one.wrappers for one in devices):
+    if any(named.kind in ("void", "$") or named.wrappers for named in devices):
         raise source.error("an axis names devices, such as gpus or gpu[0-3]", *devices[0].span)
     return [end.base for end in _Resolver(source, machine, Defaults()).ends(devices)]
 
@@ -175,8 +175,7 @@ class _Resolver:
         return self.source.error(message, *span)
 
     def transfers(self, statement: Statement) -> list[Labelled]:
-        """Return the transfers of a statement."""
-        found = []
+        transfers = []
         flows = (
             self._broadcasts(statement) if statement.words.broadcast
             else [(source, (destination,)) for source, destination in self._pairs(statement)]
@@ -184,10 +183,12 @@ class _Resolver:
         for source, destinations in flows:
             for executor in self._executors(statement, source, destinations[0]):
                 transfer = self._transfer(statement, source, destinations, executor)
-                found.append(Labelled(transfer, statement.label or _label(statement, source, destinations)))
-        if not found:
+                transfers.append(
+                    Labelled(transfer, statement.label or _label(statement, source, destinations))
+                )
+        if not transfers:
             raise self.wrong("no transfer is left: other() of the only device is empty", statement.span)
-        return found
+        return transfers
 
     def collective(self, statement: CollectiveStatement) -> Labelled:
         """Return a collective of all GPUs or ranks, of floats and the sum, out of place."""
@@ -219,7 +220,7 @@ class _Resolver:
         return list(product(sources, destinations))
 
     def _broadcasts(self, statement: Statement) -> list[tuple[_End, tuple[_End, ...]]]:
-        """Return each source with all destinations."""
+        """Each source with all destinations, which must be memories of one process."""
         span = statement.places["broadcast"]
         if statement.pulls and not statement.executors:
             raise self.wrong(
@@ -228,7 +229,7 @@ class _Resolver:
             )  # fmt: skip
         destinations = self.ends(statement.destinations)
         others = any("other" in devices.wrappers for devices in statement.destinations)
-        found = []
+        broadcasts = []
         for source in self.ends(statement.sources):
             to = tuple(end for end in destinations if not others or end.base != source.base)
             if any(end.memory is None or end.memory.rank is not None for end in (source, *to)):
@@ -238,12 +239,12 @@ class _Resolver:
                 raise self.wrong(
                     f"a broadcast has 2 to {MOST_DESTINATIONS} different destinations, not {different}", span
                 )
-            found.append((source, to))
-        return found
+            broadcasts.append((source, to))
+        return broadcasts
 
     def ends(self, devices: Sequence[Devices]) -> list[_End]:
-        """Return the memories of one side."""
-        return [end for one in devices for end in self._ends(one)]
+        """The memories of one side, in order."""
+        return [end for named in devices for end in self._ends(named)]
 
     def _ends(self, devices: Devices) -> list[_End]:
         if devices.kind == "void":
@@ -251,19 +252,19 @@ class _Resolver:
                 raise self.wrong("void has no memory near it", devices.span)
             return [_End("void", None)]
         if devices.kind == "rank":
-            found = [self._rank(index, devices) for index in self._existing(devices)]
+            ends = [self._rank(index, devices) for index in self._existing(devices)]
         elif devices.kind == "$":
             if not self.defaults.device:
                 raise self.wrong('$ stands for the device of an axis; add each = "gpus"', devices.span)
             name = self.defaults.device
             of_rank = name.startswith("rank")
-            found = [self._rank(int(name[4:]), devices) if of_rank else self._device(name)]
+            ends = [self._rank(int(name[4:]), devices) if of_rank else self._device(name)]
         else:
-            found = [self._device(f"{devices.kind}{index}") for index in self._existing(devices)]
+            ends = [self._device(f"{devices.kind}{index}") for index in self._existing(devices)]
         for wrapper in reversed(devices.wrappers):
             if wrapper != "other":
-                found = [self._wrapped(wrapper, end, devices) for end in found]
-        return found
+                ends = [self._wrapped(wrapper, end, devices) for end in ends]
+        return ends
 
     def _existing(self, devices: Devices) -> Sequence[int]:
         """Return the numbers of devices, which must exist."""
@@ -276,8 +277,8 @@ class _Resolver:
                 f" ({'; '.join(self.machine.notes)})" if self.machine.notes and devices.kind == "gpu" else ""
             )
             more = ": start several with --processes N or a launcher" if devices.kind == "rank" else ""
-            what = "ranks" if devices.kind == "rank" else kind_of(f"{devices.kind}0").words[0]
-            raise self.wrong(f"this machine has no {what}{why}{more}", devices.span)
+            wanted = "ranks" if devices.kind == "rank" else kind_of(f"{devices.kind}0").words[0]
+            raise self.wrong(f"this machine has no {wanted}{why}{more}", devices.span)
         if devices.indices is None:
             return there
         for index in devices.indices:
@@ -302,7 +303,7 @@ class _Resolver:
         return _End(f"rank{index}", Memory(rank.device, kind_of(rank.device).memories[0], index))
 
     def _wrapped(self, wrapper: str, end: _End, devices: Devices) -> _End:
-        """Return the nearest host memory of a GPU, or pageable host memory."""
+        """The nearest host memory of a GPU, or pageable host memory."""
         assert end.memory is not None
         if end.memory.rank is not None:
             raise self.wrong(
@@ -325,7 +326,6 @@ class _Resolver:
     def _transfer(
         self, statement: Statement, source: _End, destinations: Sequence[_End], executor: Executor
     ) -> Transfer:
-        """Return one transfer: choose its engine and its operation."""
         words, places = statement.words, statement.places
         destination, *also = destinations
         ends = [end for end in (source, destination) if end.memory is not None]
@@ -357,15 +357,15 @@ class _Resolver:
         if operation is Operation.CHASE:
             to = from_
         executor = self._shaped(executor, engine, operation, statement)
-        found = Transfer(
+        transfer = Transfer(
             from_, to, executor, engine, self._size(statement, gpu, operation), statement.role, operation,
             words.counted or 1, start=words.start or 0.0,
             also=tuple(end.memory for end in also if end.memory is not None),
         )  # fmt: skip
-        return self._paced(found, words.rate, places["rate"]) if words.rate else found
+        return self._paced(transfer, words.rate, places["rate"]) if words.rate else transfer
 
     def _paced(self, transfer: Transfer, rate: Rate, span: Span) -> Transfer:
-        """Return a transfer that is held to a rate."""
+        """A transfer at a rate in B/s; a load by CPUs runs at a fraction of its full speed."""
         if transfer.operation is Operation.CHASE:
             raise self.wrong("a latency has no rate: it is one load at a time", span)
         if rate.fraction and transfer.role is Role.LOAD and transfer.engine is Engine.CPU:
@@ -404,8 +404,8 @@ class _Resolver:
             chosen = self.ends(statement.executors)
             bases = [end.base for end in chosen]
             for side, end in ((statement.sources, source), (statement.destinations, destination)):
-                if len(bases) > 1 and bases == [one.base for one in self.ends(side)]:
-                    chosen = [one for one in chosen if one.base == end.base]  # each executes its own
+                if len(bases) > 1 and bases == [other.base for other in self.ends(side)]:
+                    chosen = [by for by in chosen if by.base == end.base]  # each executes its own
                     break
             if any(end.memory is None for end in chosen):
                 raise self.wrong("void executes nothing", statement.executors[0].span)
@@ -417,7 +417,7 @@ class _Resolver:
             if active.memory is None:
                 raise self.wrong("void is only one side of a transfer", statement.span)
             chosen = [active]
-        return [Executor(one.memory.device, one.memory.rank) for one in chosen if one.memory is not None]
+        return [Executor(end.memory.device, end.memory.rank) for end in chosen if end.memory is not None]
 
     def _shaped(
         self, executor: Executor, engine: Engine, operation: Operation, statement: Statement

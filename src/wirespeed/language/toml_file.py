@@ -91,12 +91,12 @@ class Program:
     text: str
     lines: tuple[Line, ...]
 
-    def settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def settings(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings of the run that the lines contain: option -> value.
 
         Parameters
         ----------
-        given : Mapping[str, Any]
+        options : Mapping[str, Any]
             Options of the run.
 
         Raises
@@ -104,16 +104,16 @@ class Program:
         LanguageError
             If two lines, or a line and an option, contain different values.
         """
-        found: dict[str, RunSetting] = {}
+        settings: dict[str, RunSetting] = {}
         for line in self.lines:
             for setting in line.settings:
-                values = (found.setdefault(setting.name, setting).value, given.get(setting.name))
+                values = (settings.setdefault(setting.name, setting).value, options.get(setting.name))
                 if other := [value for value in values if value not in (None, setting.value)]:
                     raise line.source.error(
                         f"this applies to the whole run, which already has {setting.name} {other[0]}",
                         *setting.span,
                     )
-        return {name: setting.value for name, setting in found.items()}
+        return {name: setting.value for name, setting in settings.items()}
 
 
 def of_line(text: str) -> Program:
@@ -163,7 +163,7 @@ def loads(text: str, name: str = "", *, judged: bool = True) -> Program:
     except UnicodeEncodeError as error:
         raise Source(text, name).error("the character is not a Unicode character", error.start) from error
     try:
-        found = msgspec.convert(tomllib.loads(text), _TransferFile)
+        parsed = msgspec.convert(tomllib.loads(text), _TransferFile)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"{where} is not valid TOML: {error}") from error
     except (ValueError, msgspec.ValidationError) as error:
@@ -171,21 +171,21 @@ def loads(text: str, name: str = "", *, judged: bool = True) -> Program:
             f"{where}{_section(text, str(error))} is not valid: {error}{_hint(str(error))}"
         ) from error
     reader = _FileReader(text, name, judged)
-    named = [(one.name, reader.definition(i, one)) for i, one in enumerate(found.measurement)]
+    named = [(entry.name, reader.definition(i, entry)) for i, entry in enumerate(parsed.measurement)]
     if not named:
         raise UsageError(f"{where} has no measurement; add [[measurement]] with a name and transfers")
-    about = {one.name: one for one in found.testcase}
+    about = {section.name: section for section in parsed.testcase}
     if unknown := about.keys() - {name for name, _ in named}:
         raise UsageError(f"{where}: no measurement has the name of the testcase {min(unknown)!r}")
     groups = []
     for key, definitions in grouped(named):
-        one = about.get(key)
-        for layout in one.table if one else ():
+        section = about.get(key)
+        for layout in section.table if section else ():
             if why := _invalid(layout):
                 raise UsageError(f"{where}: the table {layout.key!r} of {key!r} {why}")
         groups.append(
-            TestcaseText(key, definitions, one.description, one.counts, one.engine, one.table)
-            if one else TestcaseText(key, definitions)
+            TestcaseText(key, definitions, section.description, section.counts, section.engine, section.table)
+            if section else TestcaseText(key, definitions)
         )  # fmt: skip
     cases = tuple(group.testcase() for group in groups)
     return Program(cases, text, tuple(reader.lines))
@@ -244,38 +244,38 @@ class _FileReader:
         self._at = at
         return Source(text, self.name, self._row, at - self.text.rfind("\n", 0, at))
 
-    def definition(self, number: int, one: _Measurement) -> Definition:
-        """Return a measurement in its parsed form."""
-        where = f"{self.name + ': ' if self.name else ''}measurement {number + 1} ({one.name})"
-        texts = (one.transfers,) if isinstance(one.transfers, str) else one.transfers
-        if bool(texts) == bool(one.waived):
+    def definition(self, number: int, measurement: _Measurement) -> Definition:
+        """A measurement in its parsed form, with its line kept for ``Program.lines``."""
+        where = f"{self.name + ': ' if self.name else ''}measurement {number + 1} ({measurement.name})"
+        texts = (measurement.transfers,) if isinstance(measurement.transfers, str) else measurement.transfers
+        if bool(texts) == bool(measurement.waived):
             raise UsageError(f"{where}: give transfers, or waived with the reason why there are none")
-        if one.waived and not one.values:
+        if measurement.waived and not measurement.values:
             raise UsageError(f"{where}: waived needs values, those that cannot be measured")
         line = self._line(texts) if texts else None
-        reduce = (one.reduce,) if isinstance(one.reduce, str) else one.reduce
+        reduce = (measurement.reduce,) if isinstance(measurement.reduce, str) else measurement.reduce
         for word in filter(None, reduce):
             if word not in REDUCTIONS:
                 raise UsageError(f"{where}: unknown reduce {word!r}; {nearest(word, REDUCTIONS)}")
-        given = [name for name in ("sizes", "blocks", "threads") if getattr(one, name)]
-        if len(given) > 1:
-            raise UsageError(f"{where}: give {given[0]} or {given[1]}; a table has one axis")
-        if one.values and (given or one.each or reduce or one.label):
+        axes = [name for name in ("sizes", "blocks", "threads") if getattr(measurement, name)]
+        if len(axes) > 1:
+            raise UsageError(f"{where}: give {axes[0]} or {axes[1]}; a table has one axis")
+        if measurement.values and (axes or measurement.each or reduce or measurement.label):
             raise UsageError(
                 f"{where}: values exclude label, reduce and axes, which make the values themselves"
             )
-        sizes = one.sizes if isinstance(one.sizes, str) else ",".join(one.sizes)
-        each = self.source(one.each) if one.each else None
+        sizes = measurement.sizes if isinstance(measurement.sizes, str) else ",".join(measurement.sizes)
+        axis = self.source(measurement.each) if measurement.each else None
         try:
-            expected = self._expected(one.expect) if one.expect else None
+            expected = self._expected(measurement.expect) if measurement.expect else None
             over = tuple(sorted(set(parse_sizes(sizes)))) if sizes else ()
         except UsageError as error:
             raise UsageError(f"{where}: {error}") from error
+        values = (LabelledValue(v.table, v.row, v.column, Reduce(v.reduce), v.of) for v in measurement.values)
         return Definition(
-            line, one.label, tuple(filter(None, reduce)), over, one.blocks, one.threads,
-            parse_devices(each) if each else (), each, expected,
-            tuple(LabelledValue(v.table, v.row, v.column, Reduce(v.reduce), v.of) for v in one.values),
-            one.waived, one.independent,
+            line, measurement.label, tuple(filter(None, reduce)), over, measurement.blocks,
+            measurement.threads, parse_devices(axis) if axis else (), axis, expected, tuple(values),
+            measurement.waived, measurement.independent,
         )  # fmt: skip
 
     def _line(self, texts: tuple[str, ...]) -> Line:
@@ -285,18 +285,18 @@ class _FileReader:
         statements = tuple(statement for part in parts for statement in part.statements)
         return Line(parts[0].source, statements)
 
-    def _expected(self, one: _Expect) -> WantedValues | None:
-        """Return the expectation with its numbers."""
-        if one == _Expect():
+    def _expected(self, expect: _Expect) -> WantedValues | None:
+        """An expectation with its numbers; None for ``like`` if baselines are not read."""
+        if expect == _Expect():
             raise UsageError("expect is empty; give of_limit, least, most or like")
-        if one.like and one != _Expect(like=one.like):
+        if expect.like and expect != _Expect(like=expect.like):
             raise UsageError("like excludes of_limit, least and most")
-        if one.like:
-            return WantedValues(like=self._like(one.like)) if self.judged else None
+        if expect.like:
+            return WantedValues(like=self._like(expect.like)) if self.judged else None
         return WantedValues(
-            one.of_limit,
-            parse_rate(one.least) if one.least else None,
-            parse_duration(one.most) if one.most else None,
+            expect.of_limit,
+            parse_rate(expect.least) if expect.least else None,
+            parse_duration(expect.most) if expect.most else None,
         )
 
     def _like(self, name: str) -> _Like:
@@ -312,7 +312,7 @@ class _Like:
     baseline: baseline.Baseline
 
     def __call__(self, machine: Machine, testcase: str, table: str, row: str, column: str) -> Expectation:
-        """Return the expectation of a cell."""
+        """Limits from the cell's median and spread; an error if the baseline lacks the cell."""
         wanted = (testcase, table, row, column)
         for key, entry in self.baseline.entries(machine).items():
             if (key.testcase, key.table, key.row, key.column) == wanted:

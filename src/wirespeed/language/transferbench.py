@@ -72,8 +72,7 @@ def loads(text: str, name: str = "") -> Program:
 
 
 def _test(source: Source, line: re.Match[str]) -> list[str]:
-    """Return the transfers of one line."""
-    words = [_Word(found[0], line.start() + found.start()) for found in _WORD.finditer(line[0]) if found[1]]
+    words = [_Word(match[0], line.start() + match.start()) for match in _WORD.finditer(line[0]) if match[1]]
     if not words:
         raise source.error("there is no transfer", line.start())
     count = _number(source, words[0], -_MOST, _MOST)
@@ -81,24 +80,24 @@ def _test(source: Source, line: re.Match[str]) -> list[str]:
         raise source.error(f"the number of transfers is from 1 to {_MOST}, or negative", *words[0].span)
     rest = iter(words[1:])
     shared = None if count < 0 else _next(source, rest, words[0], "the number of sub-executors")
-    found = []
+    transfers = []
     for _ in range(abs(count)):
         origin = _next(source, rest, words[0], "a source")
         by = _next(source, rest, words[0], "an executor")
         to = _next(source, rest, words[0], "a destination")
-        each = shared or _next(source, rest, words[0], "the number of sub-executors")
+        sub_executors = shared or _next(source, rest, words[0], "the number of sub-executors")
         size = "" if shared else _bytes(source, _next(source, rest, words[0], "the number of bytes"))
-        found.append(_transfer(source, origin, by, to, each, size))
+        transfers.append(_transfer(source, origin, by, to, sub_executors, size))
     if extra := next(rest, None):
         raise source.error(f"the line has more than {abs(count)} transfers", *extra.span)
-    return found
+    return transfers
 
 
-def _next(source: Source, words: Iterator[_Word], first: _Word, what: str) -> _Word:
-    found = next(words, None)
-    if found is None:
-        raise source.error(f"the line ends where {what} is expected", *first.span)
-    return found
+def _next(source: Source, words: Iterator[_Word], first: _Word, expected: str) -> _Word:
+    word = next(words, None)
+    if word is None:
+        raise source.error(f"the line ends where {expected} is expected", *first.span)
+    return word
 
 
 def _number(source: Source, word: _Word, least: int, most: int) -> int:
@@ -118,8 +117,7 @@ def _bytes(source: Source, word: _Word) -> str:
     return f"{size}B" if size else ""
 
 
-def _transfer(source: Source, origin: _Word, by: _Word, to: _Word, each: _Word, size: str) -> str:
-    """Return one transfer in the language."""
+def _transfer(source: Source, origin: _Word, by: _Word, to: _Word, sub_executors: _Word, size: str) -> str:
     wild = [word for word in (origin, by, to) if "*" in word.text or "[" in word.text]
     if len(wild) > 1:
         raise source.error(
@@ -139,11 +137,11 @@ def _transfer(source: Source, origin: _Word, by: _Word, to: _Word, each: _Word, 
         raise source.error("a transfer needs a source or a destination", *to.span)
     if "void" in ends and engine != "sm" and not of_cpus:
         raise source.error(f"{by.text} only copies; reads and writes of one memory need G or C", *by.span)
-    count = _number(source, each, 0, 2**20)
+    count = _number(source, sub_executors, 0, 2**20)
     if count == 0:
         raise source.error(
             "the search for the best number of sub-executors has no equivalent; measure an axis, such as "
-            "blocks = [1, 2, 4, 8] in a file of wirespeed", *each.span,
+            "blocks = [1, 2, 4, 8] in a file of wirespeed", *sub_executors.span,
         )  # fmt: skip
     shape = {"cpu": f" threads={count}", "ce": ""}.get(engine, f" blocks={count}")
     arrow = f"{ends[0]} -> {ends[1]} by {device}" if device != ends[0] else f"{ends[0]} -> {ends[1]}"
@@ -178,15 +176,14 @@ def _split(source: Source, word: _Word) -> tuple[str, str, str]:
 
 
 def _executor(source: Source, word: _Word) -> tuple[str, str]:
-    """Return device and engine of an executor."""
-    letter, numbers, rest = _split(source, word)
+    letter, numbers, suffix = _split(source, word)
     if letter in _NO_EXECUTOR:
         raise source.error(f"the executor {letter} ({_NO_EXECUTOR[letter]}) has no equivalent", *word.span)
     if letter not in _EXECUTORS:
         known = ", ".join(_EXECUTORS)
         raise source.error(f"there is no executor {letter!r}; choose from {known}", *word.span)
-    if rest:
-        raise source.error(f"{rest!r}: a chosen engine or part of a device has no equivalent", *word.span)
+    if suffix:
+        raise source.error(f"{suffix!r}: a chosen engine or part of a device has no equivalent", *word.span)
     if not numbers:
         raise source.error(f"the executor {letter} needs a number", *word.span)
     device, engine = _EXECUTORS[letter]
@@ -194,10 +191,9 @@ def _executor(source: Source, word: _Word) -> tuple[str, str]:
 
 
 def _memory(source: Source, word: _Word, of_cpus: bool) -> str:
-    """Return a memory in the language."""
-    letter, numbers, rest = _split(source, word)
-    if rest:
-        reason = "a sum of several sources has" if rest[0].isalpha() else f"{rest!r} has"
+    letter, numbers, suffix = _split(source, word)
+    if suffix:
+        reason = "a sum of several sources has" if suffix[0].isalpha() else f"{suffix!r} has"
         raise source.error(f"{reason} no equivalent; write one transfer for each memory", *word.span)
     if letter == "N":
         return "void"

@@ -51,7 +51,7 @@ class Difference:
 def attributes(document: Document) -> dict[str, str]:
     """Return what may explain why nodes differ; versions first."""
     machine = document.machine
-    found = {
+    texts = {
         "NVIDIA driver": machine.driver,
         "CUDA version of the driver": str(machine.cuda or ""),
         "kernel": machine.kernel,
@@ -67,25 +67,25 @@ def attributes(document: Document) -> dict[str, str]:
         value = f"{fact.value:g}" if isinstance(fact.value, float) else fact.value
         shown = ", ".join(value) or "none" if isinstance(value, tuple) else value
         facts[fact.name].add("unknown" if shown is None else str(shown))
-    found |= {name: ", ".join(sorted(values)) for name, values in facts.items()}
+    texts |= {name: ", ".join(sorted(values)) for name, values in facts.items()}
     if links := _nvlinks(document):
-        found[NVLINKS] = links
-        del found[Known.NVLINKS]
-    found |= {f"library {name}": version for name, version in document.libraries.items()}
-    found |= {
+        texts[NVLINKS] = links
+        del texts[Known.NVLINKS]
+    texts |= {f"library {name}": version for name, version in document.libraries.items()}
+    texts |= {
         f"option {name}": str(value)
         for name, value in document.options.items()
         if value is not None and name not in _OTHER_OPTIONS
     }
-    return {name: text for name, text in found.items() if text}
+    return {name: text for name, text in texts.items() if text}
 
 
 def _nvlinks(document: Document) -> str:
     """Return how many NVLinks are active on the GPUs; empty if that is unknown."""
     counts = [
-        one.value
-        for one in document.facts
-        if one.name == Known.NVLINKS and isinstance(one.value, float | int)
+        fact.value
+        for fact in document.facts
+        if fact.name == Known.NVLINKS and isinstance(fact.value, float | int)
     ]
     if not counts:
         return ""
@@ -94,7 +94,7 @@ def _nvlinks(document: Document) -> str:
 
 
 def gpus_of(machine: Machine) -> str:
-    """Return the number of GPUs of each product."""
+    """Such as ``8 x NVIDIA H200``; empty without GPUs."""
     return ", ".join(f"{n} x {model}" for model, n in Counter(gpu.model for gpu in machine.gpus).items())
 
 
@@ -109,25 +109,25 @@ def differences(before: Sequence[Document], after: Sequence[Document]) -> tuple[
     Of several runs, all texts count.
     """
     runs = (*before, *after)
-    one_lacks = not all(one.facts for one in runs)  # such as runs of older versions
-    ignored = _VOLATILE | {fact.name for one in runs for fact in one.facts if one_lacks}
+    some_lack_facts = not all(document.facts for document in runs)  # such as runs of older versions
+    ignored = _VOLATILE | {fact.name for document in runs for fact in document.facts if some_lack_facts}
     first, second = _texts(before), _texts(after)
-    found = [
+    changed = [
         Difference(name, _joined(first.get(name, ())), _joined(second.get(name, ())))
         for name in dict.fromkeys((*first, *second))
         if name not in ignored and set(first.get(name, ())) != set(second.get(name, ()))
     ]
-    return (*found, *_clocks(before, after))
+    return (*changed, *_clocks(before, after))
 
 
 def _texts(documents: Sequence[Document]) -> dict[str, list[str]]:
     """Return the attributes of several runs, each with its distinct texts."""
-    found: dict[str, list[str]] = {}
+    by_name: dict[str, list[str]] = {}
     for document in documents:
         for name, text in (_identity(document) | attributes(document)).items():
-            if text and text not in found.setdefault(name, []):
-                found[name].append(text)
-    return {name: texts for name, texts in found.items() if texts}
+            if text and text not in by_name.setdefault(name, []):
+                by_name[name].append(text)
+    return {name: texts for name, texts in by_name.items() if texts}
 
 
 def _joined(texts: Sequence[str]) -> str:
@@ -138,22 +138,21 @@ def _joined(texts: Sequence[str]) -> str:
 
 
 def _identity(document: Document) -> dict[str, str]:
-    """Return what a run was made on."""
     machine = document.machine
+    faults = (f"{fault.cause or fault.kind}@{fault.where}" for fault in machine.faults)
     return {
         "host": host_of(document),
         "machine": machine.name,
         "ranks": str(len(machine.ranks) or ""),
         "Python": document.python,
         "imported": document.origin,
-        "simulated faults": ", ".join(f"{one.cause or one.kind}@{one.where}" for one in machine.faults)
-        or "none" * machine.simulated,
+        "simulated faults": ", ".join(faults) or "none" * machine.simulated,
     }
 
 
 def _clocks(before: Sequence[Document], after: Sequence[Document]) -> Iterator[Difference]:
     """Yield the clocks whose highest reading differs, by the median of the runs."""
-    first, second = (_typical([_highest(one) for one in side]) for side in (before, after))
+    first, second = (_typical([_highest(document) for document in side]) for side in (before, after))
     for name in (name for name in first if name in second):
         if abs(first[name] - second[name]) > _SAME_CLOCK * max(first[name], second[name]):
             yield Difference(name, *(f"{clocks[name] / 1e6:.0f} MHz" for clocks in (first, second)))
@@ -166,12 +165,12 @@ def _typical(runs: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 def _highest(document: Document) -> dict[str, float]:
-    """Return the highest reading of each clock during a run, in Hz."""
-    found: dict[str, float] = {}
+    """Name of each clock -> its highest reading during a run, in Hz."""
+    highest: dict[str, float] = {}
     for result in document.testcases:
         for reading in result.history:
-            for one in reading.state:
-                if one.unit == "Hz" and isinstance(one.value, (int, float)):
-                    name = f"highest {one.label}"
-                    found[name] = max(found.get(name, 0.0), one.value)
-    return found
+            for quantity in reading.state:
+                if quantity.unit == "Hz" and isinstance(quantity.value, (int, float)):
+                    name = f"highest {quantity.label}"
+                    highest[name] = max(highest.get(name, 0.0), quantity.value)
+    return highest

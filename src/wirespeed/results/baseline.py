@@ -109,7 +109,7 @@ class Baseline(Tabular, msgspec.Struct, frozen=True, kw_only=True):
         model = model_of(machine)
         if model in self.models:
             return self.inventories.get(model)
-        alike = [one for one in self.inventories if _is_lesser(model, one)]
+        alike = [good for good in self.inventories if _is_lesser(model, good)]
         return self.inventories[alike[0]] if len(alike) == 1 else None
 
     def entries(self, machine: Machine, *, is_lesser: bool = False) -> dict[Key, Entry]:
@@ -143,8 +143,8 @@ class Baseline(Tabular, msgspec.Struct, frozen=True, kw_only=True):
 def _is_lesser(model: str, good: str) -> bool:
     """Return whether two models differ only in numbers, or in GPUs that one of them lacks."""
     (cpu, *gpus), (good_cpu, *good_gpus) = (
-        [re.sub(r"\d+(?= (?:cores|NUMA nodes|x |ranks))", "", part) for part in one.split("; ")]
-        for one in (model, good)
+        [re.sub(r"\d+(?= (?:cores|NUMA nodes|x |ranks))", "", part) for part in text.split("; ")]
+        for text in (model, good)
     )
     return cpu == good_cpu and set(gpus) <= set(good_gpus)
 
@@ -193,13 +193,13 @@ def make(documents: Sequence[Document]) -> Baseline:
                 f"{failed or document.interrupted}"
             )
         of_model = values.setdefault(model_of(document.machine), {})
-        for one in placed(document):
-            if one.cell.value and one.cell.value > 0:
-                of_model.setdefault(one.key, []).append((one.cell.value, _half(one.cell)))
-                units[one.key] = one.unit
+        for place in placed(document):
+            if place.cell.value and place.cell.value > 0:
+                of_model.setdefault(place.key, []).append((place.cell.value, _half(place.cell)))
+                units[place.key] = place.unit
     _check_agreement(values.values())
     models = {
-        model: tuple(_entry(key, units[key], found) for key, found in sorted(cells.items()))
+        model: tuple(_entry(key, units[key], observed) for key, observed in sorted(cells.items()))
         for model, cells in values.items()
     }
     hosts: dict[str, list[list[Possession]]] = {}
@@ -213,8 +213,8 @@ def _check_agreement(values: Iterable[dict[Key, list[tuple[float, float]]]]) -> 
     """Refuse runs of one model that differ: one of them is not of a good machine."""
     differences: dict[Key, float] = {}
     for cells in values:
-        for key, found in cells.items():
-            low, high = min(found)[0], max(found)[0]
+        for key, observed in cells.items():
+            low, high = min(observed)[0], max(observed)[0]
             if high > low * (1 + AGREEMENT):
                 differences[key] = max(high / low - 1, differences.get(key, 0.0))
     if differences:
@@ -227,18 +227,18 @@ def _check_agreement(values: Iterable[dict[Key, list[tuple[float, float]]]]) -> 
         )
 
 
-def _entry(key: Key, unit: Unit, found: Sequence[tuple[float, float]]) -> Entry:
-    values = [value for value, _ in found]
+def _entry(key: Key, unit: Unit, observed: Sequence[tuple[float, float]]) -> Entry:
+    values = [value for value, _ in observed]
     median = statistics.median(values)
     spread = _DEVIATION * statistics.median(abs(value - median) for value in values) / median
     if len(values) == 1:
-        spread = found[0][1]
+        spread = observed[0][1]
     spread = min(spread, LARGEST)  # of tiny values, so that the file can be loaded
     return Entry(key.testcase, key.table, key.row, key.column, key.bytes, unit, median, spread, len(values))
 
 
 def encode(baseline: Baseline) -> bytes:
-    """Return the baseline as JSON, indented."""
+    """Indented JSON that ends with a line end."""
     return msgspec.json.format(msgspec.json.encode(baseline), indent=1) + b"\n"
 
 

@@ -67,23 +67,23 @@ def key_of(result: TestcaseResult, table: Table, cell: Cell) -> Key:
 
 
 def placed(document: Document) -> Iterator[Placed]:
-    """Yield every cell of a Document."""
+    """Every cell of a Document, in order, those without a value included."""
     for result in document.testcases:
         for table in result.tables:
             for cell in table.cells:
                 yield Placed(key_of(result, table, cell), cell, table.unit, result)
 
 
-def busy_devices(one: Placed, machine: Machine) -> dict[str, str]:
+def busy_devices(place: Placed, machine: Machine) -> dict[str, str]:
     """Return the devices of a cell that another process used while it was measured, and how."""
-    busy = one.result.busy
-    if not busy or one.cell.value is None:
+    busy = place.result.busy
+    if not busy or place.cell.value is None:
         return {}
     ends = {
-        end for i, *_ in one.cell.links for end in (machine.links[i].source, machine.links[i].destination)
+        end for i, *_ in place.cell.links for end in (machine.links[i].source, machine.links[i].destination)
     }
-    devices = ends | {one.key.row, one.key.column}
-    if one.result.engine != Engine.CPU:  # busy CPUs slow threads, not copy engines
+    devices = ends | {place.key.row, place.key.column}
+    if place.result.engine != Engine.CPU:  # busy CPUs slow threads, not copy engines
         devices -= {node.name for node in machine.numa}
     return {device: how for device, how in busy.items() if device in devices}
 

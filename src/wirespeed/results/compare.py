@@ -236,28 +236,28 @@ def compare(
     if not before or not after:
         raise UsageError("a comparison requires at least one run on each side")
     hosts, unmatched = _pairs(before, after)
-    kept = [[one for one in side if not hosts or host_of(one) in hosts] for side in (before, after)]
+    kept = [[run for run in side if not hosts or host_of(run) in hosts] for side in (before, after)]
     first, second = (values(side, ignore_busy=ignore_busy) for side in kept)
     if not first.keys() & second.keys():
         raise UsageError("no cell has a value on both sides; compare runs of equal testcases and sizes")
     changes = _tested(first, second, least, paired=bool(hosts))
     _add_hosts(changes, first, second, hosts, least)
-    for key, one in first.items():
+    for key, cell in first.items():
         other = second.get(key)
         present = len(other.values) if other else 0
-        if len(one.values) * len(kept[1]) > present * len(kept[0]):
-            lost = changes.get(key) or _untested(key, one, other, Outcome.LOST)
+        if len(cell.values) * len(kept[1]) > present * len(kept[0]):
+            lost = changes.get(key) or _untested(key, cell, other, Outcome.LOST)
             changes[key] = replace(lost, outcome=Outcome.LOST, reason=_why_lost(key, present, kept[1]))
-    for key, one in second.items():
+    for key, cell in second.items():
         if key not in first:
-            changes[key] = _untested(key, None, one, Outcome.ADDED)
+            changes[key] = _untested(key, None, cell, Outcome.ADDED)
     ordered = tuple(sorted(changes.values(), key=_badness))
     return Comparison(before, after, ordered, least, differences(before, after), hosts, unmatched)
 
 
 def _pairs(before: Sequence[Document], after: Sequence[Document]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the hosts to compare with themselves, if these are several and most, and the others."""
-    first, second = ({host_of(one) for one in side} for side in (before, after))
+    first, second = ({host_of(document) for document in side} for side in (before, after))
     both = first & second
     if len(both) < 2 or 2 * len(both) < max(len(first), len(second)):
         return (), ()
@@ -267,17 +267,17 @@ def _pairs(before: Sequence[Document], after: Sequence[Document]) -> tuple[tuple
 def _tested(
     first: Mapping[Key, Found], second: Mapping[Key, Found], least: float, *, paired: bool
 ) -> dict[Key, Change]:
-    """Return the changes of the cells with values on both sides."""
+    """Changes of the cells with values on both sides; outcomes by all of them together."""
     changes: dict[Key, Change] = {}
     tests: dict[Key, Tested] = {}
-    for key, one in first.items():
-        if not (other := second.get(key)):
+    for key, before in first.items():
+        if not (after := second.get(key)):
             continue
-        if test := tested(one, other, paired=paired):
+        if test := tested(before, after, paired=paired):
             tests[key] = test
         else:
-            why = "; ".join(f"{device} was {how}" for device, how in (one.busy | other.busy).items())
-            changes[key] = _untested(key, one, other, Outcome.BUSY, why)
+            why = "; ".join(f"{device} was {how}" for device, how in (before.busy | after.busy).items())
+            changes[key] = _untested(key, before, after, Outcome.BUSY, why)
     results = assessed([test.contrast for test in tests.values()], [test.kind for test in tests.values()])
     for (key, test), significance in zip(tests.items(), results, strict=True):
         change = Change(
@@ -312,14 +312,14 @@ def _add_hosts(
         if (test := tested(first[key].of(host), second[key].of(host), paired=False))
     ]  # fmt: skip
     results = assessed([test.contrast for *_, test in tests], [test.kind for *_, test in tests])
-    found: dict[Key, list[HostChange]] = {}
+    host_changes: dict[Key, list[HostChange]] = {}
     for (key, host, test), significance in zip(tests, results, strict=True):
         ratio = ratio_of(test.contrast.difference)
         speed = ratio if changes[key].unit.more_is_better else 1 / ratio
         if significance.is_change and abs(speed - 1) >= least:
-            found.setdefault(key, []).append(HostChange(host, ratio, speed > 1))
-    for key, several in found.items():
-        several.sort(key=lambda one: (one.is_better, -abs(one.ratio - 1)))
+            host_changes.setdefault(key, []).append(HostChange(host, ratio, speed > 1))
+    for key, several in host_changes.items():
+        several.sort(key=lambda change: (change.is_better, -abs(change.ratio - 1)))
         outcome = Outcome.BETTER if several[0].is_better else Outcome.WORSE
         changes[key] = replace(changes[key], outcome=outcome, hosts=tuple(several))
 
@@ -337,7 +337,6 @@ def _untested(
 
 
 def _medians(before: Sequence[float], after: Sequence[float]) -> tuple[float | None, float | None]:
-    """Return the medians of both sides; None without values."""
     return statistics.median(before) if before else None, statistics.median(after) if after else None
 
 

@@ -81,8 +81,8 @@ class Found:
     values: list[float] = field(default_factory=list)
 
     def of(self, host: str) -> Found:
-        """Return the cells to compare of one host."""
-        return replace(self, cells=[one for one in self.cells if one[0] == host])
+        """The same with only the cells to compare of one host."""
+        return replace(self, cells=[entry for entry in self.cells if entry[0] == host])
 
 
 @dataclass(frozen=True)
@@ -111,18 +111,18 @@ class Tested:
 
 def values(documents: Sequence[Document], *, ignore_busy: bool) -> dict[Key, Found]:
     """Return the values of each cell that has any."""
-    found: dict[Key, Found] = {}
+    by_key: dict[Key, Found] = {}
     for document in documents:
         host = host_of(document)
-        known = {one.key: one for one in placed(document) if one.cell.value and not one.cell.is_wrong}
-        for one in known.values():
-            of_cell = found.get(one.key) or found.setdefault(one.key, Found(one.unit, noise_of(one)))
-            of_cell.values.append(one.cell.value or 0.0)
-            if busy := {} if ignore_busy else busy_devices(one, document.machine):
+        last = {at.key: at for at in placed(document) if at.cell.value and not at.cell.is_wrong}
+        for key, place in last.items():
+            of_cell = by_key.get(key) or by_key.setdefault(key, Found(place.unit, noise_of(place)))
+            of_cell.values.append(place.cell.value or 0.0)
+            if busy := {} if ignore_busy else busy_devices(place, document.machine):
                 of_cell.busy |= busy
             else:
-                of_cell.cells.append((host, one.cell))
-    return found
+                of_cell.cells.append((host, place.cell))
+    return by_key
 
 
 def tested(first: Found, second: Found, *, paired: bool) -> Tested | None:
@@ -142,9 +142,9 @@ def tested(first: Found, second: Found, *, paired: bool) -> Tested | None:
         before, after = (_observed(side.cells, evidence, paired=paired) for side in (first, second))
         if before and after:
             unseen = 2 * UNSEEN[evidence][first.noise] ** 2
-            found = contrast(before, after, SHARED[evidence], unseen, _UNSEEN_DF)
-            if found.df or evidence is Evidence.VALUES:
-                return Tested(evidence, first.noise, found)
+            difference = contrast(before, after, SHARED[evidence], unseen, _UNSEEN_DF)
+            if difference.df or evidence is Evidence.VALUES:
+                return Tested(evidence, first.noise, difference)
     return None
 
 
@@ -152,7 +152,7 @@ def _observed(
     cells: Sequence[tuple[str, Cell]], evidence: Evidence, *, paired: bool
 ) -> dict[str, list[float]]:
     """Return the logarithms of what is compared, by host if paired; nothing if the evidence is lacking."""
-    found: dict[str, list[float]] = {}
+    blocks: dict[str, list[float]] = {}
     for host, cell in cells:
         several: Sequence[float] = (cell.value or SMALLEST,)
         if evidence in (Evidence.ROUNDS, Evidence.SAMPLES):
@@ -160,13 +160,13 @@ def _observed(
             several = of_run if len(cells) == 1 else ()
         if several:
             logs = [math.log(max(value, SMALLEST)) for value in several]
-            found.setdefault(host if paired else "", []).extend(logs)
-    return found
+            blocks.setdefault(host if paired else "", []).extend(logs)
+    return blocks
 
 
-def noise_of(one: Placed) -> NoiseKind:
+def noise_of(place: Placed) -> NoiseKind:
     """Return the kind of a value, by which it varies."""
-    if one.result.engine not in (Engine.CPU, Engine.MPI):
-        ends = re.match("(host|numa)", one.key.row) or re.match("(host|numa)", one.key.column)
+    if place.result.engine not in (Engine.CPU, Engine.MPI):
+        ends = re.match("(host|numa)", place.key.row) or re.match("(host|numa)", place.key.column)
         return NoiseKind.LINK if ends else NoiseKind.GPU
-    return NoiseKind.HOST if one.unit is Unit.RATE else NoiseKind.LATENCY
+    return NoiseKind.HOST if place.unit is Unit.RATE else NoiseKind.LATENCY

@@ -37,7 +37,7 @@ class InventoryPart(StrEnum):
         return self in (InventoryPart.GPU_MEMORY, InventoryPart.MEMORY)
 
     def shown(self, number: float) -> str:
-        """Return a number of it for people."""
+        """A number of it with its unit, if it is a size."""
         return format_size(number) if self.is_size else f"{number:g}"
 
 
@@ -79,10 +79,10 @@ def parse(text: str) -> Inventory:
     numbers: dict[InventoryPart, int] = {}
     models: list[str] = []
     for item in text.split(","):
-        key, _, value = (one.strip() for one in item.partition("="))
-        keys = [str(one) for one in InventoryPart]
+        key, _, value = (piece.strip() for piece in item.partition("="))
+        keys = [str(part) for part in InventoryPart]
         if key not in keys:
-            close = "".join(f" (did you mean {one!r}?)" for one in get_close_matches(key, keys, 1))
+            close = "".join(f" (did you mean {near!r}?)" for near in get_close_matches(key, keys, 1))
             raise UsageError(
                 f"cannot expect {item.strip()!r}{close}; use KEY=VALUE with the keys {', '.join(keys)}"
             )
@@ -104,14 +104,14 @@ def _count(part: InventoryPart, text: str) -> int:
     raise UsageError(f"{part}={text} is not a number of devices from 1 to {_MOST_DEVICES}")
 
 
-def strictest(given: Iterable[Inventory]) -> Inventory:
+def strictest(inventories: Iterable[Inventory]) -> Inventory:
     """Return what fulfils all inventories: the largest numbers, and all models."""
     numbers: dict[InventoryPart, int] = {}
     models: dict[str, None] = {}
-    for one in given:
-        for part, number in one.numbers.items():
+    for inventory in inventories:
+        for part, number in inventory.numbers.items():
             numbers[part] = max(number, numbers.get(part, 0))
-        models |= dict.fromkeys(one.models)
+        models |= dict.fromkeys(inventory.models)
     return Inventory(numbers, tuple(models))
 
 
@@ -150,7 +150,7 @@ def possessions(document: Document, facts: Facts) -> list[Possession]:
     facts : Facts
         Its facts.
     """
-    return [] if document.imported else [_of_host(document, one) for one in facts.of_each_host]
+    return [] if document.imported else [_of_host(document, host) for host in facts.of_each_host]
 
 
 def _of_host(document: Document, facts: Facts) -> Possession:
@@ -181,7 +181,7 @@ def _of_host(document: Document, facts: Facts) -> Possession:
         numbers[InventoryPart.GPU_MEMORY] = {gpu.name: float(gpu.memory_bytes) for gpu in machine.gpus}
     models = {gpu.name: gpu.model for gpu in machine.gpus} if machine else {}
     addresses = ((facts.text(Known.NIC_ADDRESS, nic), nic) for nic in facts.several(Known.NICS))
-    return Possession(facts, numbers, models, shown, {one: nic for one, nic in addresses if one})
+    return Possession(facts, numbers, models, shown, {address: nic for address, nic in addresses if address})
 
 
 def recorded(runs: Iterable[list[Possession]]) -> Inventory:
@@ -196,7 +196,7 @@ def recorded(runs: Iterable[list[Possession]]) -> Inventory:
     numbers: dict[InventoryPart, int] = {}
     for part in InventoryPart:
         of_hosts = [list(host.numbers[part].values()) for host in hosts if part in host.numbers]
-        values = [value for found in of_hosts for value in found]
+        values = [value for of_host in of_hosts for value in of_host]
         if not values or min(values) < 1:
             continue
         if min(values) != max(values) and not part.is_size:
@@ -209,6 +209,5 @@ def recorded(runs: Iterable[list[Possession]]) -> Inventory:
 
 
 def _common(addresses: Iterable[Iterable[str]]) -> tuple[str, ...]:
-    """Return the addresses if those of all hosts are equal; else none."""
-    found = {tuple(sorted(one)) for one in addresses}
-    return found.pop() if len(found) == 1 else ()
+    distinct = {tuple(sorted(of_host)) for of_host in addresses}
+    return distinct.pop() if len(distinct) == 1 else ()

@@ -79,11 +79,11 @@ def files_in(names: Sequence[str]) -> list[str]:
     UsageError
         If a folder contains no such file.
     """
-    found: list[str] = []
+    files: list[str] = []
     for name in names:
         folder = Path(name)
         if name == STDIN or not folder.is_dir():
-            found.append(name)
+            files.append(name)
             continue
         within = sorted(
             str(path) for pattern in ("*.json", "*/*.json") for path in folder.glob(pattern)
@@ -91,8 +91,8 @@ def files_in(names: Sequence[str]) -> list[str]:
         )  # fmt: skip
         if not within:
             raise UsageError(f"the folder {name} contains no *.json file, nor do the folders in it")
-        found += within
-    return found
+        files += within
+    return files
 
 
 def read_many(files: Sequence[str], keep: Callable[[str, Document], T]) -> ReadRuns[T]:
@@ -112,11 +112,11 @@ def read_many(files: Sequence[str], keep: Callable[[str, Document], T]) -> ReadR
     """
     others = [file for file in files if file != STDIN]
     with _mapping(len(others), partial(_read, keep=keep)) as read:
-        rest = read(others)
-        results = [_read(file, keep) if file == STDIN else next(rest) for file in files]
+        results_of_others = read(others)
+        results = [_read(file, keep) if file == STDIN else next(results_of_others) for file in files]
     return ReadRuns(
-        [one for one in results if not isinstance(one, Unreadable)],
-        [one for one in results if isinstance(one, Unreadable)],
+        [result for result in results if not isinstance(result, Unreadable)],
+        [result for result in results if isinstance(result, Unreadable)],
     )
 
 

@@ -47,7 +47,7 @@ class Override(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return " ".join(place for place in places if place)
 
     def fits(self, key: Key, cell: Cell, machine: Machine) -> bool:
-        """Return whether the override applies to a cell."""
+        """Whether a cell matches all given fields; a link must be used by it."""
         links = set(machine.links_at(self.link))
         return (
             fnmatchcase(key.testcase, self.testcase)
@@ -73,19 +73,20 @@ def load(path: str | Path) -> tuple[Override, ...]:
         If the file cannot be read or an entry is invalid.
     """
     try:
-        found = msgspec.convert(tomllib.loads(read(path, LARGEST_WRITTEN).decode()), _OverrideFile).override
+        text = read(path, LARGEST_WRITTEN).decode()
+        overrides = msgspec.convert(tomllib.loads(text), _OverrideFile).override
     except OSError as error:
         raise UsageError(f"cannot read the overrides {path}: {error.strerror}") from error
     except (ValueError, RecursionError, msgspec.ValidationError) as error:  # also of very long numbers
         raise UsageError(f"{path} is not a valid overrides file: {error}") from error
-    for entry in found:
+    for entry in overrides:
         if not entry.reason.strip():
             raise UsageError(f"{path}: the override of {entry or 'everything'} has no reason; add one")
         if not str(entry):
             raise UsageError(f"{path}: an override must name a link, testcase, row or column")
         if entry.accept is not None and not 0 < entry.accept < 1:
             raise UsageError(f"{path}: the override of {entry} accepts {entry.accept}; use 0 to 1")
-    return found
+    return overrides
 
 
 def check_links(overrides: Sequence[Override], machine: Machine) -> None:

@@ -90,7 +90,7 @@ _SETS = files("wirespeed.data").joinpath("gates")
 
 
 def known() -> tuple[GateSetName, ...]:
-    """Return the names of the sets that wirespeed contains."""
+    """Names of the sets that wirespeed contains."""
     names: tuple[GateSetName, ...] = get_args(GateSetName)
     return names
 
@@ -116,7 +116,7 @@ def load(name: str) -> GateSet:
     try:
         shipped = name in known()
         text = _SETS.joinpath(f"{name}.toml").read_bytes() if shipped else read(name, LARGEST_WRITTEN)
-        found = msgspec.convert(tomllib.loads(text.decode()), _GateFile)
+        parsed = msgspec.convert(tomllib.loads(text.decode()), _GateFile)
     except OSError as error:
         sets = ", ".join(known())
         raise UsageError(
@@ -125,12 +125,12 @@ def load(name: str) -> GateSet:
     except (ValueError, RecursionError, msgspec.ValidationError) as error:
         sets = ", ".join(known())
         raise UsageError(f"{name} is not a valid file of thresholds: {error}; known sets: {sets}") from error
-    for gate in found.gate:
+    for gate in parsed.gate:
         try:
             _check(gate)
         except UsageError as error:
             raise UsageError(f"{name}: the threshold {gate.measures!r}: {error}") from error
-    return GateSet(name, found.read, found.gate)
+    return GateSet(name, parsed.read, parsed.gate)
 
 
 def _check(gate: PublishedGate) -> None:

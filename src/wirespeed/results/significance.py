@@ -105,14 +105,15 @@ def contrast(
         sides = [side[name] for side in (before, after) if side.get(name)]
         n += sum(map(len, sides))
         means = [math.fsum(side) / len(side) for side in sides]
-        squares += math.fsum((x - mean) ** 2 for side, mean in zip(sides, means, strict=True) for x in side)
+        observed = zip(sides, means, strict=True)
+        squares += math.fsum((log - mean) ** 2 for side, mean in observed for log in side)
         if len(sides) == 2:
             weight = len(sides[0]) * len(sides[1]) / (len(sides[0]) + len(sides[1]))
             differences.append((weight, means[1] - means[0]))
             weights += weight
             total += weight * (means[1] - means[0])
     mean = total / weights
-    squares += math.fsum(weight * (one - mean) ** 2 for weight, one in differences)
+    squares += math.fsum(weight * (difference - mean) ** 2 for weight, difference in differences)
     df = n - len(before.keys() | after.keys()) - 1
     return Contrast(
         mean, squares / df if df > 0 else 0.0, max(df, 0), 1 / weights + 2 * shared, unseen, unseen_df
@@ -135,49 +136,49 @@ def assessed(contrasts: Sequence[Contrast], kinds: Sequence[str]) -> list[Signif
         Kind of each; cells of one kind have similar variances.
     """
     of_kind: dict[str, list[Contrast]] = defaultdict(list)
-    for one, kind in zip(contrasts, kinds, strict=True):
-        of_kind[kind].append(one)
-    priors = {kind: _prior(found) for kind, found in of_kind.items()}
-    errors = [_error(one, *priors[kind]) for one, kind in zip(contrasts, kinds, strict=True)]
-    found = list(zip(contrasts, errors, strict=True))
-    ps = adjusted([2 * tail(abs(one.difference) / error, df) for one, (error, df) in found])
+    for cell, kind in zip(contrasts, kinds, strict=True):
+        of_kind[kind].append(cell)
+    priors = {kind: _prior(members) for kind, members in of_kind.items()}
+    errors = [_error(cell, *priors[kind]) for cell, kind in zip(contrasts, kinds, strict=True)]
+    tests = list(zip(contrasts, errors, strict=True))
+    ps = adjusted([2 * tail(abs(cell.difference) / error, df) for cell, (error, df) in tests])
     return [
-        Significance(p, *_interval(one.difference, error, df))
-        for p, (one, (error, df)) in zip(ps, found, strict=True)
+        Significance(p, *_interval(cell.difference, error, df))
+        for p, (cell, (error, df)) in zip(ps, tests, strict=True)
     ]
 
 
 def adjusted(ps: Sequence[float]) -> list[float]:
     """Return p-values adjusted by Benjamini and Hochberg's step-up procedure."""
     order = sorted(range(len(ps)), key=ps.__getitem__, reverse=True)
-    found, least = [0.0] * len(ps), 1.0
+    result, least = [0.0] * len(ps), 1.0
     for rank, i in zip(range(len(ps), 0, -1), order, strict=True):
         least = min(least, ps[i] * len(ps) / rank)
-        found[i] = least
-    return found
+        result[i] = least
+    return result
 
 
 def _interval(difference: float, error: float, df: float) -> tuple[float, float]:
-    """Return the confidence interval of a ratio."""
     # Two digits of the degrees of freedom are enough, and thousands of cells share a few quantiles.
     half = quantile((1 + CONFIDENCE) / 2, float(f"{df:.2g}")) * error
     return ratio_of(difference - half), ratio_of(difference + half)
 
 
 def ratio_of(difference: float) -> float:
-    """Return the ratio with a logarithm; extreme ones are limited."""
+    """The ratio with a logarithm; extreme ones are limited."""
     return math.exp(max(-_MOST_EXPONENT, min(difference, _MOST_EXPONENT)))
 
 
-def _error(one: Contrast, prior_df: float, prior: float, most_df: float) -> tuple[float, float]:
+def _error(cell: Contrast, prior_df: float, prior: float, most_df: float) -> tuple[float, float]:
     """Return the standard error of a difference and its degrees of freedom (Welch and Satterthwaite)."""
-    df = min(one.df + prior_df, most_df)
+    df = min(cell.df + prior_df, most_df)
     seen = 0.0
     if df > 0:
-        own = max(one.variance, _FINEST**2) * one.df
-        seen = one.scale * (prior if math.isinf(prior_df) else (own + prior_df * prior) / (one.df + prior_df))
-    variance = seen + one.unseen or one.scale * _FINEST**2
-    parts = ((seen, df), (one.unseen, one.unseen_df))
+        own = max(cell.variance, _FINEST**2) * cell.df
+        moderated = prior if math.isinf(prior_df) else (own + prior_df * prior) / (cell.df + prior_df)
+        seen = cell.scale * moderated
+    variance = seen + cell.unseen or cell.scale * _FINEST**2
+    parts = ((seen, df), (cell.unseen, cell.unseen_df))
     spread = sum((part / variance) ** 2 / df for part, df in parts if part)
     return math.sqrt(variance), 1 / spread if spread else math.inf
 
@@ -189,18 +190,19 @@ def _prior(contrasts: Sequence[Contrast]) -> tuple[float, float, float]:
     from mean and variance of their logarithms (Smyth 2004, section 6.2). The total limits the degrees of
     freedom of a moderated variance.
     """
-    known = [one for one in contrasts if one.df > 0]
-    total = float(sum(one.df for one in known))
+    known = [cell for cell in contrasts if cell.df > 0]
+    total = float(sum(cell.df for cell in known))
     if len(known) < _FEWEST_CELLS:
         return 0.0, 0.0, math.inf
     logs = [
-        math.log(max(one.variance, _FINEST**2)) - _digamma(one.df / 2) + math.log(one.df / 2) for one in known
+        math.log(max(cell.variance, _FINEST**2)) - _digamma(cell.df / 2) + math.log(cell.df / 2)
+        for cell in known
     ]
     mean = math.fsum(logs) / len(logs)
-    spread = math.fsum((x - mean) ** 2 for x in logs) / (len(logs) - 1)
+    spread = math.fsum((log - mean) ** 2 for log in logs) / (len(logs) - 1)
     # Few cells may vary alike by chance, which would claim more than is known.
     spread *= 1 + _CAUTION * math.sqrt(2 / (len(logs) - 1))
-    spread -= math.fsum(_trigamma(one.df / 2) for one in known) / len(known)
+    spread -= math.fsum(_trigamma(cell.df / 2) for cell in known) / len(known)
     half = _inverse_trigamma(spread) if spread > 0 else math.inf
     if math.isinf(half):
         return math.inf, ratio_of(mean), total

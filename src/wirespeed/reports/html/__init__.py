@@ -11,7 +11,7 @@ from ..style import Style
 
 
 def render(document: Document, style: Style) -> str:
-    """Render the Document as a page."""
+    """The page of one run."""
     from .page import page
 
     return page([document], by=style.criteria, judged=style.judged)
@@ -22,7 +22,7 @@ def part(document: Document, style: Style) -> None:
 
 
 def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
-    """Render a page of many runs."""
+    """The page of many runs, which contains no Documents."""
     from .fleet import fleet_page
 
     del style

@@ -46,22 +46,23 @@ def gates(comparisons: Iterable[GateComparison]) -> tuple[GatesView, ...]:
     return tuple(
         GatesView(
             f"Published thresholds of {comparison.gates.name} (read {comparison.gates.read})",
-            tuple(map(_gate, found)),
+            tuple(map(_gate, results)),
         )
         for comparison in comparisons
-        if (found := applicable(comparison))
+        if (results := applicable(comparison))
     )
 
 
 def _gate(result: GateResult) -> tuple[str, str, Shown, str]:
-    """Return the row of a gate."""
     verdict = shown(result.verdict)
     return result.gate.measures, str(result.gate.at_least), verdict, gate_text(result)
 
 
-def causes(found: Overview) -> tuple[tuple[FindingView, str], ...]:
+def causes(overview: Overview) -> tuple[tuple[FindingView, str], ...]:
     """Return all causes of a run, the one that explains most first, each with its CSS class."""
-    return tuple((view, _css(view.finding, explains=view.is_explaining)) for view in views(found.diagnosis))
+    return tuple(
+        (view, _css(view.finding, explains=view.is_explaining)) for view in views(overview.diagnosis)
+    )
 
 
 def _css(finding: Finding, *, explains: bool) -> str:
@@ -69,13 +70,13 @@ def _css(finding: Finding, *, explains: bool) -> str:
     return "fail" if finding.cells and finding.likely else "warn" if explains else "unknown"
 
 
-def explained_causes(found: Overview) -> tuple[tuple[str, Markup], ...]:
+def explained_causes(overview: Overview) -> tuple[tuple[str, Markup], ...]:
     """Return name and explanation of each cause of a run, from the documentation."""
-    names = dict.fromkeys(finding.cause.name for finding in found.diagnosis.findings)
+    names = dict.fromkeys(finding.cause.name for finding in overview.diagnosis.findings)
     return tuple((name, markup(about)) for name in names if (about := topic(name)))
 
 
-def notes(document: Document, check: Check, found: Overview) -> list[tuple[Shown, str]]:
+def notes(document: Document, check: Check, overview: Overview) -> list[tuple[Shown, str]]:
     """Return what else matters to the verdict: wrong data, slow links, what is unexplained or accepted.
 
     Parameters
@@ -92,7 +93,7 @@ def notes(document: Document, check: Check, found: Overview) -> list[tuple[Shown
     list[tuple[Shown, str]]
         Each with its sign, the worst first.
     """
-    fail, warn, passed = (shown(one) for one in (Verdict.FAIL, Verdict.WARN, Verdict.WAIVED))
+    fail, warn, passed = (shown(verdict) for verdict in (Verdict.FAIL, Verdict.WARN, Verdict.WAIVED))
     lines = []
     if document.interrupted:
         lines.append((shown(Verdict.INTERRUPTED), f"Run interrupted: {document.interrupted}"))
@@ -103,11 +104,11 @@ def notes(document: Document, check: Check, found: Overview) -> list[tuple[Shown
     for culprit in check.culprits:
         cells = many(len(culprit.cells), "value")
         lines.append((fail, f"Slow: {culprit} at {culprit.share} ({cells})"))
-    if found.diagnosis.unexplained and found.diagnosis.slow:
-        slow = many(found.diagnosis.slow, "slow value")
-        lines.append((warn, f"No cause is known for {found.diagnosis.unexplained} of {slow}"))
+    if overview.diagnosis.unexplained and overview.diagnosis.slow:
+        slow = many(overview.diagnosis.slow, "slow value")
+        lines.append((warn, f"No cause is known for {overview.diagnosis.unexplained} of {slow}"))
     lines += [(warn, text) for text in explanations(document, lacking=check.missing)]
     for override, accepted in check.accepted.items():
-        what = f"accepted in {many(accepted, 'value')}" if accepted else "override not needed"
-        lines.append((passed, f"{what}: {override}: {override.reason}"))
+        effect = f"accepted in {many(accepted, 'value')}" if accepted else "override not needed"
+        lines.append((passed, f"{effect}: {override}: {override.reason}"))
     return lines

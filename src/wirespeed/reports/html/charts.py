@@ -74,11 +74,11 @@ def curve_chart(table: Table) -> Element | None:
 
 def _limits(table: Table) -> list[tuple[float, float]]:
     """Return the limit along the axis, where all curves share it."""
-    found: dict[float, set[float]] = {}
+    limits: dict[float, set[float]] = {}
     for cell in table.cells:
         if cell.limit:
-            found.setdefault(table.columns.values[cell.column], set()).add(cell.limit)
-    return [(x, next(iter(values))) for x, values in sorted(found.items()) if len(values) == 1]
+            limits.setdefault(table.columns.values[cell.column], set()).add(cell.limit)
+    return [(x, next(iter(values))) for x, values in sorted(limits.items()) if len(values) == 1]
 
 
 def _framed(

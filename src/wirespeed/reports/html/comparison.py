@@ -148,17 +148,17 @@ class Compared:
 
     @property
     def differing(self) -> list[Changes]:
-        """The runs with changes."""
+        """The runs with changed cells."""
         return [run for run in self.runs if run.rows]
 
 
 def letter(index: int) -> str:
-    """Return the letter of a run in a page: A, B, ..., Z, A1, ..."""
+    """Letter of a run or model in a page: A, B, ..., Z, A1, ..."""
     return "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[index % 26] + (str(index // 26) if index >= 26 else "")
 
 
 def compared(documents: Sequence[Document]) -> Compared:
-    """Compare all runs with the first."""
+    """The content of the comparison of all runs with the first."""
     first, *others = documents
     runs = [Changes(0, "reference", "")]
     comparisons: list[Comparison | None] = []
@@ -177,7 +177,6 @@ def compared(documents: Sequence[Document]) -> Compared:
 
 
 def _changes(index: int, comparison: Comparison) -> Changes:
-    """Return the changes of a run."""
     counts = Counter(change.outcome for change in comparison.changes)
     moved = comparison.those(*CHANGED)
     summary = ", ".join(f"{counts[o]} {o}" for o in (*CHANGED, Outcome.ADDED) if counts[o])
@@ -206,8 +205,8 @@ def _places(comparison: Comparison) -> Iterable[Moved]:
             for change in comparison.changes
             if change.before and change.after and change.key in cells and change.outcome is not Outcome.BUSY
         ]
-        observations = [_observation(i, one, cells[one.key], outcome) for i, one in enumerate(known)]
-        left = {i for i, one in enumerate(known) if one.outcome is outcome}
+        observations = [_observation(i, change, cells[change.key], outcome) for i, change in enumerate(known)]
+        left = {i for i, change in enumerate(known) if change.outcome is outcome}
         for culprit in localise(comparison.after[0].machine, observations):
             yield _place(str(culprit), outcome, [known[i] for i in culprit.cells])
             left -= set(culprit.cells)
@@ -225,16 +224,15 @@ def _kinds(outcome: Outcome, changes: Sequence[Change], cells: dict[Key, Placed]
     """Yield the changes that no link explains by kind of path."""
     kinds: dict[str, list[Change]] = {}
     for change in changes:
-        one = cells.get(change.key)
-        collective = one is not None and one.result.collective is not None
+        place = cells.get(change.key)
+        collective = place is not None and place.result.collective is not None
         kinds.setdefault(path_kind(change.key.testcase, collective=collective).title, []).append(change)
     for kind, several in kinds.items():
         yield _place(kind, outcome, several)
 
 
 def _place(name: str, outcome: Outcome, changes: Sequence[Change]) -> Moved:
-    """Return the changes at a link, device or kind of path."""
-    extreme = max(changes, key=lambda one: abs(one.change))
+    extreme = max(changes, key=lambda change: abs(change.change))
     ratios = [change.change for change in changes if change.before and change.after]
     return Moved(
         name,
@@ -248,7 +246,6 @@ def _place(name: str, outcome: Outcome, changes: Sequence[Change]) -> Moved:
 
 
 def _moved(change: Change) -> Moved:
-    """Return a changed cell as texts."""
     return Moved(
         f"{change.key.testcase} {change.key.place}".strip(),
         css_of(change.outcome),
@@ -272,7 +269,6 @@ def _percent(change: float) -> str:
 
 
 def _values(change: Change) -> str:
-    """Return both values of a cell with their unit."""
     scale, unit = fitting(change.unit, [v for v in (change.before, change.after) if v])
     before, after = (number(v, scale, GLANCE) if v else "n/a" for v in (change.before, change.after))
     return f"{before} → {after} {unit}"
@@ -281,7 +277,7 @@ def _values(change: Change) -> str:
 def _rows(first: Document, comparisons: Sequence[Comparison | None]) -> list[ComparedTable]:
     """Return each table of the first run, compared with all others."""
     changes = [_by_table(comparison.changes if comparison else ()) for comparison in comparisons]
-    found = []
+    tables = []
     for result in first.testcases:
         for table in result.tables:
             if not (values := sorted(table.values())):
@@ -291,16 +287,15 @@ def _rows(first: Document, comparisons: Sequence[Comparison | None]) -> list[Com
             against = tuple(map(_against, own))
             extremes = (abs(c.change) or 1.0 for several in own for c in several if c.outcome in CHANGED)
             text = f"{number(median(values), scale, GLANCE)} {unit}"
-            found.append(ComparedTable(result.key(table), text, against, max(extremes, default=0.0)))
-    return found
+            tables.append(ComparedTable(result.key(table), text, against, max(extremes, default=0.0)))
+    return tables
 
 
 def _by_table(changes: Iterable[Change]) -> dict[tuple[str, str], list[Change]]:
-    """Return changes by testcase and table."""
-    found: dict[tuple[str, str], list[Change]] = {}
+    by_table: dict[tuple[str, str], list[Change]] = {}
     for change in changes:
-        found.setdefault((change.key.testcase, change.key.table), []).append(change)
-    return found
+        by_table.setdefault((change.key.testcase, change.key.table), []).append(change)
+    return by_table
 
 
 def _against(changes: Sequence[Change]) -> Against:
@@ -310,14 +305,14 @@ def _against(changes: Sequence[Change]) -> Against:
         for change in changes
         if change.before and change.after and change.outcome is not Outcome.BUSY
     ]
-    significant = [one for one in changes if one.outcome in CHANGED]
+    significant = [change for change in changes if change.outcome in CHANGED]
     if not pairs:
         return Against("w4" if significant else "", "", "no value" if significant else "")
     before, after = (median(sorted(values)) for values in zip(*pairs, strict=True))
     difference = _percent(after / before - 1)
     if not significant:
         return Against("", difference)
-    extreme = max(significant, key=lambda one: (one.outcome is Outcome.LOST, abs(one.change)))
+    extreme = max(significant, key=lambda change: (change.outcome is Outcome.LOST, abs(change.change)))
     text = _difference(extreme) or "no value"
     where = ", ".join(filter(None, (extreme.key.row, extreme.key.column)))
     speed = 1 + extreme.change if _difference(extreme) else 0.0

@@ -40,12 +40,12 @@ def step(speed: float, verdict: Verdict = Verdict.PASS) -> str:
     str
         A class of ``STEPS``.
     """
-    found = max(i for i, (_, least) in enumerate(STEPS) if speed >= least)
+    index = max(i for i, (_, least) in enumerate(STEPS) if speed >= least)
     if verdict is Verdict.IMPLAUSIBLE:
         return _CLASSES[-1]
     if verdict in _AT_MOST:
-        found = min(found, _CLASSES.index(_AT_MOST[verdict]))
-    return _CLASSES[found]
+        index = min(index, _CLASSES.index(_AT_MOST[verdict]))
+    return _CLASSES[index]
 
 
 @dataclass(frozen=True)

@@ -46,12 +46,12 @@ def packed_document(document: Document, room: int = ROOM) -> tuple[Markup, str]:
     tuple[Markup, str]
         The packed Document as JSON, and the note; empty if it is complete.
     """
-    text, said = packed(b""), ""
+    text, left_out = packed(b""), ""
     for data, note in _forms(document, room):
-        text, said = packed(data), note
+        text, left_out = packed(data), note
         if len(text) <= room:
             break
-    return text, said
+    return text, left_out
 
 
 def _forms(document: Document, room: int) -> Iterator[tuple[bytes, str]]:

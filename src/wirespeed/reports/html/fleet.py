@@ -30,6 +30,7 @@ from ...version import __version__
 from ..numbers import GLANCE, number
 from ..signs import VERDICTS, Shown, shown
 from ..style import SIMULATED, Criteria, Judged
+from .comparison import letter
 from .headline import capital, date
 from .svg import Element, add, drawing, fitted, markup
 from .templates import rendered, source
@@ -84,7 +85,6 @@ def read_nodes(files: Sequence[str], by: Criteria) -> ReadRuns[FleetNode]:
 
 
 def _node(file: str, document: Document, by: Criteria) -> FleetNode:
-    """Return the summary of a run."""
     judged = Judged.of(document, by)
     return node_summary(file, document, judged.check, judged.diagnosis)
 
@@ -107,7 +107,7 @@ def fleet_page(nodes: Sequence[FleetNode], failures: Sequence[str] = ()) -> str:
     worst = next((_shown(word) for word in WORDS if counts[word]), shown(Verdict.UNKNOWN, "NOT JUDGED"))
     banner = _banner([node.simulated for node in fleet.nodes])
     between = " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else ""
-    letters = {model: _letter(i) for i, model in enumerate(fleet.models)}
+    letters = {model: letter(i) for i, model in enumerate(fleet.models)}
     return rendered(
         "fleet.html",
         source("style.css") + source("fleet.css"),
@@ -150,7 +150,6 @@ def fleet_page(nodes: Sequence[FleetNode], failures: Sequence[str] = ()) -> str:
 
 
 def _shown(word: str) -> Shown:
-    """Return how to show the verdict on a node."""
     return shown(VERDICTS[word], word)
 
 
@@ -187,11 +186,11 @@ class _Finding:
 
 def _findings(fleet: Fleet) -> list[_Finding]:
     """Return what is wrong and with which nodes: the worst first, then what concerns most nodes."""
-    found: dict[tuple[str, str], list[int]] = {}
+    indices_of: dict[tuple[str, str], list[int]] = {}
     for i, node in enumerate(fleet.nodes):
         if node.word != "PASS":
-            found.setdefault((node.word, node.sentence), []).append(i)
-    ordered = sorted(found.items(), key=lambda one: (WORDS.index(one[0][0]), -len(one[1])))
+            indices_of.setdefault((node.word, node.sentence), []).append(i)
+    ordered = sorted(indices_of.items(), key=lambda item: (WORDS.index(item[0][0]), -len(item[1])))
     return [
         _Finding(
             _shown(word), word, capital(text),
@@ -204,14 +203,14 @@ def _findings(fleet: Fleet) -> list[_Finding]:
 
 def _separated(fleet: Fleet) -> list[str]:
     """Return the groups of nodes that an attribute separates, one sentence for each attribute."""
-    found: dict[tuple[str, str, str], list[str]] = {}
+    slower_of: dict[tuple[str, str, str], list[str]] = {}
     for two in fleet.groups:
-        for one in two.separations[:1]:
+        for separation in two.separations[:1]:
             slower = f"{two.title} is {1 - two.slow_median / two.fast_median:.0%} slower"
-            found.setdefault((one.attribute, one.slow, one.fast), []).append(slower)
+            slower_of.setdefault((separation.attribute, separation.slow, separation.fast), []).append(slower)
     return [
         f"With {_named(attribute, slow)}, {' and '.join(slower)} than with {_named(attribute, fast)}"
-        for (attribute, slow, fast), slower in list(found.items())[:_MOST_SEPARATED]
+        for (attribute, slow, fast), slower in list(slower_of.items())[:_MOST_SEPARATED]
     ]
 
 
@@ -225,11 +224,6 @@ def _banner(simulated: Sequence[bool]) -> str:
     return SIMULATED if all(simulated) else f"Some of the runs are {SIMULATED}" if any(simulated) else ""
 
 
-def _letter(index: int) -> str:
-    """Return the letter of a model: A, B, ..., Z, A1, ..."""
-    return "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[index % 26] + (str(index // 26) if index >= 26 else "")
-
-
 def _names(files: Sequence[str]) -> list[str]:
     """Return the names of the files, with their folders if the names are not unique."""
     names = [Path(file).name for file in files]
@@ -237,11 +231,11 @@ def _names(files: Sequence[str]) -> list[str]:
 
 
 def _group(fleet: Fleet, letters: Mapping[str, str], two: TwoGroups) -> dict[str, Any]:
-    """Return the template's variables for two groups."""
-    what = two.title if two.quantity == "typical" else f"{two.title}, lowest value"
+    """The template's variables for two groups."""
+    title = two.title if two.quantity == "typical" else f"{two.title}, lowest value"
     of = f" (model {letters[two.model]})" if two.model and len(letters) > 1 else ""
     return {
-        "title": f"{what}{of}",
+        "title": f"{title}{of}",
         "text": f"{many(len(two.slow), 'node')} at {number(two.slow_median, GB, GLANCE)} GB/s, "
         f"{many(len(two.fast), 'node')} at {number(two.fast_median, GB, GLANCE)} GB/s "
         f"({1 - two.slow_median / two.fast_median:.0%} slower)",
@@ -256,18 +250,20 @@ def _outliers(fleet: Fleet) -> list[tuple[list[tuple[int, str]], str]]:
     for (i, title, quantity), change in fleet.outliers.items():
         by_node[i].append((change, f"{title} {'' if quantity == 'typical' else 'lowest '}{_change(change)}"))
     alike: dict[str, list[tuple[int, str]]] = defaultdict(list)
-    for i, found in sorted(by_node.items(), key=lambda item: -max(abs(change) for change, _ in item[1])):
-        alike["; ".join(text for _, text in found)].append((i, fleet.nodes[i].host))
+    for i, differences in sorted(
+        by_node.items(), key=lambda item: -max(abs(change) for change, _ in item[1])
+    ):
+        alike["; ".join(text for _, text in differences)].append((i, fleet.nodes[i].host))
     return [(hosts, text) for text, hosts in alike.items()]
 
 
 def _change(change: float) -> str:
-    """Return a difference from the peers, for people."""
+    """A difference from the peers, such as ``12% below peers``."""
     return f"{abs(change):.0%} {'below' if change < 0 else 'above'} peers"
 
 
 def _row(fleet: Fleet, letters: Mapping[str, str], index: int, titles: Sequence[str]) -> dict[str, Any]:
-    """Return the template's variables for a node."""
+    """The template's variables for a node."""
     node = fleet.nodes[index]
     by_title = {figure.title: figure for figure in node.figures}
     return {
@@ -284,7 +280,7 @@ def _row(fleet: Fleet, letters: Mapping[str, str], index: int, titles: Sequence[
 
 
 def _cell(fleet: Fleet, index: int, title: str, figure: FleetFigure | None) -> dict[str, Any]:
-    """Return the template's variables for a key figure of a node."""
+    """The template's variables for a key figure of a node, which are empty if it has none."""
     if figure is None:
         return {"title": title, "sort": "", "typical": "", "lowest": "", "notes": []}
     notes = []
@@ -319,7 +315,7 @@ def _strips(fleet: Fleet, letters: Mapping[str, str], title: str) -> dict[str, A
 
 
 def _chart(fleet: Fleet, title: str, strips: Sequence[tuple[str, Mapping[int, float]]]) -> Markup:
-    """Return strip plots with a common axis."""
+    """Strip plots with a common axis."""
     low, high = _range(value for _, values in strips for value in values.values())
     scale = (_WIDTH - _LEFT - _RIGHT) / (high - low)
     height = len(strips) * (_NAME + _BAND) + _AXIS
@@ -350,15 +346,14 @@ def _dot(svg: Element, node: FleetNode, index: int, value: float, x: float, y: f
 
 
 def _range(values: Iterable[float]) -> tuple[float, float]:
-    """Return the ends of the axis."""
-    found = list(values)
-    low, high = min(found), max(found)
+    values = list(values)
+    low, high = min(values), max(values)
     margin = max((high - low) * 0.03, (high * _AXIS_FRACTION - (high - low)) / 2) or 1.0
     return max(0.0, low - margin), high + margin
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Return round numbers of a range."""
+    """About ``_TICKS`` round numbers within a range."""
     rough = (high - low) / _TICKS
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough)
@@ -370,9 +365,9 @@ def _stacked(places: Mapping[int, float]) -> dict[int, float]:
     columns: dict[int, list[int]] = defaultdict(list)
     for i in sorted(places, key=lambda i: places[i]):
         columns[round(places[i] / _DOT)].append(i)
-    found = {}
+    offsets = {}
     for members in columns.values():
         step = min(_DOT, (_BAND - 2 * _DOT) / max(1, len(members) - 1))
         for k, i in enumerate(members):
-            found[i] = ((k + 1) // 2) * step * (-1 if k % 2 else 1)
-    return found
+            offsets[i] = ((k + 1) // 2) * step * (-1 if k % 2 else 1)
+    return offsets

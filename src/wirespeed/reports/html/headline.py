@@ -14,15 +14,13 @@ from ...judging.verdicts import Check
 from ...terminal import one_line
 from ...topology import Machine
 from ...units import fitting, format_time, many
-from ..key_figures import extent, of_limit, rate, worst_word
+from ..key_figures import of_limit, worst_word
 from ..numbers import GLANCE, number
 from ..signs import SIGNS, Shown, shown, verification
 from .svg import Element, add, markup
 
 if TYPE_CHECKING:
     from markupsafe import Markup
-
-__all__ = ["Headline", "Tile", "extent", "headline", "rate", "tiles"]
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ class Tile:
     target: str
 
 
-def headline(document: Document, check: Check, found: Overview) -> Headline:
+def headline(document: Document, check: Check, overview: Overview) -> Headline:
     """Return what the page of a run says first.
 
     Parameters
@@ -113,12 +111,12 @@ def headline(document: Document, check: Check, found: Overview) -> Headline:
     seconds = "" if document.simulated else format_time(document.seconds)
     about = (when, f"wirespeed {document.version}", seconds, verification(document))
     return Headline(
-        found.word,
-        SIGNS[found.verdict].css,
-        capital(found.sentence),
-        capital(found.extent),
-        capital(found.advice.do),
-        found.advice.command,
+        overview.word,
+        SIGNS[overview.verdict].css,
+        capital(overview.sentence),
+        capital(overview.extent),
+        capital(overview.advice.do),
+        overview.advice.command,
         one_line(document.hostname or "unknown host"),
         tuple(" · ".join(filter(None, line)) for line in (parts, about)),
         when,
@@ -141,12 +139,12 @@ def _models(machine: Machine) -> Counter[str]:
 
 
 def date(started: str) -> str:
-    """Return the minute at which a run began, for people."""
+    """The minute at which a run began: ``2026-01-31 12:00 UTC``."""
     zone = " UTC" if started.endswith("Z") else ""
     return one_line(started[:16].replace("T", " ")) + zone
 
 
-def tiles(found: Overview, target: Callable[[PathKind], str]) -> tuple[Tile, ...]:
+def tiles(overview: Overview, target: Callable[[PathKind], str]) -> tuple[Tile, ...]:
     """Return a tile for each key figure.
 
     Parameters
@@ -156,20 +154,19 @@ def tiles(found: Overview, target: Callable[[PathKind], str]) -> tuple[Tile, ...
     target : callable
         Returns the ID of the section of a kind of path.
     """
-    return tuple(_tile(figure, target(figure.kind)) for figure in found.figures)
+    return tuple(_tile(figure, target(figure.kind)) for figure in overview.figures)
 
 
 def _tile(figure: KeyFigure, target: str) -> Tile:
-    """Return the tile of a key figure."""
-    one, worst = figure.typical, figure.worst
-    scale, unit = fitting(one.unit, [one.value or 0.0])
-    of = share(one)
-    lines = [str(of)] if of else [] if one.least else ["no limit known"]
+    typical, worst = figure.typical, figure.worst
+    scale, unit = fitting(typical.unit, [typical.value or 0.0])
+    of = share(typical)
+    lines = [str(of)] if of else [] if typical.least else ["no limit known"]
     bounds = []
-    if one.least:
-        upper = f" to {number(one.normal, scale, GLANCE)}" if one.normal and of else " or more"
-        bounds = [f"expected {number(one.least, scale, GLANCE)}{upper}"]
-    bounds += [f"limit {number(one.limit, scale, GLANCE)}"] if one.limit else []
+    if typical.least:
+        upper = f" to {number(typical.normal, scale, GLANCE)}" if typical.normal and of else " or more"
+        bounds = [f"expected {number(typical.least, scale, GLANCE)}{upper}"]
+    bounds += [f"limit {number(typical.limit, scale, GLANCE)}"] if typical.limit else []
     lines += [", ".join(bounds)] if bounds else []
     if worst:
         key, of_worst = worst.key, share(worst)
@@ -182,28 +179,27 @@ def _tile(figure: KeyFigure, target: str) -> Tile:
         if figure.kind != COLLECTIVES
         else f"{figure.title} bus bandwidth"
     )
-    return Tile(
-        title, shown(figure.verdict), number(one.value or 0.0, scale, GLANCE), unit, tuple(lines), bar, target
-    )  # fmt: skip
+    value = number(typical.value or 0.0, scale, GLANCE)
+    return Tile(title, shown(figure.verdict), value, unit, tuple(lines), bar, target)
 
 
 def _bar(figure: KeyFigure, lines: list[str]) -> Markup:
     """Return a bar from nothing to the limit: the expected range, the typical and the worst value."""
     from markupsafe import Markup
 
-    one, worst = figure.typical, figure.worst
-    if not one.limit:
+    typical, worst = figure.typical, figure.worst
+    if not typical.limit:
         return Markup()
     svg = Element("svg", {"class": "bar", "role": "img", "width": "100%", "height": "18"})
     add(svg, "title", text="; ".join(lines))
     add(svg, "rect", "track", x=0, y=5, width="100%", height=8, rx=4)
-    if one.least and one.normal:
-        left, right = min(1.0, one.least / one.limit), min(1.0, one.normal / one.limit)
+    if typical.least and typical.normal:
+        left, right = min(1.0, typical.least / typical.limit), min(1.0, typical.normal / typical.limit)
         add(svg, "rect", "fine", x=_percent(left), y=5, width=_percent(1 - left), height=8)
         add(svg, "rect", "band", x=_percent(left), y=5, width=_percent(right - left), height=8)
     if worst:
         _mark(svg, "worst", of_limit(figure, worst))
-    _mark(svg, "typical", of_limit(figure, one))
+    _mark(svg, "typical", of_limit(figure, typical))
     return markup(svg)
 
 
@@ -217,5 +213,5 @@ def _mark(svg: Element, css: str, at: float) -> None:
 
 
 def _percent(part: float) -> str:
-    """Return a fraction as a position in a bar."""
+    """A fraction as a position in a bar: ``12.5%``."""
     return f"{part * 100:.1f}%"

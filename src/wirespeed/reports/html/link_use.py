@@ -89,7 +89,7 @@ def uses(machine: Machine, cells: Iterable[Placed], judgements: Judgements, chec
             if times and (index not in best or value * times > best[index][0]):
                 best[index] = value * times, judgements.get(place.key)
     blamed = _blamed(machine, check)
-    found = []
+    used = []
     for i, link in enumerate(machine.links):
         value, judgement = best.get(i, (None, None))
         if judgement and judgement.culprits and i not in blamed:
@@ -100,8 +100,8 @@ def uses(machine: Machine, cells: Iterable[Placed], judgements: Judgements, chec
         verdict = worst((verdict, *blamed.get(i, ())))
         normal = judgement.normal if judgement else None
         speed = (judgement.value or 0.0) / normal if judgement and normal else None
-        found.append(Use(link, value, verdict, speed, i))
-    return found
+        used.append(Use(link, value, verdict, speed, i))
+    return used
 
 
 def _times(link: Link, limit: float | None, *, alone: bool) -> int:
@@ -123,9 +123,9 @@ def _blamed(machine: Machine, check: Check) -> dict[int, list[Verdict]]:
     for i, own in enumerate(suspects_of_links(machine)):
         for suspect in own:
             links.setdefault(suspect, []).append(i)
-    found: dict[int, list[Verdict]] = {}
+    verdicts: dict[int, list[Verdict]] = {}
     for judgement in check.judgements:
         for suspect in judgement.culprits:
             for i in links.get(suspect, ()):
-                found.setdefault(i, []).append(judgement.verdict)
-    return found
+                verdicts.setdefault(i, []).append(judgement.verdict)
+    return verdicts

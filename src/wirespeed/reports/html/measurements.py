@@ -18,9 +18,9 @@ from ...measurement import Unit
 from ...model import Engine
 from ...terminal import one_line
 from ...units import many
+from ..key_figures import extent, rate
 from ..signs import Shown, shown
 from .deviation import Judgements
-from .headline import extent, rate
 from .tables import Part, curve, matrix, rows, vector_key
 
 if TYPE_CHECKING:
@@ -146,13 +146,13 @@ def grouped(
             kind = path_kind(result.name, collective=result.collective is not None)
             by_kind.setdefault(kind, []).append((i, result))
     known = {figure.kind: figure for figure in figures}
-    found = []
+    groups = []
     for kind in path_kinds():
         if kind in by_kind:
             names = {result.name for _, result in by_kind[kind]}
             own = [judgement for judgement in check.judgements if judgement.key.testcase in names]
-            found.append(_group(run, kind, by_kind[kind], check, own, judgements, known.get(kind)))
-    return tuple(sorted(found, key=lambda group: not group.bad))
+            groups.append(_group(run, kind, by_kind[kind], check, own, judgements, known.get(kind)))
+    return tuple(sorted(groups, key=lambda group: not group.bad))
 
 
 def _group(
@@ -160,12 +160,12 @@ def _group(
     own: Sequence[Judgement], judgements: Judgements, figure: KeyFigure | None,
 ) -> PathGroup:  # fmt: skip
     """Return the testcases of one kind of path; ``own`` are the verdicts on them, the worst first."""
-    found = families(run, results, judgements)
+    all_families = families(run, results, judgements)
     bad = any(judgement.verdict.is_bad for judgement in own)
-    verdict = worst(one.verdict for one in own if one.key.column or one.verdict.is_bad)
-    any_bad = any(one.bad for one in found)
-    failing = [one for one in found if one.bad]
-    shown_first, alike = failing[:_OPEN], failing[_OPEN:]
+    verdict = worst(
+        judgement.verdict for judgement in own if judgement.key.column or judgement.verdict.is_bad
+    )
+    failing = [family for family in all_families if family.bad]
     key = f"{rate(figure.typical)}, {extent(figure)}" if figure else ""
     return PathGroup(
         group_id(run, kind),
@@ -174,15 +174,14 @@ def _group(
         " · ".join(filter(None, (key, _counted(own)))),
         bad,
         tuple(_reasons([result for _, result in results], check, own)),
-        _joined(shown_first if any_bad else found),
-        _joined(alike),
-        _joined(one for one in found if any_bad and not one.bad),
+        _joined(failing[:_OPEN] or all_families),
+        _joined(failing[_OPEN:]),
+        _joined(family for family in all_families if failing and not family.bad),
         tuple((result.name, _about(result)) for _, result in results),
     )
 
 
 def _about(result: TestcaseResult) -> str:
-    """Return what a testcase measures."""
     return "; ".join(filter(None, (result.description, f"counts {result.counts}" if result.counts else "")))
 
 
@@ -191,9 +190,9 @@ def _counted(judgements: Sequence[Judgement]) -> str:
     counts = Counter(judgement.verdict for judgement in judgements if judgement.key.column)
     bad, normal = not_as_expected(judgements), counts[Verdict.PASS]
     judged = many(sum(bad.values()) + normal, "value")
-    unjudged = sum(counts[one] for one in (Verdict.UNKNOWN, Verdict.BUSY, Verdict.INTERRUPTED))
+    unjudged = sum(counts[verdict] for verdict in (Verdict.UNKNOWN, Verdict.BUSY, Verdict.INTERRUPTED))
     parts = [
-        *(f"{count} of {judged} {what}" for what, count in bad.items()),
+        *(f"{count} of {judged} {word}" for word, count in bad.items()),
         f"{normal} normal" if normal and not bad else "",
         f"{unjudged} not judged" if unjudged else "",
         f"{counts[Verdict.WAIVED]} skipped or accepted" if counts[Verdict.WAIVED] else "",
@@ -207,19 +206,19 @@ def _reasons(
     """Yield why testcases failed, and why values are bad, not judged or missing, the most frequent first."""
     wrong = {name for fault in check.wrong for name in fault.testcases}
     here = {result.name for result in results}
-    for one in check.wrong:
-        if here.intersection(one.testcases):
-            yield shown(Verdict.FAIL), str(one)
+    for fault in check.wrong:
+        if here.intersection(fault.testcases):
+            yield shown(Verdict.FAIL), str(fault)
     for result in results:
         if not result.status.good and result.name not in wrong:
             yield shown(check.testcases[result.name]), f"{result.name}: {result.status}: {result.reason}"
     counts = Counter(
-        (one.verdict, one.explanation)
-        for one in own
-        if one.key.column and one.explanation and one.verdict is not Verdict.PASS
-        if one.value is not None or one.key.testcase not in wrong
+        (judgement.verdict, judgement.explanation)
+        for judgement in own
+        if judgement.key.column and judgement.explanation and judgement.verdict is not Verdict.PASS
+        if judgement.value is not None or judgement.key.testcase not in wrong
     )
-    for (verdict, why), count in sorted(counts.items(), key=lambda one: (one[0][0].rank, -one[1])):
+    for (verdict, why), count in sorted(counts.items(), key=lambda item: (item[0][0].rank, -item[1])):
         yield shown(verdict), f"{many(count, 'value')}: {why}"
     notes: dict[str, list[str]] = {}
     failed = {judgement.key.testcase for judgement in own if judgement.verdict.is_bad}
@@ -257,20 +256,20 @@ def families(
                 vectors.setdefault(key, []).append(part)
             else:
                 others.setdefault((_stem(result), _ACCESS.sub("", table.key)), []).append(part)
-    found = [_shared(parts) for parts in vectors.values()]
-    found += [_beside(parts) for parts in others.values()]
-    return sorted(found, key=lambda family: not family.bad)
+    all_families = [_shared(parts) for parts in vectors.values()]
+    all_families += [_beside(parts) for parts in others.values()]
+    return sorted(all_families, key=lambda family: not family.bad)
 
 
 def _joined(families: Iterable[Family]) -> tuple[Family, ...]:
     """Return families with neighbours of equal width as one, so that they share rows."""
-    found: list[Family] = []
+    joined: list[Family] = []
     for family in families:
-        if found and found[-1].width == family.width:
-            found[-1] = replace(found[-1], blocks=found[-1].blocks + family.blocks)
+        if joined and joined[-1].width == family.width:
+            joined[-1] = replace(joined[-1], blocks=joined[-1].blocks + family.blocks)
         else:
-            found.append(family)
-    return tuple(found)
+            joined.append(family)
+    return tuple(joined)
 
 
 def _stem(result: TestcaseResult) -> str:
@@ -279,7 +278,7 @@ def _stem(result: TestcaseResult) -> str:
 
 
 def _shared(parts: Sequence[Part]) -> Family:
-    """Return one table for several testcases."""
+    """One table with a row for each of several testcases, bad ones first."""
     ordered = sorted(parts, key=lambda part: not part.verdict.is_bad)
     table = parts[0].table
     title = f"{_UNITS[table.unit]}: {table.key}" if table.key else _UNITS[table.unit]

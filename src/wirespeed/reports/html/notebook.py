@@ -47,13 +47,13 @@ def notebook_html(result: Tabular | Section) -> str:
     result : Tabular or Section
         A result of a public function, or a part of one with a name.
     """
-    found = records(result)
-    shown = found.rows[: _MOST_ROWS if found.relevant is None else min(found.relevant, _MOST_ROWS)]
+    recorded = records(result)
+    shown = recorded.rows[: _MOST_ROWS if recorded.relevant is None else min(recorded.relevant, _MOST_ROWS)]
     first, *others = [
-        name for name in found.shown if any(row.get(name) not in (None, "") for row in shown)
+        name for name in recorded.shown if any(row.get(name) not in (None, "") for row in shown)
     ] or [""]
     rows = [(_text(first, row), [_cell(name, row) for name in others]) for row in shown]
-    more = len(found.rows) - len(shown)
+    more = len(recorded.rows) - len(shown)
     return _rendered(
         title=repr(result)[1:-1],
         table=_table(first, others, rows) if rows else "",
@@ -65,20 +65,21 @@ def notebook_html(result: Tabular | Section) -> str:
 @notebook_html.register
 def _(document: Document) -> str:
     check = judge(document)
-    found = overview(document, check)
+    summary = overview(document, check)
     judgements = {judgement.key: judgement for judgement in check.judgements}
     return _rendered(
-        headline=headline(document, check, found),
-        notes=notes(document, check, found),
-        table=_key_figures(found.figures),
-        groups=grouped(None, document, check, judgements, found.figures),
+        headline=headline(document, check, summary),
+        notes=notes(document, check, summary),
+        table=_key_figures(summary.figures),
+        groups=grouped(None, document, check, judgements, summary.figures),
         simulated=SIMULATED if document.simulated else "",
     )
 
 
 @notebook_html.register
 def _(section: Section) -> str:
-    judgements = {one.key: one for one in judge(section.document).judgements} if section.document else {}
+    check = judge(section.document) if section.document else None
+    judgements = {judgement.key: judgement for judgement in check.judgements} if check else {}
     blocks = [
         block for family in families(None, enumerate(section.results), judgements) for block in family.blocks
     ]
@@ -102,7 +103,6 @@ def _statistics(cell: Cell, unit: Unit) -> Markup | str:
 
 
 def _rendered(**variables: Any) -> str:
-    """Return the template with its variables."""
     return rendered("notebook.html", source("notebook.css"), **variables)
 
 
@@ -126,7 +126,7 @@ def _table(heading: str, columns: Sequence[str], rows: Iterable[tuple[str, Itera
 
 
 def _cell(name: str, row: Record) -> str:
-    """Return a field of a record as the markup of a cell."""
+    """The ``<td>`` of a field of a record; numbers are aligned."""
     from markupsafe import escape
 
     css = ' class="number"' if name in NUMBERS or name in WHOLES else ""

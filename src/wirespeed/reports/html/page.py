@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...document import Document
 from ...errors import UsageError
@@ -16,9 +16,6 @@ from .embedded_data import ROOM
 from .headline import Headline
 from .run_view import run_view
 from .templates import rendered, source
-
-if TYPE_CHECKING:
-    pass
 
 #: With more runs than this, each run is packed, and unpacked when you open it.
 _MOST_UNPACKED = 8
@@ -90,7 +87,6 @@ def page(
 
 
 def _title(first: Headline, runs: int, simulated: bool) -> str:
-    """Return the title of the page: verdict, host and date."""
     several = f"{many(runs, 'run')}" if runs > 1 else ""
     word = f"{first.word} (simulated)" if simulated else first.word
     return " · ".join(filter(None, (word, several, first.host, first.date)))
@@ -149,19 +145,18 @@ def _listed(labels: Sequence[str]) -> str:
 
 
 def _contents(runs: Sequence[dict[str, Any]], *, compare: bool) -> list[tuple[str, str]]:
-    """Return ID and name of each section."""
     if compare:
         names = [("comparison", "Comparison"), ("changes", "Changes")]
         if len(runs) > _NAMED:
             return [*names, ("run-0", "Runs")]
         return names + [(f"run-{run['index']}", run["label"]) for run in runs]
     run = runs[0]
-    found = [("machine-0", "Machine")]
+    sections = [("machine-0", "Machine")]
     if run["causes"] or run["notes"]:
-        found.append(("causes-0", "Causes" if run["causes"] else "Notes"))
+        sections.append(("causes-0", "Causes" if run["causes"] else "Notes"))
     if run["gates"]:
-        found.append(("gates-0", "Thresholds"))
-    found.append(("results-0", "Measurements"))
+        sections.append(("gates-0", "Thresholds"))
+    sections.append(("results-0", "Measurements"))
     if run["charts"] or run["changes"]:
-        found.append(("state-0", "State"))
-    return [*found, ("environment-0", "Environment")]
+        sections.append(("state-0", "State"))
+    return [*sections, ("environment-0", "Environment")]

@@ -76,7 +76,7 @@ def _drawn(
 ) -> Element:
     """Draw the matrix: neighbours of one colour are one rectangle, and bad pairs have a title."""
     count = len(gpus)
-    bad = sum(1 for one in slowest.values() if one and one.verdict.is_bad)
+    bad = sum(1 for judgement in slowest.values() if judgement and judgement.verdict.is_bad)
     title = f"{many(count, 'GPU')}: {many(bad, 'pair')} of {len(slowest)} not as expected"
     svg = drawing(_LEFT + count * _SIDE + 4, _TOP + count * _SIDE + 4, title, "matrix")
     text = f"The worst value of each pair; {bad} of {len(slowest)} pairs are not as expected"
@@ -85,7 +85,7 @@ def _drawn(
         y = _TOP + row * _SIDE
         colors = [_css(slowest, (row, column)) for column in range(count)]
         for (css, _), run in groupby(
-            enumerate(colors), key=lambda one: (one[1], one[1] in _ALONE and one[0])
+            enumerate(colors), key=lambda numbered: (numbered[1], numbered[1] in _ALONE and numbered[0])
         ):
             columns = [column for column, _ in run]
             wide = len(columns) * _SIDE - 1
@@ -104,7 +104,6 @@ _ALONE = {css for css, least in STEPS if least < 0.95 or least > 1.0}
 
 
 def _css(slowest: Mapping[tuple[int, int], Judgement | None], at: tuple[int, int]) -> str:
-    """Return the CSS class of a pair."""
     judgement = slowest.get(at)
     if at not in slowest:
         return "empty"

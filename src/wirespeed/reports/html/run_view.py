@@ -49,12 +49,12 @@ def run_view(
     judged : Judged or None
         What ``wirespeed check`` found; None if it was not checked.
     """
-    found = overview(document, check, judged.diagnosis if judged else None)
+    summary = overview(document, check, judged.diagnosis if judged else None)
     judgements = {judgement.key: judgement for judgement in check.judgements}
-    head = headline(document, check, found)
+    head = headline(document, check, summary)
     machine, cells = document.machine, list(placed(document))
     used = uses(machine, cells, judgements, check)
-    drawn = draw(machine, used, _marked(document, check, found))
+    drawn = draw(machine, used, _marked(document, check, summary))
     gpus = vertices(machine).devices
     is_matrix = len(gpus) > MOST_DRAWN
     if is_matrix:
@@ -68,17 +68,17 @@ def run_view(
     return {
         "index": index,
         "label": one_line(label) or f"{letter(index)}: {head.host}",
-        "verdict": found.verdict,
-        "overall": shown(found.verdict, found.word),
+        "verdict": summary.verdict,
+        "overall": shown(summary.verdict, summary.word),
         "headline": head,
-        "tiles": tiles(found, lambda kind: group_id(index, kind)),
+        "tiles": tiles(summary, lambda kind: group_id(index, kind)),
         "file": _file_name(head.host, document.started),
         "simulated": f"{SIMULATED} (machine {machine.name})" if document.simulated else "",
-        "causes": causes(found),
-        "explained_causes": explained_causes(found),
+        "causes": causes(summary),
+        "explained_causes": explained_causes(summary),
         "gates": gates(judged.check.gates if judged else ()),
-        "notes": notes(document, check, found),
-        "groups": grouped(index, document, check, judgements, found.figures),
+        "notes": notes(document, check, summary),
+        "groups": grouped(index, document, check, judgements, summary.figures),
         "waived": sum(map(len, by_reason.values())),
         "waived_by_reason": list(by_reason.items()),
         "facts": _facts(document),
@@ -93,16 +93,16 @@ def run_view(
     }
 
 
-def _marked(document: Document, check: Check, found: Overview) -> dict[str, Verdict]:
+def _marked(document: Document, check: Check, summary: Overview) -> dict[str, Verdict]:
     """Return the devices and switches to highlight: places of causes, ends of wrong data, busy devices."""
     names = {end for link in document.machine.links for end in (link.source, link.destination)}
     marked = {
         finding.place: Verdict.FAIL
-        for finding in found.diagnosis.findings
+        for finding in summary.diagnosis.findings
         if finding.cells and finding.likely
     }
     suspects = (suspect for culprit in check.culprits for suspect in culprit.suspects)
-    marked |= {end: Verdict.FAIL for one in suspects if not one.is_link for end in one.ends}
+    marked |= {end: Verdict.FAIL for suspect in suspects if not suspect.is_link for end in suspect.ends}
     for fault in check.wrong:
         ends = [fault.device] if fault.device else [end for path in fault.paths for end in path]
         marked |= dict.fromkeys(ends, Verdict.FAIL)
@@ -117,7 +117,6 @@ def _file_name(host: str, started: str) -> str:
 
 
 def _facts(document: Document) -> str:
-    """Return CPU, memory and GPUs."""
     machine = document.machine
     cores = sum(len(node.cores) for node in machine.numa)
     parts = [machine.cpu, machine.architecture, f"{cores} cores" if cores else ""]
@@ -129,7 +128,6 @@ def _facts(document: Document) -> str:
 
 
 def _link(use: Use) -> dict[str, Any]:
-    """Return the row of a link in the table of links."""
     link = use.link
     own = link.source == link.destination
     joint = f"memory of {link.source}" if own else f"{link.source} → {link.destination}"
@@ -179,7 +177,6 @@ def _option(name: str, value: Any) -> str:
 
 
 def _gpu(gpu: Any) -> str:
-    """Return model, memory and location of a GPU."""
     memory = format_size(gpu.memory_bytes) if gpu.memory_bytes else ""
     capability = f"compute capability {gpu.compute_capability}" if gpu.compute_capability else ""
     return ", ".join(part for part in (gpu.model, memory, capability, gpu.bus_id, f"numa{gpu.numa}") if part)

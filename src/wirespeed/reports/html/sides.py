@@ -42,14 +42,14 @@ def sides_page(comparison: Comparison, unreadable: Sequence[Unreadable] = ()) ->
         ],
         remarks=[
             *(f"unreadable: {file}" for file in unreadable),
-            *(one for one in (*pairing(comparison), not_compared(comparison)) if one),
+            *(remark for remark in (*pairing(comparison), not_compared(comparison)) if remark),
         ],
         differences=list(map(str, comparison.differences)),
         tables=[
             (title, [
-                (one.key.testcase, one.key.place, css_of(one.outcome),
-                 marked(one.outcome), moved(one), one.reason)
-                for one in changes[:_MOST_ROWS]
+                (change.key.testcase, change.key.place, css_of(change.outcome),
+                 marked(change.outcome), moved(change), change.reason)
+                for change in changes[:_MOST_ROWS]
             ], many(len(changes) - _MOST_ROWS, "more value") if len(changes) > _MOST_ROWS else "")
             for title, changes in (("Changes, the worst first", changed), ("Values without a change", others))
             if changes

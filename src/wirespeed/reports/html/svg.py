@@ -63,8 +63,8 @@ def add(to: Element, name: str, css: str = "", text: str = "", **attributes: flo
     Element
         The new element.
     """
-    given = {key.replace("_", "-"): _plain(value) for key, value in attributes.items()}
-    element = ET.SubElement(to, name, given)
+    texts = {key.replace("_", "-"): _plain(value) for key, value in attributes.items()}
+    element = ET.SubElement(to, name, texts)
     if css:
         element.set("class", css)
     if text:
@@ -73,12 +73,12 @@ def add(to: Element, name: str, css: str = "", text: str = "", **attributes: flo
 
 
 def _plain(value: float | str) -> str:
-    """Return a number rounded to visible precision."""
+    """A number with at most one decimal place; a text as it is."""
     return value if isinstance(value, str) else f"{value:.1f}".removesuffix(".0")
 
 
 def markup(svg: Element) -> Markup:
-    """Return the chart as markup for a page."""
+    """The chart as markup that a template does not escape."""
     from markupsafe import Markup
 
     return Markup(ET.tostring(svg, encoding="unicode", short_empty_elements=False))

@@ -56,14 +56,14 @@ class Part:
 
     @classmethod
     def of(cls, at: str, result: TestcaseResult, table: Table, judgements: Judgements) -> Part:
-        """Return a table with the verdicts on its cells."""
+        """A table with the verdicts on its cells, None where a cell has none."""
         judged = ((cell, judgements.get(key_of(result, table, cell))) for cell in table.cells)
         return cls(at, result, table, tuple(judged))
 
     @cached_property
     def verdict(self) -> Verdict:
         """The worst verdict of its cells; of those without a value, only failures count."""
-        known = ((cell, one.verdict) for cell, one in self.judged if one)
+        known = ((cell, judgement.verdict) for cell, judgement in self.judged if judgement)
         return worst(verdict for cell, verdict in known if cell.value is not None or verdict.is_bad)
 
     @property
@@ -98,7 +98,6 @@ def spelled(
 
 
 def _head(labels: Sequence[str]) -> str:
-    """Return the head of a table as markup."""
     cells = "".join(f'<th scope="col">{_label(label)}</th>' for label in labels)
     return f"<thead><tr>{cells}</tr></thead>"
 
@@ -126,7 +125,7 @@ def matrix(part: Part) -> Markup:
 
 
 def curve(part: Part) -> Markup:
-    """Return a table as a chart, with its values below."""
+    """A chart with its values below, folded."""
     from markupsafe import Markup
 
     chart = curve_chart(part.table)
@@ -182,11 +181,11 @@ def rows(title: str, parts: Sequence[Part]) -> Markup:
     lines = []
     for part, expectation in zip(parts, ranges, strict=True):
         colors, across = part.colors, len(part.table.rows.labels) == 1
-        found = {
+        cell_of = {
             cell.column if across else cell.row: _cell(cell, judgement, _text(cell, scale), colors)
             for cell, judgement in part.judged
         }
-        cells = "".join(found.get(i, "<td>-</td>") for i in range(len(labels)))
+        cells = "".join(cell_of.get(i, "<td>-</td>") for i in range(len(labels)))
         if any(ranges):
             cells += f'<td class="x">{expectation.removeprefix("expected ")}</td>'
         word = shown(part.verdict)
@@ -247,7 +246,7 @@ def _at(part: Part, fixed: str, index: int) -> str:
 
 def _expectation(part: Part, scale: float) -> str:
     """Return the expected range of a table: the lowest and the highest typical value."""
-    known = {(one.least, one.normal) for _, one in part.judged if one}
+    known = {(judgement.least, judgement.normal) for _, judgement in part.judged if judgement}
     ends = [bound for bounds in known if all(bounds) for bound in bounds if bound]
     return (
         f"expected {number(min(ends), scale, GLANCE)} to {number(max(ends), scale, GLANCE)}" if ends else ""
@@ -265,14 +264,12 @@ def _label(label: str) -> str:
 
 
 def _attribute(text: str) -> str:
-    """Return a text as the value of an attribute."""
     from markupsafe import escape
 
     return str(escape(one_line(text)))
 
 
 def _text(cell: Cell, scale: float) -> str:
-    """Return the value of a cell with its mark."""
     return "n/a" if cell.value is None else mark(cell) + number(cell.value, scale, GLANCE)
 
 
@@ -295,5 +292,5 @@ def _cell(cell: Cell, judgement: Judgement | None, text: str, colors: ColorScale
 
 
 def _given(name: str, value: str) -> str:
-    """Return an attribute as markup; empty without a value."""
+    """An attribute with a leading space; empty without a value."""
     return f' {name}="{_attribute(value)}"' if value else ""

@@ -19,7 +19,6 @@ _MOST_VALUES = 8
 
 
 def _readings(document: Document) -> Iterator[tuple[float, Quantity]]:
-    """Yield all quantities with the seconds since the run began."""
     begun = _moment(document.started)
     elapsed = 0.0
     for result in document.testcases:
@@ -58,22 +57,21 @@ def charts_and_texts(document: Document) -> tuple[list[Element], list[tuple[str,
     still = {
         course[0].key
         for course in courses(document.testcases)
-        if course[0].counter and all(one.value == course[0].value for one in course)
+        if course[0].counter and all(quantity.value == course[0].value for quantity in course)
     }
-    for time, one in _readings(document):
-        if one.key in still:
+    for time, quantity in _readings(document):
+        if quantity.key in still:
             continue
-        if one.unit and isinstance(one.value, (int, float)):
-            curves = series.setdefault((one.name, one.unit), {})
-            curves.setdefault(one.where, []).append((time, float(one.value)))
+        if quantity.unit and isinstance(quantity.value, (int, float)):
+            curves = series.setdefault((quantity.name, quantity.unit), {})
+            curves.setdefault(quantity.where, []).append((time, float(quantity.value)))
         else:
-            course = texts.setdefault(one.label, [])
-            if not course or course[-1] != one.shown:
-                course.append(one.shown)
-    end = max(
-        (time for found in series.values() for points in found.values() for time, _ in points), default=0.0
-    )
-    charts = [_chart(quantity, unit, found, end) for (quantity, unit), found in series.items()]
+            course = texts.setdefault(quantity.label, [])
+            if not course or course[-1] != quantity.shown:
+                course.append(quantity.shown)
+    all_points = (points for curves in series.values() for points in curves.values())
+    end = max((time for points in all_points for time, _ in points), default=0.0)
+    charts = [_chart(name, unit, curves, end) for (name, unit), curves in series.items()]
     return charts, [(label, _course(course)) for label, course in texts.items()]
 
 
@@ -84,12 +82,12 @@ def _course(values: list[str]) -> str:
     return " → ".join(shown) + more
 
 
-def _chart(quantity: str, unit: str, found: Series, end: float) -> Element:
+def _chart(quantity: str, unit: str, series: Series, end: float) -> Element:
     """Return the chart of a quantity of one or several devices, until the end of the run."""
-    largest = max(abs(y) for points in found.values() for _, y in points)
+    largest = max(abs(y) for points in series.values() for _, y in points)
     scale, prefix = next(((s, p) for s, p in _SCALES if largest >= 10 * s), (1.0, ""))
     curves = [
         Curve(device or quantity, tuple(x for x, _ in points), tuple(y / scale for _, y in points))
-        for device, points in found.items()
+        for device, points in series.items()
     ]
     return time_chart(quantity, curves, f"{prefix}{unit}", end)

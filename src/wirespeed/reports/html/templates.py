@@ -41,13 +41,12 @@ def rendered(template: str, style: str, script: str = "", **variables: Any) -> s
 
 
 def source(name: str) -> str:
-    """Return a file of this folder."""
+    """Text of a file of this folder."""
     return (files(__package__) / name).read_text("utf-8")
 
 
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
-    """Return the templates of the page."""
     import jinja2
     from markupsafe import Markup, escape
 

@@ -86,7 +86,7 @@ class Vertices:
 
 
 def used(uses: Sequence[Use]) -> str:
-    """Return measured rate of limit, forward / backward, in GB/s."""
+    """Measured rate of limit in GB/s: ``21.3 / 20.9 of 25``, forward / backward."""
     measured = [number(use.measured, GB, GLANCE) if use.measured else "–" for use in uses]
     capacities = dict.fromkeys(use.link.capacity for use in uses)
     limits = [f"{capacity / GB:.4g}" if capacity else "?" for capacity in capacities]
@@ -95,14 +95,14 @@ def used(uses: Sequence[Use]) -> str:
 
 
 def vertices(machine: Machine) -> Vertices:
-    """Return the vertices of a machine by kind."""
-    found = Vertices(hosts=[node.name for node in machine.numa])
+    """The vertices by kind; the devices are those of the ranks, if ranks have any."""
+    layers = Vertices(hosts=[node.name for node in machine.numa])
     gpus = {f"{rank.index}/{rank.device}" for rank in machine.ranks if not rank.cpus}
     if not gpus:
         gpus = {device.name for device in machine.attached}
     ends = dict.fromkeys(end for link in machine.links for end in (link.source, link.destination))
     named = [device.name for device in machine.attached if device.name in gpus]
-    found.devices = named or [end for end in ends if end in gpus]
+    layers.devices = named or [end for end in ends if end in gpus]
     nvlink = {
         end
         for link in machine.links
@@ -110,9 +110,9 @@ def vertices(machine: Machine) -> Vertices:
         for end in (link.source, link.destination)
     }
     for end in ends:
-        if end not in found.hosts and end not in found.devices:
-            (found.fabrics if end in nvlink else found.bridges).append(end)
-    return found
+        if end not in layers.hosts and end not in layers.devices:
+            (layers.fabrics if end in nvlink else layers.bridges).append(end)
+    return layers
 
 
 def draw(
@@ -134,20 +134,20 @@ def draw(
     Element or None
         The diagram.
     """
-    found = vertices(machine)
-    if not (found.hosts or found.devices) or len(found.devices) > MOST_DRAWN:
+    layers = vertices(machine)
+    if not (layers.hosts or layers.devices) or len(layers.devices) > MOST_DRAWN:
         return None
-    return _Drawing(machine, uses, found, marked or {}).svg()
+    return _Drawing(machine, uses, layers, marked or {}).svg()
 
 
 class _Drawing:
     """Place the boxes, then draw links below and labels above them."""
 
     def __init__(
-        self, machine: Machine, uses: Sequence[Use], found: Vertices, marked: Mapping[str, Verdict]
+        self, machine: Machine, uses: Sequence[Use], layers: Vertices, marked: Mapping[str, Verdict]
     ) -> None:
         self.machine = machine
-        self.vertices = found
+        self.vertices = layers
         self.kind = MachineVertices(machine).kind
         self.marked = marked
         self.memory = {u.link.source: u for u in uses if u.link.kind is LinkKind.MEMORY}
@@ -162,14 +162,14 @@ class _Drawing:
                 self.between.setdefault(key, []).append(use)
         capacities = (use.link.capacity or 0.0 for several in self.between.values() for use in several)
         self.largest = max((_LARGEST, *capacities))
-        gpus = set(found.devices)
+        gpus = set(layers.devices)
         self.direct = [pair for pair in self.between if set(pair) <= gpus]
         self.boxes: dict[str, Box] = {}
         self.buses: dict[str, list[Box]] = {}
         self.height = self._place()
 
     def _place(self) -> float:
-        """Place all boxes; return the height of the diagram."""
+        """Place all boxes; the result is the height of the diagram."""
         y = _MARGIN
         gpus = self.vertices.devices
         lonely = len(self.vertices.fabrics) == 1
@@ -199,22 +199,22 @@ class _Drawing:
 
         Each row has its own NUMA nodes and switches if these are linked to no GPU of another row.
         """
-        found = self.vertices
+        layers = self.vertices
         near: dict[str, set[str]] = {}
         for a, b in self.between:
             near.setdefault(a, set()).add(b)
             near.setdefault(b, set()).add(a)
-        parts = [found.devices[i : i + _PER_ROW] for i in range(0, len(found.devices), _PER_ROW)] or [[]]
+        parts = [layers.devices[i : i + _PER_ROW] for i in range(0, len(layers.devices), _PER_ROW)] or [[]]
         rows = []
         for row in parts:
-            bridges = [name for name in found.bridges if near.get(name, set()) & set(row)]
+            bridges = [name for name in layers.bridges if near.get(name, set()) & set(row)]
             below = {*row, *bridges}
-            rows.append(([name for name in found.hosts if near.get(name, set()) & below], bridges, row))
+            rows.append(([name for name in layers.hosts if near.get(name, set()) & below], bridges, row))
         above = [name for hosts, bridges, _ in rows for name in (*hosts, *bridges)]
-        if sorted(above) == sorted(found.hosts + found.bridges):
+        if sorted(above) == sorted(layers.hosts + layers.bridges):
             return rows
         first, *others = parts
-        return [(found.hosts, found.bridges, first), *(([], [], row) for row in others)]
+        return [(layers.hosts, layers.bridges, first), *(([], [], row) for row in others)]
 
     def _row(self, names: list[str], y: float, size: tuple[float, float] | None = None) -> float:
         """Spread boxes over the width, of a maximum width and a height or as the kinds of devices say.
@@ -231,7 +231,6 @@ class _Drawing:
         return max(heights)
 
     def svg(self) -> Element:
-        """Return the diagram."""
         title = (
             f"{many(len(self.vertices.hosts), 'NUMA node')}, {self._counted()}, "
             f"{many(len(self.vertices.bridges) + len(self.vertices.fabrics), 'switch', 'switches')} "
@@ -244,7 +243,7 @@ class _Drawing:
             add(svg, "line", "axis", x1=_WIDTH - 20, x2=_WIDTH - 20, y1=above.bottom, y2=below.y)
         labelled = len(self.direct) <= _LABELLED
         ordered = sorted(
-            self.between.items(), key=lambda one: -worst(use.verdict for use in one[1]).rank
+            self.between.items(), key=lambda item: -worst(use.verdict for use in item[1]).rank
         )  # bad links on top
         for ends, uses in ordered:
             self._link(svg, ends, uses, labels, labelled=labelled)
@@ -258,8 +257,8 @@ class _Drawing:
 
     def _counted(self) -> str:
         """Return how many devices of each kind there are except NUMA nodes."""
-        found = [kind for name in self.vertices.devices if (kind := self.kind(name))]
-        counts = {GPU: 0} | Counter(found)
+        kinds = [kind for name in self.vertices.devices if (kind := self.kind(name))]
+        counts = {GPU: 0} | Counter(kinds)
         return ", ".join(many(count, *kind.words) for kind, count in counts.items())
 
     def _place_of(self, svg: Element, name: str, uses: Iterable[Use]) -> Element:
@@ -292,7 +291,6 @@ class _Drawing:
         self, svg: Element, ends: tuple[str, str], uses: list[Use],
         labels: list[tuple[float, float, Sequence[Use]]], *, labelled: bool,
     ) -> None:  # fmt: skip
-        """Draw the links between two vertices."""
         a, b = (self._end(end, other) for end, other in (ends, ends[::-1]))
         if a is None or b is None:
             return
@@ -327,7 +325,6 @@ class _Drawing:
             labels.append((*at, uses))
 
     def _thickness(self, uses: Sequence[Use]) -> float:
-        """Return the width of a line for a capacity."""
         capacity = max((use.link.capacity or 0.0 for use in uses), default=0.0)
         return _THIN + (_THICK - _THIN) * math.sqrt(capacity / self.largest)
 
@@ -365,7 +362,6 @@ class _Drawing:
         return kind.picture if kind else Picture()
 
     def _box(self, svg: Element, name: str, box: Box) -> None:
-        """Draw a vertex with what is known of it."""
         group = self._place_of(svg, name, self.at.get(name, ()))
         verdict = self.marked.get(name)
         picture = self._picture(name)
@@ -394,5 +390,7 @@ class _Drawing:
         """Return what distinguishes a device; of another vertex, its name."""
         device = name.partition("/")[2] or name
         rank = next((r for r in self.machine.ranks if f"{r.index}/{r.device}" == name), None)
-        about = next((one.about for one in self.machine.devices if one.name == device), name)
+        about = next(
+            (candidate.about for candidate in self.machine.devices if candidate.name == device), name
+        )
         return f"{rank.host} {about}" if rank and about != name else about
