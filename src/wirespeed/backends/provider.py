@@ -140,18 +140,18 @@ class Group:
         Number of the group.
     processes : tuple[int, ...]
         Ranks of its processes in the World.
-    each : int
+    ranks_each : int
         Number of ranks of the collective per process.
     """
 
     color: int
     processes: tuple[int, ...]
-    each: int
+    ranks_each: int
 
     @property
     def ranks(self) -> int:
         """Number of ranks of the collective."""
-        return len(self.processes) * self.each
+        return len(self.processes) * self.ranks_each
 
 
 class Provider:

@@ -61,10 +61,10 @@ class CollectiveOption(Option):
     only: str = ""
 
 
-def option(value: object, flags: str, *about: Any, **more: Any) -> Any:
+def option(value: object, flags: str, *positional: Any, **named: Any) -> Any:
     """A field with its default value and its declaration (parameters of `Option`)."""
-    more["flags"] = tuple(flags.split())
-    return field(default=value, metadata={"option": CollectiveOption(*about, **more)})
+    named["flags"] = tuple(flags.split())
+    return field(default=value, metadata={"option": CollectiveOption(*positional, **named)})
 
 
 def _whole(text: str) -> int:
@@ -215,23 +215,25 @@ class CollectiveOptions:
 
     def described(self, provider: str) -> dict[str, Any]:
         """The values that the Document of a run over a provider contains, by name."""
-        return self._values(provider, lambda about: about.documented)
+        return self._values(provider, lambda declaration: declaration.documented)
 
     def agreed(self, provider: str) -> dict[str, object]:
         """The values that must be equal in all processes, by name."""
-        return self._values(provider, lambda about: about.agreed)
+        return self._values(provider, lambda declaration: declaration.agreed)
 
     def _values(self, provider: str, wanted: Callable[[CollectiveOption], bool]) -> dict[str, Any]:
         return {
             name: list(value) if isinstance(value := getattr(self, name), tuple) else value
-            for name, about in OPTIONS.items()
-            if wanted(about) and about.only in ("", provider)
+            for name, declaration in OPTIONS.items()
+            if wanted(declaration) and declaration.only in ("", provider)
         }
 
 
 #: The options by name.
 OPTIONS: dict[str, CollectiveOption] = {
-    field.name: about for field, about in declared(CollectiveOptions) if isinstance(about, CollectiveOption)
+    field.name: declaration
+    for field, declaration in declared(CollectiveOptions)
+    if isinstance(declaration, CollectiveOption)
 }
 CollectiveOptions.__doc__ = (
     f"{CollectiveOptions.__doc__}\n\n    Parameters\n    ----------\n{parameters(CollectiveOptions)}\n    "

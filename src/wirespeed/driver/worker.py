@@ -162,7 +162,7 @@ class Worker:
                 rounds.ended = True
                 continue
             before = len(rounds.taken)
-            self._stopped = not self._one(
+            self._stopped = not self._measure_one(
                 backend, measurement, limit.rule(rule, len(jobs) - done) if limit else rule
             )
             if self._stopped:
@@ -191,7 +191,7 @@ class Worker:
                 for backend in self.backends:
                     backend.renew()
             for pair in repeated:
-                if outcome.cancelled or not self._one(pairs[pair], pair, rule):
+                if outcome.cancelled or not self._measure_one(pairs[pair], pair, rule):
                     return
         outcome.settle()
         outcome.warnings += slowed(
@@ -199,7 +199,7 @@ class Worker:
             len(low) - len(repeated),
         )
 
-    def _one(self, backend: Backend, measurement: Measurement, rule: Rule) -> bool:
+    def _measure_one(self, backend: Backend, measurement: Measurement, rule: Rule) -> bool:
         """Measure, or record the failure; return whether the next one can be measured."""
         outcome, planned, short = self.outcome, measurement, None
         measured = outcome.of(planned).measurement

@@ -78,7 +78,7 @@ class DistributedBackend(Backend):
         self.sample_seconds = self._own.sample_seconds if self._own else 0.0
         self._running: Running | None = None
         self._side: Endpoint | None = None
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
         self._looked = -_STATE_INTERVAL_S
         self._elsewhere: State = ()
         world.timeout = options.timeout + grace / 2
@@ -223,8 +223,8 @@ class DistributedBackend(Backend):
 
     def _say(self, text: str) -> None:
         """Add a warning, once in the job."""
-        if text not in self._said:
-            self._said.add(text)
+        if text not in self._warned:
+            self._warned.add(text)
             self.warn(text)
 
     def _come_together(self) -> Running:

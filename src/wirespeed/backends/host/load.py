@@ -42,7 +42,7 @@ class CpuLoad:
         self._stat, self._own, self._now, self._sleep = root / "proc/stat", own, now, sleep
         self._ticks = os.sysconf("SC_CLK_TCK")
         self._last = self._read()
-        self._found: float | None = None
+        self._others: float | None = None
 
     def others(self) -> float:
         """The average number of CPUs that other processes used since the last reading; 0 if unknown.
@@ -52,8 +52,8 @@ class CpuLoad:
         if self._last is None:
             return 0.0
         elapsed = self._now() - self._last[0]
-        if elapsed < _WINDOW_S and self._found is not None:
-            return self._found
+        if elapsed < _WINDOW_S and self._others is not None:
+            return self._others
         if elapsed < _WINDOW_S:
             self._sleep(_WINDOW_S - elapsed)
         read = self._read()
@@ -61,8 +61,8 @@ class CpuLoad:
             return 0.0
         (before, busy, own), (after, busy_now, own_now) = self._last, read
         self._last = read
-        self._found = max(0.0, (busy_now - busy) - (own_now - own)) / (after - before)
-        return self._found
+        self._others = max(0.0, (busy_now - busy) - (own_now - own)) / (after - before)
+        return self._others
 
     def busy(self) -> str:
         """Describe the CPU use of other processes if it exceeds that of an idle machine; else empty."""

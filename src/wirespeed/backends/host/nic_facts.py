@@ -61,9 +61,9 @@ def counters(root: TreePath = HERE) -> Iterator[Quantity]:
     """Yield how many errors each port has counted, of all kinds."""
     for nic in root.glob("sys/class/infiniband/*"):
         name = _driver(nic)
-        for port, about in _ports(nic):
+        for port, label in _ports(nic):
             if known := _errors(port, name):
-                yield Quantity(about, "errors of the port", float(sum(known.values())), counter=True)
+                yield Quantity(label, "errors of the port", float(sum(known.values())), counter=True)
 
 
 def _driver(nic: TreePath) -> str:
@@ -102,38 +102,38 @@ def _of_nic(nic: TreePath) -> Iterator[Fact]:
         yield _fact(nic.name, Known.PCIE_NARROWEST, narrowest.below.address)
         yield _fact(nic.name, Known.PCIE_GENERATION, own.generation_now or None)
         yield _fact(nic.name, Known.PCIE_GENERATION_POSSIBLE, own.generation)
-    for port, about in _ports(nic):
-        yield from _of_port(port, about, device, name)
+    for port, label in _ports(nic):
+        yield from _of_port(port, label, device, name)
 
 
-def _of_port(port: TreePath, about: str, device: TreePath, driver: str) -> Iterator[Fact]:
+def _of_port(port: TreePath, label: str, device: TreePath, driver: str) -> Iterator[Fact]:
     state, physical = (
         (read(port / file) or "").partition(": ")[2]
         for file in ("state", "phys_state")  # "4: ACTIVE"
     )
-    yield _fact(about, Known.PORT_STATE, state or None)
-    yield _fact(about, Known.PORT_PHYSICAL, physical or None)
+    yield _fact(label, Known.PORT_STATE, state or None)
+    yield _fact(label, Known.PORT_PHYSICAL, physical or None)
     if state not in ("", "ACTIVE"):
-        yield from _interface(device, about)
-    yield _fact(about, Known.PORT_LAYER, read(port / "link_layer"))
+        yield from _interface(device, label)
+    yield _fact(label, Known.PORT_LAYER, read(port / "link_layer"))
     rate = _RATE.match(read(port / "rate") or "")
-    yield _fact(about, Known.PORT_RATE, float(rate[1]) if rate else None, "Gbit/s")
+    yield _fact(label, Known.PORT_RATE, float(rate[1]) if rate else None, "Gbit/s")
     known = _errors(port, driver)
-    yield _fact(about, Known.PORT_ERRORS, sum(known.values()) if known else None)
+    yield _fact(label, Known.PORT_ERRORS, sum(known.values()) if known else None)
     if any(known.values()):
         kinds = tuple(f"{count} {name}" for name, count in known.items() if count)
-        yield _fact(about, Known.PORT_ERROR_KINDS, kinds)
+        yield _fact(label, Known.PORT_ERROR_KINDS, kinds)
     if driver != "efa":
-        yield _fact(about, Known.PORT_LOST, number(port / _LOST))
+        yield _fact(label, Known.PORT_LOST, number(port / _LOST))
     if (notifications := number(port / _CONGESTION)) is not None:  # RoCE
-        yield _fact(about, Known.PORT_CONGESTION, notifications)
+        yield _fact(label, Known.PORT_CONGESTION, notifications)
 
 
-def _interface(device: TreePath, about: str) -> Iterator[Fact]:
+def _interface(device: TreePath, label: str) -> Iterator[Fact]:
     """Yield whether a network interface of a NIC is enabled; an InfiniBand port may have none."""
     if flags := [read(path) or "" for path in device.glob("net/*/flags")]:
         up = any(re.fullmatch("0x[0-9a-f]{1,8}", text) and int(text, 16) & _UP for text in flags)
-        yield _fact(about, Known.PORT_INTERFACE, ON if up else OFF)
+        yield _fact(label, Known.PORT_INTERFACE, ON if up else OFF)
 
 
 def _plugins(root: TreePath) -> Iterator[Fact]:
