@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -136,23 +137,23 @@ def test_one_pair_of_ranks() -> None:
 
 def test_random_pairs_first_cover_all_ranks() -> None:
     machine = parse("nvl72")
-    for count in (5, 36, 40):
+    for count in (0, 5, 36, 72, 80, 72 * 71):
         pairs = random_pairs(machine, count, 0)
-        assert (
-            len(pairs)
-            == count
-            == len(random_pairs(machine, count, 1) | pairs) - len(random_pairs(machine, count, 1) - pairs)
-        )
-        assert len(set().union(*pairs)) == min(72, 2 * count)
+        assert len(set(pairs)) == count and all(row != column for row, column in pairs)
+    assert set(chain(*random_pairs(machine, 72, 0))) == {str(rank) for rank in range(72)}
     three = replace(machine, ranks=machine.ranks[:3])
-    assert set().union(*random_pairs(three, 2, 0)) == {"0", "1", "2"}
-    assert len(random_pairs(three, 99, 0)) == 3
-    assert random_pairs(machine, 5, 0) == random_pairs(machine, 5, 0) != random_pairs(machine, 5, 1)
+    assert set(chain(*random_pairs(three, 2, 0))) == {"0", "1", "2"}
+    assert set(random_pairs(machine, 5, 0)) == set(random_pairs(machine, 5, 0))
+    assert set(random_pairs(machine, 5, 0)) != set(random_pairs(machine, 5, 1))
 
 
-def test_a_number_of_pairs(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    text = run("-t", "multinode_device_to_device_memcpy_read_ce", "-P", "1", "-i", "1", *RANKS)
-    assert len(cells(text)) == 16 and cells(text).count("N/A") == 14
+def test_a_number_of_pairs_in_one_direction(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, tables in (("read_ce", 1), ("write_sm", 1)):
+        for count in (1, 3, 12):
+            text = run("-t", f"multinode_device_to_device_memcpy_{name}", "-P", str(count), "-i", "1", *RANKS)
+            assert len(cells(text)) == 16 * tables and 16 - cells(text).count("N/A") == count
+    both = run("-t", "multinode_device_to_device_bidirectional_memcpy_read_ce", "-P3", "-i", "1", *RANKS)
+    assert len(cells(both)) == 48 and 48 - cells(both).count("N/A") == 9
     assert main(["nvbandwidth", "-t", "4", "-P", "1", "-i", "1", *TWO]) == 0
     found = capsys.readouterr()
     assert "--targetNumPairs is ignored" in found.err and cells(found.out).count("N/A") == 2
