@@ -171,7 +171,7 @@ def test_huge_pages_that_are_switched_off(
 
 def test_the_first_write_is_that_of_the_column_except_between_processes() -> None:
     document = wirespeed.run([WRITE, f"multinode_{WRITE}"], machine=RANKS[1], samples=1, copies=1)
-    for dialect, switched in (("0.8", True), ("0.10", True), ("sailbandwidth", False)):
+    for dialect, switched in (("0.8", True), ("0.10", True), ("sailbandwidth-2.1", False)):
         text = wirespeed.render(document, "nvbandwidth", Style(dialect=dialect))
         for result, first in zip(document.testcases, (1 if switched else 0, 0), strict=True):
             shown = cells(text.split(f"Running {result.name}.")[1])

@@ -18,7 +18,7 @@ COMMANDS = {
     "pt2pt": ("pt2pt", "measure messages between two ranks over MPI and NCCL"),
     "overalloc": ("overalloc", "measure the cost of sharing a buffer, and the effect of over-allocation"),
     "nvbandwidth": ("nvbandwidth", "the command line, text and JSON of nvbandwidth"),
-    "sailbandwidth": ("nvbandwidth", "the command line, text and JSON of sailbandwidth"),
+    "sailbandwidth": ("sailbandwidth", "the command line, text and JSON of sailbandwidth"),
     "config": ("config", "show the defaults of options, and where they come from"),
     "completion": ("completion", "print what bash, zsh or fish need to complete words"),
     "help": (
@@ -29,7 +29,7 @@ COMMANDS = {
     "install-names": ("install_names", "create executables with the names of nvbandwidth and nccl-tests"),
 }
 #: Modules of the commands that are programs of others; a link to wirespeed with such a name runs the command.
-_OF_PEERS = ("nvbandwidth", "nccl_tests")
+_OF_PEERS = ("nvbandwidth", "sailbandwidth", "nccl_tests")
 #: Suffix of nccl-tests' programs, behind the name of the collective; and where they were built for mpirun.
 SUFFIX, _OF_MPIRUN = "_perf", "_mpi"
 

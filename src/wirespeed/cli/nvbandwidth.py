@@ -1,4 +1,4 @@
-"""``wirespeed nvbandwidth`` and ``wirespeed sailbandwidth``: the command lines of those programs.
+"""``wirespeed nvbandwidth``: the command line of that program, which ``sailbandwidth.py`` shares.
 
 They exit with 1 on invalid arguments, like those programs. Sampling stops automatically unless ``-i`` or
 ``--loopCount`` is given. nvbandwidth takes the options of sailbandwidth too; their defaults differ. The
@@ -10,7 +10,8 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
 
@@ -19,7 +20,8 @@ from ..driver.listener import Listener
 from ..errors import UnknownTestcase, WirespeedError
 from ..exit_codes import ExitCode
 from ..reports import Style, nvbandwidth, nvbandwidth_json
-from ..reports.nvbandwidth import DIALECTS, PROCESSES, Dialect
+from ..reports.dialects import Dialect
+from ..reports.nvbandwidth import DIALECTS, PROCESSES
 from ..terminal import visible
 from ..testcases import Testcase, find, missing, of_nvbandwidth, select
 from ..testcases.subset import named_pair, only_pairs, random_pairs
@@ -27,16 +29,32 @@ from ..units import MIB, parse_duration
 from .common import add_options, add_output, run_options, texts_aside, typed
 from .job import add_job, lead
 from .parser import Parser
+from .sailbandwidth_options import add_sail_options, positive
 
 #: Stopping criteria of a cell: looser than elsewhere, because these programs are run often.
 PRECISION, TIME_BUDGET = 0.005, 0.3
-NV, SAIL = "nvbandwidth", "sailbandwidth"
 #: Words after -s, and short options without a value that may be written together with it.
 _WORDS = {"true": True, "1": True, "yes": True, "on": True,
           "false": False, "0": False, "no": False, "off": False}  # fmt: skip
 _BUNDLE = re.compile(r"-([hlvdmjH]*s)([^=].*)", re.DOTALL)
 #: Why other pairs are not measured.
 _OTHER_PAIR, _NOT_CHOSEN = "not the pair of --pair", "not one of the pairs of --targetNumPairs"
+
+
+@dataclass(frozen=True)
+class PeerProgram:
+    """A program with this command line.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    add : Callable
+        Adds options that not all of these programs have; sets defaults of the others.
+    """
+
+    name: str
+    add: Callable[[Parser], None]
 
 
 class _Parser(Parser):
@@ -64,32 +82,18 @@ def _separated(arguments: Sequence[str]) -> Iterator[str]:
 
 
 def _pairs(text: str) -> int:
-    return -1 if text == "-1" else _positive(text)
-
-
-def _shape(text: str) -> int:
-    return 0 if text == "-1" else _positive(text)
+    return -1 if text == "-1" else positive(text)
 
 
 def _mebibytes(text: str) -> int:
-    return _positive(text) * MIB
+    return positive(text) * MIB
 
 
-def _positive(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if not 1 <= value <= 2**40:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
-    return value
-
-
-def parser(program: str) -> Parser:
+def parser_of(program: PeerProgram) -> Parser:
     """The parser of the program's options and of those that wirespeed adds."""
     arguments = _Parser(
-        program,
-        f"{program}'s command line. Sampling stops when the 95 % confidence interval of the "
+        program.name,
+        f"{program.name}'s command line. Sampling stops when the 95 % confidence interval of the "
         f"median is within {PRECISION:.1%} of it, or after {TIME_BUDGET:g} s per value (--time-budget), "
         "unless -i or --loopCount is given.",
         configured=False, add_help=False,
@@ -112,7 +116,7 @@ def parser(program: str) -> Parser:
     )  # fmt: skip
     add("-d", "--disableAffinity", dest="affinity", action="store_false", help="no CPU binding")
     add(
-        "-i", "--testSamples", dest="samples", type=_positive, metavar="N",
+        "-i", "--testSamples", dest="samples", type=positive, metavar="N",
         help="samples (3 if only --loopCount is given)",
     )  # fmt: skip
     add("-m", "--useMean", dest="use_mean", action="store_true", help="mean instead of median")
@@ -121,34 +125,10 @@ def parser(program: str) -> Parser:
         help="JSON instead of text",
     )  # fmt: skip
     add(
-        "--loopCount", dest="copies", type=_positive, metavar="N",
+        "--loopCount", dest="copies", type=positive, metavar="N",
         help="copies per sample (16 if only -i is given)",
     )  # fmt: skip
-    if program == NV:
-        _add_later(arguments)
-    else:
-        arguments.set_defaults(dialect=SAIL, perf=False, huge_pages=False, pairs=-1, pair=None, version=False)
-    sail = arguments.add_argument_group(
-        "options of sailbandwidth",
-        "The defaults of sailbandwidth are bulk copies by SMs, all copy engines and virtual-memory "
-        "allocations; those of nvbandwidth are ordinary copies, one engine and plain allocations."
-        + (
-            "" if program == SAIL else " With nvbandwidth, --nBlocks and --nThreads apply to ordinary copies."
-        ),
-    )
-    add = sail.add_argument
-    off: dict[str, Any] = {"action": "store_false", "default": program == SAIL}
-    shape: dict[str, Any] = {"type": _shape, "default": 0, "metavar": "N"}
-    add("--useNormalCopy", dest="bulk", help="ordinary copies by SMs, not bulk copies", **off)
-    add("--nBlocks", dest="blocks", help="blocks of the copy kernel (-1: automatic)", **shape)
-    add("--nThreads", dest="threads", help="threads per block (-1: automatic)", **shape)
-    add("--isSingleDie", dest="all_engines", help="copies by one copy engine", **off)
-    add(
-        "--testLocalCopy", dest="local_copy", action="store_true",
-        help="local copies on the diagonal of device-to-device tables",
-    )  # fmt: skip
-    add("--displayUR", action="store_true", help="also print the fraction of the limit, in %%")
-    add("--disableVm", dest="virtual_memory", help="plain allocations", **off)
+    program.add(arguments)
     own = arguments.add_argument_group("options of wirespeed")
     own.add_argument(
         "--machine", metavar="FILE|simulated:NAME", help="machine file or simulated machine (this machine)"
@@ -163,8 +143,8 @@ def parser(program: str) -> Parser:
     return arguments
 
 
-def _add_later(parser: _Parser) -> None:
-    """Add the options that nvbandwidth has and sailbandwidth lacks."""
+def _add(parser: Parser) -> None:
+    """Add the options that nvbandwidth has and sailbandwidth lacks, and those of sailbandwidth."""
     add = parser.add_argument
     add(
         "-F", "--format", choices=["text", "json", "perf"], default="text",
@@ -185,28 +165,45 @@ def _add_later(parser: _Parser) -> None:
     )  # fmt: skip
     add("--version", action="store_true", help="show the version")
     add(
-        "--compat", dest="dialect", choices=[name for name in DIALECTS if name != SAIL], default="0.10",
+        "--compat", dest="dialect", default="0.10",
+        choices=[name for name, dialect in DIALECTS.items() if dialect.program == "nvbandwidth"],
         help="version whose list of testcases, numbers and output to use (0.10)",
     )  # fmt: skip
+    add_sail_options(
+        parser, default=False, note=" With nvbandwidth, --nBlocks and --nThreads apply to ordinary copies."
+    )
 
 
-def main(program: str, argv: Sequence[str]) -> int:
+NVBANDWIDTH = PeerProgram("nvbandwidth", _add)
+
+
+def parser(name: str) -> Parser:
+    """The parser of the command."""
+    return parser_of(NVBANDWIDTH)
+
+
+def main(name: str, argv: Sequence[str]) -> int:
+    """Run the command line and return its exit code."""
+    return main_of(NVBANDWIDTH, argv)
+
+
+def main_of(program: PeerProgram, argv: Sequence[str]) -> int:
     """Run the command line of ``program`` and return its exit code."""
-    arguments = parser(program)
+    arguments = parser_of(program)
     options = arguments.parse_args(list(_separated(argv)))
-    options.program = program
+    options.program = program.name
     dialect = DIALECTS[options.dialect]
     if options.help or options.version:
-        print(nvbandwidth.version(dialect), end="")
+        print(dialect.start(), end="")
         if options.help:
             arguments.print_help()
         return ExitCode.PASS
     if options.list:
-        print(nvbandwidth.version(dialect) + listing(dialect), end="")
+        print(dialect.start() + listing(dialect), end="")
         return ExitCode.PASS
     try:
         with texts_aside(options.output):
-            return _run(options, [program, *argv])
+            return _run(options, [program.name, *argv])
     except WirespeedError as error:
         _say(options, str(error))
         return ExitCode.FAIL

@@ -6,8 +6,6 @@ say so in the line of every device and in a note.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from msgspec.structs import replace
 
 from ..devices import is_host, number_of
@@ -19,42 +17,15 @@ from ..tables import Cell, Table
 from ..testcases import find
 from ..topology import Machine, Rank
 from ..units import displayed
-from ..version import __version__
+from . import sailbandwidth
+from .dialects import Dialect
 from .style import DialectName, Style
-
-
-@dataclass(frozen=True)
-class Dialect:
-    """What distinguishes the output of a version of a program.
-
-    Parameters
-    ----------
-    program, version : str
-        Name and version at the start of the text.
-    json_version : str
-        Version in the JSON.
-    testcases : str
-        Version of nvbandwidth whose list of testcases it has.
-    exact : bool
-        Whether samples, ranges and the parts of bidirectional testcases have nvbandwidth's form, and unknown
-        testcases do not change the exit code.
-    variation : bool
-        Whether it prints coefficients of variation, and CUDA versions as ``13.2 (13020)``.
-    """
-
-    program: str
-    version: str
-    json_version: str
-    testcases: str
-    exact: bool = True
-    variation: bool = False
-
 
 #: Values of ``Style.dialect``.
 DIALECTS: dict[DialectName, Dialect] = {
     "0.8": Dialect("nvbandwidth", "v0.8", "v0.8", "0.8"),
     "0.10": Dialect("nvbandwidth", "v0.10.0", "v0.10.0", "0.10", variation=True),
-    "sailbandwidth": Dialect("sailbandwidth", "v2.1.0", "v0.8", "0.8", exact=False),
+    **sailbandwidth.DIALECTS,
 }
 _WIDTH = 10
 #: Names of the axes whose labels are counts, and of the axis of pairs.
@@ -84,28 +55,13 @@ def render(document: Document, style: Style) -> str:
     return "".join([*parts, footer(document)])
 
 
-def version(dialect: Dialect) -> str:
-    """The two lines at the start of every output."""
-    return (
-        f"{dialect.program} Version: {dialect.version}\nBuilt from Git version: wirespeed {__version__}\n\n"
-    )
-
-
 def header(document: Document, style: Style) -> str:
     """Versions, host and devices; in a job of several processes, the processes."""
     machine, dialect = document.machine, DIALECTS[style.dialect]
     size = document.options.get("size")
     note = _SMALLER + "\n" if isinstance(size, int) and size < 512 * 2**20 else ""
     note += "".join(f"NOTE: {warning}\n" for warning in document.warnings)
-    cuda, of_driver = str(machine.cuda), ""
-    if dialect.variation:
-        cuda, of_driver = f"{machine.cuda // 1000}.{machine.cuda % 1000 // 10} ({cuda})", " (API)"
-    lines = [
-        f"CUDA Runtime Version: {cuda}",
-        f"CUDA Driver Version{of_driver}: {cuda}",
-        f"Driver Version: {machine.driver or 'none'}",
-        "",
-    ]
+    lines = [*dialect.versions(machine), ""]
     mpi = ""
     if machine.ranks and dialect.exact:
         mpi = f"MPI version: {document.libraries['mpi']}\n" if "mpi" in document.libraries else ""
@@ -119,7 +75,7 @@ def header(document: Document, style: Style) -> str:
         f"Process {rank.index:>{width}} ({rank.host}): device {_of_rank(rank, machine, dialect)}"
         for rank in machine.ranks
     ]
-    return version(dialect) + mpi + note + "\n".join(lines) + "\n\n"
+    return dialect.start() + mpi + note + "\n".join(lines) + "\n\n"
 
 
 def devices(machine: Machine) -> list[str]:

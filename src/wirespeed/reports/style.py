@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ..results.overrides import Override
     from ..results.published_gates import GateSet
 
-#: Versions of nvbandwidth, and its relative.
-DialectName = Literal["0.10", "0.8", "sailbandwidth"]
+#: Versions of nvbandwidth, and of its relative sailbandwidth.
+DialectName = Literal["0.10", "0.8", "sailbandwidth-2.1"]
 SIMULATED = "SIMULATED: no hardware was measured"
 
 
@@ -127,8 +127,8 @@ class Style:
         What values are judged by, if the format has verdicts.
     judged : Judged or None
         What ``wirespeed check`` found, for the formats that it offers; None for a run that was not checked.
-    dialect : {'0.10', '0.8', 'sailbandwidth'}
-        Version of nvbandwidth whose output nvbandwidth's formats have, or sailbandwidth.
+    dialect : {'0.10', '0.8', 'sailbandwidth-2.1'}
+        Version of nvbandwidth or sailbandwidth whose output nvbandwidth's formats have.
     perf : bool
         Whether nvbandwidth's text has lines ``&&&& PERF`` in place of sums.
     all_cells : bool
