@@ -12,12 +12,12 @@ from .sailbandwidth_options import add_sail_options
 def _add(parser: Parser) -> None:
     """Add the options of sailbandwidth; set those of nvbandwidth that it lacks."""
     parser.set_defaults(
-        dialect="sailbandwidth-2.1", perf=False, huge_pages=False, pairs=-1, pair=None, version=False
+        perf=False, huge_pages=False, wants_huge_pages=False, pairs=-1, pair=None, version=False
     )
     add_sail_options(parser, default=True)
 
 
-SAILBANDWIDTH = PeerProgram("sailbandwidth", _add)
+SAILBANDWIDTH = PeerProgram("sailbandwidth", _add, lambda _: "sailbandwidth-2.1")
 
 
 def parser(name: str) -> Parser:
