@@ -61,7 +61,6 @@ _HUGE = (
     "option will be ignored. Enable THP with 'echo madvise > /sys/kernel/mm/transparent_hugepage/enabled' if "
     "you wish to use this feature."
 )
-_HUGE_ON = ("always", "madvise")
 #: Why other pairs are not measured.
 _OTHER_PAIR, _NOT_CHOSEN = "not the pair of --pair", "not one of the pairs of --targetNumPairs"
 
@@ -335,12 +334,13 @@ def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
         if world is not None:
             world.close()
         return ExitCode.FAIL
+    huge_pages = machine.transparent_huge_pages or ("always" if machine.simulated else "")
     style = Style(
         verbose=options.verbose,
         utilization=options.displayUR,
         dialect=options.dialect,
         perf=options.perf or options.format == "perf",
-        notes=(_HUGE,) if options.wants_huge_pages and machine.transparent_huge_pages not in _HUGE_ON else (),
+        notes=(_HUGE,) if options.wants_huge_pages and huge_pages not in ("always", "madvise") else (),
         empty_tables=options.pairs == 0,
     )
     try:
