@@ -217,7 +217,7 @@ class TestNvbandwidth:
         assert code == 0
         assert out.index("ERROR: Testcase nonsense not found!\nRunning device_to_device")
         assert "ERROR: Testcase index 99 out of bound!\nERROR: Testcase index -1 out of bound!\n" in out
-        code, out, _ = call("sailbandwidth", "-t", "99", "4", *TWO, capsys=capsys)
+        code, out, _ = call("sailbandwidth", "--compat=2.1", "-t", "99", "4", *TWO, capsys=capsys)
         assert code == 1 and "ERROR: Testcase index 99 not found!\n\nRunning device_to_device" in out
 
     @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ class TestNvbandwidth:
 
     def test_sailbandwidth_has_its_defaults(self, capsys: pytest.CaptureFixture[str], folder: Path) -> None:
         code, out, _ = call("sailbandwidth", "-t", "20", *TWO, "-o", "d.json", capsys=capsys)
-        assert code == 0 and out.startswith("sailbandwidth Version: v2.1.0")
+        assert code == 0 and out.startswith("sailbandwidth Version: v2.2.1\nHGGC Runtime")
         document = wirespeed.load("d.json")
         assert document.testcases[0].engine == "sm_bulk"
         assert document.options["virtual_memory"] is True and document.options["all_engines"] is True

@@ -12,7 +12,7 @@ import platform
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn
 
@@ -20,7 +20,8 @@ from ..document import SCHEMA, Document, Status, TestcaseResult
 from ..driver.listener import Listener
 from ..errors import UnknownTestcase, WirespeedError
 from ..exit_codes import ExitCode
-from ..reports import DialectName, Style, nvbandwidth, nvbandwidth_json
+from ..faults import Fault
+from ..reports import DialectName, Style, nvbandwidth, nvbandwidth_json, sailbandwidth
 from ..reports.dialects import Dialect
 from ..reports.nvbandwidth import DIALECTS
 from ..reports.nvbandwidth_versions import VERSIONS
@@ -47,7 +48,6 @@ _BUNDLE = re.compile(r"-([hlvdmjH]*s)([^=].*)", re.DOTALL)
 #: The version of nvbandwidth whose output is printed by default.
 _DEFAULT: DialectName = "0.10"
 #: What nvbandwidth says when it refuses to run, and on huge pages.
-_BOTH = "You cannot specify both testcase and testcasePrefix options at the same time"
 _NO_PREFIX = "Specified list of testcase prefixes did not match any testcases"
 _PAIRS = (
     "ERROR: Invalid targetNumPairs value: {}. Must be -1 (all pairs), 0 (no pairs), or a positive number."
@@ -81,11 +81,23 @@ class PeerProgram:
         Adds options that not all of these programs have; sets defaults of the others.
     version : Callable
         Returns the version whose output to have, by the arguments: a value of ``Style.dialect``.
+    whole : Callable
+        Parses the size of a buffer, and numbers of samples and copies.
+    refusal : Callable
+        Returns why the program refuses its options, in its own words; empty if it does not.
+    ignored : Callable
+        Returns notes on options that have no effect.
+    faults : Callable
+        Returns the faults that a simulated machine is to have.
     """
 
     name: str
     add: Callable[[Parser], None]
     version: Callable[[Sequence[str]], DialectName]
+    whole: Callable[[str], int] = positive
+    refusal: Callable[[argparse.Namespace], str] = lambda _: ""
+    ignored: Callable[[argparse.Namespace], tuple[str, ...]] = lambda _: ()
+    faults: Callable[[], tuple[Fault, ...]] = tuple
 
 
 class _Parser(Parser):
@@ -125,10 +137,6 @@ def _separated(arguments: Sequence[str]) -> Iterator[str]:
         yield word
 
 
-def _mebibytes(text: str) -> int:
-    return positive(text) * MIB
-
-
 def parser_of(program: PeerProgram, given: Sequence[str] = ()) -> Parser:
     """The parser of the program's options and of those that wirespeed adds.
 
@@ -141,6 +149,10 @@ def parser_of(program: PeerProgram, given: Sequence[str] = ()) -> Parser:
     """
     version = program.version(given)
     dialect = DIALECTS[version]
+
+    def mebibytes(text: str) -> int:
+        return program.whole(text) * MIB
+
     arguments = _Parser(
         program.name,
         f"{program.name}'s command line. Sampling stops when the 95 % confidence interval of the "
@@ -151,7 +163,7 @@ def parser_of(program: PeerProgram, given: Sequence[str] = ()) -> Parser:
     add = arguments.add_argument
     add("-h", "--help", action="store_true", help="produce help message")
     add(
-        "-b", "--bufferSize", dest="size", type=_mebibytes, metavar="N",
+        "-b", "--bufferSize", dest="size", type=mebibytes, metavar="N",
         default=dialect.default_mebibytes * MIB,
         help=f"buffer size in MiB ({dialect.default_mebibytes})",
     )  # fmt: skip
@@ -166,7 +178,7 @@ def parser_of(program: PeerProgram, given: Sequence[str] = ()) -> Parser:
     )  # fmt: skip
     add("-d", "--disableAffinity", dest="affinity", action="store_false", help="no CPU binding")
     add(
-        "-i", "--testSamples", dest="samples", type=positive, metavar="N",
+        "-i", "--testSamples", dest="samples", type=program.whole, metavar="N",
         help="samples (3 if only --loopCount is given)",
     )  # fmt: skip
     add("-m", "--useMean", dest="use_mean", action="store_true", help="mean instead of median")
@@ -175,7 +187,7 @@ def parser_of(program: PeerProgram, given: Sequence[str] = ()) -> Parser:
         help="JSON instead of text",
     )  # fmt: skip
     add(
-        "--loopCount", dest="copies", type=positive, metavar="N",
+        "--loopCount", dest="copies", type=program.whole, metavar="N",
         help="copies per sample (16 if only -i is given)",
     )  # fmt: skip
     program.add(arguments)
@@ -266,7 +278,7 @@ def main_of(program: PeerProgram, argv: Sequence[str]) -> int:
         return ExitCode.PASS
     try:
         with texts_aside(options.output):
-            return _run(options, [program.name, *argv])
+            return _run(program, options, [program.name, *argv])
     except WirespeedError as error:
         _say(options, error, dialect.start("usage") if isinstance(error, _Refused) else "")
         return ExitCode.FAIL
@@ -315,17 +327,23 @@ def listing(dialect: Dialect, *, several: bool) -> str:
     return "".join([f"Index, Name:\n\tDescription\n{rule}", *entries])
 
 
-def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
+def _run(program: PeerProgram, options: argparse.Namespace, arguments: Sequence[str]) -> int:
     from ..api import run
     from ..backends import connect, describe
     from ..driver.jobs import join
     from ..progress import listener
 
     if options.testcase and options.testcasePrefixes:
-        raise _Refused(_BOTH)
+        raise _Refused(DIALECTS[options.dialect].both)
+    if reason := program.refusal(options):
+        raise _Refused(reason)
     if options.pairs < -1:
         raise _Refused(_PAIRS.format(options.pairs))
-    machine = describe(options.machine)
+    machine, faults, ignored = describe(options.machine), program.faults(), program.ignored(options)
+    if machine.simulated:
+        machine = replace(machine, faults=(*machine.faults, *faults))
+    elif faults:
+        ignored += (sailbandwidth.NOT_SIMULATED,)
     world = join(options.processes, arguments, options.timeout)
     ranks = len(machine.ranks) if world is None else world.size
     if not machine.gpus and (world is None or not any(world.allgather(len(machine.gpus), "counting GPUs"))):
@@ -341,6 +359,7 @@ def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
         dialect=options.dialect,
         perf=options.perf or options.format == "perf",
         notes=(_HUGE,) if options.wants_huge_pages and huge_pages not in ("always", "madvise") else (),
+        ignored=ignored,
         empty_tables=options.pairs == 0,
     )
     try:
@@ -379,7 +398,10 @@ def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
             force=options.force,
             backends=connect(machine),  # released by the end of the process
             world=world,
-            listeners=[*listener(), *([] if as_json else [Printer(style)])],
+            listeners=[
+                *listener(),
+                *([] if as_json else [Printer(style, sailbandwidth.SIMULATED if faults else "")]),
+            ],
             command=" ".join(["wirespeed", *sys.argv[1:]]),
         )
 
@@ -449,6 +471,8 @@ def _find(name: str, dialect: Dialect, known: Sequence[Testcase]) -> Testcase:
         if case.name == name:
             return case
     try:
+        if name.startswith(PROCESSES):  # of another version
+            raise UnknownTestcase(name)
         return find(name)
     except UnknownTestcase:
         return missing(name, f"Testcase {name} not found!")
@@ -457,15 +481,18 @@ def _find(name: str, dialect: Dialect, known: Sequence[Testcase]) -> Testcase:
 class Printer(Listener):
     """Prints every testcase as soon as it has ended."""
 
-    def __init__(self, style: Style) -> None:
+    def __init__(self, style: Style, fault: str = "") -> None:
         self.style = style
+        self.fault = fault  #: what may explain wrong data
 
     def run_started(self, document: Document, testcases: Sequence[Testcase]) -> None:
         """Print versions, host and devices."""
         print(visible(nvbandwidth.header(document, self.style)), end="", flush=True)
 
     def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
-        print(visible(nvbandwidth.testcase(document.machine, result, self.style)), end="", flush=True)
+        print(visible(nvbandwidth.testcase(document, result, self.style)), end="", flush=True)
+        if DIALECTS[self.style.dialect].json_root == sailbandwidth.NAME:
+            print(visible(sailbandwidth.wrong_data(document, result, self.fault)), end="", file=sys.stderr)
         for warning in result.warnings:
             print(visible(f"WARNING: {result.name}: {warning}"), file=sys.stderr, flush=True)
 

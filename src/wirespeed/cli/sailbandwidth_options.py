@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import Any
 
 from .parser import Parser
@@ -23,7 +24,9 @@ def _shape(text: str) -> int:
     return 0 if text == "-1" else positive(text)
 
 
-def add_sail_options(parser: Parser, *, default: bool, note: str = "") -> None:
+def add_sail_options(
+    parser: Parser, *, default: bool, note: str = "", blocks: Callable[[str], int] = _shape
+) -> None:
     """Add the options.
 
     Parameters
@@ -34,6 +37,8 @@ def add_sail_options(parser: Parser, *, default: bool, note: str = "") -> None:
         Whether the program has the defaults of sailbandwidth.
     note : str
         Added to the description.
+    blocks : Callable
+        Parses the number of blocks, and of threads; 0 stands for -1.
     """
     group = parser.add_argument_group(
         "options of sailbandwidth",
@@ -42,7 +47,7 @@ def add_sail_options(parser: Parser, *, default: bool, note: str = "") -> None:
     )
     add = group.add_argument
     off: dict[str, Any] = {"action": "store_false", "default": default}
-    shape: dict[str, Any] = {"type": _shape, "default": 0, "metavar": "N"}
+    shape: dict[str, Any] = {"type": blocks, "default": 0, "metavar": "N"}
     add("--useNormalCopy", dest="bulk", help="ordinary copies by SMs, not bulk copies", **off)
     add("--nBlocks", dest="blocks", help="blocks of the copy kernel (-1: automatic)", **shape)
     add("--nThreads", dest="threads", help="threads per block (-1: automatic)", **shape)

@@ -65,6 +65,17 @@ class Dialect:
         What follows the arguments before the help, if they are invalid.
     padded : bool
         Whether the numbers of rows are padded to one width.
+    both : str
+        What the program says if testcases and prefixes are given.
+    words : Mapping
+        Words of titles -> what this program says for them.
+    whole_ratios : bool
+        Whether tables of ratios have sums, only the total of a bidirectional testcase has one, and none has a
+        diagonal.
+    first_samples : bool
+        Whether only the first copy of a value has lines of samples, and latencies have none.
+    json_root : str
+        Key of the only member of the JSON.
     """
 
     program: str
@@ -87,6 +98,11 @@ class Dialect:
     titles: Mapping[str, str] = field(default_factory=dict)
     after_usage: str = ":"
     padded: bool = True
+    both: str = "You cannot specify both testcase and testcasePrefix options at the same time"
+    words: Mapping[str, str] = field(default_factory=dict)
+    whole_ratios: bool = False
+    first_samples: bool = False
+    json_root: Literal["nvbandwidth", "sailbandwidth"] = "nvbandwidth"
 
     def start(self, output: str = "run") -> str:
         """The lines at the start of an output; none if it does not begin with the version."""

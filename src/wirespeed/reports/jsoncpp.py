@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
+
+from ..tables import Cell
 
 
 def styled(value: object) -> str:
@@ -16,6 +19,11 @@ def styled(value: object) -> str:
         those that are no number become null.
     """
     return "\n".join(_lines(value, "")) + "\n"
+
+
+def row_of(cells: Sequence[Cell | None], scale: float) -> list[str]:
+    """The texts of the cells of a row: six digits, or ``N/A``."""
+    return ["N/A" if cell is None or cell.value is None else f"{cell.value / scale:.6g}" for cell in cells]
 
 
 def _lines(value: object, indent: str) -> list[str]:

@@ -7,6 +7,7 @@ say so in the line of every device and in a note.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from statistics import fmean, pstdev
 
 from msgspec.structs import replace
@@ -36,6 +37,9 @@ _COUNTS, _PAIR = ("threads", "blocks"), "pair"
 _BISECT = "multinode_bisect_write_ce"
 #: Keys of tables: the two directions of a write, and the sum of a bidirectional testcase.
 _WRITES, TOTAL = ("write1", "write2"), "total"
+#: Testcases of sailbandwidth that use virtual memory.
+_VIRTUAL = re.compile(r"device_to_device_(bidirectional_)?memcpy_read_ce|(all_to_one|one_to_all)_\w+_ce")
+_NO_RATIOS = "Warning: Unable to display Bandwidth Utilization Ratio Matrix.\n\n"
 #: What nvbandwidth calls the samples of a total.
 _WHOLE = "Total Bandwidth "
 
@@ -44,7 +48,7 @@ def render(document: Document, style: Style) -> str:
     """The text of nvbandwidth, or of the program that ``style.dialect`` names."""
     parts = [
         header(document, style),
-        *(testcase(document.machine, result, style) for result in document.testcases),
+        *(testcase(document, result, style) for result in document.testcases),
     ]
     return "".join([*parts, footer(document, style)])
 
@@ -61,14 +65,20 @@ def header(document: Document, style: Style) -> str:
     if not machine.ranks or not dialect.exact:
         lines += [document.hostname] if dialect.names != "model" else []
         lines += [f"Device {i}: {device}" for i, device in enumerate(devices(machine, dialect))]
+    lines += processes(machine, dialect)
+    if dialect.names == "bus and function":
+        lines += fabric_lines(document)
+    lines += ["", *(f"{note}\n" for note in style.ignored)]
+    return "".join([*((about, start) if dialect.note_first else (start, about)), "\n".join(lines), "\n"])
+
+
+def processes(machine: Machine, dialect: Dialect) -> list[str]:
+    """The lines of the processes of a job, with their hosts and devices."""
     width = len(str(len(machine.ranks) - 1)) if dialect.exact else 0
-    lines += [
+    return [
         f"Process {rank.index:>{width}} ({rank.host}): device {_of_rank(rank, machine, dialect)}"
         for rank in machine.ranks
     ]
-    if dialect.names == "bus and function":
-        lines += fabric_lines(document)
-    return "".join([*((about, start) if dialect.note_first else (start, about)), "\n".join(lines), "\n\n"])
 
 
 def notes(document: Document, style: Style) -> list[str]:
@@ -99,9 +109,9 @@ def _of_rank(rank: Rank, machine: Machine, dialect: Dialect) -> str:
     return f"{number_of(rank.device)}: {_display(model, bus_id, machine, dialect)}"
 
 
-def testcase(machine: Machine, result: TestcaseResult, style: Style) -> str:
+def testcase(document: Document, result: TestcaseResult, style: Style) -> str:
     """The output of one testcase: its tables, or the reason why it has none."""
-    dialect = DIALECTS[style.dialect]
+    machine, dialect = document.machine, DIALECTS[style.dialect]
     wanted = not (style.empty_tables and result.name.startswith(PROCESSES) and result.tables)
     if result.status is Status.WAIVED and wanted:
         return dialect.waived.format(name=result.name, reason=result.reason)
@@ -109,14 +119,14 @@ def testcase(machine: Machine, result: TestcaseResult, style: Style) -> str:
         return f"ERROR: {result.reason}\n" + ("" if dialect.exact else "\n")
     text = [f"Running {result.name}.\n"]
     if style.verbose and dialect.exact:
-        text.append(_all_samples(machine, result))
+        text.append(_all_samples(document, result, dialect))
     result = arranged(result, dialect)
     for table in result.tables:
         if style.verbose and not dialect.exact:
             text.append(_samples(table))
         text.append(_table(machine, result, table, style))
         if style.utilization and "device_to_device" in result.name:
-            text.append(_utilization(machine, table, dialect))
+            text.append(_utilization(machine, result, table, style))
     if not result.status.good:
         text.append(f"ERROR: {result.name}: {result.reason}\n\n")
     return "".join(text)
@@ -135,7 +145,7 @@ def arranged(result: TestcaseResult, dialect: Dialect) -> TestcaseResult:
         title = re.sub(r" (Read|Write)\d| Total", "", only.title)
         return replace(result, tables=(replace(only, key="", title=title),))
     writes = {table.key: table for table in result.tables if table.key in _WRITES}
-    if not dialect.exact or not writes or result.name.startswith(PROCESSES):
+    if not writes or result.name.startswith(PROCESSES):
         return result
     first, second = _WRITES
     if writes.keys() == {first, second}:
@@ -157,11 +167,18 @@ def footer(document: Document, style: Style) -> str:
     return ended + simulated + DIALECTS[style.dialect].closing
 
 
-def title(result: TestcaseResult, table: Table) -> str:
+def title(result: TestcaseResult, table: Table, dialect: Dialect) -> str:
     """A table's title with the unit in parentheses, as parsers of nvbandwidth's output expect."""
-    if result.name == _BISECT:
-        return table.title
-    return f"{table.title} ({displayed(table.unit)[1]})"
+    heading = _heading(result, table, dialect)
+    return heading if result.name == _BISECT else f"{heading} ({displayed(table.unit)[1]})"
+
+
+def _heading(result: TestcaseResult, table: Table, dialect: Dialect) -> str:
+    """A table's title in the words of a program, which call bulk copies those of SMs."""
+    heading = table.title.replace("SM_BULK", "SM") if result.name.startswith(PROCESSES) else table.title
+    for word, other in dialect.words.items():
+        heading = heading.replace(word, other)
+    return heading
 
 
 def _numbers(axis: Axis, machine: Machine) -> list[str]:
@@ -185,18 +202,31 @@ def _value(cell: Cell | None, scale: float) -> str:
 def _table(machine: Machine, result: TestcaseResult, table: Table, style: Style) -> str:
     """A table with its title, the sum of its values and, if requested, their range and mean."""
     scale, unit = displayed(table.unit)
-    dialect, key, values = DIALECTS[style.dialect], result.key(table), table.values()
-    figures = {"SUM": sum(values) / scale}
+    dialect, values = DIALECTS[style.dialect], [value / scale for value in table.values()]
+    figures = {"SUM": sum(values)}
     if (coefficient := variation(result, table, dialect)) is not None:
         figures["COEFFICIENT_OF_VARIATION"] = coefficient
-    if style.verbose and dialect.exact and values:
-        figures |= {"MIN": min(values) / scale, "MAX": max(values) / scale}
-        figures["AVG"] = sum(values) / len(values) / scale
+    if style.verbose and dialect.exact:
+        figures |= _range(values)
+    sign = "+" if table.unit.more_is_better else "-"
+    lines = _sums(result.key(table), figures, f"{sign}{unit}", style)
+    heading = title(result, table, dialect)
+    return "\n".join([heading, *_lines(machine, table, scale, dialect), "", *lines, "", ""])
+
+
+def _range(values: Sequence[float]) -> dict[str, float]:
+    """Minimum, maximum and mean of the values of a table; empty without values."""
+    if not values:
+        return {}
+    return {"MIN": min(values), "MAX": max(values), "AVG": sum(values) / len(values)}
+
+
+def _sums(key: str, figures: Mapping[str, float], unit: str, style: Style) -> list[str]:
+    """The lines of the sum and the other figures of a table."""
     lines = [f"{name} {key} {value:.2f}" for name, value in figures.items()]
     if style.perf:
-        sign = "+" if table.unit.more_is_better else "-"
-        lines[0] = f"&&&& PERF {key} {figures['SUM']:.2f} {sign}{unit}"
-    return "\n".join([title(result, table), *_lines(machine, table, scale, dialect), "", *lines, "", ""])
+        lines[0] = f"&&&& PERF {key} {figures['SUM']:.2f} {unit}"
+    return lines
 
 
 def variation(result: TestcaseResult, table: Table, dialect: Dialect) -> float | None:
@@ -225,23 +255,36 @@ def _lines(machine: Machine, table: Table, scale: float, dialect: Dialect) -> li
     ]
 
 
-def _utilization(machine: Machine, table: Table, dialect: Dialect) -> str:
+def _utilization(machine: Machine, result: TestcaseResult, table: Table, style: Style) -> str:
     """Measured value over limit in percent; empty if no limit is known."""
+    dialect = DIALECTS[style.dialect]
+    whole = dialect.whole_ratios
+    if whole and ("memcpy" not in result.name or table is not result.tables[-1]):
+        return ""
     cells = tuple(
         replace(cell, value=100 * cell.value / cell.limit if cell.value and cell.limit else None)
         for cell in table.cells
+        if not (whole and cell.row == cell.column)
     )
     if not any(cell.value for cell in cells):
-        return ""
-    heading = f"{table.title.removesuffix(' bandwidth')} utilization ratio (%)"
-    return "\n".join([heading, *_lines(machine, replace(table, cells=cells), 1.0, dialect), "", ""])
+        return _NO_RATIOS if whole else ""
+    heading, ratios = _heading(result, table, dialect), replace(table, cells=cells)
+    lines = _lines(machine, ratios, 1.0, dialect)
+    if not whole:
+        return "\n".join([f"{heading.removesuffix(' bandwidth')} utilization ratio (%)", *lines, "", ""])
+    values = ratios.values()
+    figures = {"SUM": sum(values), **(_range(values) if style.verbose else {})}
+    sums = _sums(result.key(table), figures, "+GB/s", style)
+    return "\n".join([f"{heading} utilization ratio matrix (%)", *lines, "", *sums, "", ""])
 
 
-def _all_samples(machine: Machine, result: TestcaseResult) -> str:
+def _all_samples(document: Document, result: TestcaseResult, dialect: Dialect) -> str:
     """One line per sample of all tables, in nvbandwidth's form and order: cell by cell."""
-    moves = _moves(machine, result)
+    moves = _moves(document.machine, result)
+    if dialect.first_samples and document.options.get("virtual_memory") and _VIRTUAL.match(result.name):
+        moves = {at: move.replace("Device ", "DeviceVm ") for at, move in moves.items()}
     lines = []
-    for table in result.tables if len(result.tables) == 1 else result.tables[:-1]:
+    for table in _sampled(result, dialect):
         scale, unit = displayed(table.unit)
         for cell in table.cells:
             labels = f"{table.rows.labels[cell.row]} -> {table.columns.labels[cell.column]}"
@@ -252,6 +295,18 @@ def _all_samples(machine: Machine, result: TestcaseResult) -> str:
             ]
     lines.sort(key=lambda line: line[0])  # stable: the parts of a cell remain in order
     return "".join(line for _, line in lines)
+
+
+def _sampled(result: TestcaseResult, dialect: Dialect) -> Sequence[Table]:
+    """The tables whose samples have lines."""
+    tables = result.tables if len(result.tables) == 1 else result.tables[:-1]
+    if not dialect.first_samples:
+        return tables
+    if result.name.startswith(PROCESSES) or tables[-1:] != result.tables[1:2]:
+        first = tables[:1]
+    else:  # in one process, the first write is that of the column
+        first = tables[1:2] if tables[-1].key == _WRITES[1] else tables[:1]
+    return [table for table in first if table.unit is not Unit.TIME]
 
 
 def _moves(machine: Machine, result: TestcaseResult) -> dict[tuple[str, int, int], str]:

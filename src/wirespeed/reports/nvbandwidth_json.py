@@ -6,14 +6,16 @@ entry for each table.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 
 from ..document import Document, Status, TestcaseResult
 from ..tables import Cell, Table
 from ..terminal import escaped
 from ..units import displayed
 from ..version import __version__
-from .jsoncpp import styled
+from . import sailbandwidth_json
+from .dialects import Dialect
+from .jsoncpp import row_of, styled
 from .nvbandwidth import DIALECTS, TOTAL, arranged, devices, notes, title, variation
 from .style import DialectName, Style
 
@@ -21,7 +23,7 @@ _STATUS = {Status.PASSED: "Passed", Status.WAIVED: "Waived", Status.NOT_FOUND: "
 
 
 def render(document: Document, style: Style, error: str = "") -> str:
-    """One object under the key ``nvbandwidth``; ``simulated`` is present only if true.
+    """One object under the key of the program; ``simulated`` is present only if true.
 
     Parameters
     ----------
@@ -32,6 +34,18 @@ def render(document: Document, style: Style, error: str = "") -> str:
     error : str
         Why nothing was run.
     """
+    dialect = DIALECTS[style.dialect]
+    content = _CONTENTS[dialect.json_root](document, style)
+    if document.interrupted:
+        content["error"] = f"the run ended early: {document.interrupted}"
+    if error:
+        content["error"] = error
+    if document.simulated:
+        content["simulated"] = True
+    return dump(content, dialect)
+
+
+def _content(document: Document, style: Style) -> dict[str, object]:
     machine, dialect = document.machine, DIALECTS[style.dialect]
     host = document.hostname
     content: dict[str, object] = {
@@ -45,29 +59,28 @@ def render(document: Document, style: Style, error: str = "") -> str:
         content["testcases"] = [entry for result in document.testcases for entry in _entries(result, style)]
     if warnings := [*notes(document, style), *document.warnings]:
         content["warning"] = "; ".join(warnings)
-    if document.interrupted:
-        content["error"] = f"the run ended early: {document.interrupted}"
-    if error:
-        content["error"] = error
-    if document.simulated:
-        content["simulated"] = True
-    return dump(content)
+    return content
 
 
-def dump(content: dict[str, object]) -> str:
-    """Wrap the content in nvbandwidth's top-level object."""
-    return escaped(styled({"nvbandwidth": content})) + "\n"
+#: What the only member of the JSON contains, by its key.
+_CONTENTS: dict[str, Callable[[Document, Style], dict[str, object]]] = {
+    "nvbandwidth": _content,
+    "sailbandwidth": sailbandwidth_json.content,
+}
 
 
-def error(message: str, dialect: DialectName) -> str:
+def dump(content: dict[str, object], dialect: Dialect) -> str:
+    """Wrap the content in the top-level object."""
+    return escaped(styled({dialect.json_root: content})) + "\n"
+
+
+def error(message: str, name: DialectName) -> str:
     """An object with the reason why nothing was run."""
-    return dump(
-        {
-            "error": message,
-            "git_version": f"wirespeed {__version__}",
-            "version": DIALECTS[dialect].json_version,
-        }
-    )
+    dialect = DIALECTS[name]
+    content: dict[str, object] = {"error": message, "version": dialect.json_version}
+    if dialect.json_root == "nvbandwidth":
+        content["git_version"] = f"wirespeed {__version__}"
+    return dump(content, dialect)
 
 
 def _entries(result: TestcaseResult, style: Style) -> list[dict[str, object]]:
@@ -88,7 +101,7 @@ def _entries(result: TestcaseResult, style: Style) -> list[dict[str, object]]:
     ]
     if dialect.exact and result.tables[-1].key == TOTAL:
         scale = displayed(result.tables[-1].unit)[0]
-        rows = [_row(row, scale) for table in result.tables for row in table.grid()]
+        rows = [row_of(row, scale) for table in result.tables for row in table.grid()]
         entries.insert(0, {**entries[-1], "name": result.name, "bandwidth_matrix": rows})
     return entries
 
@@ -98,8 +111,8 @@ def _matrix(result: TestcaseResult, table: Table, style: Style) -> dict[str, obj
     scale = displayed(table.unit)[0]
     values = [value / scale for value in table.values()]
     content: dict[str, object] = {
-        "bandwidth_description": title(result, table),
-        "bandwidth_matrix": [_row(row, scale) for row in table.grid()],
+        "bandwidth_description": title(result, table, DIALECTS[style.dialect]),
+        "bandwidth_matrix": [row_of(row, scale) for row in table.grid()],
         "sum": sum(values),
     }
     dialect = DIALECTS[style.dialect]
@@ -110,14 +123,6 @@ def _matrix(result: TestcaseResult, table: Table, style: Style) -> dict[str, obj
     if style.verbose and values:
         content |= {"min": min(values), "max": max(values), "average": sum(values) / len(values)}
     return content
-
-
-def _row(cells: Sequence[Cell | None], scale: float) -> list[str]:
-    return [_text(cell, scale) for cell in cells]
-
-
-def _text(cell: Cell | None, scale: float) -> str:
-    return "N/A" if cell is None or cell.value is None else f"{cell.value / scale:.6g}"
 
 
 def _utilization(cell: Cell | None) -> str:

@@ -2,10 +2,93 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from ..devices import is_host, number_of
+from ..document import Document, TestcaseResult
+from ..topology import Machine
 from .dialects import Dialect
 from .style import DialectName
 
+#: Name of the program, and key in its JSON.
+NAME = "sailbandwidth"
+#: Notes on SAILBW_VERIFY: what explains wrong data, and why there is none.
+SIMULATED = "values corrupted by SAILBW_VERIFY (simulated fault)"
+NOT_SIMULATED = "NOTE: SAILBW_VERIFY has an effect only on simulated machines; ignoring it."
+#: Width of the labels of a report on wrong data.
+_LABEL = 17
+
+
+@dataclass(frozen=True)
+class HggcDialect(Dialect):
+    """sailbandwidth since 2.2: no git line, and HGGC in place of CUDA, whose version numbers it has."""
+
+    def start(self, output: str = "run") -> str:
+        """The lines at the start of an output; none if it does not begin with the version."""
+        return f"{self.program} Version: {self.version}\n" if output in self.starts else ""
+
+    def versions(self, machine: Machine) -> list[str]:
+        """The lines with the versions of libraries and driver."""
+        return [
+            f"HGGC Runtime Version: {machine.cuda}",
+            f"HGGC Driver Version: {machine.cuda}",
+            f"Driver Version: {machine.driver or 'none'}",
+        ]
+
+
+_SMALLER = (
+    "NOTE: You have chosen a buffer size that is smaller than the default buffer size. It is suggested to "
+    "use the default buffer size (512MB) to achieve maximal peak bandwidth."
+)
+_BOTH = "You cannot specify both testcase and testcasePrefixes options at the same time"
 #: Versions of sailbandwidth; 2.1 is the form of its guide.
 DIALECTS: dict[DialectName, Dialect] = {
-    "sailbandwidth-2.1": Dialect("sailbandwidth", "v2.1.0", "v0.8", "0.8", exact=False),
-}
+    "sailbandwidth-2.2.1": HggcDialect(
+        "sailbandwidth", "v2.2.1", "v2.2.1", "sailbandwidth-2.2.1",
+        smaller=_SMALLER, both=_BOTH, waived="Waived: {name}: {reason}\n",
+        words={"GPU(": "PPU(", "All Gpus": "All PPUs"},
+        whole_ratios=True, first_samples=True, json_root="sailbandwidth",
+    ),
+    "sailbandwidth-2.1": Dialect("sailbandwidth", "v2.1.0", "v0.8", "0.8", exact=False, both=_BOTH),
+}  # fmt: skip
+
+
+def wrong_data(document: Document, result: TestcaseResult, note: str = "") -> str:
+    """The reports on wrong data of a testcase, one for each value; empty if there is none.
+
+    Parameters
+    ----------
+    document : Document
+        The run.
+    result : TestcaseResult
+        The testcase.
+    note : str
+        What may explain it.
+    """
+    reports = []
+    for way, reason in dict.fromkeys(
+        (cell.corrupted, cell.reason) for table in result.tables for cell in table.cells if cell.corrupted
+    ):
+        source, _, destination = way.partition("->")
+        lines = {
+            "testcase": result.name,
+            "transport": f"{_called(source)} -> {_called(destination)}",
+            "src": _place(document, source),
+            "dst": _place(document, destination),
+            "found": reason,
+            "note": note,
+        }
+        shown = [f"  {label:<{_LABEL}}: {value}\n" for label, value in lines.items() if value]
+        reports.append("".join(["Data verification FAILED\n", *shown]))
+    return "".join(reports)
+
+
+def _called(device: str) -> str:
+    return "Host" if is_host(device) else f"Device {number_of(device)}"
+
+
+def _place(document: Document, device: str) -> str:
+    """Host, number and PCI address of a device; those of the host have neither address nor number."""
+    bus = next((f"{gpu.bus_id.upper()}.0" for gpu in document.machine.gpus if gpu.name == device), "n/a")
+    number = 0 if is_host(device) else number_of(device)
+    return f"host={document.hostname}  rank={number}  BDF={bus}"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..results.published_gates import GateSet
 
 #: Versions of nvbandwidth, and of its relative sailbandwidth.
-DialectName = Literal["0.4", "0.5", "0.8", "0.9", "0.10", "0.11", "sailbandwidth-2.1"]
+DialectName = Literal["0.4", "0.5", "0.8", "0.9", "0.10", "0.11", "sailbandwidth-2.1", "sailbandwidth-2.2.1"]
 SIMULATED = "SIMULATED: no hardware was measured"
 
 
@@ -133,6 +133,8 @@ class Style:
         Whether nvbandwidth's text has lines ``&&&& PERF`` in place of sums.
     notes : tuple of str
         Notes before the versions in nvbandwidth's text; in its JSON, ``warning``.
+    ignored : tuple of str
+        Notes behind the devices in nvbandwidth's text; in its JSON, ``warning``.
     empty_tables : bool
         Whether nvbandwidth's text has tables of testcases between processes none of whose values was wanted.
     all_cells : bool
@@ -148,6 +150,7 @@ class Style:
     dialect: DialectName = "0.10"
     perf: bool = False
     notes: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
     empty_tables: bool = False
     all_cells: bool = False
 

@@ -29,6 +29,9 @@ _LACKING = {
     "0.5": device.LATER | _SPLIT | _LOCAL,
     "0.8": device.LATER,
     "0.9": device.LATER,
+    "sailbandwidth-2.2.1": device.LATER
+    | {f"{PROCESSES}device_to_device_broadcast_{name}_sm" for name in _BROADCASTS}
+    | {f"{PROCESSES}bisect_write_ce"},
     "0.10": frozenset[str](),
     "0.11": frozenset[str](),
 }
@@ -46,7 +49,7 @@ def of_nvbandwidth(version: str) -> tuple[Testcase, ...]:
     Parameters
     ----------
     version : str
-        One of 0.4, 0.5, 0.8, 0.9, 0.10 and 0.11.
+        One of 0.4, 0.5, 0.8, 0.9, 0.10 and 0.11; or sailbandwidth-2.2.1.
     """
     between = (
         () if version in _WITHOUT_PROCESSES
