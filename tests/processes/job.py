@@ -85,7 +85,7 @@ class Exchange:
         self.count += 1
         if FAULT == "kill-first" and self.world.rank == 0 and self.count > 16:
             path = Path(os.environ["OUTPUT"])
-            while not (path.exists() and path.stat().st_size):  # reserved, then saved: a busy disk takes its time
+            while not (path.exists() and path.stat().st_size):  # the name is reserved before the first save
                 time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGKILL)
         if FAULT == "stop-first" and self.world.rank == 0 and self.count > 16:
