@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn
 
-from ..document import SCHEMA, Document, Status, TestcaseResult
-from ..driver.listener import Listener
+from ..document import SCHEMA, Document, Status
 from ..errors import UnknownTestcase, WirespeedError
 from ..exit_codes import ExitCode
 from ..faults import Fault
@@ -36,6 +35,7 @@ from ..worlds.launchers import promised
 from . import environment
 from .common import add_options, add_output, run_options, texts_aside, typed
 from .job import add_job, lead
+from .nvbandwidth_printer import Printer
 from .parser import Parser
 from .sailbandwidth_options import add_sail_options, positive
 
@@ -88,7 +88,7 @@ class PeerProgram:
     ignored : Callable
         Returns notes on options that have no effect.
     faults : Callable
-        Returns the faults that a simulated machine is to have.
+        Returns the faults that a machine is to have, if it is simulated.
     """
 
     name: str
@@ -97,7 +97,7 @@ class PeerProgram:
     whole: Callable[[str], int] = positive
     refusal: Callable[[argparse.Namespace], str] = lambda _: ""
     ignored: Callable[[argparse.Namespace], tuple[str, ...]] = lambda _: ()
-    faults: Callable[[], tuple[Fault, ...]] = tuple
+    faults: Callable[[Machine], tuple[Fault, ...]] = lambda _: ()
 
 
 class _Parser(Parser):
@@ -339,7 +339,8 @@ def _run(program: PeerProgram, options: argparse.Namespace, arguments: Sequence[
         raise _Refused(reason)
     if options.pairs < -1:
         raise _Refused(_PAIRS.format(options.pairs))
-    machine, faults, ignored = describe(options.machine), program.faults(), program.ignored(options)
+    machine, ignored = describe(options.machine), program.ignored(options)
+    faults = program.faults(machine)
     if machine.simulated:
         machine = replace(machine, faults=(*machine.faults, *faults))
     elif faults:
@@ -476,28 +477,6 @@ def _find(name: str, dialect: Dialect, known: Sequence[Testcase]) -> Testcase:
         return find(name)
     except UnknownTestcase:
         return missing(name, f"Testcase {name} not found!")
-
-
-class Printer(Listener):
-    """Prints every testcase as soon as it has ended."""
-
-    def __init__(self, style: Style, fault: str = "") -> None:
-        self.style = style
-        self.fault = fault  #: what may explain wrong data
-
-    def run_started(self, document: Document, testcases: Sequence[Testcase]) -> None:
-        """Print versions, host and devices."""
-        print(visible(nvbandwidth.header(document, self.style)), end="", flush=True)
-
-    def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
-        print(visible(nvbandwidth.testcase(document, result, self.style)), end="", flush=True)
-        if DIALECTS[self.style.dialect].json_root == sailbandwidth.NAME:
-            print(visible(sailbandwidth.wrong_data(document, result, self.fault)), end="", file=sys.stderr)
-        for warning in result.warnings:
-            print(visible(f"WARNING: {result.name}: {warning}"), file=sys.stderr, flush=True)
-
-    def run_ended(self, document: Document) -> None:
-        print(visible(nvbandwidth.footer(document, self.style)), end="", flush=True)
 
 
 def _good(document: Document) -> int:

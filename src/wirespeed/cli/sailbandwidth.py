@@ -13,6 +13,7 @@ from ..faults import Fault, FaultKind
 from ..reports import DialectName
 from ..reports.nvbandwidth_versions import VERSIONS
 from ..reports.sailbandwidth import DIALECTS
+from ..topology import Machine
 from . import environment
 from .nvbandwidth import PeerProgram, main_of, parser_of
 from .parser import Parser
@@ -28,8 +29,8 @@ _OF_PPUS = {
     "enableSplitSizeReadOptimize": False, "enableVpipeIdReadOptimize": False,
     "useSingleLinkForIcnRead": False, "linkId": True, "vpipeIdForDie0": True, "vpipeIdForDie1": True,
 }  # fmt: skip
-#: Largest absolute number, and the most NUMA nodes of a simulated machine.
-_MOST, _NODES = 2**40, 16
+#: Largest absolute number.
+_MOST = 2**40
 
 
 def _whole(text: str) -> int:
@@ -106,15 +107,18 @@ def _ignored(options: argparse.Namespace) -> tuple[str, ...]:
     return (f"NOTE: there is no PPU; ignoring the following command(s): {' '.join(given)}.",)
 
 
-def _faults() -> tuple[Fault, ...]:
-    """Wrong data between the devices that the variable names; the host has the number 0, too."""
+def _faults(machine: Machine) -> tuple[Fault, ...]:
+    """Wrong data between the devices or ranks that the variable names; the host has the number 0, too."""
     source, _, destination = os.environ.get(VERIFY, "").partition(",")
     if not (source.strip().isdecimal() and destination.strip().isdecimal()):
         return ()
     start, end = int(source), int(destination)
-    ways = [f"gpu{start}->gpu{end}"]
-    ways += [f"numa{node}->gpu{end}" for node in range(_NODES) if start == 0]
-    ways += [f"gpu{start}->numa{node}" for node in range(_NODES) if end == 0]
+    ways = [f"gpu{start}->gpu{end} "]
+    ways += [f"{node.name}->gpu{end} " for node in machine.numa if start == 0]
+    ways += [f"gpu{start}->{node.name} " for node in machine.numa if end == 0]
+    if max(start, end) < len(machine.ranks):
+        source_rank, end_rank = machine.ranks[start], machine.ranks[end]
+        ways.append(f"{start}/{source_rank.device}->{end}/{end_rank.device} ")
     return tuple(Fault(FaultKind.CORRUPT, way) for way in ways)
 
 

@@ -39,7 +39,10 @@ _CLOSING, _CLOSING_SINCE = "NOTE: The reported results", (0, 6)
 _KNOWN = re.compile(
     r"Built from Git version: |NOTE: |COEFFICIENT_OF_VARIATION |Performance can vary |WARNING: |"
     r"It is suggested to use the default buffer size|"
-    r"\s*Sample \d+: |(CUDA|HGGC|Driver) |Warning: |(testcase|transport|src|dst|reported by|first bad \w+|total values|bad values|flipped bits|source content|transfer|found|note|dumped file) +: |MPI version|Git |\s*(Bandwidth|Latency).*: (min|max|avg)|"
+    r"\s*Sample \d+: |(CUDA|HGGC|Driver) |Warning: |"
+    r"(testcase|transport|src|dst|reported by|first bad \w+|total values|bad values|flipped bits|"
+    r"source content|transfer|found|note|dumped file) +: |"
+    r"MPI version|Git |\s*(Bandwidth|Latency).*: (min|max|avg)|"
     r"(min|max|average|Min|Max|Avg|MIN|MAX|AVG)\b.*[\d.]+$"
 )
 _NAMES = frozenset(case.name for case in TABLE)

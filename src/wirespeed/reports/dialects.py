@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ..document import Document, TestcaseResult
 from ..topology import Machine
 from ..version import __version__
 
@@ -121,3 +122,7 @@ class Dialect:
             f"CUDA Driver Version{of_driver}: {cuda}",
             f"Driver Version: {machine.driver or 'none'}",
         ]
+
+    def wrong_data(self, document: Document, result: TestcaseResult, note: str = "") -> str:
+        """The reports on wrong data of a testcase, in addition to its output; ``note`` may explain it."""
+        return ""

@@ -10,8 +10,6 @@ from ..topology import Machine
 from .dialects import Dialect
 from .style import DialectName
 
-#: Name of the program, and key in its JSON.
-NAME = "sailbandwidth"
 #: Notes on SAILBW_VERIFY: what explains wrong data, and why there is none.
 SIMULATED = "values corrupted by SAILBW_VERIFY (simulated fault)"
 NOT_SIMULATED = "NOTE: SAILBW_VERIFY has an effect only on simulated machines; ignoring it."
@@ -35,6 +33,25 @@ class HggcDialect(Dialect):
             f"Driver Version: {machine.driver or 'none'}",
         ]
 
+    def wrong_data(self, document: Document, result: TestcaseResult, note: str = "") -> str:
+        """The reports on wrong data of a testcase, one for each path; empty if there is none."""
+        reports = []
+        for way, reason in dict.fromkeys(
+            (cell.corrupted, cell.reason) for table in result.tables for cell in table.cells if cell.corrupted
+        ):
+            source, _, destination = way.partition("->")
+            lines = {
+                "testcase": result.name,
+                "transport": f"{_called(source)} -> {_called(destination)}",
+                "src": _place(document, source),
+                "dst": _place(document, destination),
+                "found": reason,
+                "note": note,
+            }
+            shown = [f"  {label:<{_LABEL}}: {value}\n" for label, value in lines.items() if value]
+            reports.append("".join(["Data verification FAILED\n", *shown]))
+        return "".join(reports)
+
 
 _SMALLER = (
     "NOTE: You have chosen a buffer size that is smaller than the default buffer size. It is suggested to "
@@ -53,42 +70,25 @@ DIALECTS: dict[DialectName, Dialect] = {
 }  # fmt: skip
 
 
-def wrong_data(document: Document, result: TestcaseResult, note: str = "") -> str:
-    """The reports on wrong data of a testcase, one for each value; empty if there is none.
-
-    Parameters
-    ----------
-    document : Document
-        The run.
-    result : TestcaseResult
-        The testcase.
-    note : str
-        What may explain it.
-    """
-    reports = []
-    for way, reason in dict.fromkeys(
-        (cell.corrupted, cell.reason) for table in result.tables for cell in table.cells if cell.corrupted
-    ):
-        source, _, destination = way.partition("->")
-        lines = {
-            "testcase": result.name,
-            "transport": f"{_called(source)} -> {_called(destination)}",
-            "src": _place(document, source),
-            "dst": _place(document, destination),
-            "found": reason,
-            "note": note,
-        }
-        shown = [f"  {label:<{_LABEL}}: {value}\n" for label, value in lines.items() if value]
-        reports.append("".join(["Data verification FAILED\n", *shown]))
-    return "".join(reports)
+def _parts(end: str) -> tuple[str, str]:
+    """Rank, which may be empty, and device of one end of a path: ``1/gpu0``; the first of several ends."""
+    rank, _, device = end.partition("+")[0].rpartition("/")
+    return rank, device
 
 
-def _called(device: str) -> str:
+def _called(end: str) -> str:
+    rank, device = _parts(end)
+    if rank:
+        return f"Multinode node {rank}"
     return "Host" if is_host(device) else f"Device {number_of(device)}"
 
 
-def _place(document: Document, device: str) -> str:
-    """Host, number and PCI address of a device; those of the host have neither address nor number."""
-    bus = next((f"{gpu.bus_id.upper()}.0" for gpu in document.machine.gpus if gpu.name == device), "n/a")
-    number = 0 if is_host(device) else number_of(device)
-    return f"host={document.hostname}  rank={number}  BDF={bus}"
+def _place(document: Document, end: str) -> str:
+    """Host, number and PCI address of an end of a path; host memory has the number 0 and no address."""
+    (rank, device), machine = _parts(end), document.machine
+    owner = next((known for known in machine.ranks if str(known.index) == rank), None)
+    bus = owner.bus_id if owner else ""
+    bus = bus or next((gpu.bus_id for gpu in machine.gpus if gpu.name == device), "")
+    number = rank or (0 if is_host(device) else number_of(device))
+    host = owner.host if owner else document.hostname
+    return f"host={host}  rank={number}  BDF={f'{bus.upper()}.0' if bus else 'n/a'}"
