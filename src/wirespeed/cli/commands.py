@@ -19,7 +19,7 @@ COMMANDS = {
     "overalloc": ("overalloc", "measure the cost of sharing a buffer, and the effect of over-allocation"),
     "gpudirect_p2p_overalloc": ("overalloc", ""),  # the reproducer's name of overalloc
     "nvbandwidth": ("nvbandwidth", "the command line, text and JSON of nvbandwidth"),
-    "sailbandwidth": ("nvbandwidth", "the command line, text and JSON of sailbandwidth"),
+    "sailbandwidth": ("sailbandwidth", "the command line, text and JSON of sailbandwidth"),
     "config": ("config", "show the defaults of options, and where they come from"),
     "completion": ("completion", "print what bash, zsh or fish need to complete words"),
     "help": (

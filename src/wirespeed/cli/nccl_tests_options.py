@@ -28,6 +28,7 @@ from ..collectives.options import (
 )
 from ..errors import UsageError
 from ..terminal import visible
+from . import environment
 from .commands import SUFFIX
 from .common import add_machine, output_path, typed
 from .parser import Parser
@@ -78,7 +79,7 @@ def parser(program: str) -> Parser:
             group.add_argument(
                 "--mpi", action="store_true", help="use MPI on host memory, even if there are GPUs"
             )
-            add_machine(group)
+            add_machine(group, environment.machine())
     group.add_argument(
         "-J", "--output_file", metavar="FILE.json", type=Path, help="also write nccl-tests' JSON"
     )

@@ -1,4 +1,4 @@
-"""Logs of nvbandwidth 0.2 to 0.10 and of sailbandwidth: text and JSON."""
+"""Logs of nvbandwidth 0.2 to 0.11 and of sailbandwidth: text and JSON."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ _MISSING = re.compile(r"ERROR: (Testcase (?:index )?(\S+) (?:not found|out of bo
 #: How nvbandwidth reports errors; other lines that say so are those of other programs.
 _ERROR = re.compile(r"\[?(CUDA_|NVML_)?ERROR|Error: |ASSERT|Assertion")
 _TITLE = re.compile(r"\w.*\((GB/s|ns|%)\)|Bisect .*")
+#: The note on a small buffer, and that of earlier versions of wirespeed.
+_SMALLER = re.compile(r"NOTE: (?:You have chosen a buffer size that|The buffer size) is smaller")
 _SUM = re.compile(r"(?:SUM|&&&& PERF) (\w+) (\S+)")
 _TITLE_PART = re.compile(r" (Read1|Read2|Write1|Write2|Total) ")
 #: Keys of the tables of a bidirectional testcase, in order; 0.2 has only one table.
@@ -36,6 +38,7 @@ _CLOSING, _CLOSING_SINCE = "NOTE: The reported results", (0, 6)
 #: Lines without values that every log may have.
 _KNOWN = re.compile(
     r"Built from Git version: |NOTE: |COEFFICIENT_OF_VARIATION |Performance can vary |WARNING: |"
+    r"It is suggested to use the default buffer size|"
     r"\s*Sample \d+: |(CUDA|Driver) |MPI version|Git |\s*(Bandwidth|Latency).*: (min|max|avg)|"
     r"(min|max|average|Min|Max|Avg|MIN|MAX|AVG)\b.*[\d.]+$"
 )
@@ -158,7 +161,7 @@ class _TextOfRun:
             return self._table(at)
         elif match := _SUM.match(line):
             self._check_sum(match[1], match[2])
-        elif line.startswith("NOTE: The buffer size"):
+        elif _SMALLER.match(line):
             self._small = True
         elif self._running and (_ERROR.match(line) or says_failure(line)):
             log.fail(self._running, line)
@@ -252,7 +255,7 @@ def of_json(content: dict[str, Any]) -> FoundLog | None:
         present |= {(table.testcase, table.key) for table in tables if table.key}
     if (note := body.get("error")) and str(note).strip():
         log.failures.append(text(str(note)))
-    small = "buffer size is smaller" in str(body.get("warning", ""))
+    small = bool(_SMALLER.search(str(body.get("warning", ""))))
     _finish(log, small=small)
     return log
 

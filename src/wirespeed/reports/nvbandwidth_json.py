@@ -8,36 +8,47 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from ..document import Document, Status, TestcaseResult
-from ..measurement import Unit
 from ..tables import Cell, Table
 from ..terminal import escaped
 from ..units import displayed
 from ..version import __version__
-from .nvbandwidth import DIALECTS, TOTAL, arranged, devices, title, variation
+from .jsoncpp import styled
+from .nvbandwidth import DIALECTS, TOTAL, arranged, devices, notes, title, variation
 from .style import DialectName, Style
 
 _STATUS = {Status.PASSED: "Passed", Status.WAIVED: "Waived", Status.NOT_FOUND: "Not Found"}
 
 
-def render(document: Document, style: Style) -> str:
-    """One object under the key ``nvbandwidth``; ``simulated`` is present only if true."""
+def render(document: Document, style: Style, error: str = "") -> str:
+    """One object under the key ``nvbandwidth``; ``simulated`` is present only if true.
+
+    Parameters
+    ----------
+    document : Document
+        The run.
+    style : Style
+        How to show it.
+    error : str
+        Why nothing was run.
+    """
     machine, dialect = document.machine, DIALECTS[style.dialect]
     host = document.hostname
     content: dict[str, object] = {
         "CUDA Runtime Version": machine.cuda,
         "Driver Version": machine.driver,
-        "GPU Device list": [f"{i}: {device}: ({host})" for i, device in enumerate(devices(machine))],
+        "GPU Device list": [f"{i}: {name}: ({host})" for i, name in enumerate(devices(machine, dialect))],
         "git_version": f"wirespeed {__version__}",
-        "testcases": [entry for result in document.testcases for entry in _entries(result, style)],
         "version": dialect.json_version,
     }
-    if document.warnings:
-        content["warning"] = "; ".join(document.warnings)
+    if document.testcases:
+        content["testcases"] = [entry for result in document.testcases for entry in _entries(result, style)]
+    if warnings := [*notes(document, style), *document.warnings]:
+        content["warning"] = "; ".join(warnings)
     if document.interrupted:
         content["error"] = f"the run ended early: {document.interrupted}"
+    if error:
+        content["error"] = error
     if document.simulated:
         content["simulated"] = True
     return dump(content)
@@ -45,8 +56,7 @@ def render(document: Document, style: Style) -> str:
 
 def dump(content: dict[str, object]) -> str:
     """Wrap the content in nvbandwidth's top-level object."""
-    text = msgspec.json.format(msgspec.json.encode({"nvbandwidth": content}), indent=4).decode()
-    return escaped(text) + "\n"
+    return escaped(styled({"nvbandwidth": content})) + "\n"
 
 
 def error(message: str, dialect: DialectName) -> str:
@@ -70,7 +80,7 @@ def _entries(result: TestcaseResult, style: Style) -> list[dict[str, object]]:
         entry["reason" if result.status is Status.WAIVED else "error"] = result.reason
     if result.warnings:
         entry["warning"] = "; ".join(result.warnings)
-    if result.status is Status.WAIVED or not result.tables:
+    if (result.status is Status.WAIVED and not style.empty_tables) or not result.tables:
         return [entry]
     result = arranged(result, dialect)
     entries = [
@@ -92,8 +102,9 @@ def _matrix(result: TestcaseResult, table: Table, style: Style) -> dict[str, obj
         "bandwidth_matrix": [_row(row, scale) for row in table.grid()],
         "sum": sum(values),
     }
-    if DIALECTS[style.dialect].variation and table.unit is not Unit.TIME and table is result.tables[-1]:
-        content["coefficient_of_variation"] = variation(table)
+    dialect = DIALECTS[style.dialect]
+    if dialect.variation == "samples" and (coefficient := variation(result, table, dialect)) is not None:
+        content["coefficient_of_variation"] = coefficient
     if style.utilization and any(cell.limit for cell in table.cells):
         content["utilization_matrix"] = [[_utilization(cell) for cell in row] for row in table.grid()]
     if style.verbose and values:
