@@ -372,7 +372,7 @@ def _finish(document: Document, options: argparse.Namespace, lines: _Lines, file
     finally:
         if options.format != FORMAT:
             print(render(document, options.format, style), end="", flush=True)
-        elif document.testcases:
+        else:
             lines.end(document)
     if document.interrupted and document.interrupted != BY_USER:
         print(visible(f"wirespeed: error: {document.interrupted}"), file=sys.stderr, flush=True)

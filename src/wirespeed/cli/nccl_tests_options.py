@@ -32,7 +32,6 @@ from ..errors import UsageError
 from ..terminal import visible
 from .commands import SUFFIX
 from .common import add_machine, output_path, typed
-from .consumers import OPTION
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -118,8 +117,6 @@ def parsed(parser: Parser, program: str, argv: Sequence[str]) -> argparse.Namesp
     """
     options, stray = parser.parse_known_args(argv)
     unknown = [word for word in stray if word.startswith("-")]
-    if any(word.partition("=")[0] == OPTION for word in unknown):  # 0 would be a good answer to it
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     if unknown:
         for word in unknown:
             print(visible(f"{program}: unrecognized option '{word}'"), file=sys.stderr)
