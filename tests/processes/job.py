@@ -47,6 +47,8 @@ class Exchange:
     def libraries(self) -> dict[str, str]:
         return {}
 
+    def connect(self) -> None: ...
+
     def transport(self) -> str:
         return "exchanges over TCP"
 

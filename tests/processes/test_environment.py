@@ -42,9 +42,7 @@ def test_a_job_without_mpi(start: Start, size: int) -> None:
 def test_one_process_for_each_gpu_without_a_launcher(start: Start) -> None:
     job = start([sys.executable, "-m", "tests.processes.job", "reduce_scatter"])
     assert job.end() == 0, job.text
-    assert (
-        "3 ranks of the collective in 3 processes on 1 host, launched by: 3 processes started by" in job.text
-    )
+    assert "ranks: 3 processes: 3 hosts: 1 launched by: 3 processes started by" in job.text
     assert len(set(re.findall(r"Pid +(\d+) on", job.text))) == 3 and "nGpus 3 " in job.text
 
 
@@ -142,6 +140,6 @@ def test_a_rank_that_never_comes(start: Start) -> None:
 def test_two_hosts(start: Start, hosts: Callable[[int], list[str]]) -> None:
     jobs = launch(start, 4, "alltoall", address="10.77.0.1", inside=hosts)
     assert [job.end() for job in jobs] == [0] * 4, jobs[0].text
-    assert "4 ranks of the collective in 4 processes on 2 hosts" in jobs[0].text
+    assert "ranks: 4 processes: 4 hosts: 2 " in jobs[0].text
     devices = re.findall(r"Rank +(\d) .* on +(\S+) device +(\d)", jobs[0].text)
     assert devices == [("0", "node0", "0"), ("1", "node1", "0"), ("2", "node0", "1"), ("3", "node1", "1")]
