@@ -175,7 +175,8 @@ def test_a_rank_that_dies(start: Start, mpirun: list[str], tmp_path: Path) -> No
     os.kill(pid, signal.SIGKILL)
     assert job.end() != 0
     document = wirespeed.load(path)
-    assert document.testcases[0].status is Status.PASSED  # what was measured is kept
+    # What was measured is kept, also if the rank died in a later round of the same testcase.
+    assert any(cell.value for cell in document.testcases[0].tables[0].cells)
     # The launcher may end the others before they have noticed.
     if document.interrupted != UNFINISHED:
         assert f"rank 2 (process {pid} on" in document.interrupted
