@@ -7,15 +7,22 @@ import os
 import re
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import wirespeed
+from wirespeed.backends import collective_backend, describe
+from wirespeed.backends.provider import Elapsed
 from wirespeed.backends.simulated import simulated_collectives
 from wirespeed.backends.simulated.simulated_collectives import SimulatedProvider
 from wirespeed.cli import nccl_tests
 from wirespeed.cli.main import main
+from wirespeed.driver import session, worker
+from wirespeed.options import RunOptions
+from wirespeed.testcases.collectives import TESTCASES
+from wirespeed.worlds.launchers import alone
 
 TWO = "simulated:hgx-h200-2"
 SIZES = ("-g", "2", "-b", "1M", "-e", "4M", "-f", "2")
@@ -149,6 +156,75 @@ def test_each_result_is_printed_when_it_is_measured(monkeypatch: pytest.MonkeyPa
     _, _, first, second, _ = parts
     assert re.fullmatch(r" +8 +2 +float +sum +-1 +\S+ +\S+ +\S+ +0", first)
     assert re.fullmatch(r"( +\S+){3} +0\n", second)
+
+
+class Clock:
+    """A clock that only the operations advance."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_a_stage_that_makes_progress_is_not_late(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five warm-ups of 9 s are one stage; each of them is within the time-out of 10 s."""
+    clock, looked = Clock(), threading.Event()
+    for module in (session, worker, collective_backend):
+        monkeypatch.setattr(module, "time", clock)
+
+    def once(_: SimulatedProvider) -> None:
+        looked.clear()
+        clock.now += 9
+        assert looked.wait(60)
+
+    monkeypatch.setattr(SimulatedProvider, "once", once)
+    monkeypatch.setattr(nccl_tests._Lines, "measuring", lambda *_: looked.set())
+    code, text = run(
+        capsys, "all_reduce_perf", "--machine", TWO, "-g", "2", "-b", "8", "-e", "8", "-T", "10", "-w", "5"
+    )
+    assert code == 0 and "# Avg bus bandwidth" in text
+
+
+def test_a_long_loop_has_the_time_that_its_operations_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, limits = Clock(), []
+    monkeypatch.setattr(collective_backend, "time", clock)
+    backend = simulated_collectives.connect(describe(TWO), 2)
+    backend._options = replace(backend._options, timeout=300.0)
+    loop = SimulatedProvider.loop
+
+    def once(_: SimulatedProvider) -> None:
+        clock.now += 0.25
+
+    def timed(self: SimulatedProvider) -> list[Elapsed]:
+        limits.append(backend.setup_s)
+        return loop(self)
+
+    monkeypatch.setattr(SimulatedProvider, "once", once)
+    monkeypatch.setattr(SimulatedProvider, "loop", timed)
+    measurement = TESTCASES[0].plan(describe(TWO), RunOptions()).measurements[0]
+    with backend.prepare(measurement, RunOptions()) as prepared:
+        prepared.warm_up()
+        prepared.sample(20_000)
+        prepared.sample(2)
+    assert limits == [300 + 2 * 0.25 * 20_000, 0] and backend.setup_s == 0
+    backend.close()
+
+
+def test_sizes_over_mpi_are_reduced_to_the_memory(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two buffers, and one for MPI, in nine tenths of the free memory."""
+    monkeypatch.setattr("wirespeed.worlds.join", lambda *_, **__: alone())
+    monkeypatch.setattr(nccl_tests, "_maker", lambda *_: lambda *_: SimulatedProvider(describe(TWO), 1))
+    monkeypatch.setattr("wirespeed.backends.mpi.provider.available_bytes", lambda: 10 * 2**20)
+    code, text = run(capsys, "all_reduce_perf", "--mpi", "-b", "64G", "-e", "64G")
+    most = 3 * 2**20 - 4096
+    assert code == 0 and f"#\n# Reducing maxBytes to {most} due to memory limitation\n" in text
+    assert re.search(rf"^ +{most} +{most // 4} ", text, re.MULTILINE)
 
 
 def test_an_unknown_type_or_operator_is_that_of_the_default(capsys: pytest.CaptureFixture[str]) -> None:
