@@ -1,0 +1,160 @@
+"""Qualification: which nodes of a cluster are slow, and everything that was measured to find out.
+
+A rail is the path of the GPUs with the same local index, each with its NIC, through the switches that join
+them; nodes without GPUs have one rail. Nodes whose NICs of a rail share a leaf switch are a block.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from .quantities import Amount, Integer, Number, Whole
+
+
+class Stage(StrEnum):
+    """What a round measures."""
+
+    OWN = "own node"  #: each node by itself, all at once
+    PAIRS = "pairs"  #: each node with one other, all at once
+    GROUPS = "groups"  #: collectives of groups of nodes, at once
+    CONFIRM = "confirm"  #: suspects with nodes that are not
+
+
+class Part(StrEnum):
+    """Kinds of parts that can be slow."""
+
+    NODE = "node"  #: all rails of a node
+    GPU = "GPU"  #: a GPU by itself, without the network
+    NIC = "NIC"  #: a node's rail in both directions
+    CABLE = "cable"  #: a node's rail in one direction
+    LEAF = "leaf switch"  #: all nodes of a block in one rail
+    TRUNK = "trunk"  #: all nodes of a block in one rail, but only with other blocks
+    BETWEEN = "between groups"  #: groups that are fast, but not together
+
+
+class QualifiedNode(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A node that takes part.
+
+    Parameters
+    ----------
+    name : str
+        Name of its host.
+    block : str
+        Name of the leaf switch, or switches, that it shares with others; empty if unknown.
+    model : str
+        Its GPUs' model; empty without GPUs.
+    rails : int
+        Number of its rails.
+    spare : bool
+        Whether it is a spare, which takes the place of a node that is excluded.
+    missing : str
+        Why it does not answer; empty if it does.
+    """
+
+    name: str
+    block: str = ""
+    model: str = ""
+    rails: Whole = 1
+    spare: bool = False
+    missing: str = ""
+
+
+class Round(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was measured at once.
+
+    Parameters
+    ----------
+    stage : Stage
+        What it measures.
+    groups : tuple[tuple[int, ...], ...]
+        Indices of the nodes of each test.
+    values : tuple[tuple[float or None, ...], ...]
+        Values of each test in bytes per second; None where nothing answered. Own node: one per GPU. Pairs:
+        one per rail from the first node to the second, then one per rail back. Groups: one bus bandwidth.
+    seconds : float
+        Duration in s.
+    """
+
+    stage: Stage
+    groups: tuple[tuple[Whole, ...], ...]
+    values: tuple[tuple[Amount | None, ...], ...]
+    seconds: Amount = 0
+
+
+class Culprit(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A slow part, and its evidence.
+
+    Parameters
+    ----------
+    part : Part
+        Its kind.
+    nodes : tuple[int, ...]
+        Indices of the nodes that it slows.
+    rail : int
+        Its rail; -1 for all.
+    sends : bool or None
+        Of a cable: whether what the node sends is slow, or what it receives.
+    block : str
+        Of a switch or a trunk: the block.
+    value, expected : float
+        Median of its values, and of the values of parts that are not slow, in bytes per second.
+    partners : int
+        Number of nodes with which it was measured.
+    lowest, highest : float
+        Range of what these partners reach with others, in bytes per second.
+    confirmed : bool
+        Whether it was slow again with other partners.
+    """
+
+    part: Part
+    nodes: tuple[Whole, ...]
+    rail: Integer = -1
+    sends: bool | None = None
+    block: str = ""
+    value: Amount = 0
+    expected: Amount = 0
+    partners: Whole = 0
+    lowest: Amount = 0
+    highest: Amount = 0
+    confirmed: bool = False
+
+
+class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The nodes of a cluster, what was measured of them, and what is slow.
+
+    Parameters
+    ----------
+    nodes : tuple[QualifiedNode, ...]
+        All nodes.
+    rounds : tuple[Round, ...]
+        Everything that ran, in order.
+    culprits : tuple[Culprit, ...]
+        What is slow; the most severe first.
+    seed : int
+        Seed of the choice of partners.
+    transport : str
+        What the processes used between nodes, e.g. ``TCP``.
+    limit : float
+        Maximum that the NICs of one rail can carry in one direction, in bytes per second; 0 if unknown.
+    noise : float
+        Relative standard deviation of the values of paths that are not slow.
+    threshold : float
+        Share of the median below which a part is slow.
+    wrongly_blamed : float
+        Upper bound of the probability that a good node is blamed if 1 % of the nodes are bad.
+    notes : tuple[str, ...]
+        What was left out, and other conditions.
+    """
+
+    nodes: tuple[QualifiedNode, ...]
+    rounds: tuple[Round, ...] = ()
+    culprits: tuple[Culprit, ...] = ()
+    seed: Integer = 0
+    transport: str = ""
+    limit: Amount = 0
+    noise: Number = 0
+    threshold: Amount = 0
+    wrongly_blamed: Amount = 0
+    notes: tuple[str, ...] = ()

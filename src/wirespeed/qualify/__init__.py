@@ -1,0 +1,1 @@
+"""Qualification of clusters: which nodes, NICs, cables and switches are slow."""

@@ -1,0 +1,36 @@
+"""What a qualification measures: the nodes of a cluster, real or simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ..qualification import QualifiedNode
+
+#: Values in bytes per second; NaN where nothing answered.
+Values = npt.NDArray[np.float64]
+
+
+class Cluster(Protocol):
+    """Nodes that measure at once; each method is one round."""
+
+    nodes: tuple[QualifiedNode, ...]
+
+    @property
+    def rails(self) -> int:
+        """Number of rails that are measured: the smallest of the nodes."""
+
+    def own(self, nodes: Sequence[int]) -> Values:
+        """Measure each node by itself; shape (nodes, values of a node)."""
+
+    def pairs(self, pairs: Sequence[tuple[int, int]]) -> Values:
+        """Measure between pairs of nodes; shape (pairs, 2, rails): to the second node, and back."""
+
+    def groups(self, groups: Sequence[Sequence[int]]) -> Values:
+        """Measure the bus bandwidth of an all_reduce of each group; shape (groups,)."""
+
+    def seconds(self) -> float:
+        """Time since the start in s, which is virtual for simulated nodes."""

@@ -1,0 +1,269 @@
+"""The rounds of a qualification: own nodes, sampled pairs, confirmation, and groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+
+from ..qualification import Culprit, Part, Qualification, QualifiedNode, Round, Stage
+from .cluster import Cluster, Values
+from .inference import LEAST, SIGMAS, Paths, explain, reference_of
+from .matchings import Pair, groups_of, matchings, representatives, wrongly_blamed
+
+#: Number of rounds of pairs, and of confirmations of each suspect.
+PAIR_ROUNDS, CONFIRMATIONS = 7, 2
+#: Pairs with which a switch or trunk is confirmed, each time.
+_PAIRS_OF_SWITCH = 3
+#: Parts that slow one node, which can be left out.
+OF_NODE = (Part.NODE, Part.GPU, Part.NIC, Part.CABLE)
+
+
+@dataclass
+class Procedure:
+    """The rounds of one qualification.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        What is measured.
+    within : float
+        Maximum duration in s; rounds for which there is no time are left out.
+    seed : int
+        Seed of the choice of partners.
+    said : callable
+        Called with the qualification so far after each round.
+    """
+
+    cluster: Cluster
+    within: float = float("inf")
+    seed: int = 0
+    said: Callable[[Qualification], None] = lambda qualification: None
+    rounds: list[Round] = field(default_factory=list)
+    culprits: list[Culprit] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    _noise: float = 0.0
+    _threshold: float = 0.0
+    _partners: int = 0
+    _missing: dict[int, str] = field(default_factory=dict)
+
+    def run(self) -> Qualification:
+        """Measure, and return everything."""
+        members = self._own([i for i, node in enumerate(self.cluster.nodes) if not node.missing])
+        suspects = self._pairs(members)
+        self.culprits += self._confirm(suspects, members)
+        self._groups(members)
+        return self.qualification
+
+    @property
+    def qualification(self) -> Qualification:
+        """What is known so far."""
+        nodes = tuple(
+            msgspec.structs.replace(node, missing=node.missing or self._missing.get(i, ""))
+            for i, node in enumerate(self.cluster.nodes)
+        )
+        return Qualification(
+            nodes, tuple(self.rounds), tuple(self.culprits), self.seed, noise=self._noise,
+            threshold=self._threshold, wrongly_blamed=wrongly_blamed(self._partners) if self._partners else 1,
+            notes=tuple(self.notes),
+        )  # fmt: skip
+
+    @property
+    def blocks(self) -> list[str]:
+        return [node.block for node in self.cluster.nodes]
+
+    def _measure(self, stage: Stage, groups: Sequence[Sequence[int]], measure: Callable[[], Values]) -> Values:
+        started = self.cluster.seconds()
+        values = measure()
+        self.rounds.append(Round(
+            stage, tuple(tuple(group) for group in groups),
+            tuple(
+                tuple(None if np.isnan(value) else float(value) for value in np.ravel(row)) for row in values
+            ),
+            self.cluster.seconds() - started,
+        ))  # fmt: skip
+        self.said(self.qualification)
+        return values
+
+    def _in_time(self, what: str) -> bool:
+        """Whether a round as long as the longest so far still fits."""
+        longest = max((each.seconds for each in self.rounds), default=0)
+        if self.cluster.seconds() + longest <= self.within:
+            return True
+        self.notes.append(f"no time was left for {what}")
+        return False
+
+    def _own(self, nodes: list[int]) -> list[int]:
+        """Measure each node by itself; return those that go on."""
+        values = self._measure(Stage.OWN, [[node] for node in nodes], lambda: self.cluster.own(nodes))
+        answered = ~np.isnan(values).all(axis=1) if values.size else np.ones(len(nodes), bool)
+        for node, there in zip(nodes, answered, strict=True):
+            if not there:
+                self._missing[node] = "does not answer"
+        good = np.array(nodes)[answered]
+        if not values.size or not len(good):
+            return good.tolist()
+        reference, noise = reference_of(values[~np.isnan(values)])
+        cut = 1 - max(2 * LEAST, 2 * SIGMAS * noise)
+        slow: list[Culprit] = []
+        for node, of_node in zip(nodes, values, strict=True):
+            for gpu in np.flatnonzero(of_node < cut * reference):
+                slow.append(Culprit(
+                    Part.GPU, (node,), int(gpu), None, "", float(of_node[gpu]), reference, 0,
+                    float(np.nanmin(values[values >= cut * reference])), float(np.nanmax(values)),
+                ))  # fmt: skip
+        if slow:
+            again = list(dict.fromkeys(culprit.nodes[0] for culprit in slow))
+            second = self._measure(Stage.OWN, [[node] for node in again], lambda: self.cluster.own(again))
+            for culprit in slow:
+                value = second[again.index(culprit.nodes[0]), culprit.rail]
+                if value < cut * reference:
+                    self.culprits.append(msgspec.structs.replace(culprit, confirmed=True))
+        out = {culprit.nodes[0] for culprit in self.culprits}
+        return [int(node) for node in good if node not in out]
+
+    def _pairs(self, members: list[int]) -> Sequence[Culprit]:
+        """Measure sampled pairs; return the suspects."""
+        measured: list[tuple[Sequence[Pair], Values]] = []
+        for pairs in matchings(self.blocks, members, PAIR_ROUNDS, self.seed) if len(members) > 1 else []:
+            if not self._in_time("more pairs"):
+                break
+            values = self._measure(Stage.PAIRS, pairs, lambda pairs=pairs: self.cluster.pairs(pairs))  # type: ignore[misc]
+            measured.append((pairs, values))
+        self._partners = len(measured)
+        inference = explain(Paths.of(measured), self.blocks, self.cluster.rails)
+        self._reference = inference.reference
+        self._noise, self._threshold = inference.noise, inference.threshold
+        return inference.culprits
+
+    def _confirm(self, suspects: Sequence[Culprit], members: list[int]) -> list[Culprit]:
+        """Measure each suspect again with nodes that are not; return those that are slow each time."""
+        random = np.random.default_rng([self.seed, 2])
+        slow = [True] * len(suspects)
+        seen = [0] * len(suspects)
+        involved = {node for culprit in suspects for node in culprit.nodes}
+        while (due := [i for i, times in enumerate(seen) if times < CONFIRMATIONS and slow[i]]) and self._in_time(
+            "confirmation"
+        ):
+            free = random.permutation(np.array(members)).tolist()
+            free.sort(key=lambda node: node in involved)  # good partners first
+            pairs: list[Pair] = []
+            of: dict[int, range] = {}  # suspect -> its pairs
+            shared: dict[tuple[bool, tuple[int, ...], bool], range] = {}  # suspects of the same nodes share them
+            for i in sorted(due, key=lambda i: len(suspects[i].nodes)):
+                key = (suspects[i].part in OF_NODE, suspects[i].nodes, suspects[i].part is Part.TRUNK)
+                if key not in shared:
+                    pairs_of = self._partners_for(suspects[i], free, involved)
+                    shared[key] = range(len(pairs), len(pairs) + len(pairs_of))
+                    pairs += pairs_of
+                    free = [node for node in free if not any(node in pair for pair in pairs_of)]
+                of[i] = shared[key]
+            if not pairs:
+                break
+            values = self._measure(Stage.CONFIRM, pairs, lambda pairs=pairs: self.cluster.pairs(pairs))  # type: ignore[misc]
+            for i, rows in of.items():
+                if rows:
+                    slow[i] = self._is_slow(suspects[i], values[rows.start : rows.stop])
+                    seen[i] += 1
+        kept = []
+        for culprit, was_slow, times in zip(suspects, slow, seen, strict=True):
+            if was_slow and times >= CONFIRMATIONS:
+                kept.append(msgspec.structs.replace(culprit, confirmed=True))
+            elif was_slow:
+                kept.append(culprit)
+            else:
+                self.notes.append(f"{self.name(culprit)} was slow, but not again with other partners")
+        return kept
+
+    def name(self, culprit: Culprit) -> str:
+        """What people call a part."""
+        return part_name(culprit, self.cluster.nodes)
+
+    def _partners_for(self, culprit: Culprit, free: list[int], involved: set[int]) -> list[Pair]:
+        """Pairs whose first node is of the culprit."""
+        blocks = self.blocks
+        if culprit.part in OF_NODE:
+            node = culprit.nodes[0]
+            others = [other for other in free if other != node and other not in involved]
+            others = others or [other for other in free if other != node]
+            near = [other for other in others if blocks[other] == blocks[node]] or others
+            return [(node, near[0])] if node in free and near else []
+        inside = [node for node in free if node in culprit.nodes]
+        if culprit.part is Part.LEAF:
+            return [
+                (inside[2 * i], inside[2 * i + 1]) for i in range(min(_PAIRS_OF_SWITCH, len(inside) // 2))
+            ]
+        outside = [node for node in free if node not in culprit.nodes]
+        return list(zip(inside, outside, strict=False))[:_PAIRS_OF_SWITCH]
+
+    def _is_slow(self, culprit: Culprit, values: Values) -> bool:
+        """Whether the values of its paths, of shape (pairs, 2, rails), are nearer to slow than to normal."""
+        rails = slice(None) if culprit.rail < 0 else slice(culprit.rail, culprit.rail + 1)
+        of_part = values[:, :, rails]
+        if culprit.sends is not None:
+            of_part = of_part[:, :1] if culprit.sends else of_part[:, 1:]
+        known = of_part[~np.isnan(of_part)]
+        halfway = (culprit.value + culprit.expected) / 2
+        return bool(len(known) and np.median(known) < halfway)
+
+    def _groups(self, members: list[int]) -> None:
+        """Measure collectives of the nodes that are good; halve the groups that are slow."""
+        bad = {node for culprit in self.culprits for node in culprit.nodes}
+        good = [node for node in members if node not in bad]
+        inside = groups_of(self.blocks, good)
+        for groups in (inside, representatives(inside)):
+            if len(groups) > 1 and self._in_time("collectives of groups"):
+                values = self._measure(Stage.GROUPS, groups, lambda groups=groups: self.cluster.groups(groups))  # type: ignore[misc]
+                self._halve(groups, values)
+
+    def _halve(self, groups: Sequence[Sequence[int]], values: Values) -> None:
+        """Find what slows groups, by halves, until both halves are fast or a group has two nodes."""
+        reference, noise = reference_of(values[~np.isnan(values)])
+        cut = (1 - max(2 * LEAST, 2 * SIGMAS * max(noise, self._noise))) * reference
+        slow = [list(group) for group, value in zip(groups, values, strict=True) if value < cut]
+        by_group = {
+            tuple(group): float(value)
+            for group, value in zip(groups, values, strict=True)
+            if not np.isnan(value)
+        }
+        while slow and self._in_time("halves of slow groups"):
+            halves = [half for g in slow if len(g) > 3 for half in (g[: len(g) // 2], g[len(g) // 2 :])]
+            again = [group for group in slow if len(group) <= 3]
+            tests = halves + again
+            measured = self._measure(Stage.GROUPS, tests, lambda tests=tests: self.cluster.groups(tests))  # type: ignore[misc]
+            is_slow = [bool(value < cut) for value in measured]
+            rest: list[list[int]] = []
+            for i in range(0, len(halves), 2):
+                if is_slow[i] or is_slow[i + 1]:
+                    rest += [halves[j] for j in (i, i + 1) if is_slow[j]]
+                else:
+                    whole = tuple(halves[i] + halves[i + 1])
+                    self._between(whole, by_group.get(whole, 0.0), reference)
+            for group, value, still in zip(again, measured[len(halves) :], is_slow[len(halves) :], strict=True):
+                if still:
+                    self._between(tuple(group), float(value), reference)
+            for test, value in zip(tests, measured, strict=True):
+                by_group[tuple(test)] = float(value)
+            slow = rest
+
+    def _between(self, nodes: tuple[int, ...], value: float, reference: float) -> None:
+        self.culprits.append(Culprit(Part.BETWEEN, nodes, value=value, expected=reference))
+
+
+def part_name(culprit: Culprit, nodes: Sequence[QualifiedNode]) -> str:
+    """What people call a part, e.g. ``node17's rail 3``."""
+    first = nodes[culprit.nodes[0]].name
+    match culprit.part:
+        case Part.NODE:
+            return first
+        case Part.GPU:
+            return f"{first}'s GPU {culprit.rail}"
+        case Part.NIC:
+            return f"{first}'s NIC of rail {culprit.rail}"
+        case Part.CABLE:
+            return f"{first}'s cable of rail {culprit.rail} ({'sending' if culprit.sends else 'receiving'})"
+        case Part.LEAF | Part.TRUNK:
+            return f"{culprit.part} of {culprit.block}, rail {culprit.rail}"
+    return f"between {', '.join(nodes[node].name for node in culprit.nodes)}"

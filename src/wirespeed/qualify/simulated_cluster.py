@@ -1,0 +1,206 @@
+"""A simulated cluster: nodes with rails, leaf switches, spines, and faults, in virtual time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..errors import MachineError
+from ..qualification import Part, QualifiedNode
+from .cluster import Values
+
+#: Words of faults in the name of a machine, e.g. ``nic=0.5@node17.3``.
+_KINDS = {
+    "node": Part.NODE, "gpu": Part.GPU, "nic": Part.NIC, "cable": Part.CABLE, "leaf": Part.LEAF,
+    "trunk": Part.TRUNK,
+}  # fmt: skip
+#: Virtual durations of a round in s: own node, pairs, groups.
+_OWN_S, _PAIRS_S, _GROUPS_S = 10.0, 2.0, 4.0
+
+
+@dataclass(frozen=True)
+class ClusterFault:
+    """A fault of a simulated cluster.
+
+    Parameters
+    ----------
+    part : Part
+        What is slow.
+    where : int
+        Index of the node, or of the block of a switch or trunk.
+    rail : int
+        Its rail; of a GPU, its index; not used for nodes.
+    factor : float
+        Factor of its bandwidth.
+    sends : bool
+        Of a cable: whether what the node sends is slow, or what it receives.
+    """
+
+    part: Part
+    where: int
+    rail: int = 0
+    factor: float = 0.5
+    sends: bool = True
+
+
+@dataclass
+class SimulatedCluster:
+    """Nodes whose paths are as fast as their slowest part.
+
+    A path from node a to node b in a rail leads through a's node, NIC and cable, a's leaf switch, the trunks of
+    both blocks if they differ, b's leaf switch, and b's cable, NIC and node.
+
+    Parameters
+    ----------
+    count : int
+        Number of nodes.
+    block : int
+        Number of nodes of a block.
+    rails : int
+        Number of rails.
+    peak, own_peak : float
+        Bandwidth of a rail in one direction, and of a GPU's memory, in bytes per second.
+    noise : float
+        Relative standard deviation of each value.
+    faults : tuple[ClusterFault, ...]
+        What is slow.
+    missing : frozenset[int]
+        Nodes that do not answer.
+    transient : float
+        Probability that a value is half of what it should be, only this time.
+    seed : int
+        Seed of the noise.
+    model : str
+        Model of the GPUs.
+    """
+
+    count: int
+    block: int = 32
+    rails: int = 8
+    peak: float = 46e9
+    own_peak: float = 1.3e12
+    noise: float = 0.01
+    faults: tuple[ClusterFault, ...] = ()
+    missing: frozenset[int] = frozenset()
+    transient: float = 0.0
+    seed: int = 0
+    model: str = ""
+    spares: int = 0
+    nodes: tuple[QualifiedNode, ...] = field(init=False)
+    tests: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self._random = np.random.default_rng([self.seed, 1])
+        self._passed = 0.0
+        self.blocks = np.arange(self.count) // self.block
+        self.nodes = tuple(
+            QualifiedNode(
+                f"node{i}", f"block{self.blocks[i]}", self.model, self.rails, i >= self.count - self.spares,
+                "does not answer" if i in self.missing else "",
+            )
+            for i in range(self.count)
+        )  # fmt: skip
+        blocks = int(self.blocks[-1]) + 1
+        self._own = np.ones((self.count, self.rails))
+        self._sends = np.ones((self.count, self.rails))
+        self._receives = np.ones((self.count, self.rails))
+        self._leaf = np.ones((blocks, self.rails))
+        self._trunk = np.ones((blocks, self.rails))
+        for fault in self.faults:
+            rail = slice(None) if fault.part is Part.NODE else fault.rail
+            for part, speed in (
+                (Part.GPU, self._own), (Part.LEAF, self._leaf), (Part.TRUNK, self._trunk),
+            ):  # fmt: skip
+                if fault.part is part:
+                    speed[fault.where, rail] *= fault.factor
+            both = fault.part in (Part.NODE, Part.NIC)
+            if both or (fault.part is Part.CABLE and fault.sends):
+                self._sends[fault.where, rail] *= fault.factor
+            if both or (fault.part is Part.CABLE and not fault.sends):
+                self._receives[fault.where, rail] *= fault.factor
+
+    def own(self, nodes: Sequence[int]) -> Values:
+        self._passed += _OWN_S
+        return self._measured(self._own[list(nodes)] * self.own_peak, [[node] for node in nodes])
+
+    def pairs(self, pairs: Sequence[tuple[int, int]]) -> Values:
+        self._passed += _PAIRS_S
+        a, b = np.array(pairs, dtype=int).reshape(-1, 2).T
+        speeds = np.stack([self._speeds(a, b), self._speeds(b, a)], axis=1)
+        return self._measured(speeds * self.peak, pairs)
+
+    def groups(self, groups: Sequence[Sequence[int]]) -> Values:
+        """An all_reduce is as fast as the slowest path of its rings, times the number of rails."""
+        self._passed += _GROUPS_S
+        slowest = [
+            float(self._speeds(np.array(group), np.roll(np.array(group), 1)).min()) for group in groups
+        ]
+        return self._measured(np.array(slowest) * self.peak * self.rails, groups)
+
+    def seconds(self) -> float:
+        return self._passed
+
+    def is_masked(self, fault: ClusterFault) -> bool:
+        """Whether other faults hide a fault on all of its paths: no measurement can find it."""
+        others = [other for other in self.faults if other is not fault]
+        without = SimulatedCluster(self.count, self.block, self.rails, faults=tuple(others))
+        if fault.part is Part.TRUNK:
+            return bool(without._leaf[fault.where, fault.rail] <= fault.factor)
+        if fault.part is Part.LEAF:
+            members = self.blocks == fault.where
+            speeds = np.minimum(without._sends, without._receives)[members, fault.rail]
+            return bool((speeds <= fault.factor).all())
+        if fault.part is Part.GPU:
+            return False
+        rails = range(self.rails) if fault.part is Part.NODE else [fault.rail]
+        block = int(self.blocks[fault.where])
+        return all(without._leaf[block, rail] <= fault.factor for rail in rails)
+
+    def _speeds(self, a: np.ndarray, b: np.ndarray) -> Values:
+        """Speed of each path from a node of a to that of b; shape (paths, rails)."""
+        at, to = self.blocks[a], self.blocks[b]
+        speeds = np.minimum(self._sends[a], self._receives[b])
+        speeds = np.minimum(speeds, np.minimum(self._leaf[at], self._leaf[to]))
+        across = np.minimum(self._trunk[at], self._trunk[to])
+        return np.where((at != to)[:, None], np.minimum(speeds, across), speeds)
+
+    def _measured(self, exact: Values, groups: Sequence[Sequence[int]]) -> Values:
+        self.tests += len(groups)
+        values = exact * np.exp(self._random.normal(0, self.noise, exact.shape)) if self.noise else exact
+        if self.transient:
+            values = np.where(self._random.random(exact.shape) < self.transient, values / 2, values)
+        if self.missing:
+            gone = [not self.missing.isdisjoint(group) for group in groups]
+            values = np.where(np.reshape(gone, (-1,) + (1,) * (exact.ndim - 1)), np.nan, values)
+        return values
+
+
+def parse_cluster_fault(text: str, count: int, block: int, rails: int) -> ClusterFault:
+    """Parse a fault such as ``nic=0.5@node17.3``, ``leaf=0.7@block2.0`` or ``node=0.5@node3``.
+
+    Raises
+    ------
+    MachineError
+        If there is no such fault or place.
+    """
+    match = re.fullmatch(r"(\w+)=(0?\.\d{1,6})@(node|block)(\d{1,6})(?:\.(\d{1,3}))?(<-)?", text)
+    kind = _KINDS.get(match[1]) if match else None
+    if match is None or kind is None:
+        raise MachineError(
+            f"unknown fault {text!r} of a cluster; write node=0.5@node17, gpu=0.5@node17.3, nic=0.5@node17.3, "
+            "cable=0.5@node17.3 (what it sends; with <- at the end: what it receives), leaf=0.5@block2.3 or "
+            "trunk=0.5@block2.3"
+        )
+    of_block = kind in (Part.LEAF, Part.TRUNK)
+    where, rail = int(match[4]), int(match[5] or 0)
+    places = -(-count // block) if of_block else count
+    if of_block != (match[3] == "block") or where >= places or rail >= rails:
+        name = "block" if of_block else "node"
+        raise MachineError(
+            f"the fault {text!r} has no place: write {name}0 to {name}{places - 1}, with .0 to .{rails - 1} "
+            "for the rail"
+        )
+    return ClusterFault(kind, where, rail, float(match[2]), not match[6])
