@@ -24,7 +24,8 @@ from wirespeed.backends.cuda.cuda_driver import CudaDriver
 from wirespeed.backends.nccl import channel as messages
 from wirespeed.backends.nccl import device_api, provider
 from wirespeed.backends.nccl import rank_gpu as gpu
-from wirespeed.backends.nccl.provider import NcclOptions, NcclProvider
+from wirespeed.backends.nccl.nccl_options import NcclOptions
+from wirespeed.backends.nccl.provider import NcclProvider
 from wirespeed.backends.nccl.rank_gpu import Format, format_of
 from wirespeed.backends.provider import BackendError, Case, Group, Refused, Timing
 from wirespeed.collectives.data_types import BY_NAME, OPERATORS, TYPES, DataType

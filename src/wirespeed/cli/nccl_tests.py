@@ -299,7 +299,8 @@ def _maker(wanted: Asked, simulated: Provider | None) -> Make:
             from ..backends.mpi.provider import MpiProvider
 
             return MpiProvider(world, group, o.unalign)
-        from ..backends.nccl.provider import NcclOptions, NcclProvider
+        from ..backends.nccl.nccl_options import NcclOptions
+        from ..backends.nccl.provider import NcclProvider
 
         threads, gpus = (o.threads, o.gpus) if wanted.per_process > 1 else (1, 1)
         how = NcclOptions(
