@@ -75,6 +75,8 @@ class Known(StrEnum):
     NVLINK_ERRORS = "NVLink errors"
     FABRIC = "NVLink fabric"
     FABRIC_HEALTH = "problems of the NVLink fabric"
+    FABRIC_CLUSTER = "cluster of the NVLink fabric"
+    FABRIC_CLIQUE = "clique of the NVLink fabric"
     BANDWIDTH_MODE = "NVLink bandwidth mode"
     THROTTLED = "throttle reasons"
     POWER_LIMIT = "power limit"
@@ -152,6 +154,8 @@ COUNTED = {
 
 #: Value of a fact that is on or off.
 ON, OFF = "on", "off"
+#: State of the NVLink fabric of a GPU with nothing to report.
+FABRIC_READY = "ready, or there is none"
 #: Values of the device file of a GPU: there is none; the administrator excluded the GPU from the driver.
 ABSENT, EXCLUDED = "absent", "excluded"
 #: Largest number that a fact may have; an unlimited quantity is a text.

@@ -292,7 +292,7 @@ class Message:
     age : BufferAge
         Previous use of the buffers.
     room : int
-        Size of the send buffer if it is larger than a message, in bytes.
+        Size of the buffer that the first rank sends from if it is larger than a message, in bytes.
     """
 
     source: Memory

@@ -47,6 +47,8 @@ class Exchange:
     def libraries(self) -> dict[str, str]:
         return {}
 
+    def connect(self) -> None: ...
+
     def transport(self) -> str:
         return "exchanges over TCP"
 
@@ -84,7 +86,8 @@ class Exchange:
         case, world = self.bound(), self.world
         self.count += 1
         if FAULT == "kill-first" and self.world.rank == 0 and self.count > 16:
-            while not Path(os.environ["OUTPUT"]).exists():  # a busy disk may take its time
+            path = Path(os.environ["OUTPUT"])
+            while not (path.exists() and path.stat().st_size):  # the name is reserved before the first save
                 time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGKILL)
         if FAULT == "stop-first" and self.world.rank == 0 and self.count > 16:

@@ -68,7 +68,7 @@ def test_all_operations_types_operators_and_roots(mpirun: list[str], ranks: int)
         assert len(rows) > 150 and {row[2] for row in rows} == TYPES
         assert "waived: MPI has no type bfloat16" in done.stdout
     assert "waived: MPI has no operator avg" in done.stdout
-    assert f"{ranks} ranks of the collective in {ranks} process" in done.stdout
+    assert f"ranks: {ranks} processes: {ranks} hosts: 1 " in done.stdout
 
 
 def endless(start: Start, mpirun: list[str], ranks: int, path: Path, *more: str) -> Job:
@@ -174,7 +174,7 @@ def test_groups(start: Start, mpirun: list[str]) -> None:
     )  # fmt: skip
     assert job.end() == 0, job.text
     assert re.findall(r"Rank +(\d) Group +(\d)", job.text) == [("0", "0"), ("1", "0"), ("2", "1"), ("3", "1")]
-    assert "2 ranks of the collective in 4 processes" in job.text
+    assert "ranks: 2 processes: 4 " in job.text
 
 
 def test_a_promise_that_is_not_kept(start: Start) -> None:
@@ -204,6 +204,6 @@ def test_two_hosts(
         **OPEN_MPI,
     )  # fmt: skip
     assert job.end() == 0, job.text
-    assert "4 ranks of the collective in 4 processes on 2 hosts" in job.text
+    assert "ranks: 4 processes: 4 hosts: 2 " in job.text
     document = wirespeed.load(path)
     assert document.options["hosts"] == 2 and document.testcases[0].status is Status.PASSED

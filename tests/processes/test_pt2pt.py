@@ -41,7 +41,9 @@ def test_messages_over_mpi_and_a_rank_that_looks_on(mpirun: list[str], tmp_path:
 
 
 def test_the_reproducers_form(mpirun: list[str]) -> None:
-    done = command([*mpirun, "2"], "overalloc", "2", "3", "1KiB", "4MiB", "1", "--memory", "host")
+    """Its name and its arguments, as its instructions write them; host memory is this test's."""
+    numbers = ["2", "3", "1024", "4194304", "1"]
+    done = command([*mpirun, "2"], "gpudirect_p2p_overalloc", *numbers, "--memory", "host")
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert lines[:3] == ["p2p_size: 1024", "buffer_size: 4194304", "overalloc_size: 1"]

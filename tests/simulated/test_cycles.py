@@ -49,7 +49,7 @@ def test_wrong_elements_are_summed_over_cycles(capsys: pytest.CaptureFixture[str
     for cycles in (1, 3):
         path = tmp_path / f"{cycles}.json"
         arguments = ["-g", "2", "-b", "8", "-e", "8", "-N", str(cycles), "--output", str(path)]
-        assert main(["all_reduce_perf", "--machine", f"{TWO}+corrupt@gpu1", *arguments]) == 1
+        assert main(["all_reduce_perf", "--machine", f"{TWO}+corrupt@gpu1", *arguments]) == 7
         (result,) = wirespeed.load(path).testcases
         counts.append([cell.wrong for cell in result.tables[0].cells])
         first = counts[0][0]

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ import pytest
 import wirespeed
 from wirespeed.backends.simulated import parse
 from wirespeed.cli.main import main
+from wirespeed.cli.nvbandwidth import Printer
 from wirespeed.errors import MachineError
+from wirespeed.facts import FABRIC_READY, Fact, Known
 from wirespeed.reports import Style
 from wirespeed.testcases import find
 from wirespeed.testcases.subset import named_pair, only_pairs, random_pairs
@@ -47,7 +50,7 @@ def cells(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("machine", [TWO, EIGHT], ids=["hgx-h200-2", "dgx-a100-8"])
-@pytest.mark.parametrize("version", ["0.8", "0.10"])
+@pytest.mark.parametrize("version", ["0.4", "0.5", "0.8", "0.9", "0.10", "0.11"])
 def test_text_of_both_versions(
     run: Run, golden: Callable[[str, str], None], version: str, machine: list[str]
 ) -> None:
@@ -63,7 +66,7 @@ def test_json_of_both_versions(run: Run, golden: Callable[[str, str], None], ver
 
 def test_sailbandwidth_prints_what_it_printed(run: Run, golden: Callable[[str, str], None]) -> None:
     given = ["-v", "-t", "0", "7", "33", "34", "nosuch", "-i", "2", *TWO]
-    golden("nvbandwidth/sailbandwidth.txt", run(*given, code=1, program="sailbandwidth"))
+    golden("nvbandwidth/sailbandwidth.txt", run("--compat", "2.1", *given, code=1, program="sailbandwidth"))
 
 
 def test_the_version_alone(run: Run) -> None:
@@ -95,10 +98,10 @@ def test_perf_lines_replace_sums(run: Run) -> None:
 
 
 def test_indices_as_c_reads_numbers_and_the_numbers_of_the_version(run: Run) -> None:
-    for number, version in (("38", "0.10"), ("+038", "0.10"), ("34", "0.8")):
+    for number, version in (("38", "0.11"), ("38", "0.10"), ("+038", "0.10"), ("34", "0.8")):
         text = run("-t", number, "-i", "1", *TWO, "--compat", version)
         assert "Running device_local_copy.\n" in text
-    assert "ERROR: Testcase 4x not found!" in run("-t", "4x", *TWO)
+    assert "ERROR: Testcase 4x not found!" in run("-t", "4x", *TWO, code=1)
     assert "Running all_to_host_sum_ce.\n" in run("-t", "all_to_host_sum_ce", *TWO)
 
 
@@ -136,41 +139,189 @@ def test_one_pair_of_ranks() -> None:
 
 def test_random_pairs_first_cover_all_ranks() -> None:
     machine = parse("nvl72")
-    for count in (5, 36, 40):
+    for count in (0, 5, 36, 72, 80, 72 * 71):
         pairs = random_pairs(machine, count, 0)
-        assert (
-            len(pairs)
-            == count
-            == len(random_pairs(machine, count, 1) | pairs) - len(random_pairs(machine, count, 1) - pairs)
-        )
-        assert len(set().union(*pairs)) == min(72, 2 * count)
+        assert len(set(pairs)) == count and all(row != column for row, column in pairs)
+    assert set(chain(*random_pairs(machine, 72, 0))) == {str(rank) for rank in range(72)}
     three = replace(machine, ranks=machine.ranks[:3])
-    assert set().union(*random_pairs(three, 2, 0)) == {"0", "1", "2"}
-    assert len(random_pairs(three, 99, 0)) == 3
-    assert random_pairs(machine, 5, 0) == random_pairs(machine, 5, 0) != random_pairs(machine, 5, 1)
+    assert set(chain(*random_pairs(three, 2, 0))) == {"0", "1", "2"}
+    assert set(random_pairs(machine, 5, 0)) == set(random_pairs(machine, 5, 0))
+    assert set(random_pairs(machine, 5, 0)) != set(random_pairs(machine, 5, 1))
 
 
-def test_a_number_of_pairs(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    text = run("-t", "multinode_device_to_device_memcpy_read_ce", "-P", "1", "-i", "1", *RANKS)
-    assert len(cells(text)) == 16 and cells(text).count("N/A") == 14
+def test_a_number_of_pairs_in_one_direction(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, tables in (("read_ce", 1), ("write_sm", 1)):
+        for count in (1, 3, 12):
+            text = run("-t", f"multinode_device_to_device_memcpy_{name}", "-P", str(count), "-i", "1", *RANKS)
+            assert len(cells(text)) == 16 * tables and 16 - cells(text).count("N/A") == count
+    both = run("-t", "multinode_device_to_device_bidirectional_memcpy_read_ce", "-P3", "-i", "1", *RANKS)
+    assert len(cells(both)) == 48 and 48 - cells(both).count("N/A") == 9
     assert main(["nvbandwidth", "-t", "4", "-P", "1", "-i", "1", *TWO]) == 0
     found = capsys.readouterr()
     assert "--targetNumPairs is ignored" in found.err and cells(found.out).count("N/A") == 2
 
 
+def test_how_many_pairs_there_can_be(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    name = "multinode_device_to_device_memcpy_read_ce"
+    none = run("-t", name, "-P", "0", *RANKS)
+    assert cells(none) == ["N/A"] * 16 and f"\nSUM {name} 0.00\n" in none and "Waived" not in none
+    for count, says in {
+        13: "ERROR: targetNumPairs (13) exceeds maximum possible pairs (12) for worldSize 4. "
+        "Use -1 for all pairs or specify a value <= 12.",
+        -2: "ERROR: Invalid targetNumPairs value: -2. "
+        "Must be -1 (all pairs), 0 (no pairs), or a positive number.",
+    }.items():
+        assert main(["nvbandwidth", "-t", name, f"-P{count}", *RANKS]) == 1
+        assert capsys.readouterr().err == f"{says}\n"
+        answer = json.loads(run("-j", "-t", name, f"-P{count}", *RANKS, code=1))
+        assert answer["nvbandwidth"]["error"] == says
+
+
 def test_huge_pages_that_are_switched_off(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "Running host_to_device" in run("-H", "-t", "0", "-i", "1", *TWO)
+    note = (
+        "NOTE: Huge pages were requested, but Transparent Huge Pages (THP) are not enabled on this system. "
+        "The option will be ignored. Enable THP with 'echo madvise > "
+        "/sys/kernel/mm/transparent_hugepage/enabled' if you wish to use this feature."
+    )
+    assert "Huge" not in run("-H", "-t", "0", "-i", "1", *TWO)
     path = tmp_path / "m.json"
     path.write_bytes(replace(parse("hgx-h200-2"), transparent_huge_pages="never").to_json())
-    assert main(["nvbandwidth", "-H", "-t", "0", "--machine", f"simulated:{path}"]) == 1
+    without = ["-t", "0", "-i", "1", "--machine", f"simulated:{path}"]
+    text = run("-H", *without)
+    assert f"\n\n{note}\nCUDA Runtime" in text and "\nRunning host_to_device_memcpy_ce.\n" in text
+    assert json.loads(run("-H", "-j", *without))["nvbandwidth"]["warning"] == note
+    assert main(["nvbandwidth", "--huge-pages", *without]) == 1
     assert "huge pages are required, but switched off on hgx-h200-2; enable them" in capsys.readouterr().err
+
+
+def test_json_is_that_of_jsoncpp(run: Run) -> None:
+    text = run("-j", "-t", "4", "-i", "1", *TWO, "--compat", "0.8")
+    recorded = (
+        '{\n\t"nvbandwidth" : \n\t{\n\t\t"CUDA Runtime Version" : 13000,\n'
+        '\t\t"Driver Version" : "580.159",\n\t\t"GPU Device list" : \n\t\t[\n'
+        '\t\t\t"0: NVIDIA H200 SIMULATED (00000000:01:00): (hgx-h200-2)",\n'
+        '\t\t\t"1: NVIDIA H200 SIMULATED (00000000:02:00): (hgx-h200-2)"\n\t\t],\n'
+        f'\t\t"git_version" : "wirespeed {wirespeed.__version__}",\n\t\t"simulated" : true,\n'
+        '\t\t"testcases" : \n\t\t[\n\t\t\t{\n'
+        '\t\t\t\t"bandwidth_description" : "memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)",\n'
+        '\t\t\t\t"bandwidth_matrix" : \n\t\t\t\t[\n'
+        '\t\t\t\t\t[\n\t\t\t\t\t\t"N/A",\n\t\t\t\t\t\t"X"\n\t\t\t\t\t],\n'
+        '\t\t\t\t\t[\n\t\t\t\t\t\t"X",\n\t\t\t\t\t\t"N/A"\n\t\t\t\t\t]\n\t\t\t\t],\n'
+        '\t\t\t\t"name" : "device_to_device_memcpy_read_ce",\n\t\t\t\t"status" : "Passed",\n'
+        '\t\t\t\t"sum" : X\n\t\t\t}\n\t\t],\n\t\t"version" : "v0.8"\n\t}\n}\n\n'
+    )
+    assert re.sub(r"(\t\"|: )\d+\.\d{3,}", r"\1X", text) == recorded
+
+
+def test_only_gpus_count(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    host = ["--machine", "simulated:cpu-2-sockets"]
+    assert (
+        run("-t", "44", *host, code=1) == ""
+        and "no GPU was found" in json.loads(run("-j", *host, code=1))["nvbandwidth"]["error"]
+    )
+    assert run("-t", "44", *TWO, code=1).endswith(
+        "\n\nERROR: Testcase index 44 out of bound!\nNOTE: SIMULATED: no hardware was measured.\n"
+        "NOTE: The reported results may not reflect the full capabilities of the platform.\n"
+        "Performance can vary with software drivers, hardware clocks, and system topology.\n\n"
+    )
+    capsys.readouterr()
+    assert main(["nvbandwidth", "-p", "multinode", *TWO]) == 1
+    assert capsys.readouterr().err == "Specified list of testcase prefixes did not match any testcases\n"
+    alone = run("-t", "multinode_bisect_write_ce", *TWO, code=1)
+    assert "Waived: multinode_bisect_write_ce: requires at least two processes" in alone
+    assert "Waived: device_to_device_latency_counted: gpu0 has no Compute Fabric Transport" in run(
+        "-t", "device_to_device_latency_counted", *TWO, "--compat", "0.11"
+    )
+
+
+def test_lists(run: Run) -> None:
+    assert run("-l", "--compat", "0.8").startswith(
+        f"nvbandwidth Version: v0.8\nBuilt from Git version: wirespeed {wirespeed.__version__}\n\n"
+        "Index, Name:\n\tDescription\n=======================\n0, host_to_device_memcpy_ce:\n\thost to GPU; "
+        "the GPU executes\n\n1, "
+    )
+    assert run("-l", "--compat", "0.9").startswith(
+        "Index, Name:\n\tDescription\n0, host_to_device_memcpy_ce:\n\t\thost to GPU; the GPU executes\n1, "
+    )
+    assert "\n\nIndex, Name:\n\tDescription\n0, host_to" in run("-l")
+    several = re.findall(r"^(\S+), (multinode\w+):$", run("-l", "--processes", "2"), re.M)
+    assert several[0] == ("44", "multinode_device_to_device_memcpy_read_ce") and len(several) == 13
+    assert several[-1] == ("56", "multinode_bisect_write_ce")
+    old = re.findall(r"^(\S+), (multinode\w+):$", run("-l", "--processes", "2", "--compat", "0.8"), re.M)
+    assert [number for number, _ in old] == [str(i) for i in range(35, 48)]
+    newest = re.findall(r"^(\S+), (\w+):$", run("-l", "--processes", "2", "--compat", "0.11"), re.M)
+    assert ("-", "device_to_device_latency_counted") in newest and (
+        "-",
+        "multinode_multicast_reduce",
+    ) in newest
+
+
+def test_variables_select_version_and_machine(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WIRESPEED_COMPAT", "0.4")
+    monkeypatch.setenv("WIRESPEED_MACHINE", TWO[1])
+    text = run("-t", "4", "-i", "1")
+    assert text.startswith("nvbandwidth Version: v0.4\n") and "NVIDIA H200 SIMULATED\n" in text
+    assert run("--version", "--compat", "0.8").startswith("nvbandwidth Version: v0.8\n")
+    monkeypatch.setenv("WIRESPEED_COMPAT", "0.6")
+    assert main(["nvbandwidth", "--version"]) == 2
+    assert "WIRESPEED_COMPAT=0.6: choose one of 0.4, 0.5, 0.8, 0.9, 0.10, 0.11" in capsys.readouterr().err
+    monkeypatch.setenv("WIRESPEED_COMPAT", "2.1")  # of the other program
+    assert run("--version").startswith("nvbandwidth Version: v0.10.0\n")
+
+
+def test_warnings_do_not_stand_between_tables(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    document = wirespeed.run(
+        ["device_local_copy", "host_to_device_memcpy_ce"], machine=TWO[1], samples=1, copies=1
+    )
+    from msgspec.structs import replace as changed
+
+    warned = changed(document, testcases=tuple(changed(r, warnings=("too hot",)) for r in document.testcases))
+    text = wirespeed.render(warned, "nvbandwidth")
+    before, _, after = text.partition("\nRunning ")
+    assert "NOTE: device_local_copy: too hot\n" in before and "too hot" not in after
+    Printer(Style()).testcase_ended(warned, warned.testcases[0])
+    shown = capsys.readouterr()
+    assert shown.err == "WARNING: device_local_copy: too hot\n" and "too hot" not in shown.out
+
+
+def test_where_processes_are_in_the_fabric() -> None:
+    document = wirespeed.run(["multinode_bisect_write_ce"], machine=RANKS[1], samples=1, copies=1)
+    from msgspec.structs import replace as changed
+
+    hosts = dict.fromkeys(rank.host for rank in document.machine.ranks)
+    first, other = [*hosts][:2]
+    device = document.machine.ranks[-1].device
+    cluster = "00010203-0405-0607-0809-0a0b0c0d0e0f"
+    placed = changed(
+        document,
+        facts=(
+            Fact(Known.FABRIC_CLUSTER, cluster, device="gpu0"), Fact(Known.FABRIC_CLIQUE, 7, device="gpu0"),
+            Fact(Known.FABRIC, FABRIC_READY, device="gpu0"),
+            Fact(Known.FABRIC_HEALTH, ("unhealthy route",), device=device, host=other),
+        ),
+    )  # fmt: skip
+    text = wirespeed.render(placed, "nvbandwidth", Style(dialect="0.11"))
+    assert f"\nProcess 0 ({first}): fabric cluster {cluster}, clique 7\n" in text
+    assert f"\nWARNING: Process 3 ({other}): NVLink fabric: unhealthy route\n\nRunning" in text
+    assert re.search(
+        r"^Process 0 \(\S+\): device 0: \S.* \([0-9a-f]{8}:[0-9a-f]{2}:[0-9a-f]{2}\.0\)$", text, re.M
+    )
+    assert "fabric" not in wirespeed.render(placed, "nvbandwidth", Style(dialect="0.10"))
+
+
+def test_the_labels_of_a_bisection(run: Run) -> None:
+    document = wirespeed.run(["multinode_bisect_write_ce"], machine="simulated:nvl72", samples=1, copies=1)
+    rows = re.findall(r"^ *\d+-> *\d+(?= )", wirespeed.render(document, "nvbandwidth"), re.M)
+    assert (rows[0], rows[36], rows[10], rows[46]) == (" 0->36", "36-> 0", "10->46", "46->10")
 
 
 def test_the_first_write_is_that_of_the_column_except_between_processes() -> None:
     document = wirespeed.run([WRITE, f"multinode_{WRITE}"], machine=RANKS[1], samples=1, copies=1)
-    for dialect, switched in (("0.8", True), ("0.10", True), ("sailbandwidth", False)):
+    for dialect, switched in (("0.8", True), ("0.10", True), ("sailbandwidth-2.1", True)):
         text = wirespeed.render(document, "nvbandwidth", Style(dialect=dialect))
         for result, first in zip(document.testcases, (1 if switched else 0, 0), strict=True):
             shown = cells(text.split(f"Running {result.name}.")[1])

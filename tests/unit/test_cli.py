@@ -207,7 +207,8 @@ class TestNvbandwidth:
         assert code == 0 and len(re.findall(r"^Running device_to_device", out, re.M)) == 14
         assert self.call("-p", "device_to_device", "x", *TWO, capsys=capsys)[:2] == (0, out)
         code, out, err = self.call("-p", "x", *TWO, capsys=capsys)
-        assert code == 1 and "no testcase starts with 'x'" in err
+        assert code == 1 and err == "Specified list of testcase prefixes did not match any testcases\n"
+        assert out.endswith("Device 1: NVIDIA H200 SIMULATED (00000000:02:00)\n\n")
 
     def test_an_unknown_testcase_is_reported_and_the_others_run(
         self, capsys: pytest.CaptureFixture[str]
@@ -216,13 +217,12 @@ class TestNvbandwidth:
         assert code == 0
         assert out.index("ERROR: Testcase nonsense not found!\nRunning device_to_device")
         assert "ERROR: Testcase index 99 out of bound!\nERROR: Testcase index -1 out of bound!\n" in out
-        code, out, _ = call("sailbandwidth", "-t", "99", "4", *TWO, capsys=capsys)
+        code, out, _ = call("sailbandwidth", "--compat=2.1", "-t", "99", "4", *TWO, capsys=capsys)
         assert code == 1 and "ERROR: Testcase index 99 not found!\n\nRunning device_to_device" in out
 
     @pytest.mark.parametrize(
         "arguments",
         [
-            ["-t", "4", "-p", "x"],
             ["-b", "0"],
             ["-b", "x"],
             ["-i", "0"],
@@ -230,15 +230,20 @@ class TestNvbandwidth:
             ["--nBlocks", "-2"],
             ["--what"],
             ["-F", "xml"],
-            ["-P", "0"],
+            ["-P", "x"],
             ["--pair", "GPU-1"],
-            ["--compat", "0.9"],
+            ["--compat", "0.7"],
             ["stray"],
         ],
     )
     def test_invalid_arguments(self, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
         code, out, err = self.call(*arguments, *TWO, capsys=capsys)
-        assert code == 1 and not out and "ERROR" in err
+        given = " ".join(["wirespeed nvbandwidth", *arguments, *TWO])
+        start = f"nvbandwidth Version: v0.10.0\nBuilt from Git version: wirespeed {wirespeed.__version__}\n\n"
+        assert out.startswith(f"{start}ERROR: Invalid Arguments \n{given} :\n\nusage: ") and out.endswith(
+            "\n\n"
+        )
+        assert code == 1 and err.startswith("ERROR: ") and err.count("\n") == 1
 
     def test_counts_are_fixed_only_where_they_are_given(
         self, capsys: pytest.CaptureFixture[str], folder: Path
@@ -254,8 +259,19 @@ class TestNvbandwidth:
             assert (options["rule"], options.get("samples"), options.get("copies")) == counts
 
     def test_a_small_buffer_brings_a_note(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert "NOTE: The buffer size is smaller" in self.call("-t", "0", "-b", "64", *TWO, capsys=capsys)[1]
+        note = (
+            "NOTE: You have chosen a buffer size that is smaller than the default buffer size. It is "
+            "suggested to use the default buffer size (64MB) to achieve maximal peak bandwidth."
+        )
+        small = ("-t", "0", "-b", "63", "-i", "1", *TWO)
+        old, first, new = ("--compat", "0.8"), ("--compat", "0.9"), note.replace("64MB", "512MB")
+        assert f"\n\n{note}\nCUDA Runtime" in self.call(*small, *old, capsys=capsys)[1]
+        assert f"\n\n{new}\nCUDA Runtime" in self.call(*small, capsys=capsys)[1]
+        assert self.call(*small, *first, capsys=capsys)[1].startswith(f"{new}\nnvbandwidth Version: v0.9\n")
+        content = json.loads(self.call(*small, *old, "-j", capsys=capsys)[1])
+        assert content["nvbandwidth"]["warning"] == note
         assert "smaller" not in self.call("-t", "0", *TWO, capsys=capsys)[1]
+        assert "smaller" not in self.call("-b", "64", "-t", "0", *TWO, "--compat", "0.4", capsys=capsys)[1]
 
     def test_json_and_its_errors(self, capsys: pytest.CaptureFixture[str]) -> None:
         _, out, _ = self.call("-j", "-t", "6", "none", "-v", "-m", *TWO, capsys=capsys)
@@ -268,12 +284,22 @@ class TestNvbandwidth:
         assert content["testcases"][0]["average"] > 380
         assert content["testcases"][4]["status"] == "ERROR"
         assert content["testcases"][4]["error"] == "Testcase none not found!"
+        why = "You cannot specify both testcase and testcasePrefix options at the same time"
         code, out, _ = self.call("-j", "-t", "4", "-p", "x", capsys=capsys)
-        assert code == 1 and "cannot be given" in json.loads(out)["nvbandwidth"]["error"]
+        assert code == 1 and json.loads(out)["nvbandwidth"]["error"] == why
+        code, out, err = self.call("-t", "4", "-p", "x", capsys=capsys)
+        assert code == 1 and out.startswith("nvbandwidth Version: v0.10.0\n") and err == f"{why}\n"
+        code, out, _ = self.call("-j", "-p", "x", *TWO, capsys=capsys)
+        content = json.loads(out)["nvbandwidth"]
+        assert (
+            code == 1
+            and content["error"] == "Specified list of testcase prefixes did not match any testcases"
+        )
+        assert len(content["GPU Device list"]) == 2 and "testcases" not in content
 
     def test_sailbandwidth_has_its_defaults(self, capsys: pytest.CaptureFixture[str], folder: Path) -> None:
         code, out, _ = call("sailbandwidth", "-t", "20", *TWO, "-o", "d.json", capsys=capsys)
-        assert code == 0 and out.startswith("sailbandwidth Version: v2.1.0")
+        assert code == 0 and out.startswith("sailbandwidth Version: v2.2.1\nHGGC Runtime")
         document = wirespeed.load("d.json")
         assert document.testcases[0].engine == "sm_bulk"
         assert document.options["virtual_memory"] is True and document.options["all_engines"] is True

@@ -75,6 +75,7 @@ def make(fake: Nccl) -> Iterator[Make]:
     def build(threads: int, gpus: int, **more: Any) -> NcclProvider:
         options = NcclOptions(threads, gpus, **more)
         made.append(NcclProvider(alone(), Group(0, (0,), threads * gpus), options))
+        made[-1].connect()
         return made[-1]
 
     yield build

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ctypes import Structure, c_ubyte, c_uint
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -106,6 +107,34 @@ def test_what_nvml_reports(tmp_path: Path) -> None:
     assert (found.number(Known.UTILISATION, "gpu0"), found.number(Known.PROCESSES, "gpu0")) == (97, 2)
     assert found.unreadable(Known.PERSISTENCE, "gpu0") == "NVML does not report it"
     assert found.unreadable(Known.FABRIC_HEALTH, "gpu0")  # the fake has no structure of the fabric
+
+
+def test_where_a_gpu_is_in_the_fabric(tmp_path: Path) -> None:
+    class Info(Structure):
+        _fields_ = (
+            ("clusterUuid", c_ubyte * 16),
+            ("status", c_uint),
+            ("cliqueId", c_uint),
+            ("state", c_ubyte),
+        )
+
+    def read_in(state: int) -> Facts:
+        def fill(_: Any, info: Any) -> int:
+            info._obj.clusterUuid[:] = range(16)
+            info._obj.cliqueId, info._obj.state = 32766, state
+            return 0
+
+        return read(
+            tmp_path, nvmlDeviceGetNvLinkState=lambda _, link: 1 if link < 2 else 0,
+            c_nvmlGpuFabricInfoV_t=Info, nvmlDeviceGetGpuFabricInfoV=fill,
+        )  # fmt: skip
+
+    joined = read_in(3)
+    assert joined.text(Known.FABRIC_CLUSTER, "gpu0") == "00010203-0405-0607-0809-0a0b0c0d0e0f"
+    assert joined.number(Known.FABRIC_CLIQUE, "gpu0") == 32766
+    assert not read_in(1).knows(Known.FABRIC_CLUSTER, "gpu0") and not read_in(1).knows(
+        Known.FABRIC_CLIQUE, "gpu0"
+    )
 
 
 @pytest.mark.parametrize(

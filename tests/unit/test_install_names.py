@@ -115,3 +115,12 @@ def test_a_link_with_the_name_of_a_program_is_that_program(
     monkeypatch.setattr(sys, "argv", ["/opt/nccl/nvbandwidth", "--list"])
     assert main() == 0
     assert "device_local_copy" in capsys.readouterr().out
+
+
+def test_a_link_with_the_reproducers_name_takes_its_five_numbers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "gpudirect_p2p_overalloc" in PROGRAMS
+    monkeypatch.setattr(sys, "argv", ["/opt/gpudirect_p2p_overalloc", "5", "3", "1024", "1000", "1"])
+    assert main() == 2
+    assert "P2P_SIZE must be from 1 to BUFFER_SIZE + OVERALLOC_SIZE" in capsys.readouterr().err

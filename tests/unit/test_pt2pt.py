@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -11,23 +12,26 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+import wirespeed
 from wirespeed.backends.base import RunOptions
 from wirespeed.backends.host.host_buffers import HostBuffers
 from wirespeed.backends.pairs.base import Ends, Window, pattern, verify
 from wirespeed.backends.pairs.connection import Connection
+from wirespeed.backends.pairs.message_patterns import PreparedMessages
 from wirespeed.cli.main import main
 from wirespeed.cli.overalloc import Lines
 from wirespeed.document import SCHEMA, Document, Status, TestcaseResult
 from wirespeed.driver import phases
 from wirespeed.errors import BackendError, VerificationError
-from wirespeed.measurement import Axis, Unit
-from wirespeed.model import MemoryKind
+from wirespeed.measurement import Axis, Measurement, Unit
+from wirespeed.model import Engine, Memory, MemoryKind, Message, MessagePattern
+from wirespeed.options import PlanOptions
 from wirespeed.reports import render
 from wirespeed.reports.overalloc import reproduced
 from wirespeed.summary import summarise
 from wirespeed.tables import Cell, Table
-from wirespeed.testcases.sharing import WITH, WITHOUT, exact
-from wirespeed.topology import Machine
+from wirespeed.testcases.sharing import WITH, WITHOUT, exact, reproducer
+from wirespeed.topology import Machine, Rank
 
 
 def document(result: TestcaseResult, **options: Any) -> Document:
@@ -108,6 +112,53 @@ def test_the_reproducers_text(golden: Callable[[str, str], None], capsys: pytest
     assert text.endswith("[-1] time: 2.17581\noveralloc_mpi_gpu: error, lost\n")
 
 
+def test_a_message_larger_than_the_exact_buffer_is_all_of_it() -> None:
+    """The second part cannot send more than it allocates, and says how much it sends."""
+    machine = wirespeed.machine("simulated:hgx-h200-2")
+    machine = dataclasses.replace(machine, ranks=tuple(Rank(i, f"node{i}", f"gpu{i}") for i in range(2)))
+    case = reproducer("gpu", 1, 1, 1001, 1000, 24)
+    plan = case.pattern(machine, case, PlanOptions())
+    messages = [cast(Message, measurement.works[0]) for measurement in plan.measurements]
+    assert [(m.bytes, max(m.bytes, m.room)) for m in messages] == [(1001, 1001), (1001, 1024), (1000, 1000)]
+
+    tables = tuple(
+        Table(layout.key, layout.title, Unit.TIME, layout.rows, layout.columns, (Cell(0, 0, 1e-3),))
+        for layout in plan.tables
+    )
+    result = TestcaseResult(case.name, Status.PASSED, tables=tables)
+    sizes = {"p2p_size": 1001, "buffer_size": 1000, "overalloc_size": 24}
+    lines = render(document(result, **sizes), "overalloc").splitlines()
+    assert [line for line in lines if "rank" in line] == [
+        "Doing MPI_Send/Recv from rank 0 to rank 1, of 1001 bytes from a buffer of 1024 bytes "
+        "(with overalloc).",
+        "Doing MPI_Send/Recv from rank 0 to rank 1, of 1000 bytes from a buffer of 1000 bytes "
+        "(without overalloc).",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pattern_of_messages", "first", "last"),
+    [(MessagePattern.EACH, [1024], [10]), (MessagePattern.ROUND_TRIP, [1024, 10], [10, 10])],
+)
+def test_only_the_sender_allocates_more_than_it_sends(
+    pattern_of_messages: MessagePattern, first: list[int], last: list[int]
+) -> None:
+    ends = (Memory("numa0", MemoryKind.PINNED, rank) for rank in range(2))
+    message = Message(*ends, Engine.MPI, 10, pattern_of_messages, room=1024)
+    for rank, expected in ((0, first), (1, last)):
+        allocated: list[int] = []
+        place = HostBuffers(1.0)
+        allocate = place.allocate
+        place.allocate = lambda size, to=allocated, of=allocate: to.append(size) or of(size)  # type: ignore
+        connection: Any = SimpleNamespace(
+            ends=Ends(rank, 2), wire=lambda *_: object(), place=lambda _, place=place: place,
+            exchange=SimpleNamespace(together=lambda call, _: call()),
+        )  # fmt: skip
+        with PreparedMessages(connection, Measurement((message,), ()), message):
+            assert allocated == expected
+        place.close()
+
+
 def test_wrong_data_is_found() -> None:
     place = HostBuffers(1.0)
     address = place.allocate(1003)
@@ -129,7 +180,8 @@ def test_wrong_data_is_found() -> None:
         (["overalloc"], "pass either --sweep or the five numbers"),
         (["overalloc", "1", "2", "3"], "pass either --sweep or the five numbers"),
         (["overalloc", "0", "2", "1", "2", "3"], "NUM_ITERATIONS must be a whole number of 1 or more"),
-        (["overalloc", "1", "2", "9", "2", "3"], "P2P_SIZE must be from 1 to BUFFER_SIZE"),
+        (["overalloc", "1", "2", "6", "2", "3"], "P2P_SIZE must be from 1 to BUFFER_SIZE + OVERALLOC_SIZE"),
+        (["gpudirect_p2p_overalloc", "1", "2", "0", "2", "3"], "P2P_SIZE must be from 1 to BUFFER_SIZE"),
         (["overalloc", "--sweep", "--copy", "2GiB"], "--copy must not be larger than --buffer"),
         (["overalloc", "--sweep", "--repeats", "0"], "--repeats must be 1 or more"),
         (["overalloc", "--sweep", "--over", "x"], "'x' is not a size"),

@@ -9,7 +9,8 @@ from wirespeed.errors import UnknownTestcase
 from wirespeed.measurement import Reduce
 from wirespeed.model import Access, Engine, MemoryKind, Operation, Role
 from wirespeed.options import TIERS, includes
-from wirespeed.testcases import TABLE, PlanOptions, find, of_nvbandwidth, select
+from wirespeed.testcases import TABLE, PlanOptions, find, select
+from wirespeed.testcases.nvbandwidth_versions import of_nvbandwidth
 
 TWO = parse("hgx-h200-2")
 _COPIES = """host_to_device_memcpy_ce device_to_host_memcpy_ce host_to_device_bidirectional_memcpy_ce
@@ -36,10 +37,52 @@ def test_the_first_forty_four_are_those_of_nvbandwidth_in_its_order() -> None:
 
 def test_the_testcases_of_nvbandwidth_0_8_have_its_numbers() -> None:
     old = {case.name: case.index for case in of_nvbandwidth("0.8")}
-    assert list(old.values()) == [*range(45), 47]
+    assert list(old.values()) == [*range(48)]
     assert list(old)[:35] == [c.name for c in TABLE[:34]] + ["device_local_copy"]
     assert old["multinode_bisect_write_ce"] == 47
-    assert [c.index for c in of_nvbandwidth("0.10")] == [*range(54), 56]
+    assert old["multinode_device_to_device_broadcast_one_to_all_sm"] == 45
+    assert [c.index for c in of_nvbandwidth("0.10")] == [*range(57)]
+
+
+def test_the_testcases_of_other_versions() -> None:
+    assert [case.index for case in of_nvbandwidth("0.4")] == [*range(30)]
+    assert not [case for case in of_nvbandwidth("0.4") if case.name.startswith(("device_local", "multinode"))]
+    assert [case.name for case in of_nvbandwidth("0.5")][30:] == [
+        "host_device_latency_sm",
+        "device_to_device_latency_sm",
+    ]
+    assert [(c.name, c.index) for c in of_nvbandwidth("0.9")] == [
+        (c.name, c.index) for c in of_nvbandwidth("0.8")
+    ]
+    newest = {case.name: case.index for case in of_nvbandwidth("0.11")}
+    assert [*newest.values()] == [*range(44), *([None] * 15)]  # later numbers are not published
+    assert {"device_to_device_latency_counted", "multinode_multicast_reduce"} < newest.keys()
+
+
+def test_testcases_that_are_not_implemented_say_why() -> None:
+    cases = {case.name: case for case in of_nvbandwidth("0.11")}
+    counted, reduce = cases["device_to_device_latency_counted"], cases["multinode_multicast_reduce"]
+    old = "gpu0 has no Compute Fabric Transport (compute capability 10.0 or later)"
+    assert counted.plan(parse("hgx-h200-2")).reason == old
+    assert counted.plan(parse("nvl72")).reason == (
+        "counted writes of the Compute Fabric Transport are not implemented"
+    )
+    assert reduce.plan(parse("hgx-h200-2")).reason.startswith("requires at least two processes")
+    many = "requires NVLink multicast objects, which wirespeed does not create"
+    assert reduce.plan(parse("nvl72")).reason == many
+    assert cases["multinode_device_to_device_broadcast_all_to_all_sm"].plan(parse("nvl72")).reason == many
+
+
+@pytest.mark.parametrize(("name", "column"), [("all_to_one_read_sm", True), ("one_to_all_read_sm", False)])
+def test_the_sender_executes_two_reads_in_old_versions(name: str, column: bool) -> None:
+    machine = parse("dgx-a100-8")
+    for version in ("0.4", "0.5", "0.8", "0.9", "0.10"):
+        case = next(case for case in of_nvbandwidth(version) if case.name == name)
+        first = case.plan(machine).measurements[0].transfers
+        sends = {"gpu0"} if column else {f"gpu{i}" for i in range(1, 8)}
+        assert {t.source.device for t in first} == sends
+        pushed = {t.executor.device for t in first} == sends
+        assert pushed == (version in ("0.5", "0.8", "0.9"))
 
 
 def test_bulk_copies_are_waived_where_a_gpu_has_none() -> None:

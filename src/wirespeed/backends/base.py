@@ -103,7 +103,9 @@ class Backend:
         Minimum duration of a sample for the clock of this backend, in s.
     setup_s : float
         Minimum time-out of a stage, in s. Until the first operation has ended, libraries are loaded, kernels
-        compiled and ranks connected; after that it is 0.
+        compiled and ranks connected; after that it is 0, or what a long stage is expected to take.
+    progressed : float
+        When it last ended a part of a stage, on the monotonic clock, in s: the time-out counts from there.
     can_cancel : bool
         Whether ``cancel`` ends the current operation.
     may_hang : bool
@@ -118,6 +120,7 @@ class Backend:
     name: str
     sample_seconds: float
     setup_s: float = 0.0
+    progressed: float = 0.0
     can_cancel: bool = True
     may_hang: bool = False
     processes: int = 1

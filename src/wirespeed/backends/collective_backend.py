@@ -27,6 +27,9 @@ from .provider import Case, Elapsed, Group, Provider, Refused, Timing
 SETUP_S = 30.0
 #: Time to wait for news of a failed rank if an operation fails in this process, in s.
 _FAILED_RANK_WAIT_S = 1.0
+#: Loops that are expected to take longer than this, in s, have a longer time-out: in addition to that of a
+#: stage, this multiple of the time that their operations take one by one.
+_SHORT_LOOP_S, _LOOP_MARGIN = 1.0, 2.0
 #: Prefixes of the environment variables that the Document contains.
 _KEPT_VARIABLES = ("NCCL_", "UCX_", "OMPI_MCA_", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 
@@ -193,19 +196,25 @@ class CollectiveBackend(Backend):
         if self._refused:
             raise Unreachable(self._refused)
         if self.provider is None:
-            provider = self.run("setting up the ranks", lambda: self._make(self.world, self.group))
-            self.provider, self.can_cancel = provider, provider.can_cancel
-            own = self.group.color
-            mine = [
-                [own if d.color is None else d.color, d.index, d.bus_id, d.name] for d in provider.devices
-            ]
-            everyone = self.exchange.gather(mine, "gathering devices")
-            self._ranks = tuple(
-                RankInfo(member.rank * len(devices) + i, color, member.pid, member.host, index, bus_id, model)
-                for member, devices in zip(self.world.members, everyone, strict=True)
-                for i, (color, index, bus_id, model) in enumerate(devices)
+            provider = self.run(
+                "finding the devices of the ranks", lambda: self._make(self.world, self.group)
             )
+            self._ranks = self._gathered_ranks(provider)
+            self.provider = provider  # from here on, `describe` has its ranks and libraries
+            self.run("setting up the ranks", provider.connect)
+            self.can_cancel = provider.can_cancel
         return self.provider
+
+    def _gathered_ranks(self, provider: Provider) -> tuple[RankInfo, ...]:
+        """The ranks of all processes with their devices."""
+        own = self.group.color
+        mine = [[own if d.color is None else d.color, d.index, d.bus_id, d.name] for d in provider.devices]
+        everyone = self.exchange.gather(mine, "gathering devices")
+        return tuple(
+            RankInfo(member.rank * len(devices) + i, color, member.pid, member.host, index, bus_id, model)
+            for member, devices in zip(self.world.members, everyone, strict=True)
+            for i, (color, index, bus_id, model) in enumerate(devices)
+        )
 
     def _agree(self, setting: Setting, provider: Provider) -> None:
         """Agree, once per setting, whether all processes can run it.
@@ -267,6 +276,7 @@ class CollectiveBackend(Backend):
             If the step is refused in a job of one process.
         """
         self._doing = doing
+        self.progressed = time.monotonic()
         try:
             return call()
         except Refused as error:
@@ -289,18 +299,21 @@ class CollectiveBackend(Backend):
             self.world.fail(f"{self.world.me} failed while {doing}: {error}")
         return self.exchange.lose(error)
 
-    def gather(self, value: object, doing: str) -> list[Any]:
-        """Exchange a value with all processes; return the values of all."""
-        self._doing = doing
-        return self.exchange.gather(value, doing)
+    def gather(self, value: object, doing: str, patience: float = 0.0) -> list[Any]:
+        """Exchange a value with all processes; return the values of all.
 
-    def gathered(self, rows: list[Any], memory: bool, doing: str) -> list[list[list[Any]]]:
+        ``patience`` is the additional time that another process may take, in s.
+        """
+        self._doing = doing
+        return self.exchange.gather(value, doing, patience)
+
+    def gathered(self, rows: list[Any], memory: bool, doing: str, patience: float) -> list[list[list[Any]]]:
         """Exchange the times of all threads of this process; return those of all processes.
 
-        If ``memory`` is true, the use of device memory is exchanged, too.
+        If ``memory`` is true, the use of device memory is exchanged, too; ``patience`` as in ``gather``.
         """
         assert self.provider is not None
-        everyone = self.gather([rows, self.provider.memory() if memory else {}], doing)
+        everyone = self.gather([rows, self.provider.memory() if memory else {}], doing, patience)
         if memory:
             taken = [use for _, use in everyone]
             keys = dict.fromkeys(key for use in taken for key in use)
@@ -328,6 +341,8 @@ class PreparedCollective(Prepared):
         self._setting, self._options = setting, options
         self._bound: Case | None = None
         self._checked = False
+        #: Time of one operation, in s; 0 if it is not known.
+        self._pace = 0.0
 
     def case(self, iterations: int, size: int = 0) -> Case:
         """A loop of the operation; ``size`` replaces the size of the array, in bytes."""
@@ -346,15 +361,25 @@ class PreparedCollective(Prepared):
 
     def warm_up(self) -> None:
         self._bind(self.case(1))
+        began = time.monotonic()
         self._run("warming up", self._provider.once)
+        took = time.monotonic() - began
+        self._pace = max(self._backend.gather(took, f"comparing the time of {self._work}"))
         self._backend.setup_s = 0.0
 
     def sample(self, copies: int) -> Sample:
         """Run a loop of operations from a common start; return the combined times of all processes."""
         self._bind(self.case(copies))
+        expected = self._pace * copies * self._options.aggregate * max(1, self._options.graphs)
+        if expected > _SHORT_LOOP_S:
+            self._backend.setup_s = max(
+                self._backend.setup_s, self._options.timeout + _LOOP_MARGIN * expected
+            )  # fmt: skip
         elapsed = self._run("timing", self._provider.loop)
         mine = [[e.seconds, e.cpu, list(e.iterations), e.core] for e in elapsed]
-        rows = self._backend.gathered(mine, self._options.memory, f"gathering times of {self._work}")
+        rows = self._backend.gathered(
+            mine, self._options.memory, f"gathering times of {self._work}", _LOOP_MARGIN * expected
+        )
         self._backend.setup_s = 0.0
         sample = self._sample(
             [[Elapsed(seconds, cpu, tuple(laps)) for seconds, cpu, laps, _ in row] for row in rows], copies

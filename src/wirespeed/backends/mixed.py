@@ -87,6 +87,11 @@ class MixedBackend(Backend):
         self.may_hang = measuring.may_hang or loading.may_hang
 
     @property
+    def progressed(self) -> float:  # type: ignore[override]
+        """When either of them last ended a part of a stage."""
+        return max(self.measuring.progressed, self.loading.progressed)
+
+    @property
     def setup_s(self) -> float:  # type: ignore[override]
         """Minimum time-out of a stage, in s."""
         return max(self.measuring.setup_s, self.loading.setup_s)

@@ -181,6 +181,9 @@ class Provider:
         """The libraries that it measures with: name -> version."""
         return {}
 
+    def connect(self) -> None:
+        """Connect the ranks, whose devices are known; all processes together, before anything else."""
+
     def transport(self) -> str:
         """Describe the transport between the ranks; known after the first operation."""
         raise NotImplementedError

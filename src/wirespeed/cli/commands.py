@@ -17,8 +17,9 @@ COMMANDS = {
     "report": ("report", "write saved runs as one HTML file that works offline"),
     "pt2pt": ("pt2pt", "measure messages between two ranks over MPI and NCCL"),
     "overalloc": ("overalloc", "measure the cost of sharing a buffer, and the effect of over-allocation"),
+    "gpudirect_p2p_overalloc": ("overalloc", ""),  # the reproducer's name of overalloc
     "nvbandwidth": ("nvbandwidth", "the command line, text and JSON of nvbandwidth"),
-    "sailbandwidth": ("nvbandwidth", "the command line, text and JSON of sailbandwidth"),
+    "sailbandwidth": ("sailbandwidth", "the command line, text and JSON of sailbandwidth"),
     "config": ("config", "show the defaults of options, and where they come from"),
     "completion": ("completion", "print what bash, zsh or fish need to complete words"),
     "help": (
@@ -28,8 +29,9 @@ COMMANDS = {
     "man": ("man", "show the manual page of all commands"),
     "install-names": ("install_names", "create executables with the names of nvbandwidth and nccl-tests"),
 }
-#: Modules of the commands that are programs of others; a link to wirespeed with such a name runs the command.
-_OF_PEERS = ("nvbandwidth", "nccl_tests")
+#: Commands that are programs of others, besides those of nccl-tests; a link to wirespeed with such a name
+#: runs the command.
+_OF_PEERS = ("nvbandwidth", "sailbandwidth", "gpudirect_p2p_overalloc")
 #: Suffix of nccl-tests' programs, behind the name of the collective; and where they were built for mpirun.
 SUFFIX, _OF_MPIRUN = "_perf", "_mpi"
 
@@ -50,7 +52,7 @@ def module_of(command: str) -> str | None:
 
 def is_peer(command: str) -> bool:
     """Whether a command is a program of others."""
-    return module_of(command) in _OF_PEERS
+    return command in _OF_PEERS or module_of(command) == "nccl_tests"
 
 
 def called_as(name: str) -> str | None:
@@ -64,5 +66,6 @@ def called_as(name: str) -> str | None:
 
 def executables() -> dict[str, str]:
     """The names of the programs of others, each with its command."""
-    own = [name for name in COMMANDS if is_peer(name)]
-    return {name: name for name in [*own, *programs()]} | {f"{name}{_OF_MPIRUN}": name for name in programs()}
+    return {name: name for name in [*_OF_PEERS, *programs()]} | {
+        f"{name}{_OF_MPIRUN}": name for name in programs()
+    }

@@ -39,10 +39,11 @@ class TakesOptions(Protocol):
         ...
 
 
-def add_machine(to: TakesOptions) -> None:
+def add_machine(to: TakesOptions, default: str | None = None) -> None:
     """Add ``--machine``."""
     to.add_argument(
         "--machine",
+        default=default,
         metavar="FILE|simulated:NAME",
         help="machine file, or simulated machine such as simulated:dgx-a100-8 (default: this machine)",
     ).completer = machine_names  # type: ignore[attr-defined]

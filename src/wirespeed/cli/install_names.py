@@ -43,9 +43,9 @@ def main(name: str, argv: Sequence[str]) -> int:
 def parser(name: str) -> Parser:
     arguments = Parser(
         name,
-        "Create executables with the names of nvbandwidth, sailbandwidth and the programs of nccl-tests\n"
-        "(all_reduce_perf, all_reduce_perf_mpi, ...), for scripts that call them by path. They run this\n"
-        "installation of wirespeed.",
+        "Create executables with the names of nvbandwidth, sailbandwidth, gpudirect_p2p_overalloc and the\n"
+        "programs of nccl-tests (all_reduce_perf, all_reduce_perf_mpi, ...), for scripts that call them by\n"
+        "path. They run this installation of wirespeed.",
     )
     arguments.add_argument("folder", metavar="DIR", type=Path, help="folder; it is created if necessary")
     return arguments

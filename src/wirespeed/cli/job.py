@@ -32,7 +32,8 @@ def lead(
     measure: Callable[[], Document],
     show: Callable[[Document], None],
     code: Callable[[Document], int] = measured_code,
-    broken: ExitCode = ExitCode.RUN,
+    broken: int = ExitCode.RUN,
+    broken_off: Callable[[Document], int] | None = None,
 ) -> int:
     """Measure, show the Document on rank 0, and return the exit code.
 
@@ -46,8 +47,10 @@ def lead(
         Prints the Document; called on rank 0.
     code : Callable
         Returns the exit code of a Document; called on rank 0.
-    broken : ExitCode
+    broken : int
         The exit code if the job broke off, for a reason other than the user's.
+    broken_off : Callable or None
+        Returns the exit code of a Document of such a job; None for ``broken``.
 
     Raises
     ------
@@ -79,7 +82,8 @@ def lead(
     if world is not None and document.interrupted:
         _speak_for_leader(world, document.interrupted)
         world.fail(document.interrupted, interrupted=interrupted is not None)
-        world.leave(ExitCode.INTERRUPTED if interrupted else broken)
+        ended = broken_off(document) if broken_off else broken
+        world.leave(ExitCode.INTERRUPTED if interrupted else ended)
     if world is not None:
         world.close()
     if interrupted:

@@ -104,6 +104,8 @@ def _arguments() -> list[str]:
 
 def _run(arguments: list[str]) -> int:
     """Run a command; say on standard error why it failed."""
+    if arguments:
+        arguments = [called_as(arguments[0]) or arguments[0], *arguments[1:]]
     broken = ExitCode.FAIL if arguments and is_peer(arguments[0]) else ExitCode.RUN
     try:
         return _dispatch(arguments)

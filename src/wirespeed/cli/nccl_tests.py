@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..collectives.options import ALL_ROOTS, MPI, NCCL, SIMULATED
 from ..driver.listener import Filled, Listener
-from ..errors import StorageError, UsageError
+from ..errors import MachineError, StorageError, UsageError, WirespeedError
 from ..exit_codes import ExitCode
 from ..terminal import colored, columns, visible
 from ..units import GIB
@@ -35,29 +35,41 @@ from .nccl_tests_options import (
 )
 
 if TYPE_CHECKING:
+    from ..backends.base import Backend
     from ..backends.collective_backend import Make
     from ..backends.provider import Group, Provider
-    from ..document import CollectiveInfo, Document
-    from ..reports.nccl_tests import Given, Row
+    from ..document import Document
+    from ..reports.nccl_tests_view import Row, View
     from ..results.output import Output
     from ..tables import Cell
     from ..testcases import Testcase
     from ..topology import Machine
     from ..worlds.base import World
+    from .parser import Parser
 
 #: Time-out that stands for no limit, in s.
 _NO_LIMIT_S = 1e9
 #: Time that an exchange may take beyond the time-out of a stage, in s, so that the error names the stage.
 _EXCHANGE_GRACE_S = 10.0
-#: The largest size that fits is a multiple of this number of bytes, which all types and alignments divide.
-_ALIGNED = 2**20
+#: Memory of a GPU, in bytes, of which nccl-tests reserves 1 GiB, and the most that it reserves.
+_RESERVING, _MOST_RESERVED = 16 * GIB, 4 * GIB
+
+
+class _NotPossible(WirespeedError):
+    """What was asked for is not possible on this machine, or with its libraries."""
 
 
 def main(program: str, argv: Sequence[str]) -> int:
     """Run a command of nccl-tests and return its exit code."""
     arguments = parser(program)
-    options = parsed(arguments, argv)
+    options = parsed(arguments, program, argv)
     check_format(options.format)
+    with texts_aside(options.output):
+        return _run(program, argv, arguments, options)
+
+
+def _run(program: str, argv: Sequence[str], arguments: Parser, options: argparse.Namespace) -> int:
+    """Join the job and run; say on standard output that a run failed, as nccl-tests says it."""
     machine = _simulated(options)
     provider = SIMULATED if machine else MPI if options.mpi or not _gpus() else NCCL
     called = [program, *argv]
@@ -84,8 +96,17 @@ def main(program: str, argv: Sequence[str]) -> int:
     wanted = Asked(collectives, operation, provider, per_process, sizes(collectives), stamps)
     world = join(timeout, mpi=provider == MPI, spawn=processes, arguments=called)
     world.timeout = max(timeout, SETUP_S) + _EXCHANGE_GRACE_S
-    with texts_aside(options.output):
+    try:
         code = _in(world, options, wanted, machine)
+    except WirespeedError as error:
+        from ..reports.nccl_tests_ending import Result, stopped
+
+        if options.format == FORMAT and not isinstance(error, UsageError):
+            print(visible(stopped(world.me.host, world.me.pid)), flush=True)
+        if not isinstance(error, _NotPossible):
+            raise
+        print(visible(f"wirespeed: error: {error}"), file=sys.stderr)
+        return Result.NOT_IMPLEMENTED
     if provider == MPI and world.size == 1 and code == ExitCode.PASS:
         from ..worlds.mpirun import mpirun
 
@@ -96,7 +117,8 @@ def main(program: str, argv: Sequence[str]) -> int:
 
 def _in(world: World, options: argparse.Namespace, wanted: Asked, machine: Machine | None) -> int:
     """Run in a World, and leave it at the end."""
-    from ..reports.nccl_tests import View
+    from ..reports.nccl_tests_ending import result_of
+    from ..reports.nccl_tests_view import View
 
     lines = _Lines(wanted, options.format == FORMAT)
     files: list[Output] = []
@@ -114,12 +136,12 @@ def _in(world: World, options: argparse.Namespace, wanted: Asked, machine: Machi
         _finish(document, options, lines, files)
 
     def code(document: Document) -> int:
-        view = View(document)
-        is_good = document.good and view.average is not None and view.fast_enough is not False
-        return ExitCode.PASS if is_good else ExitCode.FAIL
+        return result_of(View(document))
 
     try:
-        return lead(world if world.size > 1 else None, measure, show, code, broken=ExitCode.FAIL)
+        return lead(
+            world if world.size > 1 else None, measure, show, code, broken=ExitCode.FAIL, broken_off=code
+        )  # fmt: skip
     except OSError as error:  # the reader of the output has ended, or the disk is full
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
         world.fail(f"{error}")
@@ -136,7 +158,9 @@ def _measure(
     Raises
     ------
     UsageError
-        If the ranks have different options, or none of the requested settings can run here.
+        If the ranks have different options.
+    _NotPossible
+        If there are fewer GPUs than ranks, or none of the requested settings can run here.
     """
     from ..backends.collective_backend import CollectiveBackend
     from ..backends.rank_groups import colors_of, group_of, settings, smallest
@@ -152,7 +176,10 @@ def _measure(
     if machine:
         from ..backends.simulated.simulated_collectives import SimulatedProvider
 
-        simulated = SimulatedProvider(machine, wanted.per_process, colors=colors_of(wanted.per_process))
+        try:
+            simulated = SimulatedProvider(machine, wanted.per_process, colors=colors_of(wanted.per_process))
+        except MachineError as error:
+            raise _NotPossible(str(error)) from error
     group = simulated.group if simulated else group_of(world, wanted.per_process)
     # All groups run the same settings, with roots that also the smallest group has.
     fewest = simulated.smallest if simulated else wanted.per_process * smallest(world)
@@ -163,12 +190,12 @@ def _measure(
         raise UsageError(reason)
     first = world.rank == 0
     machine = machine or (_here() if first else _elsewhere())
-    if provider != MPI:
-        least = min((gpu.memory_bytes for gpu in machine.gpus), default=0)
-        wanted = lines.wanted = _fitting(wanted, world.broadcast(least, "agreeing on the largest size"))
+    least = _room(world, provider, machine, asked.checks)
+    wanted = lines.wanted = _fitting(wanted, world.broadcast(least, "agreeing on the largest size"))
     room_for(wanted.operation, wanted.sizes[-1], group.ranks)
     make = _maker(wanted, simulated)
     backend = CollectiveBackend(provider, world, group, make, options=asked, virtual=simulated is not None)
+    lines.backend = backend
     cases = []
     for name, setting in zip(names(run), run, strict=True):
         case = collective(
@@ -197,16 +224,29 @@ def _measure(
         backend.close()
     refusals = [backend.refusal(setting) for setting in run]
     if all(refusals):
-        raise UsageError(f"{run[0]}: {refusals[0]}")
+        if first and document.ranks:
+            lines.begin(document)
+        raise _NotPossible(f"{run[0]}: {refusals[0]}")
     return document
 
 
-def _fitting(wanted: Asked, memory: int) -> Asked:
-    """A run without the sizes that do not fit the memory of a GPU, in bytes, by nccl-tests' rule.
+def _room(world: World, provider: str, machine: Machine, checks: int) -> int:
+    """The largest size of which the buffers fit into memory, in bytes; 0 if it is not known.
 
-    If none fits, it has the largest that does.
+    On GPUs by the rule of nccl-tests, which keeps a part of the memory, and verifies with a third buffer.
     """
-    most = (memory - GIB) // (3 if wanted.options.checks else 2) // _ALIGNED * _ALIGNED
+    if provider == MPI:
+        from ..backends.mpi.provider import largest_buffer
+
+        sizes: list[int] = world.allgather(largest_buffer(world), "agreeing on the largest size")
+        return min(sizes)
+    memory = min((gpu.memory_bytes for gpu in machine.gpus), default=0)
+    reserved = min(-(-memory // _RESERVING) * GIB, _MOST_RESERVED)
+    return max(0, (memory - reserved - GIB) // (3 if checks else 2))
+
+
+def _fitting(wanted: Asked, most: int) -> Asked:
+    """A run without the sizes of more than ``most`` bytes; if all are, with this size."""
     if wanted.sizes[-1] <= most or most <= 0:
         return wanted
     fitting = tuple(size for size in wanted.sizes if size <= most) or (most,)
@@ -214,62 +254,113 @@ def _fitting(wanted: Asked, memory: int) -> Asked:
 
 
 class _Lines(Listener):
-    """Listener that prints each line when its size has been measured."""
+    """Listener that prints the header when the devices are known, and each result when it is measured."""
 
     def __init__(self, wanted: Asked, live: bool) -> None:
         self.wanted, self.live = wanted, live
-        self.begun = False
-        self._given: Given | None = None
+        #: What measures; its ranks are known before they are connected.
+        self.backend: Backend | None = None
+        self._document: Document | None = None
+        self._begun = self._headed = False
+        #: Whether a line has its first result.
+        self._open = False
+        self._view: View | None = None
         self._halves: dict[int, dict[str, Cell]] = {}
         self._case = -1
-        self._info: CollectiveInfo | None = None
         self._held: list[Row] = []
+
+    def run_started(self, document: Document, testcases: Sequence[Testcase]) -> None:
+        self._document = document
 
     def testcase_started(self, case: Testcase, measurements: int) -> None:
         self._case += 1
-        self._info = None
+        self._view = None
+
+    def measuring(self, case: Testcase, done: int, stage: str) -> None:
+        """Print the header while the ranks connect, which may take long."""
+        if not self.live or self._begun or self.backend is None or self._document is None:
+            return
+        details = self.backend.describe()
+        if details.ranks:
+            from msgspec.structs import replace
+
+            options = {**self._document.options, **details.options}
+            libraries = self.backend.libraries()
+            self.begin(replace(self._document, ranks=details.ranks, options=options, libraries=libraries))
 
     def measured(self, case: Testcase, cells: Sequence[Filled], known: Callable[[], Document]) -> None:
-        """Print the header before the first line, and a line when both halves of a size are measured."""
-        from ..reports import nccl_tests
+        """Print the first part of a line, and the rest when its size is measured in place too."""
+        from ..reports import nccl_tests, nccl_tests_view
 
         first = cells[0][1]
+        j, in_place, stamp = first.column, first.row == 1, ""
         self._halves[first.row] = dict(cells)
-        if first.row == 0:
-            return
-        j, stamp = first.column, ""
-        if self.wanted.timestamps is not None:
+        if in_place and self.wanted.timestamps is not None:
             stamp = time.strftime("%Y-%m-%d %H:%M:%S")
             self.wanted.timestamps[self._case * len(self.wanted.sizes) + j :] = [stamp]
         if not self.live:
             return
-        if self._info is None or self._given is None:
-            document = known()
-            self._info, self._given = document.testcases[-1].collective, nccl_tests.View(document).given
-        assert self._info is not None
-        halves = [[self._halves[place][key] for key in nccl_tests.KEYS] for place in (0, 1)]
-        size = self.wanted.sizes[j]
-        self._held.append(nccl_tests.row_of(case.name, self._info, size, halves, self._given, stamp))
-        if any(row.halves[0] for row in self._held):
-            self.print(known)
+        if self._view is None:
+            self._view = nccl_tests_view.View(known())
+        info, options = self._view.document.testcases[-1].collective, self._view.given
+        assert info is not None
+        if not in_place:
+            self._halves.pop(1, None)
+        halves = [[self._halves.get(place, {}).get(key) for key in nccl_tests_view.KEYS] for place in (0, 1)]
+        row = nccl_tests_view.row_of(case.name, info, self.wanted.sizes[j], halves, options, stamp)
+        if self._open:
+            self._open = False
+            _print(nccl_tests.closing(row, options))
+        elif row.halves[0]:
+            self.head(self._view)
+            self._open = True
+            _print(nccl_tests.opening(row, options))
+        elif in_place:
+            self._held.append(row)
+            if self._headed:
+                self.head(self._view)
 
-    def print(self, known: Callable[[], Document]) -> None:
-        """Print the waiting lines. Lines wait until one has a value, because all settings may be refused."""
+    def begin(self, document: Document) -> None:
+        """Print the options and the devices, once."""
+        from ..reports import nccl_tests
+        from ..reports.nccl_tests_view import View
+
+        if self.live and not self._begun:
+            self._begun = True
+            _print(nccl_tests.header(View(document)))
+
+    def head(self, view: View) -> None:
+        """Print the headings, once, and the waiting lines; they wait because all settings may be refused."""
         from ..reports import nccl_tests
 
-        if not self.begun:
-            self.begun = True
-            print(visible(nccl_tests.header(nccl_tests.View(known()))), end="", flush=True)
+        self.begin(view.document)
+        if not self._headed:
+            self._headed = True
+            _print(nccl_tests.heads(view.given))
         for row in self._held:
-            assert self._given is not None
-            print(visible(nccl_tests.line(row, self._given)), end="", flush=True)
+            _print(nccl_tests.line(row, view.given))
         self._held.clear()
+
+    def end(self, document: Document) -> None:
+        """Print what is left, and the lines after the last size."""
+        from ..reports.nccl_tests_ending import footer
+        from ..reports.nccl_tests_view import View
+
+        view = View(document)
+        if self._open:
+            _print("\n")
+        self.head(view)
+        _print(footer(view))
+
+
+def _print(text: str) -> None:
+    print(visible(text), end="", flush=True)
 
 
 def _finish(document: Document, options: argparse.Namespace, lines: _Lines, files: Sequence[Output]) -> None:
     """Write the JSON, and print the remaining lines or the requested format."""
     from ..driver.session import BY_USER
-    from ..reports import Style, nccl_tests, nccl_tests_json, render
+    from ..reports import Style, nccl_tests_json, render
 
     style = Style(columns(), colored(), False)
     try:
@@ -281,9 +372,8 @@ def _finish(document: Document, options: argparse.Namespace, lines: _Lines, file
     finally:
         if options.format != FORMAT:
             print(render(document, options.format, style), end="", flush=True)
-        elif document.testcases:
-            lines.print(lambda: document)
-            print(visible(nccl_tests.footer(nccl_tests.View(document))), end="", flush=True)
+        else:
+            lines.end(document)
     if document.interrupted and document.interrupted != BY_USER:
         print(visible(f"wirespeed: error: {document.interrupted}"), file=sys.stderr, flush=True)
 
@@ -368,14 +458,15 @@ def _elsewhere() -> Machine:
 def _reserve(options: argparse.Namespace) -> list[Output]:
     """Check, before anything is measured, that the files can be written; return that of the JSON.
 
-    Like nccl-tests, an existing file is not replaced: ``.0``, ``.1``... is appended to the name.
+    Like nccl-tests, an existing file is not replaced (``.0``, ``.1``... is appended to the name), and one
+    that cannot be written is left out.
 
     Raises
     ------
     UsageError
         If the file of the Document exists.
     StorageError
-        If a file cannot be written.
+        If it cannot be written.
     """
     from ..results.output import Output
 
@@ -385,11 +476,20 @@ def _reserve(options: argparse.Namespace) -> list[Output]:
     if path is None:
         return []
     file = Output(path, names=(path.with_name(f"{path.name}.{i}") for i in count()))
-    file.check()
+    try:
+        file.check()
+    except (StorageError, UsageError) as error:
+        _say(f"# skipping json output; {path} not accessible", options)
+        print(visible(f"wirespeed: note: {error}"), file=sys.stderr)
+        return []
     _announce(file, options)
     return [file]
 
 
 def _announce(file: Output, options: argparse.Namespace) -> None:
+    _say(f"# Writing JSON output to {file.path}", options)
+
+
+def _say(line: str, options: argparse.Namespace) -> None:
     if options.format == FORMAT:
-        print(visible(f"# Writing JSON output to {file.path}"), flush=True)
+        print(visible(line), flush=True)

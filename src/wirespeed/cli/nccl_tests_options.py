@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..backends.rank_groups import MASK, SPLIT, minimum
+from ..collectives.data_types import BY_NAME, OPERATORS
 from ..collectives.options import (
+    ALL,
     CTAS,
     GROUPS,
     MAX_CTAS,
@@ -28,6 +30,7 @@ from ..collectives.options import (
 )
 from ..errors import UsageError
 from ..terminal import visible
+from . import environment
 from .commands import SUFFIX
 from .common import add_machine, output_path, typed
 from .parser import Parser
@@ -40,6 +43,8 @@ _TRAFFIC = "NCCL_TESTS_ALLTOALLV_"
 _SCALE = "MATRIX_SCALE"
 #: The default of ``--format``; it is printed line by line.
 FORMAT = "nccl-tests"
+#: The option for the JSON, and what it does.
+_JSON, _JSON_HELP = "-J,--output_file", "also write nccl-tests' JSON"
 #: Maximum of ``-T``, in s.
 _MAX_TIMEOUT_S = 10**9
 #: Maximum number of sizes of a run.
@@ -78,10 +83,8 @@ def parser(program: str) -> Parser:
             group.add_argument(
                 "--mpi", action="store_true", help="use MPI on host memory, even if there are GPUs"
             )
-            add_machine(group)
-    group.add_argument(
-        "-J", "--output_file", metavar="FILE.json", type=Path, help="also write nccl-tests' JSON"
-    )
+            add_machine(group, environment.machine())
+    group.add_argument(*_JSON.split(","), metavar="FILE.json", type=Path, help=_JSON_HELP)
     group.add_argument(
         "--output", metavar="FILE.json", type=output_path,
         help="also save the run as JSON, during the run; a folder, or - for standard output",
@@ -105,11 +108,29 @@ def _add(group: argparse._ArgumentGroup, name: str, about: CollectiveOption) -> 
     )  # fmt: skip
 
 
-def parsed(parser: Parser, argv: Sequence[str]) -> argparse.Namespace:
-    """Parse a command line; words that belong to no option are ignored, as nccl-tests ignores them."""
+def parsed(parser: Parser, program: str, argv: Sequence[str]) -> argparse.Namespace:
+    """Parse a command line; words that belong to no option are ignored, as nccl-tests ignores them.
+
+    Raises
+    ------
+    SystemExit
+        After an unknown option: like nccl-tests, with its usage on standard output, and 0.
+    """
     options, stray = parser.parse_known_args(argv)
-    if unknown := [word for word in stray if word.startswith("-")]:
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    unknown = [word for word in stray if word.startswith("-")]
+    if unknown:
+        for word in unknown:
+            print(visible(f"{program}: unrecognized option '{word}'"), file=sys.stderr)
+        rows = (
+            f"[{','.join(about.flags)} <{about.metavar}>] {about.help}"
+            for about in OPTIONS.values()
+            if about.flags
+        )
+        print(
+            f"invalid option '?'\nUSAGE: {program} \n\t"
+            + " \n\t".join([*rows, f"[{_JSON} <FILE.json>] {_JSON_HELP}", "[-h,--help]"])
+        )
+        raise SystemExit(0)
     if stray:
         _note(f"ignored: {' '.join(stray)}")
     return options
@@ -141,6 +162,12 @@ def given(program: str, options: argparse.Namespace, arguments: Sequence[str]) -
     )
     if options.last_size is None:
         o = replace(o, last_size=max(o.first_size, o.last_size))
+    for name, word, known in (("type", "type", BY_NAME), ("operator", "op", OPERATORS)):
+        default = getattr(CollectiveOptions, name)
+        if (value := getattr(o, name)) not in (*known, ALL):
+            out = sys.stdout if options.format == FORMAT else sys.stderr
+            print(visible(f"invalid {word} {value}, defaulting to {default} .. "), file=out)
+            o = replace(o, **{name: default})
     for name, text, there in (
         ("per_iteration", "-I with -G: iterations of a graph cannot be timed one by one", o.graphs),
         ("blocking", "-z with -G: a graph is launched as a whole, without waiting inside", o.graphs),

@@ -1,4 +1,4 @@
-"""``wirespeed nvbandwidth`` and ``wirespeed sailbandwidth``: the command lines of those programs.
+"""``wirespeed nvbandwidth``: the command line of that program, which ``sailbandwidth.py`` shares.
 
 They exit with 1 on invalid arguments, like those programs. Sampling stops automatically unless ``-i`` or
 ``--loopCount`` is given. nvbandwidth takes the options of sailbandwidth too; their defaults differ. The
@@ -8,43 +8,117 @@ version of nvbandwidth is 0.10 unless ``--compat`` is given.
 from __future__ import annotations
 
 import argparse
+import platform
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn
 
-from ..document import Document, Status, TestcaseResult
-from ..driver.listener import Listener
+from ..document import SCHEMA, Document, Status
 from ..errors import UnknownTestcase, WirespeedError
 from ..exit_codes import ExitCode
-from ..reports import Style, nvbandwidth, nvbandwidth_json
-from ..reports.nvbandwidth import DIALECTS, PROCESSES, Dialect
+from ..faults import Fault
+from ..reports import DialectName, Style, nvbandwidth, nvbandwidth_json, sailbandwidth
+from ..reports.dialects import Dialect
+from ..reports.nvbandwidth import DIALECTS
+from ..reports.nvbandwidth_versions import VERSIONS
 from ..terminal import visible
-from ..testcases import Testcase, find, missing, of_nvbandwidth, select
+from ..testcases import Testcase, find, missing, select
+from ..testcases.nvbandwidth_versions import PROCESSES, of_nvbandwidth
 from ..testcases.subset import named_pair, only_pairs, random_pairs
+from ..topology import Machine
 from ..units import MIB, parse_duration
+from ..version import __version__
+from ..worlds.launchers import promised
+from . import environment
 from .common import add_options, add_output, run_options, texts_aside, typed
 from .job import add_job, lead
+from .nvbandwidth_printer import Printer
 from .parser import Parser
+from .sailbandwidth_options import add_sail_options, positive
 
 #: Stopping criteria of a cell: looser than elsewhere, because these programs are run often.
 PRECISION, TIME_BUDGET = 0.005, 0.3
-NV, SAIL = "nvbandwidth", "sailbandwidth"
 #: Words after -s, and short options without a value that may be written together with it.
 _WORDS = {"true": True, "1": True, "yes": True, "on": True,
           "false": False, "0": False, "no": False, "off": False}  # fmt: skip
 _BUNDLE = re.compile(r"-([hlvdmjH]*s)([^=].*)", re.DOTALL)
+#: The version of nvbandwidth whose output is printed by default.
+_DEFAULT: DialectName = "0.10"
+#: What nvbandwidth says when it refuses to run, and on huge pages.
+_NO_PREFIX = "Specified list of testcase prefixes did not match any testcases"
+_PAIRS = (
+    "ERROR: Invalid targetNumPairs value: {}. Must be -1 (all pairs), 0 (no pairs), or a positive number."
+)
+_TOO_MANY = (
+    "ERROR: targetNumPairs ({count}) exceeds maximum possible pairs ({most}) for worldSize {ranks}. "
+    "Use -1 for all pairs or specify a value <= {most}."
+)
+_HUGE = (
+    "NOTE: Huge pages were requested, but Transparent Huge Pages (THP) are not enabled on this system. The "
+    "option will be ignored. Enable THP with 'echo madvise > /sys/kernel/mm/transparent_hugepage/enabled' if "
+    "you wish to use this feature."
+)
 #: Why other pairs are not measured.
 _OTHER_PAIR, _NOT_CHOSEN = "not the pair of --pair", "not one of the pairs of --targetNumPairs"
 
 
+class _Refused(WirespeedError):
+    """An error in nvbandwidth's own words."""
+
+
+@dataclass(frozen=True)
+class PeerProgram:
+    """A program with this command line.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    add : Callable
+        Adds options that not all of these programs have; sets defaults of the others.
+    version : Callable
+        Returns the version whose output to have, by the arguments: a value of ``Style.dialect``.
+    whole : Callable
+        Parses the size of a buffer, and numbers of samples and copies.
+    refusal : Callable
+        Returns why the program refuses its options, in its own words; empty if it does not.
+    ignored : Callable
+        Returns notes on options that have no effect.
+    faults : Callable
+        Returns the faults that a machine is to have, if it is simulated.
+    """
+
+    name: str
+    add: Callable[[Parser], None]
+    version: Callable[[Sequence[str]], DialectName]
+    whole: Callable[[str], int] = positive
+    refusal: Callable[[argparse.Namespace], str] = lambda _: ""
+    ignored: Callable[[argparse.Namespace], tuple[str, ...]] = lambda _: ()
+    faults: Callable[[Machine], tuple[Fault, ...]] = lambda _: ()
+
+
 class _Parser(Parser):
-    """Parser that prints the usage and exits with 1 on invalid arguments."""
+    """Parser that prints the arguments and the usage, and exits with 1, on invalid arguments.
+
+    What is wrong goes to standard error: nvbandwidth does not say it.
+    """
+
+    def __init__(self, program: str, does: str, dialect: Dialect, arguments: Sequence[str]) -> None:
+        super().__init__(
+            program, does, configured=False, add_help=False,
+            formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=36),
+        )  # fmt: skip
+        self._dialect, self._arguments = dialect, (self.prog, *arguments)
 
     def error(self, message: str) -> NoReturn:
-        print(visible(f"ERROR: Invalid Arguments: {message}\n"), file=sys.stderr)
-        self.print_help(sys.stderr)
+        dialect = self._dialect
+        given = "".join(f"{argument} " for argument in self._arguments)
+        text = f"{dialect.start('usage')}ERROR: Invalid Arguments \n{given}{dialect.after_usage}\n\n"
+        print(visible(f"{text}{self.format_help()}"), flush=True)
+        print(visible(f"ERROR: {message}"), file=sys.stderr)
         self.exit(ExitCode.FAIL)
 
 
@@ -63,43 +137,35 @@ def _separated(arguments: Sequence[str]) -> Iterator[str]:
         yield word
 
 
-def _pairs(text: str) -> int:
-    return -1 if text == "-1" else _positive(text)
+def parser_of(program: PeerProgram, given: Sequence[str] = ()) -> Parser:
+    """The parser of the program's options and of those that wirespeed adds.
 
+    Parameters
+    ----------
+    program : PeerProgram
+        The program.
+    given : Sequence[str]
+        The command line, for the version and for messages.
+    """
+    version = program.version(given)
+    dialect = DIALECTS[version]
 
-def _shape(text: str) -> int:
-    return 0 if text == "-1" else _positive(text)
+    def mebibytes(text: str) -> int:
+        return program.whole(text) * MIB
 
-
-def _mebibytes(text: str) -> int:
-    return _positive(text) * MIB
-
-
-def _positive(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if not 1 <= value <= 2**40:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
-    return value
-
-
-def parser(program: str) -> Parser:
-    """The parser of the program's options and of those that wirespeed adds."""
     arguments = _Parser(
-        program,
-        f"{program}'s command line. Sampling stops when the 95 % confidence interval of the "
+        program.name,
+        f"{program.name}'s command line. Sampling stops when the 95 % confidence interval of the "
         f"median is within {PRECISION:.1%} of it, or after {TIME_BUDGET:g} s per value (--time-budget), "
         "unless -i or --loopCount is given.",
-        configured=False, add_help=False,
-        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=36),
+        dialect, given,
     )  # fmt: skip
     add = arguments.add_argument
     add("-h", "--help", action="store_true", help="produce help message")
     add(
-        "-b", "--bufferSize", dest="size", type=_mebibytes, default=512 * MIB, metavar="N",
-        help="buffer size in MiB (512)",
+        "-b", "--bufferSize", dest="size", type=mebibytes, metavar="N",
+        default=dialect.default_mebibytes * MIB,
+        help=f"buffer size in MiB ({dialect.default_mebibytes})",
     )  # fmt: skip
     add("-l", "--list", action="store_true", help="list available testcases")
     several: dict[str, Any] = {"nargs": "+", "action": "extend", "default": [], "metavar": "X"}
@@ -112,7 +178,7 @@ def parser(program: str) -> Parser:
     )  # fmt: skip
     add("-d", "--disableAffinity", dest="affinity", action="store_false", help="no CPU binding")
     add(
-        "-i", "--testSamples", dest="samples", type=_positive, metavar="N",
+        "-i", "--testSamples", dest="samples", type=program.whole, metavar="N",
         help="samples (3 if only --loopCount is given)",
     )  # fmt: skip
     add("-m", "--useMean", dest="use_mean", action="store_true", help="mean instead of median")
@@ -121,38 +187,16 @@ def parser(program: str) -> Parser:
         help="JSON instead of text",
     )  # fmt: skip
     add(
-        "--loopCount", dest="copies", type=_positive, metavar="N",
+        "--loopCount", dest="copies", type=program.whole, metavar="N",
         help="copies per sample (16 if only -i is given)",
     )  # fmt: skip
-    if program == NV:
-        _add_later(arguments)
-    else:
-        arguments.set_defaults(dialect=SAIL, perf=False, huge_pages=False, pairs=-1, pair=None, version=False)
-    sail = arguments.add_argument_group(
-        "options of sailbandwidth",
-        "The defaults of sailbandwidth are bulk copies by SMs, all copy engines and virtual-memory "
-        "allocations; those of nvbandwidth are ordinary copies, one engine and plain allocations."
-        + (
-            "" if program == SAIL else " With nvbandwidth, --nBlocks and --nThreads apply to ordinary copies."
-        ),
-    )
-    add = sail.add_argument
-    off: dict[str, Any] = {"action": "store_false", "default": program == SAIL}
-    shape: dict[str, Any] = {"type": _shape, "default": 0, "metavar": "N"}
-    add("--useNormalCopy", dest="bulk", help="ordinary copies by SMs, not bulk copies", **off)
-    add("--nBlocks", dest="blocks", help="blocks of the copy kernel (-1: automatic)", **shape)
-    add("--nThreads", dest="threads", help="threads per block (-1: automatic)", **shape)
-    add("--isSingleDie", dest="all_engines", help="copies by one copy engine", **off)
-    add(
-        "--testLocalCopy", dest="local_copy", action="store_true",
-        help="local copies on the diagonal of device-to-device tables",
-    )  # fmt: skip
-    add("--displayUR", action="store_true", help="also print the fraction of the limit, in %%")
-    add("--disableVm", dest="virtual_memory", help="plain allocations", **off)
+    program.add(arguments)
+    arguments.set_defaults(dialect=version)
     own = arguments.add_argument_group("options of wirespeed")
     own.add_argument(
-        "--machine", metavar="FILE|simulated:NAME", help="machine file or simulated machine (this machine)"
-    )
+        "--machine", metavar="FILE|simulated:NAME", default=environment.machine(),
+        help=f"machine file or simulated machine (${environment.MACHINE}, else this machine)",
+    )  # fmt: skip
     own.add_argument(
         "--time-budget", type=typed(parse_duration), default=TIME_BUDGET, metavar="TIME",
         help="maximum time per value (0.3s)",
@@ -163,8 +207,8 @@ def parser(program: str) -> Parser:
     return arguments
 
 
-def _add_later(parser: _Parser) -> None:
-    """Add the options that nvbandwidth has and sailbandwidth lacks."""
+def _add(parser: Parser) -> None:
+    """Add the options that nvbandwidth has and sailbandwidth lacks, and those of sailbandwidth."""
     add = parser.add_argument
     add(
         "-F", "--format", choices=["text", "json", "perf"], default="text",
@@ -172,12 +216,14 @@ def _add_later(parser: _Parser) -> None:
     )  # fmt: skip
     add("--perfFormatter", dest="perf", action="store_true", help="the same as --format perf")
     add(
-        "-H", "--useHugePages", dest="huge_pages", action="store_true",
-        help="fail if host buffers are not in huge pages",
+        "-H", "--useHugePages", dest="wants_huge_pages", action="store_true",
+        help="host buffers in huge pages, as always; a note if they are switched off",
     )  # fmt: skip
+    add("--huge-pages", action="store_true", help="fail if host buffers are not in huge pages")
     add(
-        "-P", "--targetNumPairs", dest="pairs", type=_pairs, default=-1, metavar="N",
-        help="measure N random pairs of processes (-1: all); only in multinode device-to-device testcases",
+        "-P", "--targetNumPairs", dest="pairs", type=int, default=-1, metavar="N",
+        help="measure N random pairs of processes, each in one direction (-1: all, 0: none); only in "
+        "multinode device-to-device testcases",
     )  # fmt: skip
     add(
         "--pair", nargs=2, metavar="UUID",
@@ -185,66 +231,153 @@ def _add_later(parser: _Parser) -> None:
     )  # fmt: skip
     add("--version", action="store_true", help="show the version")
     add(
-        "--compat", dest="dialect", choices=[name for name in DIALECTS if name != SAIL], default="0.10",
-        help="version whose list of testcases, numbers and output to use (0.10)",
+        "--compat", dest="dialect", choices=list(VERSIONS),
+        help="version whose list of testcases, numbers and output to use "
+        f"(${environment.COMPAT}, else {_DEFAULT})",
     )  # fmt: skip
+    add_sail_options(
+        parser, default=False, note=" With nvbandwidth, --nBlocks and --nThreads apply to ordinary copies."
+    )
 
 
-def main(program: str, argv: Sequence[str]) -> int:
+def _version(arguments: Sequence[str]) -> DialectName:
+    others = [name.partition("-")[2] for name in DIALECTS if name not in VERSIONS]
+    return environment.version(arguments, list(VERSIONS), _DEFAULT, others)
+
+
+NVBANDWIDTH = PeerProgram("nvbandwidth", _add, _version)
+
+
+def parser(name: str) -> Parser:
+    """The parser of the command."""
+    return parser_of(NVBANDWIDTH)
+
+
+def main(name: str, argv: Sequence[str]) -> int:
+    """Run the command line and return its exit code."""
+    return main_of(NVBANDWIDTH, argv)
+
+
+def main_of(program: PeerProgram, argv: Sequence[str]) -> int:
     """Run the command line of ``program`` and return its exit code."""
-    arguments = parser(program)
-    options = arguments.parse_args(list(_separated(argv)))
-    options.program = program
+    words = list(_separated(argv))
+    arguments = parser_of(program, words)
+    options = arguments.parse_args(words)
+    options.program = program.name
     dialect = DIALECTS[options.dialect]
-    if options.help or options.version:
-        print(nvbandwidth.version(dialect), end="")
-        if options.help:
-            arguments.print_help()
+    if options.version:
+        print(dialect.start(), end="")
+        return ExitCode.PASS
+    if options.help:
+        print(dialect.start("help"), end="")
+        arguments.print_help()
         return ExitCode.PASS
     if options.list:
-        print(nvbandwidth.version(dialect) + listing(dialect), end="")
+        several = options.processes > 1 or promised()[1] > 1
+        print(dialect.start("list") + listing(dialect, several=several), end="")
         return ExitCode.PASS
     try:
         with texts_aside(options.output):
-            return _run(options, [program, *argv])
+            return _run(program, options, [program.name, *argv])
     except WirespeedError as error:
-        _say(options, str(error))
+        _say(options, error, dialect.start("usage") if isinstance(error, _Refused) else "")
         return ExitCode.FAIL
 
 
-def _say(options: argparse.Namespace, message: str) -> None:
-    """Report why nothing was run, in the requested format."""
+def _say(options: argparse.Namespace, error: WirespeedError, started: str = "") -> None:
+    """Report why nothing was run, in the requested format.
+
+    Parameters
+    ----------
+    options : argparse.Namespace
+        The options.
+    error : WirespeedError
+        Why.
+    started : str
+        What the program printed before, as text.
+    """
     if options.format == "json":
-        print(nvbandwidth_json.error(message, options.dialect), end="")
+        print(nvbandwidth_json.error(str(error), options.dialect), end="")
+        return
+    print(visible(started), end="", flush=True)
+    prefix = "" if isinstance(error, _Refused) else "ERROR: "
+    print(visible(f"{prefix}{error}"), file=sys.stderr)
+
+
+def _refuse(options: argparse.Namespace, error: WirespeedError, machine: Machine, style: Style) -> None:
+    """Report why nothing was run, once the machine is known: nvbandwidth has described it."""
+    document = Document(
+        schema=SCHEMA, version=__version__, host=platform.node(), started="", simulated=machine.simulated,
+        machine=machine, options={"size": options.size},
+    )  # fmt: skip
+    if options.format == "json":
+        print(nvbandwidth_json.render(document, style, str(error)), end="")
     else:
-        print(visible(f"ERROR: {message}"), file=sys.stderr)
+        _say(options, error, nvbandwidth.header(document, style))
 
 
-def listing(dialect: Dialect) -> str:
-    """The program's list of testcases."""
-    cases = _listed(dialect, several=False)
-    entries = [f"{case.index}, {case.name}:\n\t{case.description}\n\n" for case in cases]
-    return "".join(["Index, Name:\n\tDescription\n=======================\n", *entries])
+def listing(dialect: Dialect, *, several: bool) -> str:
+    """The program's list of testcases; those of several processes only if there are several."""
+    between, after = ("\n\t", "\n\n") if dialect.listed_apart else ("\n\t\t", "\n")
+    entries = [
+        f"{'-' if case.index is None else case.index}, {case.name}:{between}{case.description}{after}"
+        for case in _listed(dialect, several=several)
+    ]
+    rule = "=======================\n" if dialect.listed_apart else ""
+    return "".join([f"Index, Name:\n\tDescription\n{rule}", *entries])
 
 
-def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
+def _run(program: PeerProgram, options: argparse.Namespace, arguments: Sequence[str]) -> int:
     from ..api import run
     from ..backends import connect, describe
     from ..driver.jobs import join
     from ..progress import listener
 
     if options.testcase and options.testcasePrefixes:
-        _say(options, "-t and -p cannot be given at the same time")
-        return ExitCode.FAIL
-    machine = describe(options.machine)
+        raise _Refused(DIALECTS[options.dialect].both)
+    if reason := program.refusal(options):
+        raise _Refused(reason)
+    if options.pairs < -1:
+        raise _Refused(_PAIRS.format(options.pairs))
+    machine, ignored = describe(options.machine), program.ignored(options)
+    faults = program.faults(machine)
+    if machine.simulated:
+        machine = replace(machine, faults=(*machine.faults, *faults))
+    elif faults:
+        ignored += (sailbandwidth.NOT_SIMULATED,)
     world = join(options.processes, arguments, options.timeout)
-    several = world is not None or bool(machine.ranks)
-    chosen = _choose(options, several)
+    ranks = len(machine.ranks) if world is None else world.size
+    if not machine.gpus and (world is None or not any(world.allgather(len(machine.gpus), "counting GPUs"))):
+        if world is None or world.rank == 0:
+            _say(options, WirespeedError("; ".join(["no GPU was found", *machine.notes])))
+        if world is not None:
+            world.close()
+        return ExitCode.FAIL
+    huge_pages = machine.transparent_huge_pages or ("always" if machine.simulated else "")
+    style = Style(
+        verbose=options.verbose,
+        utilization=options.displayUR,
+        dialect=options.dialect,
+        perf=options.perf or options.format == "perf",
+        notes=(_HUGE,) if options.wants_huge_pages and huge_pages not in ("always", "madvise") else (),
+        ignored=ignored,
+        empty_tables=options.pairs == 0,
+    )
+    try:
+        chosen = _choose(options, several=ranks > 1)
+        if options.pairs > ranks * (ranks - 1) and ranks > 1:
+            raise _Refused(_TOO_MANY.format(count=options.pairs, most=ranks * (ranks - 1), ranks=ranks))
+    except WirespeedError as error:
+        if world is None or world.rank == 0:
+            _refuse(options, error, machine, style)
+        if world is not None:
+            world.close()
+        return ExitCode.FAIL
     if options.pair:
         if world is None:
             named_pair(machine, options.pair)  # an unknown UUID is an error of the command line
         chosen = [only_pairs(case, partial(named_pair, uuids=options.pair), _OTHER_PAIR) for case in chosen]
-    if options.pairs > 0 and several:
+    if options.pairs >= 0 and ranks > 1:
         choose = partial(random_pairs, count=options.pairs, seed=options.seed)
         chosen = [
             only_pairs(case, choose, _NOT_CHOSEN) if case.name.startswith(PROCESSES) else case
@@ -252,16 +385,7 @@ def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
         ]
     elif options.pairs > 0:
         print("WARNING: --targetNumPairs is ignored: there is only one process", file=sys.stderr)
-    if not machine.gpus and world is None:
-        _say(options, "; ".join(["no GPU was found", *machine.notes]))
-        return ExitCode.FAIL
     as_json = options.format == "json"
-    style = Style(
-        verbose=options.verbose,
-        utilization=options.displayUR,
-        dialect=options.dialect,
-        perf=options.perf or options.format == "perf",
-    )
     counted = options.samples is not None or options.copies is not None
     stop = {} if counted else {"precision": PRECISION, "time_budget": options.time_budget, "rounds": 1}
 
@@ -275,7 +399,10 @@ def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
             force=options.force,
             backends=connect(machine),  # released by the end of the process
             world=world,
-            listeners=[*listener(), *([] if as_json else [Printer(style)])],
+            listeners=[
+                *listener(),
+                *([] if as_json else [Printer(style, sailbandwidth.SIMULATED if faults else "")]),
+            ],
             command=" ".join(["wirespeed", *sys.argv[1:]]),
         )
 
@@ -288,9 +415,17 @@ def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
 
 
 def _code(document: Document) -> int:
-    """The exit code of a run; nvbandwidth ignores unknown testcases."""
-    known = all(result.status.good or result.status is Status.NOT_FOUND for result in document.testcases)
-    return ExitCode.PASS if known and not document.interrupted else ExitCode.FAIL
+    """The exit code of a run.
+
+    nvbandwidth ignores unknown testcases. If nothing else was measured, that is a failure here, and so are
+    testcases between processes if there is only one: a wrong name or launcher would look like success.
+    """
+    results = document.testcases
+    known = all(result.status.good or result.status is Status.NOT_FOUND for result in results)
+    alone = not document.machine.ranks
+    lost = any(r.status is Status.NOT_FOUND or (alone and r.name.startswith(PROCESSES)) for r in results)
+    empty = lost and not any(result.status is Status.PASSED for result in results)
+    return ExitCode.PASS if known and not empty and not document.interrupted else ExitCode.FAIL
 
 
 def _listed(dialect: Dialect, *, several: bool) -> list[Testcase]:
@@ -299,52 +434,49 @@ def _listed(dialect: Dialect, *, several: bool) -> list[Testcase]:
     return [case for case in cases if several or not case.name.startswith(PROCESSES)]
 
 
-def _choose(options: argparse.Namespace, several: bool) -> list[Testcase]:
+def _choose(options: argparse.Namespace, *, several: bool) -> list[Testcase]:
     """The requested testcases; by default all of this kind of job.
 
     nvbandwidth ignores a prefix that fits no testcase unless there is no other.
+
+    Raises
+    ------
+    WirespeedError
+        If no testcase starts with a prefix.
     """
     dialect = DIALECTS[options.dialect]
-    known = _listed(dialect, several=True)
+    known = _listed(dialect, several=several)
     if options.testcase:
         return [_find(name, dialect, known) for name in options.testcase]
     if prefixes := options.testcasePrefixes:
         fitting = [case for case in known if case.name.startswith(tuple(prefixes))]
-        return fitting if fitting and dialect.exact else list(select(prefixes=prefixes, table=known))
-    return _listed(dialect, several=several)
+        if not dialect.exact:
+            return list(select(prefixes=prefixes, table=known))
+        if not fitting:
+            raise _Refused(_NO_PREFIX)
+        return fitting
+    return known
 
 
 def _find(name: str, dialect: Dialect, known: Sequence[Testcase]) -> Testcase:
-    """A testcase; if it does not exist, one that reports this when it runs."""
+    """A testcase; if it does not exist, one that reports this when it runs.
+
+    The name of a testcase between processes is known in one process too, where it is waived.
+    """
     if number := re.fullmatch(r"\s*([+-]?\d+)", name, re.ASCII):
         for case in known:
             if case.index == int(number[1]):
                 return case
         return missing(name, f"Testcase index {name} {'out of bound' if dialect.exact else 'not found'}!")
-    for case in known:
+    for case in (*known, *of_nvbandwidth(dialect.testcases)):
         if case.name == name:
             return case
     try:
+        if name.startswith(PROCESSES):  # of another version
+            raise UnknownTestcase(name)
         return find(name)
     except UnknownTestcase:
         return missing(name, f"Testcase {name} not found!")
-
-
-class Printer(Listener):
-    """Prints every testcase as soon as it has ended."""
-
-    def __init__(self, style: Style) -> None:
-        self.style = style
-
-    def run_started(self, document: Document, testcases: Sequence[Testcase]) -> None:
-        """Print versions, host and devices."""
-        print(visible(nvbandwidth.header(document, self.style)), end="", flush=True)
-
-    def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
-        print(visible(nvbandwidth.testcase(document.machine, result, self.style)), end="", flush=True)
-
-    def run_ended(self, document: Document) -> None:
-        print(visible(nvbandwidth.footer(document)), end="", flush=True)
 
 
 def _good(document: Document) -> int:

@@ -89,8 +89,8 @@ def _reproduce(name: str, argv: Sequence[str], options: argparse.Namespace) -> i
 
     iterations, repeats = (_count(text, of) for text, of in zip(options.given[:2], _GIVEN, strict=False))
     copied, buffer, more = (_size(text) for text in options.given[2:])
-    if not 0 < copied <= buffer:
-        raise UsageError(f"P2P_SIZE must be from 1 to BUFFER_SIZE, not {copied}")
+    if not 0 < copied <= buffer + more:
+        raise UsageError(f"P2P_SIZE must be from 1 to BUFFER_SIZE + OVERALLOC_SIZE, not {copied}")
     countable(copied)
     described = {
         "p2p_size": copied, "buffer_size": buffer, "overalloc_size": more, "num_iterations": iterations,

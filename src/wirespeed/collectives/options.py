@@ -6,14 +6,16 @@ between ranks, the options of a Document and the configuration in nccl-tests' JS
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import UsageError
 from ..options import Option, declared, parameters
 from ..quantities import Amount, Integer, Whole
-from ..units import parse_size
+from ..units import LARGEST_SIZE
 from .data_types import BY_NAME, OPERATORS, TYPES, DataType
 
 NCCL, MPI, SIMULATED = "nccl", "mpi", "simulated"
@@ -27,6 +29,11 @@ ENVIRONMENT = ""  # not options: the program and its environment variables
 GROUPS = (RANKS, SIZES, OPERATION, TIMING, CHECKS)
 #: All types, operators or roots; the latter as a number.
 ALL, ALL_ROOTS = "all", -1
+#: A size: a number of C, also hexadecimal, and a power of 1024.
+_SIZE = re.compile(
+    r"(0x[\da-f]+\.?[\da-f]*(?:p[-+]?\d{1,4})?|(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d{1,3})?)\s*([KMGT])?(?:i?B)?",
+    re.IGNORECASE | re.ASCII,
+)
 #: Default and maximum number of blocks of the kernels of NCCL's device API.
 CTAS, MAX_CTAS = 16, 128
 #: Reasons for refused options.
@@ -92,9 +99,16 @@ def _flag(text: str) -> bool:
 
 
 def _bytes(text: str) -> int:
-    """Parse a size like nccl-tests: KB, MB and GB are powers of 1024 too."""
-    text = text.strip()
-    return parse_size(text[:-1] if text[-2:-1].upper() in tuple("KMGT") and text[-1] in "bB" else text)
+    """Parse a size like nccl-tests: any number of C, and powers of 1024 also with ``B``."""
+    match = _SIZE.fullmatch(text.strip())
+    size = 0.0
+    if match:
+        with suppress(OverflowError):  # a hexadecimal number of very many digits
+            number = float.fromhex(match[1]) if match[1][:2].lower() == "0x" else float(match[1])
+            size = number * 1024 ** " KMGT".index((match[2] or " ").upper())
+    if not 1 <= size <= LARGEST_SIZE:
+        raise UsageError(f"{text!r} is not a size; use e.g. 8, 64K, 1.5G, 0x100 or 1e6")
+    return int(size)
 
 
 def _step(text: str) -> int:
@@ -161,11 +175,9 @@ class CollectiveOptions:
         False, "-p --parallel_init", "each thread initialises its own ranks", RANKS, _flag, "0|1",
         json="parallel_init", refused=_OF_NCCL)
     operator: str = option(
-        "sum", "-o --op", f"operator: {', '.join(OPERATORS)} or all", OPERATION, str, "OP",
-        choices=(*OPERATORS, ALL), documented=False)
+        "sum", "-o --op", f"operator: {', '.join(OPERATORS)} or all", OPERATION, str, "OP", documented=False)
     type: str = option(
-        "float", "-d --datatype", f"{', '.join(BY_NAME)} or all", OPERATION, str, "TYPE",
-        choices=(*BY_NAME, ALL), documented=False)
+        "float", "-d --datatype", f"{', '.join(BY_NAME)} or all", OPERATION, str, "TYPE", documented=False)
     root: Integer = option(0, "-r --root", "root, or all", OPERATION, _root, "RANK", documented=False)
     unalign: Whole = option(
         0, "-u --unalign", "start buffers N elements after an aligned address", OPERATION, _whole, "N",

@@ -387,7 +387,8 @@ class Session:
                     worker.cancel(CANCEL_GRACE_S)
                     break
                 limit = max(timeout, *(backend.setup_s for backend in used))
-                if timeout and now - outcome.since > limit:
+                since = max(outcome.since, *(backend.progressed for backend in used))
+                if timeout and now - since > limit:
                     errors = (backend.late(outcome.stage, limit) for backend in used)
                     fatal = next(filter(None, errors), None)
                     late = fatal or MeasurementTimeout(outcome.stage, limit)

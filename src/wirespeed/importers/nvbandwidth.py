@@ -1,11 +1,11 @@
-"""Logs of nvbandwidth 0.2 to 0.10 and of sailbandwidth: text and JSON."""
+"""Logs of nvbandwidth 0.2 to 0.11 and of sailbandwidth: text and JSON."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -27,6 +27,8 @@ _MISSING = re.compile(r"ERROR: (Testcase (?:index )?(\S+) (?:not found|out of bo
 #: How nvbandwidth reports errors; other lines that say so are those of other programs.
 _ERROR = re.compile(r"\[?(CUDA_|NVML_)?ERROR|Error: |ASSERT|Assertion")
 _TITLE = re.compile(r"\w.*\((GB/s|ns|%)\)|Bisect .*")
+#: The note on a small buffer, and that of earlier versions of wirespeed.
+_SMALLER = re.compile(r"NOTE: (?:You have chosen a buffer size that|The buffer size) is smaller")
 _SUM = re.compile(r"(?:SUM|&&&& PERF) (\w+) (\S+)")
 _TITLE_PART = re.compile(r" (Read1|Read2|Write1|Write2|Total) ")
 #: Keys of the tables of a bidirectional testcase, in order; 0.2 has only one table.
@@ -36,7 +38,11 @@ _CLOSING, _CLOSING_SINCE = "NOTE: The reported results", (0, 6)
 #: Lines without values that every log may have.
 _KNOWN = re.compile(
     r"Built from Git version: |NOTE: |COEFFICIENT_OF_VARIATION |Performance can vary |WARNING: |"
-    r"\s*Sample \d+: |(CUDA|Driver) |MPI version|Git |\s*(Bandwidth|Latency).*: (min|max|avg)|"
+    r"It is suggested to use the default buffer size|"
+    r"\s*Sample \d+: |(CUDA|HGGC|Driver) |Warning: |"
+    r"(testcase|transport|src|dst|reported by|first bad \w+|total values|bad values|flipped bits|"
+    r"source content|transfer|found|note|dumped file) +: |"
+    r"MPI version|Git |\s*(Bandwidth|Latency).*: (min|max|avg)|"
     r"(min|max|average|Min|Max|Avg|MIN|MAX|AVG)\b.*[\d.]+$"
 )
 _NAMES = frozenset(case.name for case in TABLE)
@@ -97,7 +103,7 @@ class _TextOfRun:
         self._running = ""
         self._measured = False
         self._parts: set[str] = set()
-        self._closed = self._whole = False
+        self._closed = self._whole = self._ratios = False
 
     def log(self) -> FoundLog:
         """What the lines contain."""
@@ -142,7 +148,7 @@ class _TextOfRun:
             self._running, self._closed = "", True
         elif match := re.fullmatch(r"Driver Version: (\S+)", line):
             log.driver = text(match[1])
-        elif match := re.match(r"CUDA Runtime Version: .*?(\d{4,6})\)?$", line):
+        elif match := re.match(r"(?:CUDA|HGGC) Runtime Version: .*?(\d{4,6})\)?$", line):
             log.cuda = int(match[1])
         elif line.startswith("Device ") and (match := _DEVICE.fullmatch(line)):
             log.gpus.append((text(match[2]), text(match[3] or "")))
@@ -151,14 +157,14 @@ class _TextOfRun:
                 log.host, self._whole = before, True
                 log.unknown[:] = [unknown for unknown in log.unknown if unknown.strip() != before]
         elif match := _PROCESS.fullmatch(line):
-            self._process(match)
+            _add_process(log, match)
         elif re.fullmatch(r"Process +\d+ \(.*\): device gpu\d+", line):
             pass
         elif _TITLE.fullmatch(line):
             return self._table(at)
         elif match := _SUM.match(line):
             self._check_sum(match[1], match[2])
-        elif line.startswith("NOTE: The buffer size"):
+        elif _SMALLER.match(line):
             self._small = True
         elif self._running and (_ERROR.match(line) or says_failure(line)):
             log.fail(self._running, line)
@@ -170,14 +176,6 @@ class _TextOfRun:
             log.simulated = True
         return at + 1
 
-    def _process(self, match: re.Match[str]) -> None:
-        """Note the GPU of a process of a job of several processes."""
-        host, device, model, bus = match[2], int(match[3]), match[4], match[5]
-        if model:
-            self.found.ranks.append(
-                RankInfo(int(match[1]), 0, 0, text(host), device, text(bus or ""), text(model))
-            )
-
     def _table(self, at: int) -> int:
         """Read a title and its table; return the index of the next line."""
         title = self.lines[at].strip()
@@ -185,7 +183,8 @@ class _TextOfRun:
         if not columns or not rows:
             self.found.unknown.append(title)
             return at + 1
-        if "utilization" not in title:
+        self._ratios = "utilization" in title
+        if not self._ratios:
             table = _matrix(self._running, title, [values for _, values in rows], len(columns))
             self.found.tables.append(table)
             if match := _TITLE_PART.search(title):
@@ -199,7 +198,7 @@ class _TextOfRun:
     def _check_sum(self, key: str, total: str) -> None:
         """Compare the sum of the last table with the sum in the log."""
         table = self.found.tables[-1] if self.found.tables else None
-        if table is None:
+        if table is None or self._ratios:  # the sum of ratios has the key of the values
             return
         case, part = _split(key)
         if case != table.testcase:
@@ -228,18 +227,44 @@ class _TextOfRun:
             self.found.fail(self._running, f"the log ends early: no table of {' and '.join(missing)}")
 
 
+def _add_process(log: FoundLog, match: re.Match[str]) -> None:
+    """Note the GPU of a process of a job of several processes."""
+    host, device, model, bus = match[2], int(match[3]), match[4], match[5]
+    if model:
+        log.ranks.append(RankInfo(int(match[1]), 0, 0, text(host), device, text(bus or ""), text(model)))
+
+
+@dataclass(frozen=True)
+class _JsonNames:
+    """Keys of a program's JSON."""
+
+    runtime: str
+    driver: str
+    devices: str
+
+
+#: Key of the JSON of each program, and its names.
+_TOOLS = {
+    "nvbandwidth": _JsonNames("CUDA Runtime Version", "Driver Version", "GPU Device list"),
+    "sailbandwidth": _JsonNames("HGGC Runtime Version", "HGGC Driver Version", "PPU Device list"),
+}
+
+
 def of_json(content: dict[str, Any]) -> FoundLog | None:
     """The run that a JSON object describes; None if it is not of this tool."""
-    body = content.get("nvbandwidth")
-    if not isinstance(body, dict):
+    tool = next((name for name in _TOOLS if isinstance(content.get(name), dict)), None)
+    if tool is None:
         return None
-    log = FoundLog("nvbandwidth", text(str(body.get("version", ""))), independent=True)
-    log.driver = text(str(body.get("Driver Version", "")))
-    cuda = re.search(r"(\d{4,6})\)?$", str(body.get("CUDA Runtime Version", "")))
+    body, names = content[tool], _TOOLS[tool]
+    log = FoundLog(tool, text(str(body.get("version", ""))), independent=True)
+    log.driver = text(str(body.get(names.driver, "")))
+    cuda = re.search(r"(\d{4,6})\)?$", str(body.get(names.runtime, "")))
     log.cuda = int(cuda[1]) if cuda else 0
     log.simulated = body.get("simulated") is True
-    for device in _list(body.get("GPU Device list")):
-        if match := _DEVICE.fullmatch(str(device).strip()):
+    for device in _list(body.get(names.devices)):
+        if match := _PROCESS.fullmatch(str(device).strip()):
+            _add_process(log, match)
+        elif match := _DEVICE.fullmatch(str(device).strip()):
             log.gpus.append((text(match[2]), text(match[3] or "")))
             log.host = log.host or text(match[4] or "")
     present: set[tuple[str, str]] = set()
@@ -252,7 +277,7 @@ def of_json(content: dict[str, Any]) -> FoundLog | None:
         present |= {(table.testcase, table.key) for table in tables if table.key}
     if (note := body.get("error")) and str(note).strip():
         log.failures.append(text(str(note)))
-    small = "buffer size is smaller" in str(body.get("warning", ""))
+    small = bool(_SMALLER.search(str(body.get("warning", ""))))
     _finish(log, small=small)
     return log
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
-from ..facts import OFF, ON, Facts, Known
+from ..facts import FABRIC_READY, OFF, ON, Facts, Known
 from ..quantities import IDLE
 from ..topology import LinkKind, Machine
 from ..units import GIB, MIB, format_size, many
@@ -197,7 +197,7 @@ def _fabric(machine: Machine, facts: Facts) -> Iterator[Sign]:
     for gpu in machine.gpus:
         state = facts.text(Known.FABRIC, gpu.name)
         problems = facts.several(Known.FABRIC_HEALTH, gpu.name)
-        if states := [*([state] if state and not state.startswith("ready") else []), *problems]:
+        if states := [*([state] if state not in ("", FABRIC_READY) else []), *problems]:
             yield Sign(gpu.name, ", ".join(states))
 
 

@@ -11,7 +11,8 @@ from ..document import Document, RankInfo, Status
 from ..tables import LATE
 from ..units import GB
 from .iteration_times import spread, steady
-from .nccl_tests import Given, Half, View, has_collectives
+from .nccl_tests_ending import is_complete
+from .nccl_tests_view import Given, Half, View, has_collectives
 from .style import Style
 
 _VERSION = 3
@@ -38,7 +39,6 @@ def render(document: Document, style: Style) -> str:
     if has_collectives(document):
         view = View(document)
         options, wrong = view.given, view.wrong_rows
-        okay = "unchecked" if view.average is None else _text(wrong == 0)
         own |= {
             "ranks": options.ranks,
             "processes": options.processes,
@@ -53,11 +53,13 @@ def render(document: Document, style: Style) -> str:
             "nccl_version": view.nccl_version,
             "config": _config(view),
             "results": _results(view),
-            "out_of_bounds": {"count": wrong, "okay": okay},
-            "average_bus_bandwidth": _mean(view),
         }
-    content["end_time"] = _time(document.ended)
-    content["errors"] = [
+        if is_complete(view):
+            content |= {
+                "out_of_bounds": {"count": wrong, "okay": _text(wrong == 0)},
+                "average_bus_bandwidth": _mean(view),
+            }
+    errors = [
         *(
             f"{result.name}: {result.reason}"
             for result in document.testcases
@@ -65,6 +67,8 @@ def render(document: Document, style: Style) -> str:
         ),
         *([document.interrupted] if document.interrupted else []),
     ]
+    content["errors"] = errors or [""]  # the last error of NCCL, which is empty without one
+    content["end_time"] = _time(document.ended)
     content["wirespeed"] = own
     return msgspec.json.format(msgspec.json.encode(content), indent=1).decode() + "\n"
 

@@ -6,7 +6,9 @@ say so in the line of every device and in a note.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from statistics import fmean, pstdev
 
 from msgspec.structs import replace
 
@@ -17,118 +19,84 @@ from ..measurement import Axis, Unit
 from ..model import Executor, Memory, Operation, Transfer
 from ..tables import Cell, Table
 from ..testcases import find
+from ..testcases.nvbandwidth_versions import PROCESSES
 from ..topology import Machine, Rank
-from ..units import displayed
-from ..version import __version__
+from ..units import MIB, displayed
+from . import sailbandwidth
+from .dialects import Dialect
+from .fabric_lines import fabric_lines
+from .nvbandwidth_versions import VERSIONS
 from .style import DialectName, Style
 
-
-@dataclass(frozen=True)
-class Dialect:
-    """What distinguishes the output of a version of a program.
-
-    Parameters
-    ----------
-    program, version : str
-        Name and version at the start of the text.
-    json_version : str
-        Version in the JSON.
-    testcases : str
-        Version of nvbandwidth whose list of testcases it has.
-    exact : bool
-        Whether samples, ranges and the parts of bidirectional testcases have nvbandwidth's form, and unknown
-        testcases do not change the exit code.
-    variation : bool
-        Whether it prints coefficients of variation, and CUDA versions as ``13.2 (13020)``.
-    """
-
-    program: str
-    version: str
-    json_version: str
-    testcases: str
-    exact: bool = True
-    variation: bool = False
-
-
 #: Values of ``Style.dialect``.
-DIALECTS: dict[DialectName, Dialect] = {
-    "0.8": Dialect("nvbandwidth", "v0.8", "v0.8", "0.8"),
-    "0.10": Dialect("nvbandwidth", "v0.10.0", "v0.10.0", "0.10", variation=True),
-    "sailbandwidth": Dialect("sailbandwidth", "v2.1.0", "v0.8", "0.8", exact=False),
-}
+DIALECTS: dict[DialectName, Dialect] = {**VERSIONS, **sailbandwidth.DIALECTS}
 _WIDTH = 10
 #: Names of the axes whose labels are counts, and of the axis of pairs.
 _COUNTS, _PAIR = ("threads", "blocks"), "pair"
-#: The testcase whose title has no unit, and how the names of testcases between processes begin.
-_BISECT, PROCESSES = "multinode_bisect_write_ce", "multinode_"
+#: The testcase whose title has no unit.
+_BISECT = "multinode_bisect_write_ce"
 #: Keys of tables: the two directions of a write, and the sum of a bidirectional testcase.
 _WRITES, TOTAL = ("write1", "write2"), "total"
+#: Testcases of sailbandwidth that use virtual memory.
+_VIRTUAL = re.compile(r"device_to_device_(bidirectional_)?memcpy_read_ce|(all_to_one|one_to_all)_\w+_ce")
+_NO_RATIOS = "Warning: Unable to display Bandwidth Utilization Ratio Matrix.\n\n"
 #: What nvbandwidth calls the samples of a total.
 _WHOLE = "Total Bandwidth "
-_SMALLER = (
-    "NOTE: The buffer size is smaller than the default of 512 MiB; the default is suggested "
-    "to reach peak bandwidth."
-)
-_NOTICE = (
-    "NOTE: The reported results may not reflect the full capabilities of the platform.\n"
-    "Performance can vary with software drivers, hardware clocks, and system topology.\n\n"
-)
 
 
 def render(document: Document, style: Style) -> str:
     """The text of nvbandwidth, or of the program that ``style.dialect`` names."""
     parts = [
         header(document, style),
-        *(testcase(document.machine, result, style) for result in document.testcases),
+        *(testcase(document, result, style) for result in document.testcases),
     ]
-    return "".join([*parts, footer(document)])
-
-
-def version(dialect: Dialect) -> str:
-    """The two lines at the start of every output."""
-    return (
-        f"{dialect.program} Version: {dialect.version}\nBuilt from Git version: wirespeed {__version__}\n\n"
-    )
+    return "".join([*parts, footer(document, style)])
 
 
 def header(document: Document, style: Style) -> str:
-    """Versions, host and devices; in a job of several processes, the processes."""
+    """Versions, notes, host and devices; in a job of several processes, the processes."""
     machine, dialect = document.machine, DIALECTS[style.dialect]
-    size = document.options.get("size")
-    note = _SMALLER + "\n" if isinstance(size, int) and size < 512 * 2**20 else ""
-    note += "".join(f"NOTE: {warning}\n" for warning in document.warnings)
-    cuda, of_driver = str(machine.cuda), ""
-    if dialect.variation:
-        cuda, of_driver = f"{machine.cuda // 1000}.{machine.cuda % 1000 // 10} ({cuda})", " (API)"
-    lines = [
-        f"CUDA Runtime Version: {cuda}",
-        f"CUDA Driver Version{of_driver}: {cuda}",
-        f"Driver Version: {machine.driver or 'none'}",
-        "",
-    ]
-    mpi = ""
-    if machine.ranks and dialect.exact:
-        mpi = f"MPI version: {document.libraries['mpi']}\n" if "mpi" in document.libraries else ""
-    else:
-        lines += [
-            document.hostname,
-            *(f"Device {i}: {device}" for i, device in enumerate(devices(machine))),
-        ]
+    about = "".join(f"{note}\n" for note in notes(document, style))
+    about += "".join(f"NOTE: {warning}\n" for warning in document.warnings)
+    about += "".join(f"NOTE: {r.name}: {warning}\n" for r in document.testcases for warning in r.warnings)
+    mpi = f"MPI version: {document.libraries['mpi']}\n" if "mpi" in document.libraries else ""
+    start = dialect.start() + (mpi if machine.ranks and dialect.exact else "") + dialect.opening
+    lines = [*dialect.versions(machine), ""]
+    if not machine.ranks or not dialect.exact:
+        lines += [document.hostname] if dialect.names != "model" else []
+        lines += [f"Device {i}: {device}" for i, device in enumerate(devices(machine, dialect))]
+    lines += processes(machine, dialect)
+    if dialect.names == "bus and function":
+        lines += fabric_lines(document)
+    lines += ["", *(f"{note}\n" for note in style.ignored)]
+    return "".join([*((about, start) if dialect.note_first else (start, about)), "\n".join(lines), "\n"])
+
+
+def processes(machine: Machine, dialect: Dialect) -> list[str]:
+    """The lines of the processes of a job, with their hosts and devices."""
     width = len(str(len(machine.ranks) - 1)) if dialect.exact else 0
-    lines += [
+    return [
         f"Process {rank.index:>{width}} ({rank.host}): device {_of_rank(rank, machine, dialect)}"
         for rank in machine.ranks
     ]
-    return version(dialect) + mpi + note + "\n".join(lines) + "\n\n"
 
 
-def devices(machine: Machine) -> list[str]:
-    """The display name of every GPU: model and bus ID."""
-    return [_display(gpu.model, gpu.bus_id, machine) for gpu in machine.gpus]
+def notes(document: Document, style: Style) -> list[str]:
+    """The notes of nvbandwidth: on a buffer that is smaller than its default, and others."""
+    size, dialect = document.options.get("size"), DIALECTS[style.dialect]
+    small = isinstance(size, int) and size < dialect.default_mebibytes * MIB
+    return [*([dialect.smaller] if small else []), *style.notes]
 
 
-def _display(model: str, bus_id: str, machine: Machine) -> str:
-    return f"{model}{' SIMULATED' if machine.simulated else ''} ({bus_id})"
+def devices(machine: Machine, dialect: Dialect) -> list[str]:
+    """The display name of every GPU: model and, except in old versions, bus ID."""
+    return [_display(gpu.model, gpu.bus_id, machine, dialect) for gpu in machine.gpus]
+
+
+def _display(model: str, bus_id: str, machine: Machine, dialect: Dialect) -> str:
+    function = ".0" if dialect.names == "bus and function" else ""
+    bus = "" if dialect.names == "model" else f" ({bus_id}{function})"
+    return f"{model}{' SIMULATED' if machine.simulated else ''}{bus}"
 
 
 def _of_rank(rank: Rank, machine: Machine, dialect: Dialect) -> str:
@@ -138,40 +106,46 @@ def _of_rank(rank: Rank, machine: Machine, dialect: Dialect) -> str:
     if not dialect.exact or not model:
         return rank.device
     bus_id = rank.bus_id or (gpu.bus_id if gpu else "")
-    return f"{number_of(rank.device)}: {_display(model, bus_id, machine)}"
+    return f"{number_of(rank.device)}: {_display(model, bus_id, machine, dialect)}"
 
 
-def testcase(machine: Machine, result: TestcaseResult, style: Style) -> str:
+def testcase(document: Document, result: TestcaseResult, style: Style) -> str:
     """The output of one testcase: its tables, or the reason why it has none."""
-    dialect = DIALECTS[style.dialect]
-    if result.status is Status.WAIVED:
-        return f"Waived: {result.name}: {result.reason}\n\n"
+    machine, dialect = document.machine, DIALECTS[style.dialect]
+    wanted = not (style.empty_tables and result.name.startswith(PROCESSES) and result.tables)
+    if result.status is Status.WAIVED and wanted:
+        return dialect.waived.format(name=result.name, reason=result.reason)
     if result.status is Status.NOT_FOUND:
         return f"ERROR: {result.reason}\n" + ("" if dialect.exact else "\n")
     text = [f"Running {result.name}.\n"]
     if style.verbose and dialect.exact:
-        text.append(_all_samples(machine, result))
+        text.append(_all_samples(document, result, dialect))
     result = arranged(result, dialect)
     for table in result.tables:
         if style.verbose and not dialect.exact:
             text.append(_samples(table))
         text.append(_table(machine, result, table, style))
         if style.utilization and "device_to_device" in result.name:
-            text.append(_utilization(machine, table))
-    if result.status is not Status.PASSED:
+            text.append(_utilization(machine, result, table, style))
+    if not result.status.good:
         text.append(f"ERROR: {result.name}: {result.reason}\n\n")
-    text += [f"WARNING: {warning}\n" for warning in result.warnings]
     return "".join(text)
 
 
 def arranged(result: TestcaseResult, dialect: Dialect) -> TestcaseResult:
-    """A result whose tables have nvbandwidth's meaning.
+    """A result whose tables have nvbandwidth's titles and meaning.
 
     In one process, nvbandwidth's first write of a pair is that of the column, not that of the row; between
-    processes, it is that of the row.
+    processes, it is that of the row. Old versions have only one table of a pair, which is that of the row.
     """
+    if new := dialect.titles.get(result.name):
+        result = replace(result, tables=tuple(replace(table, title=new) for table in result.tables))
+    if (part := dialect.parts.get(result.name)) and result.tables:
+        only = result.tables[-1 if part == "total" else 0]
+        title = re.sub(r" (Read|Write)\d| Total", "", only.title)
+        return replace(result, tables=(replace(only, key="", title=title),))
     writes = {table.key: table for table in result.tables if table.key in _WRITES}
-    if not dialect.exact or not writes or result.name.startswith(PROCESSES):
+    if not writes or result.name.startswith(PROCESSES):
         return result
     first, second = _WRITES
     if writes.keys() == {first, second}:
@@ -186,18 +160,25 @@ def arranged(result: TestcaseResult, dialect: Dialect) -> TestcaseResult:
     return replace(result, tables=tuple(tables))
 
 
-def footer(document: Document) -> str:
+def footer(document: Document, style: Style) -> str:
     """The closing notice, after an interruption and the note on a simulated run."""
     ended = f"ERROR: the run ended early: {document.interrupted}\n" if document.interrupted else ""
     simulated = "NOTE: SIMULATED: no hardware was measured.\n" if document.simulated else ""
-    return ended + simulated + _NOTICE
+    return ended + simulated + DIALECTS[style.dialect].closing
 
 
-def title(result: TestcaseResult, table: Table) -> str:
+def title(result: TestcaseResult, table: Table, dialect: Dialect) -> str:
     """A table's title with the unit in parentheses, as parsers of nvbandwidth's output expect."""
-    if result.name == _BISECT:
-        return table.title
-    return f"{table.title} ({displayed(table.unit)[1]})"
+    heading = _heading(result, table, dialect)
+    return heading if result.name == _BISECT else f"{heading} ({displayed(table.unit)[1]})"
+
+
+def _heading(result: TestcaseResult, table: Table, dialect: Dialect) -> str:
+    """A table's title in the words of a program, which call bulk copies those of SMs."""
+    heading = table.title.replace("SM_BULK", "SM") if result.name.startswith(PROCESSES) else table.title
+    for word, other in dialect.words.items():
+        heading = heading.replace(word, other)
+    return heading
 
 
 def _numbers(axis: Axis, machine: Machine) -> list[str]:
@@ -205,8 +186,12 @@ def _numbers(axis: Axis, machine: Machine) -> list[str]:
     numbers = {gpu.name: str(gpu.index) for gpu in machine.gpus}
     numbers |= {node.name: str(node.index) for node in machine.numa}
     numbers |= {str(rank.index): str(rank.index) for rank in machine.ranks}
-    if axis.name in _COUNTS or (axis.name == _PAIR and machine.ranks):
+    if axis.name in _COUNTS:
         numbers |= {label: label for label in axis.labels}
+    if axis.name == _PAIR and machine.ranks:
+        ends = {label: label.split("->") for label in axis.labels}
+        width = max((len(end) for pair in ends.values() for end in pair), default=0)
+        numbers |= {label: "->".join(end.rjust(width) for end in pair) for label, pair in ends.items()}
     return [numbers.get(label, str(i)) for i, label in enumerate(axis.labels)]
 
 
@@ -217,54 +202,89 @@ def _value(cell: Cell | None, scale: float) -> str:
 def _table(machine: Machine, result: TestcaseResult, table: Table, style: Style) -> str:
     """A table with its title, the sum of its values and, if requested, their range and mean."""
     scale, unit = displayed(table.unit)
-    dialect, key, values = DIALECTS[style.dialect], result.key(table), table.values()
-    figures = {"SUM": sum(values) / scale}
-    if dialect.variation and table.unit is not Unit.TIME and table is result.tables[-1]:
-        figures["COEFFICIENT_OF_VARIATION"] = variation(table)
-    if style.verbose and dialect.exact and values:
-        figures |= {"MIN": min(values) / scale, "MAX": max(values) / scale}
-        figures["AVG"] = sum(values) / len(values) / scale
+    dialect, values = DIALECTS[style.dialect], [value / scale for value in table.values()]
+    figures = {"SUM": sum(values)}
+    if (coefficient := variation(result, table, dialect)) is not None:
+        figures["COEFFICIENT_OF_VARIATION"] = coefficient
+    if style.verbose and dialect.exact:
+        figures |= _range(values)
+    sign = "+" if table.unit.more_is_better else "-"
+    lines = _sums(result.key(table), figures, f"{sign}{unit}", style)
+    heading = title(result, table, dialect)
+    return "\n".join([heading, *_lines(machine, table, scale, dialect), "", *lines, "", ""])
+
+
+def _range(values: Sequence[float]) -> dict[str, float]:
+    """Minimum, maximum and mean of the values of a table; empty without values."""
+    if not values:
+        return {}
+    return {"MIN": min(values), "MAX": max(values), "AVG": sum(values) / len(values)}
+
+
+def _sums(key: str, figures: Mapping[str, float], unit: str, style: Style) -> list[str]:
+    """The lines of the sum and the other figures of a table."""
     lines = [f"{name} {key} {value:.2f}" for name, value in figures.items()]
     if style.perf:
-        sign = "+" if table.unit.more_is_better else "-"
-        lines[0] = f"&&&& PERF {key} {figures['SUM']:.2f} {sign}{unit}"
-    return "\n".join([title(result, table), *_lines(machine, table, scale), "", *lines, "", ""])
+        lines[0] = f"&&&& PERF {key} {figures['SUM']:.2f} {unit}"
+    return lines
 
 
-def variation(table: Table) -> float:
-    """The mean, over all cells, of the coefficient of variation of their samples; 0 without samples."""
+def variation(result: TestcaseResult, table: Table, dialect: Dialect) -> float | None:
+    """The coefficient of variation of a table of a result; None if the version prints none.
+
+    That of 0.9 is of the values, if there are several. That of later versions is the mean, over all cells, of
+    that of their samples, 0 without samples; only the last table has one, and latencies have none.
+    """
+    if dialect.variation == "cells":
+        values = [value for value in table.values() if value > 0]
+        return pstdev(values) / fmean(values) if len(values) > 1 else None
+    if not dialect.variation or table.unit is Unit.TIME or table is not result.tables[-1]:
+        return None
     coefficients = [cell.statistics.cv for cell in table.cells if cell.statistics is not None]
     return sum(coefficients) / len(coefficients) if coefficients else 0.0
 
 
-def _lines(machine: Machine, table: Table, scale: float) -> list[str]:
+def _lines(machine: Machine, table: Table, scale: float, dialect: Dialect) -> list[str]:
     """The line of column numbers and one line for each row."""
     rows = _numbers(table.rows, machine)
     texts = [[_value(cell, scale) for cell in cells] for cells in table.grid()]
-    indent = max([2, *map(len, rows)])
+    indent = max([2, *map(len, rows)]) if dialect.padded else 1
     return [
         label.rjust(indent) + "".join(text.rjust(_WIDTH) for text in line)
         for label, line in zip(["", *rows], [_numbers(table.columns, machine), *texts], strict=True)
     ]
 
 
-def _utilization(machine: Machine, table: Table) -> str:
+def _utilization(machine: Machine, result: TestcaseResult, table: Table, style: Style) -> str:
     """Measured value over limit in percent; empty if no limit is known."""
+    dialect = DIALECTS[style.dialect]
+    whole = dialect.whole_ratios
+    if whole and ("memcpy" not in result.name or table is not result.tables[-1]):
+        return ""
     cells = tuple(
         replace(cell, value=100 * cell.value / cell.limit if cell.value and cell.limit else None)
         for cell in table.cells
+        if not (whole and cell.row == cell.column)
     )
     if not any(cell.value for cell in cells):
-        return ""
-    heading = f"{table.title.removesuffix(' bandwidth')} utilization ratio (%)"
-    return "\n".join([heading, *_lines(machine, replace(table, cells=cells), 1.0), "", ""])
+        return _NO_RATIOS if whole else ""
+    heading, ratios = _heading(result, table, dialect), replace(table, cells=cells)
+    lines = _lines(machine, ratios, 1.0, dialect)
+    if not whole:
+        return "\n".join([f"{heading.removesuffix(' bandwidth')} utilization ratio (%)", *lines, "", ""])
+    values = ratios.values()
+    figures = {"SUM": sum(values), **(_range(values) if style.verbose else {})}
+    sums = _sums(result.key(table), figures, "+GB/s", style)
+    return "\n".join([f"{heading} utilization ratio matrix (%)", *lines, "", *sums, "", ""])
 
 
-def _all_samples(machine: Machine, result: TestcaseResult) -> str:
+def _all_samples(document: Document, result: TestcaseResult, dialect: Dialect) -> str:
     """One line per sample of all tables, in nvbandwidth's form and order: cell by cell."""
-    moves = _moves(machine, result)
+    moves = _moves(document.machine, result)
+    if dialect.first_samples and document.options.get("virtual_memory") and _VIRTUAL.match(result.name):
+        moves = {at: move.replace("Device ", "DeviceVm ") for at, move in moves.items()}
     lines = []
-    for table in result.tables if len(result.tables) == 1 else result.tables[:-1]:
+    for table in _sampled(result, dialect):
         scale, unit = displayed(table.unit)
         for cell in table.cells:
             labels = f"{table.rows.labels[cell.row]} -> {table.columns.labels[cell.column]}"
@@ -275,6 +295,18 @@ def _all_samples(machine: Machine, result: TestcaseResult) -> str:
             ]
     lines.sort(key=lambda line: line[0])  # stable: the parts of a cell remain in order
     return "".join(line for _, line in lines)
+
+
+def _sampled(result: TestcaseResult, dialect: Dialect) -> Sequence[Table]:
+    """The tables whose samples have lines."""
+    tables = result.tables if len(result.tables) == 1 else result.tables[:-1]
+    if not dialect.first_samples:
+        return tables
+    if result.name.startswith(PROCESSES) or tables[-1:] != result.tables[1:2]:
+        first = tables[:1]
+    else:  # in one process, the first write is that of the column
+        first = tables[1:2] if tables[-1].key == _WRITES[1] else tables[:1]
+    return [table for table in first if table.unit is not Unit.TIME]
 
 
 def _moves(machine: Machine, result: TestcaseResult) -> dict[tuple[str, int, int], str]:

@@ -6,58 +6,81 @@ entry for each table.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import msgspec
+from collections.abc import Callable
 
 from ..document import Document, Status, TestcaseResult
-from ..measurement import Unit
 from ..tables import Cell, Table
 from ..terminal import escaped
 from ..units import displayed
 from ..version import __version__
-from .nvbandwidth import DIALECTS, TOTAL, arranged, devices, title, variation
+from . import sailbandwidth_json
+from .dialects import Dialect
+from .jsoncpp import row_of, styled
+from .nvbandwidth import DIALECTS, TOTAL, arranged, devices, notes, title, variation
 from .style import DialectName, Style
 
 _STATUS = {Status.PASSED: "Passed", Status.WAIVED: "Waived", Status.NOT_FOUND: "Not Found"}
 
 
-def render(document: Document, style: Style) -> str:
-    """One object under the key ``nvbandwidth``; ``simulated`` is present only if true."""
+def render(document: Document, style: Style, error: str = "") -> str:
+    """One object under the key of the program; ``simulated`` is present only if true.
+
+    Parameters
+    ----------
+    document : Document
+        The run.
+    style : Style
+        How to show it.
+    error : str
+        Why nothing was run.
+    """
+    dialect = DIALECTS[style.dialect]
+    content = _CONTENTS[dialect.json_root](document, style)
+    if document.interrupted:
+        content["error"] = f"the run ended early: {document.interrupted}"
+    if error:
+        content["error"] = error
+    if document.simulated:
+        content["simulated"] = True
+    return dump(content, dialect)
+
+
+def _content(document: Document, style: Style) -> dict[str, object]:
     machine, dialect = document.machine, DIALECTS[style.dialect]
     host = document.hostname
     content: dict[str, object] = {
         "CUDA Runtime Version": machine.cuda,
         "Driver Version": machine.driver,
-        "GPU Device list": [f"{i}: {device}: ({host})" for i, device in enumerate(devices(machine))],
+        "GPU Device list": [f"{i}: {name}: ({host})" for i, name in enumerate(devices(machine, dialect))],
         "git_version": f"wirespeed {__version__}",
-        "testcases": [entry for result in document.testcases for entry in _entries(result, style)],
         "version": dialect.json_version,
     }
-    if document.warnings:
-        content["warning"] = "; ".join(document.warnings)
-    if document.interrupted:
-        content["error"] = f"the run ended early: {document.interrupted}"
-    if document.simulated:
-        content["simulated"] = True
-    return dump(content)
+    if document.testcases:
+        content["testcases"] = [entry for result in document.testcases for entry in _entries(result, style)]
+    if warnings := [*notes(document, style), *document.warnings]:
+        content["warning"] = "; ".join(warnings)
+    return content
 
 
-def dump(content: dict[str, object]) -> str:
-    """Wrap the content in nvbandwidth's top-level object."""
-    text = msgspec.json.format(msgspec.json.encode({"nvbandwidth": content}), indent=4).decode()
-    return escaped(text) + "\n"
+#: What the only member of the JSON contains, by its key.
+_CONTENTS: dict[str, Callable[[Document, Style], dict[str, object]]] = {
+    "nvbandwidth": _content,
+    "sailbandwidth": sailbandwidth_json.content,
+}
 
 
-def error(message: str, dialect: DialectName) -> str:
+def dump(content: dict[str, object], dialect: Dialect) -> str:
+    """Wrap the content in the top-level object."""
+    return escaped(styled({dialect.json_root: content})) + "\n"
+
+
+def error(message: str, name: DialectName) -> str:
     """An object with the reason why nothing was run."""
-    return dump(
-        {
-            "error": message,
-            "git_version": f"wirespeed {__version__}",
-            "version": DIALECTS[dialect].json_version,
-        }
-    )
+    dialect = DIALECTS[name]
+    content: dict[str, object] = {"error": message, "version": dialect.json_version}
+    if dialect.json_root == "nvbandwidth":
+        content["git_version"] = f"wirespeed {__version__}"
+    return dump(content, dialect)
 
 
 def _entries(result: TestcaseResult, style: Style) -> list[dict[str, object]]:
@@ -70,7 +93,7 @@ def _entries(result: TestcaseResult, style: Style) -> list[dict[str, object]]:
         entry["reason" if result.status is Status.WAIVED else "error"] = result.reason
     if result.warnings:
         entry["warning"] = "; ".join(result.warnings)
-    if result.status is Status.WAIVED or not result.tables:
+    if (result.status is Status.WAIVED and not style.empty_tables) or not result.tables:
         return [entry]
     result = arranged(result, dialect)
     entries = [
@@ -78,7 +101,7 @@ def _entries(result: TestcaseResult, style: Style) -> list[dict[str, object]]:
     ]
     if dialect.exact and result.tables[-1].key == TOTAL:
         scale = displayed(result.tables[-1].unit)[0]
-        rows = [_row(row, scale) for table in result.tables for row in table.grid()]
+        rows = [row_of(row, scale) for table in result.tables for row in table.grid()]
         entries.insert(0, {**entries[-1], "name": result.name, "bandwidth_matrix": rows})
     return entries
 
@@ -88,25 +111,18 @@ def _matrix(result: TestcaseResult, table: Table, style: Style) -> dict[str, obj
     scale = displayed(table.unit)[0]
     values = [value / scale for value in table.values()]
     content: dict[str, object] = {
-        "bandwidth_description": title(result, table),
-        "bandwidth_matrix": [_row(row, scale) for row in table.grid()],
+        "bandwidth_description": title(result, table, DIALECTS[style.dialect]),
+        "bandwidth_matrix": [row_of(row, scale) for row in table.grid()],
         "sum": sum(values),
     }
-    if DIALECTS[style.dialect].variation and table.unit is not Unit.TIME and table is result.tables[-1]:
-        content["coefficient_of_variation"] = variation(table)
+    dialect = DIALECTS[style.dialect]
+    if dialect.variation == "samples" and (coefficient := variation(result, table, dialect)) is not None:
+        content["coefficient_of_variation"] = coefficient
     if style.utilization and any(cell.limit for cell in table.cells):
         content["utilization_matrix"] = [[_utilization(cell) for cell in row] for row in table.grid()]
     if style.verbose and values:
         content |= {"min": min(values), "max": max(values), "average": sum(values) / len(values)}
     return content
-
-
-def _row(cells: Sequence[Cell | None], scale: float) -> list[str]:
-    return [_text(cell, scale) for cell in cells]
-
-
-def _text(cell: Cell | None, scale: float) -> str:
-    return "N/A" if cell is None or cell.value is None else f"{cell.value / scale:.6g}"
 
 
 def _utilization(cell: Cell | None) -> str:

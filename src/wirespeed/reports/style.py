@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ..results.overrides import Override
     from ..results.published_gates import GateSet
 
-#: Versions of nvbandwidth, and its relative.
-DialectName = Literal["0.10", "0.8", "sailbandwidth"]
+#: Versions of nvbandwidth, and of its relative sailbandwidth.
+DialectName = Literal["0.4", "0.5", "0.8", "0.9", "0.10", "0.11", "sailbandwidth-2.1", "sailbandwidth-2.2.1"]
 SIMULATED = "SIMULATED: no hardware was measured"
 
 
@@ -127,10 +127,16 @@ class Style:
         What values are judged by, if the format has verdicts.
     judged : Judged or None
         What ``wirespeed check`` found, for the formats that it offers; None for a run that was not checked.
-    dialect : {'0.10', '0.8', 'sailbandwidth'}
-        Version of nvbandwidth whose output nvbandwidth's formats have, or sailbandwidth.
+    dialect : DialectName
+        Version of nvbandwidth or sailbandwidth whose output nvbandwidth's formats have.
     perf : bool
         Whether nvbandwidth's text has lines ``&&&& PERF`` in place of sums.
+    notes : tuple of str
+        Notes before the versions in nvbandwidth's text; in its JSON, ``warning``.
+    ignored : tuple of str
+        Notes behind the devices in nvbandwidth's text; in its JSON, ``warning``.
+    empty_tables : bool
+        Whether nvbandwidth's text has tables of testcases between processes none of whose values was wanted.
     all_cells : bool
         Whether Prometheus gets every value, in addition to those of each device and kind of path.
     """
@@ -143,6 +149,9 @@ class Style:
     judged: Judged | None = None
     dialect: DialectName = "0.10"
     perf: bool = False
+    notes: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+    empty_tables: bool = False
     all_cells: bool = False
 
     def check(self, document: Document) -> Check:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from ..errors import UnknownTestcase
 from ..model import Engine
@@ -22,7 +21,6 @@ __all__ = [
     "WaivedCell",
     "find",
     "missing",
-    "of_nvbandwidth",
     "select",
 ]
 
@@ -31,19 +29,6 @@ TABLE: tuple[Testcase, ...] = (
     *device.TESTCASES, *device.OWN, *processes.TESTCASES, *collectives.TESTCASES, *host.TESTCASES,
     *messages.TESTCASES, *sharing.TESTCASES, *attached.TESTCASES,
 )  # fmt: skip
-
-
-def of_nvbandwidth(version: str) -> tuple[Testcase, ...]:
-    """The testcases that nvbandwidth 0.8 or 0.10 has, with the indices of that version."""
-    numbered = [case for case in TABLE if case.index is not None]
-    if version == "0.10":
-        return tuple(numbered)
-    later = [case.index or 0 for case in numbered if case.name in device.LATER]
-    return tuple(
-        replace(case, index=case.index - sum(index < case.index for index in later))
-        for case in numbered
-        if case.index is not None and case.name not in device.LATER
-    )
 
 
 def find(wanted: str, table: Sequence[Testcase] = TABLE) -> Testcase:

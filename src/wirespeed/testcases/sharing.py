@@ -90,7 +90,8 @@ def reproducer(memory: str, iterations: int, repeats: int, copied: int, buffer: 
     iterations, repeats : int
         Number of new buffers, and of messages from each.
     copied, buffer, more : int
-        Size of a message, of a buffer, and of the over-allocation, in bytes.
+        Size of a message, of a buffer, and of the over-allocation, in bytes. A message that is larger than an
+        exact buffer is all of it.
     """
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
@@ -116,7 +117,11 @@ def reproducer(memory: str, iterations: int, repeats: int, copied: int, buffer: 
             (small, *(Layout(key, title, rows, columns, Unit.TIME) for key, title in titles.items())),
             (
                 of(WARM_UP, 0, single),
-                *(of(k, i, replace(repeated, room=n)) for k, n in sizes.items() for i in range(iterations)),
+                *(
+                    of(key, i, replace(repeated, bytes=min(copied, size), room=size))
+                    for key, size in sizes.items()
+                    for i in range(iterations)
+                ),
             ),
         )
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import permutations
 
 from ..errors import MachineError
 from ..measurement import Axis, Measurement
 from ..topology import Machine
 from .base import Plan, PlanOptions, Testcase, WaivedCell
 
-#: Pairs of labels of a table of pairs, in either order.
-Pairs = Collection[frozenset[str]]
+#: Row and column of cells of a table of pairs, by label.
+Pairs = Collection[tuple[str, str]]
 
 
 def narrow(case: Testcase, rows: Collection[str] = (), columns: Collection[str] = ()) -> Testcase:
@@ -70,7 +70,7 @@ def only_pairs(case: Testcase, chosen: Callable[[Machine], Pairs], why: str) -> 
     case : Testcase
         The testcase to restrict.
     chosen : callable
-        Returns the pairs to measure, in both directions.
+        Returns the cells to measure.
     why : str
         Reason of the cells that are left out.
     """
@@ -83,18 +83,18 @@ def only_pairs(case: Testcase, chosen: Callable[[Machine], Pairs], why: str) -> 
         measurements, waived = list[Measurement](), list(plan.waived)
         for whole in plan.measurements:
             for measurement in whole.separate() if whole.independent else (whole,):
-                places = measurement.places
-                if frozenset((labels[places[0].row], labels[places[0].column])) in pairs:
-                    measurements.append(measurement)
-                else:
-                    waived += [WaivedCell(place.table, place.row, place.column, why) for place in places]
+                kept = [p for p in measurement.places if (labels[p.row], labels[p.column]) in pairs]
+                if kept:
+                    measurements.append(replace(measurement, places=tuple(kept)))
+                left = [place for place in measurement.places if place not in kept]
+                waived += [WaivedCell(place.table, place.row, place.column, why) for place in left]
         return replace(plan, measurements=tuple(measurements), waived=tuple(waived))
 
     return replace(case, pattern=pattern)
 
 
 def named_pair(machine: Machine, uuids: Sequence[str]) -> Pairs:
-    """The pair of GPUs with these UUIDs, which may be shortened, and the pair of their ranks.
+    """The pair of GPUs with these UUIDs, which may be shortened, or of their ranks; in both directions.
 
     Raises
     ------
@@ -113,19 +113,25 @@ def named_pair(machine: Machine, uuids: Sequence[str]) -> Pairs:
         names += fitting
     if len(set(names)) < len(names):
         raise MachineError(f"a pair has two different GPUs, but both UUIDs are {uuids[0]!r}")
-    return {frozenset(names)}
+    one, other = names
+    return {(one, other), (other, one)}
 
 
 def random_pairs(machine: Machine, count: int, seed: int) -> Pairs:
-    """Random pairs of ranks: first so that each rank is in one, then any others."""
-    order = [str(rank.index) for rank in machine.ranks]
+    """Random pairs of ranks, each in one direction: first so that each rank is in one, then any others."""
+    ranks = [str(rank.index) for rank in machine.ranks]
     drawn = random.Random(seed)
-    drawn.shuffle(order)
-    first = list(zip(order[::2], order[1::2], strict=False))
-    first += [(order[-1], order[0])] if len(order) % 2 and len(order) > 1 else []
-    others = list(combinations(order, 2))
+    others = list(permutations(ranks, 2))
     drawn.shuffle(others)
-    return set(list(dict.fromkeys(map(frozenset[str], (*first, *others))))[:count])
+    drawn.shuffle(ranks)
+    chosen: dict[tuple[str, str], None] = {}
+    covered: set[str] = set()
+    for rank in ranks:
+        if rank not in covered and (pair := next((pair for pair in others if rank in pair), None)):
+            chosen[pair] = None
+            covered |= {*pair}
+    chosen |= dict.fromkeys(others)
+    return set(list(chosen)[:count])
 
 
 def _kept(axis: Axis, labels: Collection[str]) -> dict[int, int]:

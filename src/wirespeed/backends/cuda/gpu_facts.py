@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
+from uuid import UUID
 
 from ...devices.gpu import Gpu
-from ...facts import OFF, ON, Fact, Known
+from ...facts import FABRIC_READY, OFF, ON, Fact, Known
 from ...units import MB
 from .. import pci
 from ..tree import HERE, TreePath
-from .nvml import Nvml, decoded, reasons_of
+from .nvml import JOINED, Nvml, decoded, reasons_of
 
 #: Fields of the health mask of the fabric: shift, width in bits, the values that are a problem.
 #: In most of them 1 is true and 2 is false, so that 0xaa has no problem.
@@ -140,8 +141,12 @@ def _nvlinks(gpu: Gpu, handle: Any, nvml: Nvml) -> Iterator[Fact]:
     errors = nvml.nvlink_errors(handle, len(states))
     counted = tuple(f"{count:.0f} {kind}" for kind, count in errors.items() if count)
     yield _fact(gpu.name, Known.NVLINK_ERRORS, counted if errors else None)
-    yield _fact(gpu.name, Known.FABRIC, nvml.fabric(handle) or "ready, or there is none")
-    mask = getattr(nvml.fabric_info(handle), "healthMask", None)  # old drivers have none
+    yield _fact(gpu.name, Known.FABRIC, nvml.fabric(handle) or FABRIC_READY)
+    info = nvml.fabric_info(handle)
+    if hasattr(info, "clusterUuid") and info.state == JOINED:  # recorded trees have no UUIDs
+        yield _fact(gpu.name, Known.FABRIC_CLUSTER, str(UUID(bytes=bytes(info.clusterUuid))))
+        yield _fact(gpu.name, Known.FABRIC_CLIQUE, info.cliqueId)
+    mask = getattr(info, "healthMask", None)  # old drivers have none
     yield _fact(gpu.name, Known.FABRIC_HEALTH, None if mask is None else problems(int(mask)))
     mode = nvml.ask("nvmlSystemGetNvlinkBwMode")
     known = mode is not None and mode < len(_BANDWIDTH_MODES)

@@ -34,7 +34,7 @@ _REASONS = {
 
 #: States of a GPU in the fabric of NVLink switches: joined, and the states before.
 #: Source: NVML_GPU_FABRIC_STATE_* in nvml.h.
-_JOINED = 3
+JOINED = 3
 _JOINING = {1: "not started", 2: "in progress"}
 
 #: Counter of errors -> name of the field in NVML.
@@ -168,7 +168,7 @@ class Nvml:
         info = self.fabric_info(handle)
         if info is not None and info.state in _JOINING:
             return f"not ready ({_JOINING[info.state]}): is the fabric manager running?"
-        if info is not None and info.state == _JOINED and info.status:  # the status is meaningless before
+        if info is not None and info.state == JOINED and info.status:  # the status is meaningless before
             error = self.ask("nvmlErrorString", info.status) or f"error {info.status}"
             return f"failed ({decoded(error)}): see the log of the fabric manager"
         return ""

@@ -36,6 +36,17 @@ _CHUNK_ELEMENTS = 2**14
 _REHEARSED_OPERATIONS = 20
 
 
+def largest_buffer(world: World) -> int:
+    """The largest size of which the buffers of all ranks of this host fit into its free memory, in bytes.
+
+    It is a multiple of the size of a page; 0 if the free memory is not known.
+    """
+    free = available_bytes() or 0
+    ranks = sum(member.host == world.me.host for member in world.members)
+    share = int(_MAX_MEMORY_FRACTION * free) // ((2 + _SPARE_BUFFERS) * ranks)
+    return max(0, share // _ALIGNMENT_BYTES - 1) * _ALIGNMENT_BYTES
+
+
 class MpiProvider(Provider):
     """Runs collectives with MPI.
 

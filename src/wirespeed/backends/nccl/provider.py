@@ -164,14 +164,6 @@ class NcclProvider(Provider):
                 rank.kernel = device_api.DeviceKernel(
                     self._functions, rank.gpu, headers, options.implementation, options.blocks
                 )
-        self._initialise()
-        if options.implementation:
-            reached = self._call(nccl.team_lsa, self._ranks[0].comm).n_ranks
-            if reached < group.ranks:
-                raise Refused(
-                    "-D requires GPUs that all access each other's memory: NCCL connects only "
-                    f"{reached} of {group.ranks} in this way"
-                )
 
     # Description.
 
@@ -206,6 +198,23 @@ class NcclProvider(Provider):
         return setting.operation.why_not(self.group.ranks)
 
     # Setting up.
+
+    def connect(self) -> None:
+        """Create the communicators.
+
+        Raises
+        ------
+        Refused
+            If kernels of the device API cannot reach the memory of all GPUs.
+        """
+        self._initialise()
+        if self.options.implementation:
+            reached = self._call(self._nccl.team_lsa, self._ranks[0].comm).n_ranks
+            if reached < self.group.ranks:
+                raise Refused(
+                    "-D requires GPUs that all access each other's memory: NCCL connects only "
+                    f"{reached} of {self.group.ranks} in this way"
+                )
 
     def _call(self, function: Callable[..., T], *arguments: Any) -> T:
         try:

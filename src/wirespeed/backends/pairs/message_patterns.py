@@ -87,10 +87,11 @@ class PreparedMessages(Prepared):
             return
         old, self._held = self._held, []
         size = self._message.bytes
+        sent = size if self._end else max(size, self._message.room)
         try:
             # The buffer that is sent, then the one that receives; a message that is not answered needs one.
-            for _ in range(1 if self._message.pattern is MessagePattern.EACH else 2):
-                self._held.append(self._place.allocate(max(size, self._message.room)))
+            for room in (sent,) if self._message.pattern is MessagePattern.EACH else (sent, size):
+                self._held.append(self._place.allocate(room))
                 self._place.write(self._held[-1], pattern(size, self._end))
         finally:
             self._free(old)

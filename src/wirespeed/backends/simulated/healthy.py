@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from ...effects import CONTROLLER_BYTES, EFFECTS, USUAL_CLOCK_HZ, generation_of, nvlinks_of
-from ...facts import OFF, ON, Fact, Known
+from ...facts import FABRIC_READY, OFF, ON, Fact, Known
 from ...faults import FaultKind
 from ...topology import LinkKind, Machine
 from ...units import GIB
@@ -85,7 +85,7 @@ def healthy(machine: Machine) -> Iterator[Fact]:
             (Known.PCIE_GENERATION_POSSIBLE, generation), (Known.PCIE_GENERATION_OF_GPU, generation),
             (Known.AER, 0), (Known.AER_CORRECTED, 0), (Known.BAR1, gpu.memory_bytes),
             (Known.MEMORY, gpu.memory_bytes), (Known.NVLINKS, nvlinks_of(machine, gpu.name) if linked else 0),
-            (Known.NVLINKS_INACTIVE, 0), (Known.NVLINK_ERRORS, ()), (Known.FABRIC, "ready, or there is none"),
+            (Known.NVLINKS_INACTIVE, 0), (Known.NVLINK_ERRORS, ()), (Known.FABRIC, FABRIC_READY),
             (Known.FABRIC_HEALTH, ()), (Known.BANDWIDTH_MODE, "full"), (Known.THROTTLED, ()),
             (Known.MEMORY_CLOCK, USUAL_CLOCK_HZ), (Known.MEMORY_CLOCK_POSSIBLE, USUAL_CLOCK_HZ),
             (Known.ECC_ERRORS, 0),

@@ -1,0 +1,34 @@
+"""Printing the text of nvbandwidth and its relatives while they measure."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from ..document import Document, TestcaseResult
+from ..driver.listener import Listener
+from ..reports import Style, nvbandwidth
+from ..terminal import visible
+from ..testcases import Testcase
+
+
+class Printer(Listener):
+    """Prints every testcase as soon as it has ended."""
+
+    def __init__(self, style: Style, fault: str = "") -> None:
+        self.style = style
+        self.fault = fault  #: what may explain wrong data
+
+    def run_started(self, document: Document, testcases: Sequence[Testcase]) -> None:
+        """Print versions, host and devices."""
+        print(visible(nvbandwidth.header(document, self.style)), end="", flush=True)
+
+    def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
+        print(visible(nvbandwidth.testcase(document, result, self.style)), end="", flush=True)
+        reports = nvbandwidth.DIALECTS[self.style.dialect].wrong_data(document, result, self.fault)
+        print(visible(reports), end="", file=sys.stderr, flush=True)
+        for warning in result.warnings:
+            print(visible(f"WARNING: {result.name}: {warning}"), file=sys.stderr, flush=True)
+
+    def run_ended(self, document: Document) -> None:
+        print(visible(nvbandwidth.footer(document, self.style)), end="", flush=True)

@@ -1,0 +1,135 @@
+"""``wirespeed sailbandwidth``: the command line of that program.
+
+Its version is 2.2.1 unless ``--compat`` is given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+
+from ..faults import Fault, FaultKind
+from ..reports import DialectName
+from ..reports.nvbandwidth_versions import VERSIONS
+from ..reports.sailbandwidth import DIALECTS
+from ..topology import Machine
+from . import environment
+from .nvbandwidth import PeerProgram, main_of, parser_of
+from .parser import Parser
+from .sailbandwidth_options import add_sail_options
+
+#: Variable that makes the data of one link wrong: the numbers of source and destination.
+VERIFY = "SAILBW_VERIFY"
+_NAME = "sailbandwidth"
+_DEFAULT = "2.2.1"
+_POSITIVE = "bufferSize, testSamples and loopCount must be greater than 0"
+#: Options that need a PPU, each with whether it takes a number.
+_OF_PPUS = {
+    "enableSplitSizeReadOptimize": False, "enableVpipeIdReadOptimize": False,
+    "useSingleLinkForIcnRead": False, "linkId": True, "vpipeIdForDie0": True, "vpipeIdForDie1": True,
+}  # fmt: skip
+#: Largest absolute number.
+_MOST = 2**40
+
+
+def _whole(text: str) -> int:
+    """Parse a whole number; whether the program takes it is another matter."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = _MOST + 1
+    if abs(value) > _MOST:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return value
+
+
+def _blocks(text: str) -> int:
+    """Parse a number of blocks or threads: 0 for -1, and -1 for what the program refuses."""
+    value = _whole(text)
+    return 0 if value == -1 else max(value, 0) or -1
+
+
+def _compat(text: str) -> str:
+    name = text if text in DIALECTS else f"{_NAME}-{text}"  # the default is parsed, too
+    if name not in DIALECTS:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither {' nor '.join(_versions())}")
+    return name
+
+
+def _versions() -> list[str]:
+    return [name.removeprefix(f"{_NAME}-") for name in DIALECTS]
+
+
+def _add(parser: Parser) -> None:
+    """Add the options of sailbandwidth; set those of nvbandwidth that it lacks."""
+    parser.set_defaults(huge_pages=False, wants_huge_pages=False, pairs=-1, pair=None, version=False)
+    parser.add_argument(
+        "--perfFormatter", dest="perf", action="store_true", help="&&&& PERF lines in place of SUM lines"
+    )
+    parser.add_argument(
+        "--compat", dest="dialect", type=_compat, metavar="|".join(_versions()),
+        help=f"version whose list of testcases and output to use (${environment.COMPAT}, else {_DEFAULT})",
+    )  # fmt: skip
+    add_sail_options(parser, default=True, blocks=_blocks)
+    group = parser.add_argument_group("options of sailbandwidth that need a PPU, and are ignored")
+    for name, takes_number in _OF_PPUS.items():
+        if takes_number:
+            group.add_argument(f"--{name}", type=_whole, metavar="N")
+        else:
+            group.add_argument(f"--{name}", action="store_true")
+
+
+def _version(arguments: Sequence[str]) -> DialectName:
+    wanted = environment.version(arguments, _versions(), _DEFAULT, list(VERSIONS))
+    return next(name for name in DIALECTS if name == f"{_NAME}-{wanted}")
+
+
+def _refusal(options: argparse.Namespace) -> str:
+    """Why the program refuses the numbers; empty if it does not."""
+    if any(value is not None and value <= 0 for value in (options.size, options.samples, options.copies)):
+        return _POSITIVE
+    for name, value in (("nBlocks", options.blocks), ("nThreads", options.threads)):
+        if value < 0:
+            return f"{name} must be -1 (auto) or greater than 0"
+    return ""
+
+
+def _ignored(options: argparse.Namespace) -> tuple[str, ...]:
+    """The note on options that need a PPU."""
+    given = []
+    for name, takes_number in _OF_PPUS.items():
+        value = getattr(options, name)
+        if value is not None and value is not False:
+            given.append(f"--{name} {value}" if takes_number else f"--{name}")
+    if not given:
+        return ()
+    return (f"NOTE: there is no PPU; ignoring the following command(s): {' '.join(given)}.",)
+
+
+def _faults(machine: Machine) -> tuple[Fault, ...]:
+    """Wrong data between the devices or ranks that the variable names; the host has the number 0, too."""
+    source, _, destination = os.environ.get(VERIFY, "").partition(",")
+    if not (source.strip().isdecimal() and destination.strip().isdecimal()):
+        return ()
+    start, end = int(source), int(destination)
+    ways = [f"gpu{start}->gpu{end} "]
+    ways += [f"{node.name}->gpu{end} " for node in machine.numa if start == 0]
+    ways += [f"gpu{start}->{node.name} " for node in machine.numa if end == 0]
+    if max(start, end) < len(machine.ranks):
+        source_rank, end_rank = machine.ranks[start], machine.ranks[end]
+        ways.append(f"{start}/{source_rank.device}->{end}/{end_rank.device} ")
+    return tuple(Fault(FaultKind.CORRUPT, way) for way in ways)
+
+
+SAILBANDWIDTH = PeerProgram(_NAME, _add, _version, _whole, _refusal, _ignored, _faults)
+
+
+def parser(name: str) -> Parser:
+    """The parser of the command."""
+    return parser_of(SAILBANDWIDTH)
+
+
+def main(name: str, argv: Sequence[str]) -> int:
+    """Run the command line and return its exit code."""
+    return main_of(SAILBANDWIDTH, argv)

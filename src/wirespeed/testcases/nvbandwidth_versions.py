@@ -1,0 +1,120 @@
+"""The testcases of nvbandwidth's versions, with their numbers.
+
+The numbers of testcases between processes in 0.10 are derived: its published lists end at 43. Of 0.11 only
+two names are published.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..measurement import Reduce
+from ..model import Access, Engine
+from ..topology import Machine
+from . import device, processes
+from .base import Pattern, Plan, PlanOptions, Testcase
+from .patterns import gpus, ranks, star
+
+#: How the names of testcases between processes begin.
+PROCESSES = "multinode_"
+_MULTICAST = "requires NVLink multicast objects, which wirespeed does not create"
+#: Numbers of the two testcases of broadcasts in 0.10.
+_BROADCASTS = {"one_to_all": 54, "all_to_all": 55}
+_SPLIT = frozenset({"host_to_device_bidirectional_memcpy_sm", "device_to_host_bidirectional_memcpy_sm"})
+_LATENCIES = frozenset({"host_device_latency_sm", "device_to_device_latency_sm"})
+_LOCAL = frozenset({"device_local_copy"})
+#: Version -> names of the testcases of 0.10 in one process that it lacks; it has those of several processes.
+_LACKING = {
+    "0.4": device.LATER | _SPLIT | _LATENCIES | _LOCAL,
+    "0.5": device.LATER | _SPLIT | _LOCAL,
+    "0.8": device.LATER,
+    "0.9": device.LATER,
+    "sailbandwidth-2.2.1": device.LATER
+    | {f"{PROCESSES}device_to_device_broadcast_{name}_sm" for name in _BROADCASTS}
+    | {f"{PROCESSES}bisect_write_ce"},
+    "0.10": frozenset[str](),
+    "0.11": frozenset[str](),
+}
+_WITHOUT_PROCESSES = ("0.4", "0.5")
+#: Versions in which the sender executes these two reads: testcase -> whether the column is the sender.
+_PUSHING = ("0.5", "0.8", "0.9")
+_PUSHED = {"all_to_one_read_sm": True, "one_to_all_read_sm": False}
+#: Major compute capability from which GPUs have the Compute Fabric Transport.
+_FABRIC_TRANSPORT = 10
+
+
+def of_nvbandwidth(version: str) -> tuple[Testcase, ...]:
+    """The testcases of a version of nvbandwidth, with its numbers, in its order.
+
+    Parameters
+    ----------
+    version : str
+        One of 0.4, 0.5, 0.8, 0.9, 0.10 and 0.11; or sailbandwidth-2.2.1.
+    """
+    between = (
+        () if version in _WITHOUT_PROCESSES
+        else sorted((*processes.TESTCASES, *_broadcasts()), key=lambda case: case.index or 0)
+    )  # fmt: skip
+    kept = [case for case in (*device.TESTCASES, *between) if case.name not in _LACKING[version]]
+    if version == "0.11":  # its numbers after those of 0.10 in one process are not published
+        unnumbered = [replace(case, index=None) for case in between]
+        return (*device.TESTCASES, _COUNTED, *unnumbered, _REDUCED)
+    numbered = (replace(case, index=index) for index, case in enumerate(kept))
+    return tuple(_pushing(case) if version in _PUSHING else case for case in numbered)
+
+
+def _pushing(case: Testcase) -> Testcase:
+    """A read between one GPU and all others, executed by the sender as in the old versions."""
+    if (column := _PUSHED.get(case.name)) is None:
+        return case
+    sender, receivers = ("the column's GPU", "all peers") if column else ("all peers", "the column's GPU")
+    return replace(
+        case,
+        access=Access.WRITE,
+        pattern=star(gpus, column_executes=column, reduce=Reduce.WALL),
+        description=f"{sender} push to {receivers} at once; total",
+    )
+
+
+def _broadcasts() -> tuple[Testcase, ...]:
+    return tuple(
+        Testcase(
+            f"{PROCESSES}device_to_device_broadcast_{name}_sm",
+            "kernels copy into multicast memory of all ranks; not implemented",
+            _waived(_MULTICAST, several=True), "", Engine.SM, Access.WRITE, index=index,
+        )
+        for name, index in _BROADCASTS.items()
+    )  # fmt: skip
+
+
+def _waived(reason: str, *, several: bool = False) -> Pattern:
+    """The pattern of a testcase that is not implemented; the more general reasons come first."""
+
+    def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
+        group = ranks(machine) if several else gpus(machine)
+        return Plan.waive(group.lacks(2) or _old(machine, case) or reason)
+
+    return pattern
+
+
+def _old(machine: Machine, case: Testcase) -> str:
+    """Which GPU lacks the Compute Fabric Transport that a testcase requires; empty if none does."""
+    if case.name not in (_COUNTED.name, _REDUCED.name):
+        return ""
+    for gpu in machine.gpus:
+        major = gpu.compute_capability.partition(".")[0]
+        if major.isdigit() and int(major) < _FABRIC_TRANSPORT:
+            return f"{gpu.name} has no Compute Fabric Transport (compute capability 10.0 or later)"
+    return ""
+
+
+_COUNTED = Testcase(
+    "device_to_device_latency_counted",
+    "latency of counted writes over the Compute Fabric Transport; not implemented",
+    _waived("counted writes of the Compute Fabric Transport are not implemented"),
+    "", Engine.SM, Access.WRITE,
+)  # fmt: skip
+_REDUCED = Testcase(
+    f"{PROCESSES}multicast_reduce", "reductions in the NVLink switches; not implemented",
+    _waived(_MULTICAST, several=True), "", Engine.SM,
+)  # fmt: skip
