@@ -22,7 +22,7 @@ from ..gpu.gpu_driver import driver_of
 from ..provider import REHEARSED_BYTES, Case, Elapsed, Group, Provider, RankDevice, Refused
 from ..test_data import BEFORE, scalar
 from . import device_api
-from .calls import CALLS, Site, addresses
+from .calls import CALLS, WITHOUT_2_28, Site, addresses
 from .channel import GPU_BACKEND, IDENTIFIER_BYTES, INSTALL_NCCL, functions
 from .debug import Debug
 from .loops import Library, Loop
@@ -34,7 +34,6 @@ from .rank_gpu import RankGpu, format_of
 _PEERS_VERSION, _GATHER_VERSION, _SYMMETRIC_VERSION, _FP8_VERSION = 23000, 22800, 22700, 22400
 #: First version with the headers that kernels of the device API include.
 _DEVICE_VERSION = 22807
-_SINCE = {"alltoall": _GATHER_VERSION, "gather": _GATHER_VERSION, "scatter": _GATHER_VERSION}
 #: NCCL_WIN_COLL_SYMMETRIC and ncclScalarHostImmediate in nccl.h.
 _SYMMETRIC_WINDOW, _HOST_SCALAR = 1, 1
 #: Minimum size of a buffer, in bytes.
@@ -186,9 +185,6 @@ class NcclProvider(Provider):
 
     def refuses(self, setting: Setting) -> str | None:
         """What this NCCL or this GPU does not support; None if everything is supported."""
-        name = setting.operation.name
-        if self.version < _SINCE.get(name, 0):
-            return f"{name} requires NCCL 2.28; this is {self._version()}"
         if setting.type.name.startswith("f8"):
             least = min(rank.gpu.capability for rank in self._ranks)
             if self.version < _FP8_VERSION or least < (9, 0):
@@ -380,14 +376,16 @@ class NcclProvider(Provider):
         for rank in self._ranks:
             self._drop_operators(rank)
             operator = -1
-            if case.setting.operator == "mulsum":
+            if case.setting.reduction == "mulsum":
                 operator = self._scaled(rank, case.setting.type)
                 rank.operators = (operator,)
-            elif case.setting.operator:
-                operator = OPERATORS.index(case.setting.operator)
+            elif case.setting.reduction:
+                operator = OPERATORS.index(case.setting.reduction)
             buffers = rank.send, rank.receive
             windows = tuple(int(window.handle) for window in rank.handles) if rank.kernel else ()
-            make = rank.kernel.bind(case, windows, buffers) if rank.kernel else None
+            make = WITHOUT_2_28.get(case.setting.operation.name) if self.version < _GATHER_VERSION else None
+            if rank.kernel:
+                make = rank.kernel.bind(case, windows, buffers)
             rank.site = Site(
                 rank.gpu.driver.native, rank.number, int(rank.comm), int(rank.gpu.stream),
                 int(rank.gpu.context), rank.send + offset, rank.receive + offset, operator, make,
@@ -414,7 +412,7 @@ class NcclProvider(Provider):
     def fill(self, seed: int) -> None:
         """Fill the buffers with kernels and wait for them."""
         case = self._bound()
-        format = format_of(case.setting.type, case.setting.operator, case.ranks)
+        format = format_of(case.setting.type, case.setting.reduction, case.ranks)
         bits = format_of(case.setting.type, "", case.ranks)
         for rank in self._ranks:
             assert rank.site is not None
@@ -441,7 +439,7 @@ class NcclProvider(Provider):
 
     def wrong(self, seed: int) -> int:
         case = self._bound()
-        format = format_of(case.setting.type, case.setting.operator, case.ranks)
+        format = format_of(case.setting.type, case.setting.reduction, case.ranks)
         wrong = 0
         for rank in self._ranks:
             assert rank.site is not None
