@@ -132,6 +132,17 @@ def test_fewer_gpus_than_ranks(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Invalid number of GPUs: 3 requested but only 2 were found" in captured.err
 
 
+def test_fewer_gpus_than_processes_start_none(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nccl_tests, "_gpus", lambda: 2)
+    monkeypatch.setattr("wirespeed.worlds.join", None)
+    assert main(["all_reduce_perf", "-g", "3"]) == 5
+    captured = capsys.readouterr()
+    assert re.fullmatch(r" \.\. \S+ pid \d+: Test failure wirespeed:0\n", captured.out)
+    assert "Invalid number of GPUs: 3 requested but only 2 were found." in captured.err
+
+
 def test_the_devices_are_printed_while_the_ranks_connect(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,7 +71,8 @@ def main(program: str, argv: Sequence[str]) -> int:
 def _run(program: str, argv: Sequence[str], arguments: Parser, options: argparse.Namespace) -> int:
     """Join the job and run; say on standard output that a run failed, as nccl-tests says it."""
     machine = _simulated(options)
-    provider = SIMULATED if machine else MPI if options.mpi or not _gpus() else NCCL
+    gpus = 0 if machine or options.mpi else _gpus()
+    provider = SIMULATED if machine else NCCL if gpus else MPI
     called = [program, *argv]
     try:
         collectives = given(program, options, called)
@@ -94,15 +95,19 @@ def _run(program: str, argv: Sequence[str], arguments: Parser, options: argparse
     timeout = collectives.timeout or _NO_LIMIT_S
     stamps: list[str] | None = [] if collectives.stamped else None
     wanted = Asked(collectives, operation, provider, per_process, sizes(collectives), stamps)
-    world = join(timeout, mpi=provider == MPI, spawn=processes, arguments=called)
-    world.timeout = max(timeout, SETUP_S) + _EXCHANGE_GRACE_S
     try:
+        needed = max(0, collectives.first) + processes
+        if processes > 1 and needed > gpus:  # of one process, the library says it
+            raise _NotPossible(f"Invalid number of GPUs: {needed} requested but only {gpus} were found.")
+        world = join(timeout, mpi=provider == MPI, spawn=processes, arguments=called)
+        world.timeout = max(timeout, SETUP_S) + _EXCHANGE_GRACE_S
         code = _in(world, options, wanted, machine)
     except WirespeedError as error:
         from ..reports.nccl_tests_ending import Result, stopped
+        from ..worlds.base import hostname
 
         if options.format == FORMAT and not isinstance(error, UsageError):
-            print(visible(stopped(world.me.host, world.me.pid)), flush=True)
+            print(visible(stopped(hostname(), os.getpid())), flush=True)
         if not isinstance(error, _NotPossible):
             raise
         print(visible(f"wirespeed: error: {error}"), file=sys.stderr)

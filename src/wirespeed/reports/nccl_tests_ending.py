@@ -101,7 +101,7 @@ def stopped(host: str, pid: int) -> str:
     pid : int
         Number of the process.
     """
-    return f" .. {host} pid {pid}: Test failure {_PLACE}"
+    return f" .. {one_line(short(host))} pid {pid}: Test failure {_PLACE}"
 
 
 def short(host: str) -> str:
