@@ -342,7 +342,8 @@ class _Lines(Listener):
         if not self._headed:
             self._headed = True
             _print(nccl_tests.heads(view.given))
-        _print(nccl_tests.lines(view, self._held))
+        if self._held or view.is_skipped:
+            _print(nccl_tests.lines(view, self._held))
         self._held.clear()
 
     def end(self, document: Document) -> None:
