@@ -17,6 +17,7 @@ from msgspec.structs import force_setattr
 
 from .errors import UsageError
 from .facts import Fact
+from .qualification import Qualification
 from .quantities import Amount, Integer, Number, Quantity, Reading, State, Whole
 from .tables import Table
 from .tabular import Tabular
@@ -271,6 +272,8 @@ class Document(Tabular, msgspec.Struct, frozen=True, kw_only=True, omit_defaults
         Device memory that collectives used, by purpose, in bytes, of the device that used most for it.
     imported : tuple[ImportedLog, ...]
         Logs of other tools that the values come from; empty if wirespeed measured them.
+    qualification : Qualification or None
+        Which nodes of a cluster are slow, of ``wirespeed qualify``.
     """
 
     schema: int = msgspec.field(name="wirespeed_schema")
@@ -292,6 +295,7 @@ class Document(Tabular, msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     facts: tuple[Fact, ...] = ()
     device_memory: dict[str, Integer] = {}
     imported: tuple[ImportedLog, ...] = ()
+    qualification: Qualification | None = None
 
     def __post_init__(self) -> None:
         """Mark Document and machine as simulated if one of them is, whatever was removed from a file."""

@@ -6,6 +6,7 @@ them; nodes without GPUs have one rail. Nodes whose NICs of a rail share a leaf 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
@@ -32,6 +33,10 @@ class Part(StrEnum):
     LEAF = "leaf switch"  #: all nodes of a block in one rail
     TRUNK = "trunk"  #: all nodes of a block in one rail, but only with other blocks
     BETWEEN = "between groups"  #: groups that are fast, but not together
+
+
+#: Parts that slow one node, which can be left out.
+OF_NODE = (Part.NODE, Part.GPU, Part.NIC, Part.CABLE)
 
 
 class QualifiedNode(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -158,3 +163,47 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
     threshold: Amount = 0
     wrongly_blamed: Amount = 0
     notes: tuple[str, ...] = ()
+
+    @property
+    def fails(self) -> bool:
+        """Whether something is slow or missing."""
+        return any(culprit.confirmed or culprit.part is Part.BETWEEN for culprit in self.culprits) or any(
+            node.missing for node in self.nodes
+        )
+
+    @property
+    def compared(self) -> bool:
+        """Whether there were enough paths to say what is slow."""
+        return any(each.stage is Stage.PAIRS and len(each.groups) > 1 for each in self.rounds)
+
+    @property
+    def excluded(self) -> tuple[str, ...]:
+        """The nodes to leave out: those that are missing, and those with a slow part of their own."""
+        slow = {node for culprit in self.culprits if culprit.part in OF_NODE for node in culprit.nodes}
+        return tuple(node.name for i, node in enumerate(self.nodes) if node.missing or i in slow)
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """The nodes to use: those that are good, without the spares that are not needed."""
+        out = set(self.excluded)
+        good = [node for node in self.nodes if node.name not in out]
+        needed = sum(not node.spare for node in self.nodes)
+        ordered = sorted(good, key=lambda node: node.spare)
+        return tuple(node.name for node in ordered[:needed])
+
+
+def part_name(culprit: Culprit, nodes: Sequence[QualifiedNode]) -> str:
+    """What people call a part, e.g. ``node17's rail 3``."""
+    first = nodes[culprit.nodes[0]].name
+    match culprit.part:
+        case Part.NODE:
+            return first
+        case Part.GPU:
+            return f"{first}'s GPU {culprit.rail}"
+        case Part.NIC:
+            return f"{first}'s NIC of rail {culprit.rail}"
+        case Part.CABLE:
+            return f"{first}'s cable of rail {culprit.rail} ({'sending' if culprit.sends else 'receiving'})"
+        case Part.LEAF | Part.TRUNK:
+            return f"{culprit.part} of {culprit.block}, rail {culprit.rail}"
+    return f"between {', '.join(nodes[node].name for node in culprit.nodes)}"

@@ -6,6 +6,7 @@ from __future__ import annotations
 COMMANDS = {
     "run": ("run", "measure, print the results and save them"),
     "transfer": ("transfer", "measure transfers that you define, or show what would be measured"),
+    "qualify": ("qualify", "find the slow nodes, NICs, cables and switches of a cluster"),
     "check": ("check", "measure, and judge whether this machine is as fast as it should be"),
     "doctor": ("doctor", "name what may explain slow paths, with evidence and remedy"),
     "baseline": ("baseline", "create a baseline for check from runs of good machines"),

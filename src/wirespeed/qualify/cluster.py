@@ -18,6 +18,8 @@ class Cluster(Protocol):
     """Nodes that measure at once; each method is one round."""
 
     nodes: tuple[QualifiedNode, ...]
+    #: What carries the bytes between nodes.
+    transport: str
 
     @property
     def rails(self) -> int:

@@ -153,12 +153,18 @@ class _Slow:
 
 
 def _culprit(
-    slow: _Slow, paths: Paths, block: npt.NDArray[np.int64], names: Sequence[str], reference: float, cut: float
+    slow: _Slow,
+    paths: Paths,
+    block: npt.NDArray[np.int64],
+    names: Sequence[str],
+    reference: float,
+    cut: float,
 ) -> Culprit:
     """A slow part and its evidence."""
     mine = slow.mine
     ends = {*paths.source[mine].tolist(), *paths.target[mine].tolist()}
-    name, nodes = "", (slow.where,)
+    name = ""
+    nodes: tuple[int, ...] = (slow.where,)
     if slow.part in (Part.LEAF, Part.TRUNK):
         name, nodes = names[slow.where], tuple(np.flatnonzero(block == slow.where).tolist())
         if slow.part is Part.TRUNK and len(others := {int(block[node]) for node in ends} - {slow.where}) == 1:
@@ -249,13 +255,14 @@ class _Seeking:
         if self.rails > 1:
             nodes = slow_of.mean((0, 2)) >= _MOST
             if nodes.any():
-                node = int(np.argmax(np.where(nodes, share_of.mean((0, 2)), -1)))
-                mine = (self.paths.source == node) | (self.paths.target == node)
-                return _Slow(Part.NODE, node, -1, None, mine)
+                worst = int(np.argmax(np.where(nodes, share_of.mean((0, 2)), -1)))
+                mine = (self.paths.source == worst) | (self.paths.target == worst)
+                return _Slow(Part.NODE, worst, -1, None, mine)
         score = share_of - median_of * 1e-3  # the most severe of equal ones
-        direction, node, rail = np.unravel_index(int(np.argmax(np.where(slow_of, score, -1))), slow_of.shape)
+        best = np.unravel_index(int(np.argmax(np.where(slow_of, score, -1))), slow_of.shape)
+        direction, node, rail = (int(index) for index in best)
         in_rail = self.paths.rail == rail
         sent, received = (self.paths.source == node) & in_rail, (self.paths.target == node) & in_rail
         if slow_of[:, node, rail].all():
-            return _Slow(Part.NIC, int(node), int(rail), None, sent | received)
-        return _Slow(Part.CABLE, int(node), int(rail), bool(direction == 0), sent if direction == 0 else received)
+            return _Slow(Part.NIC, node, rail, None, sent | received)
+        return _Slow(Part.CABLE, node, rail, direction == 0, sent if direction == 0 else received)

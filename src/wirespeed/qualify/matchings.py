@@ -98,5 +98,3 @@ def wrongly_blamed(partners: int, share: float = 0.01) -> float:
         math.comb(partners, bad) * share**bad * (1 - share) ** (partners - bad)
         for bad in range(partners // 2 + 1, partners + 1)
     )
-
-

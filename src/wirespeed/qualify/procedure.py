@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
-from ..qualification import Culprit, Part, Qualification, QualifiedNode, Round, Stage
+from ..qualification import OF_NODE, Culprit, Part, Qualification, Round, Stage, part_name
 from .cluster import Cluster, Values
 from .inference import LEAST, SIGMAS, Paths, explain, reference_of
 from .matchings import Pair, groups_of, matchings, representatives, wrongly_blamed
@@ -17,8 +17,6 @@ from .matchings import Pair, groups_of, matchings, representatives, wrongly_blam
 PAIR_ROUNDS, CONFIRMATIONS = 7, 2
 #: Pairs with which a switch or trunk is confirmed, each time.
 _PAIRS_OF_SWITCH = 3
-#: Parts that slow one node, which can be left out.
-OF_NODE = (Part.NODE, Part.GPU, Part.NIC, Part.CABLE)
 
 
 @dataclass
@@ -67,16 +65,23 @@ class Procedure:
         return Qualification(
             nodes, tuple(self.rounds), tuple(self.culprits), self.seed, noise=self._noise,
             threshold=self._threshold, wrongly_blamed=wrongly_blamed(self._partners) if self._partners else 1,
-            notes=tuple(self.notes),
+            notes=tuple(self.notes), transport=self.cluster.transport,
         )  # fmt: skip
 
     @property
     def blocks(self) -> list[str]:
         return [node.block for node in self.cluster.nodes]
 
-    def _measure(self, stage: Stage, groups: Sequence[Sequence[int]], measure: Callable[[], Values]) -> Values:
+    def _measure(
+        self, stage: Stage, groups: Sequence[Sequence[int]], measure: Callable[[], Values]
+    ) -> Values:
         started = self.cluster.seconds()
-        values = measure()
+        if stage is Stage.OWN:
+            values = self.cluster.own([group[0] for group in groups])
+        elif stage is Stage.GROUPS:
+            values = self.cluster.groups(groups)
+        else:
+            values = self.cluster.pairs([(group[0], group[1]) for group in groups])
         self.rounds.append(Round(
             stage, tuple(tuple(group) for group in groups),
             tuple(
@@ -97,32 +102,38 @@ class Procedure:
 
     def _own(self, nodes: list[int]) -> list[int]:
         """Measure each node by itself; return those that go on."""
-        values = self._measure(Stage.OWN, [[node] for node in nodes], lambda: self.cluster.own(nodes))
-        answered = ~np.isnan(values).all(axis=1) if values.size else np.ones(len(nodes), bool)
-        for node, there in zip(nodes, answered, strict=True):
+        values = self._measure(Stage.OWN, [[node] for node in nodes])
+        if not values.size:
+            self.rounds.pop()  # nothing was measured
+            self.notes.append("nodes were not measured by themselves: run wirespeed check on each")
+            return nodes
+        answered = np.atleast_1d(~np.isnan(values).all(axis=1))
+        for node, there in zip(nodes, answered.tolist(), strict=True):
             if not there:
                 self._missing[node] = "does not answer"
-        good = np.array(nodes)[answered]
-        if not values.size or not len(good):
-            return good.tolist()
+        good = [node for node in nodes if node not in self._missing]
+        if not good:
+            return good
         reference, noise = reference_of(values[~np.isnan(values)])
         cut = 1 - max(2 * LEAST, 2 * SIGMAS * noise)
         slow: list[Culprit] = []
         for node, of_node in zip(nodes, values, strict=True):
-            for gpu in np.flatnonzero(of_node < cut * reference):
-                slow.append(Culprit(
+            slow += [
+                Culprit(
                     Part.GPU, (node,), int(gpu), None, "", float(of_node[gpu]), reference, 0,
                     float(np.nanmin(values[values >= cut * reference])), float(np.nanmax(values)),
-                ))  # fmt: skip
+                )
+                for gpu in np.flatnonzero(of_node < cut * reference)
+            ]  # fmt: skip
         if slow:
             again = list(dict.fromkeys(culprit.nodes[0] for culprit in slow))
-            second = self._measure(Stage.OWN, [[node] for node in again], lambda: self.cluster.own(again))
+            second = self._measure(Stage.OWN, [[node] for node in again])
             for culprit in slow:
                 value = second[again.index(culprit.nodes[0]), culprit.rail]
                 if value < cut * reference:
                     self.culprits.append(msgspec.structs.replace(culprit, confirmed=True))
         out = {culprit.nodes[0] for culprit in self.culprits}
-        return [int(node) for node in good if node not in out]
+        return [node for node in good if node not in out]
 
     def _pairs(self, members: list[int]) -> Sequence[Culprit]:
         """Measure sampled pairs; return the suspects."""
@@ -130,8 +141,17 @@ class Procedure:
         for pairs in matchings(self.blocks, members, PAIR_ROUNDS, self.seed) if len(members) > 1 else []:
             if not self._in_time("more pairs"):
                 break
-            values = self._measure(Stage.PAIRS, pairs, lambda pairs=pairs: self.cluster.pairs(pairs))  # type: ignore[misc]
+            values = self._measure(Stage.PAIRS, pairs)
             measured.append((pairs, values))
+        silent = set(members) - {
+            node
+            for pairs, values in measured
+            for pair, row in zip(pairs, values, strict=True)
+            if not np.isnan(row).all()
+            for node in pair
+        }
+        if measured:
+            self._missing |= dict.fromkeys(silent, "does not answer other nodes")
         self._partners = len(measured)
         inference = explain(Paths.of(measured), self.blocks, self.cluster.rails)
         self._reference = inference.reference
@@ -144,14 +164,16 @@ class Procedure:
         slow = [True] * len(suspects)
         seen = [0] * len(suspects)
         involved = {node for culprit in suspects for node in culprit.nodes}
-        while (due := [i for i, times in enumerate(seen) if times < CONFIRMATIONS and slow[i]]) and self._in_time(
-            "confirmation"
-        ):
+        while (
+            due := [i for i, times in enumerate(seen) if times < CONFIRMATIONS and slow[i]]
+        ) and self._in_time("confirmation"):
             free = random.permutation(np.array(members)).tolist()
             free.sort(key=lambda node: node in involved)  # good partners first
             pairs: list[Pair] = []
             of: dict[int, range] = {}  # suspect -> its pairs
-            shared: dict[tuple[bool, tuple[int, ...], bool], range] = {}  # suspects of the same nodes share them
+            shared: dict[
+                tuple[bool, tuple[int, ...], bool], range
+            ] = {}  # suspects of the same nodes share them
             for i in sorted(due, key=lambda i: len(suspects[i].nodes)):
                 key = (suspects[i].part in OF_NODE, suspects[i].nodes, suspects[i].part is Part.TRUNK)
                 if key not in shared:
@@ -162,7 +184,7 @@ class Procedure:
                 of[i] = shared[key]
             if not pairs:
                 break
-            values = self._measure(Stage.CONFIRM, pairs, lambda pairs=pairs: self.cluster.pairs(pairs))  # type: ignore[misc]
+            values = self._measure(Stage.CONFIRM, pairs)
             for i, rows in of.items():
                 if rows:
                     slow[i] = self._is_slow(suspects[i], values[rows.start : rows.stop])
@@ -174,12 +196,10 @@ class Procedure:
             elif was_slow:
                 kept.append(culprit)
             else:
-                self.notes.append(f"{self.name(culprit)} was slow, but not again with other partners")
+                self.notes.append(
+                    f"{part_name(culprit, self.cluster.nodes)} was slow, but not again with other partners"
+                )
         return kept
-
-    def name(self, culprit: Culprit) -> str:
-        """What people call a part."""
-        return part_name(culprit, self.cluster.nodes)
 
     def _partners_for(self, culprit: Culprit, free: list[int], involved: set[int]) -> list[Pair]:
         """Pairs whose first node is of the culprit."""
@@ -211,11 +231,11 @@ class Procedure:
     def _groups(self, members: list[int]) -> None:
         """Measure collectives of the nodes that are good; halve the groups that are slow."""
         bad = {node for culprit in self.culprits for node in culprit.nodes}
-        good = [node for node in members if node not in bad]
+        good = [node for node in members if node not in bad and node not in self._missing]
         inside = groups_of(self.blocks, good)
         for groups in (inside, representatives(inside)):
             if len(groups) > 1 and self._in_time("collectives of groups"):
-                values = self._measure(Stage.GROUPS, groups, lambda groups=groups: self.cluster.groups(groups))  # type: ignore[misc]
+                values = self._measure(Stage.GROUPS, groups)
                 self._halve(groups, values)
 
     def _halve(self, groups: Sequence[Sequence[int]], values: Values) -> None:
@@ -232,7 +252,7 @@ class Procedure:
             halves = [half for g in slow if len(g) > 3 for half in (g[: len(g) // 2], g[len(g) // 2 :])]
             again = [group for group in slow if len(group) <= 3]
             tests = halves + again
-            measured = self._measure(Stage.GROUPS, tests, lambda tests=tests: self.cluster.groups(tests))  # type: ignore[misc]
+            measured = self._measure(Stage.GROUPS, tests)
             is_slow = [bool(value < cut) for value in measured]
             rest: list[list[int]] = []
             for i in range(0, len(halves), 2):
@@ -241,7 +261,9 @@ class Procedure:
                 else:
                     whole = tuple(halves[i] + halves[i + 1])
                     self._between(whole, by_group.get(whole, 0.0), reference)
-            for group, value, still in zip(again, measured[len(halves) :], is_slow[len(halves) :], strict=True):
+            for group, value, still in zip(
+                again, measured[len(halves) :], is_slow[len(halves) :], strict=True
+            ):
                 if still:
                     self._between(tuple(group), float(value), reference)
             for test, value in zip(tests, measured, strict=True):
@@ -250,20 +272,3 @@ class Procedure:
 
     def _between(self, nodes: tuple[int, ...], value: float, reference: float) -> None:
         self.culprits.append(Culprit(Part.BETWEEN, nodes, value=value, expected=reference))
-
-
-def part_name(culprit: Culprit, nodes: Sequence[QualifiedNode]) -> str:
-    """What people call a part, e.g. ``node17's rail 3``."""
-    first = nodes[culprit.nodes[0]].name
-    match culprit.part:
-        case Part.NODE:
-            return first
-        case Part.GPU:
-            return f"{first}'s GPU {culprit.rail}"
-        case Part.NIC:
-            return f"{first}'s NIC of rail {culprit.rail}"
-        case Part.CABLE:
-            return f"{first}'s cable of rail {culprit.rail} ({'sending' if culprit.sends else 'receiving'})"
-        case Part.LEAF | Part.TRUNK:
-            return f"{culprit.part} of {culprit.block}, rail {culprit.rail}"
-    return f"between {', '.join(nodes[node].name for node in culprit.nodes)}"

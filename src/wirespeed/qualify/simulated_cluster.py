@@ -50,8 +50,8 @@ class ClusterFault:
 class SimulatedCluster:
     """Nodes whose paths are as fast as their slowest part.
 
-    A path from node a to node b in a rail leads through a's node, NIC and cable, a's leaf switch, the trunks of
-    both blocks if they differ, b's leaf switch, and b's cable, NIC and node.
+    A path from node a to node b in a rail leads through a's node, NIC and cable, a's leaf switch, the trunks
+    of both blocks if they differ, b's leaf switch, and b's cable, NIC and node.
 
     Parameters
     ----------
@@ -75,6 +75,13 @@ class SimulatedCluster:
         Seed of the noise.
     model : str
         Model of the GPUs.
+    spares : int
+        Number of nodes at the end that are spares.
+
+    Attributes
+    ----------
+    tests : int
+        Number of nodes, pairs and groups that were measured.
     """
 
     count: int
@@ -89,6 +96,7 @@ class SimulatedCluster:
     seed: int = 0
     model: str = ""
     spares: int = 0
+    transport: str = "simulated"
     nodes: tuple[QualifiedNode, ...] = field(init=False)
     tests: int = field(init=False, default=0)
 
@@ -165,7 +173,8 @@ class SimulatedCluster:
         speeds = np.minimum(self._sends[a], self._receives[b])
         speeds = np.minimum(speeds, np.minimum(self._leaf[at], self._leaf[to]))
         across = np.minimum(self._trunk[at], self._trunk[to])
-        return np.where((at != to)[:, None], np.minimum(speeds, across), speeds)
+        crossing = (at != to)[:, None]
+        return np.asarray(np.where(crossing, np.minimum(speeds, across), speeds))
 
     def _measured(self, exact: Values, groups: Sequence[Sequence[int]]) -> Values:
         self.tests += len(groups)
@@ -190,9 +199,9 @@ def parse_cluster_fault(text: str, count: int, block: int, rails: int) -> Cluste
     kind = _KINDS.get(match[1]) if match else None
     if match is None or kind is None:
         raise MachineError(
-            f"unknown fault {text!r} of a cluster; write node=0.5@node17, gpu=0.5@node17.3, nic=0.5@node17.3, "
-            "cable=0.5@node17.3 (what it sends; with <- at the end: what it receives), leaf=0.5@block2.3 or "
-            "trunk=0.5@block2.3"
+            f"unknown fault {text!r} of a cluster; write node=0.5@node17, gpu=0.5@node17.3, "
+            "nic=0.5@node17.3, cable=0.5@node17.3 (what it sends; with <- at the end: what it receives), leaf=0.5@block2.3 or "
+            "trunk=0.5@block2.3, lost@node3, or noise=3%"
         )
     of_block = kind in (Part.LEAF, Part.TRUNK)
     where, rail = int(match[4]), int(match[5] or 0)
@@ -204,3 +213,49 @@ def parse_cluster_fault(text: str, count: int, block: int, rails: int) -> Cluste
             "for the rail"
         )
     return ClusterFault(kind, where, rail, float(match[2]), not match[6])
+
+
+#: Nodes of a block of a simulated cluster of many nodes, and of one with few.
+_BLOCK, _SMALL_BLOCK = 32, 8
+
+
+def parse_cluster(spec: str, *, seed: int = 0, spares: int = 0) -> SimulatedCluster | None:
+    """The cluster of a text such as ``dgx-a100-8x64+nic=0.5@node17.3+noise=3%``; None for one machine.
+
+    Raises
+    ------
+    MachineError
+        If there is no such machine, fault or place.
+    """
+    from ..backends.simulated.machines import MACHINES
+    from ..units import parse_fraction
+
+    name, *suffixes = spec.split("+")
+    match = re.fullmatch(r"(.+)x(\d{1,5})", name)
+    if match is None or match[1] not in MACHINES:
+        return None
+    machine, count = MACHINES[match[1]](), int(match[2])
+    if not 2 <= count <= _MOST_NODES:
+        raise MachineError(f"a simulated cluster has 2 to {_MOST_NODES} nodes, not {count}")
+    if not 0 <= spares < count:
+        raise MachineError(f"of {count} nodes, 0 to {count - 1} can be spares, not {spares}")
+    block, rails = _BLOCK if count > 128 else _SMALL_BLOCK, max(1, len(machine.gpus))
+    faults, missing, noise = [], set(), 0.01
+    for text in suffixes:
+        if text.startswith("noise="):
+            noise = parse_fraction(text.removeprefix("noise="))
+        elif lost := re.fullmatch(r"lost@node(\d{1,6})", text):
+            if int(lost[1]) >= count:
+                raise MachineError(f"the fault {text!r} has no place: write node0 to node{count - 1}")
+            missing.add(int(lost[1]))
+        else:
+            faults.append(parse_cluster_fault(text, count, block, rails))
+    model = machine.gpus[0].model if machine.gpus else ""
+    return SimulatedCluster(
+        count, block, rails, noise=noise, faults=tuple(faults), missing=frozenset(missing), seed=seed,
+        model=model, spares=spares,
+    )  # fmt: skip
+
+
+#: Maximum number of nodes of a simulated cluster.
+_MOST_NODES = 16384

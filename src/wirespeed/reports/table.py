@@ -24,6 +24,7 @@ from ..units import fitting, format_time, many
 from .console import heading, pieces, printed, warnings
 from .grid import Grid, GridCell, footnotes, is_large
 from .numbers import number
+from .qualification import lines
 from .signs import SIGNS, closing, data_word
 from .style import SIMULATED, Style
 
@@ -37,6 +38,8 @@ _ONCE = "every copied byte once"
 
 def render(document: Document, style: Style) -> str:
     """Render the Document as tables; ``verbose`` shows large matrices and all waived testcases in full."""
+    if document.qualification:
+        return printed(style, heading(document), "", *map(Text, lines(document.qualification)))
     check = style.check(document)
     notes = [Text(f"note: {note}", style="dim") for note in document.machine.notes]
     parts: list[RenderableType] = [heading(document), *warnings(document), *notes]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import platform
+import socket
 import sys
 import threading
 import time
@@ -166,6 +167,19 @@ class World:
                     with suppress(OSError):  # it has ended and needs no message
                         link.send([_FAILED, str(error)], time.monotonic() + _REPORT_SEND_S)
             raise
+
+    def addresses(self) -> list[str]:
+        """The IP address of each process as rank 0's host reaches it. All must call it."""
+        found = ["127.0.0.1"] * self.size
+        if self.rank == 0:
+            remote = {
+                rank: link.socket.getpeername()[0]
+                for rank, link in self._links.items()
+                if link.socket.family != socket.AF_UNIX
+            }
+            own = next((self._links[rank].socket.getsockname()[0] for rank in remote), "127.0.0.1")
+            found = [remote.get(rank, own) for rank in range(self.size)]
+        return list(self.broadcast(found, "exchanging addresses"))
 
     def barrier(self, doing: str) -> None:
         """Wait until all processes have called it."""

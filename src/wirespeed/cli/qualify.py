@@ -1,0 +1,218 @@
+"""``wirespeed qualify``: which nodes, NICs, cables and switches of a cluster are slow."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ..errors import UsageError, WirespeedError
+from ..exit_codes import ExitCode
+from ..terminal import visible
+from .common import add_machine, saving, tell_saved, texts_aside, typed
+from .common import add_saving as add_saved
+from .parser import Parser
+
+if TYPE_CHECKING:
+    from ..document import Document
+    from ..qualification import Qualification
+    from ..qualify.cluster import Cluster
+    from ..results.output import Output
+    from ..topology import Machine
+
+_CODES = {
+    "PASS": ExitCode.PASS, "FAIL": ExitCode.FAIL, "WARN": ExitCode.WARN, "NOT JUDGED": ExitCode.NOT_JUDGED,
+}  # fmt: skip
+_SIMULATED = "simulated:"
+
+
+def main(name: str, argv: Sequence[str]) -> int:
+    from ..backends import describe
+    from ..qualify.simulated_cluster import parse_cluster
+    from ..qualify.switches import topology
+
+    options = parser(name).parse_args(argv)
+    command = " ".join(["wirespeed", name, *argv])
+    blocks = topology(options.topology, os.environ)
+    if options.machine is not None:
+        spec = options.machine.removeprefix(_SIMULATED)
+        cluster = (
+            parse_cluster(spec, seed=options.seed, spares=options.spares) if spec != options.machine else None
+        )
+        if cluster is None:
+            raise UsageError(
+                f"--machine {options.machine} is not several nodes: write e.g. simulated:dgx-a100-8x64, or "
+                "start wirespeed qualify on real nodes with mpirun or srun"
+            )
+        machine = describe(_SIMULATED + spec.partition("+")[0].rpartition("x")[0])
+        return _lead(cluster, machine, options, saving(options), command)
+    return _of_job(name, argv, options, blocks, command)
+
+
+def parser(name: str) -> Parser:
+    from ..units import parse_duration
+
+    arguments = Parser(
+        name,
+        "Find the slow nodes, NICs, cables and switches of a cluster in about a dozen rounds: sampled pairs\n"
+        "of nodes, all at once, measurements of suspects again with other partners, and groups of nodes.\n"
+        "Start it with a launcher on all nodes: mpirun -np 64 -N 1 wirespeed qualify. Between real nodes it\n"
+        "measures TCP, with one connection per process; --machine simulates clusters.",
+    )
+    add_machine(arguments)
+    arguments.add_argument(
+        "--within", type=typed(parse_duration), default=math.inf, metavar="TIME",
+        help="maximum time, e.g. 3min; rounds for which there is no time are left out",
+    )  # fmt: skip
+    arguments.add_argument(
+        "--spares", type=int, default=0, metavar="N", help="the last N nodes are spares (default: 0)"
+    )
+    arguments.add_argument("--seed", type=int, default=0, help="seed of the choice of partners (default: 0)")
+    arguments.add_argument(
+        "--topology", metavar="FILE",
+        help="output of `scontrol show topology`, which names the leaf switches (default: asked of Slurm)",
+    )  # fmt: skip
+    arguments.add_argument(
+        "--processes", type=int, default=1, metavar="N",
+        help="start N processes on this host; only without a launcher, to try it (default: 1)",
+    )  # fmt: skip
+    arguments.add_argument(
+        "-T", "--timeout", type=typed(parse_duration), default=60.0, metavar="TIME",
+        help="maximum time for all processes to join, and of one round (default: 60s)",
+    )  # fmt: skip
+    arguments.add_argument(
+        "--exclude-format", choices=("slurm", "hostfile", "json"),
+        help="print only the nodes to leave out (slurm, json), or the good ones as a host file (hostfile)",
+    )  # fmt: skip
+    add_saved(arguments)
+    return arguments
+
+
+def _of_job(
+    name: str, argv: Sequence[str], options: argparse.Namespace, blocks: dict[str, str], command: str
+) -> int:
+    """Measure the nodes of this job: rank 0 leads, the others obey."""
+    from ..backends import describe
+    from ..driver.jobs import join
+    from ..qualify.tcp_cluster import TcpCluster
+
+    output = saving(options)
+    world = join(options.processes, [name, *argv], options.timeout)
+    if world is None or len(world.hosts) < 2:
+        if world is not None:
+            first = world.rank == 0
+            world.close()
+            if not first:
+                return ExitCode.USAGE
+        raise UsageError(
+            "qualify requires several nodes: start it with mpirun or srun on all of them, or try "
+            "--machine simulated:dgx-a100-8x16"
+        )
+    if not 0 <= options.spares < len(world.hosts):
+        raise UsageError(
+            f"of {len(world.hosts)} nodes, 0 to {len(world.hosts) - 1} can be spares, not {options.spares}"
+        )
+    cluster = TcpCluster(world, blocks, options.spares)
+    try:
+        if world.rank:
+            try:
+                cluster.serve()
+            except WirespeedError:  # rank 0 reports it
+                world.close()
+                return ExitCode.RUN
+            world.close()
+            return ExitCode.PASS
+        code = _lead(cluster, describe(None), options, output, command)
+        with suppress(WirespeedError):  # they may have ended
+            cluster.close()
+            world.close()
+        return code
+    finally:
+        cluster.release()
+
+
+def _lead(
+    cluster: Cluster, machine: Machine, options: argparse.Namespace, output: Output | None, command: str
+) -> int:
+    """Measure, print, save; return the exit code."""
+    from ..qualify.procedure import Procedure
+    from ..reports.qualification import lines, verdict
+    from ..results.store import Saver
+
+    saver = Saver(output, options.force) if output else None
+    began = _now()
+    procedure = Procedure(cluster, options.within, options.seed, said=_progress)
+    interrupted, ended = "", None
+    try:
+        qualification = procedure.run()
+    except KeyboardInterrupt as error:
+        qualification, interrupted, ended = procedure.qualification, "interrupted", error
+    except WirespeedError as error:
+        qualification, interrupted = procedure.qualification, str(error)
+    document = _document(machine, qualification, options, command, began, interrupted)
+    with texts_aside(output):
+        if options.exclude_format:
+            print(_excluded(qualification, options.exclude_format))
+        elif not options.quiet:
+            print(visible("\n".join(lines(qualification))))
+        if saver:
+            saver.run_ended(document)
+            tell_saved(output)
+    if ended:
+        raise ended
+    if interrupted:
+        print(visible(f"wirespeed: error: {interrupted}"), file=sys.stderr)
+        return ExitCode.RUN
+    return _CODES[verdict(qualification)]
+
+
+def _now() -> str:
+    from datetime import UTC, datetime
+
+    return datetime.now(UTC).astimezone().isoformat(timespec="seconds")
+
+
+def _progress(qualification: Qualification) -> None:
+    """Print each round on standard error, for people at a terminal."""
+    if sys.stderr.isatty():
+        last = qualification.rounds[-1]
+        print(
+            f"round {len(qualification.rounds)}: {last.stage}, {len(last.groups)} at once, "
+            f"{last.seconds:.1f} s",
+            file=sys.stderr,
+        )
+
+
+def _excluded(qualification: Qualification, form: str) -> str:
+    """The nodes to leave out, or of a host file those to use."""
+    from ..qualify.switches import compact
+
+    out = list(qualification.excluded)
+    if form == "json":
+        return json.dumps({"exclude": out, "use": list(qualification.chosen)})
+    return compact(out) if form == "slurm" else "\n".join(qualification.chosen)
+
+
+def _document(
+    machine: Machine, qualification: Qualification, options: argparse.Namespace, command: str, began: str,
+    interrupted: str,
+) -> Document:  # fmt: skip
+    import platform
+
+    from ..document import SCHEMA, Document
+    from ..version import __version__
+
+    within = None if options.within == math.inf else options.within
+    return Document(
+        schema=SCHEMA, version=__version__, command=command, host=platform.node(),
+        python=platform.python_version(), simulated=machine.simulated, machine=machine,
+        options={"seed": options.seed, "spares": options.spares, "within": within},
+        started=began, ended=_now(),
+        seconds=sum(each.seconds for each in qualification.rounds), interrupted=interrupted,
+        qualification=qualification,
+    )  # fmt: skip

@@ -1,0 +1,99 @@
+"""Which nodes share a leaf switch: what Slurm's topology says."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..errors import UsageError
+from ..files import read
+
+_LEAF = re.compile(r"SwitchName=(\S+)\s+Level=0\b.*?\bNodes=(\S+)")
+_PARTS = re.compile(r"([^,\[]+)(?:\[([\d,-]+)\])?([^,\[]*)(?:,|$)")
+_MOST_NAMES = 100_000
+_TIMEOUT_S = 10.0
+
+
+def hosts_of(text: str) -> list[str]:
+    """The names of a list of hosts of Slurm, e.g. ``rack[01-16,20],login``."""
+    names: list[str] = []
+    for before, ranges, after in _PARTS.findall(text):
+        if not ranges:
+            names.append(before + after)
+            continue
+        for part in ranges.split(","):
+            first, _, last = part.partition("-")
+            count = int(last or first) - int(first) + 1
+            if len(names) + count > _MOST_NAMES:
+                raise UsageError(f"the list of hosts {text[:60]!r} has more than {_MOST_NAMES} names")
+            names += [f"{before}{int(first) + i:0{len(first)}d}{after}" for i in range(count)]
+    return names
+
+
+def parse_topology(text: str) -> dict[str, str]:
+    """Host -> its leaf switch, of what ``scontrol show topology`` prints."""
+    return {host: switch for switch, hosts in _LEAF.findall(text) for host in hosts_of(hosts)}
+
+
+def topology(file: str | None, environment: Mapping[str, str]) -> dict[str, str]:
+    """Host -> its leaf switch: of a file, or of Slurm in one of its jobs; empty if unknown.
+
+    Parameters
+    ----------
+    file : str or None
+        File with the output of ``scontrol show topology``.
+    environment : Mapping
+        Environment variables of the job.
+
+    Raises
+    ------
+    UsageError
+        If the file cannot be read, or has no leaf switch.
+    """
+    if file is not None:
+        blocks = parse_topology(read(Path(file)).decode(errors="replace"))
+        if not blocks:
+            raise UsageError(
+                f"{file} names no leaf switch; write what `scontrol show topology` prints: lines like "
+                "SwitchName=leaf0 Level=0 Nodes=node[0-15]"
+            )
+        return blocks
+    if "SLURM_JOB_ID" not in environment or not (scontrol := shutil.which("scontrol")):
+        return {}
+    try:
+        answer = subprocess.run(
+            [scontrol, "show", "topology"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return {}  # switches are then not told apart, which the report says
+    return parse_topology(answer.stdout)
+
+
+def compact(hosts: list[str]) -> str:
+    """The hosts as a list of Slurm: ``node[1-3,7],login``."""
+    ranges: dict[tuple[str, int], list[int]] = {}
+    plain = []
+    for host in hosts:
+        if match := re.fullmatch(r"(.*?)(\d+)", host):
+            ranges.setdefault((match[1], len(match[2])), []).append(int(match[2]))
+        else:
+            plain.append(host)
+    parts = []
+    for (prefix, width), numbers in ranges.items():
+        numbers.sort()
+        spans: list[list[int]] = []
+        for number in numbers:
+            if spans and number == spans[-1][1] + 1:
+                spans[-1][1] = number
+            else:
+                spans.append([number, number])
+        texts = [
+            f"{first:0{width}d}" if first == last else f"{first:0{width}d}-{last:0{width}d}"
+            for first, last in spans
+        ]
+        alone = len(texts) == 1 and "-" not in texts[0]
+        parts.append(f"{prefix}{texts[0]}" if alone else f"{prefix}[{','.join(texts)}]")
+    return ",".join(parts + plain)

@@ -1,0 +1,73 @@
+"""The text of a qualification: the verdict, what is slow with its evidence, and what was measured."""
+
+from __future__ import annotations
+
+from ..qualification import OF_NODE, Culprit, Part, Qualification, Stage, part_name
+from ..units import GB, format_time, many
+
+#: Most slow parts that are printed.
+_MOST = 40
+
+
+def lines(qualification: Qualification) -> list[str]:
+    """The lines of the report, without colours."""
+    nodes, culprits = qualification.nodes, qualification.culprits
+    there = sum(not node.missing for node in nodes)
+    pairs = sum(each.stage is Stage.PAIRS for each in qualification.rounds)
+    seconds = sum(each.seconds for each in qualification.rounds)
+    text = [
+        f"{many(there, 'node')} of {many(nodes[0].rails, 'rail')} measured over {qualification.transport} in "
+        f"{many(len(qualification.rounds), 'round')}, {pairs} of them of pairs, {format_time(seconds)}"
+    ]
+    if not any(node.block for node in nodes):
+        text.append("Switches were not told apart: their topology is unknown (--topology).")
+    text += [f"note: {note}" for note in qualification.notes]
+    text += [f"missing: {node.name} {node.missing}" for node in nodes if node.missing]
+    text += [evidence(culprit, qualification) for culprit in culprits[:_MOST]]
+    if len(culprits) > _MOST:
+        text.append(f"and {many(len(culprits) - _MOST, 'other slow part')}")
+    return [*text, *_ending(qualification)]
+
+
+def evidence(culprit: Culprit, qualification: Qualification) -> str:
+    """A slow part with the values that show it."""
+    name = part_name(culprit, qualification.nodes)
+    line = f"slow: {name}: {culprit.value / GB:.4g} of {culprit.expected / GB:.4g} GB/s"
+    if culprit.partners:
+        line += f" with {many(culprit.partners, 'partner')}"
+    if culprit.highest and culprit.part in OF_NODE and culprit.part is not Part.GPU:
+        line += f", which reach {culprit.lowest / GB:.4g} to {culprit.highest / GB:.4g} with others"
+    return line if culprit.confirmed or culprit.part is Part.BETWEEN else f"{line} (not confirmed)"
+
+
+def verdict(qualification: Qualification) -> str:
+    """PASS, FAIL, WARN, or NOT JUDGED."""
+    if qualification.fails:
+        return "FAIL"
+    if not qualification.compared:
+        return "NOT JUDGED"
+    return "WARN" if qualification.culprits else "PASS"
+
+
+def _ending(qualification: Qualification) -> list[str]:
+    """The sureness, the nodes to leave out, and the verdict."""
+    ending = []
+    if qualification.compared:
+        ending.append(
+            f"A part counts as slow below {qualification.threshold:.0%} of the median (paths vary by "
+            f"{qualification.noise:.1%}). A good node is suspected with a probability below "
+            f"{qualification.wrongly_blamed:.1g} if 1 % of the nodes are bad, before it is measured again."
+        )
+    else:
+        ending.append("Too few nodes to compare: at least four are required.")
+    if qualification.excluded:
+        ending.append(f"exclude: {', '.join(qualification.excluded[:_MOST])}")
+    return [*ending, f"{verdict(qualification)}: {_summary(qualification)}"]
+
+
+def _summary(qualification: Qualification) -> str:
+    missing = sum(bool(node.missing) for node in qualification.nodes)
+    parts = [many(len(qualification.culprits), "slow part")] if qualification.culprits else []
+    parts += [f"{many(missing, 'node')} missing"] if missing else []
+    good = len(qualification.nodes) - len(qualification.excluded)
+    return ", ".join([*parts, f"{good} of {many(len(qualification.nodes), 'node')} to use"])
