@@ -72,9 +72,8 @@ class Procedure:
     def blocks(self) -> list[str]:
         return [node.block for node in self.cluster.nodes]
 
-    def _measure(
-        self, stage: Stage, groups: Sequence[Sequence[int]], measure: Callable[[], Values]
-    ) -> Values:
+    def _measure(self, stage: Stage, groups: Sequence[Sequence[int]]) -> Values:
+        """One round; recorded and reported."""
         started = self.cluster.seconds()
         if stage is Stage.OWN:
             values = self.cluster.own([group[0] for group in groups])

@@ -200,8 +200,8 @@ def parse_cluster_fault(text: str, count: int, block: int, rails: int) -> Cluste
     if match is None or kind is None:
         raise MachineError(
             f"unknown fault {text!r} of a cluster; write node=0.5@node17, gpu=0.5@node17.3, "
-            "nic=0.5@node17.3, cable=0.5@node17.3 (what it sends; with <- at the end: what it receives), leaf=0.5@block2.3 or "
-            "trunk=0.5@block2.3, lost@node3, or noise=3%"
+            "nic=0.5@node17.3, cable=0.5@node17.3 (what it sends; with <- at the end: what it receives), "
+            "leaf=0.5@block2.3 or trunk=0.5@block2.3, lost@node3, or noise=3%"
         )
     of_block = kind in (Part.LEAF, Part.TRUNK)
     where, rail = int(match[4]), int(match[5] or 0)
