@@ -161,7 +161,11 @@ def test_the_source_executes_and_pays_its_own_link():
         (lambda: wirespeed.memory_bandwidth_saxpy(0, machine=H200), UsageError, "length"),
         (lambda: wirespeed.memory_bandwidth_saxpy(1.5, machine=H200), UsageError, "whole number"),
         (lambda: wirespeed.memory_bandwidth(-1, machine=H200), UsageError, "whole number"),
-        (lambda: wirespeed.memory_bandwidth_saxpy(dtype="int8", machine=H200), UsageError, "and float64"),
+        (
+            lambda: wirespeed.memory_bandwidth_saxpy(dtype="int8", machine=H200),
+            UsageError,
+            "float16, float32, float64",
+        ),
         (lambda: wirespeed.host2device_bandwidth(machine=CPU), UsageError, "requires a GPU"),
         (lambda: wirespeed.p2p_bandwidth("gpu0", "numa0", machine=H200), UsageError, "not of one kind"),
         (lambda: wirespeed.p2p_bandwidth("gpu0", "gpu0", machine=H200), UsageError, "only gpu0"),
