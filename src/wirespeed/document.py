@@ -268,7 +268,7 @@ class Document(Tabular, msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     facts : tuple[Fact, ...]
         What was read of the machine when the run started, and of links and transports while they were used.
     device_memory : dict[str, int]
-        Device memory that collectives used, by purpose, in bytes, of the device with the least free memory.
+        Device memory that collectives used, by purpose, in bytes, of the device that used most for it.
     imported : tuple[ImportedLog, ...]
         Logs of other tools that the values come from; empty if wirespeed measured them.
     """

@@ -50,6 +50,10 @@ class DocumentError(UsageError):
     """Not a Document, or a Document with a schema that this version cannot read."""
 
 
+class NotARun(DocumentError):
+    """Not a Document, but possibly the log of another tool."""
+
+
 class MissingPackage(UsageError):
     """A feature needs a package that is not installed; the message says how to install it.
 

@@ -123,7 +123,8 @@ def harmless(text: str) -> bool:
 
 @pytest.mark.parametrize("format", formats())
 def test_every_format(format: str, hostile: Path, show: Show) -> None:
-    file = hostile.with_name("nccl.json") if format.startswith("nccl") else hostile
+    collectives = format.startswith("nccl") or format == "iterations"
+    file = hostile.with_name("nccl.json") if collectives else hostile
     code, text = show("show", file, "--format", format, "-v")
     assert code == 0 and harmless(text) and "evil" in text
     if format == "json":

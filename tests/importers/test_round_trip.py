@@ -78,7 +78,8 @@ def test_a_slow_link_is_found_in_an_imported_log(tmp_path: Path) -> None:
     assert any("gpu3" in suspect.ends for culprit in found.culprits for suspect in culprit.suspects)
 
 
-GOLDEN_LOGS = sorted((GOLDEN / "collectives").glob("*.txt"))
+SKIPPED_LOG = GOLDEN / "collectives/hypercube-skipped.txt"
+GOLDEN_LOGS = sorted(set((GOLDEN / "collectives").glob("*.txt")) - {SKIPPED_LOG})
 
 
 @pytest.mark.parametrize("path", GOLDEN_LOGS, ids=lambda path: path.stem)
@@ -102,6 +103,12 @@ def test_nccl_tests(path: Path) -> None:
         assert size == int(words[0])
         assert value == pytest.approx(float(words[busbw]) * 1e9)
     assert all(result.collective for result in document.testcases)
+
+
+def test_a_skipped_operation_is_no_success() -> None:
+    document = wirespeed.load_log(SKIPPED_LOG)
+    assert document.imported[0].unknown == 0 and document.testcases[0].status == "error"
+    assert document.testcases[0].reason == "nothing was measured: nRanks 6 is not a power of 2, skipping"
 
 
 def test_the_json_of_nccl_tests_has_the_values_of_its_text(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 import wirespeed
 from wirespeed.backends.simulated.simulated_collectives import SimulatedProvider
 from wirespeed.cli.main import main
+from wirespeed.collectives.data_types import OPERATORS
 from wirespeed.collectives.operations import OPERATIONS
 from wirespeed.document import Status
 from wirespeed.errors import OutOfMemory
@@ -124,6 +125,7 @@ FORMS = {
     "step": ("-b", "1M", "-e", "3M", "-i", "1M"),
     "graph": ("-G", "4"),
     "cycles": ("-N", "2"),
+    "barriers": ("-z", "1", "-M", "1", "-R", "2"),
 }
 
 
@@ -199,6 +201,53 @@ def test_wrong_data_fails_the_run_and_is_counted(capsys: pytest.CaptureFixture[s
     assert code == 7 and rows[0]["wrong"] == rows[0]["in_wrong"] == "1"
     assert "# Out of bounds values : 2 FAILED" in text
     assert "all_reduce: failed: 1 wrong element in all_reduce float sum at 1024 B out of place" in text
+
+
+def test_checks_end_at_the_first_one_with_wrong_elements(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, seeds = [0, 3, 5, 0, 0, 0], list[int]()
+
+    def wrong(_: SimulatedProvider, seed: int) -> int:
+        seeds.append(seed)
+        return found.pop(0)
+
+    monkeypatch.setattr(SimulatedProvider, "wrong", wrong)
+    code, text = run(
+        capsys, "all_reduce_perf", "--machine", H200, "-g", "2", "-b", "1K", "-e", "1K", "-c", "3"
+    )
+    rows, _ = by_position(text)
+    assert code == 7 and rows[0]["wrong"] == "3" and rows[0]["in_wrong"] == "5"
+    assert seeds == [1, 2, 3] and "validation: 3 " in text
+
+
+def test_an_operation_that_only_names_operators_runs_with_all(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("--machine", H200, "-g", "2", "-b", "1K", "-e", "1K", "-o")
+    _, text = run(capsys, "sendrecv_perf", *arguments, "all")
+    assert [row["redop"] for row in by_position(text)[0]] == list(OPERATORS)
+    for name, operator, shown in (
+        ("sendrecv", "sum", "sum"),
+        ("sendrecv", "avg", "avg"),
+        ("alltoall", "avg", "none"),
+    ):
+        _, text = run(capsys, f"{name}_perf", *arguments, operator)
+        assert [row["redop"] for row in by_position(text)[0]] == [shown]
+
+
+def test_a_number_of_ranks_that_is_no_power_of_two_is_skipped(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [tmp_path / name for name in ("theirs.json", "run.json")]
+    arguments = ("hypercube_perf", "--machine", A100, "-g", "6", "-b", "1M", "-e", "32M")
+    code, text = run(capsys, *arguments, "-J", str(files[0]), "--output", str(files[1]))
+    text = text.partition("\n")[2]
+    assert code == 0 and text == wirespeed.render(wirespeed.load(files[1]), "nccl-tests")
+    golden("collectives/hypercube-skipped.txt", still(text))
+    content = json.loads(files[0].read_text())
+    assert content["results"] == [] and content["errors"] == [""]
+    assert content["average_bus_bandwidth"] == {"bandwidth": "nan", "okay": "unchecked"}
+    monkeypatch.setenv("NCCL_TESTS_MIN_BW", "1")
+    assert run(capsys, *arguments)[0] == 7
 
 
 def test_faults_leave_what_was_measured(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -66,8 +66,8 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ("all_reduce", ("-t", "2"), "over MPI every rank is a process"),
         ("all_reduce", ("-G", "1"), "it applies only to GPUs"),
         ("all_reduce", ("-R", "2"), "it applies only to GPUs"),
-        ("all_reduce", (*H200, "-R", "1"), "simulated machine"),
-        ("all_reduce", (*H200, "-z", "1"), "simulated machine"),
+        ("all_reduce", (*H200, "-m", "2"), "simulated machine"),
+        ("all_reduce", ("-M", "1"), "it applies only to GPUs"),
         ("all_reduce", ("--machine", "simulated:nowhere"), "is neither a simulated machine nor"),
         ("all_reduce", ("--machine", "here.json"), "the launcher places real ranks"),
     ],
@@ -116,11 +116,6 @@ def test_kernels_of_the_device_api_are_requested(
 def test_the_number_of_ctas_without_their_kernels_is_ignored(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["all_reduce_perf", "-V", "4", *H200, "-b", "8", "-e", "8"]) == 0
     assert "note: ignored: -V requires -D 1 or -D 2" in capsys.readouterr().err
-
-
-def test_hypercube_needs_a_power_of_two(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["hypercube_perf", "--machine", "simulated:dgx-a100-8", "-g", "6"]) == 2
-    assert "power of two" in capsys.readouterr().err
 
 
 def test_environment_that_is_not_understood(

@@ -406,7 +406,10 @@ class PreparedCollective(Prepared):
         return Sample((wall, cpu * operations), (operations, operations), wall, iterations=tuple(iterations))
 
     def verify(self) -> int | None:
-        """Run on new data and compare the results, once per size."""
+        """Run on new data and compare the results, once per size; repeat until a check finds wrong elements.
+
+        Like nccl-tests, the number of wrong elements is that of this check.
+        """
         if self._checked or not (self._options.checks and self._work.verified):
             return 0 if self._checked else None
         wrong = 0
@@ -415,10 +418,12 @@ class PreparedCollective(Prepared):
             seed = self._backend.seed
             self._run("filling the buffers of", partial(self._provider.fill, seed))
             self._run("running", self._provider.once)
-            wrong += self._run("verifying", partial(self._provider.wrong, seed))
+            mine = self._run("verifying", partial(self._provider.wrong, seed))
+            wrong = sum(self._backend.gather(mine, f"checking {self._work}"))
+            if wrong:
+                break
         self._checked = True
-        counts: list[int] = self._backend.gather(wrong, f"checking {self._work}")
-        return sum(counts)
+        return wrong
 
     def _bind(self, case: Case) -> None:
         if case != self._bound:

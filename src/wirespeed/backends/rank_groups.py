@@ -28,7 +28,7 @@ def settings(
     types : Sequence[DataType]
         Element types.
     operators : Sequence[str]
-        Reduction operators; ignored if the operation has none.
+        Reduction operators; ignored if the operation has none and names none.
     root : int or None
         Root; None for all ranks in turn. Ignored if the operation has none.
     ranks : int
@@ -39,7 +39,10 @@ def settings(
     UsageError
         If the root is not a rank.
     """
-    operators = operators if operation.operator is None else ("",)
+    if operation.names_operators:
+        operators = ["" if name == operation.operator else name for name in operators]
+    elif operation.operator is not None:
+        operators = ("",)
     roots: Sequence[int] = (-1,)
     if operation.rooted:
         roots = range(ranks) if root is None else (root,)

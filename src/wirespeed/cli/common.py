@@ -203,6 +203,20 @@ def load_run(file: str) -> Document:
     return load("/dev/stdin" if file == "-" else file)
 
 
+def load_run_or_log(file: str) -> Document:
+    """Load a saved run, or the log of another tool; ``-`` is standard input, with a saved run."""
+    from ..errors import NotARun
+    from ..importers import load_log
+
+    try:
+        return load_run(file)
+    except NotARun as error:
+        try:
+            return load_log(file)
+        except UsageError:  # not understood either
+            raise error from None
+
+
 def tell_saved(output: Output | None) -> None:
     """Print on standard error where the Document was saved, and the command that makes a page of it."""
     if output and output.written and not output.is_stream:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import DocumentError, UsageError
 from ..exit_codes import EXIT_CODES, ExitCode
-from .common import add_verbose, style, typed
+from .common import add_verbose, load_run_or_log, style, typed
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _read(files: Sequence[str]) -> ReadRuns[Document]:
     """
     from ..results.many_files import read_many
 
-    read = read_many(files, _kept)
+    read = read_many(files, _kept, load_run_or_log)
     if not read.found:
         more = f"; nor can {len(files) - 1} more" if len(files) > 1 else ""
         raise DocumentError(f"{read.unreadable[0]}{more}")
@@ -81,7 +81,7 @@ def parser(name: str) -> Parser:
     )
     arguments.add_argument(
         "before", nargs="+", metavar="RUN.json",
-        help="saved runs before, or folders of them; without --to exactly two: before and after",
+        help="saved runs before, logs of other tools, or folders; without --to exactly two: before and after",
     )  # fmt: skip
     arguments.add_argument(
         "--to", dest="after", nargs="+", action="extend", metavar="RUN.json",

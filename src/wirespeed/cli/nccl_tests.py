@@ -191,7 +191,7 @@ def _measure(
     asked, provider = wanted.options, wanted.provider
     root = None if asked.root == ALL_ROOTS else asked.root if wanted.operation.rooted else 0
     run = settings(wanted.operation, asked.types, asked.operators, root, fewest)
-    if reason := wanted.operation.why_not(group.ranks):
+    if not wanted.operation.power_of_two and (reason := wanted.operation.why_not(group.ranks)):
         raise UsageError(reason)
     first = world.rank == 0
     machine = machine or (_here() if first else _elsewhere())
@@ -228,7 +228,7 @@ def _measure(
     finally:
         backend.close()
     refusals = [backend.refusal(setting) for setting in run]
-    if all(refusals):
+    if all(refusals) and wanted.operation.why_not(group.ranks) is None:
         if first and document.ranks:
             lines.begin(document)
         raise _NotPossible(f"{run[0]}: {refusals[0]}")
@@ -342,8 +342,8 @@ class _Lines(Listener):
         if not self._headed:
             self._headed = True
             _print(nccl_tests.heads(view.given))
-        for row in self._held:
-            _print(nccl_tests.line(row, view.given))
+        if self._held or view.is_skipped:
+            _print(nccl_tests.lines(view, self._held))
         self._held.clear()
 
     def end(self, document: Document) -> None:
@@ -394,7 +394,8 @@ def _maker(wanted: Asked, simulated: Provider | None) -> Make:
             from ..backends.mpi.provider import MpiProvider
 
             return MpiProvider(world, group, o.unalign)
-        from ..backends.nccl.provider import NcclOptions, NcclProvider
+        from ..backends.nccl.nccl_options import NcclOptions
+        from ..backends.nccl.provider import NcclProvider
 
         threads, gpus = (o.threads, o.gpus) if wanted.per_process > 1 else (1, 1)
         how = NcclOptions(

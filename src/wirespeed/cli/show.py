@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..errors import UsageError
 from ..exit_codes import ExitCode
 from ..terminal import one_line
-from .common import add_judging, add_report, check_format, load_run, print_report, testcase_names
+from .common import add_judging, add_report, check_format, load_run_or_log, print_report, testcase_names
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def main(name: str, argv: Sequence[str]) -> int:
 
     options = parser(name).parse_args(argv)
     check_format(options.format)
-    documents = [_chosen(load_run(file), options) for file in options.files]
+    documents = [_chosen(load_run_or_log(file), options) for file in options.files]
     for i, (file, document) in enumerate(zip(options.files, documents, strict=True)):
         if len(documents) > 1 and find(options.format).form == "terminal":
             print(f"{chr(10) if i else ''}{one_line(file)}:")
@@ -35,7 +35,10 @@ def main(name: str, argv: Sequence[str]) -> int:
 def parser(name: str) -> Parser:
     arguments = Parser(name, "Print any report of saved runs.")
     arguments.add_argument(
-        "files", nargs="+", metavar="FILE.json", help="saved runs; - for one on standard input"
+        "files",
+        nargs="+",
+        metavar="FILE.json",
+        help="saved runs or logs of other tools; - for a run on standard input",
     )
     for short, long, metavar, does in (
         ("-t", "--testcase", "NAME", "only these testcases"),

@@ -104,6 +104,8 @@ class CollectiveOp:
         Function that returns the parts, if they are not equal.
     traffic : str
         How the parts are divided, as ``division_of`` reads it; empty for the default.
+    names_operators : bool
+        Whether the column ``redop`` names the requested operator although there is none.
     """
 
     name: str
@@ -122,6 +124,7 @@ class CollectiveOp:
     most_ranks: int = 0
     parts: Parting | None = None
     traffic: str = ""
+    names_operators: bool = False
 
     @property
     def program(self) -> str:
@@ -158,7 +161,7 @@ class Setting:
     type : DataType
         Element type.
     operator : str
-        Reduction operator; empty if the operation has none.
+        Reduction operator; empty if the operation has none. It has no effect if the operation only names it.
     root : int
         Root; -1 if the operation has none.
     """
@@ -171,7 +174,14 @@ class Setting:
     @property
     def label(self) -> str:
         """Text of the column ``redop``."""
-        return self.operator if self.operation.operator is None else self.operation.operator
+        if self.operation.operator is None or (self.operation.names_operators and self.operator):
+            return self.operator
+        return self.operation.operator
+
+    @property
+    def reduction(self) -> str:
+        """The operator that reduces the data; empty if none does."""
+        return self.operator if self.operation.operator is None else ""
 
     def __str__(self) -> str:
         parts = [
@@ -347,6 +357,7 @@ _TABLE = (
     CollectiveOp(
         "sendrecv", "every rank sends its array to the next rank", _whole, _one,
         "each link carries the array once", _of_the_one_before, operator="sum", checks_in_place=False,
+        names_operators=True,
     ),
     CollectiveOp(
         "hypercube", "an all-gather in log2(n) steps between ranks whose numbers differ in one bit",

@@ -155,7 +155,7 @@ class CollectiveOptions:
     blocking: Whole = option(
         0, "-z --blocking", "1: wait and synchronise the ranks after each operation; 2: wait after each "
         "operation; 3: wait and synchronise after each iteration, untimed", TIMING, int, "HOW",
-        choices=(0, 1, 2, 3), json="blocking_collectives", refused=_OF_A_LIBRARY)
+        choices=(0, 1, 2, 3), json="blocking_collectives")
     cpu_time: bool = option(
         False, "-C --report_cputime", "report the CPU time until all operations are enqueued", TIMING, _flag,
         "0|1")
@@ -184,7 +184,7 @@ class CollectiveOptions:
         refused=_OF_A_LIBRARY)
     registration: Whole = option(
         0, "-R --local_register", "register buffers with NCCL: 0 no, 1 per rank, 2 symmetric", OPERATION, int,
-        "HOW", choices=(0, 1, 2), refused=_OF_NCCL, only=NCCL)
+        "HOW", choices=(0, 1, 2), refused=_OF_GPUS, only=NCCL)
     policy: Integer = option(
         -1, "-x --cta_policy", "CTA policy: 0 default, 1 efficiency, 2 zero", OPERATION, int, "HOW",
         "NCCL's own", choices=(0, 1, 2), refused=_OF_NCCL, only=NCCL)
@@ -200,7 +200,7 @@ class CollectiveOptions:
         only=NCCL)
     memory: bool = option(
         False, "-M --memory", "report the use of GPU memory", CHECKS, _flag, "0|1", documented=False,
-        refused=_OF_NCCL)
+        refused=_OF_GPUS)
     stamped: bool = option(
         False, "-S --report_timestamps", "print a time stamp on each line", CHECKS, _flag, "0|1",
         documented=False)

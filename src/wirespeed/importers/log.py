@@ -88,12 +88,18 @@ class FoundHalf:
         Algorithm and bus bandwidth, in B/s.
     wrong : int or None
         Number of wrong elements; None if the data was not verified.
+    iterations : tuple[float, ...]
+        Time of each iteration, in s; empty if the log does not tell.
+    by_process : tuple[tuple[float, ...], ...]
+        The same in each process.
     """
 
     seconds: float
     algorithm: float
     bus: float
     wrong: int | None
+    iterations: tuple[float, ...] = ()
+    by_process: tuple[tuple[float, ...], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from msgspec.structs import replace as struct_replace
@@ -39,6 +40,8 @@ _COMMENT = re.compile(
     r"# (Out of bounds values|Avg bus bandwidth|error:|the run ended early|"
     r"\w+: (failed|error|timed out|interrupted): )"
 )
+#: Says that an operation was not measured.
+_SKIPPED = re.compile(r"nRanks \d+ is not a power of 2, skipping$")
 _TABLE_LINE = re.compile(r"\s*\d+\s+\d+\s+[a-z]\w*\s")
 #: Columns that begin the results out of place and in place, with their names in all versions.
 _TIMES = ("time", "cputime")
@@ -50,6 +53,8 @@ _NAMES = {
     "warmup iters": "warmup", "iters": "iterations", "agg iters": "aggregate", "validation": "checks",
     "graph": "graphs",
 }  # fmt: skip
+#: Largest difference of equal times of the JSON, in s.
+_ROUNDED_S = 1e-9
 #: Operations by the ratio of bus to algorithm bandwidth, for versions that do not print the operation.
 _FACTOR_TOLERANCE = 0.02
 
@@ -126,6 +131,8 @@ class _LinesOfRun:
         elif _TABLE_LINE.match(line) and self._head:
             if not self._row(line.split()):
                 log.failures.append(text(f"not a row of the table: {line}"))
+        elif _SKIPPED.match(line):
+            log.failures.append(f"nothing was measured: {text(line)}")
         elif self._nics.line(line):
             pass
         elif line.startswith("#"):
@@ -173,12 +180,17 @@ class _LinesOfRun:
     def log(self) -> FoundLog:
         """What the lines contain."""
         if self._repeated:
-            self.found.warnings.append(f"{many(self._repeated, 'repeated size')}; the last values count")
+            self.found.warnings.append(_repeated(self._repeated))
         self.found.nics = self._nics.found(self.found.ranks[0].model if self.found.ranks else "")
         ended = (
             self._ended or not self.begun
         )  # an excerpt without the first lines need not have the last ones
         return _finished(self.found, self._program or self.mentioned, self._runs, ended, self._expected)
+
+
+def _repeated(count: int) -> str:
+    """The warning that sizes are repeated."""
+    return f"{many(count, 'repeated size')}; the last values count"
 
 
 def _half(words: Sequence[str]) -> FoundHalf | None:
@@ -210,7 +222,7 @@ def _finished(log: FoundLog, operation: str, runs: _Runs, ended: bool, expected:
             FoundCollective(name, kind, operator, root, count, dict(sorted(points.items())))
         )
     sizes = [size for points in runs.values() for size in points]
-    if not ended or (log.options and not sizes):
+    if not ended or (log.options and not sizes and not log.failures):
         where = f"after {max(sizes)} B of {expected[1]} B" if sizes else "before the first size"
         log.failures.append(f"the log ends early: {where}")
     if runs:
@@ -300,13 +312,20 @@ def of_json(content: dict[str, Any]) -> FoundLog | None:
     if len(log.ranks) == 1 < expected:  # 2.19 lists only the first device of a process
         log.ranks = [struct_replace(log.ranks[0], rank=i, device=i, bus_id="") for i in range(expected)]
     runs: _Runs = {}
+    repeated = 0
     for entry in results:
         key_and_point = _entry(entry)
         if key_and_point is None:
             log.failures.append(text(f"not a result: {entry}"))
             continue
-        key, size, halves = key_and_point
-        runs.setdefault(key, {})[size] = halves
+        key, size, pair = key_and_point
+        points = runs.setdefault(key, {})
+        repeated += size in points
+        points[size] = pair
+    if repeated:
+        log.warnings.append(_repeated(repeated))
+    halves = [half for points in runs.values() for pair in points.values() for half in pair if half]
+    _note_iterations(log, halves)
     ended = "average_bus_bandwidth" in content
     for part, check in _JUDGED.items():
         judged = content.get(part, {"okay": "true"})
@@ -341,8 +360,43 @@ def _entry(
                 values.get("time", values.get("cpu_time")),
                 *map(values.get, ("alg_bw", "bus_bw", "nwrong")),
             ]
-            halves.append(_result(*(None if word is None else number(str(word)) for word in words)))
+            result = _result(*(None if word is None else number(str(word)) for word in words))
+            halves.append(result and _with_iterations(result, entry.get(f"{place}_per_iter")))
     except (KeyError, ValueError):
         return None
     key = (_TYPES.get(kind, kind), "" if operator == "none" else operator, root)
     return key, size, (halves[0], halves[1])
+
+
+def _with_iterations(half: FoundHalf, report: object) -> FoundHalf:
+    """A result with the times of its iterations, of all processes together and of each, if there are any."""
+    if not isinstance(report, dict):
+        return half
+    rows = report.get("per_process_max_times_us")
+    by_process = tuple(map(_times, rows)) if isinstance(rows, list) else ()
+    return replace(half, iterations=_times(report.get("times_us")), by_process=by_process)
+
+
+def _times(numbers: object) -> tuple[float, ...]:
+    """Times in s from those of the JSON, in us; none if one of them is none."""
+    if not isinstance(numbers, list):
+        return ()
+    times = scaled([number(str(value)) for value in numbers], _MICRO)
+    return tuple(time for time in times if time is not None) if None not in times else ()
+
+
+def _note_iterations(log: FoundLog, halves: Sequence[FoundHalf]) -> None:
+    """Note whether iterations were timed, and times that contradict those of the processes."""
+    skip = _whole(log.options.get("skip"))
+    log.options["per_iteration"] = bool(halves) and all(len(half.iterations) > skip for half in halves)
+    differing = 0
+    for half in halves:
+        slowest = tuple(map(max, zip(*half.by_process, strict=False)))
+        whole_rows = all(len(row) == len(half.iterations) for row in half.by_process)
+        differing += bool(half.by_process) and not (
+            whole_rows and all(abs(a - b) < _ROUNDED_S for a, b in zip(half.iterations, slowest, strict=True))
+        )
+    if differing:
+        log.warnings.append(
+            f"of {many(differing, 'result')} the times of iterations are not those of the slowest process"
+        )

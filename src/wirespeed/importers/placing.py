@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from msgspec.structs import replace as struct_replace
 
@@ -13,11 +14,12 @@ from ..document import CollectiveInfo, RankInfo, Status, TestcaseResult
 from ..driver.partial_result import PartialResult
 from ..errors import WirespeedError
 from ..limits import Allowance
-from ..measurement import Axis
+from ..measurement import Axis, Measurement, Place, Reduce, Sample, value_of
 from ..model import Engine
 from ..network import Network
 from ..options import PlanOptions
-from ..tables import BUSBW, Cell, Table
+from ..summary import summarise
+from ..tables import BUSBW, LATE, Cell, Table
 from ..testcases import TABLE, Plan, Testcase
 from ..testcases.collectives import collective, names
 from ..topology import Machine
@@ -25,7 +27,7 @@ from ..units import many
 from .allowed import allowed, of_collective
 from .between_hosts import between_hosts
 from .failures import status_of
-from .log import FoundCollective, FoundLog, FoundTable
+from .log import FoundCollective, FoundHalf, FoundLog, FoundTable
 
 #: Description of what no testcase measures.
 _NOT_COMPARABLE = "not comparable with a testcase of wirespeed"
@@ -268,19 +270,23 @@ def _collectives(network: Network, log: FoundLog) -> Iterator[tuple[TestcaseResu
     settings = [Setting(OPERATIONS[r.operation], BY_NAME[r.type], r.operator, r.root) for r in known]
     own_names = names(settings) if known else []
     for run, setting, name in zip(known, settings, own_names, strict=True):
-        yield _collective(network, run, setting, name, tuple(log.ranks)), 0
+        yield _collective(network, run, setting, name, log), 0
     for run in log.collectives:
         if run not in known:
             yield _unknown_collective(run)
 
 
 def _collective(
-    network: Network, run: FoundCollective, setting: Setting, name: str, ranks: tuple[RankInfo, ...]
+    network: Network, run: FoundCollective, setting: Setting, name: str, log: FoundLog
 ) -> TestcaseResult:
     """The result of a collective, with limits if the GPUs of all ranks or the network are known."""
+    ranks = tuple(log.ranks)
+    skip = int(log.options.get("skip") or 0)  # type: ignore[arg-type]
+    halves = [half for pair in run.points.values() for half in pair if half]
+    processes = min((len(half.by_process) for half in halves), default=0)
     info = CollectiveInfo(run.operation, run.type, run.ranks, run.operator, run.root)
     fits = len(network.machine.gpus) >= run.ranks
-    case = collective(setting, name, ranks=run.ranks, judged=fits)
+    case = collective(setting, name, ranks=run.ranks, judged=fits, lateness=processes)
     assert case.swept is not None
     sizes = tuple(run.points)
     plan = replace(case, pattern=case.swept(sizes)).plan(network.machine)
@@ -289,8 +295,14 @@ def _collective(
     for measurement in plan.measurements:
         bounds = of_collective(network, measurement)
         for place, bound in zip(measurement.places, bounds, strict=True):
-            half = run.points[sizes[place.column]][place.row]
+            lateness = place.reduce is Reduce.LATENESS
+            half = run.points[sizes[place.column]][LATE.index(place.table) if lateness else place.row]
             if half is None:
+                continue
+            laps = _laps(half)
+            if lateness:
+                if cell := _late(place, measurement, laps, skip):
+                    cells[place.table][place.row, place.column] = cell
                 continue
             value = {"time": half.seconds, "algbw": half.algorithm, "busbw": half.bus}[place.table]
             bad = half.wrong if place.table == "time" else None
@@ -303,12 +315,40 @@ def _collective(
                 place.row, place.column, value, **vars(bound),
                 bytes=0 if place.table == "time" else measurement.collective.counted,
                 reason=many(bad, "wrong element") if bad else "", wrong=bad,
+                **_samples([value_of(place, measurement, lap) for lap in laps], skip),
             )  # fmt: skip
     return TestcaseResult(
         case.name, Status.FAILED if wrong else Status.PASSED, case.description,
         f"{many(wrong, 'wrong element')} in the log" if wrong else "", engine=str(Engine.NCCL),
         counts=case.counts, tables=PartialResult(cells).tables(plan.tables), collective=info,
     )  # fmt: skip
+
+
+def _laps(half: FoundHalf) -> list[Sample]:
+    """The iterations of a result."""
+    rows = half.by_process if all(len(row) == len(half.iterations) for row in half.by_process) else ()
+    processes = zip(*rows, strict=True) if rows else ((),) * len(half.iterations)
+    return [
+        Sample((seconds, seconds), (1.0, 1.0), seconds, by_process=tuple(of_processes))
+        for seconds, of_processes in zip(half.iterations, processes, strict=True)
+        if seconds > 0
+    ]
+
+
+def _samples(values: Sequence[float], skip: int) -> dict[str, Any]:
+    """The fields of a cell for the values of its iterations; statistics are without the first ``skip``."""
+    counting = values[skip:]
+    return {"samples": tuple(values), "statistics": summarise(counting)} if counting else {}
+
+
+def _late(place: Place, measurement: Measurement, laps: Sequence[Sample], skip: int) -> Cell | None:
+    """How late a process comes to a collective, with its times; None if they are not known."""
+    counting = [lap for lap in laps[skip:] if lap.by_process]
+    if not counting:
+        return None
+    value = value_of(place, measurement, Sample((), (), 0.0, iterations=tuple(counting)))
+    times = [lap.by_process[place.transfers[0]] for lap in laps]
+    return Cell(place.row, place.column, value, **_samples(times, skip))
 
 
 def _unknown_collective(run: FoundCollective) -> tuple[TestcaseResult, int]:

@@ -5,6 +5,8 @@ Additional information is on further lines that begin with ``#``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..document import Document
 from ..terminal import one_line
 from ..units import GB, format_time
@@ -173,4 +175,11 @@ def render(document: Document, style: Style) -> str:
     view = View(document)
     complete = is_complete(view)
     rows = [row for _, rows in view.rows for row in rows if complete or row.halves[0]]
-    return header(view) + heads(view.given) + "".join(line(row, view.given) for row in rows) + footer(view)
+    return header(view) + heads(view.given) + lines(view, rows) + footer(view)
+
+
+def lines(view: View, rows: Sequence[Row]) -> str:
+    """The lines of some sizes; in their place that of nccl-tests if it skips the run."""
+    if view.is_skipped:
+        return f"nRanks {view.given.ranks} is not a power of 2, skipping\n"
+    return "".join(line(row, view.given) for row in rows)

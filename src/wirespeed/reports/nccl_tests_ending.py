@@ -36,12 +36,11 @@ def result_of(view: View) -> Result:
 
 
 def is_complete(view: View) -> bool:
-    """Whether everything that can be measured was measured, right or wrong."""
+    """Whether everything that can be measured was measured, right or wrong, or nccl-tests skips the run."""
     ended = (Status.PASSED, Status.WAIVED, Status.FAILED)
     results = view.document.testcases
-    return (
-        not view.document.interrupted and view.average is not None and all(r.status in ended for r in results)
-    )
+    has_all = view.average is not None or view.is_skipped
+    return not view.document.interrupted and has_all and all(r.status in ended for r in results)
 
 
 def footer(view: View) -> str:
@@ -54,9 +53,10 @@ def _summary(view: View) -> list[str]:
     """The end of a complete run."""
     document, errors, passed = view.document, view.wrong_rows, view.fast_enough
     verdict = "" if passed is None else "OK" if passed else "FAILED"
+    average = "-nan" if view.average is None else f"{view.average / GB:g}"  # 0 / 0, as C prints it
     lines = [
         f"# {'Out of bounds values':<20} : {errors} {'FAILED' if errors else 'OK'}",
-        f"# {'Avg bus bandwidth':<20} : {(view.average or 0.0) / GB:g} {verdict}",
+        f"# {'Avg bus bandwidth':<20} : {average} {verdict}",
         "#",
         *_notes(view),
         f"# Collective test concluded: {one_line(view.given.operation)}_perf",

@@ -167,6 +167,6 @@ def _mean(view: View) -> dict[str, object]:
     """The mean bus bandwidth, in GB/s, and whether it suffices."""
     passed = view.fast_enough
     return {
-        "bandwidth": (view.average or 0.0) / GB,
+        "bandwidth": "nan" if view.average is None else view.average / GB,
         "okay": "unchecked" if passed is None else _text(passed),
     }

@@ -186,6 +186,12 @@ class View:
         return sum(bool(half and half.wrong) for _, rows in self.rows for row in rows for half in row.halves)
 
     @property
+    def is_skipped(self) -> bool:
+        """Whether nccl-tests skips the run: the operation is not defined for the number of ranks."""
+        operation = OPERATIONS.get(self.given.operation)
+        return operation is not None and operation.power_of_two and bool(operation.why_not(self.given.ranks))
+
+    @property
     def fast_enough(self) -> bool | None:
         """Whether the mean reaches the requested bandwidth; None if none was requested."""
         least = self.given.minimum_bandwidth

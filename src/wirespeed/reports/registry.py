@@ -105,6 +105,7 @@ FORMATS = (
     ReportFormat("nvbandwidth-json", "json"),
     ReportFormat("nccl-tests"),
     ReportFormat("nccl-tests-json", "json"),
+    ReportFormat("iterations"),
     ReportFormat("overalloc"),
     ReportFormat("transfers"),
 )

@@ -7,12 +7,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from statistics import median
+
+from msgspec.structs import replace as struct_replace
 
 from ..document import Document
 from ..measurement import Unit
 from ..model import Engine
 from ..quantities import SMALLEST
-from ..tables import Cell
+from ..tables import LATE, Cell
 from ..variation import UNSEEN as UNSEEN_BY_ROUNDS
 from ..variation import NoiseKind
 from .attributes import host_of
@@ -114,7 +117,9 @@ def values(documents: Sequence[Document], *, ignore_busy: bool) -> dict[Key, Fou
     by_key: dict[Key, Found] = {}
     for document in documents:
         host = host_of(document)
-        last = {at.key: at for at in placed(document) if at.cell.value and not at.cell.is_wrong}
+        iterations = document.options.get("per_iteration") is True
+        cells = (_of_iterations(at) if iterations and at.result.collective else at for at in placed(document))
+        last = {at.key: at for at in cells if at.cell.value and not at.cell.is_wrong}
         for key, place in last.items():
             of_cell = by_key.get(key) or by_key.setdefault(key, Found(place.unit, noise_of(place)))
             of_cell.values.append(place.cell.value or 0.0)
@@ -123,6 +128,19 @@ def values(documents: Sequence[Document], *, ignore_busy: bool) -> dict[Key, Fou
             else:
                 of_cell.cells.append((host, place.cell))
     return by_key
+
+
+def _of_iterations(place: Placed) -> Placed:
+    """The same for a collective whose samples are the iterations of a loop, which are not compared.
+
+    How much they vary, often by a slow first one, says little of their mean in the next run. In place of the
+    delay of a process, its median time is compared.
+    """
+    table, cell = place.key.table, place.cell
+    if table not in LATE or not cell.samples:
+        return place._replace(cell=struct_replace(cell, samples=()))
+    key = place.key._replace(table=f"time {table.removeprefix('late-')}")
+    return place._replace(key=key, cell=struct_replace(cell, value=median(cell.samples), samples=()))
 
 
 def tested(first: Found, second: Found, *, paired: bool) -> Tested | None:

@@ -94,7 +94,9 @@ def files_in(names: Sequence[str]) -> list[str]:
     return files
 
 
-def read_many(files: Sequence[str], keep: Callable[[str, Document], T]) -> ReadRuns[T]:
+def read_many(
+    files: Sequence[str], keep: Callable[[str, Document], T], load: Callable[[str], Document] = load
+) -> ReadRuns[T]:
     """Read saved runs in several processes, and go on after files that cannot be read or judged.
 
     Parameters
@@ -103,6 +105,8 @@ def read_many(files: Sequence[str], keep: Callable[[str, Document], T]) -> ReadR
         Saved runs; ``-`` is standard input.
     keep : Callable[[str, Document], T]
         Returns what is kept of a file's Document. Other processes import it by its name.
+    load : Callable[[str], Document]
+        Reads a file; imported in the same way.
 
     Raises
     ------
@@ -110,9 +114,9 @@ def read_many(files: Sequence[str], keep: Callable[[str, Document], T]) -> ReadR
         If a process that read Documents was killed.
     """
     others = [file for file in files if file != STDIN]
-    with _mapping(len(others), partial(_read, keep=keep)) as read:
+    with _mapping(len(others), partial(_read, keep=keep, load=load)) as read:
         results_of_others = read(others)
-        results = [_read(file, keep) if file == STDIN else next(results_of_others) for file in files]
+        results = [_read(file, keep, load) if file == STDIN else next(results_of_others) for file in files]
     return ReadRuns(
         [result for result in results if not isinstance(result, Unreadable)],
         [result for result in results if isinstance(result, Unreadable)],
@@ -131,16 +135,16 @@ def no_collections() -> Iterator[None]:
             gc.enable()
 
 
-def _read(file: str, keep: Callable[[str, Document], T]) -> T | Unreadable:
+def _read(file: str, keep: Callable[[str, Document], T], load: Callable[[str], Document]) -> T | Unreadable:
     """What is kept of a file, or why it cannot be read."""
     try:
         with no_collections():
-            return _kept(file, keep)
+            return _kept(file, keep, load)
     except WirespeedError as error:
         return Unreadable(file, str(error))
 
 
-def _kept(file: str, keep: Callable[[str, Document], T]) -> T:
+def _kept(file: str, keep: Callable[[str, Document], T], load: Callable[[str], Document]) -> T:
     """What is kept of a file; its Document is gone when collections of garbage resume."""
     return keep(file, load("/dev/stdin" if file == STDIN else file))
 

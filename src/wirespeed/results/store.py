@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from ..document import SCHEMA, UNFINISHED, Document, TestcaseResult
 from ..driver.listener import Filled, Listener
-from ..errors import DocumentError, MachineError, StorageError
+from ..errors import DocumentError, MachineError, NotARun, StorageError
 from ..files import new_file, read
 from ..measurement import Expectation
 from ..quantities import LARGEST, SMALLEST
@@ -72,7 +72,7 @@ def decode(data: bytes, name: str) -> Document:
     Raises
     ------
     DocumentError
-        If it is not a Document, or has another schema.
+        If it is not a Document (``NotARun``), or has another schema.
     """
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError, MachineError):
         document = msgspec.json.decode(data, type=Document)  # usually; what fails is read again below
@@ -81,7 +81,7 @@ def decode(data: bytes, name: str) -> Document:
     try:
         head = msgspec.json.decode(data, type=_Head)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DocumentError(f"{name} is not a saved run of wirespeed: {error}{_OTHER_TOOL}") from error
+        raise NotARun(f"{name} is not a saved run of wirespeed: {error}{_OTHER_TOOL}") from error
     if head.schema > SCHEMA:
         raise DocumentError(
             f"{name} has schema {head.schema}, this version reads {SCHEMA}; use a newer wirespeed"

@@ -59,7 +59,7 @@ def collective(
                 return Plan.waive(
                     "requires at least two GPUs or processes: start processes with mpirun or --processes N"
                 )
-            if reason := operation.why_not(count):
+            if not ranks and (reason := operation.why_not(count)):
                 return Plan.waive(reason)
             chosen = sizes or (case.buffer_size(machine, options),)
             ends = _judged(machine, ends[:count]) if judged else ()

@@ -105,8 +105,8 @@ class MpiProvider(Provider):
         """Why MPI or numpy does not support the type or operator; None if both do."""
         if not setting.type.numpy or setting.type.name == "half":
             return f"MPI has no type {setting.type.name}"
-        if setting.operator in ("avg", "mulsum"):
-            return f"MPI has no operator {setting.operator}"
+        if setting.reduction in ("avg", "mulsum"):
+            return f"MPI has no operator {setting.reduction}"
         return setting.operation.why_not(self.group.ranks)
 
     def exceeds(self, case: Case) -> str | None:
@@ -157,7 +157,7 @@ class MpiProvider(Provider):
         mpi, native = self._mpi, self._native
         send, receive = self._buffers(case, offset)
         operators = {"sum": mpi.SUM, "prod": mpi.PROD, "max": mpi.MAX, "min": mpi.MIN}
-        operator = operators.get(case.setting.operator)
+        operator = operators.get(case.setting.reduction)
         site = MpiSite(
             native.handle(self._comm),
             native.handle(mpi.Datatype.fromcode(receive.dtype.char)),
@@ -174,7 +174,7 @@ class MpiProvider(Provider):
     def fill(self, seed: int) -> None:
         case = self._bound()
         kind = case.setting.type
-        operator = case.setting.operator or None
+        operator = case.setting.reduction or None
         offset = self._unalign * case.width
         send, receive = (array.view(f"uint{8 * case.width}") for array in self._buffers(case, offset))
         if not case.in_place:
@@ -210,7 +210,7 @@ class MpiProvider(Provider):
 
     def wrong(self, seed: int) -> int:
         case = self._bound()
-        kind, operator = case.setting.type, case.setting.operator or None
+        kind, operator = case.setting.type, case.setting.reduction or None
         _, receive = self._buffers(case, self._unalign * case.width)
         holds = case.setting.operation.holds(
             case.counts, case.width, self._rank, case.ranks, case.setting.root

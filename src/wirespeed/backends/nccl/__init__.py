@@ -56,7 +56,8 @@ def _backend(world: World, group: Group, bus_ids: list[str], exchange: Exchange 
         return None if find_spec("nccl") else f"nccl4py is not installed: {INSTALL_NCCL}"
 
     def make(world: World, group: Group) -> Provider:
-        from .provider import NcclOptions, NcclProvider
+        from .nccl_options import NcclOptions
+        from .provider import NcclProvider
 
         return NcclProvider(world, group, NcclOptions(threads=len(bus_ids), bus_ids=tuple(bus_ids)))
 

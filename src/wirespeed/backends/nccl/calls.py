@@ -128,6 +128,38 @@ def _unequal(case: Case, site: Site, send: int, receive: int) -> list[Part]:
     return [(True, exchanges)]
 
 
+def _exchange(
+    case: Case, site: Site, sends: Sequence[tuple[int, int]], receives: Sequence[tuple[int, int]]
+) -> list[Part]:
+    """Sends and receives of equal parts; each of a rank and an address."""
+    kind, count, where = case.setting.type.code, case.counts.each, (site.comm, site.stream)
+    return [(True, [
+        *((_SEND, (address, count, kind, peer, *where)) for peer, address in sends),
+        *((_RECEIVE, (address, count, kind, peer, *where)) for peer, address in receives),
+    ])]  # fmt: skip
+
+
+def _parts(case: Case, at: int) -> list[tuple[int, int]]:
+    """Each rank and the address of its part of a buffer at ``at``."""
+    return [(rank, at + rank * case.counts.each * case.width) for rank in range(case.ranks)]
+
+
+def _alltoall(case: Case, site: Site, send: int, receive: int) -> list[Part]:
+    return _exchange(case, site, _parts(case, send), _parts(case, receive))
+
+
+def _gather(case: Case, site: Site, send: int, receive: int) -> list[Part]:
+    root = case.setting.root
+    receives = _parts(case, receive) if site.rank == root else []
+    return _exchange(case, site, [(root, send)], receives)
+
+
+def _scatter(case: Case, site: Site, send: int, receive: int) -> list[Part]:
+    root = case.setting.root
+    sends = _parts(case, send) if site.rank == root else []
+    return _exchange(case, site, sends, [(root, receive)])
+
+
 def _hypercube(case: Case, site: Site, send: int, receive: int) -> list[Part]:
     """An all-gather in log2(n) steps, each with the rank whose number differs in one bit."""
     kind, part, where = case.setting.type.code, case.counts.each * case.width, (site.comm, site.stream)
@@ -161,3 +193,5 @@ CALLS: dict[str, Make] = {
     "sendrecv": _ring,
     "hypercube": _hypercube,
 }
+#: The same without functions that NCCL has since 2.28.
+WITHOUT_2_28: dict[str, Make] = {"alltoall": _alltoall, "gather": _gather, "scatter": _scatter}

@@ -58,10 +58,17 @@ class Loop:
         The ranks of the thread with their GPUs.
     shifts : Sequence[int]
         Offset of the buffers of each operation, in bytes.
+    meet : Run
+        Waits on the host until all threads of all processes have come there.
     """
 
     def __init__(
-        self, library: Library, case: Case, sites: Sequence[tuple[Site, RankGpu]], shifts: Sequence[int]
+        self,
+        library: Library,
+        case: Case,
+        sites: Sequence[tuple[Site, RankGpu]],
+        shifts: Sequence[int],
+        meet: Run,
     ) -> None:
         self._library = library
         self._timing = case.timing
@@ -69,6 +76,7 @@ class Loop:
         self._sites = [site for site, _ in sites]
         self._gpus = [gpu for _, gpu in sites]
         self._shifts = shifts
+        self._meet = meet
         self._waiting = library.functions.bind(self._waits())
 
     def once(self) -> None:
@@ -85,7 +93,7 @@ class Loop:
 
     def align(self) -> None:
         """Synchronise the ranks with an all-reduce of one element."""
-        self._bind(self._meeting())()
+        self._bind(self._alignment())()
         self._wait()
 
     def time(self) -> Elapsed:
@@ -108,7 +116,7 @@ class Loop:
             iterations.append(grouped(iteration) if self._timing.aggregate > 1 else iteration)
         return iterations
 
-    def _meeting(self) -> list[Call]:
+    def _alignment(self) -> list[Call]:
         return grouped([
             ("ncclAllReduce", (gpu.scratch, gpu.scratch + 8, 1, _FLOAT, _SUM, site.comm, site.stream))
             for site, gpu in zip(self._sites, self._gpus, strict=True)
@@ -163,7 +171,7 @@ class Loop:
         """Time a loop that waits once, after all operations."""
         flat = [call for iteration in self._program() for call in iteration]
         failed, enqueued, spent = self._library.functions.timed(
-            [*self._meeting(), *self._waits()], flat, self._waits()
+            [*self._alignment(), *self._waits()], flat, self._waits()
         )
         self._raise_failure(failed)
         return self._elapsed(spent, enqueued)
@@ -173,7 +181,6 @@ class Loop:
         timing, count = self._timing, self._timing.iterations
         paired = timing.blocking == 3  # the time between iterations does not count
         program = [self._bind(iteration) for iteration in self._program()]
-        meeting = self._bind(self._meeting())
         edges = [(2 * i, 2 * i + 1) if paired else (i, i + 1) for i in range(count)]
         events, marks = self._marks(edges[-1][1] + 1 if timing.per_iteration else 0)
         self.align()
@@ -192,8 +199,7 @@ class Loop:
                     marks[after]()
                 counted += now() - began
             if timing.blocking in (1, 3):
-                meeting()
-                self._wait()
+                self._meet()
         if marks and not paired:
             marks[-1]()
         enqueued = now() - start

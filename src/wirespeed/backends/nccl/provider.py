@@ -9,23 +9,24 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from threading import Event
+from threading import Barrier, BrokenBarrierError, Event
 from typing import Any, TypeVar
 
 from ...collectives.data_types import OPERATORS, DataType
 from ...collectives.operations import Setting
-from ...errors import BackendError, OutOfMemory
+from ...errors import BackendError, BackendLost, MeasurementTimeout, OutOfMemory
 from ...facts import Fact
 from ...units import format_size
-from ...worlds.base import World
+from ...worlds.base import RankLost, World, WorldError
 from ..gpu.gpu_driver import driver_of
 from ..provider import REHEARSED_BYTES, Case, Elapsed, Group, Provider, RankDevice, Refused
 from ..test_data import BEFORE, scalar
 from . import device_api
-from .calls import CALLS, Site, addresses
+from .calls import CALLS, WITHOUT_2_28, Site, addresses
 from .channel import GPU_BACKEND, IDENTIFIER_BYTES, INSTALL_NCCL, functions
 from .debug import Debug
 from .loops import Library, Loop
+from .nccl_options import NcclOptions
 from .rank_gpu import RankGpu, format_of
 
 #: First versions of NCCL, as ncclGetVersion returns them: with the functions ncclAlltoAll, ncclGather and
@@ -33,55 +34,20 @@ from .rank_gpu import RankGpu, format_of
 _PEERS_VERSION, _GATHER_VERSION, _SYMMETRIC_VERSION, _FP8_VERSION = 23000, 22800, 22700, 22400
 #: First version with the headers that kernels of the device API include.
 _DEVICE_VERSION = 22807
-_SINCE = {"alltoall": _GATHER_VERSION, "gather": _GATHER_VERSION, "scatter": _GATHER_VERSION}
 #: NCCL_WIN_COLL_SYMMETRIC and ncclScalarHostImmediate in nccl.h.
 _SYMMETRIC_WINDOW, _HOST_SCALAR = 1, 1
 #: Minimum size of a buffer, in bytes.
 _MIN_BUFFER_BYTES = 16
 
+#: A purpose of device memory, in the words of nccl-tests.
+_INITIALIZATION = "Initialization"
+
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class NcclOptions:
-    """How NCCL is used.
-
-    Parameters
-    ----------
-    threads, gpus : int
-        Number of threads per process, and of GPUs per thread.
-    first : int
-        CUDA's index of the first GPU; -1 to choose it by the local rank.
-    unalign : int
-        Offset of the buffers from an aligned address, in elements.
-    registration : int
-        Registration of buffers: 0 none, 1 per rank, 2 symmetric.
-    policy : int
-        CTA policy of NCCL; -1 for NCCL's default.
-    null_stream : bool
-        Whether operations use the default stream.
-    parallel_init : bool
-        Whether each thread initialises its own ranks.
-    bus_ids : tuple[str, ...]
-        PCI bus IDs of the GPUs, one per rank of this process; empty to use ``first``.
-    p2p_peers : int
-        Maximum number of ranks that a rank exchanges messages with, for NCCL 2.30 or later; 0 if unknown.
-    implementation, blocks : int
-        Implementation with kernels of the device API, and blocks of their grid; 0 for the functions of NCCL.
-    """
-
-    threads: int = 1
-    gpus: int = 1
-    first: int = -1
-    unalign: int = 0
-    registration: int = 0
-    policy: int = -1
-    null_stream: bool = False
-    parallel_init: bool = False
-    bus_ids: tuple[str, ...] = ()
-    p2p_peers: int = 0
-    implementation: int = 0
-    blocks: int = 0
+def _taken(before: Sequence[int], after: Sequence[int]) -> int:
+    """The largest decrease of the free memory of a GPU, in bytes."""
+    return max(earlier - later for earlier, later in zip(before, after, strict=True))
 
 
 def count_gpus() -> int:
@@ -105,6 +71,7 @@ class _Rank:
     handles: tuple[Any, ...] = ()
     operators: tuple[int, ...] = ()
     kernel: device_api.DeviceKernel | None = None
+    has_device_comm: bool = False
 
 
 class NcclProvider(Provider):
@@ -180,11 +147,15 @@ class NcclProvider(Provider):
         ]
         self._pool = ThreadPoolExecutor(options.threads) if options.threads > 1 else None
         self._taken: dict[str, int] = {}
-        self._room = self._registered = 0
+        self._device_bytes = 0
+        self._room = 0
+        #: Free memory of each GPU, in bytes: before the buffers were allocated, and when all was set up.
+        self._before, self._ready = list[int](), list[int]()
         self._case: Case | None = None
         self._loops: list[Loop] = []
         self._rehearses = False
         self._cancelled = Event()
+        self._barrier = Barrier(options.threads, self._meet_processes)
         if options.implementation:
             self.can_cancel = False  # an aborted communicator does not end kernels that are not NCCL's
             headers = device_api.headers(self.version)
@@ -214,9 +185,6 @@ class NcclProvider(Provider):
 
     def refuses(self, setting: Setting) -> str | None:
         """What this NCCL or this GPU does not support; None if everything is supported."""
-        name = setting.operation.name
-        if self.version < _SINCE.get(name, 0):
-            return f"{name} requires NCCL 2.28; this is {self._version()}"
         if setting.type.name.startswith("f8"):
             least = min(rank.gpu.capability for rank in self._ranks)
             if self.version < _FP8_VERSION or least < (9, 0):
@@ -281,23 +249,40 @@ class NcclProvider(Provider):
             self._in_threads(start, self._threads)
         else:
             start(self._ranks)
-        self._taken["Initialization"] = before - self._free()
+        self._taken[_INITIALIZATION] = _taken(before, self._free())
 
     def _identifier(self) -> bytes:
         identifier = self._call(self._nccl.get_unique_id)
         return ctypes.string_at(identifier.ptr, IDENTIFIER_BYTES)
 
-    def _free(self) -> int:
-        return min(rank.gpu.free_memory() for rank in self._ranks)
+    def _free(self) -> list[int]:
+        return [rank.gpu.free_memory() for rank in self._ranks]
 
     def _each(self, work: Callable[[Loop], T]) -> list[T]:
         """Run a method of the bound loops in every thread."""
 
         def here(loop: Loop, ranks: Sequence[_Rank]) -> T:
             ranks[0].gpu.use()
-            return work(loop)
+            try:
+                return work(loop)
+            except BackendError:
+                self._barrier.abort()  # the other threads would wait for this one
+                raise
 
         return self._in_threads(here, self._loops, self._threads)
+
+    def _meet(self) -> None:
+        """Wait on the host until all threads of all processes have come here."""
+        try:
+            self._barrier.wait()
+        except BrokenBarrierError as error:
+            raise BackendLost("the operation was cancelled because another thread failed") from error
+
+    def _meet_processes(self) -> None:
+        try:
+            self._world.barrier("waiting for all processes after an iteration")
+        except (RankLost, WorldError, MeasurementTimeout) as error:
+            raise BackendLost(str(error)) from error
 
     def _in_threads(self, work: Callable[..., T], *arguments: Sequence[Any]) -> list[T]:
         if self._pool is None:
@@ -311,7 +296,7 @@ class NcclProvider(Provider):
     def allocate(self, size: int) -> None:
         """Allocate the buffers with ncclMemAlloc, whose memory every transport of NCCL can use."""
         self._release()
-        before = self._free()
+        self._before = self._free()
         for rank in self._ranks:
             rank.gpu.use()
             try:
@@ -319,39 +304,48 @@ class NcclProvider(Provider):
                 rank.receive = self._nccl.mem_alloc(max(size, _MIN_BUFFER_BYTES))
             except self._nccl.NCCLError as error:
                 self._release()
-                free = format_size(before)
+                free = format_size(min(self._before))
                 raise OutOfMemory(
                     f"2 buffers of {format_size(size)} on GPU {rank.gpu.device.index}, {free} free: {error}"
                 ) from error
         self._room = size
-        self._taken["User-Allocated"] = before - self._free()
 
     def register(self) -> None:
         """Register both buffers of each rank, if requested, and create the device communicators."""
         if self.options.registration:
-            self._register()
-        self._registered = self._free()
+            self._on_all(self._register)
+        registered = self._free()
+        if self.options.implementation:
+            self._on_all(self._create)
+        self._ready = self._free()
+        # By purpose like nccl-tests: the device communicators belong to the initialisation.
+        self._taken["User-Allocated"] = _taken(self._before, registered)
+        self._device_bytes = _taken(registered, self._ready)
 
-    def _register(self) -> None:
+    def _on_all(self, work: Callable[[_Rank], None]) -> None:
+        """Set up all ranks at once: symmetric registration waits for all of them."""
+        with ThreadPoolExecutor(len(self._ranks)) as pool:
+            for _ in pool.map(work, self._ranks):
+                pass
+
+    def _register(self, rank: _Rank) -> None:
         size = max(self._room, _MIN_BUFFER_BYTES)
+        rank.gpu.use()
+        if self.options.registration == 2:
+            function = partial(self._nccl.comm_window_register, win_flags=_SYMMETRIC_WINDOW)
+        else:
+            function = self._nccl.comm_register
+        rank.handles = (
+            self._call(function, rank.comm, rank.send, size),
+            self._call(function, rank.comm, rank.receive, size),
+        )
 
-        def register(rank: _Rank) -> tuple[Any, Any]:
-            rank.gpu.use()
-            if self.options.registration == 2:
-                function = partial(self._nccl.comm_window_register, win_flags=_SYMMETRIC_WINDOW)
-            else:
-                function = self._nccl.comm_register
-            handles = (
-                self._call(function, rank.comm, rank.send, size),
-                self._call(function, rank.comm, rank.receive, size),
-            )
-            if rank.kernel and (failed := rank.kernel.create(int(rank.comm))):
-                raise BackendError(f"NCCL failed: {self._debug.warnings() or failed}")
-            return handles
-
-        with ThreadPoolExecutor(len(self._ranks)) as pool:  # symmetric registration waits for all ranks
-            for rank, handles in zip(self._ranks, pool.map(register, self._ranks), strict=True):
-                rank.handles = handles
+    def _create(self, rank: _Rank) -> None:
+        rank.gpu.use()
+        assert rank.kernel is not None
+        if failed := rank.kernel.create(int(rank.comm)):
+            raise BackendError(f"NCCL failed: {self._debug.warnings() or failed}")
+        rank.has_device_comm = True
 
     def _release(self) -> None:
         gone = (
@@ -361,8 +355,10 @@ class NcclProvider(Provider):
         )
         for rank in self._ranks:
             rank.gpu.use()
-            if rank.kernel and rank.handles and (failed := rank.kernel.destroy(int(rank.comm))):
-                raise BackendError(f"NCCL failed: {self._debug.warnings() or failed}")
+            if rank.kernel and rank.has_device_comm:
+                rank.has_device_comm = False
+                if failed := rank.kernel.destroy(int(rank.comm)):
+                    raise BackendError(f"NCCL failed: {self._debug.warnings() or failed}")
             for handle in rank.handles:
                 self._call(gone, rank.comm, handle)
             for address in (rank.send, rank.receive):
@@ -380,21 +376,23 @@ class NcclProvider(Provider):
         for rank in self._ranks:
             self._drop_operators(rank)
             operator = -1
-            if case.setting.operator == "mulsum":
+            if case.setting.reduction == "mulsum":
                 operator = self._scaled(rank, case.setting.type)
                 rank.operators = (operator,)
-            elif case.setting.operator:
-                operator = OPERATORS.index(case.setting.operator)
+            elif case.setting.reduction:
+                operator = OPERATORS.index(case.setting.reduction)
             buffers = rank.send, rank.receive
             windows = tuple(int(window.handle) for window in rank.handles) if rank.kernel else ()
-            make = rank.kernel.bind(case, windows, buffers) if rank.kernel else None
+            make = WITHOUT_2_28.get(case.setting.operation.name) if self.version < _GATHER_VERSION else None
+            if rank.kernel:
+                make = rank.kernel.bind(case, windows, buffers)
             rank.site = Site(
                 rank.gpu.driver.native, rank.number, int(rank.comm), int(rank.gpu.stream),
                 int(rank.gpu.context), rank.send + offset, rank.receive + offset, operator, make,
             )  # fmt: skip
         library = Library(self._functions, self._debug.warnings, self._cancelled)
         self._loops = [
-            Loop(library, case, [(rank.site, rank.gpu) for rank in ranks if rank.site], shifts)
+            Loop(library, case, [(rank.site, rank.gpu) for rank in ranks if rank.site], shifts, self._meet)
             for ranks in self._threads
         ]
         self._rehearses = case.timing.iterations > 1 and case.bytes <= REHEARSED_BYTES
@@ -414,7 +412,7 @@ class NcclProvider(Provider):
     def fill(self, seed: int) -> None:
         """Fill the buffers with kernels and wait for them."""
         case = self._bound()
-        format = format_of(case.setting.type, case.setting.operator, case.ranks)
+        format = format_of(case.setting.type, case.setting.reduction, case.ranks)
         bits = format_of(case.setting.type, "", case.ranks)
         for rank in self._ranks:
             assert rank.site is not None
@@ -441,7 +439,7 @@ class NcclProvider(Provider):
 
     def wrong(self, seed: int) -> int:
         case = self._bound()
-        format = format_of(case.setting.type, case.setting.operator, case.ranks)
+        format = format_of(case.setting.type, case.setting.reduction, case.ranks)
         wrong = 0
         for rank in self._ranks:
             assert rank.site is not None
@@ -454,12 +452,16 @@ class NcclProvider(Provider):
     # Ending.
 
     def memory(self) -> dict[str, int]:
-        """The use of device memory by purpose, in bytes, from the GPU with the least free memory."""
-        return {**self._taken, "Collective": self._registered - self._free()}
+        """The use of device memory by purpose, in bytes, each from the GPU where it is largest."""
+        initialization = self._taken[_INITIALIZATION] + self._device_bytes
+        return {
+            **self._taken, _INITIALIZATION: initialization, "Collective": _taken(self._ready, self._free())
+        }  # fmt: skip
 
     def cancel(self) -> None:
         """Abort the communicators, which ends their kernels and the threads that wait for them."""
         self._cancelled.set()
+        self._barrier.abort()
         for rank in self._ranks:
             if rank.comm is not None:
                 with suppress(self._nccl.NCCLError):  # the reason is known already

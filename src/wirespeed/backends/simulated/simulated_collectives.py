@@ -3,7 +3,8 @@
 The time is t = alpha + S factor / B, the model of R. W. Hockney (*Parallel Computing* 20 (1994) 389). B is
 the fair share of the slowest hop when all ranks send to the next one at once, with the efficiency of kernels
 over that link. alpha is the time of a launch plus a latency for each of the log2(n) levels of a tree. It does
-not model an algorithm, but is sufficient for the form of the output.
+not model an algorithm, but is sufficient for the form of the output. Waits and barriers on the host between
+operations take a constant time. Registration has no effect, and only the buffers take memory.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ...limits import ring
 from ...network import Network, fair_shares
 from ...testcases.collectives import members
 from ...topology import Machine
+from ...units import MIB
 from ...worlds.launchers import alone
 from ..collective_backend import CollectiveBackend
 from ..provider import Case, Elapsed, Group, Provider, RankDevice
@@ -29,6 +31,10 @@ from .noise import Noise
 
 #: Time of a launch, and latency of one level of a tree, in s.
 LAUNCH_S, HOP_S = 6e-6, 1.5e-6
+#: Time in which the host waits for an operation, and in which its threads and processes meet, in s.
+WAIT_S, BARRIER_S = 5e-6, 2e-6
+#: NCCL allocates buffers in multiples of this, in bytes.
+_GRANULE = 2 * MIB
 
 
 def levels(ranks: int) -> int:
@@ -100,6 +106,7 @@ class SimulatedProvider(Provider):
         self._clock = 0.0
         self._released = threading.Event()
         self._case: Case | None = None
+        self._buffer_bytes = 0
         by_name = {gpu.name: gpu for gpu in machine.gpus}
         gpus = [by_name[end.device] for end in ends[:ranks]]
         self._memory = min(gpu.memory_bytes for gpu in gpus)
@@ -120,6 +127,7 @@ class SimulatedProvider(Provider):
         """Check that two buffers fit into the memory of every GPU."""
         if 2 * size > self._memory:
             raise OutOfMemory(f"2 buffers of {size} bytes do not fit into {self._memory} bytes")
+        self._buffer_bytes = -(-size // _GRANULE) * _GRANULE
 
     def bind(self, case: Case) -> None:
         self._case = case
@@ -150,10 +158,13 @@ class SimulatedProvider(Provider):
         passing = operation.moved(case.counts, case.width, ranks) * operation.factor(ranks)
         exact = LAUNCH_S + HOP_S * levels(ranks) + passing / self._rate
         exact *= self._alike(self._clock)
+        blocking = case.timing.blocking
+        exact += WAIT_S * bool(blocking) + BARRIER_S * (blocking == 1)
         iterations = tuple(self._noisy(exact) for _ in range(case.timing.iterations))
         mean = sum(iterations) / len(iterations)
         self._clock += sum(iterations)
-        return [Elapsed(mean, min(LAUNCH_S, mean), iterations if case.timing.per_iteration else ())]
+        cpu = mean if blocking else min(LAUNCH_S, mean)
+        return [Elapsed(mean, cpu, iterations if case.timing.per_iteration else ())]
 
     def _noisy(self, seconds: float) -> float:
         return seconds * math.exp(self._random.gauss(0.0, self.machine.noise))
@@ -164,6 +175,10 @@ class SimulatedProvider(Provider):
             fault.kind is FaultKind.CORRUPT and any(str(t).startswith(fault.where) for t in self._ring)
             for fault in self.machine.faults
         )
+
+    def memory(self) -> dict[str, int]:
+        """The memory of the buffers of a GPU; NCCL takes none here."""
+        return {"Initialization": 0, "User-Allocated": 2 * self._buffer_bytes, "Collective": 0}
 
     def cancel(self) -> None:
         self._released.set()
