@@ -18,6 +18,7 @@ _INSTEAD = {
     "alternate": "measure p2p_bandwidth(src, dst, alternate=True), or p2p_bandwidth_all for every direction",
     "dev1": "the devices are src and dst",
     "dev2": "the devices are src and dst",
+    "dtype": "copies move bytes; only memory_bandwidth_saxpy computes with a type",
     "hist": "the result's plot() draws the histogram",
     "io": "use print(result, file=...)",
     "repeat": "copies=N times N copies together",
