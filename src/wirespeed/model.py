@@ -25,6 +25,7 @@ class Engine(StrEnum):
     SM = "sm"  #: a GPU kernel of ordinary loads and stores
     SM_BULK = "sm_bulk"  #: a GPU kernel of bulk asynchronous copies
     SM_SPLIT = "sm_split"  #: one GPU kernel whose warps copy in alternating directions
+    CUBLAS = "cublas"  #: a GPU kernel of cuBLAS
     CPU = "cpu"  #: host threads, one pinned to each core
     NCCL = "nccl"  #: NCCL send and receive, where the processes share no memory
     MPI = "mpi"  #: MPI send and receive
@@ -45,6 +46,7 @@ class Operation(StrEnum):
     ADD = "add"  #: c[i] = a[i] + b[i]
     TRIAD = "triad"  #: c[i] = a[i] + s * b[i]
     SAXPY = "saxpy"  #: z[i] = s * x[i] + y[i], in single precision
+    HAXPY = "haxpy"  #: the same, in half precision
     READ = "read"  #: loads every byte, stores none
     WRITE = "write"  #: stores every byte, loads none
     CHASE = "chase"  #: dependent loads over a random cycle
@@ -57,6 +59,7 @@ BUFFERS: dict[Operation, tuple[int, int]] = {
     Operation.ADD: (2, 1),
     Operation.TRIAD: (2, 1),
     Operation.SAXPY: (2, 1),
+    Operation.HAXPY: (2, 1),
     Operation.READ: (1, 0),
     Operation.WRITE: (0, 1),
     Operation.CHASE: (1, 0),

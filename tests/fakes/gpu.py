@@ -19,6 +19,7 @@ from wirespeed.backends.gpu.arguments import Arguments
 from wirespeed.backends.gpu.backend import GpuBackend
 from wirespeed.backends.gpu.gpu_driver import FABRIC, GpuProperties, Headers, TooManyPeers
 from wirespeed.backends.word_pattern import STEP, WORD_MASK
+from wirespeed.model import Operation
 
 #: One entry of a stream: returns False as long as it must wait.
 Step = Callable[[], bool | None]
@@ -46,9 +47,26 @@ def memory(address: int, size: int) -> Any:
     return np.frombuffer((ctypes.c_char * size).from_address(address), np.uint8)
 
 
+#: Operation of ``compare``, and kind of ``fill`` -> type of numbers, and the lowest bits of those in a word.
+_NUMBERS = {3: (np.float64, (16,), 48), 4: (np.float32, (16, 40), 20), 6: (np.float16, (16, 28, 40, 52), 9)}
+_KINDS = {1: 3, 2: 4, 3: 6}
+
+
+def numbers(operation: int, key: int, size: int) -> Any:
+    """The sources of a sum, as float64."""
+    _, shifts, bits = _NUMBERS[operation]
+    words = pattern(key, -(-size // 8) * 8).view(np.uint64)
+    parts = [words >> np.uint64(shift) & np.uint64(2**bits - 1) for shift in shifts]
+    return np.stack(parts, axis=1).reshape(-1).astype(np.float64)
+
+
 def fill(to: int, size: int, kind: int, key: int) -> None:
-    assert kind == 0
-    memory(to, size)[:] = pattern(key, size)
+    if kind:
+        operation = _KINDS[kind]
+        content = numbers(operation, key, size).astype(_NUMBERS[operation][0]).view(np.uint8)[:size]
+    else:
+        content = pattern(key, size)
+    memory(to, size)[:] = content
 
 
 def pattern(key: int, size: int) -> Any:
@@ -56,9 +74,12 @@ def pattern(key: int, size: int) -> Any:
     return words.view(np.uint8)[:size]
 
 
-def compare(at: int, size: int, operation: int, key: int, _: int, __: float, found: int) -> None:
-    assert operation == 0
-    here, want = memory(at, size), pattern(key, size)
+def compare(at: int, size: int, operation: int, a: int, b: int, scalar: float, found: int) -> None:
+    here, want = memory(at, size), pattern(a, size)
+    if operation:
+        x, y = (b, a) if operation == 3 else (a, b)
+        total = numbers(operation, y, size) + scalar * numbers(operation, x, size)
+        want = total.astype(_NUMBERS[operation][0]).view(np.uint8)[:size]
     if found and (wrong := np.unique(np.flatnonzero(here != want) // 8)).size:
         words = (ctypes.c_uint64 * 2).from_address(found)
         words[:] = words[0] + wrong.size, max(words[1], WORD_MASK - int(wrong[0]))
@@ -246,6 +267,10 @@ class MemoryDriver:
 
         return launch
 
+    def open_blas(self) -> MemoryBlas:
+        self.blas = MemoryBlas(self)
+        return self.blas
+
     # Sharing: created memory is a file without a name.
 
     def create_memory(self, device: int, size: int, mechanism: str = "") -> tuple[int, int]:
@@ -284,6 +309,31 @@ class MemoryDriver:
         assert address in self.left
 
 
+class MemoryBlas:
+    """Adds vectors in the streams of a driver; ``scalars`` are those that it was given."""
+
+    def __init__(self, driver: MemoryDriver) -> None:
+        self.scalars: list[float] = []
+        self._left = driver.left
+        self._left[self] = True
+
+    def bind_axpy(
+        self, operation: Operation, size: int, x: int, y: int, stream: Stream
+    ) -> Callable[[float], object]:
+        types = {Operation.HAXPY: np.float16, Operation.SAXPY: np.float32, Operation.TRIAD: np.float64}
+        vectors = [memory(at, size).view(types[operation]) for at in (x, y)]
+
+        def add(scalar: float) -> None:
+            self.scalars.append(scalar)
+            first, second = vectors
+            stream.queue.append(lambda: np.copyto(second, first * type(second[0])(scalar) + second))
+
+        return add
+
+    def close(self) -> None:
+        del self._left[self]
+
+
 #: The driver that ``open_driver`` returns: a test puts one here.
 opened: list[MemoryDriver] = []
 
@@ -296,6 +346,9 @@ class MemoryBackend(GpuBackend):
     """The backend of these GPUs, which nothing monitors."""
 
     name, title = __name__, "memory"
+
+    def without_blas(self) -> str:
+        return ""
 
     def unusable(self) -> str:
         return ""

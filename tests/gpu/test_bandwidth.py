@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import wirespeed
+from wirespeed.run_errors import MeasurementFailed
 
 FEW = {"samples": 3, "copies": 2}
 
@@ -23,6 +24,58 @@ def test_memory_is_below_what_its_clock_allows(gpu):
     ):
         assert 0.4 * allowed.value < result.value < 1.05 * allowed.value
         assert not result.simulated
+
+
+@pytest.fixture(scope="module")
+def blas() -> None:
+    """cuBLAS: of the extra cublas, or installed otherwise."""
+    from wirespeed.backends.cuda import cublas
+
+    if reason := cublas.missing():
+        pytest.skip(reason)
+
+
+@pytest.mark.parametrize("number", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("copies", [1, 2, 5])
+def test_cublas_is_verified_and_near_our_kernel(gpu, blas, number, copies):
+    length = 256 * 2**20 // int(number[5:]) * 8
+    how = {"device": gpu, "samples": 3}
+    kernel = wirespeed.memory_bandwidth_saxpy(length, number, **how)
+    library = wirespeed.memory_bandwidth_saxpy(length, number, cublas=True, copies=copies, **how)
+    assert 0.5 * kernel.value < library.value < 1.3 * kernel.value
+    result = library.document.testcases[0]
+    assert (result.engine, library.bytes, library.title) == (
+        "cublas", 256 * 2**20, f"Memory Bandwidth (SAXPY by cuBLAS, {number})",
+    )  # fmt: skip
+    assert result.tables[0].cells[0].bytes == 3 * library.bytes
+
+
+@pytest.mark.parametrize("length", [4, 2**20 + 4, 10 * 2**20])
+@pytest.mark.parametrize("cublas", [False, True])
+def test_half_precision_of_all_lengths_is_verified(gpu, request, length, cublas):
+    if cublas:
+        request.getfixturevalue("blas")
+    result = wirespeed.memory_bandwidth_saxpy(length, "float16", cublas=cublas, device=gpu, **FEW)
+    assert result.bytes == 2 * length and result.value > 0
+
+
+def test_a_sum_that_is_wrong_is_found(gpu, blas, monkeypatch):
+    from wirespeed.backends.gpu import stream_ops
+
+    put = stream_ops.Axpy.put
+
+    def one_too_many(work: stream_ops.Axpy, copies: int) -> None:
+        put(work, copies)
+        work._add(1.0)
+
+    monkeypatch.setattr(stream_ops.Axpy, "put", one_too_many)
+    with pytest.raises(MeasurementFailed, match="wrong"):
+        wirespeed.memory_bandwidth_saxpy(2**20, cublas=True, device=gpu, **FEW)
+
+
+def test_the_scaling_by_cublas(gpu, blas):
+    curve = wirespeed.memory_bandwidth_saxpy_scaling(cublas=True, device=gpu, samples=2, copies=2)
+    assert len(curve) == 30 and curve.sizes[-1] == 300 * 2**20
 
 
 def test_scalings(gpu):

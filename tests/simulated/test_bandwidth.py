@@ -161,7 +161,11 @@ def test_the_source_executes_and_pays_its_own_link():
         (lambda: wirespeed.memory_bandwidth_saxpy(0, machine=H200), UsageError, "length"),
         (lambda: wirespeed.memory_bandwidth_saxpy(1.5, machine=H200), UsageError, "whole number"),
         (lambda: wirespeed.memory_bandwidth(-1, machine=H200), UsageError, "whole number"),
-        (lambda: wirespeed.memory_bandwidth_saxpy(dtype="int8", machine=H200), UsageError, "and float64"),
+        (
+            lambda: wirespeed.memory_bandwidth_saxpy(dtype="int8", machine=H200),
+            UsageError,
+            "float16, float32, float64",
+        ),
         (lambda: wirespeed.host2device_bandwidth(machine=CPU), UsageError, "requires a GPU"),
         (lambda: wirespeed.p2p_bandwidth("gpu0", "numa0", machine=H200), UsageError, "not of one kind"),
         (lambda: wirespeed.p2p_bandwidth("gpu0", "gpu0", machine=H200), UsageError, "only gpu0"),
@@ -226,3 +230,31 @@ def test_one_name_and_one_text_are_not_taken_letter_by_letter() -> None:
     with pytest.raises(KeyError, match="unknown device gpu7; choose from gpu0, gpu1"):
         matrix["gpu0", "gpu7"]
     assert repr(one) == f"<Document of simulated hgx-h200-2, {one.started}: 2 measured>"
+
+
+def test_keywords_of_gpuinspector():
+    copy = wirespeed.p2p_bandwidth(src=0, dst=1, memsize=40_000_000, nbench=5, machine=H200)
+    assert (copy.device, copy.bytes, len(copy.samples)) == ("gpu0 -> gpu1", 40_000_000, 5)
+    both = wirespeed.p2p_bandwidth(0, 1, alternate=True, machine=H200)
+    assert both["gpu0", "gpu1"] and both["gpu1", "gpu0"]
+
+
+def test_verbose_prints_and_stats_decides_how_much(capsys: pytest.CaptureFixture[str]):
+    wirespeed.memory_bandwidth_saxpy(dtype="float16", nbench=3, verbose=True, machine=H200)
+    assert {"max:", "min:", "std_dev:"} <= set(capsys.readouterr().out.split())
+    wirespeed.memory_bandwidth_saxpy(dtype="float16", nbench=3, verbose=True, stats=False, machine=H200)
+    assert "min:" not in (text := capsys.readouterr().out) and "max:" in text
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"memsize": 8, "size": 8}, "memsize is another name of size"),
+        ({"dtype": "float32"}, "copies move bytes"),
+        ({"hist": True}, r"plot\(\) draws the histogram"),
+        ({"dev1": 0}, "the devices are src and dst"),
+    ],
+)
+def test_keywords_without_counterpart_say_what_to_use(given: dict[str, object], line: str):
+    with pytest.raises(UsageError, match=line):
+        wirespeed.p2p_bandwidth(machine=H200, **given)

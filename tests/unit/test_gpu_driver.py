@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,10 @@ from wirespeed.devices.numa import NumaNode
 from wirespeed.document import TestcaseResult
 from wirespeed.errors import BackendError
 from wirespeed.measurement import Measurement
-from wirespeed.model import Engine, Executor, Memory, MemoryKind, Transfer
+from wirespeed.model import Engine, Executor, Memory, MemoryKind, Operation, Transfer
 from wirespeed.options import RunOptions
+from wirespeed.testcases.device import saxpy
+from wirespeed.testcases.subset import narrow
 from wirespeed.topology import Machine
 from wirespeed.units import KIB, MIB
 
@@ -103,6 +106,51 @@ def test_a_copy_that_goes_wrong_is_found(driver: MemoryDriver, backend: MemoryBa
     driver.damage = damage
     result = measured(backend, "device_to_device_memcpy_read_ce")
     assert result.status == "failed" and f"offset {MIB + 8}" in result.reason
+
+
+@pytest.mark.parametrize("number", ["float16", "float32", "float64"])
+def test_a_library_adds_vectors_in_place(driver: MemoryDriver, backend: MemoryBackend, number: str) -> None:
+    """The numbers of copies are odd and even; the sum stays exact, and a part that is wrong is found."""
+    case = narrow(saxpy(number, cublas=True), columns=["gpu0"])
+    for copies in (1, 2, 7):
+        (result,) = wirespeed.run(
+            [case],
+            machine=MACHINE,
+            backends=[backend],
+            size=MIB + 8,
+            samples=3,
+            copies=copies,
+            affinity=False,
+        ).testcases
+        assert result.status == "passed", result.reason
+        assert result.tables[0].cells[0].bytes == 3 * (MIB + 8)
+    assert driver.blas.scalars[-8:] == [3, -6, 6, -6, 6, -6, 6, -6]
+
+
+def test_a_library_that_adds_nothing_is_found(
+    monkeypatch: pytest.MonkeyPatch, backend: MemoryBackend
+) -> None:
+    monkeypatch.setattr(fake.MemoryBlas, "bind_axpy", lambda *_: lambda scalar: None)
+    case = narrow(saxpy("float32", cublas=True), columns=["gpu0"])
+    for copies in (1, 2):
+        (result,) = wirespeed.run(
+            [case], machine=MACHINE, backends=[backend], size=MIB, samples=1, copies=copies, affinity=False
+        ).testcases
+        assert result.status == "failed" and "wrong" in result.reason
+
+
+def test_what_a_library_cannot_do_is_refused(monkeypatch: pytest.MonkeyPatch, backend: MemoryBackend) -> None:
+    own, other = (Memory(f"gpu{i}", MemoryKind.DEVICE) for i in range(2))
+    add = Transfer(own, own, Executor("gpu0"), Engine.CUBLAS, MIB, operation=Operation.SAXPY)
+    assert backend.refuses(Measurement((add,), ())) is None
+    for wrong, reason in (
+        (replace(add, operation=Operation.COPY), "does not support copy, only saxpy, haxpy, triad"),
+        (replace(add, destination=other), "the GPU's own memory"),
+        (replace(add, rate=1e9), "at full speed"),
+    ):
+        assert reason in (backend.refuses(Measurement((wrong,), ())) or "")
+    monkeypatch.delattr(MemoryBackend, "without_blas")
+    assert "no library of linear algebra" in (backend.refuses(Measurement((add,), ())) or "")
 
 
 def test_what_waits_for_the_gate_does_not_run(backend: MemoryBackend) -> None:

@@ -5,6 +5,7 @@ Smaller values are parts of a word; arithmetic with them is exact:
 
 - a double is the integer ``word >> 16``, below 2**48;
 - two floats are the lower 20 bits of ``word >> 16`` and of ``word >> 40``;
+- four halves are 9 bits each, from bits 16, 28, 40 and 52;
 - an element of n bits is the upper n bits.
 """
 

@@ -6,17 +6,19 @@ tree; ``result.document`` is the Document of the run.
 
 from __future__ import annotations
 
-from .functions import (
-    host2device_bandwidth,
+from .memory import (
     memory_bandwidth,
     memory_bandwidth_saxpy,
     memory_bandwidth_saxpy_scaling,
     memory_bandwidth_scaling,
+    theoretical_memory_bandwidth,
+)
+from .pairs import (
+    host2device_bandwidth,
     p2p_bandwidth,
     p2p_bandwidth_all,
     p2p_bandwidth_bidirectional,
     p2p_bandwidth_bidirectional_all,
-    theoretical_memory_bandwidth,
 )
 from .results import Bandwidth
 from .transfers import Transfers, transfer

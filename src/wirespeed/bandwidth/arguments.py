@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 #: A size in bytes, or a text such as ``"64MiB"``.
 Size = int | str
 #: Number types supported by saxpy, and their sizes in bytes.
-NumberType = Literal["float32", "float64"]
-BYTES: dict[str, int] = dict(zip(get_args(NumberType), (4, 8), strict=True))
+NumberType = Literal["float16", "float32", "float64"]
+BYTES: dict[str, int] = dict(zip(get_args(NumberType), (2, 4, 8), strict=True))
 #: The same, or a type of numpy.
 Dtype: TypeAlias = "NumberType | type | np.dtype[Any]"
+#: The name of a device, or the index of a GPU; on a machine without GPUs, of a NUMA node.
+Device: TypeAlias = str | SupportsIndex
 #: What copies between two devices: a copy engine or a kernel of a GPU, the CPUs of a NUMA node.
 GpuEngine = Literal["ce", "sm"]
 NumaEngine = Literal["cpu"]
@@ -46,15 +48,15 @@ def devices_of(machine: Machine) -> list[str]:
     return [*(gpu.name for gpu in machine.gpus), *nodes]
 
 
-def one_device(machine: Machine, name: str | None) -> str:
+def one_device(machine: Machine, device: Device | None) -> str:
     """An existing device; the first one if none is named.
 
     Parameters
     ----------
     machine : Machine
         The machine.
-    name : str or None
-        The wanted device; default: the first one.
+    device : str, int or None
+        The wanted device, or its index; default: the first one.
 
     Returns
     -------
@@ -69,23 +71,32 @@ def one_device(machine: Machine, name: str | None) -> str:
     there = devices_of(machine)
     if not there:
         raise MachineError("this machine has no GPU and no NUMA node with usable cores and memory")
-    if name is None:
+    if device is None:
         return there[0]
-    if name not in there:
+    if not isinstance(device, str):
+        alike = [name for name in there if kind_of(machine, name) == kind_of(machine, there[0])]
+        try:
+            place = index(device)
+        except TypeError as error:
+            raise UsageError(f"a device is a name or an index, not {device!r}") from error
+        if not 0 <= place < len(alike):
+            raise MachineError(f"there is no device with the index {place}; from 0: {', '.join(alike)}")
+        return alike[place]
+    if device not in there:
         hint = f" ({'; '.join(machine.notes)})" if machine.notes and not machine.gpus else ""
-        raise MachineError(f"unknown device {name!r}; devices of this machine: {', '.join(there)}{hint}")
-    return name
+        raise MachineError(f"unknown device {device!r}; devices of this machine: {', '.join(there)}{hint}")
+    return device
 
 
-def several(machine: Machine, names: Sequence[str] | None) -> list[str]:
+def several(machine: Machine, devices: Sequence[Device] | None) -> list[str]:
     """At least two devices of one kind.
 
     Parameters
     ----------
     machine : Machine
         The machine.
-    names : Sequence[str] or None
-        The wanted devices; default: all of the kind of the first one.
+    devices : Sequence of str or int, or None
+        The wanted devices, or their indices; default: all of the kind of the first one.
 
     Returns
     -------
@@ -97,13 +108,13 @@ def several(machine: Machine, names: Sequence[str] | None) -> list[str]:
     UsageError
         If they are fewer than two, or not of one kind.
     """
-    if names is None:
+    if devices is None:
         first = one_device(machine, None)
         chosen = [name for name in devices_of(machine) if kind_of(machine, name) == kind_of(machine, first)]
     else:
-        if isinstance(names, str):
-            names = names.split(",")
-        chosen = list(dict.fromkeys(one_device(machine, name) for name in names))
+        if isinstance(devices, str):
+            devices = devices.split(",")
+        chosen = list(dict.fromkeys(one_device(machine, device) for device in devices))
         if not chosen:
             raise UsageError("devices is empty; name at least two, or omit it")
     if len({kind_of(machine, name) for name in chosen}) > 1:
@@ -117,15 +128,15 @@ def several(machine: Machine, names: Sequence[str] | None) -> list[str]:
     return chosen
 
 
-def pair_of(machine: Machine, src: str | None, dst: str | None) -> tuple[str, str]:
+def pair_of(machine: Machine, src: Device | None, dst: Device | None) -> tuple[str, str]:
     """A pair; unnamed devices are chosen so that the source can access the destination.
 
     Parameters
     ----------
     machine : Machine
         The machine.
-    src, dst : str or None
-        Source and destination; default: chosen.
+    src, dst : str, int or None
+        Source and destination, or their indices; default: chosen.
 
     Returns
     -------
@@ -137,17 +148,15 @@ def pair_of(machine: Machine, src: str | None, dst: str | None) -> tuple[str, st
     UsageError
         If the two are the same device, or not of one kind.
     """
-    named = [name for name in (src, dst) if name is not None]
-    for name in named:
-        one_device(machine, name)
-    kind = kind_of(machine, named[0] if named else one_device(machine, None))
+    a, b = (None if device is None else one_device(machine, device) for device in (src, dst))
+    kind = kind_of(machine, a or b or one_device(machine, None))
     group = [name for name in devices_of(machine) if kind_of(machine, name) == kind]
     reach = {gpu.name: gpu.peers for gpu in machine.gpus}
-    pairs = [(a, b) for a in group for b in group if a != b]
-    pairs = [pair for pair in pairs if src in (None, pair[0]) and dst in (None, pair[1])]
-    if src is not None and dst is not None:
-        several(machine, [src, dst])
-        return src, dst
+    pairs = [(one, other) for one in group for other in group if one != other]
+    pairs = [pair for pair in pairs if a in (None, pair[0]) and b in (None, pair[1])]
+    if a is not None and b is not None:
+        several(machine, [a, b])
+        return a, b
     if not pairs:
         several(machine, group)
     return next((pair for pair in pairs if pair[1] in reach.get(pair[0], group)), pairs[0])
@@ -209,5 +218,5 @@ def number_type(dtype: Dtype) -> str:
     """The name of a number type; numpy's types are accepted without importing numpy."""
     name = str(getattr(dtype, "name", None) or getattr(dtype, "__name__", dtype))
     if name not in BYTES:
-        raise UsageError(f"saxpy does not support {name!r}; choose from {' and '.join(BYTES)}")
+        raise UsageError(f"saxpy does not support {name!r}; choose from {', '.join(BYTES)}")
     return name

@@ -238,11 +238,11 @@ class Bandwidth(Tabular):
         )  # fmt: skip
         return " · ".join(filter(None, parts))
 
-    def _rows(self) -> dict[str, float]:
-        """What a tree shows of one bandwidth or a curve."""
+    def _rows(self, stats: bool = True) -> dict[str, float]:
+        """What a tree shows of one bandwidth or a curve; without ``stats``, of one only the maximum."""
         if self.table.is_curve:
             return dict(zip(self.table.columns.labels, self.samples, strict=True))
-        names = ("max", "min", "avg", "median", "std_dev") if self.samples else ("max",)
+        names = ("max", "min", "avg", "median", "std_dev") if self.samples and stats else ("max",)
         return {name: self.statistics.median if name == "median" else getattr(self, name) for name in names}
 
     def __repr__(self) -> str:
@@ -260,7 +260,23 @@ class Bandwidth(Tabular):
         result = TestcaseResult(self._name, Status.PASSED, counts=self.counts, tables=(self.table,))
         return Section(self._name, (result,), self.footer, self.document, self.simulated)
 
+    def show(self, stats: bool = True) -> None:
+        """Print the values, or the plot of a curve.
+
+        Parameters
+        ----------
+        stats : bool
+            Whether to print more than the maximum of each bandwidth; a table of pairs has one value for each.
+        """
+        if self.table.is_curve:
+            self.plot()
+        else:
+            print(self._text(stats))
+
     def __str__(self) -> str:
+        return self._text()
+
+    def _text(self, stats: bool = True) -> str:
         from ..reports.grid import aligned
 
         head = f"{self.title} (GiB/s)"
@@ -268,7 +284,7 @@ class Bandwidth(Tabular):
             peak = f"peak {self.fastest.gib_per_s:.2f} at {self._peak_label}"
             head = f"{self.title} over {self.table.columns.name} (GiB/s), {peak}"
         if not self.points or self.table.is_curve:
-            return f"{_tree(head, self._rows())}\n{self.footer}"
+            return f"{_tree(head, self._rows(stats))}\n{self.footer}"
         if self._is_matrix:
             texts = [["-" if rate is None else f"{rate / GIB:.2f}" for rate in row] for row in self.values]
             rows = [[label, *row] for label, row in zip(self.labels, texts, strict=True)]
@@ -276,7 +292,8 @@ class Bandwidth(Tabular):
         trees = []
         for i in range(len(self.labels)):
             row = [point for cell, point in zip(self.table.cells, self, strict=True) if cell.row == i]
-            values = {"max": max(point.max for point in row)} | {point.device: point.value for point in row}
+            values = {"max": max(point.max for point in row)}
+            values |= {point.device: point.value for point in row} if stats else {}
             trees.append(_tree(f"{row[0].title} (GiB/s)", values))
         return "\n\n".join(trees) + f"\n{self.footer}"
 

@@ -18,7 +18,7 @@ from ..tabular import Tabular
 from ..terminal import brief, colored, columns
 from ..units import fitting
 from .arguments import described
-from .functions import measured
+from .measuring import measured
 from .results import Bandwidth
 
 if TYPE_CHECKING:

@@ -32,8 +32,9 @@ FUNCTIONS = ("near", "pageable", "other")
 #: Kinds of devices, and words for all of a kind, which need no quoting in a shell.
 KINDS = (*(kind.name for kind in kinds()), "rank")
 ALL = {f"{kind}s": kind for kind in KINDS}
-#: Engines that execute transfers of a line; messages are chosen for the whole run.
-ENGINES = {str(engine): engine for engine in Engine if engine not in (Engine.NCCL, Engine.MPI)}
+#: Engines that execute transfers of a line; messages are chosen for the whole run, and cuBLAS by Python.
+_NO_WORDS = (Engine.NCCL, Engine.MPI, Engine.CUBLAS)
+ENGINES = {str(engine): engine for engine in Engine if engine not in _NO_WORDS}
 #: Operations that a word names. A read or write is a transfer to or from void.
 OPERATION_WORDS = {
     str(operation): operation

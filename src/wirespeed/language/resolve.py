@@ -353,6 +353,8 @@ class _Resolver:
         chases = operation is Operation.CHASE and engine is Engine.SM_BULK
         if operation is not Operation.COPY and engine not in (Engine.SM, Engine.CPU) and not chases:
             raise self.wrong(f"the engine {engine} only copies; a {operation} needs sm", places["engine"])
+        if operation is Operation.HAXPY and kind.is_host:
+            raise self.wrong("CPUs do not compute in half precision; use saxpy", places["operation"])
         own_memory = Memory(executor.device, kind.memories[0], executor.rank)
         memories = (end.memory or own_memory for end in (source, destination))
         origin, target = (self._allocated(memory, gpu, statement) for memory in memories)

@@ -240,6 +240,40 @@ OWN = (
     ),
 )  # fmt: skip
 
+
+#: Type of numbers -> first letter of its operation in BLAS, precision, operation.
+_AXPY = {
+    "float16": ("h", "half", Operation.HAXPY),
+    "float32": ("s", "single", Operation.SAXPY),
+    "float64": ("d", "double", Operation.TRIAD),
+}
+
+
+def saxpy(number: str, cublas: bool) -> Testcase:
+    """The testcase of ``z = s x + y``; that in half precision and those by cuBLAS are not in the table.
+
+    Parameters
+    ----------
+    number : str
+        Type of the numbers: ``float16``, ``float32`` or ``float64``.
+    cublas : bool
+        Whether cuBLAS computes it, in place; otherwise a kernel with another vector for the result.
+    """
+    letter, precision, operation = _AXPY[number]
+    known = {case.operation: case for case in (*TESTCASES, *OWN) if case.access is Access.LOCAL}
+    if operation in known and not cublas:
+        return known[operation]
+    text, by = ("y = s x + y", "by cuBLAS") if cublas else ("z = s x + y", "by a kernel")
+    return replace(
+        known[Operation.SAXPY],
+        name=f"device_{letter}axpy{'_cublas' if cublas else ''}",
+        description=f"{text} in {precision} precision, {by} in the GPU's own memory",
+        title=f"{letter}axpy {'by cuBLAS ' if cublas else ''}GPU(column) bandwidth",
+        engine=Engine.CUBLAS if cublas else Engine.SM,
+        operation=operation,
+    )
+
+
 _TWICE = "every copied byte once (it is read and written)"
 
 

@@ -8,9 +8,9 @@ from importlib.util import find_spec
 
 from ..gpu.backend import GpuBackend
 from .nvml import Nvml
-from .packages import BINDINGS, INSTALL, WHEELS, extra
+from .packages import BINDINGS, BLAS_WHEELS, INSTALL, WHEELS, extra
 
-_PACKAGES = (BINDINGS, *WHEELS.values(), "nvidia-ml-py")
+_PACKAGES = (BINDINGS, *WHEELS.values(), *BLAS_WHEELS.values(), "nvidia-ml-py")
 
 
 class CudaBackend(GpuBackend):
@@ -18,6 +18,11 @@ class CudaBackend(GpuBackend):
 
     name = "cuda"
     title = "CUDA"
+
+    def without_blas(self) -> str:
+        from . import cublas
+
+        return cublas.missing()
 
     def open_monitor(self) -> Nvml | None:
         """NVML; None without it: discovery has reported the reason."""

@@ -11,7 +11,7 @@ from cuda.bindings import driver
 
 from ...errors import BackendError
 from ..gpu.gpu_driver import GpuProperties, Headers, NativeCalls
-from . import compiler, vmm
+from . import compiler, cublas, vmm
 from .driver import check, enable_peer_access, ending, ready
 
 if TYPE_CHECKING:
@@ -101,6 +101,8 @@ class CudaDriver:
         self.source = compiler.source
         self.unload = partial(check, driver.cuModuleUnload)
         self.load = partial(check, driver.cuFuncLoad)
+
+        self.open_blas = cublas.CuBlas
 
         self.end_capture = partial(check, driver.cuStreamEndCapture)
         self.launch_graph = partial(check, driver.cuGraphLaunch)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...devices.gpu import Gpu
 from ...errors import BackendError, BackendLost, OutOfMemory
 from ...measurement import Measurement
-from ...model import MOST_DESTINATIONS, Engine, MemoryKind, Operation, Role, Transfer
+from ...model import MOST_DESTINATIONS, Access, Engine, MemoryKind, Operation, Role, Transfer
 from ...options import RunOptions
 from ...quantities import Quantity, State
 from ...topology import Machine
@@ -38,7 +38,10 @@ if TYPE_CHECKING:
 
 _CONFIDENTIAL = "the GPUs are in confidential computing mode: {} is not timed reliably by events"
 #: Operations of an engine; the engine sm supports all, and others only copies.
-_OPERATIONS = {Engine.SM_BULK: (Operation.COPY, Operation.CHASE)}
+_OPERATIONS = {
+    Engine.SM_BULK: (Operation.COPY, Operation.CHASE),
+    Engine.CUBLAS: (Operation.SAXPY, Operation.HAXPY, Operation.TRIAD),
+}
 #: cp.async.bulk.
 _BULK_CAPABILITY = (9, 0)
 #: Minimum duration of a sample for which several engines are tried: joining streams takes time.
@@ -91,6 +94,10 @@ class GpuBackend(Backend, ABC):
     @abstractmethod
     def unusable(self) -> str:
         """Why the installed packages cannot measure GPUs, and what to do; empty if they can."""
+
+    def without_blas(self) -> str:
+        """Why there is no library of linear algebra, and what to do; empty if there is one."""
+        return f"the {self.title} backend has no library of linear algebra"
 
     @abstractmethod
     def open_monitor(self) -> Monitor | None:
@@ -158,6 +165,10 @@ class GpuBackend(Backend, ABC):
             return f"{transfer.operation} requires a multiple of {WORD} bytes"
         if transfer.bytes < 1:
             return "the transfer has no bytes"
+        if transfer.engine is Engine.CUBLAS:
+            if transfer.access is not Access.LOCAL or transfer.is_paced:
+                return "cuBLAS works in the GPU's own memory, at full speed"
+            return self.without_blas()
         if transfer.pace != 1:
             return "a load on a GPU has no pace: it always runs at full speed"
         return "" if transfer.engine is Engine.CE else unfit(transfer)

@@ -17,7 +17,7 @@ from .fill_verify import SCALAR, Contents, Expected, Region, near, pattern_of
 from .launch_config import WORD, shape
 from .memory import GpuBuffer, GpuBufferPool
 from .paced import ALIGNMENT_BYTES, Paced, pieces_of
-from .stream_ops import Chase, EngineCopy, Kernel, Work
+from .stream_ops import Axpy, Chase, EngineCopy, Kernel, Work
 from .ticks import Ticks
 
 _SUMS_BYTES = 2 * WORD
@@ -90,6 +90,13 @@ class BoundCopy:
     def held(self) -> bool:
         """Whether its copies can be enqueued behind a closed gate. The host copies pageable memory itself."""
         return MemoryKind.PAGEABLE not in (self.transfer.source.kind, self.transfer.destination.kind)
+
+    def awaited(self) -> list[Expected]:
+        """What its destinations must contain after all enqueued work."""
+        work = self.lanes[0][1] if self.lanes else None
+        if isinstance(work, Axpy):
+            return [replace(expected, scalar=work.scalar) for expected in self.expected]
+        return self.expected
 
     def check_account(self) -> None:
         """Check the sum of a read, or the final positions of a chase.
@@ -198,6 +205,8 @@ class Binder:
     def _work(self, bound: BoundCopy, keys: tuple[int, int], engines: int) -> None:
         if bound.transfer.engine is Engine.CE:
             self._engine_copies(bound, engines)
+        elif bound.transfer.engine is Engine.CUBLAS:
+            self._axpy(bound)
         else:
             self._kernel(bound, keys)
 
@@ -269,6 +278,16 @@ class Binder:
             lane, size_here = self._lane(bound.device), min(part_bytes, size - begin)
             work = EngineCopy(lane, to + begin, origin + begin, size_here)
             bound.lanes.append((lane, self._held(bound, lane, work, size_here)))
+
+    def _axpy(self, bound: BoundCopy) -> None:
+        transfer, buffers = bound.transfer, bound.buffers
+        assert buffers.destination is not None
+        x, y = (buffer.address for buffer in buffers.sources)
+        if transfer.operation is Operation.TRIAD:  # c = a + s b
+            x, y = y, x
+        lane = self._lane(bound.device)
+        work = Axpy(lane, transfer.operation, x, y, buffers.destination.address, transfer.bytes)
+        bound.lanes.append((lane, work))
 
     def _kernel(self, bound: BoundCopy, keys: tuple[int, int]) -> None:
         transfer, device, buffers = bound.transfer, bound.device, bound.buffers

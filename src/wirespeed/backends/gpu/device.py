@@ -9,7 +9,7 @@ from typing import Any
 from ...devices.gpu import Gpu
 from ...errors import BackendError, Unreachable
 from ...units import format_size
-from .gpu_driver import GpuDriver, TooManyPeers
+from .gpu_driver import Blas, GpuDriver, TooManyPeers
 
 
 class TimedStream:
@@ -76,6 +76,7 @@ class Device:
         self.use = partial(driver.use, self.context)
         self._modules: dict[str, Any] = {}
         self._kernels: dict[tuple[str, str], Any] = {}
+        self._blas: Blas | None = None
         properties = driver.properties(handle)
         self.multiprocessors = properties.multiprocessors
         self.shared_memory = properties.shared_memory
@@ -109,6 +110,13 @@ class Device:
             self._kernels[file, name] = function
         return self._kernels[file, name]
 
+    def blas(self) -> Blas:
+        """The library of linear algebra, opened on first use."""
+        if self._blas is None:
+            self.use()
+            self._blas = self.driver.open_blas()
+        return self._blas
+
     def memory(self) -> tuple[int, int]:
         """Free and total bytes of its memory."""
         self.use()
@@ -117,6 +125,8 @@ class Device:
     def close(self) -> None:
         """Release kernels and the context."""
         self.use()
+        if self._blas is not None:
+            self._blas.close()
         for module in self._modules.values():
             self.driver.unload(module)
         self.driver.close(self.handle)

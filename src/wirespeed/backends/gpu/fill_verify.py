@@ -28,6 +28,7 @@ class Pattern(IntEnum):
     BITS = 0
     NUMBERS = 1
     SMALL_NUMBERS = 2
+    HALF_NUMBERS = 3
 
 
 #: Operation numbers in ``kernels/contents.cu``.
@@ -38,14 +39,21 @@ _CODES = {
     Operation.TRIAD: 3,
     Operation.SAXPY: 4,
     Operation.WRITE: 5,
+    Operation.HAXPY: 6,
+}
+#: Contents of the sources of operations that compute.
+_PATTERNS = {
+    Operation.SCALE: Pattern.NUMBERS,
+    Operation.ADD: Pattern.NUMBERS,
+    Operation.TRIAD: Pattern.NUMBERS,
+    Operation.SAXPY: Pattern.SMALL_NUMBERS,
+    Operation.HAXPY: Pattern.HALF_NUMBERS,
 }
 
 
 def pattern_of(operation: Operation) -> Pattern:
     """The contents of an operation's sources, chosen so that results can be compared bit by bit."""
-    if operation in (Operation.SCALE, Operation.ADD, Operation.TRIAD):
-        return Pattern.NUMBERS
-    return Pattern.SMALL_NUMBERS if operation is Operation.SAXPY else Pattern.BITS
+    return _PATTERNS.get(operation, Pattern.BITS)
 
 
 @dataclass(frozen=True)
@@ -74,12 +82,13 @@ class Region:
 
 @dataclass(frozen=True)
 class Expected:
-    """A region, and the operation whose result it must contain."""
+    """A region, and the operation with the scalar whose result it must contain."""
 
     region: Region
     operation: Operation
     keys: tuple[int, int]
     text: str
+    scalar: float = SCALAR
 
     @property
     def words(self) -> int:
@@ -161,7 +170,7 @@ class Contents:
         first, second = expected.keys
         self._launch(
             "compare", region.bytes, pointer(region.address), wide(region.bytes),
-            narrow(_CODES[expected.operation]), wide(first), wide(second), ctypes.c_double(SCALAR),
+            narrow(_CODES[expected.operation]), wide(first), wide(second), ctypes.c_double(expected.scalar),
             pointer(slot),
         )  # fmt: skip
         self._unstage(region)

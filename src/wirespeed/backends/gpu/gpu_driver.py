@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ...errors import BackendError
 
 if TYPE_CHECKING:
+    from ...model import Operation
     from ..native import Call
     from .arguments import Arguments
 
@@ -88,6 +89,19 @@ class NativeCalls(Protocol):
     def launch(
         self, function: int, blocks: int, threads: int, shared: int, stream: int, arguments: int
     ) -> Call: ...
+
+
+class Blas(Protocol):
+    """A library of linear algebra on one GPU."""
+
+    def bind_axpy(
+        self, operation: Operation, size: int, x: int, y: int, stream: Any
+    ) -> Callable[[float], object]:
+        """A call that enqueues ``y = s x + y`` for a scalar, on vectors of ``size`` bytes each."""
+        ...
+
+    def close(self) -> None:
+        """Release what the library holds on the GPU."""
 
 
 class GpuDriver(Protocol):
@@ -269,6 +283,16 @@ class GpuDriver(Protocol):
             Number of blocks, and of threads of a block.
         shared : int
             Shared memory of a block, in bytes.
+        """
+        ...
+
+    def open_blas(self) -> Blas:
+        """The library of linear algebra for the current context.
+
+        Raises
+        ------
+        BackendError
+            If it cannot be loaded, or there is none.
         """
         ...
 

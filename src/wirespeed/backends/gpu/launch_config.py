@@ -32,6 +32,7 @@ STREAM_KERNELS = {
     Operation.ADD: "add",
     Operation.TRIAD: "triad",
     Operation.SAXPY: "saxpy",
+    Operation.HAXPY: "haxpy",
     Operation.WRITE: "write",
     Operation.READ: "read",
 }

@@ -157,7 +157,7 @@ class GpuPrepared(Prepared):
         checked = [bound for bound in self._bound if bound.measured or not self._loads_checked]
         self._loads_checked = True
         for bound in checked:
-            for expected in bound.expected:
+            for expected in bound.awaited():
                 next(f for f in fillers if f.device is expected.region.device).compare(expected)
         self._run_contents("comparing the destinations of")
         self._verified = True

@@ -6,9 +6,11 @@ import ctypes
 from array import array
 from typing import Protocol
 
+from ...model import Operation
 from ...units import MIB
 from .arguments import Arguments, narrow, pointer
 from .device import TimedStream
+from .fill_verify import SCALAR
 from .launch_config import NODE, LaunchConfig
 from .memory import GpuBuffer
 
@@ -133,6 +135,50 @@ class Kernel:
         values[self._size].value = whole
         for value, base in zip(values, self._bases, strict=False):
             value.value = base
+
+
+class Axpy:
+    """Launches of ``z = s x + z`` by a library; every sample begins with ``z = y``.
+
+    The scalars make ``z`` alternately ``y + s x`` and ``y - s x``: exact, and never ``y`` again, so that a
+    launch that does nothing is found.
+
+    Parameters
+    ----------
+    x, y, z : int
+        Addresses on the GPU of the stream.
+    size : int
+        Bytes of each vector.
+
+    Attributes
+    ----------
+    scalar : float
+        The scalar of ``x`` in what ``z`` contains after all enqueued work.
+    """
+
+    loops = False
+
+    def __init__(self, lane: TimedStream, operation: Operation, x: int, y: int, z: int, size: int) -> None:
+        driver = lane.device.driver
+        self.scalar = 0.0
+        self._begin = driver.bind_copy(z, y, size, lane.stream)
+        self._add = lane.device.blas().bind_axpy(operation, size, x, z, lane.stream)
+        # The first launch loads the kernel, which waits for the GPU: a gate may hold it later.
+        self._add(SCALAR)
+        driver.synchronize(lane.stream)
+
+    def warm_up(self) -> None:
+        """Copy ``y`` to ``z``, and add once."""
+        self._begin()
+        self.scalar = 0.0
+        self.put(1)
+
+    def put(self, copies: int) -> None:
+        """Enqueue a number of launches."""
+        for _ in range(copies):
+            wanted = -SCALAR if self.scalar > 0 else SCALAR
+            self._add(wanted - self.scalar)
+            self.scalar = wanted
 
 
 class Chase:

@@ -69,6 +69,8 @@ class HostBackend(Backend):
         for end in ends:
             if end.device not in nodes or end.kind is not MemoryKind.PAGEABLE:
                 return f"{end.kind} memory of {end.device} does not belong to this host"
+        if transfer.operation is Operation.HAXPY:
+            return "CPUs do not compute in half precision; use saxpy"
         if transfer.also:
             return "CPUs write to one memory"
         if not transfer.executor.cpus:

@@ -109,6 +109,7 @@ def _gpu_memory(ce: float, sm: float, bulk: float, source: str) -> list[EngineRa
     return [
         EngineRate(Engine.CE, _MEMORY, _LOCAL, ce, source=source),
         EngineRate(Engine.SM, _MEMORY, _LOCAL, sm, source=source),
+        EngineRate(Engine.CUBLAS, _MEMORY, _LOCAL, sm, source=source),
         EngineRate(Engine.SM_BULK, _MEMORY, _LOCAL, bulk, source=source),
     ]
 

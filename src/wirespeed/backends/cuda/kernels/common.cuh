@@ -19,6 +19,13 @@ __device__ __forceinline__ void store16(void* address, uint4 v) {
                  : "memory");
 }
 
+// The bits of a number in half precision.
+__device__ __forceinline__ u32 half_of(float value) {
+    unsigned short bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+}
+
 __device__ __forceinline__ u64 thread_index() { return (u64)blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ __forceinline__ u64 thread_count() { return (u64)gridDim.x * blockDim.x; }
 

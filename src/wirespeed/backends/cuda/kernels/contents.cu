@@ -10,12 +10,26 @@ __device__ __forceinline__ u64 floats(float low, float high) {
     return (u64)__float_as_uint(high) << 32 | __float_as_uint(low);
 }
 
-enum Pattern : u32 { BITS, NUMBERS, SMALL_NUMBERS };
-enum Operation : u32 { COPY, SCALE, ADD, TRIAD, SAXPY, WRITE };
+// Four halves: y, or y + s x. Integers up to 2048 are exact.
+__device__ __forceinline__ int half_number(u64 key, u64 index, u32 place) {
+    return (int)(word(key, index) >> (16 + 12 * place) & 0x1FF);
+}
+__device__ __forceinline__ u64 halves(u64 y, int scalar, u64 x, u64 index) {
+    u64 all = 0;
+    for (u32 place = 0; place < 4; place++) {
+        const int value = half_number(y, index, place) + (scalar ? scalar * half_number(x, index, place) : 0);
+        all |= (u64)half_of((float)value) << 16 * place;
+    }
+    return all;
+}
+
+enum Pattern : u32 { BITS, NUMBERS, SMALL_NUMBERS, HALF_NUMBERS };
+enum Operation : u32 { COPY, SCALE, ADD, TRIAD, SAXPY, WRITE, HAXPY };
 
 __device__ __forceinline__ u64 pattern(u32 kind, u64 key, u64 index) {
     if (kind == NUMBERS) return __double_as_longlong(number(key, index));
     if (kind == SMALL_NUMBERS) return floats(small_number(key, index, 0), small_number(key, index, 1));
+    if (kind == HALF_NUMBERS) return halves(key, 0, 0, index);
     return word(key, index);
 }
 
@@ -28,6 +42,7 @@ __device__ __forceinline__ u64 result(u32 operation, u64 a, u64 b, double scalar
         return floats(s * small_number(a, i, 0) + small_number(b, i, 0),
                       s * small_number(a, i, 1) + small_number(b, i, 1));
     }
+    if (operation == HAXPY) return halves(b, (int)scalar, a, i);
     return operation == WRITE ? a : word(a, i);
 }
 

@@ -1,4 +1,4 @@
-// The STREAM operations on doubles, saxpy on floats, pure reads and writes; 16 bytes per thread and step.
+// The STREAM operations on doubles, saxpy on floats, haxpy on halves, pure reads and writes; 16 bytes per thread and step.
 // Sizes are multiples of 8 bytes; the first thread handles half an element at the end.
 
 
@@ -49,6 +49,23 @@ extern "C" __global__ void __launch_bounds__(1024)
         u.two[0] = s * u.two[0] + v.two[0];
         u.two[1] = s * u.two[1] + v.two[1];
         return u.word;
+    });
+}
+
+extern "C" __global__ void __launch_bounds__(1024)
+    haxpy(double* to, const double* a, const double* b, u64 bytes, double scalar) {
+    const u32 s = half_of((float)scalar) * 0x10001u;
+    union Bits {
+        double word;
+        u32 pairs[2];
+    };
+    each(to, a, b, bytes, [=](double x, double y) {
+        Bits u, v;
+        u.word = x;
+        v.word = y;
+        for (int i = 0; i < 2; i++)
+            asm("fma.rn.f16x2 %0, %1, %2, %0;" : "+r"(v.pairs[i]) : "r"(s), "r"(u.pairs[i]));
+        return v.word;
     });
 }
 

@@ -1,0 +1,66 @@
+"""The keywords of GPUInspector.jl, as further names of our own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from inspect import Parameter, signature
+from typing import Any, ParamSpec, cast
+
+from ..errors import UsageError
+from .results import Bandwidth
+
+P = ParamSpec("P")
+
+#: Its keywords without a counterpart among ours, and what to use.
+_INSTEAD = {
+    "DtoDfactor": "counts says which bytes count, and bytes and samples are in the result",
+    "alternate": "measure p2p_bandwidth(src, dst, alternate=True), or p2p_bandwidth_all for every direction",
+    "dev1": "the devices are src and dst",
+    "dev2": "the devices are src and dst",
+    "dtype": "copies move bytes; only memory_bandwidth_saxpy computes with a type",
+    "hist": "the result's plot() draws the histogram",
+    "io": "use print(result, file=...)",
+    "repeat": "copies=N times N copies together",
+    "times": "a sample took result.bytes / rate seconds, with the bytes of both directions if both count",
+}
+
+
+def with_original_keywords(function: Callable[P, Bandwidth]) -> Callable[P, Bandwidth]:
+    """Let a function accept ``memsize``, ``nbench``, ``verbose`` and ``stats``.
+
+    Raises
+    ------
+    UsageError
+        If one is given together with our name of the same, or is a keyword of GPUInspector.jl that no
+        function has.
+    """
+    parameters = signature(function).parameters
+    measures = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values())
+    # The size of a saxpy is a length; GPUInspector.jl has no memsize there either.
+    sized = "size" in parameters and "dtype" not in parameters
+
+    def renamed(arguments: tuple[Any, ...], given: dict[str, Any], name: str, own: str) -> None:
+        """Give a keyword its own name."""
+        if name not in given:
+            return
+        if own in given or own in [*parameters][: len(arguments)]:
+            raise UsageError(f"{name} is another name of {own}; give one of them")
+        given[own] = given.pop(name)
+
+    @wraps(function)
+    def call(*arguments: P.args, **keywords: P.kwargs) -> Bandwidth:
+        given = cast("dict[str, Any]", keywords)
+        verbose, stats = given.pop("verbose", False), given.pop("stats", True)
+        for name in given.keys() & _INSTEAD.keys() - parameters.keys():
+            raise UsageError(f"{function.__name__} has no keyword {name}: {_INSTEAD[name]}")
+        if sized:
+            renamed(arguments, given, "memsize", "size")
+        if measures:
+            renamed(arguments, given, "nbench", "samples")
+        result = function(*arguments, **keywords)
+        if verbose:
+            result.show(stats)
+        return result
+
+    return call
