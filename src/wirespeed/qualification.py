@@ -32,9 +32,12 @@ class Part(StrEnum):
     CABLE = "cable"  #: a node's rail in one direction
     LEAF = "leaf switch"  #: all nodes of a block in one rail
     TRUNK = "trunk"  #: all nodes of a block in one rail, but only with other blocks
+    PATH = "path"  #: between two nodes that were measured with each other only: either end
     BETWEEN = "between groups"  #: groups that are fast, but not together
 
 
+#: Threshold, as a share of the median, below which no cluster is judged: its paths vary too much.
+LEAST_THRESHOLD = 0.5
 #: Parts that slow one node, which can be left out.
 OF_NODE = (Part.NODE, Part.GPU, Part.NIC, Part.CABLE)
 
@@ -80,12 +83,15 @@ class Round(msgspec.Struct, frozen=True, omit_defaults=True):
         one per rail from the first node to the second, then one per rail back. Groups: one bus bandwidth.
     seconds : float
         Duration in s.
+    variation : float
+        Median of the relative standard deviations of the values while they were measured; 0 if unknown.
     """
 
     stage: Stage
     groups: tuple[tuple[Whole, ...], ...]
     values: tuple[tuple[Amount | None, ...], ...]
     seconds: Amount = 0
+    variation: Amount = 0
 
 
 class Culprit(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -173,8 +179,15 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def compared(self) -> bool:
-        """Whether there were enough paths to say what is slow."""
-        return any(each.stage is Stage.PAIRS and len(each.groups) > 1 for each in self.rounds)
+        """Whether there were enough paths, and these vary little enough, to say what is slow."""
+        pairs = {
+            frozenset(group)
+            for each in self.rounds
+            if each.stage is Stage.PAIRS
+            for group, values in zip(each.groups, each.values, strict=False)
+            if any(value is not None for value in values)
+        }
+        return len(pairs) > 1 and self.threshold >= LEAST_THRESHOLD
 
     @property
     def excluded(self) -> tuple[str, ...]:
@@ -204,6 +217,10 @@ def part_name(culprit: Culprit, nodes: Sequence[QualifiedNode]) -> str:
             return f"{first}'s NIC of rail {culprit.rail}"
         case Part.CABLE:
             return f"{first}'s cable of rail {culprit.rail} ({'sending' if culprit.sends else 'receiving'})"
+        case Part.PATH if culprit.sends is not None:
+            return f"path from {first} to {nodes[culprit.nodes[1]].name}"
+        case Part.PATH:
+            return f"path between {first} and {nodes[culprit.nodes[1]].name}"
         case Part.LEAF | Part.TRUNK:
             return f"{culprit.part} of {culprit.block}, rail {culprit.rail}"
     return f"between {', '.join(nodes[node].name for node in culprit.nodes)}"

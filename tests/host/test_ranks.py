@@ -353,7 +353,7 @@ def test_a_rank_that_is_gone_ends_the_run() -> None:
 
     class Gone(HostPart):
         def arm(self, copies: int) -> None:
-            for connection in (*some[2]._links.values(), *some[2]._watches.values()):
+            for connection in (*some[2].links.values(), *some[2]._watches.values()):
                 connection.socket.shutdown(2)
             super().arm(copies)
 

@@ -46,7 +46,7 @@ def test_a_rank_that_does_not_come_is_named() -> None:
 
 def test_a_rank_that_has_gone_is_named_to_all() -> None:
     some = worlds(3)
-    for connection in (*some[2]._links.values(), *some[2]._watches.values()):
+    for connection in (*some[2].links.values(), *some[2]._watches.values()):
         connection.close()
     found = together(some[:2], lambda w: w.check(2.0))
     assert all(

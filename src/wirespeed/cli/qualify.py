@@ -8,7 +8,6 @@ import math
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError, WirespeedError
@@ -29,6 +28,12 @@ _CODES = {
     "PASS": ExitCode.PASS, "FAIL": ExitCode.FAIL, "WARN": ExitCode.WARN, "NOT JUDGED": ExitCode.NOT_JUDGED,
 }  # fmt: skip
 _SIMULATED = "simulated:"
+_SEVERAL = (
+    "qualify requires several nodes: start it with mpirun or srun on all of them, or try "
+    "--machine simulated:dgx-a100-8x16"
+)
+#: Maximum time between two rounds, beyond the time-out, in s: inference and printing.
+_PATIENCE_S = 60.0
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -99,41 +104,31 @@ def _of_job(
     """Measure the nodes of this job: rank 0 leads, the others obey."""
     from ..backends import describe
     from ..driver.jobs import join
-    from ..qualify.tcp_cluster import TcpCluster
+    from ..qualify.process_cluster import ProcessCluster, serve
+    from ..qualify.switches import hosts_of
 
     output = saving(options)
-    world = join(options.processes, [name, *argv], options.timeout)
-    if world is None or len(world.hosts) < 2:
-        if world is not None:
-            first = world.rank == 0
+    world = join(options.processes, [name, *argv], options.timeout, partial=True)
+    if world is None:
+        raise UsageError(_SEVERAL)
+    if world.rank:
+        try:
+            serve(world, options.timeout + _PATIENCE_S)
+        finally:
             world.close()
-            if not first:
-                return ExitCode.USAGE
-        raise UsageError(
-            "qualify requires several nodes: start it with mpirun or srun on all of them, or try "
-            "--machine simulated:dgx-a100-8x16"
-        )
-    if not 0 <= options.spares < len(world.hosts):
-        raise UsageError(
-            f"of {len(world.hosts)} nodes, 0 to {len(world.hosts) - 1} can be spares, not {options.spares}"
-        )
-    cluster = TcpCluster(world, blocks, options.spares)
+        return ExitCode.PASS
+    expected = hosts_of(os.environ.get("SLURM_JOB_NODELIST", ""))
+    cluster = ProcessCluster(world, blocks, options.spares, expected)
     try:
-        if world.rank:
-            try:
-                cluster.serve()
-            except WirespeedError:  # rank 0 reports it
-                world.close()
-                return ExitCode.RUN
-            world.close()
-            return ExitCode.PASS
-        code = _lead(cluster, describe(None), options, output, command)
-        with suppress(WirespeedError):  # they may have ended
-            cluster.close()
-            world.close()
-        return code
+        nodes = len(cluster.nodes)
+        if nodes < 2:
+            raise UsageError(_SEVERAL)
+        if not 0 <= options.spares < nodes:
+            raise UsageError(f"of {nodes} nodes, 0 to {nodes - 1} can be spares, not {options.spares}")
+        return _lead(cluster, describe(None), options, output, command)
     finally:
-        cluster.release()
+        cluster.close()
+        world.close()
 
 
 def _lead(

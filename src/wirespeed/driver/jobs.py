@@ -33,7 +33,12 @@ _DECODING = threading.Lock()
 
 
 def join(
-    processes: int, arguments: Sequence[str], timeout: float, environment: Mapping[str, str] = os.environ
+    processes: int,
+    arguments: Sequence[str],
+    timeout: float,
+    environment: Mapping[str, str] = os.environ,
+    *,
+    partial: bool = False,
 ) -> World | None:
     """Join the job and return the World of this process; None if it is the only process.
 
@@ -45,6 +50,8 @@ def join(
         Command line of the started processes.
     timeout : float
         Maximum time for all processes to join, in s.
+    partial : bool
+        Whether the job goes on without processes that do not join, as ``worlds.join`` says.
 
     Raises
     ------
@@ -58,7 +65,9 @@ def join(
         raise UsageError(f"the number of processes must be from 1 to {_MOST_PROCESSES}, not {processes}")
     if promised(environment)[1] == 1 and processes == 1:
         return None
-    world = worlds.join(timeout, spawn=processes, arguments=arguments, environment=environment)
+    world = worlds.join(
+        timeout, spawn=processes, arguments=arguments, environment=environment, partial=partial
+    )
     if world.size > 1:
         return world
     world.close()

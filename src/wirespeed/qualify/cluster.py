@@ -17,9 +17,14 @@ Values = npt.NDArray[np.float64]
 class Cluster(Protocol):
     """Nodes that measure at once; each method is one round."""
 
-    nodes: tuple[QualifiedNode, ...]
+    @property
+    def nodes(self) -> tuple[QualifiedNode, ...]:
+        """All nodes, with what is known by now about those that are missing."""
+
     #: What carries the bytes between nodes.
     transport: str
+    #: Median of the relative standard deviations of the paths during the last round; 0 if unknown.
+    variation: float
 
     @property
     def rails(self) -> int:

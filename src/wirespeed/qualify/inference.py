@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..qualification import Culprit, Part
+from ..qualification import OF_NODE, Culprit, Part
 from .cluster import Values
 from .matchings import Pair
 
@@ -108,7 +108,7 @@ def reference_of(values: Values) -> tuple[float, float]:
     return reference, float(1.4826 * np.median(above))
 
 
-def explain(paths: Paths, blocks: Sequence[str], rails: int) -> Inference:
+def explain(paths: Paths, blocks: Sequence[str], rails: int, variation: float = 0.0) -> Inference:
     """Name the parts that explain the slow paths.
 
     Parameters
@@ -119,9 +119,12 @@ def explain(paths: Paths, blocks: Sequence[str], rails: int) -> Inference:
         Block of each node; empty if unknown.
     rails : int
         Number of rails.
+    variation : float
+        Relative standard deviation of a value while it was measured: the least by which values vary.
     """
     reference, noise = reference_of(paths.value)
-    cut = 1 - max(LEAST, SIGMAS * noise)
+    noise = max(noise, variation)
+    cut = max(0.0, 1 - max(LEAST, SIGMAS * noise))
     if not reference:
         return Inference((), reference, noise, cut)
     names = list(dict.fromkeys(blocks))
@@ -170,11 +173,15 @@ def _culprit(
         if slow.part is Part.TRUNK and len(others := {int(block[node]) for node in ends} - {slow.where}) == 1:
             name = f"{name} or {names[others.pop()]}"  # all paths lead through both
     partners = ends - set(nodes)
+    part = slow.part
+    if slow.part in OF_NODE and len(partners) == 1:  # either end explains the same paths
+        part, other = Part.PATH, partners.copy().pop()
+        nodes = (other, slow.where) if slow.sends is False else (slow.where, other)
     rail = slow.rail < 0 or paths.rail == slow.rail
     touched = np.isin(paths.source, list(partners)) | np.isin(paths.target, list(partners))
     others_values = paths.value[touched & rail & ~mine & (paths.value >= cut * reference)]
     return Culprit(
-        slow.part, nodes, slow.rail, slow.sends, name, float(np.median(paths.value[mine])), reference,
+        part, nodes, slow.rail, slow.sends, name, float(np.median(paths.value[mine])), reference,
         len(partners) or len(ends), float(others_values.min()) if len(others_values) else 0.0,
         float(others_values.max()) if len(others_values) else 0.0,
     )  # fmt: skip

@@ -51,6 +51,7 @@ class Procedure:
         """Measure, and return everything."""
         members = self._own([i for i, node in enumerate(self.cluster.nodes) if not node.missing])
         suspects = self._pairs(members)
+        members = [node for node in members if not self.qualification.nodes[node].missing]
         self.culprits += self._confirm(suspects, members)
         self._groups(members)
         return self.qualification
@@ -87,6 +88,7 @@ class Procedure:
                 tuple(None if np.isnan(value) else float(value) for value in np.ravel(row)) for row in values
             ),
             self.cluster.seconds() - started,
+            self.cluster.variation,
         ))  # fmt: skip
         self.said(self.qualification)
         return values
@@ -152,7 +154,8 @@ class Procedure:
         if measured:
             self._missing |= dict.fromkeys(silent, "does not answer other nodes")
         self._partners = len(measured)
-        inference = explain(Paths.of(measured), self.blocks, self.cluster.rails)
+        variation = float(np.median([each.variation for each in self.rounds])) if self.rounds else 0.0
+        inference = explain(Paths.of(measured), self.blocks, self.cluster.rails, variation)
         self._reference = inference.reference
         self._noise, self._threshold = inference.noise, inference.threshold
         return inference.culprits
@@ -203,7 +206,7 @@ class Procedure:
     def _partners_for(self, culprit: Culprit, free: list[int], involved: set[int]) -> list[Pair]:
         """Pairs whose first node is of the culprit."""
         blocks = self.blocks
-        if culprit.part in OF_NODE:
+        if culprit.part in OF_NODE or culprit.part is Part.PATH:
             node = culprit.nodes[0]
             others = [other for other in free if other != node and other not in involved]
             others = others or [other for other in free if other != node]

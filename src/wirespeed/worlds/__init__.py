@@ -35,6 +35,7 @@ def join(
     spawn: int = 1,
     arguments: Sequence[str] = (),
     environment: Mapping[str, str] = os.environ,
+    partial: bool = False,
 ) -> World:
     """Join the job and return the World of this process.
 
@@ -46,6 +47,8 @@ def join(
         Whether MPI is needed even for one process.
     spawn : int
         Number of processes if no launcher started this one; the others are started with ``arguments``.
+    partial : bool
+        Whether ranks in the environment go on without others that do not join in time. MPI cannot.
 
     Raises
     ------
@@ -57,7 +60,7 @@ def join(
 
     world: World
     if launchers.present(environment):
-        world = launchers.by_environment(environment, timeout)
+        world = launchers.by_environment(environment, timeout, partial=partial)
     elif mpi or by_mpi(environment):
         world = launchers.by_mpi(timeout)
     else:

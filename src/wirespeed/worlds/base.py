@@ -14,7 +14,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
@@ -85,6 +85,8 @@ class World:
         Ends this process immediately.
     finish : callable
         Called at the end.
+    absent : Mapping[int, str]
+        Ranks that did not join, where that is allowed -> why. Their host is the empty text.
     """
 
     def __init__(
@@ -97,12 +99,14 @@ class World:
         timeout: float,
         leave: Callable[[int], NoReturn] = os._exit,
         finish: Callable[[], None] = _nothing,
+        absent: Mapping[int, str] | None = None,
     ) -> None:
+        self.absent = dict(absent or {})
         self.members = tuple(members)
         self.rank = rank
         self.launcher = launcher
         self.timeout = timeout
-        self._links = links
+        self.links = links
         self._watches = watches
         self._leave = leave
         self._finish = finish
@@ -128,8 +132,8 @@ class World:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The hosts, without duplicates."""
-        return tuple(dict.fromkeys(member.host for member in self.members))
+        """The hosts of the ranks that joined, without duplicates."""
+        return tuple(dict.fromkeys(member.host for member in self.members if member.host))
 
     def allgather(self, value: object, doing: str, patience: float = 0.0) -> list[Any]:
         """Exchange values: return those of all processes, by rank. All must call it for the same purpose.
@@ -163,23 +167,20 @@ class World:
         except WirespeedError as error:
             if self.rank == 0:
                 self.fail(str(error))
-                for link in self._links.values():  # they wait for an answer
+                for link in self.links.values():  # they wait for an answer
                     with suppress(OSError):  # it has ended and needs no message
                         link.send([_FAILED, str(error)], time.monotonic() + _REPORT_SEND_S)
             raise
 
-    def addresses(self) -> list[str]:
-        """The IP address of each process as rank 0's host reaches it. All must call it."""
-        found = ["127.0.0.1"] * self.size
-        if self.rank == 0:
-            remote = {
-                rank: link.socket.getpeername()[0]
-                for rank, link in self._links.items()
-                if link.socket.family != socket.AF_UNIX
-            }
-            own = next((self._links[rank].socket.getsockname()[0] for rank in remote), "127.0.0.1")
-            found = [remote.get(rank, own) for rank in range(self.size)]
-        return list(self.broadcast(found, "exchanging addresses"))
+    def addresses(self) -> dict[int, str]:
+        """On rank 0: the IP address of each rank that joined, as rank 0's host reaches it."""
+        remote = {
+            rank: link.socket.getpeername()[0].removeprefix("::ffff:")
+            for rank, link in self.links.items()
+            if link.socket.family != socket.AF_UNIX
+        }
+        own = next((self.links[rank].socket.getsockname()[0] for rank in remote), "127.0.0.1")
+        return {rank: remote.get(rank, own.removeprefix("::ffff:")) for rank in (0, *self.links)}
 
     def barrier(self, doing: str) -> None:
         """Wait until all processes have called it."""
@@ -204,7 +205,7 @@ class World:
         """
         if self.rank not in (0, rank):
             return 0, 0
-        link = self._links[rank if self.rank == 0 else 0]
+        link = self.links[rank if self.rank == 0 else 0]
         deadline = time.monotonic() + self.timeout
         best = (0, 2**62)
         try:
@@ -227,7 +228,7 @@ class World:
     def _collect(self, value: object, doing: str, deadline: float) -> list[Any]:
         """On rank 0: collect all values and send them to all ranks."""
         values, missing = {0: value}, list[Member]()
-        for rank, link in self._links.items():
+        for rank, link in self.links.items():
             try:
                 sequence, activity, values[rank] = link.receive(deadline, _Question)
             except TimeoutError:
@@ -240,7 +241,7 @@ class World:
         if missing:
             raise MeasurementTimeout(f"waiting for {_names(missing)} before {doing}", self.timeout)
         all_values = [values[rank] for rank in range(self.size)]
-        for rank, link in self._links.items():
+        for rank, link in self.links.items():
             try:
                 link.send([self._sequence, all_values], deadline + REPORT_GRACE_S)
             except TimeoutError:
@@ -252,7 +253,7 @@ class World:
 
     def _ask(self, value: object, doing: str, deadline: float) -> list[Any]:
         """On other ranks: send the value to rank 0 and receive all values."""
-        link = self._links[0]
+        link = self.links[0]
         try:
             link.send([self._sequence, doing, value], deadline)
             sequence, values = link.receive(deadline + REPORT_GRACE_S, _Answer)  # rank 0 reports who is late
@@ -383,7 +384,7 @@ class World:
     def close(self) -> None:
         """Leave the World in order."""
         self._tell("", "bye")
-        for channel in (*self._links.values(), *self._watches.values()):
+        for channel in (*self.links.values(), *self._watches.values()):
             channel.close()
         self._finish()
 

@@ -51,8 +51,8 @@ def present(environment: Mapping[str, str]) -> bool:
     return not missing
 
 
-def by_environment(environment: Mapping[str, str], timeout: float) -> World:
-    """The World that the environment describes.
+def by_environment(environment: Mapping[str, str], timeout: float, *, partial: bool = False) -> World:
+    """The World that the environment describes; without ranks that do not join if ``partial``.
 
     Raises
     ------
@@ -94,9 +94,11 @@ def by_environment(environment: Mapping[str, str], timeout: float) -> World:
         return gather([], b"", size, launcher, timeout, local=local)
     secret = secret_of(environment)
     if rank == 0:
-        return gather(listen(secret, port, host), secret, size, launcher, timeout, local=local)
+        return gather(
+            listen(secret, port, host), secret, size, launcher, timeout, local=local, partial=partial
+        )
     near: list[Address] = [local_name(secret, port)] if is_here(host) else []
-    return connect([*near, (host, port)], secret, rank, size, launcher, timeout, local)
+    return connect([*near, (host, port)], secret, rank, size, launcher, timeout, local, partial=partial)
 
 
 def promised(environment: Mapping[str, str] = os.environ) -> tuple[str, int]:

@@ -273,6 +273,7 @@ def gather(
     look: Callable[[], None] = lambda: None,
     local: int = -1,
     inherited: Sequence[socket.socket] = (),
+    partial: bool = False,
     **extra: Any,
 ) -> World:
     """On rank 0: wait for the others and return the World.
@@ -298,6 +299,8 @@ def gather(
         Local rank set by the launcher; -1 to number the processes of a host by rank.
     inherited : Sequence[socket.socket]
         Connections to processes that this one started: nobody else has their other ends.
+    partial : bool
+        Whether the job goes on without ranks that do not join in time, if any other does.
     **extra : object
         Further parameters of the World.
 
@@ -309,6 +312,8 @@ def gather(
     deadline = time.monotonic() + timeout
     members = {0: Member(0, hostname(), os.getpid(), local)}
     channels: dict[_Purpose, dict[int, Channel]] = {purpose: {} for purpose in _PURPOSES}
+    absent: dict[int, str] = {}
+    refused: dict[int, str] = {}
     lobby = _Lobby(secret)
     with ExitStack() as stack:
         stack.callback(lobby.close)
@@ -321,6 +326,13 @@ def gather(
             if time.monotonic() >= deadline:
                 complete = {0}.union(set.intersection(*(set(joined) for joined in channels.values())))
                 missing = [str(rank) for rank in range(size) if rank not in complete]
+                if partial and len(complete) > 1:
+                    absent = {
+                        rank: refused.get(rank, f"did not join within {timeout:g} s")
+                        for rank in range(size)
+                        if rank not in complete
+                    }
+                    break
                 why = f" (not admitted: {one_line(lobby.refusal)})" if lobby.refusal else ""
                 raise WorldError(
                     f"timed out after {timeout:g} s: {len(missing)} of {size} ranks did not connect "
@@ -336,12 +348,18 @@ def gather(
                     problem = problem or f"rank {hello.rank}: {error}"
                 if problem:
                     lobby.refuse(problem)
+                    refused[hello.rank] = problem
                     channel.close()
                     continue
                 known[hello.rank] = channel
                 members[hello.rank] = Member(
                     hello.rank, one_line(hello.host)[:_HOST_CHARACTERS], hello.pid, hello.local
                 )
+    for rank in absent:
+        members[rank] = Member(rank, "", 0, 0)
+        for joined in channels.values():
+            if rank in joined:
+                joined.pop(rank).close()
     ordered = _with_local_ranks([members[rank] for rank in range(size)])
     links = dict(sorted(channels["link"].items()))
     everyone = [(m.rank, m.host, m.pid, m.local_rank) for m in ordered]
@@ -349,8 +367,10 @@ def gather(
         try:
             link.send(everyone, deadline + ADMISSION_S)
         except OSError as error:
+            if partial:
+                continue  # the first task that it gets finds out
             raise WorldError(f"{members[rank]} ended while the ranks were joining") from error
-    return World(ordered, 0, launcher, links, channels["watch"], timeout, **extra)
+    return World(ordered, 0, launcher, links, channels["watch"], timeout, absent=absent, **extra)
 
 
 def _problem(hello: _Hello, size: int, known: Mapping[int, Channel]) -> str:
@@ -387,6 +407,7 @@ def connect(
     timeout: float,
     local: int = -1,
     inherited: Sequence[socket.socket] = (),
+    partial: bool = False,
     **extra: Any,
 ) -> World:
     """On other ranks: connect to rank 0 and return the World.
@@ -399,7 +420,7 @@ def connect(
         The secret of the job.
     rank, size : int
         Number of this rank, and of all.
-    launcher, timeout, local, **extra : object
+    launcher, timeout, local, partial, **extra : object
         As for ``gather``.
     inherited : Sequence[socket.socket]
         The two connections that rank 0 made when it started this process, in place of addresses.
@@ -426,7 +447,8 @@ def connect(
                     raise WorldError(one_line(text))
             doing = f"gave up: not all {size} ranks joined"
             limit = _MEMBER_LIMIT_BYTES * size + _HELLO_LIMIT_BYTES
-            everyone = channels["link"].receive(deadline, _Members, limit)
+            patience = timeout + ADMISSION_S if partial else 0.0  # rank 0 may have started later
+            everyone = channels["link"].receive(deadline + patience, _Members, limit)
         except InvalidMessage as error:
             raise WorldError(f"{where} sent {error}") from error
         except (EOFError, OSError) as error:
