@@ -157,3 +157,80 @@ def hosts() -> Iterator[Callable[[int], list[str]]]:
     yield inside
     for name in names:
         subprocess.run(["ip", "netns", "delete", name], capture_output=True)
+
+
+class Network:
+    """Hosts on a switch: namespaces whose cables have a rate in both directions.
+
+    Parameters
+    ----------
+    count : int
+        Number of hosts; host i is called ``node<i>`` and has the address 10.78.0.<i + 1>.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._names = [f"ws{os.getpid()}h{i}" for i in range(count)]
+        self._switch = f"ws{os.getpid()}s"
+        self.count = count
+
+    def make(self) -> None:
+        """Make them; raises CalledProcessError where the kernel does not allow it."""
+        self._run("ip", "netns", "add", self._switch)
+        self._run("ip", "-n", self._switch, "link", "add", "br0", "type", "bridge")
+        self._run("ip", "-n", self._switch, "link", "set", "br0", "up")
+        for i, name in enumerate(self._names):
+            self._run("ip", "netns", "add", name)
+            self._run(
+                "ip", "link", "add", "eth0", "netns", name, "type", "veth",
+                "peer", "name", f"port{i}", "netns", self._switch,
+            )  # fmt: skip
+            self._run("ip", "-n", self._switch, "link", "set", f"port{i}", "master", "br0", "up")
+            self._run("ip", "-n", name, "addr", "add", f"10.78.0.{i + 1}/24", "dev", "eth0")
+            self._run("ip", "-n", name, "link", "set", "eth0", "up")
+            self._run("ip", "-n", name, "link", "set", "lo", "up")
+            self.shape(i, "400mbit")
+            self._shape(self._switch, f"port{i}", "400mbit")
+
+    def shape(self, host: int, rate: str) -> None:
+        """Limit what a host sends; less than one CPU can send, so that the cables are what limits."""
+        self._shape(self._names[host], "eth0", rate)
+
+    def inside(self, host: int) -> list[str]:
+        """The beginning of a command that runs on a host."""
+        named = f'hostname node{host} && exec "$@"'
+        return ["ip", "netns", "exec", self._names[host], "unshare", "--uts", "sh", "-c", named, "sh"]
+
+    def delete(self) -> None:
+        for name in (*self._names, self._switch):
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True)
+
+    def _shape(self, namespace: str, device: str, rate: str) -> None:
+        self._run(
+            "tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", "tbf", "rate", rate,
+            "burst", "64k", "latency", "20ms",
+        )  # fmt: skip
+
+    @staticmethod
+    def _run(*command: str) -> None:
+        subprocess.run(command, check=True, capture_output=True)
+
+
+@pytest.fixture
+def network() -> Iterator[Callable[[int], Network]]:
+    """Several hosts on a switch."""
+    tools = [shutil.which(tool) for tool in ("ip", "tc", "unshare", "hostname")]
+    if os.geteuid() != 0 or not all(tools):
+        pytest.skip("network namespaces need root, ip, tc, unshare and hostname")
+    made: list[Network] = []
+
+    def make(count: int) -> Network:
+        made.append(Network(count))
+        try:
+            made[-1].make()
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"network namespaces cannot be made here: {error.stderr.decode().strip()}")
+        return made[-1]
+
+    yield make
+    for network in made:
+        network.delete()

@@ -87,12 +87,12 @@ LAYERS = (
     ("results",),
     ("importers",),
     ("judging",),
-    ("qualify",),
     ("language",),
     ("reports", "progress"),
     ("screens",),
     ("api",),
     ("bandwidth",),
+    ("qualify",),
     ("cli", "__main__"),
 )
 

@@ -118,7 +118,7 @@ def _of_job(
             world.close()
         return ExitCode.PASS
     expected = hosts_of(os.environ.get("SLURM_JOB_NODELIST", ""))
-    cluster = ProcessCluster(world, blocks, options.spares, expected)
+    cluster = ProcessCluster(world, blocks, options.spares, expected, options.timeout)
     try:
         nodes = len(cluster.nodes)
         if nodes < 2:

@@ -21,14 +21,25 @@ class Cluster(Protocol):
     def nodes(self) -> tuple[QualifiedNode, ...]:
         """All nodes, with what is known by now about those that are missing."""
 
-    #: What carries the bytes between nodes.
-    transport: str
-    #: Median of the relative standard deviations of the paths during the last round; 0 if unknown.
-    variation: float
-
     @property
     def rails(self) -> int:
         """Number of rails that are measured: the smallest of the nodes."""
+
+    @property
+    def transport(self) -> str:
+        """What carries the bytes between nodes."""
+
+    @property
+    def limit(self) -> float:
+        """What the network interfaces of most nodes carry in one direction, in bytes per second; or 0."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be known about the nodes."""
+
+    @property
+    def variation(self) -> float:
+        """Median of the relative standard deviations of the paths during the last round; 0 if unknown."""
 
     def own(self, nodes: Sequence[int]) -> Values:
         """Measure each node by itself; shape (nodes, values of a node)."""

@@ -66,7 +66,8 @@ class Procedure:
         return Qualification(
             nodes, tuple(self.rounds), tuple(self.culprits), self.seed, noise=self._noise,
             threshold=self._threshold, wrongly_blamed=wrongly_blamed(self._partners) if self._partners else 1,
-            notes=tuple(self.notes), transport=self.cluster.transport,
+            notes=(*self.cluster.notes, *self.notes), transport=self.cluster.transport,
+            limit=self.cluster.limit,
         )  # fmt: skip
 
     @property
@@ -106,7 +107,7 @@ class Procedure:
         values = self._measure(Stage.OWN, [[node] for node in nodes])
         if not values.size:
             self.rounds.pop()  # nothing was measured
-            self.notes.append("nodes were not measured by themselves: run wirespeed check on each")
+            self.notes.append("nodes were not measured by themselves, because they have no GPUs")
             return nodes
         answered = np.atleast_1d(~np.isnan(values).all(axis=1))
         for node, there in zip(nodes, answered.tolist(), strict=True):

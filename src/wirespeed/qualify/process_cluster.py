@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from ..errors import WirespeedError
 from ..qualification import QualifiedNode
+from ..terminal import one_line
 from ..worlds.crew import Crew
 from .cluster import Values
+from .node_facts import NodeFacts, differences, node_facts
 from .tcp_probe import SECONDS, TIMEOUT_S, Place, TcpProbe
 
 if TYPE_CHECKING:
@@ -24,10 +27,14 @@ if TYPE_CHECKING:
 
 #: Maximum time of a round in s: to connect, two directions, and bytes that do not arrive, twice.
 _ROUND_S = 2 * SECONDS + 3 * TIMEOUT_S
+#: Maximum time for a node to introduce itself, or to measure itself, in s.
+_OWN_S = 120.0
 #: Maximum time to dismiss the ranks, in s.
 _DISMISS_S = 5.0
 _SECRET_BYTES = 32
-_PAIR, _RING = "pair", "ring"
+_PAIR, _RING, _OWN = "pair", "ring", "own"
+#: Most names of RDMA devices in a note.
+_MOST_NAMES = 4
 
 
 class ProcessCluster:
@@ -43,24 +50,48 @@ class ProcessCluster:
         Number of nodes at the end that are spares.
     expected : Sequence[str]
         The hosts of the job by its scheduler, to name those from which no process came; empty if unknown.
+    patience : float
+        Maximum time of a round, in s; longer ones end earlier.
     """
 
     transport = "TCP"
     rails = 1
 
     def __init__(
-        self, world: World, blocks: Mapping[str, str], spares: int = 0, expected: Sequence[str] = ()
-    ) -> None:
+        self, world: World, blocks: Mapping[str, str], spares: int = 0, expected: Sequence[str] = (),
+        patience: float = float("inf"),
+    ) -> None:  # fmt: skip
         self._started = time.monotonic()
         self._crew = Crew(world)
         self._ranks = {host: [m.rank for m in world.members if m.host == host] for host in world.hosts}
         self._addresses = world.addresses()
         secret = secrets.token_bytes(_SECRET_BYTES)
         self._probe = TcpProbe(secret)
-        self._ports = self._crew.ask(
-            dict.fromkeys(range(world.size), secret), _ROUND_S, lambda task: self._probe.port
-        )
+        self._round_s = min(_ROUND_S, patience)
+        self._own_s = min(_OWN_S, patience)
         self._number = 0
+        asked, clock = time.monotonic(), time.time()
+        answers = self._crew.ask(
+            {rank: [secret, address] for rank, address in self._addresses.items()},
+            self._own_s,
+            lambda task: _introduction(self._probe, task),
+        )
+        self._ports = {rank: int(port) for rank, (port, _) in answers.items()}
+        facts = {
+            host: msgspec.convert(answers[ranks[0]][1], NodeFacts)
+            for host, ranks in self._ranks.items()
+            if ranks[0] in answers
+        }
+        self.limit = float(np.median([node.limit for node in facts.values()]))
+        notes = differences(facts, time.monotonic() - asked, clock)
+        if rdma := sorted({device for node in facts.values() for device in node.rdma}):
+            notes.append(
+                f"the nodes have RDMA devices ({', '.join(rdma[:_MOST_NAMES])}), which TCP does not use: "
+                "this says nothing about them"
+            )
+        self.notes = tuple(notes)
+        self._failed: dict[str, str] = {}
+        self._with_gpus = {host for host, node in facts.items() if node.gpus}
         self.variation = 0.0
         absent = _absent(world, expected)
         names = [*world.hosts, *absent]
@@ -82,8 +113,24 @@ class ProcessCluster:
         return time.monotonic() - self._started
 
     def own(self, nodes: Sequence[int]) -> Values:
-        """Nothing: TCP shows only what is between nodes."""
-        return np.empty((len(nodes), 0))
+        """Measure copies within the memory of each GPU; nothing without GPUs."""
+        tasks = {
+            self._ranks[self._all[node].name][0]: [_OWN]
+            for node in nodes
+            if self._all[node].name in self._with_gpus and self._there(node)
+        }
+        answers = self._crew.ask(tasks, self._own_s, lambda task: work(self._probe, task)) if tasks else {}
+        measured: dict[int, list[float]] = {}
+        for i, node in enumerate(nodes):
+            answer = answers.get(next(iter(self._there(node)), -1), [])
+            if isinstance(answer, str):
+                self._failed[self._all[node].name] = f"could not measure itself: {answer}"
+            else:
+                measured[i] = answer
+        values = np.full((len(nodes), max((len(row) for row in measured.values()), default=0)), np.nan)
+        for i, row in measured.items():
+            values[i, : len(row)] = row
+        return values
 
     def pairs(self, pairs: Sequence[tuple[int, int]]) -> Values:
         tasks: dict[int, list[Any]] = {}
@@ -136,6 +183,8 @@ class ProcessCluster:
 
     def _lost(self, host: str) -> str:
         """What is the matter with a node; empty if all of its processes take tasks."""
+        if host in self._failed:
+            return self._failed[host]
         lost = self._crew.lost
         return next((f"{lost[rank]} (rank {rank})" for rank in self._ranks.get(host, ()) if rank in lost), "")
 
@@ -147,7 +196,7 @@ class ProcessCluster:
         self._number += 1
         answers = self._crew.ask(
             {rank: [*task, self._number] for rank, task in tasks.items()},
-            _ROUND_S,
+            self._round_s,
             lambda task: work(self._probe, task),
         )
         known = {rank: answer for rank, answer in answers.items() if answer is not None}
@@ -155,8 +204,10 @@ class ProcessCluster:
         return {rank: answer[0] for rank, answer in known.items()}
 
 
-def work(probe: TcpProbe, task: Sequence[Any]) -> tuple[float, float] | None:
+def work(probe: TcpProbe, task: Sequence[Any]) -> Any:
     """Do a task of rank 0: a kind, where the next process listens, and the number of the round."""
+    if task[0] == _OWN:
+        return _own()
     kind, place, number = task
     where = (str(place[0]), int(place[1])) if place else None
     return probe.ring(where, number) if kind == _RING and where else probe.pair(where, number)
@@ -174,8 +225,8 @@ def serve(world: World, patience: float) -> None:
 
     def answer(task: Any) -> Any:
         if not probes:
-            probes.append(TcpProbe(bytes(task)))
-            return probes[0].port
+            probes.append(TcpProbe(bytes(task[0])))
+            return _introduction(probes[0], task)
         return work(probes[0], task)
 
     try:
@@ -183,6 +234,22 @@ def serve(world: World, patience: float) -> None:
     finally:
         for probe in probes:
             probe.close()
+
+
+def _introduction(probe: TcpProbe, task: Sequence[Any]) -> tuple[int, Any]:
+    """Where this process listens, and what its node is."""
+    return probe.port, msgspec.to_builtins(node_facts(str(task[1])))
+
+
+def _own() -> list[float] | str:
+    """Bandwidth of copies within the memory of each GPU of this node, in bytes per second; or the error."""
+    from ..backends import describe
+    from ..bandwidth import memory_bandwidth
+
+    try:
+        return [memory_bandwidth(device=gpu.name).value for gpu in describe(None).gpus]
+    except WirespeedError as error:
+        return one_line(str(error))
 
 
 def _absent(world: World, expected: Sequence[str]) -> dict[str, str]:

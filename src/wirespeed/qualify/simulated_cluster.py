@@ -97,6 +97,8 @@ class SimulatedCluster:
     model: str = ""
     spares: int = 0
     transport: str = "simulated"
+    limit: float = 0.0
+    notes: tuple[str, ...] = ()
     variation: float = 0.0
     nodes: tuple[QualifiedNode, ...] = field(init=False)
     tests: int = field(init=False, default=0)

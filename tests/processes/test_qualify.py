@@ -1,0 +1,108 @@
+"""``wirespeed qualify`` on real processes: hosts in namespaces on a switch, with slow and dead cables."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from wirespeed.exit_codes import ExitCode
+from wirespeed.results.store import load
+
+from .conftest import WIRESPEED, Job, Network, free_port
+
+Start = Callable[..., Job]
+
+
+def launch(
+    start: Start, network: Network, *options: str, ranks: range | None = None, each: int = 1, port: int = 0
+) -> list[Job]:
+    """Start qualify on the hosts of a network, as a loop with RANK does."""
+    port, size = port or free_port(), network.count * each
+    return [
+        start(
+            [*network.inside(rank // each), *WIRESPEED, "qualify", *options], RANK=str(rank),
+            WORLD_SIZE=str(size), LOCAL_RANK=str(rank % each), MASTER_ADDR="10.78.0.1",
+            MASTER_PORT=str(port), WIRESPEED_JOB_SECRET="several hosts",
+        )
+        for rank in (ranks or range(size))
+    ]  # fmt: skip
+
+
+def test_a_slow_cable_is_named(start: Start, network: Callable[[int], Network], tmp_path: Path) -> None:
+    """Its host can be excluded, and is slow in what it sends only."""
+    hosts = network(4)
+    hosts.shape(2, "150mbit")
+    file = tmp_path / "fleet.json"
+    jobs = launch(start, hosts, "-o", str(file))
+    assert [job.end() for job in jobs] == [ExitCode.FAIL, 0, 0, 0], jobs[0].text
+    document = load(file)
+    assert document.qualification
+    (culprit,) = document.qualification.culprits
+    assert culprit.part == "cable" and culprit.sends and culprit.confirmed
+    assert document.qualification.nodes[culprit.nodes[0]].name == "node2"
+    assert 0.3 < culprit.value / culprit.expected < 0.45
+    assert document.qualification.excluded == ("node2",)
+    assert "exclude: node2\n" in jobs[0].text
+
+
+def test_equal_cables_pass(start: Start, network: Callable[[int], Network]) -> None:
+    """Two processes of each host share its cable."""
+    jobs = launch(start, network(3), "--no-save", each=2)
+    assert jobs[0].end() == ExitCode.PASS, jobs[0].text
+    assert "PASS: 3 of 3 nodes to use" in jobs[0].text
+    assert [job.end() for job in jobs[1:]] == [0] * 5
+
+
+def test_two_hosts_name_the_path(start: Start, network: Callable[[int], Network]) -> None:
+    """With two hosts it cannot be said which end is slow, so none is excluded."""
+    hosts = network(2)
+    hosts.shape(1, "150mbit")
+    jobs = launch(start, hosts, "--no-save")
+    assert jobs[0].end() == ExitCode.FAIL, jobs[0].text
+    assert "slow: path from node1 to node0: " in jobs[0].text
+    assert "exclude" not in jobs[0].text
+
+
+def test_two_equal_hosts_are_not_judged(start: Start, network: Callable[[int], Network]) -> None:
+    jobs = launch(start, network(2), "--no-save")
+    assert jobs[0].end() == ExitCode.NOT_JUDGED, jobs[0].text
+
+
+def test_lost_hosts_are_findings(start: Start, network: Callable[[int], Network]) -> None:
+    """One never starts, one starts late, one hangs: the others are measured, and the rest is named."""
+    hosts = network(5)
+    options, port = ("--no-save", "-T", "10s", "--exclude-format", "json"), free_port()
+    jobs = launch(start, hosts, *options, ranks=range(3), port=port)
+    time.sleep(3)
+    (late,) = launch(start, hosts, *options, ranks=range(3, 4), port=port)
+    os.kill(jobs[2].process.pid, signal.SIGSTOP)
+    assert jobs[0].end() == ExitCode.FAIL, jobs[0].text
+    assert json.loads(jobs[0].text.splitlines()[-1]) == {
+        "exclude": ["node2", "rank 4"], "use": ["node0", "node1", "node3"]
+    }, jobs[0].text  # fmt: skip
+    assert late.end() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_what_was_found(
+    number: int, start: Start, network: Callable[[int], Network], tmp_path: Path
+) -> None:
+    file = tmp_path / "fleet.json"
+    jobs = launch(start, network(3), "-o", str(file))
+    time.sleep(5)
+    os.kill(jobs[0].process.pid, number)
+    assert jobs[0].end() == ExitCode.INTERRUPTED, jobs[0].text
+    document = load(file)
+    assert document.interrupted and document.qualification and document.qualification.rounds
+
+
+def test_one_host_is_a_usage_error(start: Start) -> None:
+    job = start([*WIRESPEED, "qualify", "--processes", "2", "--no-save"])
+    assert job.end() == ExitCode.USAGE
+    assert job.text.count("\n") == 1 and "requires several nodes" in job.text
