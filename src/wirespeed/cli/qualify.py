@@ -8,6 +8,7 @@ import math
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError, WirespeedError
@@ -32,8 +33,6 @@ _SEVERAL = (
     "qualify requires several nodes: start it with mpirun or srun on all of them, or try "
     "--machine simulated:dgx-a100-8x16"
 )
-#: Maximum time between two rounds, beyond the time-out, in s: inference and printing.
-_PATIENCE_S = 60.0
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -66,10 +65,14 @@ def parser(name: str) -> Parser:
         name,
         "Find the slow nodes, NICs, cables and switches of a cluster in about a dozen rounds: sampled pairs\n"
         "of nodes, all at once, measurements of suspects again with other partners, and groups of nodes.\n"
-        "Start it with a launcher on all nodes: mpirun -np 64 -N 1 wirespeed qualify. Between real nodes it\n"
-        "measures TCP, with one connection per process; --machine simulates clusters.",
+        "Start it with a launcher on all nodes, one process per GPU: mpirun -np 512 -N 8 wirespeed qualify.",
     )
     add_machine(arguments)
+    arguments.add_argument(
+        "--over", choices=("tcp", "nccl", "mpi"),
+        help="what carries the bytes: TCP, which goes on without lost nodes, or NCCL or MPI by transfers "
+        "between ranks, rail by rail (default: nccl if all nodes have GPUs, else tcp)",
+    )  # fmt: skip
     arguments.add_argument(
         "--within", type=typed(parse_duration), default=math.inf, metavar="TIME",
         help="maximum time, e.g. 3min; rounds for which there is no time are left out",
@@ -104,7 +107,7 @@ def _of_job(
     """Measure the nodes of this job: rank 0 leads, the others obey."""
     from ..backends import describe
     from ..driver.jobs import join
-    from ..qualify.process_cluster import ProcessCluster, serve
+    from ..qualify.job import lead, serve
     from ..qualify.switches import hosts_of
 
     output = saving(options)
@@ -113,21 +116,26 @@ def _of_job(
         raise UsageError(_SEVERAL)
     if world.rank:
         try:
-            serve(world, options.timeout + _PATIENCE_S)
+            serve(world, options.timeout)
+        except WirespeedError:  # rank 0 reports it
+            return ExitCode.RUN
         finally:
             world.close()
         return ExitCode.PASS
     expected = hosts_of(os.environ.get("SLURM_JOB_NODELIST", ""))
-    cluster = ProcessCluster(world, blocks, options.spares, expected, options.timeout)
     try:
-        nodes = len(cluster.nodes)
-        if nodes < 2:
-            raise UsageError(_SEVERAL)
-        if not 0 <= options.spares < nodes:
-            raise UsageError(f"of {nodes} nodes, 0 to {nodes - 1} can be spares, not {options.spares}")
-        return _lead(cluster, describe(None), options, output, command)
+        cluster = lead(world, blocks, options.spares, expected, options.over, options.timeout)
+        try:
+            nodes = len(cluster.nodes)
+            if nodes < 2:
+                raise UsageError(_SEVERAL)
+            if not 0 <= options.spares < nodes:
+                raise UsageError(f"of {nodes} nodes, 0 to {nodes - 1} can be spares, not {options.spares}")
+            return _lead(cluster, describe(None), options, output, command)
+        finally:
+            with suppress(WirespeedError):  # they may have ended
+                cluster.close()
     finally:
-        cluster.close()
         world.close()
 
 

@@ -1,0 +1,98 @@
+"""The cluster of a job: rank 0 leads, the others measure what it says."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import WirespeedError
+from ..worlds.crew import Crew
+from .job_nodes import OWN_S, introduce, introduction
+from .process_cluster import ProcessCluster, work
+from .tcp_probe import TcpProbe
+from .transfer_cluster import TransferCluster
+
+if TYPE_CHECKING:
+    from ..worlds.base import World
+
+#: What carries the bytes between nodes.
+OVER = ("tcp", "nccl", "mpi")
+_SECRET_BYTES = 32
+_TRANSFERS = "transfers"
+#: Maximum time between two tasks beyond the time-out, in s: inference and printing.
+_PATIENCE_S = 60.0
+
+
+def lead(
+    world: World, blocks: Mapping[str, str], spares: int, expected: Sequence[str], over: str | None,
+    patience: float,
+) -> ProcessCluster | TransferCluster:  # fmt: skip
+    """The nodes of the job; on rank 0.
+
+    Parameters
+    ----------
+    world : World
+        The processes.
+    blocks, spares, expected : object
+        As for `introduce`.
+    over : str or None
+        One of `OVER`; None for NCCL if all nodes have GPUs, else TCP.
+    patience : float
+        Maximum time of a round, in s.
+
+    Raises
+    ------
+    WirespeedError
+        If NCCL or MPI is asked for, but processes are missing.
+    """
+    crew, secret = Crew(world), secrets.token_bytes(_SECRET_BYTES)
+    probe = TcpProbe(secret)
+    try:
+        job = introduce(crew, secret, probe.port, blocks, spares, expected, min(OWN_S, patience))
+        if over is None:
+            over = "nccl" if len(job.gpus) == len(job.nodes) and not crew.lost else "tcp"
+        if over == "tcp":
+            return ProcessCluster(crew, job, probe, patience)
+        if crew.lost:
+            rank, why = next(iter(crew.lost.items()))
+            crew.dismiss(_PATIENCE_S)
+            raise WirespeedError(
+                f"rank {rank} {why}: --over {over} requires all processes; --over tcp goes on without some"
+            )
+        crew.ask({rank: [_TRANSFERS, over] for rank in world.links}, patience, lambda task: None)
+        crew.dismiss(_PATIENCE_S)
+    except BaseException:
+        probe.close()
+        raise
+    probe.close()
+    return TransferCluster(world, job, over)
+
+
+def serve(world: World, patience: float) -> None:
+    """Measure what rank 0 says, on other ranks.
+
+    Raises
+    ------
+    WirespeedError
+        If rank 0 or, over NCCL and MPI, another process has ended.
+    """
+    probes: list[TcpProbe] = []
+    over: list[str] = []
+
+    def answer(task: Any) -> Any:
+        if not probes:
+            probes.append(TcpProbe(bytes(task[0])))
+            return introduction(probes[0].port, task)
+        if task[0] == _TRANSFERS:
+            over.append(str(task[1]))
+            return None
+        return work(probes[0], task)
+
+    try:
+        Crew(world).serve(answer, patience + _PATIENCE_S)
+    finally:
+        for probe in probes:
+            probe.close()
+    if over:
+        TransferCluster.serve(world, over[0])

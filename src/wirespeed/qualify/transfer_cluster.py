@@ -1,0 +1,172 @@
+"""The nodes of a job, measured by transfers between ranks over NCCL or MPI, as `wirespeed transfer` does.
+
+The rank with local index i of a node is its rail i: NCCL and MPI give it the NIC next to its GPU. All ranks
+take part in every round, so that a rank that is lost ends the run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..api import run
+from ..errors import WirespeedError
+from ..language.toml_file import of_line
+from ..qualification import QualifiedNode
+from ..units import MIB
+from .cluster import Values
+from .job_nodes import JobNodes, own_memory
+
+if TYPE_CHECKING:
+    from ..document import Document
+    from ..worlds.base import World
+
+#: A path from a rank to another.
+_Hop = tuple[int, int]
+
+#: Bytes of a transfer, number of samples, and duration of each that is aimed at, in s.
+_BYTES, _SAMPLES, _SAMPLE_S = 8 * MIB, 3, 0.1
+_MOST_COPIES = 256
+_PATHS, _OWN, _STOP = "paths", "own", "stop"
+_CHOOSING, _OWN_MEMORY = "choosing the next round", "measuring own memory"
+
+
+class TransferCluster:
+    """The nodes of a job, on rank 0.
+
+    Parameters
+    ----------
+    world : World
+        The processes of the job.
+    job : JobNodes
+        Its nodes.
+    over : str
+        ``nccl`` or ``mpi``.
+    """
+
+    def __init__(self, world: World, job: JobNodes, over: str) -> None:
+        self._started = time.monotonic()
+        self._world, self._job, self._over = world, job, over
+        self._means: set[str] = set()
+        self._copies = 0  # per sample; 0: not known yet
+        self.variation = 0.0
+        self.limit = 0.0
+        self.notes = job.notes
+
+    @property
+    def nodes(self) -> tuple[QualifiedNode, ...]:
+        return self._job.nodes
+
+    @property
+    def rails(self) -> int:
+        return min(len(ranks) for ranks in self._job.ranks)
+
+    @property
+    def transport(self) -> str:
+        """The library, and what it used between ranks if it says so."""
+        name = self._over.upper()
+        return f"{name} ({', '.join(sorted(self._means))})" if self._means else name
+
+    def seconds(self) -> float:
+        return time.monotonic() - self._started
+
+    def own(self, nodes: Sequence[int]) -> Values:
+        if not self._job.gpus:
+            return np.empty((len(nodes), 0))
+        first = [ranks[0] for ranks in self._job.ranks]
+        self._world.broadcast([_OWN, first], _CHOOSING)
+        rows = _own(self._world, first)
+        measured = [rows[first[node]] for node in nodes]
+        values = np.full((len(nodes), max(len(row) for row in measured)), np.nan)
+        for i, row in enumerate(measured):
+            values[i, : len(row)] = row
+        return values
+
+    def pairs(self, pairs: Sequence[tuple[int, int]]) -> Values:
+        ranks, rails = self._job.ranks, range(self.rails)
+        there = [(ranks[a][rail], ranks[b][rail]) for a, b in pairs for rail in rails]
+        back = [(b, a) for a, b in there]
+        if not self._copies:
+            self._copies = 1
+            rate = float(np.nanmedian(self._rates(there)))
+            self._copies = int(np.clip(rate * _SAMPLE_S / _BYTES, 1, _MOST_COPIES))
+        rates = [self._rates(hops) for hops in (there, back)]
+        return np.stack([np.reshape(of, (len(pairs), len(rails))) for of in rates], axis=1)
+
+    def groups(self, groups: Sequence[Sequence[int]]) -> Values:
+        """Rings in which each rank sends to the next node's: the slowest path, times the number of rails."""
+        ranks, rails = self._job.ranks, range(self.rails)
+        hops, of = [], []
+        for i, group in enumerate(groups):
+            for node, after in zip(group, (*group[1:], group[0]), strict=True):
+                hops += [(ranks[node][rail], ranks[after][rail]) for rail in rails]
+                of += [i] * len(rails)
+        rates, index = self._rates(hops), np.array(of)
+        return np.array([rates[index == i].min() * len(rails) for i in range(len(groups))])
+
+    def close(self) -> None:
+        """Dismiss the other ranks."""
+        self._world.broadcast([_STOP, []], _CHOOSING)
+
+    @staticmethod
+    def serve(world: World, over: str) -> None:
+        """Take part in the rounds that rank 0 chooses, on other ranks.
+
+        Raises
+        ------
+        WirespeedError
+            If a process has ended, or the transfers are not possible.
+        """
+        while True:
+            kind, what = world.broadcast(None, _CHOOSING)
+            if kind == _STOP:
+                return
+            if kind == _OWN:
+                _own(world, what)
+            else:
+                copies, hops = what
+                _transfers(world, [(int(a), int(b)) for a, b in hops], over, int(copies))
+
+    def _rates(self, hops: Sequence[_Hop]) -> Values:
+        """Rates of transfers between ranks that start together, in bytes per second."""
+        self._world.broadcast([_PATHS, [self._copies, [list(hop) for hop in hops]]], _CHOOSING)
+        document = _transfers(self._world, hops, self._over, self._copies)
+        cells = {
+            table.rows.labels[cell.row]: cell
+            for result in document.testcases
+            for table in result.tables
+            for cell in table.cells
+        }
+        found = [cells.get(f"rank{a}->rank{b}") for a, b in hops]
+        self._means |= {means for cell in found if cell for means in cell.means}
+        varied = [cell.statistics.cv for cell in found if cell and cell.statistics]
+        self.variation = float(np.median(varied)) if varied else 0.0
+        return np.array([cell.value if cell and cell.value else np.nan for cell in found])
+
+
+def _transfers(world: World, hops: Sequence[_Hop], over: str, copies: int) -> Document:
+    """Measure transfers between ranks that start together; called on all ranks."""
+    text = "; ".join(f"rank{a} -> rank{b}" for a, b in hops)
+    document = run(
+        of_line(text).testcases, world=world, share=over, sizes=(_BYTES,), samples=_SAMPLES, rounds=1,
+        copies=copies, timeout=world.timeout,
+    )  # fmt: skip
+    if document.interrupted:
+        raise WirespeedError(document.interrupted)
+    for result in document.testcases:
+        if not result.tables:
+            raise WirespeedError(f"--over {over} is not possible here: {result.reason or result.status}")
+    return document
+
+
+def _own(world: World, first: Sequence[int]) -> dict[int, list[float]]:
+    """Let the first rank of each node measure its GPUs; rank -> their rates. Called on all ranks."""
+    mine = own_memory() if world.rank in first else []
+    rows = world.allgather(mine, _OWN_MEMORY, patience=world.timeout)
+    for rank, row in enumerate(rows):
+        if isinstance(row, str):
+            raise WirespeedError(f"{world.members[rank]} could not measure its GPUs: {row}")
+    return dict(enumerate(rows))
