@@ -170,6 +170,15 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
     wrongly_blamed: Amount = 0
     notes: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        count = len(self.nodes)
+        groups = [culprit.nodes for culprit in self.culprits]
+        groups += [group for each in self.rounds for group in each.groups]
+        if not count or any(not group or max(group) >= count for group in groups):
+            raise ValueError(f"a qualification of {count} nodes names another one")
+        if any(len(culprit.nodes) < 2 for culprit in self.culprits if culprit.part is Part.PATH):
+            raise ValueError("a path has two nodes")
+
     @property
     def fails(self) -> bool:
         """Whether something is slow or missing."""
@@ -208,19 +217,20 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
 def part_name(culprit: Culprit, nodes: Sequence[QualifiedNode]) -> str:
     """What people call a part, e.g. ``node17's rail 3``."""
     first = nodes[culprit.nodes[0]].name
+    of_rail = f" of rail {culprit.rail}" if nodes[culprit.nodes[0]].rails > 1 else ""
     match culprit.part:
         case Part.NODE:
             return first
         case Part.GPU:
             return f"{first}'s GPU {culprit.rail}"
         case Part.NIC:
-            return f"{first}'s NIC of rail {culprit.rail}"
+            return f"{first}'s NIC{of_rail}"
         case Part.CABLE:
-            return f"{first}'s cable of rail {culprit.rail} ({'sending' if culprit.sends else 'receiving'})"
+            return f"{first}'s cable{of_rail} ({'sending' if culprit.sends else 'receiving'})"
         case Part.PATH if culprit.sends is not None:
-            return f"path from {first} to {nodes[culprit.nodes[1]].name}"
+            return f"path from {first} to {nodes[culprit.nodes[1]].name}{of_rail}"
         case Part.PATH:
-            return f"path between {first} and {nodes[culprit.nodes[1]].name}"
+            return f"path between {first} and {nodes[culprit.nodes[1]].name}{of_rail}"
         case Part.LEAF | Part.TRUNK:
-            return f"{culprit.part} of {culprit.block}, rail {culprit.rail}"
+            return f"{culprit.part} of {culprit.block}{of_rail}"
     return f"between {', '.join(nodes[node].name for node in culprit.nodes)}"

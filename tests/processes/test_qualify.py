@@ -14,7 +14,7 @@ import pytest
 from wirespeed.exit_codes import ExitCode
 from wirespeed.results.store import load
 
-from .conftest import WIRESPEED, Job, Network, free_port
+from .conftest import OPEN_MPI, WIRESPEED, Job, Network, free_port
 
 Start = Callable[..., Job]
 
@@ -106,3 +106,32 @@ def test_one_host_is_a_usage_error(start: Start) -> None:
     job = start([*WIRESPEED, "qualify", "--processes", "2", "--no-save"])
     assert job.end() == ExitCode.USAGE
     assert job.text.count("\n") == 1 and "requires several nodes" in job.text
+
+
+def test_over_mpi(start: Start, mpirun: list[str], network: Callable[[int], Network], tmp_path: Path) -> None:
+    """Transfers between ranks by MPI see the same slow cable."""
+    hosts = network(3)
+    hosts.shape(1, "100mbit")
+    agent, machines = tmp_path / "agent", tmp_path / "hosts"
+    inside = [" ".join(hosts.inside(i)[:4]) for i in range(3)]
+    cases = "".join(
+        f'10.78.0.{i + 1}) exec {there} unshare --uts sh -c "hostname node{i}; $*";;\n'
+        for i, there in enumerate(inside)
+    )
+    agent.write_text(f"#!/bin/sh\nhost=$1; shift\ncase $host in\n{cases}esac\n")
+    agent.chmod(0o755)
+    machines.write_text("".join(f"10.78.0.{i + 1} slots=1\n" for i in range(3)))
+    file = tmp_path / "fleet.json"
+    job = start(
+        [*hosts.inside(0), mpirun[0], "-np", "3", "--hostfile", str(machines),
+         "--map-by", "ppr:1:node:oversubscribe", "--prtemca", "plm_ssh_agent", str(agent),
+         "--prtemca", "plm_ssh_no_tree_spawn", "1",
+         "--prtemca", "prte_if_include", "10.78.0.0/24", "--mca", "btl_tcp_if_include", "10.78.0.0/24",
+         *WIRESPEED, "qualify", "--over", "mpi", "-o", str(file)],
+        **OPEN_MPI,
+    )  # fmt: skip
+    assert job.end() == ExitCode.FAIL, job.text
+    qualification = load(file).qualification
+    assert qualification and qualification.transport == "MPI (mpi)"
+    (culprit,) = qualification.culprits
+    assert qualification.nodes[culprit.nodes[0]].name == "node1" and culprit.sends

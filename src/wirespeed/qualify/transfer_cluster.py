@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from ..api import run
@@ -58,7 +59,10 @@ class TransferCluster:
 
     @property
     def nodes(self) -> tuple[QualifiedNode, ...]:
-        return self._job.nodes
+        return tuple(
+            msgspec.structs.replace(node, rails=len(ranks))
+            for node, ranks in zip(self._job.nodes, self._job.ranks, strict=True)
+        )
 
     @property
     def rails(self) -> int:
@@ -142,6 +146,9 @@ class TransferCluster:
         }
         found = [cells.get(f"rank{a}->rank{b}") for a, b in hops]
         self._means |= {means for cell in found if cell for means in cell.means}
+        if not any(cell and cell.value for cell in found):
+            why = next((cell.reason for cell in found if cell and cell.reason), "no transfer was measured")
+            raise WirespeedError(f"--over {self._over} is not possible here: {why}")
         varied = [cell.statistics.cv for cell in found if cell and cell.statistics]
         self.variation = float(np.median(varied)) if varied else 0.0
         return np.array([cell.value if cell and cell.value else np.nan for cell in found])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..qualification import OF_NODE, Culprit, Part, Qualification, Stage, part_name
+import statistics
+
+from ..qualification import LEAST_THRESHOLD, OF_NODE, Culprit, Part, Qualification, Stage, part_name
 from ..units import GB, format_time, many
 
 #: Most slow parts that are printed.
@@ -16,7 +18,7 @@ def lines(qualification: Qualification) -> list[str]:
     pairs = sum(each.stage is Stage.PAIRS for each in qualification.rounds)
     seconds = sum(each.seconds for each in qualification.rounds)
     text = [
-        f"{many(there, 'node')} of {many(nodes[0].rails, 'rail')} measured over {qualification.transport} in "
+        f"{many(there, 'node')} of {many(nodes[0].rails, 'rail')}, {_over(qualification)}: "
         f"{many(len(qualification.rounds), 'round')}, {pairs} of them of pairs, {format_time(seconds)}"
     ]
     if not any(node.block for node in nodes):
@@ -29,14 +31,35 @@ def lines(qualification: Qualification) -> list[str]:
     return [*text, *_ending(qualification)]
 
 
+def _over(qualification: Qualification) -> str:
+    """How the paths were measured, and the share of the interfaces' speed if it is known."""
+    if qualification.transport == "simulated":
+        return "simulated"
+    text = f"measured over {qualification.transport}"
+    values = [
+        value
+        for each in qualification.rounds
+        if each.stage is Stage.PAIRS
+        for row in each.values
+        for value in row
+        if value is not None
+    ]
+    if qualification.limit and values:
+        share = statistics.median(values) / qualification.limit
+        text += f", whose median path reaches {share:.0%} of the {qualification.limit * 8 / 1e9:g} Gbit/s of"
+        text += " the network interfaces"
+    return text
+
+
 def evidence(culprit: Culprit, qualification: Qualification) -> str:
     """A slow part with the values that show it."""
     name = part_name(culprit, qualification.nodes)
-    line = f"slow: {name}: {culprit.value / GB:.4g} of {culprit.expected / GB:.4g} GB/s"
+    scale, unit = (GB, "GB/s") if culprit.expected >= GB else (1e6, "MB/s")
+    line = f"slow: {name}: {culprit.value / scale:.4g} of {culprit.expected / scale:.4g} {unit}"
     if culprit.partners:
         line += f" with {many(culprit.partners, 'partner')}"
     if culprit.highest and culprit.part in OF_NODE and culprit.part is not Part.GPU:
-        line += f", which reach {culprit.lowest / GB:.4g} to {culprit.highest / GB:.4g} with others"
+        line += f", which reach {culprit.lowest / scale:.4g} to {culprit.highest / scale:.4g} with others"
     return line if culprit.confirmed or culprit.part is Part.BETWEEN else f"{line} (not confirmed)"
 
 
@@ -52,14 +75,19 @@ def verdict(qualification: Qualification) -> str:
 def _ending(qualification: Qualification) -> list[str]:
     """The sureness, the nodes to leave out, and the verdict."""
     ending = []
-    if qualification.compared:
+    if qualification.compared or qualification.culprits:
         ending.append(
             f"A part counts as slow below {qualification.threshold:.0%} of the median (paths vary by "
             f"{qualification.noise:.1%}). A good node is suspected with a probability below "
             f"{qualification.wrongly_blamed:.1g} if 1 % of the nodes are bad, before it is measured again."
         )
+    elif 0 < qualification.threshold < LEAST_THRESHOLD:
+        ending.append(
+            f"Paths vary by {qualification.noise:.0%} while they are measured, too much to judge: other jobs "
+            "may use the network or the cores."
+        )
     else:
-        ending.append("Too few nodes to compare: at least four are required.")
+        ending.append("Too few nodes answered to compare them: at least three are required.")
     if qualification.excluded:
         ending.append(f"exclude: {', '.join(qualification.excluded[:_MOST])}")
     return [*ending, f"{verdict(qualification)}: {_summary(qualification)}"]

@@ -1,0 +1,226 @@
+"""The processes of a job that qualify measures: tasks, lost ranks, probes, and what differs between nodes."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from wirespeed.backends.tree import Tree
+from wirespeed.errors import WirespeedError
+from wirespeed.qualification import Stage
+from wirespeed.qualify import job, job_nodes, tcp_probe
+from wirespeed.qualify.node_facts import NodeFacts, differences, node_facts
+from wirespeed.qualify.procedure import Procedure
+from wirespeed.qualify.process_cluster import ProcessCluster
+from wirespeed.qualify.tcp_probe import TcpProbe
+from wirespeed.worlds.base import Member, RankLost, World
+from wirespeed.worlds.channel import Channel
+from wirespeed.worlds.crew import Crew
+
+Worlds = Callable[..., list[World]]
+
+
+@pytest.fixture
+def worlds() -> Iterator[Worlds]:
+    """Worlds of ranks in one process; each rank is a host of its own."""
+    made: list[World] = []
+
+    def make(size: int, absent: dict[int, str] | None = None) -> list[World]:
+        missing = absent or {}
+        members = [Member(rank, "" if rank in missing else f"host{rank}", rank, 0) for rank in range(size)]
+        ends = {
+            rank: [socket.socketpair() for _ in range(2)] for rank in range(1, size) if rank not in missing
+        }
+        links, watches = ({rank: Channel(pairs[i][0]) for rank, pairs in ends.items()} for i in range(2))
+        made.append(World(members, 0, "by hand", links, watches, 5.0, absent=absent))
+        for rank, pairs in ends.items():
+            link, watch = (Channel(pair[1]) for pair in pairs)
+            made.append(World(members, rank, "by hand", {0: link}, {0: watch}, 5.0))
+        return made
+
+    yield make
+    for world in made:
+        world.close()
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short directions: these tests look at who measures with whom, not at rates."""
+    monkeypatch.setattr(tcp_probe, "SECONDS", 0.05)
+    monkeypatch.setattr(tcp_probe, "_WARMUP_S", 0.005)
+    monkeypatch.setattr(tcp_probe, "TIMEOUT_S", 1.0)
+
+
+def in_threads(worlds: list[World], serve: Callable[[World], None]) -> list[threading.Thread]:
+    threads = [threading.Thread(target=serve, args=(world,)) for world in worlds[1:]]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def test_the_nodes_of_a_job_are_measured(worlds: Worlds, quick: None) -> None:
+    made = worlds(4, {2: "did not join within 5 s"})
+    threads = in_threads(made, lambda world: job.serve(world, 10.0))
+    cluster = job.lead(made[0], {"host0": "leaf0"}, 1, ["host0", "host1", "late", "host3"], "tcp", 10.0)
+    qualification = Procedure(cluster).run()
+    cluster.close()
+    for thread in threads:
+        thread.join()
+    assert [node.name for node in qualification.nodes] == ["host0", "host1", "host3", "late"]
+    assert [node.missing for node in qualification.nodes] == ["", "", "", "did not join within 5 s"]
+    assert [node.spare for node in qualification.nodes] == [False, False, False, True]
+    assert qualification.nodes[0].block == "leaf0" and qualification.transport == "TCP"
+    pairs = [each for each in qualification.rounds if each.stage is Stage.PAIRS]
+    assert len({group for each in pairs for group in each.groups}) >= 3
+    assert all(value for each in pairs for row in each.values for value in row)
+    assert any(each.variation > 0 for each in pairs)
+    assert qualification.fails and "late" in qualification.excluded
+
+
+def test_groups_are_rings(worlds: Worlds, quick: None) -> None:
+    made = worlds(4)
+    threads = in_threads(made, lambda world: job.serve(world, 10.0))
+    cluster = job.lead(made[0], {}, 0, [], "tcp", 10.0)
+    values = cluster.groups([[0, 1, 2]])
+    assert values.shape == (1,) and values[0] > 0
+    cluster.close()
+    for thread in threads:
+        thread.join()
+
+
+def test_a_lost_rank_is_missing_from_then_on(worlds: Worlds, quick: None) -> None:
+    made = worlds(3)
+
+    def serve(world: World) -> None:
+        if world.rank == 2:
+            Crew(world).serve(leave_after(world), 10.0)
+        else:
+            job.serve(world, 10.0)
+
+    def leave_after(world: World) -> Callable[[object], object]:
+        def answer(task: object) -> object:
+            if isinstance(task, list) and isinstance(task[0], bytes):
+                return job_nodes.introduction(1, task)
+            world.links[0].socket.shutdown(socket.SHUT_RDWR)
+            return None
+
+        return answer
+
+    def ending(world: World) -> None:
+        try:
+            serve(world)
+        except RankLost:
+            assert world.rank == 2
+
+    threads = in_threads(made, ending)
+    cluster = job.lead(made[0], {}, 0, [], "tcp", 5.0)
+    assert isinstance(cluster, ProcessCluster)
+    values = cluster.pairs([(0, 2)])
+    assert np.isnan(values).all()
+    assert [node.missing for node in cluster.nodes] == ["", "", "has ended (rank 2)"]
+    assert cluster.pairs([(0, 1)]).all() and np.isnan(cluster.pairs([(1, 2)])).all()
+    cluster.close()
+    for thread in threads:
+        thread.join()
+
+
+def test_nccl_requires_all_ranks(worlds: Worlds) -> None:
+    made = worlds(3, {2: "did not join within 5 s"})
+    threads = in_threads(made, lambda world: job.serve(world, 10.0))
+    with pytest.raises(WirespeedError, match="rank 2 did not join within 5 s: --over nccl requires all"):
+        job.lead(made[0], {}, 0, [], "nccl", 5.0)
+    for thread in threads:
+        thread.join()
+
+
+def test_who_does_not_answer_is_lost_and_late_answers_are_ignored(worlds: Worlds) -> None:
+    made = worlds(2)
+    crew, link = Crew(made[0]), made[1].links[0]
+    assert crew.ask({1: "task"}, 0.05, lambda task: None) == {}
+    assert crew.lost == {1: "does not answer"}
+    assert crew.ask({0: 7, 1: "more"}, 0.05, lambda task: task + 1) == {0: 8}
+    number, task = link.receive(time.monotonic() + 1, tuple[int, str])
+    assert (number, task) == (1, "task")
+
+
+def test_a_rank_without_rank_0_ends(worlds: Worlds) -> None:
+    made = worlds(2)
+    with pytest.raises(RankLost, match=r"gave no task for 0\.05 s"):
+        Crew(made[1]).serve(lambda task: task, 0.05)
+    made[0].links[1].close()
+    with pytest.raises(RankLost, match="rank 0 has ended"):
+        Crew(made[1]).serve(lambda task: task, 1.0)
+
+
+def test_strangers_are_refused(quick: None) -> None:
+    """A connection that does not begin with the secret and the round is closed, and the next is taken."""
+    receiver, sender = TcpProbe(b"secret"), TcpProbe(b"secret")
+    place = ("127.0.0.1", receiver.port)
+    found: list[object] = []
+    thread = threading.Thread(target=lambda: found.append(receiver.pair(None, 3)))
+    thread.start()
+    with socket.create_connection(place) as stranger:
+        stranger.sendall(bytes(32))
+        assert stranger.recv(1) == b""
+    assert sender.pair(place, 3) is not None
+    thread.join()
+    assert found[0] is not None
+    assert sender.pair(place, 4) is None  # nobody answers
+    for probe in (receiver, sender):
+        probe.close()
+
+
+def test_nobody_connects(quick: None) -> None:
+    probe = TcpProbe(b"")
+    assert probe.pair(None, 1) is None and probe.ring(("127.0.0.1", 1), 1) is None
+    probe.close()
+
+
+def facts(**changes: object) -> NodeFacts:
+    values: dict[str, object] = {
+        "gpus": "8 x H100", "driver": "580.1", "nccl": "2.28.9", "cpu": "a CPU", "kernel": "6.8",
+        "interface": "eth0", "limit": 12.5e9, "rdma": (), "clock": 1000.0,
+    }  # fmt: skip
+    return NodeFacts(**(values | changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"gpus": "7 x H100"}, "c differs: GPUs 7 x H100; 2 of 3 nodes: 8 x H100"),
+        ({"gpus": ""}, "c differs: GPUs none; 2 of 3 nodes: 8 x H100"),
+        ({"driver": "570.2"}, "c differs: driver 570.2; 2 of 3 nodes: 580.1"),
+        ({"nccl": "none"}, "c differs: NCCL none; 2 of 3 nodes: 2.28.9"),
+        ({"limit": 1.25e9}, "c differs: network 10 Gbit/s; 2 of 3 nodes: 100 Gbit/s"),
+        ({"limit": 0.0}, "c differs: network unknown; 2 of 3 nodes: 100 Gbit/s"),
+        ({"clock": 1031.0}, "c's clock is 30 s ahead"),
+        ({"clock": 900.0}, "c's clock is 101 s behind"),
+    ],
+)
+def test_what_differs_between_nodes(changes: dict[str, object], line: str) -> None:
+    nodes = {"a": facts(), "b": facts(), "c": facts(**changes)}
+    assert differences(nodes, 1.0, 1001.0) == [line]
+    assert differences({"a": facts(), "b": facts()}, 1.0, 1001.0) == []
+
+
+def test_many_differences_are_counted() -> None:
+    nodes = {str(i): facts(kernel=str(i)) for i in range(40)}
+    lines = differences(nodes, 1.0, 1000.0)
+    assert len(lines) == 21 and lines[-1] == "and 19 other differences between nodes"
+
+
+def test_facts_of_this_node(tmp_path: Path) -> None:
+    """The interface with the address, its speed, and the RDMA devices."""
+    (tmp_path / "sys/class/net/lo").mkdir(parents=True)
+    (tmp_path / "sys/class/net/lo/speed").write_text("10000\n")
+    (tmp_path / "sys/class/infiniband/mlx5_0").mkdir(parents=True)
+    found = node_facts("127.0.0.1", Tree(tmp_path).root)
+    assert (found.interface, found.limit, found.rdma) == ("lo", 1.25e9, ("mlx5_0",))
+    assert abs(found.clock - time.time()) < 60
+    assert node_facts("no address", Tree(tmp_path).root).interface == ""
