@@ -153,19 +153,17 @@ class SimulatedCluster:
 
     def is_masked(self, fault: ClusterFault) -> bool:
         """Whether other faults hide a fault on all of its paths: no measurement can find it."""
-        others = [other for other in self.faults if other is not fault]
-        without = SimulatedCluster(self.count, self.block, self.rails, faults=tuple(others))
-        if fault.part is Part.TRUNK:
-            return bool(without._leaf[fault.where, fault.rail] <= fault.factor)
-        if fault.part is Part.LEAF:
-            members = self.blocks == fault.where
-            speeds = np.minimum(without._sends, without._receives)[members, fault.rail]
-            return bool((speeds <= fault.factor).all())
+        others = tuple(other for other in self.faults if other is not fault)
+        without = SimulatedCluster(self.count, self.block, self.rails, faults=others)
         if fault.part is Part.GPU:
             return False
-        rails = range(self.rails) if fault.part is Part.NODE else [fault.rail]
-        block = int(self.blocks[fault.where])
-        return all(without._leaf[block, rail] <= fault.factor for rail in rails)
+        of_block = fault.part in (Part.LEAF, Part.TRUNK)
+        inside = np.flatnonzero(self.blocks == fault.where) if of_block else np.array([fault.where])
+        a, b = np.repeat(inside, self.count), np.tile(np.arange(self.count), len(inside))
+        a, b = a[a != b], b[a != b]
+        return all(
+            np.array_equal(self._speeds(*ends), without._speeds(*ends)) for ends in ((a, b), (b, a))
+        )
 
     def _speeds(self, a: np.ndarray, b: np.ndarray) -> Values:
         """Speed of each path from a node of a to that of b; shape (paths, rails)."""
