@@ -10,11 +10,11 @@ import numpy as np
 
 from ..qualification import OF_NODE, Culprit, Part, Qualification, Round, Stage, part_name
 from .cluster import Cluster, Values
-from .inference import LEAST, SIGMAS, Paths, explain, reference_of
+from .inference import LEAST, SIGMAS, Paths, explain, margin, reference_of
 from .matchings import Pair, groups_of, matchings, representatives, wrongly_blamed
 
-#: Number of rounds of pairs, and of confirmations of each suspect.
-PAIR_ROUNDS, CONFIRMATIONS = 7, 2
+#: Rounds of pairs, those after which nothing may be suspected, and confirmations of each suspect.
+PAIR_ROUNDS, FEWEST_PAIR_ROUNDS, CONFIRMATIONS = 7, 4, 2
 #: Pairs with which a switch or trunk is confirmed, each time.
 _PAIRS_OF_SWITCH = 3
 
@@ -142,6 +142,10 @@ class Procedure:
                 break
             values = self._measure(Stage.PAIRS, pairs)
             measured.append((pairs, values))
+            if len(measured) == FEWEST_PAIR_ROUNDS:
+                inference = explain(Paths.of(measured), self.blocks, self.cluster.rails)
+                if not inference.culprits and margin(inference.noise, len(measured)) <= LEAST:
+                    break
         silent = set(members) - {
             node
             for pairs, values in measured

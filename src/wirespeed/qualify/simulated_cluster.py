@@ -161,9 +161,7 @@ class SimulatedCluster:
         inside = np.flatnonzero(self.blocks == fault.where) if of_block else np.array([fault.where])
         a, b = np.repeat(inside, self.count), np.tile(np.arange(self.count), len(inside))
         a, b = a[a != b], b[a != b]
-        return all(
-            np.array_equal(self._speeds(*ends), without._speeds(*ends)) for ends in ((a, b), (b, a))
-        )
+        return all(np.array_equal(self._speeds(*ends), without._speeds(*ends)) for ends in ((a, b), (b, a)))
 
     def _speeds(self, a: np.ndarray, b: np.ndarray) -> Values:
         """Speed of each path from a node of a to that of b; shape (paths, rails)."""
