@@ -159,7 +159,7 @@ def explain(paths: Paths, blocks: Sequence[str], rails: int) -> Inference:
 
 
 @dataclass(frozen=True)
-class _Slow:
+class _SlowPart:
     """A slow part: its kind, its node or block, its rail (-1: all), and its direction."""
 
     part: Part
@@ -183,12 +183,12 @@ class _Slow:
 
 
 def _not_contradicted(
-    candidates: Iterator[_Slow],
+    candidates: Iterator[_SlowPart],
     paths: Paths,
     unexplained: npt.NDArray[np.bool_],
     block: npt.NDArray[np.int64],
     cut: float,
-) -> Iterator[tuple[_Slow, npt.NDArray[np.bool_], float]]:
+) -> Iterator[tuple[_SlowPart, npt.NDArray[np.bool_], float]]:
     """Candidates with their paths and their speed.
 
     A path is not faster than any of its parts, so that the paths of other slow parts, too, say how fast a
@@ -205,7 +205,7 @@ def _not_contradicted(
 
 
 def _culprit(
-    slow: _Slow,
+    slow: _SlowPart,
     paths: Paths,
     through: npt.NDArray[np.bool_],
     unexplained: npt.NDArray[np.bool_],
@@ -256,12 +256,12 @@ class _Seeking:
         self._sent = self.paths.source * self.rails + self.paths.rail
         self._received = self.paths.target * self.rails + self.paths.rail
 
-    def candidates(self) -> Iterator[_Slow]:
+    def candidates(self) -> Iterator[_SlowPart]:
         """Parts that explain slow paths, the most likely first."""
         yield from self._switches_of()
         yield from self._of_nodes()
 
-    def _switches_of(self) -> Iterator[_Slow]:
+    def _switches_of(self) -> Iterator[_SlowPart]:
         """Leaf switches and trunks, most of whose paths are slow."""
         slow = self.ratio < self.cut
         shares = []
@@ -281,9 +281,9 @@ class _Seeking:
         for part, suspects, share in ((Part.LEAF, leaf, within), (Part.TRUNK, trunk, crossing)):
             for switch in _best(suspects, share):
                 where, rail = divmod(switch, self.rails)
-                yield _Slow(part, where, rail, None)
+                yield _SlowPart(part, where, rail, None)
 
-    def _of_nodes(self) -> Iterator[_Slow]:
+    def _of_nodes(self) -> Iterator[_SlowPart]:
         """Nodes, NICs and cables, the median of whose paths is slow."""
         units = np.concatenate([self._sent, self._received + self._units])
         ratio = np.tile(self.ratio, 2)
@@ -306,15 +306,15 @@ class _Seeking:
         if self.rails > 1:
             nodes = slow_of.mean((0, 2)) >= _MOST
             for node in _best(nodes, share_of.mean((0, 2))):
-                yield _Slow(Part.NODE, node, -1, None)
+                yield _SlowPart(Part.NODE, node, -1, None)
         # Of equal shares that of more paths, then the most severe.
         score = share_of + 1e-3 * counts.reshape(slow_of.shape) - 1e-6 * median_of
         for unit in _best(slow_of.ravel(), score.ravel()):
             direction, node, rail = (int(index) for index in np.unravel_index(unit, slow_of.shape))
             if slow_of[:, node, rail].all():
-                yield _Slow(Part.NIC, node, rail, None)
+                yield _SlowPart(Part.NIC, node, rail, None)
             else:
-                yield _Slow(Part.CABLE, node, rail, direction == 0)
+                yield _SlowPart(Part.CABLE, node, rail, direction == 0)
 
 
 def _best(suspects: npt.NDArray[np.bool_], score: npt.NDArray[np.floating[Any]]) -> list[int]:
