@@ -23,7 +23,7 @@ class Stage(StrEnum):
     CONFIRM = "confirm"  #: suspects with nodes that are not
 
 
-class Part(StrEnum):
+class PartKind(StrEnum):
     """Kinds of parts that can be slow."""
 
     NODE = "node"  #: all rails of a node
@@ -39,7 +39,7 @@ class Part(StrEnum):
 #: Threshold, as a share of the median, below which no cluster is judged: its paths vary too much.
 LEAST_THRESHOLD = 0.5
 #: Parts that slow one node, which can be left out.
-OF_NODE = (Part.NODE, Part.GPU, Part.NIC, Part.CABLE)
+OF_NODE = (PartKind.NODE, PartKind.GPU, PartKind.NIC, PartKind.CABLE)
 
 
 class QualifiedNode(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -94,12 +94,12 @@ class Round(msgspec.Struct, frozen=True, omit_defaults=True):
     variation: Amount = 0
 
 
-class Culprit(msgspec.Struct, frozen=True, omit_defaults=True):
+class SlowPart(msgspec.Struct, frozen=True, omit_defaults=True):
     """A slow part, and its evidence.
 
     Parameters
     ----------
-    part : Part
+    kind : PartKind
         Its kind.
     nodes : tuple[int, ...]
         Indices of the nodes that it slows.
@@ -119,7 +119,7 @@ class Culprit(msgspec.Struct, frozen=True, omit_defaults=True):
         Whether it was slow again with other partners.
     """
 
-    part: Part
+    kind: PartKind
     nodes: tuple[Whole, ...]
     rail: Integer = -1
     sends: bool | None = None
@@ -141,7 +141,7 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
         All nodes.
     rounds : tuple[Round, ...]
         Everything that ran, in order.
-    culprits : tuple[Culprit, ...]
+    culprits : tuple[SlowPart, ...]
         What is slow; the most severe first.
     seed : int
         Seed of the choice of partners.
@@ -161,7 +161,7 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
 
     nodes: tuple[QualifiedNode, ...]
     rounds: tuple[Round, ...] = ()
-    culprits: tuple[Culprit, ...] = ()
+    culprits: tuple[SlowPart, ...] = ()
     seed: Integer = 0
     transport: str = ""
     limit: Amount = 0
@@ -176,13 +176,13 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
         groups += [group for each in self.rounds for group in each.groups]
         if not count or any(not group or max(group) >= count for group in groups):
             raise ValueError(f"a qualification of {count} nodes names another one")
-        if any(len(culprit.nodes) < 2 for culprit in self.culprits if culprit.part is Part.PATH):
+        if any(len(culprit.nodes) < 2 for culprit in self.culprits if culprit.kind is PartKind.PATH):
             raise ValueError("a path has two nodes")
 
     @property
     def fails(self) -> bool:
         """Whether something is slow or missing."""
-        return any(culprit.confirmed or culprit.part is Part.BETWEEN for culprit in self.culprits) or any(
+        return any(culprit.confirmed or culprit.kind is PartKind.BETWEEN for culprit in self.culprits) or any(
             node.missing for node in self.nodes
         )
 
@@ -201,7 +201,7 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def excluded(self) -> tuple[str, ...]:
         """The nodes to leave out: those that are missing, and those with a slow part of their own."""
-        slow = {node for culprit in self.culprits if culprit.part in OF_NODE for node in culprit.nodes}
+        slow = {node for culprit in self.culprits if culprit.kind in OF_NODE for node in culprit.nodes}
         return tuple(node.name for i, node in enumerate(self.nodes) if node.missing or i in slow)
 
     @property
@@ -214,23 +214,23 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
         return tuple(node.name for node in ordered[:needed])
 
 
-def part_name(culprit: Culprit, nodes: Sequence[QualifiedNode]) -> str:
+def part_name(culprit: SlowPart, nodes: Sequence[QualifiedNode]) -> str:
     """What people call a part, e.g. ``node17's rail 3``."""
     first = nodes[culprit.nodes[0]].name
     of_rail = f" of rail {culprit.rail}" if nodes[culprit.nodes[0]].rails > 1 else ""
-    match culprit.part:
-        case Part.NODE:
+    match culprit.kind:
+        case PartKind.NODE:
             return first
-        case Part.GPU:
+        case PartKind.GPU:
             return f"{first}'s GPU {culprit.rail}"
-        case Part.NIC:
+        case PartKind.NIC:
             return f"{first}'s NIC{of_rail}"
-        case Part.CABLE:
+        case PartKind.CABLE:
             return f"{first}'s cable{of_rail} ({'sending' if culprit.sends else 'receiving'})"
-        case Part.PATH if culprit.sends is not None:
+        case PartKind.PATH if culprit.sends is not None:
             return f"path from {first} to {nodes[culprit.nodes[1]].name}{of_rail}"
-        case Part.PATH:
+        case PartKind.PATH:
             return f"path between {first} and {nodes[culprit.nodes[1]].name}{of_rail}"
-        case Part.LEAF | Part.TRUNK:
-            return f"{culprit.part} of {culprit.block}{of_rail}"
+        case PartKind.LEAF | PartKind.TRUNK:
+            return f"{culprit.kind} of {culprit.block}{of_rail}"
     return f"between {', '.join(nodes[node].name for node in culprit.nodes)}"

@@ -44,7 +44,7 @@ def test_a_slow_cable_is_named(start: Start, network: Callable[[int], Network], 
     document = load(file)
     assert document.qualification
     (culprit,) = document.qualification.culprits
-    assert culprit.part == "cable" and culprit.sends and culprit.confirmed
+    assert culprit.kind == "cable" and culprit.sends and culprit.confirmed
     assert document.qualification.nodes[culprit.nodes[0]].name == "node2"
     assert 0.3 < culprit.value / culprit.expected < 0.45
     assert document.qualification.excluded == ("node2",)

@@ -7,13 +7,14 @@ explains is divided out before the next, so that no part is blamed for what anot
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..qualification import OF_NODE, Culprit, Part
+from ..qualification import OF_NODE, PartKind, SlowPart
 from .cluster import Values
 from .matchings import Pair
 
@@ -78,7 +79,7 @@ class Inference:
 
     Parameters
     ----------
-    culprits : tuple[Culprit, ...]
+    culprits : tuple[SlowPart, ...]
         Slow parts, not confirmed yet.
     reference : float
         Median of the paths that are not slow, in bytes per second.
@@ -88,7 +89,7 @@ class Inference:
         Share of the median below which a path is slow.
     """
 
-    culprits: tuple[Culprit, ...]
+    culprits: tuple[SlowPart, ...]
     reference: float
     noise: float
     threshold: float
@@ -106,6 +107,19 @@ def reference_of(values: Values) -> tuple[float, float]:
     reference = float(np.median(fast))
     above = fast[fast >= reference] / reference - 1  # slow values only spread the others
     return reference, float(1.4826 * np.median(above))
+
+
+def margin(noise: float, count: npt.ArrayLike) -> Values:
+    """Share of the reference by which the median of values of paths that are not slow stays above.
+
+    Parameters
+    ----------
+    noise : float
+        Relative standard deviation of one value.
+    count : int, or array of int
+        Number of values.
+    """
+    return np.asarray(SIGMAS_OF_MEDIAN * 1.2533 * noise / np.sqrt(count), dtype=np.float64)
 
 
 def explain(paths: Paths, blocks: Sequence[str], rails: int, variation: float = 0.0) -> Inference:
@@ -131,57 +145,99 @@ def explain(paths: Paths, blocks: Sequence[str], rails: int, variation: float = 
     number = {name: i for i, name in enumerate(names)}
     block = np.array([number[name] for name in blocks])
     sizes = np.array([blocks.count(name) if name else 0 for name in names])
-    rest = paths
-    culprits: list[Culprit] = []
-    while len(culprits) < _MOST_CULPRITS and len(rest.value):
-        seeking = _Seeking(rest, block, sizes, rails, rest.value / reference, noise, cut)
-        if (slow := seeking.next()) is None:
+    unexplained = np.ones(len(paths.value), dtype=bool)
+    culprits: list[SlowPart] = []
+    while len(culprits) < _MOST_CULPRITS and unexplained.any():
+        seeking = _Seeking(
+            paths.only(unexplained), block, sizes, rails, paths.value[unexplained] / reference, noise, cut
+        )
+        found = next(_not_contradicted(seeking.candidates(), paths, unexplained, block, cut), None)
+        if found is None:
             break
-        culprits.append(_culprit(slow, rest, block, names, reference, cut))
+        slow, mine, level = found
+        culprits.append(_culprit(slow, paths, mine, unexplained, level, block, names, reference, cut))
         # A path that this part slows cannot show others that are slow by less; one that is much slower does.
-        explained = slow.mine & (rest.value >= cut * culprits[-1].value)
-        rest = rest.only(~explained)
+        unexplained &= ~(mine & (paths.value >= cut * level))
     return Inference(tuple(sorted(culprits, key=lambda c: c.value)), reference, noise, cut)
 
 
 @dataclass(frozen=True)
-class _Slow:
-    """A slow part: its kind, its node or block, its rail and direction, and which paths are its own."""
+class _Suspect:
+    """A slow part: its kind, its node or block, its rail (-1: all), and its direction."""
 
-    part: Part
+    kind: PartKind
     where: int
     rail: int
     sends: bool | None
-    mine: npt.NDArray[np.bool_]
+
+    def leads(self, paths: Paths, block: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which paths lead through it."""
+        switch = self.kind in (PartKind.LEAF, PartKind.TRUNK)
+        at, to = (block[paths.source], block[paths.target]) if switch else (paths.source, paths.target)
+        starts, ends = at == self.where, to == self.where
+        mine: npt.NDArray[np.bool_]
+        if self.sends is not None:
+            mine = starts if self.sends else ends
+        else:
+            mine = starts ^ ends if self.kind is PartKind.TRUNK else starts | ends
+        if self.rail >= 0:
+            mine &= paths.rail == self.rail
+        return mine
+
+
+def _not_contradicted(
+    candidates: Iterator[_Suspect],
+    paths: Paths,
+    unexplained: npt.NDArray[np.bool_],
+    block: npt.NDArray[np.int64],
+    cut: float,
+) -> Iterator[tuple[_Suspect, npt.NDArray[np.bool_], float]]:
+    """Candidates with their paths and their speed.
+
+    A path is not faster than any of its parts, so that the paths of other slow parts, too, say how fast a
+    candidate is at least.
+    """
+    for slow in candidates:
+        mine = slow.leads(paths, block)
+        values = paths.value[mine & unexplained]
+        several = slow.kind in (PartKind.LEAF, PartKind.TRUNK)  # some of its nodes may be slower than it
+        level = reference_of(values)[0] if several else float(np.median(values))
+        faster = float((paths.value[mine] * cut > level).mean())
+        if faster <= (1 - _MOST if several or slow.kind is PartKind.NODE else 0.5):
+            yield slow, mine, level
 
 
 def _culprit(
-    slow: _Slow,
+    slow: _Suspect,
     paths: Paths,
+    through: npt.NDArray[np.bool_],
+    unexplained: npt.NDArray[np.bool_],
+    level: float,
     block: npt.NDArray[np.int64],
     names: Sequence[str],
     reference: float,
     cut: float,
-) -> Culprit:
+) -> SlowPart:
     """A slow part and its evidence."""
-    mine = slow.mine
+    mine = through & unexplained
     ends = {*paths.source[mine].tolist(), *paths.target[mine].tolist()}
     name = ""
     nodes: tuple[int, ...] = (slow.where,)
-    if slow.part in (Part.LEAF, Part.TRUNK):
+    if slow.kind in (PartKind.LEAF, PartKind.TRUNK):
         name, nodes = names[slow.where], tuple(np.flatnonzero(block == slow.where).tolist())
-        if slow.part is Part.TRUNK and len(others := {int(block[node]) for node in ends} - {slow.where}) == 1:
+        others = {int(block[node]) for node in ends} - {slow.where}
+        if slow.kind is PartKind.TRUNK and len(others) == 1:
             name = f"{name} or {names[others.pop()]}"  # all paths lead through both
     partners = ends - set(nodes)
-    part = slow.part
-    if slow.part in OF_NODE and len(partners) == 1:  # either end explains the same paths
-        part, other = Part.PATH, partners.copy().pop()
+    kind = slow.kind
+    if slow.kind in OF_NODE and len(partners) == 1:  # either end explains the same paths
+        kind, other = PartKind.PATH, partners.copy().pop()
         nodes = (other, slow.where) if slow.sends is False else (slow.where, other)
     rail = slow.rail < 0 or paths.rail == slow.rail
     touched = np.isin(paths.source, list(partners)) | np.isin(paths.target, list(partners))
     others_values = paths.value[touched & rail & ~mine & (paths.value >= cut * reference)]
-    return Culprit(
-        part, nodes, slow.rail, slow.sends, name, float(np.median(paths.value[mine])), reference,
+    return SlowPart(
+        kind, nodes, slow.rail, slow.sends, name, level, reference,
         len(partners) or len(ends), float(others_values.min()) if len(others_values) else 0.0,
         float(others_values.max()) if len(others_values) else 0.0,
     )  # fmt: skip
@@ -208,15 +264,14 @@ class _Seeking:
         self._sent = self.paths.source * self.rails + self.paths.rail
         self._received = self.paths.target * self.rails + self.paths.rail
 
-    def next(self) -> _Slow | None:
-        """The next slow part; None if nothing else explains slow paths."""
-        return self._switch() or self._of_nodes()
+    def candidates(self) -> Iterator[_Suspect]:
+        """Parts that explain slow paths, the most likely first."""
+        yield from self._switches_of()
+        yield from self._of_nodes()
 
-    def _switch(self) -> _Slow | None:
-        """A leaf switch or a trunk, most of whose paths are slow."""
+    def _switches_of(self) -> Iterator[_Suspect]:
+        """Leaf switches and trunks, most of whose paths are slow."""
         slow = self.ratio < self.cut
-        if not slow.any():
-            return None
         shares = []
         for across in (False, True):
             chosen = self._across == across
@@ -231,16 +286,13 @@ class _Seeking:
         large = np.repeat(self.sizes >= _FEWEST, self.rails)
         leaf = large & (within >= _MOST) & ((crossing >= _MOST) | np.isnan(crossing))
         trunk = large & (crossing >= _MOST) & (within <= 1 - _MOST)
-        for part, suspects, share in ((Part.LEAF, leaf, within), (Part.TRUNK, trunk, crossing)):
-            if suspects.any():
-                switch = int(np.argmax(np.where(suspects, share, -1)))
+        for part, suspects, share in ((PartKind.LEAF, leaf, within), (PartKind.TRUNK, trunk, crossing)):
+            for switch in _best(suspects, share):
                 where, rail = divmod(switch, self.rails)
-                mine = ((self._at == where) | (self._to == where)) & (self.paths.rail == rail)
-                return _Slow(part, where, rail, None, mine & self._across if part is Part.TRUNK else mine)
-        return None
+                yield _Suspect(part, where, rail, None)
 
-    def _of_nodes(self) -> _Slow | None:
-        """A node, a NIC or a cable, the median of whose paths is slow."""
+    def _of_nodes(self) -> Iterator[_Suspect]:
+        """Nodes, NICs and cables, the median of whose paths is slow."""
         units = np.concatenate([self._sent, self._received + self._units])
         ratio = np.tile(self.ratio, 2)
         order = np.lexsort((ratio, units))
@@ -249,10 +301,10 @@ class _Seeking:
         # Of an even number the higher of the two in the middle: blame needs more than half.
         middle = np.minimum(first + counts // 2, len(order) - 1)
         median = np.where(counts > 0, ratio[order[middle]], 1.0)
-        margin = np.maximum(LEAST, SIGMAS_OF_MEDIAN * 1.2533 * self.noise / np.sqrt(np.maximum(counts, 1)))
-        slow = (median < 1 - margin) & (counts >= _FEWEST_PATHS)
+        margins = np.maximum(LEAST, margin(self.noise, np.maximum(counts, 1)))
+        slow = (median < 1 - margins) & (counts >= _FEWEST_PATHS)
         if not slow.any():
-            return None
+            return
         halfway = (1 + median[units]) / 2
         share = np.bincount(units, ratio < halfway, 2 * self._units) / np.maximum(counts, 1)
         # (direction, node, rail)
@@ -261,15 +313,19 @@ class _Seeking:
         )
         if self.rails > 1:
             nodes = slow_of.mean((0, 2)) >= _MOST
-            if nodes.any():
-                worst = int(np.argmax(np.where(nodes, share_of.mean((0, 2)), -1)))
-                mine = (self.paths.source == worst) | (self.paths.target == worst)
-                return _Slow(Part.NODE, worst, -1, None, mine)
-        score = share_of - median_of * 1e-3  # the most severe of equal ones
-        best = np.unravel_index(int(np.argmax(np.where(slow_of, score, -1))), slow_of.shape)
-        direction, node, rail = (int(index) for index in best)
-        in_rail = self.paths.rail == rail
-        sent, received = (self.paths.source == node) & in_rail, (self.paths.target == node) & in_rail
-        if slow_of[:, node, rail].all():
-            return _Slow(Part.NIC, node, rail, None, sent | received)
-        return _Slow(Part.CABLE, node, rail, direction == 0, sent if direction == 0 else received)
+            for node in _best(nodes, share_of.mean((0, 2))):
+                yield _Suspect(PartKind.NODE, node, -1, None)
+        # Of equal shares that of more paths, then the most severe.
+        score = share_of + 1e-3 * counts.reshape(slow_of.shape) - 1e-6 * median_of
+        for unit in _best(slow_of.ravel(), score.ravel()):
+            direction, node, rail = (int(index) for index in np.unravel_index(unit, slow_of.shape))
+            if slow_of[:, node, rail].all():
+                yield _Suspect(PartKind.NIC, node, rail, None)
+            else:
+                yield _Suspect(PartKind.CABLE, node, rail, direction == 0)
+
+
+def _best(suspects: npt.NDArray[np.bool_], score: npt.NDArray[np.floating[Any]]) -> list[int]:
+    """Indices of suspects, those of the highest score first."""
+    chosen = np.flatnonzero(suspects)
+    return [int(index) for index in chosen[np.argsort(-score[chosen], kind="stable")]]

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
-from ..qualification import OF_NODE, Culprit, Part, Qualification, Round, Stage, part_name
+from ..qualification import OF_NODE, PartKind, Qualification, Round, SlowPart, Stage, part_name
 from .cluster import Cluster, Values
-from .inference import LEAST, SIGMAS, Paths, explain, reference_of
+from .inference import LEAST, SIGMAS, Inference, Paths, explain, margin, reference_of
 from .matchings import Pair, groups_of, matchings, representatives, wrongly_blamed
 
-#: Number of rounds of pairs, and of confirmations of each suspect.
-PAIR_ROUNDS, CONFIRMATIONS = 7, 2
+#: Rounds of pairs, those after which nothing may be suspected, and confirmations of each suspect.
+PAIR_ROUNDS, FEWEST_PAIR_ROUNDS, CONFIRMATIONS = 7, 4, 2
 #: Pairs with which a switch or trunk is confirmed, each time.
 _PAIRS_OF_SWITCH = 3
 
@@ -40,7 +40,7 @@ class Procedure:
     seed: int = 0
     said: Callable[[Qualification], None] = lambda qualification: None
     rounds: list[Round] = field(default_factory=list)
-    culprits: list[Culprit] = field(default_factory=list)
+    culprits: list[SlowPart] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     _noise: float = 0.0
     _threshold: float = 0.0
@@ -118,11 +118,11 @@ class Procedure:
             return good
         reference, noise = reference_of(values[~np.isnan(values)])
         cut = 1 - max(2 * LEAST, 2 * SIGMAS * noise)
-        slow: list[Culprit] = []
+        slow: list[SlowPart] = []
         for node, of_node in zip(nodes, values, strict=True):
             slow += [
-                Culprit(
-                    Part.GPU, (node,), int(gpu), None, "", float(of_node[gpu]), reference, 0,
+                SlowPart(
+                    PartKind.GPU, (node,), int(gpu), None, "", float(of_node[gpu]), reference, 0,
                     float(np.nanmin(values[values >= cut * reference])), float(np.nanmax(values)),
                 )
                 for gpu in np.flatnonzero(of_node < cut * reference)
@@ -137,7 +137,7 @@ class Procedure:
         out = {culprit.nodes[0] for culprit in self.culprits}
         return [node for node in good if node not in out]
 
-    def _pairs(self, members: list[int]) -> Sequence[Culprit]:
+    def _pairs(self, members: list[int]) -> Sequence[SlowPart]:
         """Measure sampled pairs; return the suspects."""
         measured: list[tuple[Sequence[Pair], Values]] = []
         for pairs in matchings(self.blocks, members, PAIR_ROUNDS, self.seed) if len(members) > 1 else []:
@@ -145,6 +145,10 @@ class Procedure:
                 break
             values = self._measure(Stage.PAIRS, pairs)
             measured.append((pairs, values))
+            if len(measured) == FEWEST_PAIR_ROUNDS:
+                inference = self._explained(measured)
+                if not inference.culprits and margin(inference.noise, len(measured)) <= LEAST:
+                    break
         silent = set(members) - {
             node
             for pairs, values in measured
@@ -154,14 +158,22 @@ class Procedure:
         }
         if measured:
             self._missing |= dict.fromkeys(silent, "does not answer other nodes")
-        self._partners = len(measured)
-        variation = float(np.median([each.variation for each in self.rounds])) if self.rounds else 0.0
-        inference = explain(Paths.of(measured), self.blocks, self.cluster.rails, variation)
-        self._reference = inference.reference
+        partners: dict[int, set[int]] = {node: set() for node in members}
+        for pairs, _ in measured:
+            for a, b in pairs:
+                partners[a].add(b)
+                partners[b].add(a)
+        self._partners = int(np.median([len(others) for others in partners.values()])) if partners else 0
+        inference = self._explained(measured)
         self._noise, self._threshold = inference.noise, inference.threshold
         return inference.culprits
 
-    def _confirm(self, suspects: Sequence[Culprit], members: list[int]) -> list[Culprit]:
+    def _explained(self, measured: Sequence[tuple[Sequence[Pair], Values]]) -> Inference:
+        """What explains the slow paths of rounds of pairs."""
+        variation = float(np.median([each.variation for each in self.rounds])) if self.rounds else 0.0
+        return explain(Paths.of(measured), self.blocks, self.cluster.rails, variation)
+
+    def _confirm(self, suspects: Sequence[SlowPart], members: list[int]) -> list[SlowPart]:
         """Measure each suspect again with nodes that are not; return those that are slow each time."""
         random = np.random.default_rng([self.seed, 2])
         slow = [True] * len(suspects)
@@ -178,7 +190,7 @@ class Procedure:
                 tuple[bool, tuple[int, ...], bool], range
             ] = {}  # suspects of the same nodes share them
             for i in sorted(due, key=lambda i: len(suspects[i].nodes)):
-                key = (suspects[i].part in OF_NODE, suspects[i].nodes, suspects[i].part is Part.TRUNK)
+                key = (suspects[i].kind in OF_NODE, suspects[i].nodes, suspects[i].kind is PartKind.TRUNK)
                 if key not in shared:
                     pairs_of = self._partners_for(suspects[i], free, involved)
                     shared[key] = range(len(pairs), len(pairs) + len(pairs_of))
@@ -204,24 +216,24 @@ class Procedure:
                 )
         return kept
 
-    def _partners_for(self, culprit: Culprit, free: list[int], involved: set[int]) -> list[Pair]:
+    def _partners_for(self, culprit: SlowPart, free: list[int], involved: set[int]) -> list[Pair]:
         """Pairs whose first node is of the culprit."""
         blocks = self.blocks
-        if culprit.part in OF_NODE or culprit.part is Part.PATH:
+        if culprit.kind in OF_NODE or culprit.kind is PartKind.PATH:
             node = culprit.nodes[0]
             others = [other for other in free if other != node and other not in involved]
             others = others or [other for other in free if other != node]
             near = [other for other in others if blocks[other] == blocks[node]] or others
             return [(node, near[0])] if node in free and near else []
         inside = [node for node in free if node in culprit.nodes]
-        if culprit.part is Part.LEAF:
+        if culprit.kind is PartKind.LEAF:
             return [
                 (inside[2 * i], inside[2 * i + 1]) for i in range(min(_PAIRS_OF_SWITCH, len(inside) // 2))
             ]
         outside = [node for node in free if node not in culprit.nodes]
         return list(zip(inside, outside, strict=False))[:_PAIRS_OF_SWITCH]
 
-    def _is_slow(self, culprit: Culprit, values: Values) -> bool:
+    def _is_slow(self, culprit: SlowPart, values: Values) -> bool:
         """Whether the values of its paths, of shape (pairs, 2, rails), are nearer to slow than to normal."""
         rails = slice(None) if culprit.rail < 0 else slice(culprit.rail, culprit.rail + 1)
         of_part = values[:, :, rails]
@@ -274,4 +286,4 @@ class Procedure:
             slow = rest
 
     def _between(self, nodes: tuple[int, ...], value: float, reference: float) -> None:
-        self.culprits.append(Culprit(Part.BETWEEN, nodes, value=value, expected=reference))
+        self.culprits.append(SlowPart(PartKind.BETWEEN, nodes, value=value, expected=reference))

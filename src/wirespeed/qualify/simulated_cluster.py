@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..errors import MachineError
-from ..qualification import Part, QualifiedNode
+from ..qualification import PartKind, QualifiedNode
 from .cluster import Values
 
 #: Words of faults in the name of a machine, e.g. ``nic=0.5@node17.3``.
 _KINDS = {
-    "node": Part.NODE, "gpu": Part.GPU, "nic": Part.NIC, "cable": Part.CABLE, "leaf": Part.LEAF,
-    "trunk": Part.TRUNK,
+    "node": PartKind.NODE, "gpu": PartKind.GPU, "nic": PartKind.NIC, "cable": PartKind.CABLE, "leaf": PartKind.LEAF,
+    "trunk": PartKind.TRUNK,
 }  # fmt: skip
 #: Virtual durations of a round in s: own node, pairs, groups.
 _OWN_S, _PAIRS_S, _GROUPS_S = 10.0, 2.0, 4.0
@@ -27,7 +27,7 @@ class ClusterFault:
 
     Parameters
     ----------
-    part : Part
+    kind : PartKind
         What is slow.
     where : int
         Index of the node, or of the block of a switch or trunk.
@@ -39,7 +39,7 @@ class ClusterFault:
         Of a cable: whether what the node sends is slow, or what it receives.
     """
 
-    part: Part
+    kind: PartKind
     where: int
     rail: int = 0
     factor: float = 0.5
@@ -121,16 +121,16 @@ class SimulatedCluster:
         self._leaf = np.ones((blocks, self.rails))
         self._trunk = np.ones((blocks, self.rails))
         for fault in self.faults:
-            rail = slice(None) if fault.part is Part.NODE else fault.rail
+            rail = slice(None) if fault.kind is PartKind.NODE else fault.rail
             for part, speed in (
-                (Part.GPU, self._own), (Part.LEAF, self._leaf), (Part.TRUNK, self._trunk),
+                (PartKind.GPU, self._own), (PartKind.LEAF, self._leaf), (PartKind.TRUNK, self._trunk),
             ):  # fmt: skip
-                if fault.part is part:
+                if fault.kind is part:
                     speed[fault.where, rail] *= fault.factor
-            both = fault.part in (Part.NODE, Part.NIC)
-            if both or (fault.part is Part.CABLE and fault.sends):
+            both = fault.kind in (PartKind.NODE, PartKind.NIC)
+            if both or (fault.kind is PartKind.CABLE and fault.sends):
                 self._sends[fault.where, rail] *= fault.factor
-            if both or (fault.part is Part.CABLE and not fault.sends):
+            if both or (fault.kind is PartKind.CABLE and not fault.sends):
                 self._receives[fault.where, rail] *= fault.factor
 
     def own(self, nodes: Sequence[int]) -> Values:
@@ -156,19 +156,15 @@ class SimulatedCluster:
 
     def is_masked(self, fault: ClusterFault) -> bool:
         """Whether other faults hide a fault on all of its paths: no measurement can find it."""
-        others = [other for other in self.faults if other is not fault]
-        without = SimulatedCluster(self.count, self.block, self.rails, faults=tuple(others))
-        if fault.part is Part.TRUNK:
-            return bool(without._leaf[fault.where, fault.rail] <= fault.factor)
-        if fault.part is Part.LEAF:
-            members = self.blocks == fault.where
-            speeds = np.minimum(without._sends, without._receives)[members, fault.rail]
-            return bool((speeds <= fault.factor).all())
-        if fault.part is Part.GPU:
+        others = tuple(other for other in self.faults if other is not fault)
+        without = SimulatedCluster(self.count, self.block, self.rails, faults=others)
+        if fault.kind is PartKind.GPU:
             return False
-        rails = range(self.rails) if fault.part is Part.NODE else [fault.rail]
-        block = int(self.blocks[fault.where])
-        return all(without._leaf[block, rail] <= fault.factor for rail in rails)
+        of_block = fault.kind in (PartKind.LEAF, PartKind.TRUNK)
+        inside = np.flatnonzero(self.blocks == fault.where) if of_block else np.array([fault.where])
+        a, b = np.repeat(inside, self.count), np.tile(np.arange(self.count), len(inside))
+        a, b = a[a != b], b[a != b]
+        return all(np.array_equal(self._speeds(*ends), without._speeds(*ends)) for ends in ((a, b), (b, a)))
 
     def _speeds(self, a: np.ndarray, b: np.ndarray) -> Values:
         """Speed of each path from a node of a to that of b; shape (paths, rails)."""
@@ -206,7 +202,7 @@ def parse_cluster_fault(text: str, count: int, block: int, rails: int) -> Cluste
             "nic=0.5@node17.3, cable=0.5@node17.3 (what it sends; with <- at the end: what it receives), "
             "leaf=0.5@block2.3 or trunk=0.5@block2.3, lost@node3, or noise=3%"
         )
-    of_block = kind in (Part.LEAF, Part.TRUNK)
+    of_block = kind in (PartKind.LEAF, PartKind.TRUNK)
     where, rail = int(match[4]), int(match[5] or 0)
     places = -(-count // block) if of_block else count
     if of_block != (match[3] == "block") or where >= places or rail >= rails:

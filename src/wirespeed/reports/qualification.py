@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from ..qualification import LEAST_THRESHOLD, OF_NODE, Culprit, Part, Qualification, Stage, part_name
+from ..qualification import LEAST_THRESHOLD, OF_NODE, PartKind, Qualification, SlowPart, Stage, part_name
 from ..units import GB, format_time, many
 
 #: Most slow parts that are printed.
@@ -51,16 +51,16 @@ def _over(qualification: Qualification) -> str:
     return text
 
 
-def evidence(culprit: Culprit, qualification: Qualification) -> str:
+def evidence(culprit: SlowPart, qualification: Qualification) -> str:
     """A slow part with the values that show it."""
     name = part_name(culprit, qualification.nodes)
     scale, unit = (GB, "GB/s") if culprit.expected >= GB else (1e6, "MB/s")
     line = f"slow: {name}: {culprit.value / scale:.4g} of {culprit.expected / scale:.4g} {unit}"
     if culprit.partners:
         line += f" with {many(culprit.partners, 'partner')}"
-    if culprit.highest and culprit.part in OF_NODE and culprit.part is not Part.GPU:
+    if culprit.highest and culprit.kind in OF_NODE and culprit.kind is not PartKind.GPU:
         line += f", which reach {culprit.lowest / scale:.4g} to {culprit.highest / scale:.4g} with others"
-    return line if culprit.confirmed or culprit.part is Part.BETWEEN else f"{line} (not confirmed)"
+    return line if culprit.confirmed or culprit.kind is PartKind.BETWEEN else f"{line} (not confirmed)"
 
 
 def verdict(qualification: Qualification) -> str:
