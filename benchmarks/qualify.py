@@ -2,17 +2,18 @@
 
     python benchmarks/qualify.py [RUNS] [RUNS_OF_4096]
 
-Clusters of 16, 72, 512 and 4,096 nodes of 8 rails, with 1, 2 and 3 % of noise: without faults; with 1 to 5 slow
-NICs, nodes, cables, leaf switches or trunks, slower by 20 to 50 %; with a depth of 10 %; and with transient
-faults. A fault is found if a culprit names its node, or the switch of its block and rail; the kind is right if the
-kind, the rail and the direction agree, too. A fault that others mask, so that no path is slower with it, is
-counted apart. A culprit that belongs to no fault is a false blame, whether it is confirmed or not.
+Clusters of 16, 72, 512 and 4,096 nodes of 8 rails, with 1, 2 and 3 % of noise: without faults; with 1 to 5
+slow NICs, nodes, cables, leaf switches or trunks, slower by 20 to 50 %; with a depth of 10 %; and with
+transient faults. A fault is found if a culprit names its node, or the switch of its block and rail; the kind
+is right if the kind, the rail and the direction agree, too. A fault that others mask, so that no path is
+slower with it, is counted apart. A culprit that belongs to no fault is a false blame, whether it is confirmed
+or not.
 
-The peer is written from the description of NVIDIA's cluster-readiness-engine: all_reduce in each block; one node
-of each good block together; failed groups are halved down to two nodes; if both halves of a failed group pass,
-halves are mixed and the boundary is reported; each suspect is measured with a good node. It passes or fails,
-here with the ideal threshold: 90 % of the true value of a healthy group. What can run at the same time does. It
-is not asked for the kind of a fault, and finds one of a switch if it names a node of its block.
+The peer is written from the description of NVIDIA's cluster-readiness-engine: all_reduce in each block; one
+node of each good block together; failed groups are halved down to two nodes; if both halves of a failed group
+pass, halves are mixed and the boundary is reported; each suspect is measured with a good node. It passes or
+fails, here with the ideal threshold: 90 % of the true value of a healthy group. What can run at the same time
+does. It is not asked for the kind of a fault, and finds one of a switch if it names a node of its block.
 
 Costs of both sides, which differ in what one test is:
 
@@ -69,7 +70,7 @@ def faults(draw: random.Random, nodes: int, count: int, depths: tuple[float, flo
 def names(culprit: SlowPart, fault: ClusterFault) -> bool:
     """Whether a culprit names the place of a fault."""
     if fault.kind in SWITCHES:
-        # With two blocks, the trunk of one cannot be told from that of the other: "block0 or block1" is right.
+        # With two blocks, the trunk of one cannot be told from that of the other: "block0 or block1".
         return f"block{fault.where}" in culprit.block.split(" or ") and culprit.rail == fault.rail
     return culprit.kind in OF_NODE and fault.where in culprit.nodes
 
@@ -307,7 +308,8 @@ def main() -> int:
     goals.append((f"{name} {SECONDS:g} s, with the simulation", f"{seconds:.2f} s", seconds <= SECONDS))
     goals.append((f"{name} {BYTES / 1e9:g} GB of memory", f"{memory / 1e9:.2f} GB", memory <= BYTES))
     print(
-        "| nodes | noise | faults | runs | recall | right kind | masked | false blame | most rounds | most s |"
+        "| nodes | noise | faults | runs | recall | right kind | masked | false blame | most rounds "
+        "| most s |"
     )
     print("|---" * 10 + "|", *rows, sep="\n", end="\n\n")
     print(

@@ -182,9 +182,8 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def fails(self) -> bool:
         """Whether something is slow or missing."""
-        return any(culprit.confirmed or culprit.kind is PartKind.BETWEEN for culprit in self.culprits) or any(
-            node.missing for node in self.nodes
-        )
+        confirmed = any(culprit.confirmed for culprit in self.culprits)
+        return confirmed or any(node.missing for node in self.nodes)
 
     @property
     def compared(self) -> bool:

@@ -51,7 +51,7 @@ class Procedure:
         """Measure, and return everything."""
         members = self._own([i for i, node in enumerate(self.cluster.nodes) if not node.missing])
         suspects = self._pairs(members)
-        members = [node for node in members if not self.qualification.nodes[node].missing]
+        members = [node for node in members if node not in self._missing]
         self.culprits += self._confirm(suspects, members)
         self._groups(members)
         return self.qualification
@@ -159,8 +159,8 @@ class Procedure:
         if measured:
             self._missing |= dict.fromkeys(silent, "does not answer other nodes")
         partners: dict[int, set[int]] = {node: set() for node in members}
-        for pairs, _ in measured:
-            for a, b in pairs:
+        for matching, _ in measured:
+            for a, b in matching:
                 partners[a].add(b)
                 partners[b].add(a)
         self._partners = int(np.median([len(others) for others in partners.values()])) if partners else 0
@@ -254,36 +254,35 @@ class Procedure:
                 self._halve(groups, values)
 
     def _halve(self, groups: Sequence[Sequence[int]], values: Values) -> None:
-        """Find what slows groups, by halves, until both halves are fast or a group has two nodes."""
+        """Find what slows groups, by halves, until both halves are fast or a group has two or three nodes.
+
+        Such a group is measured again before it is blamed.
+        """
         reference, noise = reference_of(values[~np.isnan(values)])
         cut = (1 - max(2 * LEAST, 2 * SIGMAS * max(noise, self._noise))) * reference
         slow = [list(group) for group, value in zip(groups, values, strict=True) if value < cut]
-        by_group = {
-            tuple(group): float(value)
-            for group, value in zip(groups, values, strict=True)
-            if not np.isnan(value)
-        }
-        while slow and self._in_time("halves of slow groups"):
+        by_group = {tuple(group): float(value) for group, value in zip(groups, values, strict=True)}
+        whole: list[list[int]] = []  # slow, but their halves are fast, or they have none
+        while (slow or whole) and self._in_time("halves of slow groups"):
+            whole += [group for group in slow if len(group) <= 3]
             halves = [half for g in slow if len(g) > 3 for half in (g[: len(g) // 2], g[len(g) // 2 :])]
-            again = [group for group in slow if len(group) <= 3]
-            tests = halves + again
-            measured = self._measure(Stage.GROUPS, tests)
+            measured = self._measure(Stage.GROUPS, halves + whole)
+            by_group |= {
+                tuple(group): float(value) for group, value in zip(halves + whole, measured, strict=True)
+            }
             is_slow = [bool(value < cut) for value in measured]
-            rest: list[list[int]] = []
-            for i in range(0, len(halves), 2):
-                if is_slow[i] or is_slow[i + 1]:
-                    rest += [halves[j] for j in (i, i + 1) if is_slow[j]]
-                else:
-                    whole = tuple(halves[i] + halves[i + 1])
-                    self._between(whole, by_group.get(whole, 0.0), reference)
-            for group, value, still in zip(
-                again, measured[len(halves) :], is_slow[len(halves) :], strict=True
-            ):
-                if still:
-                    self._between(tuple(group), float(value), reference)
-            for test, value in zip(tests, measured, strict=True):
-                by_group[tuple(test)] = float(value)
-            slow = rest
-
-    def _between(self, nodes: tuple[int, ...], value: float, reference: float) -> None:
-        self.culprits.append(SlowPart(PartKind.BETWEEN, nodes, value=value, expected=reference))
+            self.culprits += [
+                SlowPart(
+                    PartKind.BETWEEN, tuple(group), value=float(value), expected=reference, confirmed=True
+                )
+                for group, value in zip(whole, measured[len(halves) :], strict=True)
+                if value < cut
+            ]
+            pairs = range(0, len(halves), 2)
+            slow = [halves[j] for i in pairs for j in (i, i + 1) if is_slow[j]]
+            whole = [halves[i] + halves[i + 1] for i in pairs if not (is_slow[i] or is_slow[i + 1])]
+        # No time was left for these.
+        self.culprits += [
+            SlowPart(PartKind.BETWEEN, tuple(group), value=by_group[tuple(group)], expected=reference)
+            for group in slow + whole
+        ]

@@ -14,8 +14,8 @@ from .cluster import Values
 
 #: Words of faults in the name of a machine, e.g. ``nic=0.5@node17.3``.
 _KINDS = {
-    "node": PartKind.NODE, "gpu": PartKind.GPU, "nic": PartKind.NIC, "cable": PartKind.CABLE, "leaf": PartKind.LEAF,
-    "trunk": PartKind.TRUNK,
+    "node": PartKind.NODE, "gpu": PartKind.GPU, "nic": PartKind.NIC, "cable": PartKind.CABLE,
+    "leaf": PartKind.LEAF, "trunk": PartKind.TRUNK,
 }  # fmt: skip
 #: Virtual durations of a round in s: own node, pairs, groups.
 _OWN_S, _PAIRS_S, _GROUPS_S = 10.0, 2.0, 4.0
