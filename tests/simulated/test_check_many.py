@@ -9,6 +9,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
@@ -298,3 +299,28 @@ def test_hostile_names_are_harmless(
         assert "<b>" not in out or format in ("text", "json", "prometheus")
     if format == "prometheus":
         assert len(list(text_string_to_metric_families(out))) > 10
+
+
+def test_thresholds_learned_from_the_fleet(good, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    for i in range(6):
+        save(named(good, f"node{i}"), str(tmp_path / f"node{i}.json"))
+    slow = msgspec.to_builtins(named(good, "node6"))
+    for result in slow["testcases"]:
+        for table in result["tables"]:
+            for cell in table["cells"]:
+                if result["name"] == CASES[0]:
+                    cell["value"] *= 0.95
+                    cell["samples"] = [value * 0.95 for value in cell["samples"]]
+    save(msgspec.convert(slow, Document), str(tmp_path / "node6.json"))
+    assert run(capsys, str(tmp_path))[0] == ExitCode.PASS
+    code, text, _ = run(capsys, "--fleet", str(tmp_path))
+    assert code == ExitCode.WARN and "1 WARN, 6 PASS" in text
+    assert re.search(r"WARN +node6", text) and "threshold learned from this fleet" in text
+    assert "5% below the median of this fleet's nodes of its model" in " ".join(text.split())
+
+
+def test_a_fleet_needs_runs_to_compare(folder, capsys):
+    assert run(capsys, "--fleet", "runs/node1.json")[0] == ExitCode.USAGE
+    assert main([*CHECK, "--fleet"]) == ExitCode.USAGE
+    assert "requires 5 runs of one model" in run(capsys, "--fleet", "runs")[2]

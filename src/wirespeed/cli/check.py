@@ -69,7 +69,7 @@ def main(name: str, argv: Sequence[str]) -> int:
 
     if options.source:
         files = files_in(options.source)
-        if len(files) > 1:
+        if len(files) > 1 or options.fleet:
             from .check_many import check_many
 
             return check_many(files, by, gates, options)
@@ -105,6 +105,8 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
     """
     if options.source and options.output:
         raise UsageError("-o saves a new measurement, --from judges saved ones: give one of them")
+    if options.fleet and not options.source:
+        raise UsageError("--fleet compares saved runs with each other: give them with --from")
     if options.source and options.file:
         raise UsageError("-f is measured, --from judges saved runs: give one of them")
     if options.nics is not None and not options.source:
@@ -198,6 +200,11 @@ def parser(name: str) -> Parser:
         "--from", dest="source", nargs="+", action="extend", metavar="RUN.json",
         help="judge saved runs (- is standard input) instead of measuring; exit with the code of the worst. "
         "A folder stands for its *.json files and those of the folders in it",
+    )  # fmt: skip
+    judging.add_argument(
+        "--fleet", action="store_true",
+        help="also compare saved runs of one model with each other: values far below the median of the fleet "
+        "are warnings",
     )  # fmt: skip
     judging.add_argument(
         "--max-age",

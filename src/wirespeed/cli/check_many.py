@@ -13,7 +13,9 @@ from ..errors import UsageError
 from ..exit_codes import ExitCode
 from ..importers.between_hosts import with_nics
 from ..judging.expectations import with_host_memory
+from ..judging.fleet import MIN_PEERS, analyse
 from ..judging.gate_verdicts import check_models
+from ..judging.verdict import Verdict
 from ..reports import Criteria, Judged, Style
 from ..reports.checked_runs import CheckedRun
 from ..results.many_files import read_many
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     import argparse
 
 
+#: What to do about a node that is slower than others.
+_STEP = "compare its settings and hardware with those of the others: wirespeed report --fleet"
 #: Exit codes, the worst first.
 _ORDER = (ExitCode.FAIL, ExitCode.RUN, ExitCode.WARN, ExitCode.NOT_JUDGED, ExitCode.PASS)
 
@@ -73,6 +77,8 @@ def check_many(
     for reasons in zip(*(done.unsuitable for done in read.found), strict=True):
         if all(reasons):
             raise UsageError(reasons[0])
+    if options.fleet:
+        read = replace(read, found=_compared(read.found))
     if not options.quiet:
         form = check_format(options.format)
         sys.stdout.write(form.joined([done.run for done in read.found], read.unreadable, shown))
@@ -86,6 +92,42 @@ def check_many(
     from ..screens.reason import reason_of_nodes
 
     return Answer(code, reason_of_nodes([done.run.node for done in read.found]))
+
+
+def _compared(found: Sequence[_Done]) -> list[_Done]:
+    """The runs with what is slow compared with the others of their model.
+
+    Raises
+    ------
+    UsageError
+        If no model has enough runs.
+    """
+    fleet = analyse(done.run.node for done in found)
+    most = max((len(nodes) for nodes in fleet.models.values()), default=0)
+    if most < MIN_PEERS:
+        raise UsageError(f"--fleet requires {MIN_PEERS} runs of one model; these have at most {most}")
+    behind: dict[str, list[str]] = {}
+    for (i, title, quantity), change in fleet.outliers.items():
+        if change < 0:
+            of = f"the {quantity} value of {title}" if quantity != "typical" else title
+            text = f"{of} is {-change:.0%} below the median of this fleet's nodes of its model"
+            behind.setdefault(fleet.nodes[i].file, []).append(text)
+    return [_behind(done, behind.get(done.run.node.file, [])) for done in found]
+
+
+def _behind(done: _Done, texts: Sequence[str]) -> _Done:
+    """A run with what is slow compared with others: at least a warning."""
+    if not texts:
+        return done
+    code, node = done.code, done.run.node
+    if code in (ExitCode.PASS, ExitCode.NOT_JUDGED):
+        code = ExitCode.WARN
+        node = replace(
+            node, word=Verdict.WARN.word.upper(), sentence="slower than other nodes of this fleet",
+            topic="slower than other nodes of this fleet", step=_STEP,
+        )  # fmt: skip
+    remarks = (*done.run.remarks, *(f"threshold learned from this fleet: {text}" for text in texts))
+    return replace(done, code=code, run=replace(done.run, node=node, remarks=remarks))
 
 
 def worst(codes: Iterable[int]) -> int:

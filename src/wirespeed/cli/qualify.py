@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ..errors import UsageError, WirespeedError
 from ..exit_codes import ExitCode
 from ..terminal import visible
-from .common import add_machine, saving, tell_saved, texts_aside, typed
+from .common import add_machine, code_of, saving, tell_saved, texts_aside, typed
 from .common import add_saving as add_saved
 from .parser import Parser
 
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from ..results.output import Output
     from ..topology import Machine
 
-_CODES = {
-    "PASS": ExitCode.PASS, "FAIL": ExitCode.FAIL, "WARN": ExitCode.WARN, "NOT JUDGED": ExitCode.NOT_JUDGED,
-}  # fmt: skip
 _SIMULATED = "simulated:"
 _SEVERAL = (
     "qualify requires several nodes: start it with mpirun or srun on all of them, or try "
@@ -143,8 +140,9 @@ def _lead(
     cluster: Cluster, machine: Machine, options: argparse.Namespace, output: Output | None, command: str
 ) -> int:
     """Measure, print, save; return the exit code."""
+    from ..judging.qualified import verdict_of
     from ..qualify.procedure import Procedure
-    from ..reports.qualification import lines, verdict
+    from ..reports.qualification import lines
     from ..results.store import Saver
 
     saver = Saver(output, options.force) if output else None
@@ -162,7 +160,7 @@ def _lead(
         if options.exclude_format:
             print(_excluded(qualification, options.exclude_format))
         elif not options.quiet:
-            print(visible("\n".join(lines(qualification))))
+            print(visible("\n".join(lines(document, qualification))))
         if saver:
             saver.run_ended(document)
             tell_saved(output)
@@ -171,7 +169,7 @@ def _lead(
     if interrupted:
         print(visible(f"wirespeed: error: {interrupted}"), file=sys.stderr)
         return ExitCode.RUN
-    return _CODES[verdict(qualification)]
+    return code_of(verdict_of(qualification))
 
 
 def _now() -> str:

@@ -290,11 +290,20 @@ def centre(values: Iterable[float]) -> tuple[float, float]:
 
 
 def differing(values: Mapping[int, float]) -> dict[int, float]:
-    """Return the outliers: index -> difference from the median, as a fraction of the median."""
+    """Return the outliers: index -> difference from the median, as a fraction of the median.
+
+    Median and deviation are those of values without outliers, which are cut off until none is left.
+    """
     if len(values) < MIN_PEERS:
         return {}
-    middle, deviation = centre(values.values())
-    allowed = max(OUTLIER_DEVIATIONS * deviation, OUTLIER_FRACTION * middle)
+    kept: Mapping[int, float] = values
+    while True:
+        middle, deviation = centre(kept.values())
+        allowed = max(OUTLIER_DEVIATIONS * deviation, OUTLIER_FRACTION * middle)
+        inside = {i: value for i, value in kept.items() if abs(value - middle) <= allowed}
+        if len(inside) == len(kept) or len(inside) < MIN_PEERS:
+            break
+        kept = inside
     return {i: value / middle - 1 for i, value in values.items() if middle and abs(value - middle) > allowed}
 
 

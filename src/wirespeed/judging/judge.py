@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..data import measured_memory
 from ..document import Document, Status, TestcaseResult
+from ..errors import UsageError
 from ..measurement import Expectation, Unit
 from ..results.baseline import DEVIATIONS, Baseline, Entry
 from ..results.cells import Key, Placed, busy_devices, placed
@@ -30,6 +31,7 @@ from .judgement import BELOW_PEERS, BELOW_RANGE, Judgement
 from .localise import Observation, localise
 from .omissions import baseline_use, doubts
 from .peers import ComparableCells
+from .qualified import verdict_of
 from .usual_ranges import LEAST_PART, SIZES, UsualRange, UsualRanges
 from .verdict import Verdict, worst
 from .verdicts import TOLERANCE, Check
@@ -86,6 +88,13 @@ def judge(
         If an override matches no cell, or the baseline is for a different kind of machine or has no value
         that the run has; if the run knows nothing of what is expected.
     """
+    if document.qualification:
+        if overrides or baseline:
+            raise UsageError(
+                "a qualification compares nodes with each other, not with overrides or a baseline"
+            )
+        verdict = verdict_of(document.qualification, document.interrupted)
+        return Check((), {}, simulated=document.simulated, nodes=verdict)
     document = renewed(document)
     machine = document.machine
     check_links(overrides, machine)

@@ -20,6 +20,7 @@ from .inventory import Missing
 from .judgement import BELOW_PEERS, Judgement
 from .omissions import is_verified, unmeasured
 from .path_kinds import COLLECTIVES, HOST_MEMORY, PathKind, path_kind, path_kinds
+from .qualified import first_words
 from .usual_ranges import UsualRanges
 from .verdict import Verdict, worst
 from .verdicts import Check
@@ -116,12 +117,16 @@ def overview(document: Document, check: Check, diagnosis: Diagnosis | None = Non
     counts = Counter(judgement.verdict for judgement in check.judgements if judgement.key.column)
     named, answers = _named(document, check, diagnosis)
     answer = named if answers else None
-    sentence, advice = _problem(document, check, answer, counts) or _no_problem(document, check)
+    if document.qualification and not check.stale:
+        sentence, extent, advice = first_words(document, document.qualification)
+    else:
+        sentence, advice = _problem(document, check, answer, counts) or _no_problem(document, check)
+        extent = _extent(check, counts, diagnosis, answer)
     return Overview(
         check.verdict.word.upper(),
         check.verdict,
         sentence,
-        _extent(check, counts, diagnosis, answer),
+        extent,
         key_figures(document, check),
         named,
         diagnosis,

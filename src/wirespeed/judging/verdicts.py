@@ -52,6 +52,8 @@ class Check(Tabular):
         Comparisons with published gates.
     missing : tuple[Missing, ...]
         What should be there and is not, the worst first.
+    nodes : Verdict or None
+        Verdict on the nodes of a qualification; None for other runs.
     stale : str
         Why the run is not judged at all: its age; empty if it is.
     """
@@ -68,6 +70,7 @@ class Check(Tabular):
     defects: tuple[str, ...] = ()
     gates: tuple[GateComparison, ...] = ()
     missing: tuple[Missing, ...] = ()
+    nodes: Verdict | None = None
     stale: str = ""
 
     def __repr__(self) -> str:
@@ -88,7 +91,7 @@ class Check(Tabular):
         if self.stale:
             return Verdict.UNKNOWN
         of_run = (judgement.verdict for judgement in self.judgements if not judgement.key.testcase)
-        values = worst((*self.testcases.values(), *of_run))
+        values = self.nodes or worst((*self.testcases.values(), *of_run))
         absent = {missing.verdict for missing in self.missing}
         if values.is_failure or Verdict.FAIL in absent or any(compared.failed for compared in self.gates):
             return Verdict.FAIL

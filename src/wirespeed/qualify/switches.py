@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 import shutil
 import subprocess
@@ -12,25 +14,50 @@ from ..errors import UsageError
 from ..files import read
 
 _LEAF = re.compile(r"SwitchName=(\S+)\s+Level=0\b.*?\bNodes=(\S+)")
-_PARTS = re.compile(r"([^,\[]+)(?:\[([\d,-]+)\])?([^,\[]*)(?:,|$)")
+#: An element of a list of hosts, and its parts: text, or numbers in brackets.
+_ELEMENT = re.compile(r"(?:[^,\[\]]|\[[\d,-]+\])+")
+_PART = re.compile(r"\[([\d,-]+)\]|([^\[]+)")
+_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 _MOST_NAMES = 100_000
 _TIMEOUT_S = 10.0
 
 
 def hosts_of(text: str) -> list[str]:
-    """The names of a list of hosts of Slurm, e.g. ``rack[01-16,20],login``."""
+    """The names of a list of hosts of Slurm, e.g. ``rack[01-16,20],login``.
+
+    Raises
+    ------
+    UsageError
+        If it is not such a list, or has too many names.
+    """
+    elements = _ELEMENT.findall(text)
+    if ",".join(elements) != text:
+        raise UsageError(f"{text[:60]!r} is no list of hosts; write e.g. node[0-15,17],login")
     names: list[str] = []
-    for before, ranges, after in _PARTS.findall(text):
-        if not ranges:
-            names.append(before + after)
-            continue
-        for part in ranges.split(","):
-            first, _, last = part.partition("-")
-            count = int(last or first) - int(first) + 1
-            if len(names) + count > _MOST_NAMES:
-                raise UsageError(f"the list of hosts {text[:60]!r} has more than {_MOST_NAMES} names")
-            names += [f"{before}{int(first) + i:0{len(first)}d}{after}" for i in range(count)]
+    for element in elements:
+        choices = [_numbers(ranges, text) if ranges else [plain] for ranges, plain in _PART.findall(element)]
+        if len(names) + math.prod(map(len, choices)) > _MOST_NAMES:
+            raise _too_many(text)
+        names += ["".join(parts) for parts in itertools.product(*choices)]
     return names
+
+
+def _numbers(ranges: str, text: str) -> list[str]:
+    """The numbers of brackets, with as many digits as the first of each range."""
+    numbers: list[str] = []
+    for part in ranges.split(","):
+        match = _RANGE.fullmatch(part)
+        if match is None or int(match[2] or match[1]) < int(match[1]):
+            raise UsageError(f"{part[:20]!r} in the list of hosts {text[:60]!r} is no range such as 0-15")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if len(numbers) + last - first >= _MOST_NAMES:
+            raise _too_many(text)
+        numbers += [f"{number:0{len(match[1])}d}" for number in range(first, last + 1)]
+    return numbers
+
+
+def _too_many(text: str) -> UsageError:
+    return UsageError(f"the list of hosts {text[:60]!r} has more than {_MOST_NAMES} names")
 
 
 def parse_topology(text: str) -> dict[str, str]:
@@ -54,7 +81,10 @@ def topology(file: str | None, environment: Mapping[str, str]) -> dict[str, str]
         If the file cannot be read, or has no leaf switch.
     """
     if file is not None:
-        blocks = parse_topology(read(Path(file)).decode(errors="replace"))
+        try:
+            blocks = parse_topology(read(Path(file)).decode(errors="replace"))
+        except OSError as error:
+            raise UsageError(f"--topology {file}: {error.strerror or error}") from None
         if not blocks:
             raise UsageError(
                 f"{file} names no leaf switch; write what `scontrol show topology` prints: lines like "

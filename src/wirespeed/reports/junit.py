@@ -13,6 +13,7 @@ from ..judging.inventory import Missing
 from ..judging.judgement import Judgement
 from ..judging.omissions import UNVERIFIED, is_verified
 from ..judging.verdict import Verdict
+from ..qualification import OF_NODE, Qualification, part_name
 from ..results.many_files import Unreadable
 from ..terminal import visible
 from ..units import fitting, many
@@ -20,6 +21,7 @@ from .checked_runs import CheckedRun
 from .explanations import explanations
 from .findings import applicable, gate_text, views
 from .numbers import number
+from .qualification import evidence
 from .signs import data_word, verification
 from .style import SIMULATED, Style
 
@@ -80,6 +82,8 @@ def part(document: Document, style: Style) -> ET.Element:
         case = ET.Element("testcase", classname="wirespeed", name="the run", time="0")
         add_outcome(case, "error", f"run interrupted: {document.interrupted}")
         cases.append(case)
+    if document.qualification:
+        cases += _nodes(document.qualification, document)
     cases += [_absent(absence) for absence in check.missing if absence.verdict.is_failure]
     for compared in check.gates:
         cases += [_gate(result, compared.gates.name, document) for result in applicable(compared)]
@@ -131,6 +135,28 @@ def _case(result: TestcaseResult, verdict: Verdict, why: list[Judgement], docume
     if text := _values(result):
         ET.SubElement(case, "system-out").text = visible(text)
     return case
+
+
+def _nodes(qualification: Qualification, document: Document) -> list[ET.Element]:
+    """A case per node, and one per slow part that is not one node's."""
+    nodes = qualification.nodes
+    found = {node.name: [(True, node.missing)] if node.missing else [] for node in nodes}
+    for culprit in qualification.culprits:
+        of_node = culprit.kind in OF_NODE
+        name = nodes[culprit.nodes[0]].name if of_node else part_name(culprit, nodes)
+        found.setdefault(name, []).append((culprit.confirmed, evidence(culprit, qualification)))
+    cases = []
+    for name, texts in found.items():
+        case = ET.Element("testcase", classname="wirespeed.qualify", name=visible(name), time="0")
+        failed = [text for confirmed, text in texts if confirmed]
+        if failed:
+            add_outcome(case, "failure", failed[0], "\n".join(text for _, text in texts))
+        elif document.simulated:
+            add_outcome(case, "skipped", SIMULATED)
+        elif not qualification.compared:
+            add_outcome(case, "skipped", Verdict.UNKNOWN.word)
+        cases.append(case)
+    return cases
 
 
 def _absent(absence: Missing) -> ET.Element:

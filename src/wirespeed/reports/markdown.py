@@ -16,6 +16,7 @@ from .checked_runs import ERROR, PASS, CheckedRun, counted_words
 from .explanations import explanations
 from .findings import applicable, gate_text, views
 from .grid import Grid, digest, footnotes, is_large
+from .qualification import lines
 from .signs import closing, counted, data_word
 from .style import SIMULATED, Judged, Style
 
@@ -88,6 +89,12 @@ def _lines(document: Document, style: Style) -> Iterator[str]:
         yield ""
         yield from (f"- **warning**: {escaped(text)}" for text in warnings)
     check = style.check(document)
+    if document.qualification:
+        *found, verdict = lines(document, document.qualification)
+        word, _, rest = verdict.partition(":")
+        yield from ("", f"**{word}**: {escaped(rest)}", "")
+        yield from (f"- {escaped(line)}" for line in found)
+        return
     counts = counted(judgement.verdict for judgement in check.judgements if judgement.key.column)
     yield from ("", f"**{check.verdict.word.upper()}**: {counts or 'no values'}")
     yield from _judged(style.judged) if style.judged else ()

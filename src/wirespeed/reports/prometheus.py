@@ -58,6 +58,7 @@ HELP = {
     _NAMES[Unit.FREQUENCY]: "Median message rate of a value.",
     "wirespeed_limit_bytes_per_second": "Limit of a value: what the links allow for all its transfers.",
     "wirespeed_missing": "1 for what should be there and is not, by verdict.",
+    "wirespeed_node_excluded": "1 for a node of a qualification to leave out, 0 for one to use.",
     "wirespeed_cells": "Number of values of a testcase by verdict.",
 }
 NOT_JUDGED = "not judged"
@@ -90,6 +91,7 @@ def part(document: Document, style: Style) -> Families:
         "wirespeed_run_warnings": [({}, len(explanations(document, lacking=check.missing)))],
         "wirespeed_slow_cells_explained": _causes(judged),
         "wirespeed_missing": _missing(check),
+        "wirespeed_node_excluded": _excluded(document),
         "wirespeed_gate": _gates(judged),
         **_paths(document, summary),
         **_devices(document, judged, summary),
@@ -102,6 +104,14 @@ def part(document: Document, style: Style) -> Families:
         name: [(everywhere | labels, value) for labels, value in samples]
         for name, samples in families.items()
     }
+
+
+def _excluded(document: Document) -> list[Sample]:
+    """Whether each node of a qualification is to be left out."""
+    if not document.qualification:
+        return []
+    out = set(document.qualification.excluded)
+    return [({"node": node.name}, float(node.name in out)) for node in document.qualification.nodes]
 
 
 def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:

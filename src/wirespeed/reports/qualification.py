@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import statistics
 
+from ..document import Document
+from ..judging.qualified import verdict_of
 from ..qualification import LEAST_THRESHOLD, OF_NODE, PartKind, Qualification, SlowPart, Stage, part_name
 from ..units import GB, format_time, many
 
@@ -11,8 +13,8 @@ from ..units import GB, format_time, many
 _MOST = 40
 
 
-def lines(qualification: Qualification) -> list[str]:
-    """The lines of the report, without colours."""
+def lines(document: Document, qualification: Qualification) -> list[str]:
+    """The lines of the report, without colours; the last is the verdict."""
     nodes, culprits = qualification.nodes, qualification.culprits
     there = sum(not node.missing for node in nodes)
     pairs = sum(each.stage is Stage.PAIRS for each in qualification.rounds)
@@ -28,7 +30,8 @@ def lines(qualification: Qualification) -> list[str]:
     text += [evidence(culprit, qualification) for culprit in culprits[:_MOST]]
     if len(culprits) > _MOST:
         text.append(f"and {many(len(culprits) - _MOST, 'other slow part')}")
-    return [*text, *_ending(qualification)]
+    word = verdict_of(qualification, document.interrupted).word.upper()
+    return [*text, *_ending(qualification), f"{word}: {_summary(qualification)}"]
 
 
 def _over(qualification: Qualification) -> str:
@@ -51,29 +54,25 @@ def _over(qualification: Qualification) -> str:
     return text
 
 
+def scale_of(value: float) -> tuple[float, str]:
+    """Scale and unit of rates like this one."""
+    return (GB, "GB/s") if value >= GB else (1e6, "MB/s")
+
+
 def evidence(culprit: SlowPart, qualification: Qualification) -> str:
     """A slow part with the values that show it."""
     name = part_name(culprit, qualification.nodes)
-    scale, unit = (GB, "GB/s") if culprit.expected >= GB else (1e6, "MB/s")
+    scale, unit = scale_of(culprit.expected)
     line = f"slow: {name}: {culprit.value / scale:.4g} of {culprit.expected / scale:.4g} {unit}"
     if culprit.partners:
         line += f" with {many(culprit.partners, 'partner')}"
     if culprit.highest and culprit.kind in OF_NODE and culprit.kind is not PartKind.GPU:
         line += f", which reach {culprit.lowest / scale:.4g} to {culprit.highest / scale:.4g} with others"
-    return line if culprit.confirmed or culprit.kind is PartKind.BETWEEN else f"{line} (not confirmed)"
-
-
-def verdict(qualification: Qualification) -> str:
-    """PASS, FAIL, WARN, or NOT JUDGED."""
-    if qualification.fails:
-        return "FAIL"
-    if not qualification.compared:
-        return "NOT JUDGED"
-    return "WARN" if qualification.culprits else "PASS"
+    return line if culprit.confirmed else f"{line} (not confirmed)"
 
 
 def _ending(qualification: Qualification) -> list[str]:
-    """The sureness, the nodes to leave out, and the verdict."""
+    """How sure the answer is, and the nodes to leave out."""
     ending = []
     if qualification.compared or qualification.culprits:
         ending.append(
@@ -90,7 +89,7 @@ def _ending(qualification: Qualification) -> list[str]:
         ending.append("Too few nodes answered to compare them: at least three are required.")
     if qualification.excluded:
         ending.append(f"exclude: {', '.join(qualification.excluded[:_MOST])}")
-    return [*ending, f"{verdict(qualification)}: {_summary(qualification)}"]
+    return ending
 
 
 def _summary(qualification: Qualification) -> str:

@@ -43,6 +43,8 @@ class ReportFormat:
         Suffixes of file names that stand for it; the first is that of new files.
     checked : bool
         Whether ``wirespeed check`` offers it.
+    qualified : bool
+        Whether it shows qualifications of nodes.
     module : str
         Its module; empty for that of this package with its name, with ``_`` for ``-``.
     point : EntryPoint or None
@@ -54,6 +56,7 @@ class ReportFormat:
     form: Form = "text"
     suffixes: tuple[str, ...] = ()
     checked: bool = False
+    qualified: bool = False
     module: str = ""
     point: metadata.EntryPoint | None = None
 
@@ -63,7 +66,7 @@ class ReportFormat:
         loaded, name = point.load(), point.name
         form: Form = getattr(loaded, "form", "json" if name.endswith("json") else "terminal")
         suffixes = tuple(getattr(loaded, "suffixes", ()))
-        return cls(name, form, suffixes, hasattr(loaded, "joined"), point=point)
+        return cls(name, form, suffixes, hasattr(loaded, "joined"), True, point=point)
 
     @property
     def _functions(self) -> Any:
@@ -72,7 +75,16 @@ class ReportFormat:
         return import_module(self.module or f"{__package__}.{self.name.replace('-', '_')}")
 
     def render(self, document: Document, style: Style) -> str:
-        """The report of a run, without control characters from the Document."""
+        """The report of a run, without control characters from the Document.
+
+        Raises
+        ------
+        UsageError
+            If the run qualified nodes, which the format does not show.
+        """
+        if document.qualification and not self.qualified:
+            names = ", ".join(row.name for row in FORMATS if row.qualified)
+            raise UsageError(f"{self.name} does not show a qualification of nodes; choose one of {names}")
         functions = self._functions
         return self._neutral(getattr(functions, "render", functions)(document, style), style)
 
@@ -93,14 +105,14 @@ class ReportFormat:
 
 #: Formats of this package.
 FORMATS = (
-    ReportFormat("table", "terminal", (".txt",)),
+    ReportFormat("table", "terminal", (".txt",), qualified=True),
     ReportFormat("plot", "terminal"),
-    ReportFormat("json", "json", (".json",), checked=True),
+    ReportFormat("json", "json", (".json",), checked=True, qualified=True),
     ReportFormat("csv", suffixes=(".csv",)),
-    ReportFormat("html", suffixes=(".html", ".htm"), checked=True),
-    ReportFormat("markdown", suffixes=(".md",), checked=True),
-    ReportFormat("junit", suffixes=(".xml",), checked=True),
-    ReportFormat("prometheus", suffixes=(".prom",), checked=True),
+    ReportFormat("html", suffixes=(".html", ".htm"), checked=True, qualified=True),
+    ReportFormat("markdown", suffixes=(".md",), checked=True, qualified=True),
+    ReportFormat("junit", suffixes=(".xml",), checked=True, qualified=True),
+    ReportFormat("prometheus", suffixes=(".prom",), checked=True, qualified=True),
     ReportFormat("nvbandwidth"),
     ReportFormat("nvbandwidth-json", "json"),
     ReportFormat("nccl-tests"),

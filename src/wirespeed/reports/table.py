@@ -39,7 +39,7 @@ _ONCE = "every copied byte once"
 def render(document: Document, style: Style) -> str:
     """Render the Document as tables; ``verbose`` shows large matrices and all waived testcases in full."""
     if document.qualification:
-        return printed(style, heading(document), "", *map(Text, lines(document.qualification)))
+        return printed(style, heading(document), "", *map(Text, lines(document, document.qualification)))
     check = style.check(document)
     notes = [Text(f"note: {note}", style="dim") for note in document.machine.notes]
     parts: list[RenderableType] = [heading(document), *warnings(document), *notes]

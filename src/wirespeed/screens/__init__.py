@@ -6,7 +6,7 @@ from ..errors import UsageError
 from ..reports import FORMATS, ReportFormat, find, formats
 
 #: The screen of ``wirespeed check``.
-TEXT = ReportFormat("text", "terminal", checked=True, module=f"{__name__}.check")
+TEXT = ReportFormat("text", "terminal", checked=True, qualified=True, module=f"{__name__}.check")
 
 
 def check_formats() -> list[str]:

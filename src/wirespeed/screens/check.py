@@ -22,6 +22,7 @@ from ..reports.console import heading, printed
 from ..reports.explanations import explanations
 from ..reports.findings import views
 from ..reports.numbers import number
+from ..reports.qualification import lines as qualified_lines
 from ..reports.signs import SIGNS
 from ..results.many_files import Unreadable
 from ..terminal import one_line
@@ -48,6 +49,8 @@ def render(document: Document, style: Style) -> str:
     summary = overview(document, check, judged.diagnosis)
     bad = [list(group) for _, group in groupby(_bad(check), key=lambda judgement: judgement.key.testcase)]
     parts: list[RenderableType] = [heading(document), ""]
+    if document.qualification:
+        parts += [Text(line) for line in qualified_lines(document, document.qualification)[:-1]] + [""]
     for judgements in bad if style.verbose else bad[:_SHOWN]:
         parts += _testcase(judgements, check, style)
     if len(bad) > _SHOWN and not style.verbose:

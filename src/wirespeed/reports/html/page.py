@@ -54,6 +54,8 @@ def page(
         raise UsageError(
             f"pass one label for each run: {len(labels)} labels for {many(len(documents), 'run')}"
         )
+    if len(documents) > 1 and any(document.qualification for document in documents):
+        raise UsageError("qualifications of nodes are not compared; write a page of each, or pass --fleet")
     with no_collections():
         runs = [
             run_view(
@@ -148,6 +150,8 @@ def _contents(runs: Sequence[dict[str, Any]], *, compare: bool) -> list[tuple[st
             return [*names, ("run-0", "Runs")]
         return names + [(f"run-{run['index']}", run["label"]) for run in runs]
     run = runs[0]
+    if run["qualification"]:
+        return [("nodes-0", "Nodes"), ("environment-0", "Environment")]
     sections = [("machine-0", "Machine")]
     if run["causes"] or run["notes"]:
         sections.append(("causes-0", "Causes" if run["causes"] else "Notes"))

@@ -24,6 +24,7 @@ from .headline import headline, tiles
 from .link_use import Use, uses
 from .measurements import group_id, grouped
 from .pair_matrix import pair_matrix
+from .qualified_nodes import qualified
 from .svg import markup
 from .telemetry import charts_and_texts
 from .topology_drawing import MOST_DRAWN, draw, vertices
@@ -78,6 +79,7 @@ def run_view(
         "explained_causes": explained_causes(summary),
         "gates": gates(judged.check.gates if judged else ()),
         "notes": notes(document, check, summary),
+        "qualification": qualified(document),
         "groups": grouped(index, document, check, judgements, summary.figures),
         "waived": sum(map(len, by_reason.values())),
         "waived_by_reason": list(by_reason.items()),

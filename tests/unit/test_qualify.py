@@ -1,0 +1,287 @@
+"""The method of qualify, on simulated clusters: pairs, inference, confirmation, groups, switches, faults."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from wirespeed.cli.main import main
+from wirespeed.errors import MachineError, UsageError
+from wirespeed.qualification import OF_NODE, PartKind, Qualification, SlowPart, Stage, part_name
+from wirespeed.qualify import switches
+from wirespeed.qualify.inference import Paths, explain, reference_of
+from wirespeed.qualify.matchings import groups_of, matchings, representatives, wrongly_blamed
+from wirespeed.qualify.procedure import FEWEST_PAIR_ROUNDS, PAIR_ROUNDS, Procedure
+from wirespeed.qualify.simulated_cluster import SimulatedCluster, parse_cluster
+
+
+def qualified(spec: str, seed: int = 0, within: float = float("inf"), spares: int = 0) -> Qualification:
+    cluster = parse_cluster(spec, seed=seed, spares=spares)
+    assert cluster is not None
+    return Procedure(cluster, within=within, seed=seed).run()
+
+
+def named(found: Qualification) -> list[str]:
+    return [part_name(culprit, found.nodes) for culprit in found.culprits]
+
+
+class TestMatchings:
+    BLOCKS = tuple(f"block{i // 8}" for i in range(24))
+
+    def test_each_node_has_one_partner_in_a_round_and_many_over_all(self) -> None:
+        rounds = matchings(self.BLOCKS, range(24), 7, seed=1)
+        for pairs in rounds:
+            ends = [node for pair in pairs for node in pair]
+            assert sorted(ends) == list(range(24))
+        partners = {frozenset(pair) for pairs in rounds for pair in pairs}
+        assert len(partners) > 0.9 * 7 * 12
+
+    def test_across_blocks_and_within_them_by_turns(self) -> None:
+        first, second = matchings(self.BLOCKS, range(24), 2, seed=1)
+        assert all(self.BLOCKS[a] != self.BLOCKS[b] for a, b in first)
+        assert all(self.BLOCKS[a] == self.BLOCKS[b] for a, b in second)
+
+    def test_of_an_odd_number_another_node_is_left_out(self) -> None:
+        rounds = matchings([""] * 5, range(5), 6, seed=0)
+        out = {node for pairs in rounds for node in set(range(5)) - {each for pair in pairs for each in pair}}
+        assert all(len(pairs) == 2 for pairs in rounds) and len(out) > 1
+
+    def test_groups_are_blocks_and_representatives_cross_them(self) -> None:
+        inside = groups_of(self.BLOCKS, range(24))
+        assert [len(group) for group in inside] == [8, 8, 8]
+        assert all(len({self.BLOCKS[node] for node in group}) == 3 for group in representatives(inside))
+        assert {len(group) for group in groups_of([""] * 16, range(16))} == {4}
+
+    def test_the_bound_is_that_of_a_binomial_distribution(self) -> None:
+        # More than half of 3 partners: 3 p^2 (1 - p) + p^3.
+        assert wrongly_blamed(3, 0.01) == pytest.approx(3 * 0.01**2 * 0.99 + 0.01**3)
+        assert wrongly_blamed(7) < 1e-6
+
+
+class TestInference:
+    def paths(self, slow: dict[tuple[int, int], float]) -> Paths:
+        """All paths of six nodes with one rail; those that are slow with their factor."""
+        ends = [(a, b) for a in range(6) for b in range(6) if a != b]
+        values = np.array([46e9 * slow.get(end, 1.0) for end in ends])
+        source, target = np.array(ends).T
+        return Paths(source, target, np.zeros(len(ends), dtype=np.int64), values)
+
+    def test_nothing_is_slow(self) -> None:
+        found = explain(self.paths({}), [""] * 6, 1)
+        assert found.culprits == () and found.reference == 46e9 and found.threshold == pytest.approx(0.95)
+
+    def test_both_directions_are_a_nic_and_one_is_a_cable(self) -> None:
+        both = {(2, i): 0.5 for i in range(6)} | {(i, 2): 0.5 for i in range(6)}
+        (nic,) = explain(self.paths(both), [""] * 6, 1).culprits
+        assert (nic.kind, nic.nodes, nic.partners) == (PartKind.NIC, (2,), 5)
+        (cable,) = explain(self.paths({(i, 3): 0.6 for i in range(6)}), [""] * 6, 1).culprits
+        assert (cable.kind, cable.nodes, cable.sends) == (PartKind.CABLE, (3,), False)
+        assert cable.value == pytest.approx(0.6 * 46e9)
+
+    def test_one_slow_path_blames_nobody(self) -> None:
+        assert explain(self.paths({(0, 1): 0.5}), [""] * 6, 1).culprits == ()
+
+    def test_two_nodes_have_only_their_path(self) -> None:
+        ends = np.array([0, 1, 0, 1]), np.array([1, 0, 1, 0])
+        values = np.array([46e9, 20e9, 46e9, 20e9])
+        (path,) = explain(Paths(*ends, np.zeros(4, dtype=np.int64), values), ["", ""], 1).culprits
+        assert path.kind is PartKind.PATH and set(path.nodes) == {0, 1}
+
+    def test_values_that_vary_while_they_are_measured_lower_the_threshold(self) -> None:
+        slow = {(2, i): 0.85 for i in range(6)} | {(i, 2): 0.85 for i in range(6)}
+        assert explain(self.paths(slow), [""] * 6, 1).culprits
+        found = explain(self.paths(slow), [""] * 6, 1, variation=0.2)
+        assert found.culprits == () and found.threshold == pytest.approx(1 - 3.3 * 0.2)
+
+    def test_the_reference_is_that_of_the_fast_paths(self) -> None:
+        values = np.array([46e9] * 4 + [20e9] * 6)
+        assert reference_of(values) == (46e9, 0.0)
+        assert reference_of(np.zeros(0)) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("fault", "name"),
+    [
+        ("node=0.7@node5", "node5"),
+        ("gpu=0.5@node5.3", "node5's GPU 3"),
+        ("nic=0.5@node17.3", "node17's NIC of rail 3"),
+        ("cable=0.6@node9.1", "node9's cable of rail 1 (sending)"),
+        ("cable=0.6@node9.1<-", "node9's cable of rail 1 (receiving)"),
+        ("leaf=0.7@block2.4", "leaf switch of block2 of rail 4"),
+        ("trunk=0.7@block1.2", "trunk of block1 of rail 2"),
+    ],
+)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_each_kind_of_part_is_named_and_nothing_else(fault: str, name: str, seed: int) -> None:
+    found = qualified(f"dgx-a100-8x32+{fault}+noise=2%", seed)
+    assert named(found) == [name]
+    (culprit,) = found.culprits
+    assert culprit.confirmed and found.fails
+    assert found.excluded == ((f"node{culprit.nodes[0]}",) if culprit.kind in OF_NODE else ())
+
+
+def test_a_good_cluster_takes_few_rounds_and_passes() -> None:
+    found = qualified("dgx-a100-8x64")
+    assert not found.fails and found.compared and not found.culprits and not found.excluded
+    stages = [each.stage for each in found.rounds]
+    assert stages.count(Stage.PAIRS) == FEWEST_PAIR_ROUNDS < PAIR_ROUNDS
+    assert Stage.CONFIRM not in stages and Stage.GROUPS in stages
+
+
+def test_several_parts_of_different_depths() -> None:
+    faults = "+nic=0.5@node3.0+cable=0.75@node20.7+leaf=0.6@block3.2+node=0.8@node40"
+    assert set(named(qualified(f"dgx-a100-8x64{faults}"))) == {
+        "node3's NIC of rail 0", "node20's cable of rail 7 (sending)", "leaf switch of block3 of rail 2",
+        "node40",
+    }  # fmt: skip
+
+
+def test_missing_nodes_are_findings_and_spares_take_their_place() -> None:
+    found = qualified("dgx-a100-8x16+lost@node3+nic=0.5@node7.1", spares=3)
+    assert found.fails and found.excluded == ("node3", "node7")
+    # 13 are required: 11 good ones and two of the three spares.
+    assert len(found.chosen) == 13 and found.chosen[-2:] == ("node13", "node14")
+
+
+def test_a_value_that_was_slow_once_is_no_finding() -> None:
+    for seed in range(10):
+        cluster = SimulatedCluster(72, 8, 8, seed=seed, transient=0.002)
+        found = Procedure(cluster, seed=seed).run()
+        assert not found.fails, named(found)
+
+
+def test_groups_that_are_slow_only_together_are_measured_twice() -> None:
+    class Together(SimulatedCluster):
+        """Rings that hold nodes 1 and 5 are slow; no pair is."""
+
+        def groups(self, groups):
+            values = super().groups(groups)
+            return np.where([{1, 5} <= set(group) for group in groups], values / 2, values)
+
+    found = Procedure(Together(16, 8, 8), seed=0).run()
+    (culprit,) = found.culprits
+    assert culprit.kind is PartKind.BETWEEN and culprit.nodes == tuple(range(8))
+    assert culprit.confirmed and found.fails and not found.excluded
+    assert sum(tuple(range(8)) in each.groups for each in found.rounds) == 2
+
+
+def test_rounds_without_time_are_left_out_and_noted() -> None:
+    found = qualified("dgx-a100-8x16+nic=0.5@node3.0", within=30)
+    assert sum(each.seconds for each in found.rounds) <= 30
+    assert any(note.startswith("no time was left for") for note in found.notes)
+    # Suspects that could not be confirmed are no failure.
+    if found.culprits:
+        assert not found.culprits[0].confirmed and not found.fails
+
+
+def test_too_much_noise_and_too_few_nodes_are_not_judged() -> None:
+    noisy = Procedure(SimulatedCluster(8, 8, 1, noise=0.3), seed=0).run()
+    assert not noisy.compared
+    assert not Procedure(SimulatedCluster(2, 8, 1), seed=0).run().compared
+
+
+def test_4096_nodes_take_seconds() -> None:
+    started = time.monotonic()
+    found = qualified("dgx-a100-8x4096+nic=0.5@node4000.3")
+    assert named(found) == ["node4000's NIC of rail 3"]
+    assert time.monotonic() - started < 60  # about two where nothing else runs
+
+
+def test_a_seed_makes_the_same_choice() -> None:
+    assert qualified("dgx-a100-8x16", seed=4) == qualified("dgx-a100-8x16", seed=4)
+    assert qualified("dgx-a100-8x16", seed=4) != qualified("dgx-a100-8x16", seed=5)
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("dgx-a100-8x16+nic=0.5@node16.0", "write node0 to node15, with .0 to .7"),
+        ("dgx-a100-8x16+leaf=0.5@block2.0", "write block0 to block1"),
+        ("dgx-a100-8x16+nic=0.5@block0.0", "write node0 to node15"),
+        ("dgx-a100-8x16+nic=1.5@node0.0", "unknown fault"),
+        ("dgx-a100-8x16+fire=0.5@node0", "unknown fault"),
+        ("dgx-a100-8x16+lost@node99", "write node0 to node15"),
+        ("dgx-a100-8x1", "2 to 16384 nodes, not 1"),
+        ("dgx-a100-8x99999", "2 to 16384 nodes"),
+        ("dgx-a100-8x16+noise=much", "much"),
+    ],
+)
+def test_bad_clusters(spec: str, says: str) -> None:
+    with pytest.raises((MachineError, UsageError), match=says):
+        parse_cluster(spec)
+
+
+def test_one_machine_is_no_cluster() -> None:
+    assert parse_cluster("dgx-a100-8") is None
+    assert parse_cluster("nowherex16") is None
+
+
+class TestSwitches:
+    def test_lists_of_hosts(self) -> None:
+        assert switches.hosts_of("rack[01-03,20],login") == ["rack01", "rack02", "rack03", "rack20", "login"]
+        assert switches.hosts_of("r[0-1]n[0-1]x") == ["r0n0x", "r0n1x", "r1n0x", "r1n1x"]
+        assert switches.hosts_of("") == []
+
+    @pytest.mark.parametrize(
+        "text",
+        ["n[3-1]", "n[]", "n[,]", "n[1-]", "n[--]", "n[[1-2]]", "n[1-2", "n]1", "a,,b", "n[0-99999999]",
+         "n[0-999]m[0-999]x[0-9]", "n[0-9999999999999999999]", ",".join(["n[0-99999]"] * 3)],
+    )  # fmt: skip
+    def test_hostile_lists_are_one_clear_line(self, text: str) -> None:
+        with pytest.raises(UsageError) as error:
+            switches.hosts_of(text)
+        assert "\n" not in str(error.value) and len(str(error.value)) < 200
+
+    def test_a_list_is_made_compact_and_read_again(self) -> None:
+        hosts = ["node1", "node2", "node3", "node7", "login", "rack01", "rack02"]
+        assert switches.compact(hosts) == "node[1-3,7],rack[01-02],login"
+        assert sorted(switches.hosts_of(switches.compact(hosts))) == sorted(hosts)
+        assert switches.compact(["node5"]) == "node5" and switches.compact([]) == ""
+
+    def test_topology_of_a_file(self, tmp_path: Path) -> None:
+        file = tmp_path / "topology.txt"
+        file.write_text(
+            "SwitchName=leaf0 Level=0 LinkSpeed=1 Nodes=node[0-1]\n"
+            "SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=node[2-3]\n"
+            "SwitchName=spine Level=1 LinkSpeed=1 Nodes=node[0-3] Switches=leaf[0-1]\n"
+        )
+        leaves = switches.topology(str(file), {})
+        assert leaves == {"node0": "leaf0", "node1": "leaf0", "node2": "leaf1", "node3": "leaf1"}
+
+    @pytest.mark.parametrize("text", ["", "nothing of the kind", "SwitchName=spine Level=1 Nodes=node0"])
+    def test_a_file_without_leaf_switches_is_refused(self, text: str, tmp_path: Path) -> None:
+        file = tmp_path / "topology.txt"
+        file.write_text(text)
+        with pytest.raises(UsageError, match="names no leaf switch"):
+            switches.topology(str(file), {})
+
+    def test_a_file_that_is_missing_is_one_line(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["qualify", "--topology", "/nowhere"]) == 2
+        error = capsys.readouterr().err
+        assert "/nowhere" in error and error.count("\n") == 1
+
+    def test_slurm_is_asked_only_in_its_jobs(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        scontrol = tmp_path / "scontrol"
+        scontrol.write_text("#!/bin/sh\necho 'SwitchName=s0 Level=0 Nodes=a[1-2]'\n")
+        scontrol.chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+        assert switches.topology(None, {}) == {}
+        assert switches.topology(None, {"SLURM_JOB_ID": "1"}) == {"a1": "s0", "a2": "s0"}
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"culprits": (SlowPart(PartKind.NIC, (5,)),)},
+        {"culprits": (SlowPart(PartKind.NIC, ()),)},
+        {"culprits": (SlowPart(PartKind.PATH, (0,)),)},
+    ],
+)
+def test_a_document_that_names_other_nodes_is_refused(bad: dict[str, tuple[SlowPart, ...]]) -> None:
+    from wirespeed.qualification import QualifiedNode
+
+    with pytest.raises(ValueError, match="node"):
+        Qualification((QualifiedNode("a"), QualifiedNode("b")), **bad)
