@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import threading
 import time
 from itertools import pairwise
@@ -10,7 +11,7 @@ import pytest
 
 from tests.threads import SECRET, together, worlds
 from wirespeed.errors import MeasurementTimeout, UsageError
-from wirespeed.worlds import base, join, launched, launchers
+from wirespeed.worlds import base, join, launched, launchers, rendezvous
 from wirespeed.worlds.base import RankLost, World, WorldError
 from wirespeed.worlds.rendezvous import addresses, connect, gather, listen
 
@@ -172,3 +173,21 @@ def test_exchanges_do_not_wait_for_a_clock() -> None:
 
     assert max(together(some, work)) < 0.01  # the quickest: a busy machine delays others
     assert threading.active_count() < 50
+
+
+def test_rank_0_raises_its_limit_of_open_files_or_says_how_many_it_needs(monkeypatch) -> None:
+    limits: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limit: limits.append(limit))
+    for soft, hard, size, expected in (
+        (1024, 20000, 4096, [(8704, 20000)]),
+        (20000, 20000, 4096, []),
+        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, 4096, []),
+        (1024, resource.RLIM_INFINITY, 4096, [(8704, resource.RLIM_INFINITY)]),
+    ):
+        limits.clear()
+        monkeypatch.setattr(resource, "getrlimit", lambda _, both=(soft, hard): both)
+        rendezvous._allow_descriptors(size)
+        assert limits == expected
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4096))
+    with pytest.raises(WorldError, match="requires 8704 open files for 4096 ranks, but may have 4096"):
+        gather([], b"", 4096, "by hand", 1.0)

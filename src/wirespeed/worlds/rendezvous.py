@@ -6,6 +6,7 @@ import hmac
 import ipaddress
 import os
 import re
+import resource
 import socket
 import sys
 import threading
@@ -47,6 +48,8 @@ _MEMBER_LIMIT_BYTES = 4 * _HOST_CHARACTERS + 64
 _NOTES_LIMIT = 5
 #: Maximum time to connect to an address, in s.
 _CONNECT_S = 2.0
+#: Descriptors of rank 0 other than its connections: listeners, connections not admitted yet, files.
+_OTHER_DESCRIPTORS = 512
 #: Time between two attempts, and between two looks at new connections, in s.
 _POLL_S = 0.02
 
@@ -310,6 +313,7 @@ def gather(
         If ranks do not join in time.
     """
     deadline = time.monotonic() + timeout
+    _allow_descriptors(size)
     members = {0: Member(0, hostname(), os.getpid(), local)}
     channels: dict[_Purpose, dict[int, Channel]] = {purpose: {} for purpose in _PURPOSES}
     absent: dict[int, str] = {}
@@ -371,6 +375,26 @@ def gather(
                 continue  # the first task that it gets finds out
             raise WorldError(f"{members[rank]} ended while the ranks were joining") from error
     return World(ordered, 0, launcher, links, channels["watch"], timeout, absent=absent, **extra)
+
+
+def _allow_descriptors(size: int) -> None:
+    """Raise the limit of open files, which is often 1024, to two connections for each rank.
+
+    Raises
+    ------
+    WorldError
+        If the system does not permit as many.
+    """
+    needed = len(_PURPOSES) * size + _OTHER_DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise WorldError(
+            f"rank 0 requires {needed} open files for {size} ranks, but may have {hard}: raise the limit "
+            f"(ulimit -Hn {needed}, or LimitNOFILE= of the service that starts the job)"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def _problem(hello: _Hello, size: int, known: Mapping[int, Channel]) -> str:
