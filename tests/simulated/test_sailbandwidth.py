@@ -294,3 +294,42 @@ def test_wrong_data_of_hosts_and_ranks(
     err = run("-t", testcase, "-i", "1", *machine, code=1)[1]
     assert f"  transport        : {transport}\n" in err and err.count("Data verification FAILED") == 1
     assert re.search(rf"^  src              : host=\S+  {source}$", err, re.M)
+
+
+@pytest.mark.parametrize("form", ["nvbandwidth", "nvbandwidth-json"])
+@pytest.mark.parametrize("dialect", ["sailbandwidth-2.2.1", "sailbandwidth-2.1"])
+def test_what_is_printed_of_several_processes_is_imported(form: str, dialect: Any, tmp_path: Path) -> None:
+    names = [f"multinode_{WRITE}", f"multinode_{READ}", "multinode_device_to_device_memcpy_write_ce"]
+    document = wirespeed.run(names, machine=RANKS[1], samples=2, copies=1)
+    for result in document.testcases:  # distinct values in both directions
+        for table in result.tables:
+            assert any(cell.value for cell in table.cells)
+    log = tmp_path / "log"
+    log.write_text(wirespeed.render(document, form, Style(dialect=dialect)))
+    imported = wirespeed.load_log(log)
+    for result in document.testcases:
+        again = next(r for r in imported.testcases if r.name == result.name)
+        for table in result.tables:
+            other = next(t for t in again.tables if t.key == table.key)
+            values = {(c.row, c.column): c.value for c in other.cells if c.value}
+            expected = {(c.row, c.column): pytest.approx(c.value, abs=5.1e6) for c in table.cells if c.value}
+            assert values == expected, (result.name, table.key)
+
+
+def test_without_limits_a_warning_stands_in_place_of_ratios(run: Callable[..., tuple[str, str]]) -> None:
+    document = wirespeed.run(["device_to_device_memcpy_read_ce"], machine=TWO[1], samples=2, copies=1)
+    (result,) = document.testcases
+    (table,) = result.tables
+    cells = tuple(replace(cell, limit=None) for cell in table.cells)
+    unknown = replace(document, testcases=(replace(result, tables=(replace(table, cells=cells),)),))
+    style = Style(dialect="sailbandwidth-2.2.1", utilization=True)
+    text = wirespeed.render(unknown, "nvbandwidth", style)
+    assert text.count("Warning: Unable to display Bandwidth Utilization Ratio Matrix.\n") == 1
+    assert "ratio matrix (%)" not in text
+    assert "Unable to display" not in wirespeed.render(document, "nvbandwidth", style)
+
+
+def test_local_copies_fill_the_diagonal_of_latencies_too(run: Callable[..., tuple[str, str]]) -> None:
+    for given, empty in ((["--testLocalCopy"], 0), ([], 2)):
+        text = run("-t", "33", "-i", "1", *given, *TWO)[0]
+        assert "latency" in text.lower() and text.count("N/A") == empty

@@ -273,7 +273,7 @@ def chase(group_of: Grouping, *, diagonal: bool) -> Pattern:
             (i, j, group.barrier(i, j) or (chasing(case, row.executor, column.memory, size),))
             for i, row in enumerate(group.parties)
             for j, column in enumerate(group.parties)
-            if diagonal or i != j
+            if diagonal or options.local_copy or i != j
         ]
         plan = single(case, group.axis, group.axis, cells, Reduce.LATENCY)
         return group.scheduled(plan, options, case.title)
