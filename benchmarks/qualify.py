@@ -2,8 +2,8 @@
 
     python benchmarks/qualify.py [RUNS] [RUNS_OF_4096]
 
-Clusters of 16, 72, 512 and 4,096 nodes of 8 rails, with 1, 2 and 3 % of noise: without faults; with 1 to 5
-slow NICs, nodes, cables, leaf switches or trunks, slower by 20 to 50 %; with a depth of 10 %; and with
+Clusters of 16, 72, 512 and 4,096 nodes of 8 rails, with 1, 2 and 3 % of noise: without faults (also with 5 to
+40 %); with 1 to 5 slow NICs, nodes, cables, leaf switches or trunks, slower by 20 to 50 %; with a depth of 10 %; and with
 transient faults. A fault is found if a culprit names its node, or the switch of its block and rail; the kind
 is right if the kind, the rail and the direction agree, too. A fault that others mask, so that no path is
 slower with it, is counted apart. A culprit that belongs to no fault is a false blame, whether it is confirmed
@@ -43,6 +43,8 @@ from wirespeed.qualify.simulated_cluster import ClusterFault, SimulatedCluster
 #: Number of nodes -> nodes of a block.
 CLUSTERS = {16: 8, 72: 8, 512: 32, 4096: 32}
 RAILS = 8
+#: Noise at which only false blame is counted.
+LARGE_NOISES = (0.05, 0.1, 0.2, 0.4)
 NOISES = (0.01, 0.02, 0.03)
 KINDS = (PartKind.NIC, PartKind.NODE, PartKind.CABLE, PartKind.LEAF, PartKind.TRUNK)
 SWITCHES = (PartKind.LEAF, PartKind.TRUNK)
@@ -266,6 +268,7 @@ def main() -> int:
     for nodes in CLUSTERS:
         most = runs if nodes < 4096 else runs_of_4096
         cases = [(noise, with_faults, (0.2, 0.5), 0.0) for noise in NOISES for with_faults in (False, True)]
+        cases += [(noise, False, (0.2, 0.5), 0.0) for noise in LARGE_NOISES]
         cases += [(0.03, True, (0.1, 0.1), 0.0)]
         cases += [(0.01, with_faults, (0.2, 0.5), TRANSIENT) for with_faults in (False, True)]
         for noise, with_faults, depths, transient in cases:

@@ -188,6 +188,11 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def compared(self) -> bool:
         """Whether there were enough paths, and these vary little enough, to say what is slow."""
+        return self.has_peers and self.threshold >= LEAST_THRESHOLD
+
+    @property
+    def has_peers(self) -> bool:
+        """Whether several pairs of nodes were measured."""
         pairs = {
             frozenset(group)
             for each in self.rounds
@@ -195,7 +200,7 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
             for group, values in zip(each.groups, each.values, strict=False)
             if any(value is not None for value in values)
         }
-        return len(pairs) > 1 and self.threshold >= LEAST_THRESHOLD
+        return len(pairs) > 1
 
     @property
     def excluded(self) -> tuple[str, ...]:

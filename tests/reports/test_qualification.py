@@ -79,8 +79,10 @@ def test_prometheus_says_which_nodes_to_leave_out(failed):
     families = {
         each.name: each for each in text_string_to_metric_families(wirespeed.render(failed, "prometheus"))
     }
-    out = {s.labels["node"] for s in families["wirespeed_node_excluded"].samples if s.value}
-    assert out == {"node17", "node40", "node50"}
+    verdicts = {s.labels["device"]: s.labels["verdict"] for s in families["wirespeed_device_verdict"].samples}
+    assert len(verdicts) == 64
+    assert {node for node, word in verdicts.items() if word == "fail"} == {"node17", "node40", "node50"}
+    assert verdicts["node0"] == "not judged"  # simulated
     assert [s.labels["verdict"] for s in families["wirespeed_verdict"].samples if s.value] == ["fail"]
 
 

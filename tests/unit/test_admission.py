@@ -366,11 +366,11 @@ def test_a_peer_that_does_not_read_does_not_hold_up_a_sender() -> None:
     "body", [b"\x91" * 3000 + b"\xc0", b"\xa2\xff\xfe", b"\xc1", b"\x93\x01\xa1a"],
     ids=["nesting", "utf-8", "malformed", "short"],
 )  # fmt: skip
-@pytest.mark.parametrize("channel", ["_links", "_watches"])
+@pytest.mark.parametrize("channel", ["links", "_watches"])
 def test_an_invalid_message_names_its_rank(body: bytes, channel: str) -> None:
     some = worlds(2)
     getattr(some[1], channel)[0].send_bytes(body, soon())
-    work = (lambda w: w.barrier("testing")) if channel == "_links" else (lambda w: w.check(SECONDS))
+    work = (lambda w: w.barrier("testing")) if channel == "links" else (lambda w: w.check(SECONDS))
     (error,) = together(some[:1], work)
     assert isinstance(error, RankLost) and "rank 1 (process" in str(error) and "sent an invalid" in str(error)
 

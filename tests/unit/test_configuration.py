@@ -111,10 +111,10 @@ def test_what_is_wrong_in_a_file_is_one_line(
 def test_a_project_sets_no_files_and_no_acceptance() -> None:
     """Every option is either one that a project may set, or one of these."""
     refused = {
-        "allow-simulated", "as", "baseline", "compare", "devices", "dry-run", "expect", "file", "fleet",
-        "force", "from", "from-nvloom", "from-transferbench", "gates", "host-memory", "ignore-busy", "least",
-        "machine", "max-age", "nics", "no-measure", "no-save", "no-verify", "open", "output", "overrides",
-        "quiet", "record", "root", "to", "tolerance",
+        "allow-simulated", "as", "baseline", "compare", "devices", "dry-run", "exclude-format", "expect",
+        "file", "fleet", "force", "from", "from-nvloom", "from-transferbench", "gates", "host-memory",
+        "ignore-busy", "least", "machine", "max-age", "nics", "no-measure", "no-save", "no-verify", "open", "output", "overrides",
+        "quiet", "record", "root", "spares", "to", "tolerance", "topology",
     }  # fmt: skip
     options: dict[str, argparse.Action] = {}
     for name in [*COMMANDS, *programs()]:

@@ -177,10 +177,21 @@ def test_rounds_without_time_are_left_out_and_noted() -> None:
         assert not found.culprits[0].confirmed and not found.fails
 
 
+@pytest.mark.parametrize("noise", [0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6])
+def test_noise_alone_blames_nobody(noise: float) -> None:
+    for nodes, rails in ((8, 1), (16, 8), (72, 8)):
+        for seed in range(5):
+            found = Procedure(SimulatedCluster(nodes, 8, rails, noise=noise, seed=seed), seed=seed).run()
+            assert not found.culprits and not found.fails
+    assert found.compared == (noise < 0.2)
+    assert found.noise == pytest.approx(noise, rel=0.2)
+
+
 def test_too_much_noise_and_too_few_nodes_are_not_judged() -> None:
-    noisy = Procedure(SimulatedCluster(8, 8, 1, noise=0.3), seed=0).run()
-    assert not noisy.compared
-    assert not Procedure(SimulatedCluster(2, 8, 1), seed=0).run().compared
+    noisy = Procedure(SimulatedCluster(8, 8, 1, noise=0.4), seed=0).run()
+    assert not noisy.compared and noisy.has_peers
+    two = Procedure(SimulatedCluster(2, 8, 1), seed=0).run()
+    assert not two.compared and not two.has_peers
 
 
 def test_4096_nodes_take_seconds() -> None:

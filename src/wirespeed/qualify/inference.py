@@ -109,6 +109,54 @@ def reference_of(values: Values) -> tuple[float, float]:
     return reference, float(1.4826 * np.median(above))
 
 
+#: Number of values -> what makes 1.4826 x their median absolute deviation an unbiased estimate of the
+#: standard deviation (Croux and Rousseeuw 1992, "Time-efficient algorithms for two highly robust estimators
+#: of scale").
+_CORRECTION = {2: 1.196, 3: 1.495, 4: 1.363, 5: 1.206, 6: 1.200, 7: 1.140, 8: 1.129, 9: 1.107}
+#: Fewest values of a part whose deviation counts.
+_FEWEST_VALUES = 4
+
+
+def spread(paths: Paths, rails: int) -> float:
+    """Median over all parts of the relative standard deviation of what each sends to different partners.
+
+    Unlike the deviation of the fast paths, it does not become smaller where fast and slow are only chance.
+    It is robust against slow partners as long as most parts have fewer than half of them.
+
+    Parameters
+    ----------
+    paths : Paths
+        Measured paths.
+    rails : int
+        Number of rails.
+
+    Returns
+    -------
+    float
+        The deviation; 0 if no part has enough values.
+    """
+    if not len(paths.value):
+        return 0.0
+    unit = paths.source * rails + paths.rail
+    order = np.lexsort((paths.value, unit))
+    counts = np.bincount(unit)
+    first = np.cumsum(counts) - counts
+    deviations = []
+    for count in np.unique(counts[counts >= _FEWEST_VALUES]).tolist():
+        values = paths.value[order[first[counts == count][:, None] + np.arange(count)]]
+        deviations.append(deviation(values))
+    return float(np.median(np.concatenate(deviations))) if deviations else 0.0
+
+
+def deviation(values: Values) -> Values:
+    """Relative standard deviation of each row of values, from the median absolute deviation."""
+    count = values.shape[1]
+    middle = np.median(values, axis=1)
+    absolute = np.median(np.abs(values - middle[:, None]), axis=1)
+    corrected = 1.4826 * _CORRECTION.get(count, count / (count - 0.8)) * absolute
+    return np.asarray(np.divide(corrected, middle, where=middle > 0, out=np.zeros_like(middle)))
+
+
 def margin(noise: float, count: npt.ArrayLike) -> Values:
     """Share of the reference by which the median of values of paths that are not slow stays above.
 
@@ -137,7 +185,7 @@ def explain(paths: Paths, blocks: Sequence[str], rails: int, variation: float = 
         Relative standard deviation of a value while it was measured: the least by which values vary.
     """
     reference, noise = reference_of(paths.value)
-    noise = max(noise, variation)
+    noise = max(noise, spread(paths, rails), variation)
     cut = max(0.0, 1 - max(LEAST, SIGMAS * noise))
     if not reference:
         return Inference((), reference, noise, cut)

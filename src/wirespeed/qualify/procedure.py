@@ -8,13 +8,24 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
-from ..qualification import OF_NODE, PartKind, Qualification, Round, SlowPart, Stage, part_name
+from ..qualification import (
+    LEAST_THRESHOLD,
+    OF_NODE,
+    PartKind,
+    Qualification,
+    Round,
+    SlowPart,
+    Stage,
+    part_name,
+)
 from .cluster import Cluster, Values
-from .inference import LEAST, SIGMAS, Inference, Paths, explain, margin, reference_of
+from .inference import LEAST, SIGMAS, Inference, Paths, deviation, explain, margin, reference_of
 from .matchings import Pair, groups_of, matchings, representatives, wrongly_blamed
 
 #: Rounds of pairs, those after which nothing may be suspected, and confirmations of each suspect.
 PAIR_ROUNDS, FEWEST_PAIR_ROUNDS, CONFIRMATIONS = 7, 4, 2
+#: Fewest GPUs whose deviation counts.
+_FEWEST_VALUES = 4
 #: Pairs with which a switch or trunk is confirmed, each time.
 _PAIRS_OF_SWITCH = 3
 
@@ -116,8 +127,14 @@ class Procedure:
         good = [node for node in nodes if node not in self._missing]
         if not good:
             return good
-        reference, noise = reference_of(values[~np.isnan(values)])
+        known = values[~np.isnan(values)]
+        reference, noise = reference_of(known)
+        if len(known) >= _FEWEST_VALUES:
+            noise = max(noise, float(deviation(known[None])[0]))
         cut = 1 - max(2 * LEAST, 2 * SIGMAS * noise)
+        if cut < LEAST_THRESHOLD:
+            self.notes.append(f"GPUs by themselves were not compared, because they vary by {noise:.0%}")
+            return good
         slow: list[SlowPart] = []
         for node, of_node in zip(nodes, values, strict=True):
             slow += [
@@ -127,13 +144,16 @@ class Procedure:
                 )
                 for gpu in np.flatnonzero(of_node < cut * reference)
             ]  # fmt: skip
-        if slow:
+        for _ in range(CONFIRMATIONS):
             again = list(dict.fromkeys(culprit.nodes[0] for culprit in slow))
-            second = self._measure(Stage.OWN, [[node] for node in again])
-            for culprit in slow:
-                value = second[again.index(culprit.nodes[0]), culprit.rail]
-                if value < cut * reference:
-                    self.culprits.append(msgspec.structs.replace(culprit, confirmed=True))
+            if again:
+                values = self._measure(Stage.OWN, [[node] for node in again])
+                slow = [
+                    culprit
+                    for culprit in slow
+                    if values[again.index(culprit.nodes[0]), culprit.rail] < cut * reference
+                ]
+        self.culprits += [msgspec.structs.replace(culprit, confirmed=True) for culprit in slow]
         out = {culprit.nodes[0] for culprit in self.culprits}
         return [node for node in good if node not in out]
 
@@ -166,7 +186,8 @@ class Procedure:
         self._partners = int(np.median([len(others) for others in partners.values()])) if partners else 0
         inference = self._explained(measured)
         self._noise, self._threshold = inference.noise, inference.threshold
-        return inference.culprits
+        # Where paths vary this much, chance makes some of them slow.
+        return inference.culprits if inference.threshold >= LEAST_THRESHOLD else ()
 
     def _explained(self, measured: Sequence[tuple[Sequence[Pair], Values]]) -> Inference:
         """What explains the slow paths of rounds of pairs."""

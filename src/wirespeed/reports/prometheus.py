@@ -38,7 +38,7 @@ HELP = {
     "wirespeed_run_end_timestamp_seconds": "Time at which the run ended; 0 if unknown.",
     "wirespeed_run_duration_seconds": "Duration of the run.",
     "wirespeed_verdict": "1 for the verdict of the run, 0 for all others.",
-    "wirespeed_device_verdict": "1 for the verdict of a GPU or NUMA node.",
+    "wirespeed_device_verdict": "1 for the verdict of a GPU or NUMA node, or of a node that was qualified.",
     "wirespeed_path_verdict": "1 for the verdict of a kind of path.",
     "wirespeed_path_median_bytes_per_second": "Median rate of a kind of path.",
     "wirespeed_path_lowest_bytes_per_second": "Lowest of the rates that the median is of.",
@@ -58,7 +58,6 @@ HELP = {
     _NAMES[Unit.FREQUENCY]: "Median message rate of a value.",
     "wirespeed_limit_bytes_per_second": "Limit of a value: what the links allow for all its transfers.",
     "wirespeed_missing": "1 for what should be there and is not, by verdict.",
-    "wirespeed_node_excluded": "1 for a node of a qualification to leave out, 0 for one to use.",
     "wirespeed_cells": "Number of values of a testcase by verdict.",
 }
 NOT_JUDGED = "not judged"
@@ -91,7 +90,6 @@ def part(document: Document, style: Style) -> Families:
         "wirespeed_run_warnings": [({}, len(explanations(document, lacking=check.missing)))],
         "wirespeed_slow_cells_explained": _causes(judged),
         "wirespeed_missing": _missing(check),
-        "wirespeed_node_excluded": _excluded(document),
         "wirespeed_gate": _gates(judged),
         **_paths(document, summary),
         **_devices(document, judged, summary),
@@ -104,14 +102,6 @@ def part(document: Document, style: Style) -> Families:
         name: [(everywhere | labels, value) for labels, value in samples]
         for name, samples in families.items()
     }
-
-
-def _excluded(document: Document) -> list[Sample]:
-    """Whether each node of a qualification is to be left out."""
-    if not document.qualification:
-        return []
-    out = set(document.qualification.excluded)
-    return [({"node": node.name}, float(node.name in out)) for node in document.qualification.nodes]
 
 
 def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
@@ -184,7 +174,12 @@ def _paths(document: Document, summary: Overview) -> dict[str, list[Sample]]:
 
 
 def _devices(document: Document, judged: Judged, summary: Overview) -> dict[str, list[Sample]]:
-    """The verdict on each GPU and NUMA node, and its lowest rates."""
+    """The verdict on each GPU and NUMA node, and its lowest rates; or on each node that was qualified."""
+    if found := document.qualification:
+        out = set(found.excluded)
+        good = Verdict.PASS if found.compared else Verdict.UNKNOWN
+        verdicts = {node.name: Verdict.FAIL if node.name in out else good for node in found.nodes}
+        return {"wirespeed_device_verdict": _verdicts(verdicts, document)}
     cells = devices_of_cells(document)
     verdicts = device_verdicts(document, judged.check, judged.diagnosis, cells)
     lowest = [
@@ -193,12 +188,15 @@ def _devices(document: Document, judged: Judged, summary: Overview) -> dict[str,
         for device, value in device_lowest(figure, judged.check, document.machine, cells).items()
     ]
     return {
-        "wirespeed_device_verdict": [
-            ({"device": device, "verdict": _word(verdict, document)}, 1)
-            for device, verdict in verdicts.items()
-        ],
+        "wirespeed_device_verdict": _verdicts(verdicts, document),
         "wirespeed_device_lowest_bytes_per_second": lowest,
     }
+
+
+def _verdicts(verdicts: Mapping[str, Verdict], document: Document) -> list[Sample]:
+    return [
+        ({"device": device, "verdict": _word(verdict, document)}, 1) for device, verdict in verdicts.items()
+    ]
 
 
 def _cells(document: Document, check: Check) -> dict[str, list[Sample]]:

@@ -6,7 +6,7 @@ import statistics
 
 from ..document import Document
 from ..judging.qualified import verdict_of
-from ..qualification import LEAST_THRESHOLD, OF_NODE, PartKind, Qualification, SlowPart, Stage, part_name
+from ..qualification import OF_NODE, PartKind, Qualification, SlowPart, Stage, part_name
 from ..units import GB, format_time, many
 
 #: Most slow parts that are printed.
@@ -80,7 +80,7 @@ def _ending(qualification: Qualification) -> list[str]:
             f"{qualification.noise:.1%}). A good node is suspected with a probability below "
             f"{qualification.wrongly_blamed:.1g} if 1 % of the nodes are bad, before it is measured again."
         )
-    elif 0 < qualification.threshold < LEAST_THRESHOLD:
+    elif qualification.has_peers:
         ending.append(
             f"Paths vary by {qualification.noise:.0%} while they are measured, too much to judge: other jobs "
             "may use the network or the cores."
