@@ -113,8 +113,8 @@ def test_a_project_sets_no_files_and_no_acceptance() -> None:
     refused = {
         "allow-simulated", "as", "baseline", "compare", "devices", "dry-run", "exclude-format", "expect",
         "file", "fleet", "force", "from", "from-nvloom", "from-transferbench", "gates", "host-memory",
-        "ignore-busy", "least", "machine", "max-age", "nics", "no-measure", "no-save", "no-verify", "open", "output", "overrides",
-        "quiet", "record", "root", "spares", "to", "tolerance", "topology",
+        "ignore-busy", "least", "machine", "max-age", "nics", "no-measure", "no-save", "no-verify", "open",
+        "output", "overrides", "quiet", "record", "root", "spares", "to", "tolerance", "topology",
     }  # fmt: skip
     options: dict[str, argparse.Action] = {}
     for name in [*COMMANDS, *programs()]:
