@@ -123,6 +123,14 @@ def test_each_kind_of_part_is_named_and_nothing_else(fault: str, name: str, seed
     assert found.excluded == ((f"node{culprit.nodes[0]}",) if culprit.kind in OF_NODE else ())
 
 
+@pytest.mark.parametrize("kind", ["leaf", "trunk"])
+def test_a_switch_that_is_slow_by_little_is_not_many_slow_nics(kind: str) -> None:
+    for seed in range(5):
+        found = qualified(f"dgx-a100-8x128+{kind}=0.88@block3.2+noise=3%", seed)
+        (culprit,) = found.culprits
+        assert culprit.kind in (PartKind.LEAF, PartKind.TRUNK) and culprit.block == "block3"
+
+
 def test_a_good_cluster_takes_few_rounds_and_passes() -> None:
     found = qualified("dgx-a100-8x64")
     assert not found.fails and found.compared and not found.culprits and not found.excluded
@@ -183,8 +191,8 @@ def test_noise_alone_blames_nobody(noise: float) -> None:
         for seed in range(5):
             found = Procedure(SimulatedCluster(nodes, 8, rails, noise=noise, seed=seed), seed=seed).run()
             assert not found.culprits and not found.fails
-    assert found.compared == (noise < 0.2)
-    assert found.noise == pytest.approx(noise, rel=0.2)
+    assert found.compared == (noise < 0.15)
+    assert 0.9 * noise < found.noise < 1.4 * noise
 
 
 def test_too_much_noise_and_too_few_nodes_are_not_judged() -> None:

@@ -95,15 +95,23 @@ class Inference:
     threshold: float
 
 
-def reference_of(values: Values) -> tuple[float, float]:
+def reference_of(values: Values, noise: float = 0.0) -> tuple[float, float]:
     """Median and relative standard deviation of the values of paths that are not slow.
 
     The best tenth shows where these are, so that it does not matter how many are slow.
+
+    Parameters
+    ----------
+    values : array of float
+        Values in bytes per second.
+    noise : float
+        Relative standard deviation of one value, if it is known.
     """
     if not len(values):
         return 0.0, 0.0
     best = float(np.quantile(values, 0.9))
-    fast = values[values > 0.85 * best]
+    # The best tenth begins 1.28 deviations above the median; what is 2.5 below still counts.
+    fast = values[values > best * (1 - max(0.15, 3.8 * noise))]
     reference = float(np.median(fast))
     above = fast[fast >= reference] / reference - 1  # slow values only spread the others
     return reference, float(1.4826 * np.median(above))
@@ -184,8 +192,9 @@ def explain(paths: Paths, blocks: Sequence[str], rails: int, variation: float = 
     variation : float
         Relative standard deviation of a value while it was measured: the least by which values vary.
     """
-    reference, noise = reference_of(paths.value)
-    noise = max(noise, spread(paths, rails), variation)
+    varies = max(spread(paths, rails), variation)
+    reference, noise = reference_of(paths.value, varies)
+    noise = max(noise, varies)
     cut = max(0.0, 1 - max(LEAST, SIGMAS * noise))
     if not reference:
         return Inference((), reference, noise, cut)
@@ -304,9 +313,9 @@ class _Seeking:
     cut: float
 
     def __post_init__(self) -> None:
-        self._at, self._to = self.block[self.paths.source], self.block[self.paths.target]
-        self._across = self._at != self._to
-        self._switches = len(self.sizes) * self.rails
+        self.at, self.to = self.block[self.paths.source], self.block[self.paths.target]
+        self.across = self.at != self.to
+        self.switches = len(self.sizes) * self.rails
         self._units = len(self.block) * self.rails
         # Each path is of two units: what the source sends and what the target receives, in its rail.
         self._sent = self.paths.source * self.rails + self.paths.rail
@@ -318,24 +327,13 @@ class _Seeking:
         yield from self._of_nodes()
 
     def _switches_of(self) -> Iterator[_Suspect]:
-        """Leaf switches and trunks, most of whose paths are slow."""
-        slow = self.ratio < self.cut
-        shares = []
-        for across in (False, True):
-            chosen = self._across == across
-            of, bad = np.zeros(self._switches), np.zeros(self._switches)
-            for end in (self._at, self._to):
-                key = (end * self.rails + self.paths.rail)[chosen]
-                of += np.bincount(key, minlength=self._switches)
-                bad += np.bincount(key, slow[chosen], self._switches)
-            with np.errstate(invalid="ignore"):
-                shares.append(np.where(of > 0, bad / np.maximum(of, 1), np.nan))
-        within, crossing = shares
+        """Leaf switches and trunks most of whose paths are nearer to their median than to that of all."""
+        within, crossing = _OfSwitches.of(self, across=False), _OfSwitches.of(self, across=True)
         large = np.repeat(self.sizes >= _FEWEST, self.rails)
-        leaf = large & (within >= _MOST) & ((crossing >= _MOST) | np.isnan(crossing))
-        trunk = large & (crossing >= _MOST) & (within <= 1 - _MOST)
-        for part, suspects, share in ((PartKind.LEAF, leaf, within), (PartKind.TRUNK, trunk, crossing)):
-            for switch in _best(suspects, share):
+        leaf = large & within.slow & (crossing.slow | (crossing.counts == 0))
+        trunk = large & crossing.slow & (within.below(crossing.halfway) <= 1 - _MOST)
+        for part, suspects, paths in ((PartKind.LEAF, leaf, within), (PartKind.TRUNK, trunk, crossing)):
+            for switch in _best(suspects, paths.below(paths.halfway)):
                 where, rail = divmod(switch, self.rails)
                 yield _Suspect(part, where, rail, None)
 
@@ -343,12 +341,7 @@ class _Seeking:
         """Nodes, NICs and cables, the median of whose paths is slow."""
         units = np.concatenate([self._sent, self._received + self._units])
         ratio = np.tile(self.ratio, 2)
-        order = np.lexsort((ratio, units))
-        counts = np.bincount(units, minlength=2 * self._units)
-        first = np.cumsum(counts) - counts
-        # Of an even number the higher of the two in the middle: blame needs more than half.
-        middle = np.minimum(first + counts // 2, len(order) - 1)
-        median = np.where(counts > 0, ratio[order[middle]], 1.0)
+        median, counts = _medians(units, ratio, 2 * self._units)
         margins = np.maximum(LEAST, margin(self.noise, np.maximum(counts, 1)))
         slow = (median < 1 - margins) & (counts >= _FEWEST_PATHS)
         if not slow.any():
@@ -373,7 +366,56 @@ class _Seeking:
                 yield _Suspect(PartKind.CABLE, node, rail, direction == 0)
 
 
-def _best(suspects: npt.NDArray[np.bool_], score: npt.NDArray[np.floating[Any]]) -> list[int]:
+@dataclass(frozen=True)
+class _OfSwitches:
+    """The paths within the blocks of all switches, or those that leave them."""
+
+    keys: npt.NDArray[np.int64]
+    ratio: Values
+    median: Values
+    counts: npt.NDArray[np.int64]
+    noise: float
+
+    @classmethod
+    def of(cls, seeking: _Seeking, *, across: bool) -> _OfSwitches:
+        chosen = seeking.across == across
+        ends = (seeking.at, seeking.to)
+        keys = np.concatenate([(end * seeking.rails + seeking.paths.rail)[chosen] for end in ends])
+        ratio = np.tile(seeking.ratio[chosen], 2)
+        return cls(keys, ratio, *_medians(keys, ratio, seeking.switches), seeking.noise)
+
+    @property
+    def halfway(self) -> Values:
+        """Between the median of each switch and that of all paths."""
+        return np.asarray((1 + self.median) / 2)
+
+    def below(self, limits: Values) -> npt.NDArray[np.float64]:
+        """Share of the paths of each switch that are below its limit; 0 of none."""
+        below = np.bincount(self.keys, self.ratio < limits[self.keys], len(limits))
+        return np.asarray(below / np.maximum(self.counts, 1))
+
+    @property
+    def slow(self) -> npt.NDArray[np.bool_]:
+        """Whether the median of each switch is slow, and most of its paths with it."""
+        least = np.maximum(LEAST, margin(self.noise, np.maximum(self.counts, 1)))
+        return np.asarray((self.median < 1 - least) & (self.below(self.halfway) >= _MOST))
+
+
+def _medians(keys: npt.NDArray[np.int64], values: Values, size: int) -> tuple[Values, npt.NDArray[np.int64]]:
+    """Median and number of the values of each key; 1 for a key without values.
+
+    Of an even number it is the higher of the two in the middle: blame needs more than half.
+    """
+    order = np.lexsort((values, keys))
+    counts = np.bincount(keys, minlength=size)
+    first = np.cumsum(counts) - counts
+    if not len(order):
+        return np.ones(size), counts
+    middle = np.minimum(first + counts // 2, len(order) - 1)
+    return np.where(counts > 0, values[order[middle]], 1.0), counts
+
+
+def _best(suspects: npt.NDArray[Any], score: npt.NDArray[Any]) -> list[int]:
     """Indices of suspects, those of the highest score first."""
     chosen = np.flatnonzero(suspects)
     return [int(index) for index in chosen[np.argsort(-score[chosen], kind="stable")]]
