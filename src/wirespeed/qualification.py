@@ -156,7 +156,9 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
     wrongly_blamed : float
         Upper bound of the probability that a good node is blamed if 1 % of the nodes are bad.
     notes : tuple[str, ...]
-        What was left out, and other conditions.
+        Conditions under which it was measured.
+    doubts : tuple[str, ...]
+        What was not compared, so that a qualification that finds nothing is only a warning.
     """
 
     nodes: tuple[QualifiedNode, ...]
@@ -169,6 +171,7 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
     threshold: Amount = 0
     wrongly_blamed: Amount = 0
     notes: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         count = len(self.nodes)

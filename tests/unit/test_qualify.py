@@ -7,9 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
+import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.errors import MachineError, UsageError
+from wirespeed.judging.judge import judge
+from wirespeed.judging.qualified import verdict_of
+from wirespeed.judging.verdict import Verdict
 from wirespeed.qualification import OF_NODE, PartKind, Qualification, SlowPart, Stage, part_name
 from wirespeed.qualify import switches
 from wirespeed.qualify.inference import Paths, explain, reference_of
@@ -179,7 +184,7 @@ def test_groups_that_are_slow_only_together_are_measured_twice() -> None:
 def test_rounds_without_time_are_left_out_and_noted() -> None:
     found = qualified("dgx-a100-8x16+nic=0.5@node3.0", within=30)
     assert sum(each.seconds for each in found.rounds) <= 30
-    assert any(note.startswith("no time was left for") for note in found.notes)
+    assert any(doubt.startswith("no time was left for") for doubt in found.doubts)
     # Suspects that could not be confirmed are no failure.
     if found.culprits:
         assert not found.culprits[0].confirmed and not found.fails
@@ -193,6 +198,19 @@ def test_noise_alone_blames_nobody(noise: float) -> None:
             assert not found.culprits and not found.fails
     assert found.compared == (noise < 0.15)
     assert 0.9 * noise < found.noise < 1.4 * noise
+
+
+def test_what_was_not_compared_is_no_pass() -> None:
+    document = wirespeed.run(["host_stream_copy"], machine="simulated:dgx-a100-8", samples=2, copies=1)
+    short = replace(document, qualification=qualified("dgx-a100-8x16", within=20))
+    assert short.qualification.doubts == ("no time was left for collectives of groups",)
+    assert judge(short).verdict is Verdict.WARN
+    assert "warning: no time was left for collectives of groups" in wirespeed.render(short, "table")
+    varying = SimulatedCluster(16, 8, 8)
+    varying.own = lambda nodes: np.random.default_rng(1).uniform(1e12, 2e12, (len(nodes), 8))  # type: ignore[method-assign]
+    found = Procedure(varying, seed=0).run()
+    assert not found.culprits and found.doubts[0].startswith("GPUs by themselves were not compared")
+    assert verdict_of(found) is Verdict.WARN
 
 
 def test_too_much_noise_and_too_few_nodes_are_not_judged() -> None:

@@ -28,7 +28,7 @@ def verdict_of(qualification: Qualification, interrupted: str = "") -> Verdict:
         return Verdict.INTERRUPTED
     if not qualification.compared:
         return Verdict.UNKNOWN
-    return Verdict.WARN if qualification.culprits else Verdict.PASS
+    return Verdict.WARN if qualification.culprits or qualification.doubts else Verdict.PASS
 
 
 def first_words(document: Document, qualification: Qualification) -> tuple[str, str, Advice]:
@@ -43,9 +43,10 @@ def first_words(document: Document, qualification: Qualification) -> tuple[str, 
     )
     if not said and document.interrupted:
         said = [f"the run was interrupted: {document.interrupted}"]
+    elif not said and not qualification.compared:
+        said = ["paths vary too much" if qualification.has_peers else "too few nodes could be compared"]
     elif not said:
-        passed = verdict_of(qualification) is Verdict.PASS
-        said = ["no node, NIC, cable or switch is slow" if passed else "too few paths could be compared"]
+        said = [", but ".join(("no node, NIC, cable or switch is slow", *qualification.doubts))]
     good = len(nodes) - len(qualification.excluded)
     return "; ".join(said), f"{good} of {many(len(nodes), 'node')} to use", _advice(qualification)
 

@@ -53,6 +53,7 @@ class Procedure:
     rounds: list[Round] = field(default_factory=list)
     culprits: list[SlowPart] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
     _noise: float = 0.0
     _threshold: float = 0.0
     _partners: int = 0
@@ -77,8 +78,8 @@ class Procedure:
         return Qualification(
             nodes, tuple(self.rounds), tuple(self.culprits), self.seed, noise=self._noise,
             threshold=self._threshold, wrongly_blamed=wrongly_blamed(self._partners) if self._partners else 1,
-            notes=(*self.cluster.notes, *self.notes), transport=self.cluster.transport,
-            limit=self.cluster.limit,
+            notes=(*self.cluster.notes, *self.notes), doubts=tuple(self.doubts),
+            transport=self.cluster.transport, limit=self.cluster.limit,
         )  # fmt: skip
 
     @property
@@ -105,13 +106,15 @@ class Procedure:
         self.said(self.qualification)
         return values
 
-    def _in_time(self, what: str) -> bool:
-        """Whether a round as long as the longest so far still fits."""
-        longest = max((each.seconds for each in self.rounds), default=0)
-        if self.cluster.seconds() + longest <= self.within:
-            return True
-        self.notes.append(f"no time was left for {what}")
-        return False
+    def _in_time(self, stage: Stage, what: str = "") -> bool:
+        """Whether a round as long as the longest of its stage, or of all, still fits; else doubt ``what``."""
+        seconds = [each.seconds for each in self.rounds if each.stage is stage]
+        longest = max(seconds or [each.seconds for each in self.rounds], default=0)
+        fits = self.cluster.seconds() + longest <= self.within
+        doubt = f"no time was left for {what}"
+        if not fits and what and doubt not in self.doubts:
+            self.doubts.append(doubt)
+        return fits
 
     def _own(self, nodes: list[int]) -> list[int]:
         """Measure each node by itself; return those that go on."""
@@ -133,7 +136,7 @@ class Procedure:
             noise = max(noise, float(deviation(known[None])[0]))
         cut = 1 - max(2 * LEAST, 2 * SIGMAS * noise)
         if cut < LEAST_THRESHOLD:
-            self.notes.append(f"GPUs by themselves were not compared, because they vary by {noise:.0%}")
+            self.doubts.append(f"GPUs by themselves were not compared: they vary by {noise:.0%}")
             return good
         slow: list[SlowPart] = []
         for node, of_node in zip(nodes, values, strict=True):
@@ -161,7 +164,8 @@ class Procedure:
         """Measure sampled pairs; return the suspects."""
         measured: list[tuple[Sequence[Pair], Values]] = []
         for pairs in matchings(self.blocks, members, PAIR_ROUNDS, self.seed) if len(members) > 1 else []:
-            if not self._in_time("more pairs"):
+            enough = len(measured) >= FEWEST_PAIR_ROUNDS
+            if not self._in_time(Stage.PAIRS, "" if enough else "more pairs"):
                 break
             values = self._measure(Stage.PAIRS, pairs)
             measured.append((pairs, values))
@@ -202,7 +206,7 @@ class Procedure:
         involved = {node for culprit in suspects for node in culprit.nodes}
         while (
             due := [i for i, times in enumerate(seen) if times < CONFIRMATIONS and slow[i]]
-        ) and self._in_time("confirmation"):
+        ) and self._in_time(Stage.CONFIRM, "confirmation"):
             free = random.permutation(np.array(members)).tolist()
             free.sort(key=lambda node: node in involved)  # good partners first
             pairs: list[Pair] = []
@@ -270,7 +274,7 @@ class Procedure:
         good = [node for node in members if node not in bad and node not in self._missing]
         inside = groups_of(self.blocks, good)
         for groups in (inside, representatives(inside)):
-            if len(groups) > 1 and self._in_time("collectives of groups"):
+            if len(groups) > 1 and self._in_time(Stage.GROUPS, "collectives of groups"):
                 values = self._measure(Stage.GROUPS, groups)
                 self._halve(groups, values)
 
@@ -284,7 +288,7 @@ class Procedure:
         slow = [list(group) for group, value in zip(groups, values, strict=True) if value < cut]
         by_group = {tuple(group): float(value) for group, value in zip(groups, values, strict=True)}
         whole: list[list[int]] = []  # slow, but their halves are fast, or they have none
-        while (slow or whole) and self._in_time("halves of slow groups"):
+        while (slow or whole) and self._in_time(Stage.GROUPS, "halves of slow groups"):
             whole += [group for group in slow if len(group) <= 3]
             halves = [half for g in slow if len(g) > 3 for half in (g[: len(g) // 2], g[len(g) // 2 :])]
             measured = self._measure(Stage.GROUPS, halves + whole)

@@ -26,6 +26,7 @@ def lines(document: Document, qualification: Qualification) -> list[str]:
     if not any(node.block for node in nodes):
         text.append("Switches were not told apart: their topology is unknown (--topology).")
     text += [f"note: {note}" for note in qualification.notes]
+    text += [f"warning: {doubt}" for doubt in qualification.doubts]
     text += [f"missing: {node.name} {node.missing}" for node in nodes if node.missing]
     text += [evidence(culprit, qualification) for culprit in culprits[:_MOST]]
     if len(culprits) > _MOST:
