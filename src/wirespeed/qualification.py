@@ -18,6 +18,7 @@ class Stage(StrEnum):
     """What a round measures."""
 
     OWN = "own node"  #: each node by itself, all at once
+    LATENCY = "latency"  #: each node with one other, which shows who shares a switch
     PAIRS = "pairs"  #: each node with one other, all at once
     GROUPS = "groups"  #: collectives of groups of nodes, at once
     CONFIRM = "confirm"  #: suspects with nodes that are not
@@ -81,6 +82,7 @@ class Round(msgspec.Struct, frozen=True, omit_defaults=True):
     values : tuple[tuple[float or None, ...], ...]
         Values of each test in bytes per second; None where nothing answered. Own node: one per GPU. Pairs:
         one per rail from the first node to the second, then one per rail back. Groups: one bus bandwidth.
+        Latency: the shortest round trip in s.
     seconds : float
         Duration in s.
     variation : float

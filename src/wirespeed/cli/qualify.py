@@ -39,7 +39,9 @@ def main(name: str, argv: Sequence[str]) -> int:
 
     options = parser(name).parse_args(argv)
     command = " ".join(["wirespeed", name, *argv])
-    blocks = topology(options.topology, os.environ)
+    blocks = {} if _measures(options) else topology(options.topology, os.environ)
+    if _measures(options) and options.over in ("nccl", "mpi"):
+        raise UsageError("--topology measured requires --over tcp, whose latencies show switches")
     if options.machine is not None:
         spec = options.machine.removeprefix(_SIMULATED)
         cluster = (
@@ -79,8 +81,9 @@ def parser(name: str) -> Parser:
     )
     arguments.add_argument("--seed", type=int, default=0, help="seed of the choice of partners (default: 0)")
     arguments.add_argument(
-        "--topology", metavar="FILE",
-        help="output of `scontrol show topology`, which names the leaf switches (default: asked of Slurm)",
+        "--topology", metavar="FILE|measured",
+        help="output of `scontrol show topology`, which names the leaf switches (default: asked of Slurm); "
+        "or measured: latencies show which nodes share one (with --over tcp)",
     )  # fmt: skip
     arguments.add_argument(
         "--processes", type=int, default=1, metavar="N",
@@ -121,7 +124,8 @@ def _of_job(
         return ExitCode.PASS
     expected = hosts_of(os.environ.get("SLURM_JOB_NODELIST", ""))
     try:
-        cluster = lead(world, blocks, options.spares, expected, options.over, options.timeout)
+        over = "tcp" if _measures(options) else options.over
+        cluster = lead(world, blocks, options.spares, expected, over, options.timeout)
         try:
             nodes = len(cluster.nodes)
             if nodes < 2:
@@ -147,7 +151,7 @@ def _lead(
 
     saver = Saver(output, options.force) if output else None
     began = _now()
-    procedure = Procedure(cluster, options.within, options.seed, said=_progress)
+    procedure = Procedure(cluster, options.within, options.seed, _measures(options), said=_progress)
     interrupted, ended = "", None
     try:
         qualification = procedure.run()
@@ -170,6 +174,11 @@ def _lead(
         print(visible(f"wirespeed: error: {interrupted}"), file=sys.stderr)
         return ExitCode.RUN
     return code_of(verdict_of(qualification))
+
+
+def _measures(options: argparse.Namespace) -> bool:
+    """Whether latencies show which nodes share a switch."""
+    return bool(options.topology == "measured")
 
 
 def _now() -> str:

@@ -44,6 +44,9 @@ class Cluster(Protocol):
     def own(self, nodes: Sequence[int]) -> Values:
         """Measure each node by itself; shape (nodes, values of a node)."""
 
+    def latencies(self, pairs: Sequence[tuple[int, int]]) -> Values:
+        """Measure the shortest round trip between pairs of nodes in s; shape (pairs,)."""
+
     def pairs(self, pairs: Sequence[tuple[int, int]]) -> Values:
         """Measure between pairs of nodes; shape (pairs, 2, rails): to the second node, and back."""
 

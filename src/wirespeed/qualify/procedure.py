@@ -21,6 +21,7 @@ from ..qualification import (
 from .cluster import Cluster, Values
 from .inference import LEAST, SIGMAS, Inference, Paths, deviation, explain, margin, reference_of
 from .matchings import Pair, groups_of, matchings, representatives, wrongly_blamed
+from .measured_topology import rounds_of_all, topology_of
 
 #: Rounds of pairs, those after which nothing may be suspected, and confirmations of each suspect.
 PAIR_ROUNDS, FEWEST_PAIR_ROUNDS, CONFIRMATIONS = 7, 4, 2
@@ -42,6 +43,8 @@ class Procedure:
         Maximum duration in s; rounds for which there is no time are left out.
     seed : int
         Seed of the choice of partners.
+    measures_topology : bool
+        Whether latencies show which nodes share a switch, in place of what the cluster says.
     said : callable
         Called with the qualification so far after each round.
     """
@@ -49,6 +52,7 @@ class Procedure:
     cluster: Cluster
     within: float = float("inf")
     seed: int = 0
+    measures_topology: bool = False
     said: Callable[[Qualification], None] = lambda qualification: None
     rounds: list[Round] = field(default_factory=list)
     culprits: list[SlowPart] = field(default_factory=list)
@@ -57,11 +61,14 @@ class Procedure:
     _noise: float = 0.0
     _threshold: float = 0.0
     _partners: int = 0
+    _blocks: tuple[str, ...] = ()
     _missing: dict[int, str] = field(default_factory=dict)
 
     def run(self) -> Qualification:
         """Measure, and return everything."""
         members = self._own([i for i, node in enumerate(self.cluster.nodes) if not node.missing])
+        if self.measures_topology:
+            self._find_blocks(members)
         suspects = self._pairs(members)
         members = [node for node in members if node not in self._missing]
         self.culprits += self._confirm(suspects, members)
@@ -72,8 +79,8 @@ class Procedure:
     def qualification(self) -> Qualification:
         """What is known so far."""
         nodes = tuple(
-            msgspec.structs.replace(node, missing=node.missing or self._missing.get(i, ""))
-            for i, node in enumerate(self.cluster.nodes)
+            msgspec.structs.replace(node, missing=node.missing or self._missing.get(i, ""), block=block)
+            for i, (node, block) in enumerate(zip(self.cluster.nodes, self.blocks, strict=True))
         )
         return Qualification(
             nodes, tuple(self.rounds), tuple(self.culprits), self.seed, noise=self._noise,
@@ -84,6 +91,9 @@ class Procedure:
 
     @property
     def blocks(self) -> list[str]:
+        """Name of the switch of each node; empty if it is unknown."""
+        if self.measures_topology:
+            return list(self._blocks) or [""] * len(self.cluster.nodes)
         return [node.block for node in self.cluster.nodes]
 
     def _measure(self, stage: Stage, groups: Sequence[Sequence[int]]) -> Values:
@@ -93,6 +103,8 @@ class Procedure:
             values = self.cluster.own([group[0] for group in groups])
         elif stage is Stage.GROUPS:
             values = self.cluster.groups(groups)
+        elif stage is Stage.LATENCY:
+            values = self.cluster.latencies([(group[0], group[1]) for group in groups])
         else:
             values = self.cluster.pairs([(group[0], group[1]) for group in groups])
         self.rounds.append(Round(
@@ -160,6 +172,17 @@ class Procedure:
         out = {culprit.nodes[0] for culprit in self.culprits}
         return [node for node in good if node not in out]
 
+    def _find_blocks(self, members: Sequence[int]) -> None:
+        """Measure latencies, and find who shares a switch."""
+        measured = []
+        for pairs in rounds_of_all(members, self.seed):
+            if not self._in_time(Stage.LATENCY, "more latencies, which tell switches apart"):
+                break
+            measured.append((pairs, self._measure(Stage.LATENCY, pairs)))
+        found = topology_of(len(self.cluster.nodes), measured, self.seed)
+        self._blocks = found.blocks
+        self.notes.append(found.note)
+
     def _pairs(self, members: list[int]) -> Sequence[SlowPart]:
         """Measure sampled pairs; return the suspects."""
         measured: list[tuple[Sequence[Pair], Values]] = []
@@ -195,7 +218,8 @@ class Procedure:
 
     def _explained(self, measured: Sequence[tuple[Sequence[Pair], Values]]) -> Inference:
         """What explains the slow paths of rounds of pairs."""
-        variation = float(np.median([each.variation for each in self.rounds])) if self.rounds else 0.0
+        of_pairs = [each.variation for each in self.rounds if each.stage is Stage.PAIRS]
+        variation = float(np.median(of_pairs)) if of_pairs else 0.0
         return explain(Paths.of(measured), self.blocks, self.cluster.rails, variation)
 
     def _confirm(self, suspects: Sequence[SlowPart], members: list[int]) -> list[SlowPart]:

@@ -23,7 +23,7 @@ from .tcp_probe import SECONDS, TIMEOUT_S, Place, TcpProbe
 _ROUND_S = 2 * SECONDS + 3 * TIMEOUT_S
 #: Maximum time to dismiss the ranks, in s.
 _DISMISS_S = 5.0
-_PAIR, _RING, _OWN = "pair", "ring", "own"
+_PAIR, _RING, _OWN, _ROUND_TRIP = "pair", "ring", "own", "round trip"
 
 
 class ProcessCluster:
@@ -86,6 +86,19 @@ class ProcessCluster:
             row = measured.get(node, [])
             values[i, : len(row)] = row
         return values
+
+    def latencies(self, pairs: Sequence[tuple[int, int]]) -> Values:
+        self._number += 1
+        tasks: dict[int, list[Any]] = {}
+        first: dict[int, int] = {}  # pair -> the rank that measures it
+        for i, (a, b) in enumerate(pairs):
+            for here, there in zip(self._there(a)[:1], self._there(b)[:1], strict=False):
+                tasks[here] = [_ROUND_TRIP, self._place(there), self._number]
+                tasks[there] = [_ROUND_TRIP, None, self._number]
+                first[i] = here
+        answers = self._crew.ask(tasks, self._round_s, lambda task: work(self._probe, task))
+        found = [answers.get(first[i]) if i in first else None for i in range(len(pairs))]
+        return np.array([np.nan if value is None else value for value in found])
 
     def pairs(self, pairs: Sequence[tuple[int, int]]) -> Values:
         tasks: dict[int, list[Any]] = {}
@@ -163,4 +176,6 @@ def work(probe: TcpProbe, task: Sequence[Any]) -> Any:
         return own_memory()
     kind, place, number = task
     where = (str(place[0]), int(place[1])) if place else None
+    if kind == _ROUND_TRIP:
+        return probe.round_trip(where, number)
     return probe.ring(where, number) if kind == _RING and where else probe.pair(where, number)

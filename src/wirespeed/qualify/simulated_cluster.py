@@ -17,8 +17,10 @@ _KINDS = {
     "node": PartKind.NODE, "gpu": PartKind.GPU, "nic": PartKind.NIC, "cable": PartKind.CABLE,
     "leaf": PartKind.LEAF, "trunk": PartKind.TRUNK,
 }  # fmt: skip
-#: Virtual durations of a round in s: own node, pairs, groups.
-_OWN_S, _PAIRS_S, _GROUPS_S = 10.0, 2.0, 4.0
+#: Virtual durations of a round in s: own node, pairs, groups, latencies.
+_OWN_S, _PAIRS_S, _GROUPS_S, _LATENCIES_S = 10.0, 2.0, 4.0, 0.1
+#: Round trips of a leaf switch, and of paths through spines, in s.
+_NEAR_S, _FAR_S = 4e-6, 7e-6
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,12 @@ class SimulatedCluster:
     def own(self, nodes: Sequence[int]) -> Values:
         self._passed += _OWN_S
         return self._measured(self._own[list(nodes)] * self.own_peak, [[node] for node in nodes])
+
+    def latencies(self, pairs: Sequence[tuple[int, int]]) -> Values:
+        self._passed += _LATENCIES_S
+        a, b = np.array(pairs, dtype=int).reshape(-1, 2).T
+        exact = np.where(self.blocks[a] == self.blocks[b], _NEAR_S, _FAR_S)
+        return self._measured(exact, pairs)
 
     def pairs(self, pairs: Sequence[tuple[int, int]]) -> Values:
         self._passed += _PAIRS_S

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from ..api import run
-from ..errors import WirespeedError
+from ..errors import UsageError, WirespeedError
 from ..language.toml_file import of_line
 from ..qualification import QualifiedNode
 from ..units import MIB
@@ -88,6 +88,11 @@ class TransferCluster:
         for i, row in enumerate(measured):
             values[i, : len(row)] = row
         return values
+
+    def latencies(self, pairs: Sequence[tuple[int, int]]) -> Values:
+        """Refused: the latency of a transfer is that of the library, not of switches."""
+        del pairs
+        raise UsageError("--topology measured requires --over tcp; or give --topology FILE")
 
     def pairs(self, pairs: Sequence[tuple[int, int]]) -> Values:
         ranks, rails = self._job.ranks, range(self.rails)
