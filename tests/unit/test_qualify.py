@@ -270,10 +270,10 @@ class TestMeasuredTopology:
         ]  # fmt: skip
 
     @pytest.mark.parametrize("count", [2, 5, 8, 17, 64])
-    def test_each_pair_once(self, count: int) -> None:
+    def test_each_pair_twice(self, count: int) -> None:
         rounds = rounds_of_all(range(count), seed=0)
         pairs = [frozenset(pair) for each in rounds for pair in each]
-        assert len(pairs) == len(set(pairs)) == count * (count - 1) // 2
+        assert len(pairs) == 2 * len(set(pairs)) == count * (count - 1)
         assert all(len({node for pair in each for node in pair}) == 2 * len(each) for each in rounds)
 
     def test_of_many_nodes_some_pairs(self) -> None:
@@ -308,7 +308,9 @@ class TestMeasuredTopology:
         machine = "simulated:dgx-a100-8x64+leaf=0.6@block2.1"
         assert main(["qualify", "--machine", machine, "--topology", "measured", "--no-save"]) == 1
         text = capsys.readouterr().out
-        assert "told apart by latencies: 8 groups, 4 us within and 7 us between them" in text
+        assert re.search(
+            "told apart by latencies: 8 groups, [34]\\S* us within and [67]\\S* us between them", text
+        )
         assert text.count("slow: ") == 1 and re.search("slow: leaf switch of group[0-7] of rail 1", text)
 
     def test_it_requires_tcp(self, capsys: pytest.CaptureFixture[str]) -> None:

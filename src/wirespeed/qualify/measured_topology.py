@@ -38,7 +38,7 @@ class MeasuredTopology:
 
 
 def rounds_of_all(nodes: Sequence[int], seed: int) -> list[list[Pair]]:
-    """Matchings of all nodes: each pair once (the circle method), or some of them with many nodes.
+    """Matchings of all nodes: each pair twice (the circle method), or some of them once with many nodes.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def rounds_of_all(nodes: Sequence[int], seed: int) -> list[list[Pair]]:
         pairs = zip(circle[:half], circle[: half - 1 : -1], strict=True)
         rounds.append([(a, b) for a, b in pairs if a >= 0 and b >= 0])
         circle = [circle[0], circle[-1], *circle[1:-1]]
-    return rounds
+    return rounds * 2 if len(rounds) == len(circle) - 1 else rounds
 
 
 def topology_of(count: int, measured: Sequence[tuple[Sequence[Pair], Values]], seed: int) -> MeasuredTopology:
@@ -75,7 +75,12 @@ def topology_of(count: int, measured: Sequence[tuple[Sequence[Pair], Values]], s
     """
     pairs = np.array([pair for each, _ in measured for pair in each], dtype=int).reshape(-1, 2)
     latency = np.concatenate([values for _, values in measured]) if measured else np.zeros(0)
-    pairs, latency = pairs[~np.isnan(latency)], latency[~np.isnan(latency)]
+    pairs, latency = np.sort(pairs[~np.isnan(latency)], axis=1), latency[~np.isnan(latency)]
+    # Of several values of a pair the smallest counts: others waited for a processor.
+    pairs, same = np.unique(pairs, axis=0, return_inverse=True)
+    shortest = np.full(len(pairs), np.inf)
+    np.minimum.at(shortest, same.ravel(), latency)
+    latency = shortest
     nothing, left = ("",) * count, "switches were not told apart"
     some = latency
     if len(some) > _MOST_LATENCIES:

@@ -16,7 +16,7 @@ _PARTS = 8
 TIMEOUT_S = 5.0
 _BUFFER_BYTES = 2**17
 #: Round trips of which the shortest counts: others wait for the processor.
-_ROUND_TRIPS = 300
+_ROUND_TRIPS = 500
 #: Last byte of a direction; all others are zero.
 _END = 1
 

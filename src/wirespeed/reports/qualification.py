@@ -23,7 +23,8 @@ def lines(document: Document, qualification: Qualification) -> list[str]:
         f"{many(there, 'node')} of {many(nodes[0].rails, 'rail')}, {_over(qualification)}: "
         f"{many(len(qualification.rounds), 'round')}, {pairs} of them of pairs, {format_time(seconds)}"
     ]
-    if not any(node.block for node in nodes):
+    measured = any(each.stage is Stage.LATENCY for each in qualification.rounds)
+    if not measured and not any(node.block for node in nodes):
         text.append("Switches were not told apart: their topology is unknown (--topology).")
     text += [f"note: {note}" for note in qualification.notes]
     text += [f"warning: {doubt}" for doubt in qualification.doubts]
