@@ -11,8 +11,9 @@ import pytest
 
 from tests.threads import SECRET, together, worlds
 from wirespeed.errors import MeasurementTimeout, UsageError
-from wirespeed.worlds import base, join, launched, launchers, rendezvous
+from wirespeed.worlds import base, join, launched, launchers
 from wirespeed.worlds.base import RankLost, World, WorldError
+from wirespeed.worlds.open_files import allow_open_files
 from wirespeed.worlds.rendezvous import addresses, connect, gather, listen
 
 
@@ -186,8 +187,8 @@ def test_rank_0_raises_its_limit_of_open_files_or_says_how_many_it_needs(monkeyp
     ):
         limits.clear()
         monkeypatch.setattr(resource, "getrlimit", lambda _, both=(soft, hard): both)
-        rendezvous._allow_descriptors(size)
+        allow_open_files(2 * size)
         assert limits == expected
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4096))
-    with pytest.raises(WorldError, match="requires 8704 open files for 4096 ranks, but may have 4096"):
+    with pytest.raises(WorldError, match="requires 8704 open files for its connections, but may have 4096"):
         gather([], b"", 4096, "by hand", 1.0)

@@ -6,7 +6,6 @@ import hmac
 import ipaddress
 import os
 import re
-import resource
 import socket
 import sys
 import threading
@@ -26,6 +25,7 @@ from ..version import __version__
 from .admission import SHARE_SECRET, NotAdmitted, admit, enter, same_user
 from .base import Member, World, WorldError, hostname
 from .channel import Channel, InvalidMessage
+from .open_files import allow_open_files
 
 _Purpose = Literal["link", "watch"]
 _PURPOSES: tuple[_Purpose, ...] = ("link", "watch")
@@ -48,8 +48,6 @@ _MEMBER_LIMIT_BYTES = 4 * _HOST_CHARACTERS + 64
 _NOTES_LIMIT = 5
 #: Maximum time to connect to an address, in s.
 _CONNECT_S = 2.0
-#: Descriptors of rank 0 other than its connections: listeners, connections not admitted yet, files.
-_OTHER_DESCRIPTORS = 512
 #: Time between two attempts, and between two looks at new connections, in s.
 _POLL_S = 0.02
 
@@ -313,7 +311,7 @@ def gather(
         If ranks do not join in time.
     """
     deadline = time.monotonic() + timeout
-    _allow_descriptors(size)
+    allow_open_files(len(_PURPOSES) * size)
     members = {0: Member(0, hostname(), os.getpid(), local)}
     channels: dict[_Purpose, dict[int, Channel]] = {purpose: {} for purpose in _PURPOSES}
     absent: dict[int, str] = {}
@@ -375,26 +373,6 @@ def gather(
                 continue  # the first task that it gets finds out
             raise WorldError(f"{members[rank]} ended while the ranks were joining") from error
     return World(ordered, 0, launcher, links, channels["watch"], timeout, absent=absent, **extra)
-
-
-def _allow_descriptors(size: int) -> None:
-    """Raise the limit of open files, which is often 1024, to two connections for each rank.
-
-    Raises
-    ------
-    WorldError
-        If the system does not permit as many.
-    """
-    needed = len(_PURPOSES) * size + _OTHER_DESCRIPTORS
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= needed:
-        return
-    if hard != resource.RLIM_INFINITY and hard < needed:
-        raise WorldError(
-            f"rank 0 requires {needed} open files for {size} ranks, but may have {hard}: raise the limit "
-            f"(ulimit -Hn {needed}, or LimitNOFILE= of the service that starts the job)"
-        )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def _problem(hello: _Hello, size: int, known: Mapping[int, Channel]) -> str:
