@@ -12,10 +12,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError, WirespeedError
-from ..exit_codes import ExitCode
+from ..exit_codes import EXIT_CODES, ExitCode
 from ..terminal import visible
-from .common import add_machine, code_of, saving, tell_saved, texts_aside, typed
 from .common import add_saving as add_saved
+from .common import code_of, saving, tell_saved, texts_aside, typed
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -65,8 +65,14 @@ def parser(name: str) -> Parser:
         "Find the slow nodes, NICs, cables and switches of a cluster in about a dozen rounds: sampled pairs\n"
         "of nodes, all at once, measurements of suspects again with other partners, and groups of nodes.\n"
         "Start it with a launcher on all nodes, one process per GPU: mpirun -np 512 -N 8 wirespeed qualify.",
+        EXIT_CODES,
     )
-    add_machine(arguments)
+    arguments.add_argument(
+        "--machine", metavar="simulated:NAMExN",
+        help="N simulated nodes, with faults, such as simulated:dgx-a100-8x64+nic=0.5@node17.3: node, gpu, "
+        "nic, cable (what it sends; with <- behind it: receives), leaf or trunk (@block2.1), lost@node3, "
+        "noise=3%%",
+    )  # fmt: skip
     arguments.add_argument(
         "--over", choices=("tcp", "nccl", "mpi"),
         help="what carries the bytes: TCP, which goes on without lost nodes, or NCCL or MPI by transfers "
