@@ -30,6 +30,7 @@ class PartKind(StrEnum):
     NODE = "node"  #: all rails of a node
     GPU = "GPU"  #: a GPU by itself, without the network
     NIC = "NIC"  #: a node's rail in both directions
+    LOSSY = "lossy cable"  #: a node whose packets are lost in one direction
     CABLE = "cable"  #: a node's rail in one direction
     LEAF = "leaf switch"  #: all nodes of a block in one rail
     TRUNK = "trunk"  #: all nodes of a block in one rail, but only with other blocks
@@ -87,6 +88,8 @@ class Round(msgspec.Struct, frozen=True, omit_defaults=True):
         Duration in s.
     variation : float
         Median of the relative standard deviations of the values while they were measured; 0 if unknown.
+    losses : tuple[tuple[float or None, ...], ...]
+        Pairs over TCP: shares of what the first node and the second sent again.
     """
 
     stage: Stage
@@ -94,6 +97,7 @@ class Round(msgspec.Struct, frozen=True, omit_defaults=True):
     values: tuple[tuple[Amount | None, ...], ...]
     seconds: Amount = 0
     variation: Amount = 0
+    losses: tuple[tuple[Amount | None, ...], ...] = ()
 
 
 class SlowPart(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -112,7 +116,8 @@ class SlowPart(msgspec.Struct, frozen=True, omit_defaults=True):
     block : str
         Of a switch or a trunk: the block.
     value, expected : float
-        Median of its values, and of the values of parts that are not slow, in bytes per second.
+        Median of its values, and of the values of parts that are not slow, in bytes per second; of a lossy
+        cable the share that was sent again.
     partners : int
         Number of nodes with which it was measured.
     lowest, highest : float
@@ -234,7 +239,7 @@ def part_name(culprit: SlowPart, nodes: Sequence[QualifiedNode]) -> str:
             return f"{first}'s GPU {culprit.rail}"
         case PartKind.NIC:
             return f"{first}'s NIC{of_rail}"
-        case PartKind.CABLE:
+        case PartKind.CABLE | PartKind.LOSSY:
             return f"{first}'s cable{of_rail} ({'sending' if culprit.sends else 'receiving'})"
         case PartKind.PATH if culprit.sends is not None:
             return f"path from {first} to {nodes[culprit.nodes[1]].name}{of_rail}"

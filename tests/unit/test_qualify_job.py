@@ -8,17 +8,24 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from wirespeed.backends.tree import Tree
 from wirespeed.errors import WirespeedError
-from wirespeed.qualification import Stage
+from wirespeed.judging.qualified import verdict_of
+from wirespeed.judging.verdict import Verdict
+from wirespeed.qualification import PartKind, Round, Stage
 from wirespeed.qualify import job, job_nodes, tcp_probe
+from wirespeed.qualify.losses import lossy
+from wirespeed.qualify.matchings import matchings
 from wirespeed.qualify.node_facts import NodeFacts, differences, node_facts
 from wirespeed.qualify.procedure import Procedure
 from wirespeed.qualify.process_cluster import ProcessCluster
+from wirespeed.qualify.simulated_cluster import SimulatedCluster
 from wirespeed.qualify.tcp_probe import TcpProbe
+from wirespeed.reports.qualification import evidence
 from wirespeed.worlds.base import Member, RankLost, World
 from wirespeed.worlds.channel import Channel
 from wirespeed.worlds.crew import Crew
@@ -241,3 +248,53 @@ def test_facts_of_this_node(tmp_path: Path) -> None:
     assert (found.interface, found.limit, found.rdma) == ("lo", 1.25e9, ("mlx5_0",))
     assert abs(found.clock - time.time()) < 60
     assert node_facts("no address", Tree(tmp_path).root).interface == ""
+
+
+def losses_of(shares: Callable[[int, int, int], float]) -> list[Round]:
+    """Seven rounds of pairs of eight nodes: what each sent again, by source, target and round."""
+    rounds = []
+    for number, pairs in enumerate(matchings([""] * 8, range(8), 7, seed=0)):
+        sent_again = tuple((shares(a, b, number), shares(b, a, number)) for a, b in pairs)
+        rounds.append(Round(Stage.PAIRS, tuple(pairs), tuple((1e9, 1e9) for _ in pairs), losses=sent_again))
+    return rounds
+
+
+def test_a_lossy_cable_is_named_with_its_direction() -> None:
+    assert lossy(losses_of(lambda a, b, _: 0.0)) == []
+    (found,) = lossy(losses_of(lambda a, b, _: 0.02 if b == 3 else 0.0001))
+    assert (found.kind, found.nodes, found.sends, found.confirmed) == (PartKind.LOSSY, (3,), False, False)
+    assert found.value == 0.02 and found.expected == 0.0001 and found.partners >= 5
+    (found,) = lossy(losses_of(lambda a, b, _: 0.02 if a == 5 else 0.0))
+    assert (found.nodes, found.sends) == ((5,), True)
+
+
+def test_what_a_busy_processor_sends_again_is_no_lossy_cable() -> None:
+    random = np.random.default_rng(0)
+    for _ in range(50):
+        assert lossy(losses_of(lambda a, b, _: float(random.lognormal(-5, 2)))) == []
+    assert lossy(losses_of(lambda a, b, number: 0.5 if number == 2 else 0.0)) == []
+    assert lossy(losses_of(lambda a, b, _: 0.0015 if b == 3 else 0.0)) == []  # too little
+    without = [Round(Stage.PAIRS, ((0, 1),), ((1e9, 1e9),))]
+    assert lossy(without) == [] and lossy([]) == []
+
+
+def test_a_lossy_cable_is_a_warning_and_no_reason_to_leave_a_node_out() -> None:
+    cluster = SimulatedCluster(8, 8, 1)
+    found = Procedure(cluster).run()
+    lost = msgspec.structs.replace(found, culprits=tuple(lossy(losses_of(lambda a, b, _: 0.02 * (b == 3)))))
+    assert not lost.fails and not lost.excluded and verdict_of(lost) is Verdict.WARN
+    text = evidence(lost.culprits[0], lost)
+    assert text.startswith(
+        "lossy: node3's cable (receiving): 2.00% was sent again with 6 partners, at most 0.00%"
+    )
+
+
+def test_processes_say_what_they_sent_again(worlds: Worlds, quick: None) -> None:
+    made = worlds(2)
+    threads = in_threads(made, lambda world: job.serve(world, 10.0))
+    cluster = job.lead(made[0], {}, 0, [], "tcp", 10.0)
+    cluster.pairs([(0, 1)])
+    assert cluster.losses.shape == (1, 2) and (cluster.losses >= 0).all() and (cluster.losses < 1).all()
+    cluster.close()
+    for thread in threads:
+        thread.join()

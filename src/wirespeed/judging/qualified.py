@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..document import Document
-from ..qualification import OF_NODE, Qualification, part_name
+from ..qualification import OF_NODE, PartKind, Qualification, part_name
 from ..units import many
 from .advice import Advice
 from .verdict import Verdict
@@ -37,7 +37,8 @@ def first_words(document: Document, qualification: Qualification) -> tuple[str, 
     slow = [part_name(culprit, nodes) for culprit in culprits[:_NAMED]]
     gone = [node.name for node in nodes if node.missing]
     are = "is" if len(culprits) == 1 else "are"
-    said = [f"{_listed(slow, len(culprits))} {are} slow"] if slow else []
+    what = "lossy" if all(culprit.kind is PartKind.LOSSY for culprit in culprits) else "slow"
+    said = [f"{_listed(slow, len(culprits))} {are} {what}"] if slow else []
     said += (
         [f"{_listed(gone[:_NAMED], len(gone))} {'is' if len(gone) == 1 else 'are'} missing"] if gone else []
     )
@@ -55,6 +56,8 @@ def _advice(qualification: Qualification) -> Advice:
     out = list(qualification.excluded)
     if out:
         return Advice(f"leave out {_listed(out[:_NAMED], len(out))}")
+    if any(culprit.kind is PartKind.LOSSY for culprit in qualification.culprits):
+        return Advice("check these cables and the counters of their ports", "ip -s link")
     if any(culprit.kind not in OF_NODE for culprit in qualification.culprits):
         return Advice("check these switches and paths: no node by itself is slow")
     return Advice()

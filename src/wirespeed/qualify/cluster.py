@@ -41,6 +41,10 @@ class Cluster(Protocol):
     def variation(self) -> float:
         """Median of the relative standard deviations of the paths during the last round; 0 if unknown."""
 
+    @property
+    def losses(self) -> Values:
+        """Shares of what the pairs of the last round sent again; shape (pairs, 2), or nothing if unknown."""
+
     def own(self, nodes: Sequence[int]) -> Values:
         """Measure each node by itself; shape (nodes, values of a node)."""
 

@@ -20,6 +20,7 @@ from ..qualification import (
 )
 from .cluster import Cluster, Values
 from .inference import LEAST, SIGMAS, Inference, Paths, deviation, explain, margin, reference_of
+from .losses import lossy
 from .matchings import Pair, groups_of, matchings, representatives, wrongly_blamed
 from .measured_topology import rounds_of_all, topology_of
 
@@ -72,6 +73,7 @@ class Procedure:
         suspects = self._pairs(members)
         members = [node for node in members if node not in self._missing]
         self.culprits += self._confirm(suspects, members)
+        self.culprits += lossy(self.rounds)
         self._groups(members)
         return self.qualification
 
@@ -109,11 +111,10 @@ class Procedure:
             values = self.cluster.pairs([(group[0], group[1]) for group in groups])
         self.rounds.append(Round(
             stage, tuple(tuple(group) for group in groups),
-            tuple(
-                tuple(None if np.isnan(value) else float(value) for value in np.ravel(row)) for row in values
-            ),
+            _plain(values),
             self.cluster.seconds() - started,
             self.cluster.variation,
+            _plain(self.cluster.losses) if stage in (Stage.PAIRS, Stage.CONFIRM) else (),
         ))  # fmt: skip
         self.said(self.qualification)
         return values
@@ -335,3 +336,10 @@ class Procedure:
             SlowPart(PartKind.BETWEEN, tuple(group), value=by_group[tuple(group)], expected=reference)
             for group in slow + whole
         ]
+
+
+def _plain(values: Values) -> tuple[tuple[float | None, ...], ...]:
+    """Values as they are saved: a row for each test, None where nothing answered."""
+    return tuple(
+        tuple(None if np.isnan(value) else float(value) for value in np.ravel(row)) for row in values
+    )

@@ -52,6 +52,8 @@ class ProcessCluster:
         self._number = 0
         self._failed: dict[int, str] = {}
         self.variation = 0.0
+        self.losses = np.zeros((0, 2))
+        self._sent_again: dict[int, float] = {}
         self.limit = job.limit
         self.notes = (*job.notes, *filter(None, [job.rdma_note]))
 
@@ -109,6 +111,10 @@ class ProcessCluster:
                 tasks[first], tasks[second] = [_PAIR, self._place(second)], [_PAIR, None]
                 couples.append((i, first, second))
         rates = self._measure(tasks)
+        self.losses = np.full((len(pairs), 2), np.nan)
+        for i, first, second in couples:
+            of_pair = [self._sent_again.get(rank, np.nan) for rank in (first, second)]
+            self.losses[i] = np.fmax(self.losses[i], of_pair)
         values = np.zeros((len(pairs), 2, 1))
         for i in set(range(len(pairs))) - {couple[0] for couple in couples}:
             values[i] = np.nan
@@ -167,6 +173,7 @@ class ProcessCluster:
         )
         known = {rank: answer for rank, answer in answers.items() if answer is not None}
         self.variation = float(np.median([answer[1] for answer in known.values()])) if known else 0.0
+        self._sent_again = {rank: answer[2] for rank, answer in known.items() if len(answer) > 2}
         return {rank: answer[0] for rank, answer in known.items()}
 
 

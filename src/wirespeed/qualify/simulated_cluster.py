@@ -102,6 +102,7 @@ class SimulatedCluster:
     limit: float = 0.0
     notes: tuple[str, ...] = ()
     variation: float = 0.0
+    losses: Values = field(default_factory=lambda: np.zeros((0, 2)))
     nodes: tuple[QualifiedNode, ...] = field(init=False)
     tests: int = field(init=False, default=0)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import socket
+import struct
 import threading
 import time
 from statistics import fmean, pstdev
@@ -17,6 +18,9 @@ TIMEOUT_S = 5.0
 _BUFFER_BYTES = 2**17
 #: Round trips of which the shortest counts: others wait for the processor.
 _ROUND_TRIPS = 500
+#: Positions of `tcpi_total_retrans` and `tcpi_segs_out` in Linux' `struct tcp_info` (linux/tcp.h), and the
+#: size up to their end.
+_SENT_AGAIN, _SENT, _TCP_INFO_BYTES = 100, 136, 140
 #: Last byte of a direction; all others are zero.
 _END = 1
 
@@ -46,7 +50,7 @@ class TcpProbe:
     def close(self) -> None:
         self._listener.close()
 
-    def pair(self, place: Place | None, number: int) -> tuple[float, float] | None:
+    def pair(self, place: Place | None, number: int) -> tuple[float, float, float] | None:
         """Send, then receive; without a place, receive from who connects, then send.
 
         Parameters
@@ -59,17 +63,16 @@ class TcpProbe:
         Returns
         -------
         tuple or None
-            Rate of what arrived in bytes per second, and its relative standard deviation during the
-            measurement; None if nothing did.
+            Rate of what arrived in bytes per second, its relative standard deviation during the measurement,
+            and the share of what was sent that was sent again; None if nothing arrived.
         """
         try:
             with self._connected(place, number) if place else self._accepted(number) as peer:
                 if place:
-                    _send(peer)
-                    return _received(peer)
+                    again = _send(peer)
+                    return *_received(peer), again
                 rate = _received(peer)
-                _send(peer)
-                return rate
+                return *rate, _send(peer)
         except OSError:
             return None  # which the qualification reports
 
@@ -137,13 +140,27 @@ def _exactly(peer: socket.socket, size: int) -> bytes:
     return data
 
 
-def _send(peer: socket.socket) -> None:
-    """Send for the duration of one direction, then tell the end."""
+def _send(peer: socket.socket) -> float:
+    """Send for the duration of one direction, then tell the end; the share of segments sent again."""
     data = bytes(_BUFFER_BYTES)
+    before = _segments(peer)
     end = time.monotonic() + SECONDS
     while time.monotonic() < end:
         peer.sendall(data)
     peer.sendall(bytes([_END]))
+    again, sent = (after - first for after, first in zip(_segments(peer), before, strict=True))
+    return again / sent if sent > 0 else 0.0
+
+
+def _segments(peer: socket.socket) -> tuple[int, int]:
+    """Number of segments that were sent again, and sent at all; 0 where the kernel does not tell."""
+    if not hasattr(socket, "TCP_INFO"):
+        return 0, 0
+    info = peer.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+    if len(info) < _TCP_INFO_BYTES:
+        return 0, 0
+    (again,), (sent,) = struct.unpack_from("=I", info, _SENT_AGAIN), struct.unpack_from("=I", info, _SENT)
+    return again, sent
 
 
 def _send_quietly(peer: socket.socket) -> None:

@@ -54,6 +54,7 @@ class TransferCluster:
         self._means: set[str] = set()
         self._copies = 0  # per sample; 0: not known yet
         self.variation = 0.0
+        self.losses = np.zeros((0, 2))
         self.limit = 0.0
         self.notes = job.notes
 

@@ -64,6 +64,11 @@ def scale_of(value: float) -> tuple[float, str]:
 def evidence(culprit: SlowPart, qualification: Qualification) -> str:
     """A slow part with the values that show it."""
     name = part_name(culprit, qualification.nodes)
+    if culprit.kind is PartKind.LOSSY:
+        return (
+            f"lossy: {name}: {culprit.value:.2%} was sent again with {many(culprit.partners, 'partner')}, "
+            f"at most {culprit.expected:.2%} on nine of ten other paths"
+        )
     scale, unit = scale_of(culprit.expected)
     line = f"slow: {name}: {culprit.value / scale:.4g} of {culprit.expected / scale:.4g} {unit}"
     if culprit.partners:
