@@ -354,7 +354,8 @@ def hanging(path: Path) -> subprocess.Popen[str]:
          "-o", path],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    while not path.exists():  # saved after the first testcase: the second one hangs by now
+    # Saved also while a testcase measures: the first has ended, so that the second one hangs, or soon will.
+    while not (path.exists() and wirespeed.load(path).testcases[0].status is Status.PASSED):
         assert process.poll() is None
         time.sleep(0.05)
     time.sleep(0.3)
