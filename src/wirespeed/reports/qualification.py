@@ -101,7 +101,10 @@ def _ending(qualification: Qualification) -> list[str]:
 
 def _summary(qualification: Qualification) -> str:
     missing = sum(bool(node.missing) for node in qualification.nodes)
-    parts = [many(len(qualification.culprits), "slow part")] if qualification.culprits else []
+    lossy = sum(culprit.kind is PartKind.LOSSY for culprit in qualification.culprits)
+    slow = len(qualification.culprits) - lossy
+    parts = [many(slow, "slow part")] if slow else []
+    parts += [many(lossy, "lossy cable")] if lossy else []
     parts += [f"{many(missing, 'node')} missing"] if missing else []
     good = len(qualification.nodes) - len(qualification.excluded)
     return ", ".join([*parts, f"{good} of {many(len(qualification.nodes), 'node')} to use"])

@@ -25,7 +25,7 @@ _SIDE, _GAP, _TITLE, _WIDTH, _NARROWEST = 9.0, 18.0, 15.0, 940.0, 140.0
 _GROUP, _DRAWN = 64, 16384
 #: Maximum number of slow parts in the table.
 _LISTED = 500
-_BEGINNINGS = ("slow: ", "missing: ")
+_BEGINNINGS = ("slow: ", "lossy: ", "missing: ")
 
 
 def qualified(document: Document) -> dict[str, Any] | None:
@@ -48,7 +48,11 @@ def _slow(found: Qualification) -> list[tuple[str, Any, str]]:
     rows = []
     for culprit in found.culprits[:_LISTED]:
         name = one_line(part_name(culprit, found.nodes))
-        text = one_line(evidence(culprit, found)).removeprefix(f"slow: {name}: ")
+        text = (
+            one_line(evidence(culprit, found))
+            .removeprefix(f"slow: {name}: ")
+            .removeprefix(f"lossy: {name}: ")
+        )
         rows.append((name, shown(Verdict.FAIL if culprit.confirmed else Verdict.WARN), text))
     gone = [node for node in found.nodes if node.missing]
     rows += [(one_line(node.name), shown(Verdict.FAIL), one_line(node.missing)) for node in gone[:_LISTED]]
