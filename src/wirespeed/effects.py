@@ -48,6 +48,10 @@ class Effect:
         Whether it affects only collectives.
     reroutes : bool
         Whether data takes another route, which is harder to predict than a slower link.
+    partial : bool
+        Whether it may slow only some of the links of its place.
+    witnesses : tuple[str, ...]
+        Facts of a device each of which, where it is known and does not speak for the cause, rules it out.
     """
 
     name: str
@@ -59,6 +63,8 @@ class Effect:
     usual: float = 0.5
     collectives: bool = False
     reroutes: bool = False
+    partial: bool = False
+    witnesses: tuple[str, ...] = ()
 
 
 def nvlinks_of(machine: Machine, device: str) -> int:
@@ -378,6 +384,7 @@ EFFECTS = {
             (8.0, 4.0, 2.0, 1.0),
             lambda machine, place, lanes: lanes / 16,
             8.0,
+            witnesses=(Known.PCIE_WIDTH_LOADED,),
         ),
         Effect(
             "pcie-generation",
@@ -424,7 +431,7 @@ EFFECTS = {
             _host(Known.NCCL_VARIABLES, lambda _: ("NCCL_MAX_NCHANNELS=1",)),
             collectives=True,
         ),
-        Effect("busy-gpu", _gpus, _slower(*_ALL), _of_use),
+        Effect("busy-gpu", _gpus, _slower(*_ALL), _of_use, partial=True),
         Effect("busy-cpus", _host_nodes, _memory_of_sockets, _host(Known.PRESSURE, lambda f: 100 * (1 - f))),
         Effect("pcie-errors", _with(_PCIE), _upwards, _each(Known.PCIE_FAILED, lambda _: 20.0), usual=0.9),
         Effect(

@@ -31,7 +31,7 @@ from wirespeed.model import Transfer
 from wirespeed.options import RunOptions
 from wirespeed.quantities import Quantity, State
 from wirespeed.testcases import Testcase, select
-from wirespeed.topology import LinkKind
+from wirespeed.topology import LinkKind, Rank
 from wirespeed.worlds.base import RankLost
 
 TWO = "simulated:hgx-h200-2"
@@ -130,6 +130,25 @@ def test_a_job_that_falls_apart_after_its_last_measurement_keeps_everything() ->
     )
     assert [result.status for result in document.testcases] == [Status.PASSED] * 2
     assert [q.value for q in document.testcases[-1].state_after if q.counter] == [2.0]
+
+
+class Crowded(SimulatedBackend):
+    """A backend whose first GPU another process uses."""
+
+    def busy(self) -> dict[str, str]:
+        return {"gpu0": "in use by python3 (PID 7)"}
+
+
+@pytest.mark.parametrize("in_job", [False, True])
+def test_other_processes_on_the_gpus_of_a_collective_are_seen(in_job: bool) -> None:
+    """The backend of the collective does not see them. In a job, they may be the other ranks."""
+    ranks = (Rank(0, "a", "gpu0"), Rank(1, "a", "gpu1")) if in_job else ()
+    machine = replace(_backends.describe(TWO), ranks=ranks)
+    options = SessionOptions(select(["all_reduce"]), RunOptions(samples=1, copies=1, sizes=(1024,)))
+    measuring, watching = SimulatedBackend(machine), Crowded(machine)
+    (result,) = Session(machine, [measuring, watching], options).run().testcases
+    measuring.close()
+    assert result.tables and result.busy == ({} if in_job else watching.busy())
 
 
 class Spanning(SimulatedBackend):

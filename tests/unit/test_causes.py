@@ -20,12 +20,14 @@ from wirespeed.judging.cause import Weight
 from wirespeed.judging.causes import CAUSES
 from wirespeed.judging.commands import at_device
 from wirespeed.judging.diagnosis import diagnose
+from wirespeed.judging.judge import judge
 from wirespeed.reports import Judged, Style
 from wirespeed.screens import check as check_screen
 from wirespeed.screens import doctor as doctor_screen
 from wirespeed.topology import Machine, Rank
 
 EIGHT = parse("dgx-a100-8")
+RECORDED = Path(__file__).parents[1] / "recorded"
 ON_TWO_HOSTS = changed(parse("hgx-h200-2"), ranks=(Rank(0, "a", "gpu0"), Rank(1, "b", "gpu0")))
 #: What a good machine reports.
 OF_HOST = {
@@ -286,3 +288,17 @@ def test_a_finding_and_its_advice_name_the_device():
     slow = wirespeed.run(["4"], machine="simulated:dgx-a100-8+speed@gpu3-nvswitch=0.5")
     text = check_screen.render(slow, Style(judged=Judged.of(slow)))
     assert f"nvidia-smi nvlink -s -i 0000:{bus}.0" in text
+
+
+@pytest.mark.parametrize(("run", "gpu"), [("busy-host-link", "gpu1"), ("busy-nvlink", "gpu0")])
+def test_another_process_explains_the_links_that_it_uses(run: str, gpu: str) -> None:
+    """Recorded on two H100s while another process copied from the host to gpu1, and from gpu0 to gpu1.
+
+    It slows only some links of a GPU. The width of the PCIe links was read during copies, and is not reduced.
+    """
+    document = wirespeed.load(RECORDED / f"two-h100-{run}.json")
+    check = judge(document, ignore_busy=True)
+    finding = diagnose(document, check).findings[0]
+    assert (finding.cause.name, finding.place) == ("busy-gpu", gpu) and finding.cells
+    if run == "busy-nvlink":
+        assert "gpu0->nvswitch" in str(check.culprits[0])

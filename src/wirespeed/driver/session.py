@@ -291,11 +291,18 @@ class Session:
     def _round(self, run: TestcaseRun, number: int) -> str:
         """Measure a round of a testcase; return why the run cannot continue (empty if it can)."""
         used = run.worker.backends
-        run.busy |= busy_of(used)
+        run.busy |= busy_of(self._watching(run))
         run.since = used[0].now()
         ending = self._watch(run, number)
         run.result, interrupted = _completed(partial(self._finished, run, ending))
         return ending or (_why(used) if interrupted else "")
+
+    def _watching(self, run: TestcaseRun) -> Sequence[Backend]:
+        """The backends that see other processes on the devices of a testcase.
+
+        In a job, they would take the other ranks for such processes.
+        """
+        return run.worker.backends if self.machine.ranks else run.watched
 
     def _finished(self, run: TestcaseRun, ending: str) -> TestcaseResult | None:
         """End a round; return the result of the testcase if it is complete."""
@@ -306,7 +313,7 @@ class Session:
             return run.concluded((), together=self._together)
         if run.worker.unfinished:
             return None
-        run.busy |= busy_of(run.worker.backends)
+        run.busy |= busy_of(self._watching(run))
         return run.concluded(self._hardware.after(run.watched), together=self._together)
 
     def _so_far(self) -> Document:

@@ -263,6 +263,15 @@ class _Fitter:
                 factors = self._factors(machine, changed, left, effect.collectives, effect.reroutes)
                 for factor in factors:
                     yield self._nearest(machine, place, cause, effect, factor)
+                if not (effect.partial and self.evidence[cause.name]):
+                    continue
+                there = frozenset(machine.links_at(place))
+                for chosen in self._nameless(machine):
+                    for factor in (
+                        self._factors(machine, scaled(machine, chosen, 0.5), left) if chosen <= there else ()
+                    ):
+                        slowed = scaled(machine, chosen, factor)
+                        yield Hypothesis(slowed, place, cause, effect, factor, factor)
         for chosen in self._nameless(machine):
             for factor in self._factors(machine, scaled(machine, chosen, 0.5), left):
                 yield Hypothesis(scaled(machine, chosen, factor), factor=factor)
@@ -409,5 +418,10 @@ class _Fitter:
         expected = list(effect.facts(machine, place, hypothesis.amount))
         contradicted = bool(expected and hosts) and all(
             (host, fact.device, fact.name) in self.known for fact in expected for host in hosts
+        )
+        contradicted |= any(
+            (*ends, name) in self.known
+            for name in effect.witnesses
+            for ends in devices_at(machine, place, self.hosts)
         )
         return "", cause.weight, contradicted
