@@ -34,6 +34,7 @@ class PartKind(StrEnum):
     CABLE = "cable"  #: a node's rail in one direction
     LEAF = "leaf switch"  #: all nodes of a block in one rail
     TRUNK = "trunk"  #: all nodes of a block in one rail, but only with other blocks
+    SPINE = "spine switch"  #: some of the paths between blocks, of all blocks alike
     PATH = "path"  #: between two nodes that were measured with each other only: either end
     BETWEEN = "between groups"  #: groups that are fast, but not together
 
@@ -124,6 +125,8 @@ class SlowPart(msgspec.Struct, frozen=True, omit_defaults=True):
         Range of what these partners reach with others, in bytes per second.
     confirmed : bool
         Whether it was slow again with other partners.
+    share : float
+        Of a spine switch: share of the paths between blocks that are slow.
     """
 
     kind: PartKind
@@ -137,6 +140,7 @@ class SlowPart(msgspec.Struct, frozen=True, omit_defaults=True):
     lowest: Amount = 0
     highest: Amount = 0
     confirmed: bool = False
+    share: Amount = 1
 
 
 class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -247,4 +251,6 @@ def part_name(culprit: SlowPart, nodes: Sequence[QualifiedNode]) -> str:
             return f"path between {first} and {nodes[culprit.nodes[1]].name}{of_rail}"
         case PartKind.LEAF | PartKind.TRUNK:
             return f"{culprit.kind} of {culprit.block}{of_rail}"
+        case PartKind.SPINE:
+            return f"spine switches{of_rail if culprit.rail >= 0 else ''}"
     return f"between {', '.join(nodes[node].name for node in culprit.nodes)}"

@@ -34,7 +34,7 @@ _SEVERAL = (
 
 def main(name: str, argv: Sequence[str]) -> int:
     from ..backends import describe
-    from ..qualify.simulated_cluster import parse_cluster
+    from ..qualify.cluster_descriptions import parse_cluster
     from ..qualify.switches import topology
 
     options = parser(name).parse_args(argv)
@@ -49,10 +49,11 @@ def main(name: str, argv: Sequence[str]) -> int:
         )
         if cluster is None:
             raise UsageError(
-                f"--machine {options.machine} is not several nodes: write e.g. simulated:dgx-a100-8x64, or "
+                f"--machine {options.machine} is not several nodes: write e.g. simulated:dgx-a100-8x64, "
+                "simulated:FILE.toml, or "
                 "start wirespeed qualify on real nodes with mpirun or srun"
             )
-        machine = describe(_SIMULATED + spec.partition("+")[0].rpartition("x")[0])
+        machine = describe(_SIMULATED + cluster.machine)
         return _lead(cluster, machine, options, saving(options), command)
     return _of_job(name, argv, options, blocks, command)
 
@@ -68,10 +69,10 @@ def parser(name: str) -> Parser:
         EXIT_CODES,
     )
     arguments.add_argument(
-        "--machine", metavar="simulated:NAMExN",
+        "--machine", metavar="simulated:NAMExN|FILE.toml",
         help="N simulated nodes, with faults, such as simulated:dgx-a100-8x64+nic=0.5@node17.3: node, gpu, "
-        "nic, cable (what it sends; with <- behind it: receives), leaf or trunk (@block2.1), lost@node3, "
-        "noise=3%%",
+        "nic, cable (what it sends; with <- behind it: receives), leaf or trunk (@block2.1), spine "
+        "(@spine1), lost@node3, noise=3%%; or simulated:FILE.toml, which describes nodes and switches",
     )  # fmt: skip
     arguments.add_argument(
         "--over", choices=("tcp", "nccl", "mpi"),

@@ -23,10 +23,15 @@ from .matchings import Pair
 LEAST, SIGMAS, SIGMAS_OF_MEDIAN = 0.05, 3.3, 6.0
 #: Share of the paths, or of the rails, of a part of several that must be slow.
 _MOST = 0.75
+#: Parts that slow several nodes.
+_SWITCHES = (PartKind.LEAF, PartKind.TRUNK, PartKind.SPINE)
 #: Fewest nodes of a block whose switches can be told from their nodes.
 _FEWEST = 3
 #: Fewest paths of a node, a NIC or a cable that show that it is slow.
 _FEWEST_PATHS = 2
+#: Fewest slow paths of a spine switch, and least share of the paths between blocks that they are. Those
+#: within blocks, which lead through no spine switch, must be slow this many times less often.
+_FEWEST_OF_SPINE, _LEAST_OF_SPINE, _LESS_WITHIN = 5, 0.04, 4.0
 #: Most parts that are named.
 _MOST_CULPRITS = 200
 
@@ -206,34 +211,42 @@ def explain(paths: Paths, blocks: Sequence[str], rails: int, variation: float = 
     culprits: list[SlowPart] = []
     while len(culprits) < _MOST_CULPRITS and unexplained.any():
         seeking = _Seeking(
-            paths.only(unexplained), block, sizes, rails, paths.value[unexplained] / reference, noise, cut
-        )
+            paths.only(unexplained), block, sizes, rails, paths.value[unexplained] / reference, noise, cut,
+            reference,
+        )  # fmt: skip
         found = next(_not_contradicted(seeking.candidates(), paths, unexplained, block, cut), None)
         if found is None:
             break
         slow, mine, level = found
         culprits.append(_culprit(slow, paths, mine, unexplained, level, block, names, reference, cut))
         # A path that this part slows cannot show others that are slow by less; one that is much slower does.
-        unexplained &= ~(mine & (paths.value >= cut * level))
+        # Paths that share a link through spine switches by chance are slow by different factors.
+        unexplained &= ~(mine & ((paths.value >= cut * level) | (slow.kind is PartKind.SPINE)))
     return Inference(tuple(sorted(culprits, key=lambda c: c.value)), reference, noise, cut)
 
 
 @dataclass(frozen=True)
 class _Suspect:
-    """A slow part: its kind, its node or block, its rail (-1: all), and its direction."""
+    """A slow part: its kind, its node or block, its rail (-1: all), and its direction.
+
+    Only slow paths show which lead through one of several spine switches: those below ``below`` B/s.
+    """
 
     kind: PartKind
     where: int
     rail: int
     sends: bool | None
+    below: float = 0.0
 
     def leads(self, paths: Paths, block: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which paths lead through it."""
-        switch = self.kind in (PartKind.LEAF, PartKind.TRUNK)
+        switch = self.kind in _SWITCHES
         at, to = (block[paths.source], block[paths.target]) if switch else (paths.source, paths.target)
         starts, ends = at == self.where, to == self.where
         mine: npt.NDArray[np.bool_]
-        if self.sends is not None:
+        if self.kind is PartKind.SPINE:
+            mine = (at != to) & (paths.value < self.below)
+        elif self.sends is not None:
             mine = starts if self.sends else ends
         else:
             mine = starts ^ ends if self.kind is PartKind.TRUNK else starts | ends
@@ -256,8 +269,10 @@ def _not_contradicted(
     """
     for slow in candidates:
         mine = slow.leads(paths, block)
+        if slow.kind is PartKind.SPINE:  # slow paths that other parts explain do not show it
+            mine &= unexplained
         values = paths.value[mine & unexplained]
-        several = slow.kind in (PartKind.LEAF, PartKind.TRUNK)  # some of its nodes may be slower than it
+        several = slow.kind in _SWITCHES  # some of its nodes may be slower than it
         level = reference_of(values)[0] if several else float(np.median(values))
         faster = float((paths.value[mine] * cut > level).mean())
         if faster <= (1 - _MOST if several or slow.kind is PartKind.NODE else 0.5):
@@ -280,7 +295,12 @@ def _culprit(
     ends = {*paths.source[mine].tolist(), *paths.target[mine].tolist()}
     name = ""
     nodes: tuple[int, ...] = (slow.where,)
-    if slow.kind in (PartKind.LEAF, PartKind.TRUNK):
+    share = 1.0
+    if slow.kind is PartKind.SPINE:
+        nodes = tuple(sorted(ends))
+        crossing = block[paths.source] != block[paths.target]
+        share = float(mine.sum() / (crossing & ((slow.rail < 0) | (paths.rail == slow.rail))).sum())
+    elif slow.kind in (PartKind.LEAF, PartKind.TRUNK):
         name, nodes = names[slow.where], tuple(np.flatnonzero(block == slow.where).tolist())
         others = {int(block[node]) for node in ends} - {slow.where}
         if slow.kind is PartKind.TRUNK and len(others) == 1:
@@ -296,7 +316,7 @@ def _culprit(
     return SlowPart(
         kind, nodes, slow.rail, slow.sends, name, level, reference,
         len(partners) or len(ends), float(others_values.min()) if len(others_values) else 0.0,
-        float(others_values.max()) if len(others_values) else 0.0,
+        float(others_values.max()) if len(others_values) else 0.0, share=share,
     )  # fmt: skip
 
 
@@ -311,6 +331,7 @@ class _Seeking:
     ratio: Values
     noise: float
     cut: float
+    reference: float
 
     def __post_init__(self) -> None:
         self.at, self.to = self.block[self.paths.source], self.block[self.paths.target]
@@ -324,6 +345,7 @@ class _Seeking:
     def candidates(self) -> Iterator[_Suspect]:
         """Parts that explain slow paths, the most likely first."""
         yield from self._switches_of()
+        yield from self._spines()
         yield from self._of_nodes()
 
     def _switches_of(self) -> Iterator[_Suspect]:
@@ -336,6 +358,25 @@ class _Seeking:
             for switch in _best(suspects, paths.below(paths.halfway)):
                 where, rail = divmod(switch, self.rails)
                 yield _Suspect(part, where, rail, None)
+
+    def _spines(self) -> Iterator[_Suspect]:
+        """Spine switches: some paths between blocks are slow in a rail, of all blocks alike."""
+        slow = self.ratio < self.cut
+        rails = []
+        for rail in range(self.rails):
+            of_rail = self.paths.rail == rail
+            crossing, within = of_rail & self.across, of_rail & ~self.across
+            chosen = crossing & slow
+            share = chosen.sum() / max(1, crossing.sum())
+            touched = np.bincount(
+                np.concatenate([self.at[chosen], self.to[chosen]]), minlength=len(self.sizes)
+            )
+            alike = len(self.sizes) <= 2 or touched.max() <= _MOST * chosen.sum()
+            enough = chosen.sum() >= _FEWEST_OF_SPINE and share >= _LEAST_OF_SPINE
+            if enough and alike and slow[within].sum() * _LESS_WITHIN <= share * within.sum():
+                rails.append(rail)
+        for rail in [-1] if self.rails > 1 and len(rails) == self.rails else rails:
+            yield _Suspect(PartKind.SPINE, -1, rail, None, self.cut * self.reference)
 
     def _of_nodes(self) -> Iterator[_Suspect]:
         """Nodes, NICs and cables, the median of whose paths is slow."""

@@ -72,7 +72,8 @@ class Procedure:
             self._find_blocks(members)
         suspects = self._pairs(members)
         members = [node for node in members if node not in self._missing]
-        self.culprits += self._confirm(suspects, members)
+        spines = [culprit for culprit in suspects if culprit.kind is PartKind.SPINE]
+        self.culprits += self._confirm([each for each in suspects if each not in spines], members) + spines
         self.culprits += lossy(self.rounds)
         self._groups(members)
         return self.qualification
@@ -295,10 +296,13 @@ class Procedure:
 
     def _groups(self, members: list[int]) -> None:
         """Measure collectives of the nodes that are good; halve the groups that are slow."""
-        bad = {node for culprit in self.culprits for node in culprit.nodes}
+        with_spine = any(culprit.kind is PartKind.SPINE for culprit in self.culprits)
+        bad = {
+            node for culprit in self.culprits if culprit.kind is not PartKind.SPINE for node in culprit.nodes
+        }
         good = [node for node in members if node not in bad and node not in self._missing]
         inside = groups_of(self.blocks, good)
-        for groups in (inside, representatives(inside)):
+        for groups in (inside, [] if with_spine else representatives(inside)):
             if len(groups) > 1 and self._in_time(Stage.GROUPS, "collectives of groups"):
                 values = self._measure(Stage.GROUPS, groups)
                 self._halve(groups, values)

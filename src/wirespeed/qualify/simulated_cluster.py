@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..errors import MachineError
 from ..qualification import PartKind, QualifiedNode
 from .cluster import Values
 
-#: Words of faults in the name of a machine, e.g. ``nic=0.5@node17.3``.
-_KINDS = {
-    "node": PartKind.NODE, "gpu": PartKind.GPU, "nic": PartKind.NIC, "cable": PartKind.CABLE,
-    "leaf": PartKind.LEAF, "trunk": PartKind.TRUNK,
-}  # fmt: skip
 #: Virtual durations of a round in s: own node, pairs, groups, latencies.
 _OWN_S, _PAIRS_S, _GROUPS_S, _LATENCIES_S = 10.0, 2.0, 4.0, 0.1
 #: Round trips of a leaf switch, and of paths through spines, in s.
@@ -32,9 +25,9 @@ class ClusterFault:
     kind : PartKind
         What is slow.
     where : int
-        Index of the node, or of the block of a switch or trunk.
+        Index of the node, of the block of a leaf switch or trunk, or of the spine switch.
     rail : int
-        Its rail; of a GPU, its index; not used for nodes.
+        Its rail; of a GPU, its index; not used for nodes. Of a spine switch: -1 for all rails.
     factor : float
         Factor of its bandwidth.
     sends : bool
@@ -53,7 +46,8 @@ class SimulatedCluster:
     """Nodes whose paths are as fast as their slowest part.
 
     A path from node a to node b in a rail leads through a's node, NIC and cable, a's leaf switch, the trunks
-    of both blocks if they differ, b's leaf switch, and b's cable, NIC and node.
+    of both blocks and a spine switch if they differ, b's leaf switch, and b's cable, NIC and node. Which
+    spine switch that is depends on both nodes and the rail, as the hash of a router does.
 
     Parameters
     ----------
@@ -63,6 +57,10 @@ class SimulatedCluster:
         Number of nodes of a block.
     rails : int
         Number of rails.
+    spines : int
+        Number of spine switches of a rail.
+    names, blocks_of : tuple[str, ...]
+        Name and block of each node; by default ``node0`` and ``block0``, of ``block`` nodes each.
     peak, own_peak : float
         Bandwidth of a rail in one direction, and of a GPU's memory, in bytes per second.
     noise : float
@@ -75,8 +73,8 @@ class SimulatedCluster:
         Probability that a value is half of what it should be, only this time.
     seed : int
         Seed of the noise.
-    model : str
-        Model of the GPUs.
+    model, machine : str
+        Model of the GPUs, and name of the simulated machine that each node is.
     spares : int
         Number of nodes at the end that are spares.
 
@@ -98,6 +96,10 @@ class SimulatedCluster:
     seed: int = 0
     model: str = ""
     spares: int = 0
+    spines: int = 4
+    names: tuple[str, ...] = ()
+    blocks_of: tuple[str, ...] = ()
+    machine: str = ""
     transport: str = "simulated"
     limit: float = 0.0
     notes: tuple[str, ...] = ()
@@ -109,10 +111,13 @@ class SimulatedCluster:
     def __post_init__(self) -> None:
         self._random = np.random.default_rng([self.seed, 1])
         self._passed = 0.0
-        self.blocks = np.arange(self.count) // self.block
+        names = self.names or node_names(self.count)
+        blocks_of = self.blocks_of or block_names(self.count, self.block)
+        number = {name: i for i, name in enumerate(dict.fromkeys(blocks_of))}
+        self.blocks = np.array([number[name] for name in blocks_of])
         self.nodes = tuple(
             QualifiedNode(
-                f"node{i}", f"block{self.blocks[i]}", self.model, self.rails, i >= self.count - self.spares,
+                names[i], blocks_of[i], self.model, self.rails, i >= self.count - self.spares,
                 "does not answer" if i in self.missing else "",
             )
             for i in range(self.count)
@@ -123,10 +128,12 @@ class SimulatedCluster:
         self._receives = np.ones((self.count, self.rails))
         self._leaf = np.ones((blocks, self.rails))
         self._trunk = np.ones((blocks, self.rails))
+        self._spine = np.ones((self.spines, self.rails))
         for fault in self.faults:
-            rail = slice(None) if fault.kind is PartKind.NODE else fault.rail
+            rail = slice(None) if fault.kind is PartKind.NODE or fault.rail < 0 else fault.rail
             for part, speed in (
                 (PartKind.GPU, self._own), (PartKind.LEAF, self._leaf), (PartKind.TRUNK, self._trunk),
+                (PartKind.SPINE, self._spine),
             ):  # fmt: skip
                 if fault.kind is part:
                     speed[fault.where, rail] *= fault.factor
@@ -166,11 +173,19 @@ class SimulatedCluster:
     def is_masked(self, fault: ClusterFault) -> bool:
         """Whether other faults hide a fault on all of its paths: no measurement can find it."""
         others = tuple(other for other in self.faults if other is not fault)
-        without = SimulatedCluster(self.count, self.block, self.rails, faults=others)
+        without = SimulatedCluster(
+            self.count, self.block, self.rails, faults=others, spines=self.spines, blocks_of=self.blocks_of
+        )
         if fault.kind is PartKind.GPU:
             return False
         of_block = fault.kind in (PartKind.LEAF, PartKind.TRUNK)
-        inside = np.flatnonzero(self.blocks == fault.where) if of_block else np.array([fault.where])
+        inside = (
+            np.arange(self.count)
+            if fault.kind is PartKind.SPINE
+            else np.flatnonzero(self.blocks == fault.where)
+            if of_block
+            else np.array([fault.where])
+        )
         a, b = np.repeat(inside, self.count), np.tile(np.arange(self.count), len(inside))
         a, b = a[a != b], b[a != b]
         return all(np.array_equal(self._speeds(*ends), without._speeds(*ends)) for ends in ((a, b), (b, a)))
@@ -180,7 +195,11 @@ class SimulatedCluster:
         at, to = self.blocks[a], self.blocks[b]
         speeds = np.minimum(self._sends[a], self._receives[b])
         speeds = np.minimum(speeds, np.minimum(self._leaf[at], self._leaf[to]))
-        across = np.minimum(self._trunk[at], self._trunk[to])
+        rails = np.arange(self.rails)
+        # Odd factors spread the pairs of nodes over the spine switches.
+        mixed = (a * 2654435761 + b * 2246822519)[:, None] + rails * 3266489917
+        spine = self._spine[(mixed >> 13) % self.spines, rails]
+        across = np.minimum(np.minimum(self._trunk[at], self._trunk[to]), spine)
         crossing = (at != to)[:, None]
         return np.asarray(np.where(crossing, np.minimum(speeds, across), speeds))
 
@@ -195,75 +214,11 @@ class SimulatedCluster:
         return values
 
 
-def parse_cluster_fault(text: str, count: int, block: int, rails: int) -> ClusterFault:
-    """Parse a fault such as ``nic=0.5@node17.3``, ``leaf=0.7@block2.0`` or ``node=0.5@node3``.
-
-    Raises
-    ------
-    MachineError
-        If there is no such fault or place.
-    """
-    match = re.fullmatch(r"(\w+)=(0?\.\d{1,6})@(node|block)(\d{1,6})(?:\.(\d{1,3}))?(<-)?", text)
-    kind = _KINDS.get(match[1]) if match else None
-    if match is None or kind is None:
-        raise MachineError(
-            f"unknown fault {text!r} of a cluster; write node=0.5@node17, gpu=0.5@node17.3, "
-            "nic=0.5@node17.3, cable=0.5@node17.3 (what it sends; with <- at the end: what it receives), "
-            "leaf=0.5@block2.3 or trunk=0.5@block2.3, lost@node3, or noise=3%"
-        )
-    of_block = kind in (PartKind.LEAF, PartKind.TRUNK)
-    where, rail = int(match[4]), int(match[5] or 0)
-    places = -(-count // block) if of_block else count
-    if of_block != (match[3] == "block") or where >= places or rail >= rails:
-        name = "block" if of_block else "node"
-        raise MachineError(
-            f"the fault {text!r} has no place: write {name}0 to {name}{places - 1}, with .0 to .{rails - 1} "
-            "for the rail"
-        )
-    return ClusterFault(kind, where, rail, float(match[2]), not match[6])
+def node_names(count: int) -> tuple[str, ...]:
+    """Names of the nodes of a simulated cluster."""
+    return tuple(f"node{i}" for i in range(count))
 
 
-#: Nodes of a block of a simulated cluster of many nodes, and of one with few.
-_BLOCK, _SMALL_BLOCK = 32, 8
-
-
-def parse_cluster(spec: str, *, seed: int = 0, spares: int = 0) -> SimulatedCluster | None:
-    """The cluster of a text such as ``dgx-a100-8x64+nic=0.5@node17.3+noise=3%``; None for one machine.
-
-    Raises
-    ------
-    MachineError
-        If there is no such machine, fault or place.
-    """
-    from ..backends.simulated.machines import MACHINES
-    from ..units import parse_fraction
-
-    name, *suffixes = spec.split("+")
-    match = re.fullmatch(r"(.+)x(\d{1,5})", name)
-    if match is None or match[1] not in MACHINES:
-        return None
-    machine, count = MACHINES[match[1]](), int(match[2])
-    if not 2 <= count <= _MOST_NODES:
-        raise MachineError(f"a simulated cluster has 2 to {_MOST_NODES} nodes, not {count}")
-    if not 0 <= spares < count:
-        raise MachineError(f"of {count} nodes, 0 to {count - 1} can be spares, not {spares}")
-    block, rails = _BLOCK if count > 128 else _SMALL_BLOCK, max(1, len(machine.gpus))
-    faults, missing, noise = [], set(), 0.01
-    for text in suffixes:
-        if text.startswith("noise="):
-            noise = parse_fraction(text.removeprefix("noise="))
-        elif lost := re.fullmatch(r"lost@node(\d{1,6})", text):
-            if int(lost[1]) >= count:
-                raise MachineError(f"the fault {text!r} has no place: write node0 to node{count - 1}")
-            missing.add(int(lost[1]))
-        else:
-            faults.append(parse_cluster_fault(text, count, block, rails))
-    model = machine.gpus[0].model if machine.gpus else ""
-    return SimulatedCluster(
-        count, block, rails, noise=noise, faults=tuple(faults), missing=frozenset(missing), seed=seed,
-        model=model, spares=spares,
-    )  # fmt: skip
-
-
-#: Maximum number of nodes of a simulated cluster.
-_MOST_NODES = 16384
+def block_names(count: int, size: int) -> tuple[str, ...]:
+    """The block of each node of a simulated cluster whose blocks have a number of nodes."""
+    return tuple(f"block{i // size}" for i in range(count))

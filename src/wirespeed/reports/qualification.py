@@ -71,6 +71,10 @@ def evidence(culprit: SlowPart, qualification: Qualification) -> str:
         )
     scale, unit = scale_of(culprit.expected)
     line = f"slow: {name}: {culprit.value / scale:.4g} of {culprit.expected / scale:.4g} {unit}"
+    if culprit.kind is PartKind.SPINE:
+        return (
+            f"{line} on {culprit.share:.0%} of paths between leaf switches, or flows share a link by chance"
+        )
     if culprit.partners:
         line += f" with {many(culprit.partners, 'partner')}"
     if culprit.highest and culprit.kind in OF_NODE and culprit.kind is not PartKind.GPU:
