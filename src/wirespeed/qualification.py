@@ -169,7 +169,8 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
     notes : tuple[str, ...]
         Conditions under which it was measured.
     doubts : tuple[str, ...]
-        What was not compared, so that a qualification that finds nothing is only a warning.
+        What was not compared, or a transport that is not what it should be, so that a qualification that
+        finds nothing is only a warning.
     """
 
     nodes: tuple[QualifiedNode, ...]

@@ -132,6 +132,6 @@ def test_over_mpi(start: Start, mpirun: list[str], network: Callable[[int], Netw
     )  # fmt: skip
     assert job.end() == ExitCode.FAIL, job.text
     qualification = load(file).qualification
-    assert qualification and qualification.transport == "MPI (mpi)"
+    assert qualification and qualification.transport == "MPI over TCP (eth0)"
     (culprit,) = qualification.culprits
     assert qualification.nodes[culprit.nodes[0]].name == "node1" and culprit.sends

@@ -38,6 +38,10 @@ class Cluster(Protocol):
         """What is to be known about the nodes."""
 
     @property
+    def doubts(self) -> tuple[str, ...]:
+        """What keeps nodes without slow parts from passing: the transport is not what it should be."""
+
+    @property
     def variation(self) -> float:
         """Median of the relative standard deviations of the paths during the last round; 0 if unknown."""
 

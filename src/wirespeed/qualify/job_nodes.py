@@ -44,7 +44,7 @@ class JobNodes:
     notes : tuple[str, ...]
         In what nodes differ.
     rdma : tuple[str, ...]
-        Names of RDMA devices that nodes have.
+        Names of RDMA devices that nodes have, and whose links are up.
     """
 
     nodes: tuple[QualifiedNode, ...]
@@ -55,16 +55,10 @@ class JobNodes:
     notes: tuple[str, ...]
     rdma: tuple[str, ...]
 
-    @property
-    def rdma_note(self) -> str:
-        """That TCP does not use RDMA devices; empty without any."""
+    def unused(self, transport: str, remedy: str) -> str:
+        """That the RDMA devices of the nodes are not used, and what to do."""
         names = ", ".join(self.rdma[:_MOST_NAMES])
-        return (
-            f"the nodes have RDMA devices ({names}), which TCP does not use: measure these with --over nccl "
-            "or --over mpi"
-            if names
-            else ""
-        )
+        return f"the nodes have RDMA devices ({names}), which {transport} does not use: {remedy}"
 
 
 def introduce(

@@ -13,12 +13,13 @@ from importlib.metadata import PackageNotFoundError, version
 
 import msgspec
 
+from ..backends.host import nic_facts
 from ..backends.tree import HERE, TreePath
 from ..units import many
+from .traffic import interface_speed
 
 #: Request of ioctl for the address of an interface (netdevice(7)), and where the address is in its answer.
 _SIOCGIFADDR, _ADDRESS = 0x8915, slice(20, 24)
-_MBIT_BYTES = 1e6 / 8
 #: Difference of clocks that is reported, beyond the time to ask, in s.
 _CLOCKS_S = 2.0
 #: Wheels of NCCL.
@@ -41,7 +42,7 @@ class NodeFacts(msgspec.Struct, array_like=True, frozen=True):
     limit : float
         Speed of that interface in bytes per second; 0 if unknown.
     rdma : tuple[str, ...]
-        Names of its RDMA devices.
+        Names of its RDMA devices whose link is up.
     clock : float
         Its time of day, in s since 1970.
     """
@@ -75,8 +76,8 @@ def node_facts(address: str, root: TreePath = HERE) -> NodeFacts:
     return NodeFacts(
         ", ".join(f"{count} x {model}" for model, count in sorted(models.items())), machine.driver,
         _nccl() if machine.gpus else "", machine.cpu, machine.kernel, interface,
-        _speed(root / f"sys/class/net/{interface}/speed") if interface else 0.0,
-        tuple(device.name for device in root.glob("sys/class/infiniband/*")), time.time(),
+        interface_speed(root, interface) if interface else 0.0,
+        tuple(port.label for port in nic_facts.ports(root) if port.is_active), time.time(),
     )  # fmt: skip
 
 
@@ -131,12 +132,6 @@ def _interface(address: str) -> str:
                 if answer[_ADDRESS] == wanted:
                     return name
     return ""
-
-
-def _speed(file: TreePath) -> float:
-    """Speed of an interface in bytes per second; 0 if unknown."""
-    text = (file.read() or "").strip() if file.exists() else ""
-    return int(text) * _MBIT_BYTES if text.isdigit() else 0.0
 
 
 def _nccl() -> str:

@@ -88,7 +88,7 @@ class Procedure:
         return Qualification(
             nodes, tuple(self.rounds), tuple(self.culprits), self.seed, noise=self._noise,
             threshold=self._threshold, wrongly_blamed=wrongly_blamed(self._partners) if self._partners else 1,
-            notes=(*self.cluster.notes, *self.notes), doubts=tuple(self.doubts),
+            notes=(*self.cluster.notes, *self.notes), doubts=(*self.cluster.doubts, *self.doubts),
             transport=self.cluster.transport, limit=self.cluster.limit,
         )  # fmt: skip
 

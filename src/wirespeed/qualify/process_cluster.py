@@ -55,7 +55,9 @@ class ProcessCluster:
         self.losses = np.zeros((0, 2))
         self._sent_again: dict[int, float] = {}
         self.limit = job.limit
-        self.notes = (*job.notes, *filter(None, [job.rdma_note]))
+        self.notes = job.notes
+        unused = job.unused(self.transport, "measure them with --over nccl or --over mpi")
+        self.doubts = (unused,) if job.rdma else ()
 
     @property
     def nodes(self) -> tuple[QualifiedNode, ...]:

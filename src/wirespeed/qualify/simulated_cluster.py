@@ -103,6 +103,7 @@ class SimulatedCluster:
     transport: str = "simulated"
     limit: float = 0.0
     notes: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
     variation: float = 0.0
     losses: Values = field(default_factory=lambda: np.zeros((0, 2)))
     nodes: tuple[QualifiedNode, ...] = field(init=False)

@@ -20,6 +20,7 @@ from ..qualification import QualifiedNode
 from ..units import MIB
 from .cluster import Values
 from .job_nodes import JobNodes, own_memory
+from .traffic import TCP, Carrier, Sent, carrier, counters, difference, others, said
 
 if TYPE_CHECKING:
     from ..document import Document
@@ -33,6 +34,16 @@ _BYTES, _SAMPLES, _SAMPLE_S = 8 * MIB, 3, 0.1
 _MOST_COPIES = 256
 _PATHS, _OWN, _STOP = "paths", "own", "stop"
 _CHOOSING, _OWN_MEMORY = "choosing the next round", "measuring own memory"
+_COUNTING = "reading what the network interfaces sent"
+#: What to do if a library does not use RDMA devices that exist.
+_REMEDIES = {
+    "nccl": "check NCCL_IB_DISABLE, NCCL_NET, /dev/infiniband in the container and ulimit -l; "
+    "NCCL_DEBUG=INFO says what NCCL finds",
+    "mpi": "its UCX may be built without RDMA, as that of the wheel libucx-cu13 is: ucx_info -d",
+}
+#: Share of the speed of its NICs below which a path over RDMA is a warning. No public threshold is known; the
+#: same is assumed for transfers between hosts (data/efficiencies.toml).
+_LOWEST = 0.8
 
 
 class TransferCluster:
@@ -51,11 +62,11 @@ class TransferCluster:
     def __init__(self, world: World, job: JobNodes, over: str) -> None:
         self._started = time.monotonic()
         self._world, self._job, self._over = world, job, over
-        self._means: set[str] = set()
+        self._carriers: dict[str, Carrier] = {}  # node -> what carried its bytes
+        self._rate = 0.0  # median of the last rates between nodes, in bytes per second
         self._copies = 0  # per sample; 0: not known yet
         self.variation = 0.0
         self.losses = np.zeros((0, 2))
-        self.limit = 0.0
         self.notes = job.notes
 
     @property
@@ -71,9 +82,29 @@ class TransferCluster:
 
     @property
     def transport(self) -> str:
-        """The library, and what it used between ranks if it says so."""
-        name = self._over.upper()
-        return f"{name} ({', '.join(sorted(self._means))})" if self._means else name
+        """The library, and what carried its bytes if that is known: ``NCCL over InfiniBand (mlx5_0)``."""
+        name, used = self._over.upper(), said(list(self._carriers.values()))
+        return f"{name} over {used}" if used else name
+
+    @property
+    def limit(self) -> float:
+        """What the devices that carried the bytes can carry for one rail."""
+        speeds = [each.speed for each in self._carriers.values() if each.speed]
+        return float(np.median(speeds)) / self.rails if speeds else 0.0
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """That RDMA devices are not used, by all nodes or by some, or carry less than they can."""
+        kinds = {each.kind for each in self._carriers.values() if each.kind}
+        if self._job.rdma and kinds == {TCP}:
+            return (self._job.unused(self.transport, _REMEDIES[self._over]),)
+        doubts = [others(self._carriers)]
+        if TCP not in kinds and self.limit and self._rate < _LOWEST * self.limit:
+            doubts.append(
+                f"the median path reaches {self._rate / self.limit:.0%} of what its NICs carry, where "
+                f"{_LOWEST:.0%} are usual"
+            )
+        return tuple(filter(None, doubts))
 
     def seconds(self) -> float:
         return time.monotonic() - self._started
@@ -138,12 +169,12 @@ class TransferCluster:
                 _own(world, what)
             else:
                 copies, hops = what
-                _transfers(world, [(int(a), int(b)) for a, b in hops], over, int(copies))
+                _counted(world, [(int(a), int(b)) for a, b in hops], over, int(copies))
 
     def _rates(self, hops: Sequence[_Hop]) -> Values:
         """Rates of transfers between ranks that start together, in bytes per second."""
         self._world.broadcast([_PATHS, [self._copies, [list(hop) for hop in hops]]], _CHOOSING)
-        document = _transfers(self._world, hops, self._over, self._copies)
+        document, sent = _counted(self._world, hops, self._over, self._copies)
         cells = {
             table.rows.labels[cell.row]: cell
             for result in document.testcases
@@ -151,13 +182,26 @@ class TransferCluster:
             for cell in table.cells
         }
         found = [cells.get(f"rank{a}->rank{b}") for a, b in hops]
-        self._means |= {means for cell in found if cell for means in cell.means}
         if not any(cell and cell.value for cell in found):
             why = next((cell.reason for cell in found if cell and cell.reason), "no transfer was measured")
             raise WirespeedError(f"--over {self._over} is not possible here: {why}")
         varied = [cell.statistics.cv for cell in found if cell and cell.statistics]
         self.variation = float(np.median(varied)) if varied else 0.0
-        return np.array([cell.value if cell and cell.value else np.nan for cell in found])
+        for node, ranks in zip(self._job.nodes, self._job.ranks, strict=True):
+            mine = sum(source in ranks for source, _ in hops)
+            used = carrier(sent[ranks[0]], mine * _SAMPLES * self._copies * _BYTES)
+            if used.kind:
+                self._carriers[node.name] = used
+        rates = np.array([cell.value if cell and cell.value else np.nan for cell in found])
+        self._rate = float(np.nanmedian(rates))
+        return rates
+
+
+def _counted(world: World, hops: Sequence[_Hop], over: str, copies: int) -> tuple[Document, list[Sent]]:
+    """Measure transfers, and what the devices of each rank's node sent meanwhile. Called on all ranks."""
+    before = counters()
+    document = _transfers(world, hops, over, copies)
+    return document, world.allgather(difference(before, counters()), _COUNTING)
 
 
 def _transfers(world: World, hops: Sequence[_Hop], over: str, copies: int) -> Document:

@@ -40,7 +40,7 @@ def _over(qualification: Qualification) -> str:
     """How the paths were measured, and the share of the interfaces' speed if it is known."""
     if qualification.transport == "simulated":
         return "simulated"
-    text = f"measured over {qualification.transport}"
+    text = f"measured {'over' if qualification.transport == 'TCP' else 'by'} {qualification.transport}"
     values = [
         value
         for each in qualification.rounds

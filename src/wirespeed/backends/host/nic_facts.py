@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ...facts import OFF, ON, Fact, Known
 from ...quantities import Quantity
@@ -37,6 +38,8 @@ _CACHED = re.compile(r"/[^\0\n]*/libnccl-net[^\0\n/]*")
 _PLUGIN = "libnccl-net*.so*"
 #: Folders of plug-ins that the loader does not search by itself.
 _FOLDERS = ("opt/amazon/ofi-nccl", "opt/aws-ofi-nccl")
+#: Bytes of a unit of port_xmit_data (sysfs-class-infiniband), and of 10^9 bits.
+_WORD_BYTES, _GBIT_BYTES = 4, 1e9 / 8
 _UP = 1  #: bit of the flags of a network interface that is enabled (IFF_UP)
 _UNREADABLE = "the kernel does not show it here"
 
@@ -64,6 +67,48 @@ def counters(root: TreePath = HERE) -> Iterator[Quantity]:
         for port, label in _ports(nic):
             if known := _errors(port, name):
                 yield Quantity(label, "errors of the port", float(sum(known.values())), counter=True)
+
+
+@dataclass(frozen=True)
+class NicPort:
+    """A port of an RDMA device.
+
+    Parameters
+    ----------
+    label : str
+        Its name: that of the device, with the number of the port if it has several.
+    network : str
+        ``InfiniBand``, ``RoCE`` or ``EFA``.
+    is_active : bool
+        Whether its link is up; true if its state cannot be read.
+    rate : float
+        Speed in bytes per second; 0 if unknown.
+    sent : int or None
+        Bytes that it has sent by RDMA, or by all protocols on InfiniBand; None if they are not counted.
+    """
+
+    label: str
+    network: str
+    is_active: bool
+    rate: float
+    sent: int | None
+
+
+def ports(root: TreePath = HERE) -> tuple[NicPort, ...]:
+    """The ports of the RDMA devices of a host; one without a readable port counts as one."""
+    found = []
+    for nic in root.glob("sys/class/infiniband/*"):
+        driver = _driver(nic)
+        for port, label in _ports(nic) or [(nic / "ports/1", nic.name)]:
+            state = (read(port / "state") or "").partition(": ")[2]
+            layer = read(port / "link_layer")
+            rate = _RATE.match(read(port / "rate") or "")
+            words, octets = number(port / "counters/port_xmit_data"), number(port / "hw_counters/tx_bytes")
+            sent = octets if driver == "efa" else words * _WORD_BYTES if words is not None else None
+            network = "EFA" if driver == "efa" else "RoCE" if layer == "Ethernet" else "InfiniBand"
+            speed = float(rate[1]) * _GBIT_BYTES if rate else 0.0
+            found.append(NicPort(label, network, state in ("", "ACTIVE"), speed, sent))
+    return tuple(found)
 
 
 def _driver(nic: TreePath) -> str:
