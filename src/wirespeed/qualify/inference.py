@@ -92,12 +92,15 @@ class Inference:
         Their relative standard deviation.
     threshold : float
         Share of the median below which a path is slow.
+    unexplained : float
+        Share of the paths between blocks that are slow and that no culprit explains, in the rail with most.
     """
 
     culprits: tuple[SlowPart, ...]
     reference: float
     noise: float
     threshold: float
+    unexplained: float = 0.0
 
 
 def reference_of(values: Values, noise: float = 0.0) -> tuple[float, float]:
@@ -222,7 +225,11 @@ def explain(paths: Paths, blocks: Sequence[str], rails: int, variation: float = 
         # A path that this part slows cannot show others that are slow by less; one that is much slower does.
         # Paths that share a link through spine switches by chance are slow by different factors.
         unexplained &= ~(mine & ((paths.value >= cut * level) | (slow.kind is PartKind.SPINE)))
-    return Inference(tuple(sorted(culprits, key=lambda c: c.value)), reference, noise, cut)
+    across = block[paths.source] != block[paths.target]
+    counts = np.bincount(paths.rail[across], minlength=rails)
+    left = np.bincount(paths.rail[across & unexplained & (paths.value < cut * reference)], minlength=rails)
+    share = float((np.where(left > 1, left, 0) / np.maximum(counts, 1)).max())
+    return Inference(tuple(sorted(culprits, key=lambda c: c.value)), reference, noise, cut, share)
 
 
 @dataclass(frozen=True)
@@ -360,12 +367,18 @@ class _Seeking:
                 yield _Suspect(part, where, rail, None)
 
     def _spines(self) -> Iterator[_Suspect]:
-        """Spine switches: some paths between blocks are slow in a rail, of all blocks alike."""
+        """Spine switches: some paths between blocks are slow in a rail, of all blocks and nodes alike."""
         slow = self.ratio < self.cut
+        # Paths of what a node sends or receives, most of which is slow, show the node.
+        of_nodes = np.zeros(len(slow), dtype=bool)
+        for units in (self._sent, self._received):
+            counts = np.bincount(units[self.across], minlength=self._units)
+            slow_of = np.bincount(units[self.across & slow], minlength=self._units)
+            of_nodes |= ((slow_of >= _MOST * counts) & (slow_of > 0))[units]
         rails = []
         for rail in range(self.rails):
             of_rail = self.paths.rail == rail
-            crossing, within = of_rail & self.across, of_rail & ~self.across
+            crossing, within = of_rail & self.across & ~of_nodes, of_rail & ~self.across
             chosen = crossing & slow
             share = chosen.sum() / max(1, crossing.sum())
             touched = np.bincount(

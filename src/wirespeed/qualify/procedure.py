@@ -26,6 +26,8 @@ from .measured_topology import rounds_of_all, topology_of
 
 #: Rounds of pairs, those after which nothing may be suspected, and confirmations of each suspect.
 PAIR_ROUNDS, FEWEST_PAIR_ROUNDS, CONFIRMATIONS = 7, 4, 2
+#: Share of the paths of a rail between blocks that no slow part explains, from which on more are measured.
+_UNEXPLAINED = 0.02
 #: Fewest GPUs whose deviation counts.
 _FEWEST_VALUES = 4
 #: Pairs with which a switch or trunk is confirmed, each time.
@@ -196,7 +198,8 @@ class Procedure:
             measured.append((pairs, values))
             if len(measured) == FEWEST_PAIR_ROUNDS:
                 inference = self._explained(measured)
-                if not inference.culprits and margin(inference.noise, len(measured)) <= LEAST:
+                clear = not inference.culprits and inference.unexplained < _UNEXPLAINED
+                if clear and margin(inference.noise, len(measured)) <= LEAST:
                     break
         silent = set(members) - {
             node
