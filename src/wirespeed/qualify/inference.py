@@ -388,7 +388,7 @@ class _Seeking:
             enough = chosen.sum() >= _FEWEST_OF_SPINE and share >= _LEAST_OF_SPINE
             if enough and alike and slow[within].sum() * _LESS_WITHIN <= share * within.sum():
                 rails.append(rail)
-        for rail in [-1] if self.rails > 1 and len(rails) == self.rails else rails:
+        for rail in [-1] if self.rails > 1 and len(rails) >= _MOST * self.rails else rails:
             yield _Suspect(PartKind.SPINE, -1, rail, None, self.cut * self.reference)
 
     def _of_nodes(self) -> Iterator[_Suspect]:
