@@ -29,6 +29,8 @@ class PartKind(StrEnum):
 
     NODE = "node"  #: all rails of a node
     GPU = "GPU"  #: a GPU by itself, without the network
+    HOST_LINK = "link to the host"  #: between the host and a GPU, in either direction
+    MEMORY = "host memory"  #: of a NUMA node of a node without GPUs
     NIC = "NIC"  #: a node's rail in both directions
     LOSSY = "lossy cable"  #: a node whose packets are lost in one direction
     CABLE = "cable"  #: a node's rail in one direction
@@ -42,7 +44,11 @@ class PartKind(StrEnum):
 #: Threshold, as a share of the median, below which no cluster is judged: its paths vary too much.
 LEAST_THRESHOLD = 0.5
 #: Parts that slow one node, which can be left out.
-OF_NODE = (PartKind.NODE, PartKind.GPU, PartKind.NIC, PartKind.CABLE)
+OF_NODE = (
+    PartKind.NODE, PartKind.GPU, PartKind.HOST_LINK, PartKind.MEMORY, PartKind.NIC, PartKind.CABLE,
+)  # fmt: skip
+#: Parts that a node measures by itself.
+OWN_PARTS = (PartKind.GPU, PartKind.HOST_LINK, PartKind.MEMORY)
 
 
 class QualifiedNode(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -82,7 +88,7 @@ class Round(msgspec.Struct, frozen=True, omit_defaults=True):
     groups : tuple[tuple[int, ...], ...]
         Indices of the nodes of each test.
     values : tuple[tuple[float or None, ...], ...]
-        Values of each test in bytes per second; None where nothing answered. Own node: one per GPU. Pairs:
+        Values of each test in bytes per second; None where nothing answered. Own node: one per part. Pairs:
         one per rail from the first node to the second, then one per rail back. Groups: one bus bandwidth.
         Latency: the shortest round trip in s.
     seconds : float
@@ -91,6 +97,8 @@ class Round(msgspec.Struct, frozen=True, omit_defaults=True):
         Median of the relative standard deviations of the values while they were measured; 0 if unknown.
     losses : tuple[tuple[float or None, ...], ...]
         Pairs over TCP: shares of what the first node and the second sent again.
+    parts : tuple[PartKind, ...]
+        Own node: kind of the part of each value; parts of a kind are in order.
     """
 
     stage: Stage
@@ -99,6 +107,7 @@ class Round(msgspec.Struct, frozen=True, omit_defaults=True):
     seconds: Amount = 0
     variation: Amount = 0
     losses: tuple[tuple[Amount | None, ...], ...] = ()
+    parts: tuple[PartKind, ...] = ()
 
 
 class SlowPart(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -111,7 +120,7 @@ class SlowPart(msgspec.Struct, frozen=True, omit_defaults=True):
     nodes : tuple[int, ...]
         Indices of the nodes that it slows.
     rail : int
-        Its rail; -1 for all.
+        Its rail; -1 for all. Of a GPU or its link: index of the GPU; of host memory: of the NUMA node.
     sends : bool or None
         Of a cable: whether what the node sends is slow, or what it receives.
     block : str
@@ -242,6 +251,10 @@ def part_name(culprit: SlowPart, nodes: Sequence[QualifiedNode]) -> str:
             return first
         case PartKind.GPU:
             return f"{first}'s GPU {culprit.rail}"
+        case PartKind.HOST_LINK:
+            return f"{first}'s link between host and GPU {culprit.rail}"
+        case PartKind.MEMORY:
+            return f"{first}'s host memory of NUMA node {culprit.rail}"
         case PartKind.NIC:
             return f"{first}'s NIC{of_rail}"
         case PartKind.CABLE | PartKind.LOSSY:

@@ -117,6 +117,7 @@ class TestInference:
     [
         ("node=0.7@node5", "node5"),
         ("gpu=0.5@node5.3", "node5's GPU 3"),
+        ("pcie=0.5@node5.3", "node5's link between host and GPU 3"),
         ("nic=0.5@node17.3", "node17's NIC of rail 3"),
         ("cable=0.6@node9.1", "node9's cable of rail 1 (sending)"),
         ("cable=0.6@node9.1<-", "node9's cable of rail 1 (receiving)"),
@@ -146,6 +147,12 @@ def test_a_slow_spine_switch_beside_other_slow_parts() -> None:
         }  # fmt: skip
         (spine,) = (culprit for culprit in found.culprits if culprit.kind is PartKind.SPINE)
         assert 0.15 < spine.share < 0.35
+
+
+def test_nodes_without_gpus_measure_their_memory() -> None:
+    found = qualified("cpu-2-socketsx16+memory=0.6@node4")
+    assert named(found) == ["node4's host memory of NUMA node 0"] and found.excluded == ("node4",)
+    assert found.rounds[0].parts == (PartKind.MEMORY,) and found.nodes[0].rails == 1
 
 
 @pytest.mark.parametrize("kind", ["leaf", "trunk"])
@@ -227,7 +234,8 @@ def test_what_was_not_compared_is_no_pass() -> None:
     assert judge(short).verdict is Verdict.WARN
     assert "warning: no time was left for collectives of groups" in wirespeed.render(short, "table")
     varying = SimulatedCluster(16, 8, 8)
-    varying.own = lambda nodes: np.random.default_rng(1).uniform(1e12, 2e12, (len(nodes), 8))  # type: ignore[method-assign]
+    varied = np.random.default_rng(1).uniform(1e12, 2e12, (16, 8))
+    varying.own = lambda nodes: {PartKind.GPU: varied}  # type: ignore[method-assign]
     found = Procedure(varying, seed=0).run()
     assert not found.culprits and found.doubts[0].startswith("GPUs by themselves were not compared")
     assert verdict_of(found) is Verdict.WARN
@@ -261,6 +269,8 @@ def test_a_seed_makes_the_same_choice() -> None:
         ("dgx-a100-8x16+nic=1.5@node0.0", "unknown fault"),
         ("dgx-a100-8x16+fire=0.5@node0", "unknown fault"),
         ("dgx-a100-8x16+lost@node99", "write node0 to node15"),
+        ("dgx-a100-8x16+memory=0.5@node3", "nodes with GPUs do not measure it"),
+        ("cpu-2-socketsx16+pcie=0.5@node3", "nodes without GPUs do not measure it"),
         ("dgx-a100-8x1", "2 to 16384 nodes, not 1"),
         ("dgx-a100-8x99999", "2 to 16384 nodes"),
         ("dgx-a100-8x16+noise=much", "much"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import socket
 import threading
 import time
@@ -13,12 +14,14 @@ import numpy as np
 import pytest
 
 import wirespeed
+from wirespeed.backends import describe
 from wirespeed.backends.tree import Tree
 from wirespeed.errors import WirespeedError
 from wirespeed.judging.qualified import verdict_of
 from wirespeed.judging.verdict import Verdict
 from wirespeed.qualification import PartKind, Round, Stage
 from wirespeed.qualify import job, job_nodes, tcp_probe
+from wirespeed.qualify.job_nodes import own_table, own_values
 from wirespeed.qualify.losses import lossy
 from wirespeed.qualify.matchings import matchings
 from wirespeed.qualify.node_facts import NodeFacts, differences, node_facts
@@ -249,6 +252,44 @@ def test_facts_of_this_node(tmp_path: Path) -> None:
     assert (found.interface, found.limit, found.rdma) == ("lo", 1.25e9, ("mlx5_0",))
     assert abs(found.clock - time.time()) < 60
     assert node_facts("no address", Tree(tmp_path).root).interface == ""
+
+
+def test_a_node_without_gpus_measures_its_memory() -> None:
+    values = own_values()
+    assert isinstance(values, dict) and values.keys() == {PartKind.MEMORY}
+    assert len(values[PartKind.MEMORY]) == len(describe(None).numa) and min(values[PartKind.MEMORY]) > 1e8
+
+
+def test_what_cannot_be_measured_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object, **__: object) -> None:
+        raise WirespeedError("no\nmemory")
+
+    monkeypatch.setattr("wirespeed.api.run", failing)
+    assert own_values() == "no memory"
+
+
+def test_nodes_with_and_without_gpus_are_measured_together() -> None:
+    """Two nodes with GPUs, one of which is lost; one without; and one that did not answer."""
+    table = own_table(
+        [3, 4, 5], {3: {"GPU": [1.0, 2.0], "link to the host": [5.0]}, 5: {"host memory": [7.0]}}
+    )
+    assert list(table) == [PartKind.GPU, PartKind.HOST_LINK, PartKind.MEMORY]
+    assert table[PartKind.GPU].shape == (3, 2) and table[PartKind.GPU][0].tolist() == [1.0, 2.0]
+    assert np.isnan(table[PartKind.GPU][1:]).all() and table[PartKind.MEMORY][2] == 7.0
+    assert own_table([0], {}) == {}
+
+
+def test_nodes_on_one_machine_do_not_measure_themselves(worlds: Worlds, quick: None) -> None:
+    """They would disturb each other: namespaces and containers share the boot of a kernel."""
+    made = worlds(2)
+    threads = in_threads(made, lambda world: job.serve(world, 10.0))
+    cluster = job.lead(made[0], {}, 0, [], "tcp", 10.0)
+    assert cluster.own([0, 1]) == {}
+    cluster._job = dataclasses.replace(cluster._job, shared=False)
+    assert cluster.own([1])[PartKind.MEMORY].shape == (1, len(describe(None).numa))
+    cluster.close()
+    for thread in threads:
+        thread.join()
 
 
 def losses_of(shares: Callable[[int, int, int], float]) -> list[Round]:

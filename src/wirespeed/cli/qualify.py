@@ -71,7 +71,7 @@ def parser(name: str) -> Parser:
     arguments.add_argument(
         "--machine", metavar="simulated:NAMExN|FILE.toml",
         help="N simulated nodes, with faults, such as simulated:dgx-a100-8x64+nic=0.5@node17.3: node, gpu, "
-        "nic, cable (what it sends; with <- behind it: receives), leaf or trunk (@block2.1), spine "
+        "pcie, memory, nic, cable (sends; with <- behind it: receives), leaf or trunk (@block2.1), spine "
         "(@spine1), lost@node3, noise=3%%; or simulated:FILE.toml, which describes nodes and switches",
     )  # fmt: skip
     arguments.add_argument(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from ..qualification import QualifiedNode
+from ..qualification import PartKind, QualifiedNode
 
 #: Values in bytes per second; NaN where nothing answered.
 Values = npt.NDArray[np.float64]
@@ -49,8 +49,8 @@ class Cluster(Protocol):
     def losses(self) -> Values:
         """Shares of what the pairs of the last round sent again; shape (pairs, 2), or nothing if unknown."""
 
-    def own(self, nodes: Sequence[int]) -> Values:
-        """Measure each node by itself; shape (nodes, values of a node)."""
+    def own(self, nodes: Sequence[int]) -> Mapping[PartKind, Values]:
+        """Measure each node by itself: kind of part -> values, of shape (nodes, parts). Empty if refused."""
 
     def latencies(self, pairs: Sequence[tuple[int, int]]) -> Values:
         """Measure the shortest round trip between pairs of nodes in s; shape (pairs,)."""

@@ -10,7 +10,7 @@ import msgspec
 
 from ..errors import MachineError
 from ..files import LARGEST_WRITTEN, read
-from ..qualification import PartKind
+from ..qualification import OWN_PARTS, PartKind
 from ..terminal import one_line
 from .simulated_cluster import ClusterFault, SimulatedCluster, block_names, node_names
 from .switches import hosts_of
@@ -18,7 +18,8 @@ from .switches import hosts_of
 #: Words of faults in the name of a machine, e.g. ``nic=0.5@node17.3``.
 _KINDS = {
     "node": PartKind.NODE, "gpu": PartKind.GPU, "nic": PartKind.NIC, "cable": PartKind.CABLE,
-    "leaf": PartKind.LEAF, "trunk": PartKind.TRUNK, "spine": PartKind.SPINE,
+    "leaf": PartKind.LEAF, "trunk": PartKind.TRUNK, "spine": PartKind.SPINE, "pcie": PartKind.HOST_LINK,
+    "memory": PartKind.MEMORY,
 }  # fmt: skip
 #: What the place of a fault is, if it is not a node.
 _PLACES = {PartKind.LEAF: "block", PartKind.TRUNK: "block", PartKind.SPINE: "spine"}
@@ -33,7 +34,7 @@ _MOST_NODES = 16384
 
 
 def parse_cluster_fault(
-    text: str, nodes: Sequence[str], blocks: Sequence[str], rails: int, spines: int
+    text: str, nodes: Sequence[str], blocks: Sequence[str], rails: int, spines: int, has_gpus: bool
 ) -> ClusterFault:
     """Parse a fault such as ``nic=0.5@node17.3``, ``leaf=0.7@block2.0`` or ``node=0.5@node3``.
 
@@ -45,6 +46,8 @@ def parse_cluster_fault(
         Names of the nodes and of the blocks.
     rails, spines : int
         Numbers of rails, and of the spine switches of each.
+    has_gpus : bool
+        Whether the nodes have GPUs.
 
     Raises
     ------
@@ -56,8 +59,9 @@ def parse_cluster_fault(
     if match is None or kind is None:
         raise MachineError(
             f"unknown fault {text!r} of a cluster; write node=0.5@node17, gpu=0.5@node17.3, "
-            "nic=0.5@node17.3, cable=0.5@node17.3 (what it sends; with <- at the end: what it receives), "
-            "leaf=0.5@block2.3, trunk=0.5@block2.3, spine=0.5@spine1, lost@node3, or noise=3%"
+            "pcie=0.5@node17.3, memory=0.5@node17, nic=0.5@node17.3, cable=0.5@node17.3 (what it sends; "
+            "with <- at the end: what it receives), leaf=0.5@block2.3, trunk=0.5@block2.3, spine=0.5@spine1, "
+            "lost@node3, or noise=3%"
         )
     what = _PLACES.get(kind, "node")
     places = {"node": nodes, "block": blocks, "spine": [f"spine{i}" for i in range(spines)]}[what]
@@ -66,6 +70,9 @@ def parse_cluster_fault(
         name, rail = match[3], -1 if kind is PartKind.SPINE else 0
     else:
         rail = int(end) if end.isdecimal() and len(end) <= _DIGITS else rails
+    if kind in OWN_PARTS and has_gpus is (kind is PartKind.MEMORY):
+        which = "with" if has_gpus else "without"
+        raise MachineError(f"the fault {text!r} has no place: nodes {which} GPUs do not measure it")
     if name not in places or rail >= rails:
         raise MachineError(
             f"the fault {text!r} has no place: write {places[0]} to {places[-1]}, with .0 to .{rails - 1} "
@@ -187,10 +194,13 @@ def _cluster(
                 raise MachineError(f"the fault {text!r} has no place: write {names[0]} to {names[-1]}")
             missing.add(names.index(lost[1]))
         else:
-            faults.append(parse_cluster_fault(text, names, list(leaves), rails, file.spines))
+            faults.append(
+                parse_cluster_fault(text, names, list(leaves), rails, file.spines, bool(machine.gpus))
+            )
     return SimulatedCluster(
         len(names), rails=rails, peak=parse_rate(file.rate), noise=noise, faults=tuple(faults),
         missing=frozenset(missing), seed=seed, model=machine.gpus[0].model if machine.gpus else "",
         spares=spares, spines=file.spines, names=names,
         blocks_of=tuple(block for block, nodes in leaves.items() for _ in nodes), machine=file.machine,
+        has_gpus=bool(machine.gpus),
     )  # fmt: skip

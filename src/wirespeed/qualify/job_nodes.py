@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 
 from ..errors import WirespeedError
-from ..qualification import QualifiedNode
+from ..qualification import OWN_PARTS, PartKind, QualifiedNode
 from ..terminal import one_line
 from ..worlds.crew import Crew
+from .cluster import Values
 from .node_facts import NodeFacts, differences, node_facts
 
 if TYPE_CHECKING:
@@ -43,6 +45,8 @@ class JobNodes:
         What most nodes' network interfaces carry in one direction, in bytes per second; 0 if unknown.
     notes : tuple[str, ...]
         In what nodes differ.
+    shared : bool
+        Whether some nodes run on the same machine, so that they do not measure themselves.
     rdma : tuple[str, ...]
         Names of RDMA devices that nodes have, and whose links are up.
     """
@@ -54,6 +58,7 @@ class JobNodes:
     limit: float
     notes: tuple[str, ...]
     rdma: tuple[str, ...]
+    shared: bool = False
 
     def unused(self, transport: str, remedy: str) -> str:
         """That the RDMA devices of the nodes are not used, and what to do."""
@@ -112,6 +117,8 @@ def introduce(
         statistics.median(node.limit for node in facts.values()),
         tuple(differences(facts, time.monotonic() - asked, clock)),
         tuple(sorted({device for node in facts.values() for device in node.rdma})),
+        len({node.boot for node in facts.values() if node.boot})
+        < sum(bool(node.boot) for node in facts.values()),
     )
 
 
@@ -120,15 +127,64 @@ def introduction(port: int, task: Sequence[Any]) -> tuple[int, Any]:
     return port, msgspec.to_builtins(node_facts(str(task[1])))
 
 
-def own_memory() -> list[float] | str:
-    """Bandwidth of copies within the memory of each GPU of this node, in bytes per second; or the error."""
-    from ..backends import describe
-    from ..bandwidth import memory_bandwidth
+#: Testcases that a node measures by itself: with GPUs, and without; number of samples of each value.
+_OF_GPUS, _OF_HOST, _SAMPLES = {
+    "device_local_copy": PartKind.GPU, "host_to_device_memcpy_ce": PartKind.HOST_LINK,
+    "device_to_host_memcpy_ce": PartKind.HOST_LINK,
+}, {"host_stream_copy": PartKind.MEMORY}, 3  # fmt: skip
 
+
+def own_values() -> dict[str, list[float]] | str:
+    """Measure this node by itself.
+
+    Returns
+    -------
+    dict or str
+        Kind of part -> bandwidth of each in bytes per second, of a link that of the slower direction; or the
+        error.
+    """
+    from ..api import run
+    from ..backends import describe
+
+    cases = _OF_GPUS if describe(None).gpus else _OF_HOST
     try:
-        return [memory_bandwidth(device=gpu.name).value for gpu in describe(None).gpus]
+        document = run(list(cases), samples=_SAMPLES, rounds=1)
     except WirespeedError as error:
         return one_line(str(error))
+    found: dict[PartKind, dict[str, float]] = {}
+    for result in document.testcases:
+        for table in result.tables:
+            for cell in table.cells:
+                if cell.value:
+                    of_kind = found.setdefault(cases[result.name], {})
+                    name = table.columns.labels[cell.column]
+                    of_kind[name] = min(cell.value, of_kind.get(name, cell.value))
+    if document.interrupted or not found:
+        return document.interrupted or "no value was measured"
+    return {kind: list(values.values()) for kind, values in found.items()}
+
+
+def own_table(
+    nodes: Sequence[int], rows: Mapping[int, Mapping[str, Sequence[float]]]
+) -> dict[PartKind, Values]:
+    """The values of some nodes: kind of part -> array of shape (nodes, parts), NaN where a node has none.
+
+    Parameters
+    ----------
+    nodes : Sequence[int]
+        The nodes.
+    rows : Mapping
+        Node -> kind of part -> its values.
+    """
+    table = {}
+    for kind in OWN_PARTS:
+        most = max((len(row.get(kind, ())) for row in rows.values()), default=0)
+        if most:
+            table[kind] = np.full((len(nodes), most), np.nan)
+            for i, node in enumerate(nodes):
+                values = rows.get(node, {}).get(kind, ())
+                table[kind][i, : len(values)] = values
+    return table
 
 
 def _absent(world: World, expected: Sequence[str]) -> dict[str, str]:

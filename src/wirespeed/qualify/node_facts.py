@@ -45,6 +45,8 @@ class NodeFacts(msgspec.Struct, array_like=True, frozen=True):
         Names of its RDMA devices whose link is up.
     clock : float
         Its time of day, in s since 1970.
+    boot : str
+        Identifier of the boot of its kernel, which containers and namespaces of one machine share; or empty.
     """
 
     gpus: str
@@ -56,6 +58,7 @@ class NodeFacts(msgspec.Struct, array_like=True, frozen=True):
     limit: float
     rdma: tuple[str, ...]
     clock: float
+    boot: str = ""
 
 
 def node_facts(address: str, root: TreePath = HERE) -> NodeFacts:
@@ -78,6 +81,7 @@ def node_facts(address: str, root: TreePath = HERE) -> NodeFacts:
         _nccl() if machine.gpus else "", machine.cpu, machine.kernel, interface,
         interface_speed(root, interface) if interface else 0.0,
         tuple(port.label for port in nic_facts.ports(root) if port.is_active), time.time(),
+        ((root / "proc/sys/kernel/random/boot_id").read() or "").strip(),
     )  # fmt: skip
 
 

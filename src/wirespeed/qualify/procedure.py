@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -28,8 +28,13 @@ from .measured_topology import rounds_of_all, topology_of
 PAIR_ROUNDS, FEWEST_PAIR_ROUNDS, CONFIRMATIONS = 7, 4, 2
 #: Share of the paths of a rail between blocks that no slow part explains, from which on more are measured.
 _UNEXPLAINED = 0.02
-#: Fewest GPUs whose deviation counts.
+#: Fewest values of parts of a kind that are compared.
 _FEWEST_VALUES = 4
+#: What parts that nodes measure by themselves are called.
+_PLURALS = {
+    PartKind.GPU: "GPUs", PartKind.HOST_LINK: "links between host and GPUs",
+    PartKind.MEMORY: "host memories",
+}  # fmt: skip
 #: Pairs with which a switch or trunk is confirmed, each time.
 _PAIRS_OF_SWITCH = 3
 
@@ -104,23 +109,35 @@ class Procedure:
     def _measure(self, stage: Stage, groups: Sequence[Sequence[int]]) -> Values:
         """One round; recorded and reported."""
         started = self.cluster.seconds()
-        if stage is Stage.OWN:
-            values = self.cluster.own([group[0] for group in groups])
-        elif stage is Stage.GROUPS:
+        if stage is Stage.GROUPS:
             values = self.cluster.groups(groups)
         elif stage is Stage.LATENCY:
             values = self.cluster.latencies([(group[0], group[1]) for group in groups])
         else:
             values = self.cluster.pairs([(group[0], group[1]) for group in groups])
-        self.rounds.append(Round(
-            stage, tuple(tuple(group) for group in groups),
-            _plain(values),
-            self.cluster.seconds() - started,
-            self.cluster.variation,
-            _plain(self.cluster.losses) if stage in (Stage.PAIRS, Stage.CONFIRM) else (),
-        ))  # fmt: skip
-        self.said(self.qualification)
+        losses = _plain(self.cluster.losses) if stage in (Stage.PAIRS, Stage.CONFIRM) else ()
+        self._ended(stage, groups, values, started, losses)
         return values
+
+    def _measure_own(self, nodes: Sequence[int]) -> Mapping[PartKind, Values]:
+        """A round in which nodes measure themselves; recorded and reported if they do."""
+        started = self.cluster.seconds()
+        values = self.cluster.own(nodes)
+        if values:
+            parts = tuple(kind for kind, of_kind in values.items() for _ in range(of_kind.shape[1]))
+            groups = [[node] for node in nodes]
+            self._ended(Stage.OWN, groups, np.concatenate(list(values.values()), axis=1), started, (), parts)
+        return values
+
+    def _ended(
+        self, stage: Stage, groups: Sequence[Sequence[int]], values: Values, started: float,
+        losses: tuple[tuple[float | None, ...], ...] = (), parts: tuple[PartKind, ...] = (),
+    ) -> None:  # fmt: skip
+        """Record and report a round."""
+        seconds, variation = self.cluster.seconds() - started, self.cluster.variation
+        members = tuple(tuple(group) for group in groups)
+        self.rounds.append(Round(stage, members, _plain(values), seconds, variation, losses, parts))
+        self.said(self.qualification)
 
     def _in_time(self, stage: Stage, what: str = "") -> bool:
         """Whether a round as long as the longest of its stage, or of all, still fits; else doubt ``what``."""
@@ -134,47 +151,49 @@ class Procedure:
 
     def _own(self, nodes: list[int]) -> list[int]:
         """Measure each node by itself; return those that go on."""
-        values = self._measure(Stage.OWN, [[node] for node in nodes])
-        if not values.size:
-            self.rounds.pop()  # nothing was measured
-            self.notes.append("nodes were not measured by themselves, because they have no GPUs")
+        measured = self._measure_own(nodes)
+        if not measured:
+            self.notes.append("nodes were not measured by themselves, because some run on the same machine")
             return nodes
-        answered = np.atleast_1d(~np.isnan(values).all(axis=1))
-        for node, there in zip(nodes, answered.tolist(), strict=True):
-            if not there:
-                self._missing[node] = "does not answer"
-        good = [node for node in nodes if node not in self._missing]
-        if not good:
-            return good
-        known = values[~np.isnan(values)]
-        reference, noise = reference_of(known)
-        if len(known) >= _FEWEST_VALUES:
-            noise = max(noise, float(deviation(known[None])[0]))
-        cut = 1 - max(2 * LEAST, 2 * SIGMAS * noise)
-        if cut < LEAST_THRESHOLD:
-            self.doubts.append(f"GPUs by themselves were not compared: they vary by {noise:.0%}")
-            return good
+        answered = np.any([~np.isnan(values).all(axis=1) for values in measured.values()], axis=0)
+        self._missing |= {
+            node: "does not answer" for node, there in zip(nodes, answered, strict=True) if not there
+        }
+        cuts: dict[PartKind, float] = {}
         slow: list[SlowPart] = []
-        for node, of_node in zip(nodes, values, strict=True):
+        for kind, values in measured.items():
+            known = values[~np.isnan(values)]
+            if len(known) < _FEWEST_VALUES:
+                continue
+            reference, noise = reference_of(known)
+            noise = max(noise, float(deviation(known[None])[0]))
+            cuts[kind] = cut = (1 - max(2 * LEAST, 2 * SIGMAS * noise)) * reference
+            if cut < LEAST_THRESHOLD * reference:
+                self.doubts.append(
+                    f"{_PLURALS[kind]} by themselves were not compared: they vary by {noise:.0%}"
+                )
+                continue
+            good = values[values >= cut]
             slow += [
                 SlowPart(
-                    PartKind.GPU, (node,), int(gpu), None, "", float(of_node[gpu]), reference, 0,
-                    float(np.nanmin(values[values >= cut * reference])), float(np.nanmax(values)),
+                    kind, (nodes[i],), int(part), None, "", float(values[i, part]), reference, 0,
+                    float(good.min()), float(good.max()),
                 )
-                for gpu in np.flatnonzero(of_node < cut * reference)
+                for i, part in zip(*np.nonzero(values < cut), strict=True)
             ]  # fmt: skip
         for _ in range(CONFIRMATIONS):
             again = list(dict.fromkeys(culprit.nodes[0] for culprit in slow))
             if again:
-                values = self._measure(Stage.OWN, [[node] for node in again])
+                values_again = self._measure_own(again)
                 slow = [
                     culprit
                     for culprit in slow
-                    if values[again.index(culprit.nodes[0]), culprit.rail] < cut * reference
+                    if values_again[culprit.kind][again.index(culprit.nodes[0]), culprit.rail]
+                    < cuts[culprit.kind]
                 ]
         self.culprits += [msgspec.structs.replace(culprit, confirmed=True) for culprit in slow]
-        out = {culprit.nodes[0] for culprit in self.culprits}
-        return [node for node in good if node not in out]
+        out = {culprit.nodes[0] for culprit in self.culprits} | self._missing.keys()
+        return [node for node in nodes if node not in out]
 
     def _find_blocks(self, members: Sequence[int]) -> None:
         """Measure latencies, and find who shares a switch."""

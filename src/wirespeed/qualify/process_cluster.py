@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ..qualification import QualifiedNode
+from ..qualification import PartKind, QualifiedNode
 from ..worlds.crew import Crew
 from .cluster import Values
-from .job_nodes import OWN_S, JobNodes, own_memory
+from .job_nodes import OWN_S, JobNodes, own_table, own_values
 from .tcp_probe import SECONDS, TIMEOUT_S, Place, TcpProbe
 
 #: Maximum time of a round in s: to connect, two directions, and bytes that do not arrive, twice.
@@ -70,26 +70,21 @@ class ProcessCluster:
     def seconds(self) -> float:
         return time.monotonic() - self._started
 
-    def own(self, nodes: Sequence[int]) -> Values:
-        """Measure copies within the memory of each GPU; nothing without GPUs."""
-        asked = {node: self._there(node)[0] for node in nodes if node in self._job.gpus and self._there(node)}
-        answers: dict[int, Any] = {}
-        if asked:
-            answers = self._crew.ask(
-                {rank: [_OWN] for rank in asked.values()}, self._own_s, lambda task: work(self._probe, task)
-            )
-        measured: dict[int, list[float]] = {}
+    def own(self, nodes: Sequence[int]) -> Mapping[PartKind, Values]:
+        if self._job.shared:
+            return {}
+        asked = {node: self._there(node)[0] for node in nodes if self._there(node)}
+        answers = self._crew.ask(
+            {rank: [_OWN] for rank in asked.values()}, self._own_s, lambda task: work(self._probe, task)
+        )
+        measured = {}
         for node, rank in asked.items():
-            answer = answers.get(rank, [])
+            answer = answers.get(rank, {})
             if isinstance(answer, str):
                 self._failed[node] = f"could not measure itself: {answer}"
             else:
                 measured[node] = answer
-        values = np.full((len(nodes), max((len(row) for row in measured.values()), default=0)), np.nan)
-        for i, node in enumerate(nodes):
-            row = measured.get(node, [])
-            values[i, : len(row)] = row
-        return values
+        return own_table(nodes, measured)
 
     def latencies(self, pairs: Sequence[tuple[int, int]]) -> Values:
         self._number += 1
@@ -182,7 +177,7 @@ class ProcessCluster:
 def work(probe: TcpProbe, task: Sequence[Any]) -> Any:
     """Do a task of rank 0: a kind, where the next process listens, and the number of the round."""
     if task[0] == _OWN:
-        return own_memory()
+        return own_values()
     kind, place, number = task
     where = (str(place[0]), int(place[1])) if place else None
     if kind == _ROUND_TRIP:

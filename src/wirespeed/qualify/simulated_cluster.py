@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..qualification import PartKind, QualifiedNode
+from ..qualification import OWN_PARTS, PartKind, QualifiedNode
 from .cluster import Values
 
 #: Virtual durations of a round in s: own node, pairs, groups, latencies.
 _OWN_S, _PAIRS_S, _GROUPS_S, _LATENCIES_S = 10.0, 2.0, 4.0, 0.1
+#: Bandwidth between host and GPU, in bytes per second.
+_HOST_LINK = 25e9
 #: Round trips of a leaf switch, and of paths through spines, in s.
 _NEAR_S, _FAR_S = 4e-6, 7e-6
 
@@ -62,7 +64,8 @@ class SimulatedCluster:
     names, blocks_of : tuple[str, ...]
         Name and block of each node; by default ``node0`` and ``block0``, of ``block`` nodes each.
     peak, own_peak : float
-        Bandwidth of a rail in one direction, and of a GPU's memory, in bytes per second.
+        Bandwidth of a rail in one direction, and of a GPU's memory (without GPUs: of the host's), in bytes
+        per second.
     noise : float
         Relative standard deviation of each value.
     faults : tuple[ClusterFault, ...]
@@ -75,6 +78,8 @@ class SimulatedCluster:
         Seed of the noise.
     model, machine : str
         Model of the GPUs, and name of the simulated machine that each node is.
+    has_gpus : bool
+        Whether the nodes have a GPU for each rail; else their host memory is measured.
     spares : int
         Number of nodes at the end that are spares.
 
@@ -100,6 +105,7 @@ class SimulatedCluster:
     names: tuple[str, ...] = ()
     blocks_of: tuple[str, ...] = ()
     machine: str = ""
+    has_gpus: bool = True
     transport: str = "simulated"
     limit: float = 0.0
     notes: tuple[str, ...] = ()
@@ -124,7 +130,8 @@ class SimulatedCluster:
             for i in range(self.count)
         )  # fmt: skip
         blocks = int(self.blocks[-1]) + 1
-        self._own = np.ones((self.count, self.rails))
+        self._own = np.ones((self.count, self.rails if self.has_gpus else 1))
+        self._host_links = np.ones((self.count, self.rails))
         self._sends = np.ones((self.count, self.rails))
         self._receives = np.ones((self.count, self.rails))
         self._leaf = np.ones((blocks, self.rails))
@@ -134,7 +141,8 @@ class SimulatedCluster:
             rail = slice(None) if fault.kind is PartKind.NODE or fault.rail < 0 else fault.rail
             for part, speed in (
                 (PartKind.GPU, self._own), (PartKind.LEAF, self._leaf), (PartKind.TRUNK, self._trunk),
-                (PartKind.SPINE, self._spine),
+                (PartKind.SPINE, self._spine), (PartKind.MEMORY, self._own),
+                (PartKind.HOST_LINK, self._host_links),
             ):  # fmt: skip
                 if fault.kind is part:
                     speed[fault.where, rail] *= fault.factor
@@ -144,9 +152,14 @@ class SimulatedCluster:
             if both or (fault.kind is PartKind.CABLE and not fault.sends):
                 self._receives[fault.where, rail] *= fault.factor
 
-    def own(self, nodes: Sequence[int]) -> Values:
+    def own(self, nodes: Sequence[int]) -> Mapping[PartKind, Values]:
         self._passed += _OWN_S
-        return self._measured(self._own[list(nodes)] * self.own_peak, [[node] for node in nodes])
+        groups = [[node] for node in nodes]
+        own = self._measured(self._own[list(nodes)] * self.own_peak, groups)
+        if not self.has_gpus:
+            return {PartKind.MEMORY: own}
+        links = self._measured(self._host_links[list(nodes)] * _HOST_LINK, groups)
+        return {PartKind.GPU: own, PartKind.HOST_LINK: links}
 
     def latencies(self, pairs: Sequence[tuple[int, int]]) -> Values:
         self._passed += _LATENCIES_S
@@ -177,7 +190,7 @@ class SimulatedCluster:
         without = SimulatedCluster(
             self.count, self.block, self.rails, faults=others, spines=self.spines, blocks_of=self.blocks_of
         )
-        if fault.kind is PartKind.GPU:
+        if fault.kind in OWN_PARTS:
             return False
         of_block = fault.kind in (PartKind.LEAF, PartKind.TRUNK)
         inside = (

@@ -7,7 +7,7 @@ take part in every round, so that a rank that is lost ends the run.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,10 +16,10 @@ import numpy as np
 from ..api import run
 from ..errors import UsageError, WirespeedError
 from ..language.toml_file import of_line
-from ..qualification import QualifiedNode
+from ..qualification import PartKind, QualifiedNode
 from ..units import MIB
 from .cluster import Values
-from .job_nodes import JobNodes, own_memory
+from .job_nodes import JobNodes, own_table, own_values
 from .traffic import TCP, Carrier, Sent, carrier, counters, difference, others, said
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _Hop = tuple[int, int]
 _BYTES, _SAMPLES, _SAMPLE_S = 8 * MIB, 3, 0.1
 _MOST_COPIES = 256
 _PATHS, _OWN, _STOP = "paths", "own", "stop"
-_CHOOSING, _OWN_MEMORY = "choosing the next round", "measuring own memory"
+_CHOOSING, _OWN_NODE = "choosing the next round", "measuring its own node"
 _COUNTING = "reading what the network interfaces sent"
 #: What to do if a library does not use RDMA devices that exist.
 _REMEDIES = {
@@ -109,17 +109,13 @@ class TransferCluster:
     def seconds(self) -> float:
         return time.monotonic() - self._started
 
-    def own(self, nodes: Sequence[int]) -> Values:
-        if not self._job.gpus:
-            return np.empty((len(nodes), 0))
+    def own(self, nodes: Sequence[int]) -> Mapping[PartKind, Values]:
+        if self._job.shared:
+            return {}
         first = [ranks[0] for ranks in self._job.ranks]
         self._world.broadcast([_OWN, first], _CHOOSING)
         rows = _own(self._world, first)
-        measured = [rows[first[node]] for node in nodes]
-        values = np.full((len(nodes), max(len(row) for row in measured)), np.nan)
-        for i, row in enumerate(measured):
-            values[i, : len(row)] = row
-        return values
+        return own_table(nodes, {node: rows[first[node]] for node in nodes})
 
     def latencies(self, pairs: Sequence[tuple[int, int]]) -> Values:
         """Refused: the latency of a transfer is that of the library, not of switches."""
@@ -219,11 +215,11 @@ def _transfers(world: World, hops: Sequence[_Hop], over: str, copies: int) -> Do
     return document
 
 
-def _own(world: World, first: Sequence[int]) -> dict[int, list[float]]:
-    """Let the first rank of each node measure its GPUs; rank -> their rates. Called on all ranks."""
-    mine = own_memory() if world.rank in first else []
-    rows = world.allgather(mine, _OWN_MEMORY, patience=world.timeout)
+def _own(world: World, first: Sequence[int]) -> list[dict[str, list[float]]]:
+    """Let the first rank of each node measure it; their values, by rank. Called on all ranks."""
+    mine = own_values() if world.rank in first else {}
+    rows = world.allgather(mine, _OWN_NODE, patience=world.timeout)
     for rank, row in enumerate(rows):
         if isinstance(row, str):
-            raise WirespeedError(f"{world.members[rank]} could not measure its GPUs: {row}")
-    return dict(enumerate(rows))
+            raise WirespeedError(f"{world.members[rank]} could not measure its node: {row}")
+    return rows

@@ -6,7 +6,7 @@ import statistics
 
 from ..document import Document
 from ..judging.qualified import verdict_of
-from ..qualification import OF_NODE, PartKind, Qualification, SlowPart, Stage, part_name
+from ..qualification import OF_NODE, OWN_PARTS, PartKind, Qualification, SlowPart, Stage, part_name
 from ..units import GB, format_time, many
 
 #: Most slow parts that are printed.
@@ -77,7 +77,7 @@ def evidence(culprit: SlowPart, qualification: Qualification) -> str:
         )
     if culprit.partners:
         line += f" with {many(culprit.partners, 'partner')}"
-    if culprit.highest and culprit.kind in OF_NODE and culprit.kind is not PartKind.GPU:
+    if culprit.highest and culprit.kind in OF_NODE and culprit.kind not in OWN_PARTS:
         line += f", which reach {culprit.lowest / scale:.4g} to {culprit.highest / scale:.4g} with others"
     return line if culprit.confirmed else f"{line} (not confirmed)"
 

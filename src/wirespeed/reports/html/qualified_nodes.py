@@ -9,7 +9,7 @@ from typing import Any
 
 from ...document import Document
 from ...judging.verdict import Verdict
-from ...qualification import Qualification, SlowPart, Stage, part_name
+from ...qualification import Qualification, Round, SlowPart, Stage, part_name
 from ...summary import median
 from ...terminal import one_line
 from ...units import format_time, many
@@ -39,7 +39,7 @@ def qualified(document: Document) -> dict[str, Any] | None:
         "slow": _slow(found),
         "map": markup(drawn) if drawn is not None else None,
         "lines": [one_line(line) for line in text],
-        "rounds": [_round(each.stage, len(each.groups), each.values, each.seconds) for each in found.rounds],
+        "rounds": [row for each in found.rounds for row in _rows(each)],
     }
 
 
@@ -59,15 +59,29 @@ def _slow(found: Qualification) -> list[tuple[str, Any, str]]:
     return rows
 
 
+def _rows(found: Round) -> list[tuple[str, int, str, str, str]]:
+    """The lines of a round: one, or one for each kind of part of nodes that measure themselves."""
+    kinds = dict.fromkeys(found.parts)
+    if not kinds:
+        return [_round(str(found.stage), len(found.groups), found.values, found.seconds)]
+    rows = []
+    for kind in kinds:
+        values = [
+            [value for value, of in zip(row, found.parts, strict=False) if of is kind] for row in found.values
+        ]
+        rows.append(_round(f"{found.stage}: {kind}", len(found.groups), values, found.seconds))
+    return rows
+
+
 def _round(
-    stage: Stage, groups: int, values: Sequence[Sequence[float | None]], seconds: float
+    stage: str, groups: int, values: Sequence[Sequence[float | None]], seconds: float
 ) -> tuple[str, int, str, str, str]:
     known = sorted(value for row in values for value in row if value is not None)
     if not known:
-        return str(stage), groups, "no values", "", format_time(seconds)
+        return stage, groups, "no values", "", format_time(seconds)
     scale, unit = scale_of(known[-1])
     middle, lowest = (f"{number(value, scale, GLANCE)} {unit}" for value in (median(known), known[0]))
-    return str(stage), groups, middle, lowest, format_time(seconds)
+    return stage, groups, middle, lowest, format_time(seconds)
 
 
 def _map(found: Qualification) -> Element | None:
