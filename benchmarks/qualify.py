@@ -266,51 +266,81 @@ def at_4096() -> tuple[float, float]:
     return score.seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
 
 
+@dataclass(frozen=True)
+class Case:
+    """Runs whose sums are a row."""
+
+    nodes: int
+    runs: int
+    noise: float
+    with_faults: bool
+    depths: tuple[float, float] = (0.2, 0.5)
+    transient: float = 0.0
+
+    def __str__(self) -> str:
+        what = "none" if not self.with_faults else "1 to 5, 10 %" if self.is_shallow else "1 to 5, 20 to 50 %"
+        what += ", transient ones" if self.transient else ""
+        return f"{self.nodes} | {self.noise:.0%} | {what}"
+
+    @property
+    def is_shallow(self) -> bool:
+        """Whether its faults are too small for the goals."""
+        return self.depths[0] < 0.2
+
+
+def cases_of(nodes: int, runs: int) -> list[Case]:
+    """The rows of a number of nodes."""
+    cases = [Case(nodes, runs, noise, with_faults) for noise in NOISES for with_faults in (False, True)]
+    cases += [Case(nodes, runs, noise, False) for noise in LARGE_NOISES]
+    cases += [Case(nodes, runs, 0.03, True, (0.1, 0.1))]
+    return cases + [Case(nodes, runs, 0.01, faulty, transient=TRANSIENT) for faulty in (False, True)]
+
+
+def scored(case: Case) -> Score:
+    """All runs of a row."""
+    score = Score()
+    for seed in range(case.runs):
+        count = 1 + seed % MOST_FAULTS if case.with_faults else 0
+        score.add(case.nodes, case.noise, count, seed, case.depths, case.transient)
+    print(f"done: {case}", file=sys.stderr, flush=True)
+    return score
+
+
 def main() -> int:
     """Print the tables; return 1 if a goal is missed."""
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
     runs_of_4096 = int(sys.argv[2]) if len(sys.argv) > 2 else 100
     rows, peer_rows, goals = [], [], []
-    for nodes in CLUSTERS:
-        most = runs if nodes < 4096 else runs_of_4096
-        cases = [(noise, with_faults, (0.2, 0.5), 0.0) for noise in NOISES for with_faults in (False, True)]
-        cases += [(noise, False, (0.2, 0.5), 0.0) for noise in LARGE_NOISES]
-        cases += [(0.03, True, (0.1, 0.1), 0.0)]
-        cases += [(0.01, with_faults, (0.2, 0.5), TRANSIENT) for with_faults in (False, True)]
-        for noise, with_faults, depths, transient in cases:
-            score = Score()
-            for seed in range(most):
-                score.add(nodes, noise, 1 + seed % MOST_FAULTS if with_faults else 0, seed, depths, transient)
-            what = "none" if not with_faults else "1 to 5, 10 %" if depths[0] < 0.2 else "1 to 5, 20 to 50 %"
-            what += ", transient ones" if transient else ""
-            case = f"{nodes} | {noise:.0%} | {what}"
-            rows.append(
-                f"| {case} | {score.runs} | {share(score.found, score.visible)} | "
-                f"{share(score.right, score.visible)} | {score.masked} of {score.masked + score.visible} | "
-                f"{score.false} | {score.most_rounds} | {score.seconds:.2f} |"
-            )
-            peer_rows += [
-                f"| {case} | wirespeed | {costs(score.cost, score.runs)} | "
-                f"{share(score.found, score.visible)} | {score.false} |",
-                f"| {case} | peer | {costs(score.peer_cost, score.runs)} | "
-                f"{share(score.peer_found, score.visible)} | {score.peer_false} |",
-            ]
-            print(rows[-1], file=sys.stderr, flush=True)
-            if transient or depths[0] < 0.2:
-                continue
-            if not with_faults:
-                goals.append((f"{case}: no false blame", f"{score.false}", score.false == 0))
-                continue
-            recall, right = score.found / max(1, score.visible), score.right / max(1, score.visible)
-            goals.append((f"{case}: recall at least {RECALL:.0%}", f"{recall:.2%}", recall >= RECALL))
-            goals.append((f"{case}: right kind at least {RIGHT:.0%}", f"{right:.2%}", right >= RIGHT))
-            if nodes == 512:
-                rounds = score.most_rounds
-                goals.append((f"{case}: at most {ROUNDS} rounds", f"{rounds}", rounds <= ROUNDS))
-                for what, cost in (("jobs", score.cost.jobs), ("tests, as rounds", score.cost.rounds)):
-                    ratio = cost / score.peer_cost.jobs
-                    name = f"{case}: at most a quarter of the peer's {what}"
-                    goals.append((name, f"{ratio:.2f} times", ratio <= QUARTER))
+    cases = [case for nodes in CLUSTERS for case in cases_of(nodes, runs if nodes < 4096 else runs_of_4096)]
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+        scores = list(pool.map(scored, reversed(cases)))[::-1]  # those that take longest first
+    for case, score in zip(cases, scores, strict=True):
+        rows.append(
+            f"| {case} | {score.runs} | {share(score.found, score.visible)} | "
+            f"{share(score.right, score.visible)} | {score.masked} of {score.masked + score.visible} | "
+            f"{score.false} | {score.most_rounds} | {score.seconds:.2f} |"
+        )
+        peer_rows += [
+            f"| {case} | wirespeed | {costs(score.cost, score.runs)} | "
+            f"{share(score.found, score.visible)} | {score.false} |",
+            f"| {case} | peer | {costs(score.peer_cost, score.runs)} | "
+            f"{share(score.peer_found, score.visible)} | {score.peer_false} |",
+        ]
+        if case.transient or case.is_shallow:
+            continue
+        if not case.with_faults:
+            goals.append((f"{case}: no false blame", f"{score.false}", score.false == 0))
+            continue
+        recall, right = score.found / max(1, score.visible), score.right / max(1, score.visible)
+        goals.append((f"{case}: recall at least {RECALL:.0%}", f"{recall:.2%}", recall >= RECALL))
+        goals.append((f"{case}: right kind at least {RIGHT:.0%}", f"{right:.2%}", right >= RIGHT))
+        if case.nodes == 512:
+            rounds = score.most_rounds
+            goals.append((f"{case}: at most {ROUNDS} rounds", f"{rounds}", rounds <= ROUNDS))
+            for what, cost in (("jobs", score.cost.jobs), ("tests, as rounds", score.cost.rounds)):
+                ratio = cost / score.peer_cost.jobs
+                name = f"{case}: at most a quarter of the peer's {what}"
+                goals.append((name, f"{ratio:.2f} times", ratio <= QUARTER))
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         seconds, memory = pool.submit(at_4096).result()
     name = "4096 | 3% | 5 faults: at most"

@@ -69,7 +69,9 @@ def _rows(found: Round) -> list[tuple[str, int, str, str, str]]:
         values = [
             [value for value, of in zip(row, found.parts, strict=False) if of is kind] for row in found.values
         ]
-        rows.append(_round(f"{found.stage}: {kind}", len(found.groups), values, found.seconds))
+        name = f"{found.stage}: {kind}"
+        _, at_once, middle, lowest, time = _round(name, len(found.groups), values, found.seconds)
+        rows.append((name, at_once, middle, lowest, "" if rows else time))  # of one round
     return rows
 
 
