@@ -64,7 +64,7 @@ def _rows(found: Round) -> list[tuple[str, int, str, str, str]]:
     kinds = dict.fromkeys(found.parts)
     if not kinds:
         return [_round(str(found.stage), len(found.groups), found.values, found.seconds)]
-    rows = []
+    rows: list[tuple[str, int, str, str, str]] = []
     for kind in kinds:
         values = [
             [value for value, of in zip(row, found.parts, strict=False) if of is kind] for row in found.values
