@@ -63,7 +63,7 @@ def worlds() -> Iterator[Worlds]:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short directions: these tests look at who measures with whom, not at rates."""
-    monkeypatch.setattr(tcp_probe, "SECONDS", 0.05)
+    monkeypatch.setattr(tcp_probe, "SECONDS", 0.1)
     monkeypatch.setattr(tcp_probe, "_WARMUP_S", 0.005)
     monkeypatch.setattr(tcp_probe, "TIMEOUT_S", 1.0)
 
@@ -153,6 +153,21 @@ def test_a_lost_rank_is_missing_from_then_on(worlds: Worlds, quick: None) -> Non
     assert np.isnan(values).all()
     assert [node.missing for node in cluster.nodes] == ["", "", "has ended (rank 2)"]
     assert cluster.pairs([(0, 1)]).all() and np.isnan(cluster.pairs([(1, 2)])).all()
+    cluster.close()
+    for thread in threads:
+        thread.join()
+
+
+def test_tcp_where_some_nodes_have_no_nccl(
+    worlds: Worlds, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All have GPUs, so that NCCL would be used."""
+    made, ports = worlds(3), iter(["2.28", "none", "2.28"])
+    monkeypatch.setattr(job_nodes, "node_facts", lambda address: facts(nccl=next(ports), gpus="8 x H100"))
+    threads = in_threads(made, lambda world: job.serve(world, 10.0))
+    cluster = job.lead(made[0], {}, 0, [], None, 10.0)
+    (doubt,) = cluster.doubts
+    assert isinstance(cluster, ProcessCluster) and doubt.startswith("NCCL is missing on host")
     cluster.close()
     for thread in threads:
         thread.join()
@@ -282,8 +297,8 @@ def test_nodes_with_and_without_gpus_are_measured_together() -> None:
 def test_nodes_on_one_machine_do_not_measure_themselves(worlds: Worlds, quick: None) -> None:
     """They would disturb each other: namespaces and containers share the boot of a kernel."""
     made = worlds(2)
-    threads = in_threads(made, lambda world: job.serve(world, 10.0))
-    cluster = job.lead(made[0], {}, 0, [], "tcp", 10.0)
+    threads = in_threads(made, lambda world: job.serve(world, 60.0))
+    cluster = job.lead(made[0], {}, 0, [], "tcp", 60.0)
     assert cluster.own([0, 1]) == {}
     cluster._job = dataclasses.replace(cluster._job, shared=False)
     assert cluster.own([1])[PartKind.MEMORY].shape == (1, len(describe(None).numa))

@@ -37,7 +37,7 @@ def lead(
     blocks, spares, expected : object
         As for `introduce`.
     over : str or None
-        One of `OVER`; None for NCCL if all nodes have GPUs, else TCP.
+        One of `OVER`; None for NCCL if all nodes have GPUs and NCCL, else TCP.
     patience : float
         Maximum time of a round, in s.
 
@@ -51,7 +51,8 @@ def lead(
     try:
         job = introduce(crew, secret, probe.port, blocks, spares, expected, min(OWN_S, patience))
         if over is None:
-            over = "nccl" if len(job.gpus) == len(job.nodes) and not crew.lost else "tcp"
+            usable = len(job.gpus) == len(job.nodes) and not crew.lost and not job.without_nccl
+            over = "nccl" if usable else "tcp"
         if over == "tcp":
             return ProcessCluster(crew, job, probe, patience)
         if crew.lost:

@@ -16,7 +16,7 @@ from ..qualification import OWN_PARTS, PartKind, QualifiedNode
 from ..terminal import one_line
 from ..worlds.crew import Crew
 from .cluster import Values
-from .node_facts import NodeFacts, differences, node_facts
+from .node_facts import NO_NCCL, NodeFacts, differences, node_facts
 
 if TYPE_CHECKING:
     from ..worlds.base import World
@@ -45,6 +45,8 @@ class JobNodes:
         What most nodes' network interfaces carry in one direction, in bytes per second; 0 if unknown.
     notes : tuple[str, ...]
         In what nodes differ.
+    without_nccl : tuple[str, ...]
+        Names of nodes without NCCL, if others have it.
     shared : bool
         Whether some nodes run on the same machine, so that they do not measure themselves.
     rdma : tuple[str, ...]
@@ -59,6 +61,7 @@ class JobNodes:
     notes: tuple[str, ...]
     rdma: tuple[str, ...]
     shared: bool = False
+    without_nccl: tuple[str, ...] = ()
 
     def unused(self, transport: str, remedy: str) -> str:
         """That the RDMA devices of the nodes are not used, and what to do."""
@@ -102,6 +105,7 @@ def introduce(
         for host, ranks in hosts.items()
         if ranks[0] in answers
     }
+    without_nccl = tuple(host for host, node in facts.items() if node.nccl in ("", NO_NCCL))
     absent = _absent(world, expected)
     names = [*hosts, *absent]
     return JobNodes(
@@ -119,6 +123,7 @@ def introduce(
         tuple(sorted({device for node in facts.values() for device in node.rdma})),
         len({node.boot for node in facts.values() if node.boot})
         < sum(bool(node.boot) for node in facts.values()),
+        without_nccl if len(without_nccl) < len(facts) else (),
     )
 
 

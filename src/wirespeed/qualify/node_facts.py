@@ -22,6 +22,8 @@ from .traffic import interface_speed
 _SIOCGIFADDR, _ADDRESS = 0x8915, slice(20, 24)
 #: Difference of clocks that is reported, beyond the time to ask, in s.
 _CLOCKS_S = 2.0
+#: Version of NCCL where no wheel is installed.
+NO_NCCL = "none"
 #: Wheels of NCCL.
 _NCCL = ("nvidia-nccl-cu13", "nvidia-nccl-cu12")
 #: Most differences that are reported.
@@ -139,8 +141,8 @@ def _interface(address: str) -> str:
 
 
 def _nccl() -> str:
-    """The version of NCCL's wheel; ``none`` without one."""
+    """The version of NCCL's wheel; `NO_NCCL` without one."""
     for wheel in _NCCL:
         with suppress(PackageNotFoundError):
             return version(wheel)
-    return "none"
+    return NO_NCCL

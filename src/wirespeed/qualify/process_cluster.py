@@ -21,6 +21,8 @@ from .tcp_probe import SECONDS, TIMEOUT_S, Place, TcpProbe
 
 #: Maximum time of a round in s: to connect, two directions, and bytes that do not arrive, twice.
 _ROUND_S = 2 * SECONDS + 3 * TIMEOUT_S
+#: Most nodes that are named.
+_MOST_NAMES = 4
 #: Maximum time to dismiss the ranks, in s.
 _DISMISS_S = 5.0
 _PAIR, _RING, _OWN, _ROUND_TRIP = "pair", "ring", "own", "round trip"
@@ -57,7 +59,13 @@ class ProcessCluster:
         self.limit = job.limit
         self.notes = job.notes
         unused = job.unused(self.transport, "measure them with --over nccl or --over mpi")
-        self.doubts = (unused,) if job.rdma else ()
+        missing = (
+            f"NCCL is missing on {', '.join(job.without_nccl[:_MOST_NAMES])} (pip install 'wirespeed[nccl]')"
+        )
+        with_gpus = len(job.gpus) == len(job.nodes)
+        self.doubts = tuple(
+            text for text, holds in ((unused, job.rdma), (missing, with_gpus and job.without_nccl)) if holds
+        )
 
     @property
     def nodes(self) -> tuple[QualifiedNode, ...]:
