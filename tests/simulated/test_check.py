@@ -265,7 +265,8 @@ def test_devices_that_something_else_uses_are_not_judged(capsys: pytest.CaptureF
     )
     assert "run         wirespeed check --wait-idle" in out and "noticed" not in out
     code, out, _ = run(*arguments, "--ignore-busy", capsys=capsys)
-    assert code == 1 and "FAIL  PCIe link numa0->gpu1" in out
+    assert code == 1 and "FAIL  another process uses the GPU (gpu1)" in out
+    assert "slow: PCIe link numa0->gpu1 at 51% of expected" in out
     # What fails on another device fails; busy CPUs say nothing of copy engines.
     code, out, _ = run(
         *CHECK, "simulated:hgx-h200-2+busy@gpu1+speed@gpu0-gpu0=0.5", "-t", "38", capsys=capsys
