@@ -25,7 +25,7 @@ from wirespeed.qualify.inference import Paths, explain, reference_of
 from wirespeed.qualify.matchings import Pair, groups_of, matchings, representatives, wrongly_blamed
 from wirespeed.qualify.measured_topology import rounds_of_all, topology_of
 from wirespeed.qualify.procedure import FEWEST_PAIR_ROUNDS, PAIR_ROUNDS, Procedure
-from wirespeed.qualify.simulated_cluster import SimulatedCluster
+from wirespeed.qualify.simulated_cluster import ClusterFault, SimulatedCluster
 
 
 def qualified(spec: str, seed: int = 0, within: float = float("inf"), spares: int = 0) -> Qualification:
@@ -147,6 +147,28 @@ def test_a_slow_spine_switch_beside_other_slow_parts() -> None:
         }  # fmt: skip
         (spine,) = (culprit for culprit in found.culprits if culprit.kind is PartKind.SPINE)
         assert 0.15 < spine.share < 0.35
+
+
+def test_a_node_that_is_lost_while_it_measures_itself_again_is_no_slow_part() -> None:
+    class Lost(SimulatedCluster):
+        """Only the first measurement answers."""
+
+        def own(self, nodes):
+            values = super().own(nodes)
+            return {} if self.asked else setattr(self, "asked", True) or values
+
+    cluster = Lost(16, 8, 8, faults=(ClusterFault(PartKind.GPU, 3, 2),))
+    cluster.asked = False  # type: ignore[attr-defined]
+    found = Procedure(cluster).run()
+    assert not found.culprits and [each.stage for each in found.rounds].count(Stage.OWN) == 1
+
+
+def test_nodes_none_of_which_answers_are_missing() -> None:
+    class Gone(SimulatedCluster):
+        def own(self, nodes):
+            return {}
+
+    assert all(node.missing == "does not answer" for node in Procedure(Gone(4, 8, 8)).run().nodes)
 
 
 def test_nodes_without_gpus_measure_their_memory() -> None:

@@ -49,8 +49,11 @@ class Cluster(Protocol):
     def losses(self) -> Values:
         """Shares of what the pairs of the last round sent again; shape (pairs, 2), or nothing if unknown."""
 
-    def own(self, nodes: Sequence[int]) -> Mapping[PartKind, Values]:
-        """Measure each node by itself: kind of part -> values, of shape (nodes, parts). Empty if refused."""
+    def own(self, nodes: Sequence[int]) -> Mapping[PartKind, Values] | None:
+        """Measure each node by itself: kind of part -> values, of shape (nodes, parts).
+
+        None if some nodes run on the same machine, where they would disturb each other.
+        """
 
     def latencies(self, pairs: Sequence[tuple[int, int]]) -> Values:
         """Measure the shortest round trip between pairs of nodes in s; shape (pairs,)."""

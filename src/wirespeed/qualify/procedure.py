@@ -28,7 +28,7 @@ from .measured_topology import rounds_of_all, topology_of
 PAIR_ROUNDS, FEWEST_PAIR_ROUNDS, CONFIRMATIONS = 7, 4, 2
 #: Share of the paths of a rail between blocks that no slow part explains, from which on more are measured.
 _UNEXPLAINED = 0.02
-#: Fewest values of parts of a kind that are compared.
+#: Fewest values whose deviation counts.
 _FEWEST_VALUES = 4
 #: What parts that nodes measure by themselves are called.
 _PLURALS = {
@@ -119,7 +119,7 @@ class Procedure:
         self._ended(stage, groups, values, started, losses)
         return values
 
-    def _measure_own(self, nodes: Sequence[int]) -> Mapping[PartKind, Values]:
+    def _measure_own(self, nodes: Sequence[int]) -> Mapping[PartKind, Values] | None:
         """A round in which nodes measure themselves; recorded and reported if they do."""
         started = self.cluster.seconds()
         values = self.cluster.own(nodes)
@@ -152,10 +152,12 @@ class Procedure:
     def _own(self, nodes: list[int]) -> list[int]:
         """Measure each node by itself; return those that go on."""
         measured = self._measure_own(nodes)
-        if not measured:
+        if measured is None:
             self.notes.append("nodes were not measured by themselves, because some run on the same machine")
             return nodes
-        answered = np.any([~np.isnan(values).all(axis=1) for values in measured.values()], axis=0)
+        answered = np.zeros(len(nodes), dtype=bool)
+        for values in measured.values():
+            answered |= ~np.isnan(values).all(axis=1)
         self._missing |= {
             node: "does not answer" for node, there in zip(nodes, answered, strict=True) if not there
         }
@@ -163,10 +165,9 @@ class Procedure:
         slow: list[SlowPart] = []
         for kind, values in measured.items():
             known = values[~np.isnan(values)]
-            if len(known) < _FEWEST_VALUES:
-                continue
             reference, noise = reference_of(known)
-            noise = max(noise, float(deviation(known[None])[0]))
+            if len(known) >= _FEWEST_VALUES:
+                noise = max(noise, float(deviation(known[None])[0]))
             cuts[kind] = cut = (1 - max(2 * LEAST, 2 * SIGMAS * noise)) * reference
             if cut < LEAST_THRESHOLD * reference:
                 self.doubts.append(
@@ -184,12 +185,11 @@ class Procedure:
         for _ in range(CONFIRMATIONS):
             again = list(dict.fromkeys(culprit.nodes[0] for culprit in slow))
             if again:
-                values_again = self._measure_own(again)
+                found = self._measure_own(again) or {}
                 slow = [
                     culprit
                     for culprit in slow
-                    if values_again[culprit.kind][again.index(culprit.nodes[0]), culprit.rail]
-                    < cuts[culprit.kind]
+                    if _value(found, culprit, again.index(culprit.nodes[0])) < cuts[culprit.kind]
                 ]
         self.culprits += [msgspec.structs.replace(culprit, confirmed=True) for culprit in slow]
         out = {culprit.nodes[0] for culprit in self.culprits} | self._missing.keys()
@@ -362,6 +362,13 @@ class Procedure:
             SlowPart(PartKind.BETWEEN, tuple(group), value=by_group[tuple(group)], expected=reference)
             for group in slow + whole
         ]
+
+
+def _value(values: Mapping[PartKind, Values], culprit: SlowPart, row: int) -> float:
+    """The value of a part that its node measured again; NaN if the node did not answer."""
+    of_kind = values.get(culprit.kind)
+    known = of_kind is not None and culprit.rail < of_kind.shape[1]
+    return float(of_kind[row, culprit.rail]) if of_kind is not None and known else float("nan")
 
 
 def _plain(values: Values) -> tuple[tuple[float | None, ...], ...]:

@@ -78,9 +78,9 @@ class ProcessCluster:
     def seconds(self) -> float:
         return time.monotonic() - self._started
 
-    def own(self, nodes: Sequence[int]) -> Mapping[PartKind, Values]:
+    def own(self, nodes: Sequence[int]) -> Mapping[PartKind, Values] | None:
         if self._job.shared:
-            return {}
+            return None
         asked = {node: self._there(node)[0] for node in nodes if self._there(node)}
         answers = self._crew.ask(
             {rank: [_OWN] for rank in asked.values()}, self._own_s, lambda task: work(self._probe, task)

@@ -109,9 +109,9 @@ class TransferCluster:
     def seconds(self) -> float:
         return time.monotonic() - self._started
 
-    def own(self, nodes: Sequence[int]) -> Mapping[PartKind, Values]:
+    def own(self, nodes: Sequence[int]) -> Mapping[PartKind, Values] | None:
         if self._job.shared:
-            return {}
+            return None
         first = [ranks[0] for ranks in self._job.ranks]
         self._world.broadcast([_OWN, first], _CHOOSING)
         rows = _own(self._world, first)
