@@ -2,9 +2,10 @@
 
     python benchmarks/vs_nccl_tests.py DIR [-g 2] [--operations all_reduce,...] [--rounds 3]
 
-``DIR`` contains the binaries of nccl-tests (``all_reduce_perf``, ...). Both programs must load the same
-libnccl.so.2: put its folder on LD_LIBRARY_PATH. They run alternately. Prints the ratio, wirespeed over
-nccl-tests, for each size in every mode, and for the same command line in both.
+``DIR`` contains the binaries of nccl-tests (``all_reduce_perf``, ...), and those built with MPI=1 and
+NAME_SUFFIX=_mpi (``all_reduce_perf_mpi``, ...), without which processes are not compared. Both programs
+must load the same libnccl.so.2: put its folder on LD_LIBRARY_PATH. They run alternately. Prints the ratio,
+wirespeed over nccl-tests, for each size in every mode, and for the same command line in both.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ import sys
 import tempfile
 from pathlib import Path
 
-#: Mode -> options of nccl-tests, and of wirespeed. ``N`` stands for the number of GPUs.
+#: Mode -> command of nccl-tests, and options of wirespeed. ``N`` stands for the number of GPUs.
 MODES = {
-    "one thread": (["-g", "N"], ["-g", "N", "--launch", "here"]),
-    "a thread per GPU": (["-t", "N", "-g", "1"], ["-t", "N", "-g", "1"]),
-    "a process per GPU": (["-t", "N", "-g", "1"], ["-g", "N", "--launch", "processes"]),
-    "graph": (["-g", "N", "-G", "1"], ["-g", "N", "-G", "1", "--launch", "here"]),
-    "same command line": (["-g", "N"], ["-g", "N"]),
+    "one thread": (["PERF", "-g", "N"], ["-g", "N", "--launch", "here"]),
+    "a thread per GPU": (["PERF", "-t", "N", "-g", "1"], ["-t", "N", "-g", "1"]),
+    "a process per GPU": (
+        ["mpirun", "-n", "N", "PERF_mpi", "-g", "1"],
+        ["-g", "N", "--launch", "processes"],
+    ),
+    "graph": (["PERF", "-g", "N", "-G", "1"], ["-g", "N", "-G", "1", "--launch", "here"]),
+    "same command line": (["PERF", "-g", "N"], ["-g", "N"]),
 }
 SWEEPS = (["-b", "8", "-e", "64K", "-f", "8"], ["-b", "1M", "-e", "256M", "-f", "4"])
 OURS = [sys.executable, "-m", "wirespeed"]
@@ -51,14 +55,18 @@ def measure(command: list[str], limit: float) -> tuple[Times, float]:
 
 def compare(folder: Path, operation: str, mode: str, gpus: int, rounds: int, more: list[str]) -> list[str]:
     """Return the lines of a mode: for each size the medians over the rounds and their ratio."""
-    theirs, ours = ([o.replace("N", str(gpus)) for o in options] for options in MODES[mode])
+    words = {
+        "N": str(gpus),
+        "PERF": str(folder / f"{operation}_perf"),
+        "PERF_mpi": str(folder / f"{operation}_perf_mpi"),
+    }
+    theirs, ours = ([words.get(o, o) for o in options] for options in MODES[mode])
     lines = []
     for sweep in SWEEPS:
         runs: tuple[list[Times], list[Times]] = ([], [])
         bandwidths: tuple[list[float], list[float]] = ([], [])
         for _ in range(rounds):
-            programs = ([str(folder / f"{operation}_perf"), *theirs], [*OURS, f"{operation}_perf", *ours])
-            for i, program in enumerate(programs):
+            for i, program in enumerate((theirs, [*OURS, f"{operation}_perf", *ours])):
                 command = [*program, *sweep, *more]
                 times, bandwidth = measure(command, 120)
                 runs[i].append(times)
@@ -86,6 +94,10 @@ def main() -> None:
     print(f"{'operation':<15} {'mode':<18} {'bytes':>12} {'theirs us':>10} {'ours us':>10} {'ratio':>6}")
     for operation in options.operations.split(","):
         for mode in options.modes.split(","):
+            binary = options.folder / f"{operation}_perf_mpi"
+            if "mpirun" in MODES[mode][0] and not binary.exists():
+                print(f"{operation:<15} {mode:<18} not compared: {binary} is missing")
+                continue
             for line in compare(options.folder, operation, mode, options.gpus, options.rounds, more):
                 print(line, flush=True)
 

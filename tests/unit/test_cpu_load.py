@@ -35,13 +35,48 @@ def test_the_cpus_are_busy_where_others_use_them(tmp_path: Path) -> None:
     for others, own, busy in ((0.2, 1.0, ""), (1.5, 0.5, "in use: other processes take 1.5 of 2 CPUs")):
         cpus = Cpus(tmp_path, others, own)
         load = CpuLoad(
-            [0, 1], Tree(tmp_path).root, lambda c=cpus: c.own * c.time, lambda c=cpus: c.time, cpus.sleep
+            [0, 1],
+            Tree(tmp_path).root,
+            own=lambda c=cpus: c.own * c.time,
+            now=lambda c=cpus: c.time,
+            sleep=cpus.sleep,
         )
         assert load.busy() == busy and cpus.time == pytest.approx(100.2)  # the first look waits
         cpus.others = 0.0  # the next one, which comes too soon, does not know it yet
         assert load.busy() == busy
     (tmp_path / "proc/stat").unlink()
     assert CpuLoad([0], Tree(tmp_path).root).busy() == ""
+
+
+def test_a_cpu_whose_measuring_thread_waits_is_busy(tmp_path: Path) -> None:
+    """On many CPUs, a process that takes one of them is little, but all threads wait for the one there."""
+    cpus = Cpus(tmp_path, 0.1)
+    threads = [(0, 10), (1, 11), (1, 12)]
+
+    def scheduled(*times: tuple[float, float]) -> None:
+        for (_, thread), (ran, waited) in zip(threads, times, strict=True):
+            file = tmp_path / f"proc/self/task/{thread}/schedstat"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"{ran * 1e9:.0f} {waited * 1e9:.0f} 7\n")
+
+    load = CpuLoad([0, 1], Tree(tmp_path).root, lambda: threads, lambda: 0.0, lambda: cpus.time, cpus.sleep)
+    for first, second, third, busy in (
+        (
+            (1, 1),
+            (1, 0.1),
+            (0, 0),
+            "in use: other processes take 50% of the time of CPU 0",
+        ),  # since they began
+        ((2, 1.1), (2, 0.3), (0, 0), ""),
+        ((2, 1.1), (3, 1.1), (0, 0), "in use: other processes take 44% of the time of CPU 1"),
+        ((2, 1.1), (4, 2.1), (1, 1), ""),  # two threads of this process on one CPU wait for each other
+        ((2.01, 1.11), (4, 2.1), (1, 1), ""),  # too short to tell
+    ):
+        scheduled(first, second, third)
+        assert load.busy() == busy
+    (tmp_path / "proc/self/task/10/schedstat").write_text("0 x")
+    (tmp_path / "proc/self/task/11/schedstat").unlink()
+    assert load.busy() == ""
 
 
 def test_the_host_backend_says_of_its_nodes_that_they_are_busy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,7 +139,8 @@ class HostBackend(Backend):
     def busy(self) -> dict[str, str]:
         """The CPU use of other processes since the last call, the same for every NUMA node."""
         if self._load is None:
-            self._load = CpuLoad([cpu for node in self._machine.numa for cpu in node.cpus])
+            cpus = [cpu for node in self._machine.numa for cpu in node.cpus]
+            self._load = CpuLoad(cpus, threads=self._workers.threads)
         use = self._load.busy()
         return {node.name: use for node in self._machine.numa if node.cpus} if use else {}
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
 
 from ..tree import HERE, TreePath
-from .procfs import read
+from .procfs import read, whole
 
 #: Minimum time between two readings, in s: the kernel counts in ticks of 1 to 10 ms.
 _WINDOW_S = 0.2
 #: CPU use of an idle machine with its daemons: this number of CPUs plus this fraction of all.
 _IDLE_CPUS, _IDLE_SHARE = 0.5, 0.10
+#: A measuring thread that waits for its CPU for more than this fraction of its time shares it; below, the
+#: median of the samples is not affected. Less than so many s show nothing.
+_SHARED, _SHORTEST_WAIT_S = 0.25, 0.02
+_NS = 1e-9
 
 
 class CpuLoad:
@@ -24,6 +29,8 @@ class CpuLoad:
         Numbers of the logical CPUs.
     root : TreePath
         Folder that contains ``proc``.
+    threads : callable
+        Return the CPU and the thread ID of each measuring thread.
     own : callable
         Return the CPU time of this process, all threads, in s.
     now, sleep : callable
@@ -34,15 +41,18 @@ class CpuLoad:
         self,
         cpus: Collection[int],
         root: TreePath = HERE,
+        threads: Callable[[], Iterable[tuple[int, int]]] = tuple,
         own: Callable[[], float] = time.process_time,
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._names = {f"cpu{cpu}" for cpu in cpus}
-        self._stat, self._own, self._now, self._sleep = root / "proc/stat", own, now, sleep
+        self._stat, self._tasks = root / "proc/stat", root / "proc/self/task"
+        self._own, self._now, self._sleep, self._threads = own, now, sleep, threads
         self._ticks = os.sysconf("SC_CLK_TCK")
         self._last = self._read()
         self._others: float | None = None
+        self._scheduled: dict[tuple[int, int], tuple[float, float]] = {}
 
     def others(self) -> float:
         """The average number of CPUs that other processes used since the last reading; 0 if unknown.
@@ -65,11 +75,34 @@ class CpuLoad:
         return self._others
 
     def busy(self) -> str:
-        """Describe the CPU use of other processes if it exceeds that of an idle machine; else empty."""
-        count, others = len(self._names), self.others()
-        if others <= max(_IDLE_CPUS, _IDLE_SHARE * count):
-            return ""
-        return f"in use: other processes take {others:.1f} of {count} CPUs"
+        """Describe the CPU use of other processes if it exceeds that of an idle machine; else empty.
+
+        One busy CPU of many is within that, but its thread delays all threads that wait for each other.
+        """
+        count, others, (cpu, share) = len(self._names), self.others(), self._most_shared()
+        if others > max(_IDLE_CPUS, _IDLE_SHARE * count):
+            return f"in use: other processes take {others:.1f} of {count} CPUs"
+        return f"in use: other processes take {share:.0%} of the time of CPU {cpu}" if share > _SHARED else ""
+
+    def _most_shared(self) -> tuple[int, float]:
+        """The CPU whose measuring thread waited most for it since the last call; the fraction of its time."""
+        before, self._scheduled = self._scheduled, {}
+        used: dict[int, list[tuple[float, float]]] = defaultdict(list)
+        for cpu, thread in self._threads():
+            # Times in ns: on a CPU, and waiting for one. Source: Documentation/scheduler/sched-stats.rst
+            words = (read(self._tasks / f"{thread}/schedstat") or "").split()
+            ran, waited = (whole(word) for word in (*words, "", "")[:2])
+            if ran is None or waited is None:
+                continue
+            self._scheduled[cpu, thread] = (ran * _NS, waited * _NS)
+            ran_before, waited_before = before.get((cpu, thread), (0.0, 0.0))
+            if ran * _NS > ran_before:
+                used[cpu].append((ran * _NS - ran_before, waited * _NS - waited_before))
+        # Threads of this process that share a CPU wait for each other.
+        alone = ((*times[0], cpu) for cpu, times in used.items() if len(times) == 1)
+        shares = ((waited / (ran + waited), cpu) for ran, waited, cpu in alone if waited >= _SHORTEST_WAIT_S)
+        share, cpu = max(shares, default=(0.0, 0))
+        return cpu, share
 
     def _read(self) -> tuple[float, float, float] | None:
         """The time, the busy time of the CPUs, and the CPU time of this process, in s."""

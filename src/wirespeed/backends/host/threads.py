@@ -82,6 +82,11 @@ class Workers:
                 running.posted += 1
         return running
 
+    def threads(self) -> list[tuple[int, int]]:
+        """The CPU and the thread ID of each thread."""
+        threads = zip(self._inboxes, self._threads, strict=False)  # one may be starting
+        return [(cpu, thread.native_id) for (cpu, *_), thread in threads if thread.native_id is not None]
+
     def close(self) -> bool:
         """End the threads; return whether they have ended, so that their memory is unused."""
         with self._starting:
