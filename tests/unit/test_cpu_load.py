@@ -60,17 +60,13 @@ def test_a_cpu_whose_measuring_thread_waits_is_busy(tmp_path: Path) -> None:
             file.write_text(f"{ran * 1e9:.0f} {waited * 1e9:.0f} 7\n")
 
     load = CpuLoad([0, 1], Tree(tmp_path).root, lambda: threads, lambda: 0.0, lambda: cpus.time, cpus.sleep)
+    wait = "in use: on average, {} measuring threads wait for other processes"
     for first, second, third, busy in (
-        (
-            (1, 1),
-            (1, 0.1),
-            (0, 0),
-            "in use: other processes take 50% of the time of CPU 0",
-        ),  # since they began
-        ((2, 1.1), (2, 0.3), (0, 0), ""),
-        ((2, 1.1), (3, 1.1), (0, 0), "in use: other processes take 44% of the time of CPU 1"),
-        ((2, 1.1), (4, 2.1), (1, 1), ""),  # two threads of this process on one CPU wait for each other
-        ((2.01, 1.11), (4, 2.1), (1, 1), ""),  # too short to tell
+        ((1, 1), (1, 0.3), (0, 0), wait.format("0.8")),  # since they began
+        ((2, 1.2), (2, 0.5), (0, 0), ""),
+        ((3, 1.9), (3, 1.2), (0, 0), wait.format("0.8")),  # each waits for a part of it
+        ((3, 1.9), (4, 3.2), (1, 1), ""),  # two threads of this process on one CPU wait for each other
+        ((3.01, 1.94), (4, 3.2), (1, 1), ""),  # too short to tell
     ):
         scheduled(first, second, third)
         assert load.busy() == busy

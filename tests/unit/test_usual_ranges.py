@@ -233,8 +233,8 @@ def test_latencies_of_memory(nanoseconds: float, metal: Verdict, virtual: Verdic
         ("256 KiB", 2.1, WARN),  # half as fast, by the first level
         ("256 KiB", 7.0, WARN),  # missing: as the third level
         ("256 KiB", 25.0, FAIL),
-        ("16 KiB", 1.3, PASS),
-        ("16 KiB", 3.3, WARN),  # missing: as the second level
+        ("4 KiB", 1.3, PASS),
+        ("4 KiB", 3.3, WARN),  # missing: as the second level
         ("64 MiB", 1.5, PASS),
         ("1 GiB", 5.0, WARN),
     ],
@@ -242,6 +242,12 @@ def test_latencies_of_memory(nanoseconds: float, metal: Verdict, virtual: Verdic
 def test_a_slow_level_of_the_ladder(column: str, factor: float, verdict: Verdict) -> None:
     document = changed(EMERALD_TWO, "host_latency_ladder", lambda value: value * factor, column)
     assert verdicts(document, "host_latency_ladder", column) == {verdict}
+
+
+def test_half_of_a_cache_may_be_used_by_another_virtual_machine() -> None:
+    document = changed(EMERALD_TWO, "host_latency_ladder", lambda _: 25 * NS, "1 MiB")
+    assert verdicts(document, "host_latency_ladder", "1 MiB") == {PASS}
+    assert verdicts(on_metal(document), "host_latency_ladder", "1 MiB") == {WARN}
 
 
 @pytest.mark.parametrize(
