@@ -38,7 +38,7 @@ def test_pace_slows_a_load(backend, transfer, node):
         load = transfer(Operation.READ, 2**16, node.cpus[1:2], Role.LOAD, pace)
         with backend.prepare(Measurement((probe, load), ()), RunOptions()) as prepared:
             # Long enough for many chunks of the load: a short sample catches one chunk, or a pause, only.
-            samples = [prepared.sample(4000) for _ in range(5)]
+            samples = [prepared.sample(400) for _ in range(5)]
             prepared.verify()
         rates[pace] = max(s.amounts[1] / s.seconds[1] for s in samples)
     assert 0 < rates[0.1] < 0.5 * rates[1.0]
