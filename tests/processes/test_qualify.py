@@ -111,7 +111,7 @@ def test_one_host_is_a_usage_error(start: Start) -> None:
 def test_over_mpi(start: Start, mpirun: list[str], network: Callable[[int], Network], tmp_path: Path) -> None:
     """Transfers between ranks by MPI see the same slow cable."""
     hosts = network(3)
-    hosts.shape(1, "100mbit")
+    hosts.shape(1, "200mbit")
     agent, machines = tmp_path / "agent", tmp_path / "hosts"
     inside = [" ".join(hosts.inside(i)[:4]) for i in range(3)]
     cases = "".join(

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 _SIMULATED = "simulated:"
 _SEVERAL = (
-    "qualify requires several nodes: start it with mpirun or srun on all of them, or try "
-    "--machine simulated:dgx-a100-8x16"
+    "qualify requires several nodes: start it with mpirun or srun on all of them (one is measured by "
+    "`wirespeed check`), or try --machine simulated:dgx-a100-8x16"
 )
 
 
