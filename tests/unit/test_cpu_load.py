@@ -75,6 +75,35 @@ def test_a_cpu_whose_measuring_thread_waits_is_busy(tmp_path: Path) -> None:
     assert load.busy() == ""
 
 
+@pytest.mark.parametrize(
+    ("group", "file", "throttled"),
+    [
+        ("0::/job", "job/cpu.stat", "throttled_usec 3000000"),
+        ("7:cpu,cpuacct:/job", "cpu/job/cpu.stat", "throttled_time 3000000000"),
+    ],
+)
+def test_a_thread_whose_cpu_time_is_used_up_waits_for_no_other_process(
+    group: str, file: str, throttled: str, tmp_path: Path
+) -> None:
+    """The scheduler counts both as waiting."""
+    cpus = Cpus(tmp_path, 0.1)
+    stat, scheduled = tmp_path / "sys/fs/cgroup" / file, tmp_path / "proc/self/task/10/schedstat"
+    for path, text in ((stat, "nr_throttled 0"), (scheduled, "1000000000 3000000000 7")):
+        path.parent.mkdir(parents=True)
+        path.write_text(f"{text}\n")
+    (tmp_path / "proc/self/cgroup").write_text(f"{group}\n")
+
+    def load() -> CpuLoad:
+        return CpuLoad(
+            [0, 1], Tree(tmp_path).root, lambda: [(0, 10)], lambda: 0.0, lambda: cpus.time, cpus.sleep
+        )
+
+    assert "0.8 measuring threads wait" in load().busy()
+    limited = load()
+    stat.write_text(f"nr_throttled 30\n{throttled}\n")
+    assert limited.busy() == ""
+
+
 def test_the_host_backend_says_of_its_nodes_that_they_are_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine("", numa=(NumaNode(0, (0, 1)), NumaNode(1)))
     backend = HostBackend(machine)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ...facts import OFF, ON, UNLIMITED, Fact, Known
 from ...units import MIB
 from ..tree import HERE, TreePath
-from .procfs import FIRST_CPU, allowed, cpu_list, meminfo, mounts, number, read, whole
+from .procfs import FIRST_CPU, allowed, control_groups, cpu_list, meminfo, mounts, number, read, whole
 
 #: Kernel options that change routes and translation of PCIe traffic.
 _OPTIONS = re.compile(
@@ -76,15 +76,13 @@ def _shared_memory_bytes(root: TreePath) -> float | None:
 
 def _quota(root: TreePath) -> float | str | None:
     """How many CPUs the control group of this process may use at a time (cgroup v2)."""
-    for line in (read(root / "proc/self/cgroup", _GROUP) or "").splitlines():
-        top = root / "sys/fs/cgroup"
-        folder = top / line[3:].strip("/")
-        for place in (folder, *(p for p in folder.parents if p.is_relative_to(top))):
-            quota, period = (*map(whole, (read(place / "cpu.max") or "").split()), None, None)[:2]
-            if quota is not None and period:
-                return quota / period
-        return UNLIMITED
-    return None
+    known = None
+    for place, _ in control_groups(root, "cpu", _GROUP):
+        quota, period = (*map(whole, (read(place / "cpu.max") or "").split()), None, None)[:2]
+        if quota is not None and period:
+            return quota / period
+        known = UNLIMITED
+    return known
 
 
 def _cpus(root: TreePath) -> Iterator[Fact]:

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 
 from ..tree import HERE, TreePath
-from .procfs import read, whole
+from .procfs import control_groups, flat_keyed, read, whole
 
 #: Minimum time between two readings, in s: the kernel counts in ticks of 1 to 10 ms.
 _WINDOW_S = 0.2
@@ -18,6 +18,8 @@ _IDLE_CPUS, _IDLE_SHARE = 0.5, 0.10
 #: CPUs it was at most 0.3 when idle, and 0.5 to 1.4 with one busy CPU. Less than so many s show nothing.
 _SHARED, _SHORTEST_WAIT_S = 0.5, 0.05
 _NS = 1e-9
+#: Time for which a control group had used up its CPU time, in each version: key, unit in s.
+_THROTTLED = {1: ("throttled_time", 1e-9), 2: ("throttled_usec", 1e-6)}
 
 
 class CpuLoad:
@@ -47,12 +49,13 @@ class CpuLoad:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._names = {f"cpu{cpu}" for cpu in cpus}
-        self._stat, self._tasks = root / "proc/stat", root / "proc/self/task"
+        self._root, self._stat, self._tasks = root, root / "proc/stat", root / "proc/self/task"
         self._own, self._now, self._sleep, self._threads = own, now, sleep, threads
         self._ticks = os.sysconf("SC_CLK_TCK")
         self._last = self._read()
         self._others: float | None = None
         self._scheduled: dict[tuple[int, int], tuple[float, float]] = {}
+        self._throttled_before = self._throttled()
 
     def others(self) -> float:
         """The average number of CPUs that other processes used since the last reading; 0 if unknown.
@@ -105,8 +108,17 @@ class CpuLoad:
                 used[cpu].append((ran * _NS - ran_before, waited * _NS - waited_before))
         # Threads of this process that share a CPU wait for each other.
         alone = [times[0] for times in used.values() if len(times) == 1]
-        total = sum(waiting for _, waiting in alone)
+        throttled_before, self._throttled_before = self._throttled_before, self._throttled()
+        total = sum(waiting for _, waiting in alone) - (self._throttled_before - throttled_before)
         return len(alone) * total / sum(map(sum, alone)) if total >= _SHORTEST_WAIT_S else 0.0
+
+    def _throttled(self) -> float:
+        """How long CPUs were denied because the quota was used up, the sum of all CPUs, in s."""
+        total = 0.0
+        for place, version in control_groups(self._root, "cpu"):
+            key, unit = _THROTTLED[version]
+            total += (whole(flat_keyed(read(place / "cpu.stat")).get(key)) or 0) * unit
+        return total
 
     def _read(self) -> tuple[float, float, float] | None:
         """The time, the busy time of the CPUs, and the CPU time of this process, in s."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from ...units import KIB
 from ..tree import HERE, TreePath
@@ -90,29 +91,47 @@ def available_bytes(root: TreePath = HERE, node: int | None = None) -> int | Non
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def _cgroup_rooms(root: TreePath) -> list[int]:
-    """The remaining bytes of each control group, from this process's up to the root."""
-    rooms = []
-    for line in (read(root / "proc/self/cgroup") or "").splitlines():
+def control_groups(
+    root: TreePath, controller: str, keep: re.Pattern[str] | None = None
+) -> Iterator[tuple[TreePath, int]]:
+    """The folders of the control groups around this process, the innermost first, and their version, 1 or 2.
+
+    ``keep`` is what may be read of the list of groups.
+    """
+    for line in (read(root / "proc/self/cgroup", keep) or "").splitlines():
         _, controllers, group = (*line.split(":", 2), "", "")[:3]
-        if controllers == "":
-            top, names = root / "sys/fs/cgroup", ("memory.max", "memory.current")
-        elif "memory" in controllers.split(","):
-            top, names = root / "sys/fs/cgroup/memory", ("memory.limit_in_bytes", "memory.usage_in_bytes")
-        else:
+        if controllers and controller not in controllers.split(","):
             continue
+        top = root / "sys/fs/cgroup" / (controller if controllers else "")
         # In a container the path is often that of the host; then only the top is readable.
         folder = top / group.strip("/")
         for place in (folder, *(p for p in folder.parents if p.is_relative_to(top))):
-            limit, used = (number(place / name) for name in names)
-            if limit is not None and used is not None and limit < _NO_LIMIT:
-                rooms.append(max(0, limit - used + _page_cache(place / "memory.stat")))
+            yield place, 1 if controllers else 2
+
+
+def flat_keyed(text: str | None) -> dict[str, str]:
+    """The lines of a file with a name and a value each."""
+    return dict(line.split(maxsplit=1) for line in (text or "").splitlines() if " " in line.strip())
+
+
+def _cgroup_rooms(root: TreePath) -> list[int]:
+    """The remaining bytes of each control group, from this process's up to the root."""
+    rooms = []
+    for place, version in control_groups(root, "memory"):
+        names = (
+            ("memory.limit_in_bytes", "memory.usage_in_bytes")
+            if version == 1
+            else ("memory.max", "memory.current")
+        )
+        limit, used = (number(place / name) for name in names)
+        if limit is not None and used is not None and limit < _NO_LIMIT:
+            rooms.append(max(0, limit - used + _page_cache(place / "memory.stat")))
     return rooms
 
 
 def _page_cache(stat: TreePath) -> int:
     """The bytes of a control group's page cache, which the kernel drops before it kills."""
-    fields = dict(line.split(maxsplit=1) for line in (read(stat) or "").splitlines() if " " in line)
+    fields = flat_keyed(read(stat))
     return sum(
         whole(fields.get(f"total_{name}", fields.get(name))) or 0 for name in ("active_file", "inactive_file")
     )
