@@ -14,7 +14,7 @@ import pytest
 
 from tests.threads import SECRET, together
 from tests.users import OTHER, as_other_user, needs_root
-from wirespeed.worlds import descriptors, rendezvous
+from wirespeed.worlds import descriptors, listening, rendezvous
 from wirespeed.worlds.base import World, WorldError
 from wirespeed.worlds.descriptors import Descriptors, fetch
 
@@ -81,7 +81,7 @@ def test_a_flood_of_silent_connections_takes_the_room_only_from_itself(
     monkeypatch.setattr(rendezvous, "_UNPROVEN_LIMIT", 4)
     monkeypatch.setattr(rendezvous, "_SILENT_S", 0.0)
     monkeypatch.setattr(rendezvous, "ADMISSION_S", 1e6)
-    listeners = rendezvous.listen(SECRET, host="127.0.0.1")
+    listeners = listening.listen(SECRET, host="127.0.0.1")
     address = listeners[0].getsockname()
     with ExitStack() as stack:
         for _ in range(60):

@@ -153,8 +153,8 @@ def test_sigterm_ends_a_job_of_started_processes(start: Start, tmp_path: Path) -
 
 def test_started_processes_listen_nowhere(start: Start) -> None:
     script = (
-        "import os, sys; from wirespeed.worlds import launchers, rendezvous\n"
-        "rendezvous.listen = launchers.listen = lambda *_: sys.exit('listens')\n"
+        "import os, sys; from wirespeed.worlds import launchers\n"
+        "launchers.listen = lambda *_: sys.exit('listens')\n"
         "import subprocess; make = subprocess.Popen\n"
         "command = 'from wirespeed.worlds import join; join(60.0).barrier(\"testing\")'\n"
         "launchers.subprocess.Popen = lambda _, **more: make([sys.executable, '-c', command], **more)\n"

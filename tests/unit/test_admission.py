@@ -20,12 +20,13 @@ import pytest
 from tests.threads import SECRET, together, worlds
 from wirespeed.errors import MeasurementTimeout
 from wirespeed.version import __version__
-from wirespeed.worlds import admission, base, rendezvous
+from wirespeed.worlds import admission, base, listening, rendezvous
 from wirespeed.worlds.admission import enter, secret_of
 from wirespeed.worlds.agreement import agree_on
 from wirespeed.worlds.base import RankLost, World, WorldError
 from wirespeed.worlds.channel import Channel, InvalidMessage
-from wirespeed.worlds.rendezvous import connect, gather, listen
+from wirespeed.worlds.listening import listen
+from wirespeed.worlds.rendezvous import connect, gather
 
 SECONDS = 30.0
 
@@ -407,12 +408,12 @@ def test_ranks_of_a_host_meet_at_a_unix_socket(monkeypatch: pytest.MonkeyPatch) 
     listeners = listen(SECRET, host="127.0.0.1")
     port = listeners[0].getsockname()[1]
     listeners[0].close()
-    near = rendezvous.local_name(SECRET, port)
+    near = listening.local_name(SECRET, port)
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(gather, listeners[1:], SECRET, 2, "", SECONDS)
         second = pool.submit(connect, [near], SECRET, 1, 2, "", SECONDS)
         assert first.result().size == second.result().size == 2
-    assert rendezvous.local_name(b"another job", port) != near
+    assert listening.local_name(b"another job", port) != near
 
 
 def test_another_user_of_the_host_is_refused(
@@ -420,7 +421,7 @@ def test_another_user_of_the_host_is_refused(
 ) -> None:
     leader = Leader()
     monkeypatch.setattr(rendezvous, "same_user", lambda _: False)
-    near = rendezvous.local_name(SECRET, leader.port)
+    near = listening.local_name(SECRET, leader.port)
     with pytest.raises(WorldError, match="could not reach rank 0"):
         connect([near], SECRET, 1, 2, "", 0.2)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
@@ -439,8 +440,8 @@ def test_rank_0_listens_where_the_others_look_for_it(monkeypatch: pytest.MonkeyP
     assert names and set(names) <= {"127.0.0.1", "::1"}
     resolved = [(socket.AF_INET, socket.SOCK_DGRAM, 0, "", ("127.0.1.1", 1))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: resolved)
-    assert rendezvous._interfaces("node0") == []  # only this host resolves its name so
-    assert rendezvous.is_here("node0") and not rendezvous._interfaces("")
+    assert listening._interfaces("node0") == []  # only this host resolves its name so
+    assert listening.is_here("node0") and not listening._interfaces("")
     for listener in near:
         listener.close()
 

@@ -13,8 +13,9 @@ from tests.threads import SECRET, together, worlds
 from wirespeed.errors import MeasurementTimeout, UsageError
 from wirespeed.worlds import base, join, launched, launchers
 from wirespeed.worlds.base import RankLost, World, WorldError
+from wirespeed.worlds.listening import addresses, listen
 from wirespeed.worlds.open_files import allow_open_files
-from wirespeed.worlds.rendezvous import addresses, connect, gather, listen
+from wirespeed.worlds.rendezvous import connect, gather
 
 
 def test_all_know_all_values() -> None:

@@ -15,7 +15,8 @@ from typing import NoReturn
 from ..errors import UsageError
 from .admission import SECRET_BYTES, secret_of
 from .base import Member, World, WorldError, hostname
-from .rendezvous import Address, addresses, connect, gather, is_here, listen, local_name
+from .listening import Address, addresses, is_here, listen, local_name
+from .rendezvous import connect, gather
 
 #: Environment variable of processes that another process started.
 STARTED = "WIRESPEED_STARTED_BY"
