@@ -84,7 +84,7 @@ class Workers:
 
     def threads(self) -> list[tuple[int, int]]:
         """The CPU and the thread ID of each thread."""
-        threads = zip(self._inboxes, self._threads, strict=False)  # one may be starting
+        threads = zip(list(self._inboxes), list(self._threads), strict=False)  # others may be starting
         return [(cpu, thread.native_id) for (cpu, *_), thread in threads if thread.native_id is not None]
 
     def close(self) -> bool:
