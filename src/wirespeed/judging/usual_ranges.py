@@ -39,8 +39,8 @@ _GPU_LATENCIES = {"host_device_latency_sm": "host", "device_to_device_latency_sm
                   "device_to_device_latency_tma": "gpu"}  # fmt: skip
 #: A working set of at most this share of a cache stays in it.
 _FITS = 0.5
-#: The same, if another virtual machine uses the other hardware thread of the core. Seen on two H100s: 1 MiB
-#: of 2 MiB took 25 ns instead of 6 in one of a dozen runs.
+#: The same in a virtual machine. Seen on one with two H100s: 1 MiB of 2 MiB took 25 ns instead of 6 to 8 in
+#: one of a dozen runs. Why is not known; another machine on the core's other hardware thread would do that.
 _FITS_BESIDE = 0.25
 #: A cache whose latency, over that of the other small cache, is above the usual ratio by this factor is slow.
 _SLOW_CACHE = 1.9

@@ -14,8 +14,9 @@ from .procfs import control_groups, flat_keyed, read, whole
 _WINDOW_S = 0.2
 #: CPU use of an idle machine with its daemons: this number of CPUs plus this fraction of all.
 _IDLE_CPUS, _IDLE_SHARE = 0.5, 0.10
-#: Measuring threads share their CPUs if on average more than this number waits for one. On a machine with 32
-#: CPUs it was at most 0.3 when idle, and 0.5 to 1.4 with one busy CPU. Shorter waits, in s, show nothing.
+#: Measuring threads share their CPUs if on average more than this number waits for one. On machines with 32
+#: CPUs it was about 0.3 or less when idle, and 0.5 to 1.4 with one busy CPU: few runs, from which this was
+#: chosen. Shorter waits, in s, show nothing.
 _SHARED, _SHORTEST_WAIT_S = 0.5, 0.05
 _NS = 1e-9
 #: Time for which a control group had used up its CPU time, in each version: key, unit in s.
