@@ -41,6 +41,7 @@ def read(lines: Sequence[str]) -> Iterator[FoundLog]:
 def _run(lines: Sequence[str]) -> FoundLog:
     log = FoundLog(_TOOL, lines=len(lines))
     refused: set[tuple[int, int]] = set()
+    latency = ""  # title of the matrices of GPU and CPU, which the second one lacks
     at = 0
     while at < len(lines):
         line = lines[at].strip()
@@ -59,12 +60,13 @@ def _run(lines: Sequence[str]) -> FoundLog:
             _note_missing(log, line, len(columns), len(rows))
         elif _LATENCY.fullmatch(line) or line.startswith(("GPU ", "CPU ")):
             start = at if _LATENCY.fullmatch(line) else at - 1
+            latency = line if start == at else latency
             columns, rows, at = grid(lines, start)
             values = [scaled(row, _MICRO) for row in by_label(rows, len(columns))]
             if values and columns:
                 kind = lines[start].split()[0]
-                log.tables.append(_kept(f"latency, {kind}", line, values, Unit.TIME))
-            _note_missing(log, line, len(columns), len(rows))
+                log.tables.append(_kept(f"latency, {kind}", latency, values, Unit.TIME))
+            _note_missing(log, latency or line, len(columns), len(rows))
             at = max(at, start + 1)
         elif line.startswith("D\\D"):
             columns, rows, end = grid(lines, at - 1)

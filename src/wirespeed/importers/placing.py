@@ -270,9 +270,10 @@ def _unplaced(
             for labels, count in ((table.rows, rows), (table.columns, columns))
         ]
         cells = tuple(
-            Cell(i, j, value, reason="" if value is not None else "no value in the log")
+            Cell(i, j, value)
             for i, row in enumerate(table.values)
             for j, value in enumerate(row)
+            if value is not None  # what has none may be in another table
         )
         row_axis, column_axis = (Axis(name, own) for name, own in zip(table.axes, labels, strict=True))
         if table.positions:

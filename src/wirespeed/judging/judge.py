@@ -340,6 +340,8 @@ def _unjudged(measured: Placed, machine: Machine) -> str:
     """Return why a cell with a value cannot be judged."""
     if measured.unit is Unit.TIME:
         return "latency needs a baseline"
+    if measured.result.collective is not None and measured.result.collective.ranks == 1:
+        return "one rank sends nothing: its bus bandwidth is 0 by definition"
     if measured.cell.limit is not None:
         return "not limited by link bandwidth"
     unknown = [link for i, *_ in measured.cell.links if (link := machine.links[i]).capacity is None]

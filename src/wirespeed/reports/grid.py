@@ -75,9 +75,10 @@ class Grid:
     turned: bool = False
 
     @classmethod
-    def of(cls, table: Table, digits: int = EXACT) -> Grid:
-        """The values of a Table as texts in one unit, with a number of significant digits."""
-        scale, unit = fitting(table.unit, table.values())
+    def of(cls, table: Table, digits: int = EXACT, beside: Sequence[Table] = ()) -> Grid:
+        """The values of a Table as texts in the unit of the tables beside it."""
+        values = [v for other in beside or (table,) if other.unit is table.unit for v in other.values()]
+        scale, unit = fitting(table.unit, values)
 
         def entry(cell: Cell | None) -> GridCell:
             if cell is None:

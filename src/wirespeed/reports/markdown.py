@@ -132,7 +132,7 @@ def _table(result: TestcaseResult, table: Table, style: Style) -> Iterator[str]:
     if is_large(table) and not style.verbose:
         yield digest(table)
         return
-    grid = Grid.of(table)
+    grid = Grid.of(table, beside=result.tables)
     yield table_row([grid.unit, *grid.columns.labels])
     yield "|---|" + "---:|" * len(grid.columns.labels)
     for name, entries in zip(grid.rows.labels, grid.entries, strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from msgspec.structs import replace
@@ -124,7 +124,7 @@ def _single(result: TestcaseResult, document: Document, check: Check, style: Sty
         elif is_large(table) and not style.verbose:
             parts.append(_summary(table))
         else:
-            parts += _matrix(table, style)
+            parts += _matrix(table, style, result.tables)
         if table.is_curve or len(table.columns.labels) > 1:
             parts += _intervals(table)
     return Group(*parts, *shared(result))
@@ -191,9 +191,9 @@ def _details(entry: GridCell, grid: Grid) -> list[str]:
     return [shown, low, high, f"{statistics.n}{rounds}", used]
 
 
-def _matrix(table: Table, style: Style) -> list[RenderableType]:
+def _matrix(table: Table, style: Style, beside: Sequence[Table]) -> list[RenderableType]:
     """A matrix; its columns are split into several pieces if the terminal is too narrow."""
-    grid = Grid.of(table)
+    grid = Grid.of(table, beside=beside)
     single = len(table.columns.labels) == 1
     rows = [
         [Text(name, style="dim"), *map(_text, entries), *(_details(entries[0], grid) if single else ())]
