@@ -73,7 +73,7 @@ INCOMPLETE = Advice("run it again to the end, and import its whole log")
 #: What CUDA, NCCL, MPI, Slurm and shells say of an error -> what to do; the first that fits.
 _OF_ERRORS = (
     (r"NOT_PERMITTED|operation not permitted",
-     "start nvidia-imex on all nodes of the NVLink domain, and create its channels; in a container, pass them on",
+     "start nvidia-imex on all nodes of the NVLink domain, and create its channels; containers need them, too",
      "systemctl status nvidia-imex; ls /dev/nvidia-caps-imex-channels"),
     (r"busy or unavailable|EXCLUSIVE|DEVICE_UNAVAILABLE",
      "end other processes on the GPUs; in compute mode EXCLUSIVE_PROCESS, a GPU takes one process",
@@ -94,16 +94,17 @@ _OF_ERRORS = (
      "the kernel or a user killed it: check the memory of the host, and limits of the job",
      "sudo dmesg | grep -i oom"),
     (r"time ?limit|CANCELLED|timed? ?out",
-     "give the job more time; if it hangs, find the rank or node that does not answer", "wirespeed help clusters"),
+     "give the job more time; if it hangs, find the rank or node that does not answer",
+     "wirespeed help clusters"),
     (r"NCCL WARN", "follow NCCL's warning, which names the cause", ""),
     (r"unhandled (system|cuda) error|NCCL failure",
      "run it again with NCCL_DEBUG=WARN: the line of NCCL names the call that failed", ""),
-    (r"illegal (memory )?address|illegal instruction|launch failure|\bECC\b|uncorrectable|\bXid\b|hardware stack|"
-     r"fallen off the bus|bus error",
+    (r"illegal (memory )?address|illegal instruction|launch failure|\bECC\b|uncorrectable|\bXid\b|"
+     r"hardware stack|fallen off the bus|bus error",
      _DEVICE.do, "sudo dmesg | grep -i xid"),
     (r"validation|does not validate|wrong elements?|out of bounds|corrupt|mismatch|invalid value",
-     "do not trust results of this path: verify again with another transport or algorithm and another device, "
-     "and update the library", ""),
+     "do not trust results of this path: verify again with another transport or algorithm and another "
+     "device, and update the library", ""),
     (r"segmentation|segfault|core dumped|signal 11|signal 6|abort",
      "the program crashed: run it again with its newest version and library", ""),
 )  # fmt: skip

@@ -75,7 +75,7 @@ class KeyFigure:
 
     @property
     def title(self) -> str:
-        """The name of a collective; for other values, the kind of path; with the size if there are several."""
+        """The name of a collective or of the kind of path; with the size if there are several."""
         name = self.typical.key.testcase.replace("_", "-") if self.kind == COLLECTIVES else self.kind.title
         return f"{name} {format_size(self.size)}" if self.size else name
 
