@@ -300,8 +300,12 @@ def _say(options: argparse.Namespace, error: WirespeedError, started: str = "") 
         print(nvbandwidth_json.error(str(error), options.dialect), end="")
         return
     print(visible(started), end="", flush=True)
-    prefix = "" if isinstance(error, _Refused) else "ERROR: "
-    print(visible(f"{prefix}{error}"), file=sys.stderr)
+    if not isinstance(error, _Refused):
+        print(visible(f"ERROR: {error}"), file=sys.stderr)
+    elif DIALECTS[options.dialect].refuses_on_output:
+        print(visible(str(error)))
+    else:
+        print(visible(str(error)), file=sys.stderr)
 
 
 def _refuse(options: argparse.Namespace, error: WirespeedError, machine: Machine, style: Style) -> None:

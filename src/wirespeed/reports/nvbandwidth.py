@@ -63,7 +63,7 @@ def header(document: Document, style: Style) -> str:
     start = dialect.start() + (mpi if machine.ranks and dialect.exact else "") + dialect.opening
     lines = [*dialect.versions(machine), ""]
     if not machine.ranks or not dialect.exact:
-        lines += [document.hostname] if dialect.names != "model" else []
+        lines += [document.hostname] if dialect.names not in ("model", "bus") else []
         lines += [f"Device {i}: {device}" for i, device in enumerate(devices(machine, dialect))]
     lines += processes(machine, dialect)
     if dialect.names == "bus and function":
@@ -120,6 +120,8 @@ def testcase(document: Document, result: TestcaseResult, style: Style) -> str:
     text = [f"Running {result.name}.\n"]
     if style.verbose and dialect.exact:
         text.append(_all_samples(document, result, dialect))
+    if has_failed(result):
+        return "".join([*text, f"ERROR: {result.name}: {result.reason}\n\n"])
     result = arranged(result, dialect)
     for table in result.tables:
         if style.verbose and not dialect.exact:
@@ -127,9 +129,12 @@ def testcase(document: Document, result: TestcaseResult, style: Style) -> str:
         text.append(_table(machine, result, table, style))
         if style.utilization and "device_to_device" in result.name:
             text.append(_utilization(machine, result, table, style))
-    if not result.status.good:
-        text.append(f"ERROR: {result.name}: {result.reason}\n\n")
     return "".join(text)
+
+
+def has_failed(result: TestcaseResult) -> bool:
+    """Whether a testcase failed or was interrupted: it has no table, because a ``SUM`` line means success."""
+    return not result.status.good and result.status is not Status.NOT_FOUND
 
 
 def arranged(result: TestcaseResult, dialect: Dialect) -> TestcaseResult:
