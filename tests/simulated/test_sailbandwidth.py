@@ -251,7 +251,12 @@ def test_testcases_of_several_processes(run: Callable[..., tuple[str, str]]) -> 
     text = run("-t", "38", "43", "-i", "1", *RANKS)[0]
     assert "memcpy SM All PPUs -> PPU(column) total bandwidth (GB/s)" in text
     assert "PPU(row) <-> PPU(column) Write1 bandwidth" in text
-    assert re.search(r"^Process 3 \(node\d+\): device \d: ", text, re.M)
+    for version in ("2.2.1", "2.1"):
+        text = run("--compat", version, "-t", "38", "-i", "1", *RANKS)[0]
+        bus = r"[0-9a-f]{8}:[0-9a-f]{2}:[0-9a-f]{2}"
+        lines = re.findall(rf"^Process (\d) \(node\d\d\): device (\d): \S.* \({bus}\)$", text, re.M)
+        assert lines == [("0", "0"), ("1", "1"), ("2", "0"), ("3", "1")]
+        assert "device gpu" not in text and "\nDevice 0" not in text
 
 
 def test_the_receiver_executes_reads_except_in_the_guide(run: Callable[..., tuple[str, str]]) -> None:
