@@ -372,7 +372,7 @@ def test_a_log_cut_between_two_writes_is_shown(tmp_path: Path, capsys: pytest.Ca
     for form, part in (("nvbandwidth", "Write1"), ("nvbandwidth-json", "Write1"), ("table", "write2")):
         capsys.readouterr()
         assert main(["show", str(tmp_path / "run.json"), "--format", form]) == 0
-        # The table that is complete is the row's write2; nvbandwidth's form has no tables of failed testcases.
+        # The complete table is the row's write2; nvbandwidth's form has no tables of failed testcases.
         assert (part in (shown := capsys.readouterr().out)) == (form == "table")
         assert "Write2 bandwidth" not in shown
     assert main(["check", "--from", str(tmp_path / "run.json"), "--allow-simulated"]) == 1

@@ -98,17 +98,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _arguments() -> list[str]:
     """The arguments of this process; a link with the name of a command is that command."""
-    called = called_as(Path(sys.argv[0]).name)
-    return [*([called] if called else []), *sys.argv[1:]]
+    return sys.argv if called_as(Path(sys.argv[0]).name) else sys.argv[1:]
 
 
 def _run(arguments: list[str]) -> int:
     """Run a command; say on standard error why it failed."""
-    if arguments:
-        arguments = [called_as(arguments[0]) or arguments[0], *arguments[1:]]
+    called = arguments[0] if arguments else ""
+    if command := called_as(Path(called).name):
+        arguments = [command, *arguments[1:]]
     broken = ExitCode.FAIL if arguments and is_peer(arguments[0]) else ExitCode.RUN
     try:
-        return _dispatch(arguments)
+        return _dispatch(arguments, called)
     except UsageError as error:
         return _ended(ExitCode.USAGE, str(error))
     except NotIdle as error:
@@ -191,7 +191,8 @@ class _Ending:
             sys.__unraisablehook__(unraisable)
 
 
-def _dispatch(arguments: list[str]) -> int:
+def _dispatch(arguments: list[str], called: str) -> int:
+    """Run a command; programs of nccl-tests print the name by which they were called."""
     if "_ARGCOMPLETE" in os.environ:
         from .completion import top, words
 
@@ -227,7 +228,8 @@ def _dispatch(arguments: list[str]) -> int:
         from ..backends import warm_up
 
         warm_up()  # in the background, while this process imports modules
-    code: int = import_module(f".{module}", __package__).main(name, arguments[1:])
+    own = called if module == "nccl_tests" and called_as(Path(called).name) == name else name
+    code: int = import_module(f".{module}", __package__).main(own, arguments[1:])
     return code
 
 
