@@ -114,7 +114,11 @@ def test_nvloom() -> None:
             "'multicast' has no equivalent",
         ),
         ("0, bandwidth, 0, 1, default, egm, device, write, sm, default, x", 30, "'egm' has no equivalent"),
-        ("0, bandwidth, 0, 1, default, device, device, write, multicast, default, x", 53, "ce, sm and tma have"),
+        (
+            "0, bandwidth, 0, 1, default, device, device, write, multicast, default, x",
+            53,
+            "ce, sm and tma have",
+        ),
         ("0, bandwidth, 0, 1, default, device, device, write, cft, default, x", 53, "the engine 'cft'"),
         ("0, bandwidth, 0, 1, default, device, device, up, ce, default, x", 46, "neither write nor read"),
         (

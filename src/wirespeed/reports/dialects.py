@@ -15,6 +15,9 @@ NOTICE = (
     "NOTE: The reported results may not reflect the full capabilities of the platform.\n"
     "Performance can vary with software drivers, hardware clocks, and system topology.\n\n"
 )
+#: Path of wrong data -> labels and values of what was found of it.
+Found = Mapping[str, Mapping[str, str]]
+NOTHING_FOUND: Found = {}
 _SMALLER = (
     "NOTE: You have chosen a buffer size that is smaller than the default buffer size. It is suggested to "
     "use the default buffer size (64MB) to achieve maximal peak bandwidth."
@@ -126,6 +129,8 @@ class Dialect:
             f"Driver Version: {machine.driver or 'none'}",
         ]
 
-    def wrong_data(self, document: Document, result: TestcaseResult, note: str = "") -> str:
+    def wrong_data(
+        self, document: Document, result: TestcaseResult, note: str = "", found: Found = NOTHING_FOUND
+    ) -> str:
         """The reports on wrong data of a testcase, in addition to its output; ``note`` may explain it."""
         return ""
