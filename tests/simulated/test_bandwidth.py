@@ -289,17 +289,31 @@ def test_keywords_without_counterpart_say_what_to_use(given: dict[str, object], 
 @pytest.mark.parametrize(
     ("function", "name", "says"),
     [
-        ("memory_bandwidth", "foo", ""),
-        ("p2p_bandwidth", "sampels", ": did you mean samples?"),
-        ("p2p_bandwidth", "testcases", ""),
-        ("host2device_bandwidth", "stat", ": did you mean stats?"),
         ("theoretical_memory_bandwidth", "nbench", ": it measures nothing"),
-        ("theoretical_memory_bandwidth", "size", ""),
         ("memory_bandwidth_saxpy", "memsize", ": size is the length of a vector"),
         ("p2p_bandwidth_all", "src", ": several devices are named by devices"),
     ],
 )
-def test_unknown_keywords_get_one_line(function: str, name: str, says: str):
+def test_keywords_that_a_function_lacks_say_what_to_use(function: str, name: str, says: str):
     with pytest.raises(UsageError) as raised:
         getattr(wirespeed, function)(machine=H200, **{name: 1})
     assert str(raised.value) == f"{function} has no keyword {name}{says}"
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "near"),
+    [
+        ("memory_bandwidth", "foo", ""),
+        ("p2p_bandwidth", "sampels", "samples"),
+        ("p2p_bandwidth", "testcases", ""),
+        ("host2device_bandwidth", "stat", "stats"),
+        ("theoretical_memory_bandwidth", "size", ""),
+        ("memory_bandwidth_scaling", "size", "sizes"),
+        ("memory_bandwidth", "mem_size", "memsize"),
+    ],
+)
+def test_unknown_keywords_get_one_line(function: str, name: str, near: str):
+    with pytest.raises(TypeError) as raised:
+        getattr(wirespeed, function)(machine=H200, **{name: 1})
+    hint = f"; did you mean {near!r}?" if near else ""
+    assert str(raised.value) == f"{function}() got an unexpected keyword argument {name!r}{hint}"

@@ -280,7 +280,7 @@ def test_wrong_data_that_is_asked_for(
         r"  src              : host=\S+  rank=1  BDF=[0-9A-F:]+\.0\n"
         r"  dst              : host=\S+  rank=0  BDF=[0-9A-F:]+\.0\n  found            : wrong data in .*\n"
         r"  first bad offset : \d+ \(word\) / \d+ \(byte\)\n  total values     : 67108864 \(512\.00 MiB\)\n"
-        r"  bad values       : 1 \(0\.0000%\)\n  flipped bits     : ever=0x[0-9a-f]{16} always=0x[0-9a-f]{16}\n"
+        r"  bad values       : 1 \(0\.0000%\)\n  flipped bits     : ever=0x[0-9a-f]{16} always=0x\w{16}\n"
         r"  source content   : OK=1 BAD=0\n  transfer         : OK=0 BAD=1 NOT-WRITTEN=0\n"
         r"  note             : values corrupted by SAILBW_VERIFY \(simulated fault\)\n",
         err, re.M,

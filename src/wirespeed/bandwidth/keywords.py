@@ -15,7 +15,7 @@ from .results import Bandwidth
 P = ParamSpec("P")
 
 #: Keywords of ``run`` that the functions give themselves.
-_FIXED = {"testcases", "prefixes", "sizes", "pageable", "listeners"}
+_FIXED = {"testcases", "prefixes", "size", "sizes", "pageable", "listeners"}
 
 #: Its keywords without a counterpart among ours, and what to use.
 _INSTEAD = {
@@ -41,8 +41,10 @@ def with_original_keywords(function: Callable[P, Bandwidth]) -> Callable[P, Band
     Raises
     ------
     UsageError
-        If one is given together with our name of the same, or the function has no such keyword; the message
-        says what to use in place of keywords of GPUInspector.jl.
+        If one is given together with our name of the same, or is a keyword of GPUInspector.jl that the
+        function does not have; the message says what to use.
+    TypeError
+        If a keyword is unknown; the message suggests the nearest one.
     """
     parameters = signature(function).parameters
     measures = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values())
@@ -68,9 +70,11 @@ def with_original_keywords(function: Callable[P, Bandwidth]) -> Callable[P, Band
             renamed(arguments, given, "nbench", "samples")
         known = {*parameters, *(signature(run).parameters.keys() - _FIXED if measures else ())}
         for name in sorted(given.keys() - known):
+            if name in _INSTEAD:
+                raise UsageError(f"{function.__name__} has no keyword {name}: {_INSTEAD[name]}")
             near = get_close_matches(name, [*known, *theirs], 1)
-            instead = _INSTEAD.get(name, f"did you mean {near[0]}?" if near else "")
-            raise UsageError(f"{function.__name__} has no keyword {name}{': ' if instead else ''}{instead}")
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}{hint}")
         result = function(*arguments, **keywords)
         if verbose:
             result.show(stats)

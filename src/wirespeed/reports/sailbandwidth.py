@@ -10,7 +10,7 @@ from ..document import Document, TestcaseResult
 from ..errors import VerificationError
 from ..topology import Machine
 from ..units import MIB
-from ..wrong_words import WrongWord
+from ..wrong_words import MOST_LISTED, WrongWord
 from .dialects import NOTHING_FOUND, Dialect, Found
 from .style import DialectName
 
@@ -128,7 +128,7 @@ def dump(document: Document, testcase: str, error: VerificationError, most: int)
     assert found is not None
     words = found.listed[:most]
     shown = f"{len(words)} of {error.wrong} bad values"
-    more = " (set SAILBW_DUMP_SIZE=ALL to list more)" if len(words) < error.wrong else ""
+    more = " (set SAILBW_DUMP_SIZE=ALL to list more)" if len(words) < min(error.wrong, MOST_LISTED) else ""
     head = {**_identity(document, testcase, error.way), **details(error), "shown below": f"{shown}{more}"}
     names = ["offset", "expected", "actual", "xor"]
     names += ["src_content", "source", "transfer"] if compared else []
