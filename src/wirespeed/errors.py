@@ -23,7 +23,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .terminal import visible
+
+if TYPE_CHECKING:
+    from .wrong_words import WrongWords
 
 
 class WirespeedError(Exception):
@@ -104,12 +109,19 @@ class VerificationError(WirespeedError):
         Number of compared words.
     way : str
         Source and destination of the transfer, like ``Transfer.way``.
+    found : WrongWords or None
+        The wrong words, compared with the source; None if it cannot be read here.
     """
 
-    def __init__(self, transfer: str, offset: int, wrong: int, words: int, way: str = "") -> None:
+    def __init__(
+        self, transfer: str, offset: int, wrong: int, words: int, way: str = "",
+        found: WrongWords | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(
             f"wrong data in {transfer}: {wrong} of {words} words differ, the first at byte offset {offset}"
+            f"{f'; {found.blame(wrong)}' if found else ''}"
         )
+        self.found = found
         self.offset = offset
         self.wrong = wrong
         self.words = words

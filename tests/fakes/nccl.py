@@ -143,6 +143,12 @@ class Nccl:
         driver.nccl = self
         self.refused = ""  # the name of a function that fails
 
+    @staticmethod
+    def get_error_string(status: int) -> str:
+        """The words of NCCL's ``ncclGetErrorString`` for some statuses (``src/init.cc``)."""
+        run = "run with NCCL_DEBUG=INFO for details"
+        return {1: f"unhandled cuda error ({run})", 2: f"unhandled system error ({run})"}[status]
+
     def library(self) -> SimpleNamespace:
         """The functions as C has them, the driver's copy among them."""
 

@@ -240,10 +240,36 @@ def test_keywords_of_gpuinspector():
 
 
 def test_verbose_prints_and_stats_decides_how_much(capsys: pytest.CaptureFixture[str]):
-    wirespeed.memory_bandwidth_saxpy(dtype="float16", nbench=3, verbose=True, machine=H200)
-    assert {"max:", "min:", "std_dev:"} <= set(capsys.readouterr().out.split())
-    wirespeed.memory_bandwidth_saxpy(dtype="float16", nbench=3, verbose=True, stats=False, machine=H200)
-    assert "min:" not in (text := capsys.readouterr().out) and "max:" in text
+    wirespeed.memory_bandwidth_saxpy(dtype="float16", nbench=3, verbose=True, stats=True, machine=H200)
+    assert {"max:", "min:", "avg:", "std_dev:"} <= set(capsys.readouterr().out.split())
+    for stats in ({}, {"stats": False}):
+        wirespeed.memory_bandwidth_saxpy(dtype="float16", nbench=3, verbose=True, machine=H200, **stats)
+        assert "min:" not in (text := capsys.readouterr().out) and "max:" in text
+
+
+def test_texts_are_those_of_gpuinspector(capsys: pytest.CaptureFixture[str]):
+    """``docs/src/examples/data_bandwidth.md`` of pc2/GPUInspector.jl, above our line of size and device."""
+    number = r"\d+\.\d+"
+    head = rf"Memory Bandwidth \(GiB/s\):\n └ max: {number}\n"
+    both = rf"Host <-> Device Bandwidth \(GiB/s\):\n └ max: {number}\n\n"
+    both += rf"Host \(pinned\) <-> Device Bandwidth \(GiB/s\):\n └ max: {number}\n"
+    pair = rf"(?:├ (?:max|min|avg): {number}\n ){{3}}└ std_dev: {number}\n"
+    for call, text in (
+        (wirespeed.memory_bandwidth, head),
+        (wirespeed.theoretical_memory_bandwidth, f"Theoretical Maximal {head}"),
+        (wirespeed.host2device_bandwidth, both),
+        (wirespeed.p2p_bandwidth, rf"Memsize: 38\.147 MiB\n\nBandwidth \(GiB/s\):\n {pair}"),
+        (
+            wirespeed.p2p_bandwidth_bidirectional,
+            rf"Memsize: 38\.147 MiB\n\nBandwidth \(both directions, sum\) \(GiB/s\):\n {pair}",
+        ),
+    ):
+        result = call(machine=H200)
+        assert re.fullmatch(rf"{text}.+SIMULATED: no hardware was measured", str(result))
+        call(machine=H200, verbose=True)
+        assert re.fullmatch(rf"{text}.+SIMULATED: no hardware was measured\n", capsys.readouterr().out)
+    for size, shown in ((64, "64 bytes"), (2**30, "1.000 GiB"), (100_000, "97.656 KiB")):
+        assert f"Memsize: {shown}\n" in str(wirespeed.p2p_bandwidth(size=size, machine=H200))
 
 
 @pytest.mark.parametrize(
@@ -258,3 +284,36 @@ def test_verbose_prints_and_stats_decides_how_much(capsys: pytest.CaptureFixture
 def test_keywords_without_counterpart_say_what_to_use(given: dict[str, object], line: str):
     with pytest.raises(UsageError, match=line):
         wirespeed.p2p_bandwidth(machine=H200, **given)
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "says"),
+    [
+        ("theoretical_memory_bandwidth", "nbench", ": it measures nothing"),
+        ("memory_bandwidth_saxpy", "memsize", ": size is the length of a vector"),
+        ("p2p_bandwidth_all", "src", ": several devices are named by devices"),
+    ],
+)
+def test_keywords_that_a_function_lacks_say_what_to_use(function: str, name: str, says: str):
+    with pytest.raises(UsageError) as raised:
+        getattr(wirespeed, function)(machine=H200, **{name: 1})
+    assert str(raised.value) == f"{function} has no keyword {name}{says}"
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "near"),
+    [
+        ("memory_bandwidth", "foo", ""),
+        ("p2p_bandwidth", "sampels", "samples"),
+        ("p2p_bandwidth", "testcases", ""),
+        ("host2device_bandwidth", "stat", "stats"),
+        ("theoretical_memory_bandwidth", "size", ""),
+        ("memory_bandwidth_scaling", "size", "sizes"),
+        ("memory_bandwidth", "mem_size", "memsize"),
+    ],
+)
+def test_unknown_keywords_get_one_line(function: str, name: str, near: str):
+    with pytest.raises(TypeError) as raised:
+        getattr(wirespeed, function)(machine=H200, **{name: 1})
+    hint = f"; did you mean {near!r}?" if near else ""
+    assert str(raised.value) == f"{function}() got an unexpected keyword argument {name!r}{hint}"

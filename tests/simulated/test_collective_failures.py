@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,7 +20,7 @@ from wirespeed.backends import collective_backend, describe
 from wirespeed.backends.provider import Elapsed
 from wirespeed.backends.simulated import simulated_collectives
 from wirespeed.backends.simulated.simulated_collectives import SimulatedProvider
-from wirespeed.cli import nccl_tests
+from wirespeed.cli import nccl_tests, nccl_tests_options
 from wirespeed.cli.main import main
 from wirespeed.driver import session, worker
 from wirespeed.options import RunOptions
@@ -125,11 +128,32 @@ def test_ctrl_c_is_no_complete_run(
     assert "Test NCCL failure" not in text
 
 
-def test_fewer_gpus_than_ranks(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["all_reduce_perf", "--machine", TWO, "-g", "3"]) == 5
+#: What nccl-tests prints if there are too few GPUs (``writeDeviceReport`` in its ``src/util.cu``).
+TOO_FEW = (
+    "Invalid number of GPUs: 3 requested but only 2 were found.\n"
+    "Please check the number of processes and GPUs per process.\n"
+)
+
+
+def without_devices(text: str) -> bool:
+    """Whether a text has the header, no devices, and the line with which every failure ends."""
+    return re.fullmatch(
+        r"# nccl-tests version .*\n# Collective test starting: all_reduce_perf\n# nThread 1 nGpus \d .*\n"
+        r"(?:# .*\n)*#\n# Using devices\n \.\. \S+ pid \d+: Test failure wirespeed:0\n", text
+    ) is not None  # fmt: skip
+
+
+@pytest.mark.parametrize(("first", "gpus"), [("", "3"), ("1", "2"), ("2", "1")])
+def test_fewer_gpus_than_ranks(
+    first: str, gpus: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NCCL_TESTS_DEVICE", first)
+    assert main(["all_reduce_perf", "--machine", TWO, "-g", gpus]) == 5
     captured = capsys.readouterr()
-    assert re.fullmatch(r" \.\. \S+ pid \d+: Test failure wirespeed:0\n", captured.out)
-    assert "Invalid number of GPUs: 3 requested but only 2 were found" in captured.err
+    assert without_devices(captured.out) and captured.err == TOO_FEW
+    assert main(["all_reduce_perf", "--machine", TWO, "-g", gpus, "--format", "json"]) == 5
+    captured = capsys.readouterr()
+    assert not captured.out and captured.err == TOO_FEW
 
 
 def test_fewer_gpus_than_processes_start_none(
@@ -139,8 +163,50 @@ def test_fewer_gpus_than_processes_start_none(
     monkeypatch.setattr("wirespeed.worlds.join", None)
     assert main(["all_reduce_perf", "-g", "3"]) == 5
     captured = capsys.readouterr()
-    assert re.fullmatch(r" \.\. \S+ pid \d+: Test failure wirespeed:0\n", captured.out)
-    assert "Invalid number of GPUs: 3 requested but only 2 were found." in captured.err
+    assert without_devices(captured.out) and captured.err == TOO_FEW
+
+
+def test_the_first_gpu_is_that_of_the_variable(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for text, expected in (("1", ["1", "2"]), (" +2 ", ["2", "3"]), ("-1", ["0", "1"]), ("", ["0", "1"])):
+        monkeypatch.setenv("NCCL_TESTS_DEVICE", text)
+        _, out = run(capsys, "all_reduce_perf", "--machine", "simulated:dgx-a100-8", "-g", "2", *SIZES)
+        assert re.findall(r"^#  Rank +\d .* device +(\d) ", out, re.M) == expected
+    for text in ("x", "1x", "-2", "1e3"):
+        monkeypatch.setenv("NCCL_TESTS_DEVICE", text)
+        with pytest.raises(SystemExit):
+            main(["all_reduce_perf", "--machine", TWO, "-g", "1"])
+
+
+@pytest.mark.parametrize(
+    ("given", "local", "expected"),
+    [
+        (["-g", "4"], 2, (1, 1, 5)),
+        (["-g", "4", "--launch", "here"], 0, (1, 4, 3)),
+        (["-g", "1"], 2, (1, 1, 3)),
+    ],
+)
+def test_a_process_in_place_of_a_gpu_takes_the_next_one(
+    given: list[str], local: int, expected: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``gpu0 + i`` in ``writeDeviceReport``; a process of a launcher has the GPUs from ``gpu0``, too."""
+    monkeypatch.setenv("NCCL_TESTS_DEVICE", "3")
+    made: list[tuple[int, ...]] = []
+    module = "wirespeed.backends.nccl.provider"
+    monkeypatch.setitem(
+        sys.modules, module,
+        SimpleNamespace(NcclProvider=lambda w, g, how: made.append((how.threads, how.gpus, how.first))),
+    )  # fmt: skip
+    arguments = nccl_tests_options.parser("all_reduce_perf").parse_args(given)
+    options = nccl_tests_options.given("all_reduce_perf", arguments, ["all_reduce_perf"])
+    ranks = options.threads * options.gpus
+    per_process = ranks if "here" in given else 1
+    operation = nccl_tests_options.chosen(options)
+    wanted = nccl_tests_options.Asked(options, operation, "nccl", per_process, (8,), None)
+    world: Any = SimpleNamespace(local_rank=local)
+    nccl_tests._maker(wanted, None)(world, world)
+    assert made == [expected]
 
 
 def test_the_devices_are_printed_while_the_ranks_connect(
@@ -336,4 +402,4 @@ def test_texts_of_options_that_need_a_gpu(
 @pytest.mark.parametrize("name", ["all_reduce_perf_mpi", "alltoallv_perf_mpi"])
 def test_names_of_programs_for_mpirun(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, text = run(capsys, name, "--machine", TWO, "-g", "2", "-b", "1K", "-e", "1K")
-    assert code == 0 and f"# Collective test starting: {name.removesuffix('_mpi')}\n" in text
+    assert code == 0 and f"# Collective test starting: {name}\n" in text

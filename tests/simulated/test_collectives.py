@@ -19,7 +19,7 @@ from wirespeed.backends.simulated.simulated_collectives import SimulatedProvider
 from wirespeed.cli.main import main
 from wirespeed.collectives.data_types import OPERATORS
 from wirespeed.collectives.operations import OPERATIONS
-from wirespeed.document import Status
+from wirespeed.document import RankInfo, Status
 from wirespeed.errors import OutOfMemory
 from wirespeed.reports import Style, formats
 from wirespeed.reports.iteration_times import spread
@@ -161,10 +161,63 @@ def test_json(capsys: pytest.CaptureFixture[str], golden: Golden, tmp_path: Path
         assert len(result["in_place_per_iter"]["times_us"]) == 4 == result["actual_iterations"]
     assert found["out_of_bounds"] == {"count": 0, "okay": "true"}
     assert found["average_bus_bandwidth"]["okay"] == "unchecked" and found["wirespeed"]["simulated"]
-    stable = json.loads(still(path.read_text()).replace(str(path), "out.json"))
-    golden("collectives/all_reduce.json", json.dumps(stable, indent=1) + "\n")
+    readable = still(json.dumps(found, indent=1)).replace(str(path), "out.json")
+    golden("collectives/all_reduce.json", readable + "\n")
     _, text = run(capsys, *arguments, str(path))
     assert text.startswith(f"# Writing JSON output to {path}.0") and (tmp_path / "out.json.0").exists()
+
+
+def test_json_as_nccl_tests_writes_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Programs search its text: ``jsonDouble``, ``sanitizeJson`` and ``jsonRankInfo`` in ``src/util.cu``."""
+    path = tmp_path / "out.json"
+    run(capsys, "sendrecv_perf", "--machine", H200, "-g", "2", "-b", "1M", "-e", "1M", "-J", str(path))
+    text = path.read_text()
+    found = json.loads(text)
+    start = str(path).replace("/", "\\/")
+    assert text.startswith('{"version":3,"start_time":"20') and f'"-J","{start}"],"env":[' in text
+    assert re.search(r'"out_of_place":\{"time":\d+\.\d{6},"alg_bw":\d+\.\d{6},"bus_bw":\d+\.\d{6},', text)
+    assert '"nwrong":0.000000},"in_place":' in text and '"nwrong":null},"actual_iterations":20' in text
+    assert re.search(r'"average_bus_bandwidth":\{"bandwidth":\d+\.\d{6},"okay":"unchecked"\}', text)
+    (device,) = found["config"]["devices"]  # the first of each process
+    assert device["device_hex"] == "0000:01:00" and list(device) == [
+        "rank", "group", "pid", "hostname", "device", "device_hex", "device_info",
+    ]  # fmt: skip
+    keys = ["version", "start_time", "args", "env", "nccl_version", "config", "results", "out_of_bounds",
+            "average_bus_bandwidth", "errors", "end_time", "wirespeed"]  # fmt: skip
+    assert list(found) == keys
+    imported = wirespeed.load_log(path)
+    assert [(rank.rank, rank.device) for rank in imported.ranks] == [(0, 0), (1, 1)]
+
+
+def test_json_lists_the_first_device_of_each_process(tmp_path: Path) -> None:
+    document = wirespeed.run(["all_reduce"], machine=A100, sizes="1MiB", samples=1, copies=1)
+    ranks = tuple(
+        RankInfo(i, 0, 100 + i // 2, f"node{i // 4}.site", i % 4, f"00000000:0{i}:00", "GPU")
+        for i in range(8)
+    )
+    placed = replace(document, ranks=ranks, options=document.options | {"threads": 1, "gpus": 2})
+    log = tmp_path / "log.json"
+    log.write_text(wirespeed.render(placed, "nccl-tests-json"))
+    devices = json.loads(log.read_text())["config"]["devices"]
+    assert [(d["rank"], d["hostname"], d["device_hex"]) for d in devices] == [
+        (0, "node0", "0000:00:00"), (2, "node0", "0000:02:00"), (4, "node1", "0000:04:00"),
+        (6, "node1", "0000:06:00"),
+    ]  # fmt: skip
+    log.write_text(log.read_text().replace('"ngpus":1', '"ngpus":2'))
+    imported = wirespeed.load_log(log)
+    assert [(rank.rank, rank.host, rank.device) for rank in imported.ranks] == [
+        (i, f"node{i // 4}", i % 4) for i in range(8)
+    ]
+
+
+def test_columns_that_were_not_verified_are_as_wide_as_there(capsys: pytest.CaptureFixture[str]) -> None:
+    """``writeBenchmarkLineBody`` prints ``    N/A`` in place of two blanks and six characters."""
+    _, text = run(capsys, "sendrecv_perf", "--machine", H200, "-g", "2", "-b", "1M", "-e", "1M")
+    (line,) = [line for line in text.splitlines() if re.match(r" +\d", line)]
+    assert re.search(r"\d       0 +\d+\.\d\d +\d+\.\d\d +\d+\.\d\d    N/A$", line)
+    _, text = run(capsys, "all_reduce_perf", "--machine", H200, "-g", "2", "-b", "1M", "-e", "1M", "-c", "0")
+    (line,) = [line for line in text.splitlines() if re.match(r" +\d", line)]
+    assert len(re.findall(r"\d    N/A", line)) == 2
 
 
 def test_the_document_has_curves_that_every_report_shows(

@@ -50,16 +50,30 @@ def cells(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("machine", [TWO, EIGHT], ids=["hgx-h200-2", "dgx-a100-8"])
-@pytest.mark.parametrize("version", ["0.4", "0.5", "0.8", "0.9", "0.10", "0.11"])
-def test_text_of_both_versions(
+@pytest.mark.parametrize("version", ["0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "0.10", "0.11"])
+def test_text_of_all_versions(
     run: Run, golden: Callable[[str, str], None], version: str, machine: list[str]
 ) -> None:
     text = run("-v", "-t", *FORMS, *machine, "--compat", version)
     golden(f"nvbandwidth/{machine[1].partition(':')[2]}-{version}.txt", text)
 
 
-@pytest.mark.parametrize("version", ["0.8", "0.10"])
-def test_json_of_both_versions(run: Run, golden: Callable[[str, str], None], version: str) -> None:
+@pytest.mark.parametrize("way", ["read", "write"])
+def test_both_directions_between_gpus_in_old_versions(run: Run, way: str) -> None:
+    """SM copies have the sum of both in 0.4 (``SUM_BW`` in its ``memcpy.h``) and 0.5, CE copies the first."""
+    for version, one in (("0.4", 480), ("0.5", 480), ("0.6", 0), ("0.7", 0)):
+        name = f"device_to_device_bidirectional_memcpy_{way}"
+        for engine in ("sm", "ce"):
+            text = run("-t", f"{name}_{engine}", *TWO, "--compat", version)
+            assert re.findall(rf"^SUM {name}_{engine}(\S*) ", text, re.M) == (
+                [""] if one else [f"_{way}1", f"_{way}2", "_total"]
+            )
+            values = [float(cell) for cell in cells(text) if cell != "N/A"]
+            assert not one or all((value > one) == (engine == "sm") for value in values)
+
+
+@pytest.mark.parametrize("version", ["0.6", "0.7", "0.8", "0.10"])
+def test_json_of_versions(run: Run, golden: Callable[[str, str], None], version: str) -> None:
     text = run("-svj", "-t", *FORMS, *TWO, "--compat", version)
     golden(f"nvbandwidth/hgx-h200-2-{version}.json", re.sub(r"(\d\.\d{6})\d+", r"\1", text))
 
@@ -215,6 +229,17 @@ def test_json_is_that_of_jsoncpp(run: Run) -> None:
     assert re.sub(r"(\t\"|: )\d+\.\d{3,}", r"\1X", text) == recorded
 
 
+@pytest.mark.parametrize(("version", "on_output"), [("0.5", True), ("0.6", True), ("0.7", False)])
+def test_refusals_on_standard_output_before_0_7(
+    run: Run, capsys: pytest.CaptureFixture[str], version: str, on_output: bool
+) -> None:
+    """``Output::recordError`` writes to ``std::cerr`` since 0.7."""
+    assert main(["nvbandwidth", "-p", "nosuch", "--compat", version, *TWO]) == 1
+    out, err = capsys.readouterr()
+    says = "Specified list of testcase prefixes did not match any testcases\n"
+    assert out.endswith(says) == on_output and (not err if on_output else err == says)
+
+
 def test_only_gpus_count(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     host = ["--machine", "simulated:cpu-2-sockets"]
     assert (
@@ -266,9 +291,9 @@ def test_variables_select_version_and_machine(
     text = run("-t", "4", "-i", "1")
     assert text.startswith("nvbandwidth Version: v0.4\n") and "NVIDIA H200 SIMULATED\n" in text
     assert run("--version", "--compat", "0.8").startswith("nvbandwidth Version: v0.8\n")
-    monkeypatch.setenv("WIRESPEED_COMPAT", "0.6")
+    monkeypatch.setenv("WIRESPEED_COMPAT", "0.3")
     assert main(["nvbandwidth", "--version"]) == 2
-    assert "WIRESPEED_COMPAT=0.6: choose one of 0.4, 0.5, 0.8, 0.9, 0.10, 0.11" in capsys.readouterr().err
+    assert "WIRESPEED_COMPAT=0.3: choose one of 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.1" in capsys.readouterr().err
     monkeypatch.setenv("WIRESPEED_COMPAT", "2.1")  # of the other program
     assert run("--version").startswith("nvbandwidth Version: v0.10.0\n")
 

@@ -14,8 +14,11 @@ from msgspec.structs import replace
 
 import wirespeed
 from wirespeed.cli.main import main
+from wirespeed.cli.sailbandwidth_dumps import listed
 from wirespeed.document import Document
-from wirespeed.reports import Style
+from wirespeed.errors import VerificationError
+from wirespeed.reports import SIMULATED, Style, sailbandwidth
+from wirespeed.wrong_words import WrongWord, WrongWords
 
 TWO = ["--machine", "simulated:hgx-h200-2"]
 RANKS = ["--machine", f"simulated:{Path(__file__).parents[1] / 'machines/four-ranks.json'}"]
@@ -251,7 +254,12 @@ def test_testcases_of_several_processes(run: Callable[..., tuple[str, str]]) -> 
     text = run("-t", "38", "43", "-i", "1", *RANKS)[0]
     assert "memcpy SM All PPUs -> PPU(column) total bandwidth (GB/s)" in text
     assert "PPU(row) <-> PPU(column) Write1 bandwidth" in text
-    assert re.search(r"^Process 3 \(node\d+\): device \d: ", text, re.M)
+    for version in ("2.2.1", "2.1"):
+        text = run("--compat", version, "-t", "38", "-i", "1", *RANKS)[0]
+        bus = r"[0-9a-f]{8}:[0-9a-f]{2}:[0-9a-f]{2}"
+        lines = re.findall(rf"^Process (\d) \(node\d\d\): device (\d): \S.* \({bus}\)$", text, re.M)
+        assert lines == [("0", "0"), ("1", "1"), ("2", "0"), ("3", "1")]
+        assert "device gpu" not in text and "\nDevice 0" not in text
 
 
 def test_the_receiver_executes_reads_except_in_the_guide(run: Callable[..., tuple[str, str]]) -> None:
@@ -271,6 +279,9 @@ def test_wrong_data_that_is_asked_for(
         r"  transport        : Device 1 -> Device 0\n"
         r"  src              : host=\S+  rank=1  BDF=[0-9A-F:]+\.0\n"
         r"  dst              : host=\S+  rank=0  BDF=[0-9A-F:]+\.0\n  found            : wrong data in .*\n"
+        r"  first bad offset : \d+ \(word\) / \d+ \(byte\)\n  total values     : 67108864 \(512\.00 MiB\)\n"
+        r"  bad values       : 1 \(0\.0000%\)\n  flipped bits     : ever=0x[0-9a-f]{16} always=0x\w{16}\n"
+        r"  source content   : OK=1 BAD=0\n  transfer         : OK=0 BAD=1 NOT-WRITTEN=0\n"
         r"  note             : values corrupted by SAILBW_VERIFY \(simulated fault\)\n",
         err, re.M,
     )  # fmt: skip
@@ -333,3 +344,85 @@ def test_local_copies_fill_the_diagonal_of_latencies_too(run: Callable[..., tupl
     for given, empty in ((["--testLocalCopy"], 0), ([], 2)):
         text = run("-t", "33", "-i", "1", *given, *TWO)[0]
         assert "latency" in text.lower() and text.count("N/A") == empty
+
+
+def dumped(folder: Path) -> tuple[str, list[str]]:
+    """Name and lines of the only file in a folder."""
+    (file,) = folder.iterdir()
+    return file.name, file.read_text().splitlines()
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize(
+    ("link", "testcase", "machine", "name", "compared"),
+    [
+        ("1,0", "4", TWO, r"ppu0_off\d+", True),
+        ("1,0", "1", TWO, r"ppu0_off\d+", True),  # host memory
+        ("0,1", "0", TWO, r"ppu1_off\d+", True),
+        ("3,2", "36", RANKS, r"ppu2_rank2_off\d+", False),  # each process sees only one end
+    ],
+)
+def test_files_of_wrong_values(
+    link: str, testcase: str, machine: list[str], name: str, compared: bool, form: str,
+    run: Callable[..., tuple[str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+) -> None:  # fmt: skip
+    """``SAILBW_DUMP_PATH`` and the labels of ``verify_utils.cpp`` of sailbandwidth 2.2.1."""
+    monkeypatch.setenv("SAILBW_VERIFY", link)
+    monkeypatch.setenv("SAILBW_DUMP_PATH", str(tmp_path))
+    err = run("-t", testcase, "-i", "1", *machine, *(["-j"] if form == "json" else []), code=1)[1]
+    file, lines = dumped(tmp_path)
+    assert re.fullmatch(rf"sailbw_dump_{name}_\d{{8}}_\d{{6}}\.txt", file)
+    assert lines[:2] == ["# sailbandwidth data-verification mismatch dump", f"# {SIMULATED}"]
+    labels = [line[2:].split(" : ")[0].split(": ")[0].strip() for line in lines if ": " in line]
+    stats = ["first bad offset", "total values", "bad values", "flipped bits"]
+    stats += ["source content", "transfer"] if compared else []
+    assert labels[1:][: 5 + len(stats)] == ["testcase", "transport", "src", "dst", *stats, "shown below"]
+    offset, expected, actual, bits, *rest = lines[-1].split()
+    assert int(expected, 16) ^ int(actual, 16) == int(bits, 16) and f"_off{offset}_" in file
+    assert rest == ([expected, "OK", "BAD"] if compared else [])
+    if form == "text":
+        report = dict(re.findall(r"^  (\S.*?) *: (.+)$", err, re.M))
+        assert [*report][4:5] == ["found"] and [*report][-1] == "dumped file"
+        assert report["dumped file"] == str(tmp_path / file)
+        assert report["first bad offset"] == f"{offset} (word) / {8 * int(offset)} (byte)"
+        assert report.get("source content") == ("OK=1 BAD=0" if compared else None)
+
+
+def test_files_of_wrong_values_replace_nothing(
+    run: Callable[..., tuple[str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SAILBW_VERIFY", "1,0")
+    monkeypatch.chdir(tmp_path)
+    given = ["-t", "4", "-i", "1", *TWO]
+    assert "dumped file" not in run(*given, code=1)[1] and not [*tmp_path.iterdir()]
+    (tmp_path / "dumps").mkdir()
+    monkeypatch.setenv("SAILBW_DUMP_PATH", "dumps")
+    monkeypatch.setattr("time.strftime", lambda form: "20261125_120000")
+    for files in (1, 2):
+        assert f"dumped file      : {tmp_path}/dumps/sailbw_dump_ppu0_" in run(*given, code=1)[1]
+        assert len([*(tmp_path / "dumps").iterdir()]) == files
+    monkeypatch.setenv("SAILBW_DUMP_PATH", "/nonexistent")
+    err = run(*given, code=1)[1]
+    assert err.count("WARNING: data-verification dump: cannot create a file in /nonexistent") == 1
+    for text, most in (
+        ("7", 7),
+        ("ALL", 4096),
+        ("all", 4096),
+        ("0", 100),
+        ("x", 100),
+        ("", 100),
+        ("-3", 100),
+    ):
+        monkeypatch.setenv("SAILBW_DUMP_SIZE", text)
+        assert listed() == most
+
+
+def test_a_list_of_wrong_values_that_is_cut_says_so() -> None:
+    words = tuple(WrongWord(i, i + 1, 0, 0 if i else 1, 0 if i == 2 else 9) for i in range(3))
+    found = WrongWords(words, ever=3, always=0, source_wrong=2, unwritten=1, copied=1)
+    error = VerificationError("gpu0->gpu1", 0, 3, 8, "gpu0->gpu1", found)
+    text = sailbandwidth.dump(wirespeed.run(["0"], machine=TWO[1], samples=1, copies=1), "t", error, 2)
+    assert "shown below      : 2 of 3 bad values (set SAILBW_DUMP_SIZE=ALL to list more)\n" in text
+    assert "# source content   : OK=1 BAD=2\n# transfer         : OK=1 BAD=1 NOT-WRITTEN=1\n" in text
+    rows = [line.split() for line in text.splitlines() if not line.startswith("#")]
+    assert [row[5:] for row in rows] == [["OK", "BAD"], ["BAD", "OK"]]

@@ -232,7 +232,7 @@ class TestNvbandwidth:
             ["-F", "xml"],
             ["-P", "x"],
             ["--pair", "GPU-1"],
-            ["--compat", "0.7"],
+            ["--compat", "0.3"],
             ["stray"],
         ],
     )

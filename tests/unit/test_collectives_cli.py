@@ -345,7 +345,7 @@ def test_a_row_makes_a_program(capsys: pytest.CaptureFixture[str], monkeypatch: 
     assert module_of("made_up_perf") is None and called_as("made_up_perf_mpi") is None
     monkeypatch.setitem(OPERATIONS, "made_up", replace(OPERATIONS["hypercube"], name="made_up"))
     assert module_of("made_up_perf") == "nccl_tests" and called_as("made_up_perf_mpi") == "made_up_perf"
-    assert executables()["made_up_perf_mpi"] == "made_up_perf"
+    assert executables()["made_up_perf_mpi"] == "made_up_perf_mpi"
     assert main(["--version"]) == 0
     with pytest.raises(SystemExit):
         main(["--help"])

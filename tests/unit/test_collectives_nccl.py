@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -424,8 +425,28 @@ def test_what_c_refuses_is_named(make: Make, fake: Nccl) -> None:
     made.allocate(one.bytes)
     made.bind(one)
     fake.refused = "reduce"
-    with pytest.raises(BackendError, match="NCCL failed: ncclReduce"):
+    with pytest.raises(BackendError, match=r"NCCL failed: ncclReduce: unhandled cuda error \(run with"):
         made.once()
+
+
+def test_an_error_keeps_the_words_of_nccl(make: Make, fake: Nccl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs look for them; a warning of the log follows, as in ``NCCLCHECK`` of nccl-tests' common.h."""
+    for name in ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    made = make(1, 2)
+    log = Path(os.environ["NCCL_DEBUG_FILE"])
+    log.write_text("vm:1:1 [0] misc/socket.cc:59 NCCL WARN first\nvm:1:1 NCCL WARN connect: refused \n")
+    words = "unhandled system error (run with NCCL_DEBUG=INFO for details)"
+
+    def fails(*_: object) -> None:
+        raise fake.NCCLError(f"SystemError (2): {words}")
+
+    made.allocate(64)
+    with monkeypatch.context() as patch, pytest.raises(BackendError) as raised:
+        patch.setattr(fake, "mem_free", fails)
+        made.allocate(64)
+    assert str(raised.value) == f"NCCL failed: SystemError (2): {words} / connect: refused"
 
 
 def test_calls_pass_their_arguments_and_end_at_the_first_failure() -> None:
@@ -440,17 +461,17 @@ def test_calls_pass_their_arguments_and_end_at_the_first_failure() -> None:
     words = (1, -2, 2**62, 4, 5, 6, 7, 2**63 - 1)
     assert functions.bind([("good", words), ("good", ())])() is None
     assert seen == [words, (0,) * 8]
-    assert functions.bind([("good", ()), ("bad", ()), ("good", ())])() == "bad"
+    assert functions.bind([("good", ()), ("bad", ()), ("good", ())])() == native.Failure("bad", 2)
     assert len(seen) == 3
     name, enqueued, spent = functions.timed([("good", ())], [("good", (5,))], [("good", (6,))])
     assert (name, seen[-1][0]) == (None, 6)
     assert 0 < enqueued < spent < 5
-    assert functions.timed([], [("good", ())], [("bad", ())])[0] == "bad"
+    assert functions.timed([], [("good", ())], [("bad", ())])[0] == native.Failure("bad", 2)
     seen.clear()
     name, seconds = functions.laps([("good", (1,))], [("good", (2,)), ("good", (3,))], [("good", (4,))], 2)
     assert name is None and len(seconds) == 2 and all(0 < some < 5 for some in seconds)
     assert [words[0] for words in seen] == [1, 2, 3, 4, 2, 3, 4]
-    assert functions.laps([], [("good", ())], [("bad", ())], 3)[0] == "bad"
+    assert functions.laps([], [("good", ())], [("bad", ())], 3)[0] == native.Failure("bad", 2)
     assert len(seen) == 8
     with pytest.raises(AttributeError, match="absent"):
         functions.address("absent")

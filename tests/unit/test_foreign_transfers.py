@@ -66,6 +66,7 @@ def test_all_devices_of_a_wildcard() -> None:
         ("1 4 (R0G0->G0->G1)", 6, "ranks have no equivalent"),
         ("1 4 (G0->I0.1->G1)", 10, "a NIC"),
         ("1 4 (G0->B0->G1)", 10, "batched DMA"),
+        ("1 4 (G0->L0->G1)", 10, "asynchronous loads"),  # ROCm/TransferBench, pull request 322
         ("1 4 (G0->D0.1->G1)", 10, "a chosen engine"),
         ("1 4 (M0->G0->G1)", 6, "managed memory"),
         ("1 4 (G*->G*->G0)", 10, "several wildcards"),
@@ -87,11 +88,12 @@ def test_what_transferbench_has_and_wirespeed_has_not(config: str, column: int, 
 def test_nvloom() -> None:
     rows = """1, bandwidth, 0, 1, default, device, device, write, ce, 256m, a
 1, bandwidth, 1, 0, default, device, device, read, sm, 4096, b
+1, bandwidth, 0, 1, default, device, device, read, TMA, 1t, d
 0, Latency, 1, 0, default, device, ignored, ignored, ignored, ignored, c, 0.5
 """
     latency, copies = lines(nvloom.loads(HEADER + rows))
     assert latency == "latency gpu0 <- gpu1 2MiB"
-    assert copies == "gpu0 -> gpu1 256MiB; gpu0 <- gpu1 sm 4KiB"
+    assert copies == "gpu0 -> gpu1 256MiB; gpu0 <- gpu1 sm 4KiB; gpu1 <- gpu0 sm_bulk 1TiB"
     (case,) = nvloom.loads(
         HEADER + "0,bandwidth,0,1,7,device,device,write,ce,default,", device="rank"
     ).testcases
@@ -112,7 +114,12 @@ def test_nvloom() -> None:
             "'multicast' has no equivalent",
         ),
         ("0, bandwidth, 0, 1, default, egm, device, write, sm, default, x", 30, "'egm' has no equivalent"),
-        ("0, bandwidth, 0, 1, default, device, device, write, multicast, default, x", 53, "the engine"),
+        (
+            "0, bandwidth, 0, 1, default, device, device, write, multicast, default, x",
+            53,
+            "ce, sm and tma have",
+        ),
+        ("0, bandwidth, 0, 1, default, device, device, write, cft, default, x", 53, "the engine 'cft'"),
         ("0, bandwidth, 0, 1, default, device, device, up, ce, default, x", 46, "neither write nor read"),
         (
             "0, speed, 0, 1, default, device, device, write, ce, default, x",

@@ -100,13 +100,15 @@ def test_names_of_programs_for_mpirun_run_the_same(
 ) -> None:
     assert main(["install-names", str(tmp_path)]) == 0
     plain, for_mpirun = ((tmp_path / f"all_reduce_perf{end}").read_text() for end in ("", "_mpi"))
-    assert plain == for_mpirun and " all_reduce_perf " in plain
+    assert plain.replace(" all_reduce_perf ", " all_reduce_perf_mpi ") == for_mpirun != plain
     monkeypatch.setattr(
         sys, "argv", ["/usr/local/bin/alltoall_perf_mpi", "--machine", "simulated:hgx-h200-2"]
     )
     capsys.readouterr()
     assert main() == 0
-    assert "# Collective test starting: alltoall_perf" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "# Collective test starting: alltoall_perf_mpi\n" in text
+    assert "# Collective test concluded: alltoall_perf_mpi\n" in text
 
 
 def test_a_link_with_the_name_of_a_program_is_that_program(

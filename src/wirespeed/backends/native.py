@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -28,6 +29,24 @@ Call = tuple[str, tuple[int, ...]]
 #: Maximum number of arguments of a call: MPI_Sendrecv has twelve.
 _MAX_ARGUMENTS = 12
 _WORD = ir.IntType(64)
+#: Position of the status of a call that failed in what compiled loops return, above its index.
+_STATUS = 32
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A call that failed.
+
+    Parameters
+    ----------
+    name : str
+        Name of the function.
+    status : int
+        What it returned.
+    """
+
+    name: str
+    status: int
 
 
 @intrinsic
@@ -49,12 +68,13 @@ def _call(typing: Any, row: Any) -> Any:
 
 @compiled("int64(int64[:,::1])")
 def _run(table: Any) -> int:
-    """Make the calls; return the index of the first one that failed, or -1."""
+    """Make the calls; return the index of the first one that failed, and its status above it, or -1."""
     for i in range(table.shape[0]):
         t = table[i]
         words = (t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8], t[9], t[10], t[11], t[12])
-        if _call(words) != 0:
-            return i
+        status = _call(words)
+        if status != 0:
+            return int(i | (status & 0x7FFFFFFF) << _STATUS)
     return -1
 
 
@@ -93,7 +113,7 @@ def _timed(before: Any, table: Any, after: Any, times: Any, rounds: int) -> int:
     """Make the calls of ``before``, then in each lap those of ``table`` in rounds and those of ``after``.
 
     Each row of ``times`` is a lap; it receives the starts of ``table`` and ``after`` and the end, in ns.
-    Returns the index of the call that failed, at which everything ends, or -1.
+    Returns the index of the call that failed, at which everything ends, and its status above it, or -1.
     """
     failed = _run(before)
     if failed >= 0:
@@ -110,6 +130,13 @@ def _timed(before: Any, table: Any, after: Any, times: Any, rounds: int) -> int:
             return int(before.shape[0] + table.shape[0] + failed)
         times[lap, 2] = now_ns()
     return -1
+
+
+def _failure(coded: int, calls: Sequence[Call]) -> Failure | None:
+    """The call that failed, from what a compiled loop returned."""
+    if coded < 0:
+        return None
+    return Failure(calls[coded & ((1 << _STATUS) - 1)][0], coded >> _STATUS)
 
 
 class Functions:
@@ -142,19 +169,18 @@ class Functions:
             self._addresses[name] = ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
         return self._addresses[name]
 
-    def bind(self, calls: Sequence[Call]) -> Callable[[], str | None]:
-        """A function that makes the calls; it returns the name of the one that failed, or None."""
+    def bind(self, calls: Sequence[Call]) -> Callable[[], Failure | None]:
+        """A function that makes the calls; it returns the one that failed, or None."""
         table = self._table(calls)
 
-        def run() -> str | None:
-            failed = _run(table)
-            return None if failed < 0 else calls[failed][0]
+        def run() -> Failure | None:
+            return _failure(_run(table), calls)
 
         return run
 
     def timed(
         self, before: Sequence[Call], calls: Sequence[Call], after: Sequence[Call], rounds: int = 1
-    ) -> tuple[str | None, float, float]:
+    ) -> tuple[Failure | None, float, float]:
         """Make three sequences of calls until one fails, and time the last two.
 
         Parameters
@@ -170,8 +196,8 @@ class Functions:
 
         Returns
         -------
-        failed : str or None
-            Name of the call that failed; None if all succeeded.
+        failed : Failure or None
+            The call that failed; None if all succeeded.
         calls_s : float
             Time of ``calls``, in s.
         total_s : float
@@ -183,7 +209,7 @@ class Functions:
 
     def laps(
         self, before: Sequence[Call], calls: Sequence[Call], after: Sequence[Call], count: int
-    ) -> tuple[str | None, tuple[float, ...]]:
+    ) -> tuple[Failure | None, tuple[float, ...]]:
         """Make calls several times until one fails, and time each lap.
 
         Parameters
@@ -199,8 +225,8 @@ class Functions:
 
         Returns
         -------
-        failed : str or None
-            Name of the call that failed; None if all succeeded.
+        failed : Failure or None
+            The call that failed; None if all succeeded.
         seconds : tuple[float, ...]
             Time of each lap, in s.
         """
@@ -209,12 +235,11 @@ class Functions:
 
     def _laps(
         self, before: Sequence[Call], calls: Sequence[Call], after: Sequence[Call], rounds: int, count: int
-    ) -> tuple[str | None, Any]:
-        """The name of the call that failed, and for each lap three times, in ns."""
+    ) -> tuple[Failure | None, Any]:
+        """The call that failed, and for each lap three times, in ns."""
         parts = [self._table(part) for part in (before, calls, after)]
         times = np.zeros((count, 3), np.int64)
-        failed = _timed(*parts, times, rounds)
-        return None if failed < 0 else [*before, *calls, *after][failed][0], times
+        return _failure(_timed(*parts, times, rounds), [*before, *calls, *after]), times
 
     def _table(self, calls: Sequence[Call]) -> Any:
         """One row of words per call: the address of the function, then the arguments."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..errors import UsageError
@@ -55,7 +56,8 @@ def host2device_bandwidth(size: Size | None = None, *, device: Device | None = N
     for i, kind in enumerate(kinds):
         document = measured(cases, machine, how, size, pageable=kind == "pageable")
         for j, way in enumerate(ways):
-            by_place[i, j] = only(f"Host ({kind}) <-> Device Bandwidth", way, document, j)
+            pinned = " (pinned)" if kind == "pinned" else ""
+            by_place[i, j] = only(f"Host{pinned} <-> Device Bandwidth", way, document, j)
     rows, columns = Axis("host memory", kinds), Axis("transfer", ways)
     return Bandwidth.several("Host <-> Device Bandwidth", rows, columns, by_place, device="")
 
@@ -195,7 +197,7 @@ def _pair(
     name = family[kind_of(machine, a)].format(engine_for(machine, a, engine))
     document = measured([narrow(find(name), [a], [b])], machine, how, size)
     joint, parts = ("->", 1) if family is _PUSH else ("<->", 2)
-    return only(title, f"{a} {joint} {b}", document, parts=parts)
+    return replace(only(title, f"{a} {joint} {b}", document, parts=parts), detailed=True)
 
 
 def _matrix(

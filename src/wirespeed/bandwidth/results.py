@@ -15,7 +15,7 @@ from ..summary import summarise
 from ..tables import Cell, Statistics, Table
 from ..tabular import Tabular
 from ..terminal import brief, colored, columns
-from ..units import GB, GIB, format_size, many
+from ..units import GB, GIB, KIB, MIB, format_size, many
 
 if TYPE_CHECKING:
     from ..reports.records import Section
@@ -25,6 +25,14 @@ def _tree(head: str, rows: Mapping[str, float]) -> str:
     """A heading, and names with values in GiB/s as the branches of a small tree."""
     texts = [f"{name}: {rate / GIB:.{2 if rate / GIB >= 0.1 else 5}f}" for name, rate in rows.items()]
     return "\n".join([f"{head}:", *(f" ├ {text}" for text in texts[:-1]), f" └ {texts[-1]}"])
+
+
+def _memsize(size: int) -> str:
+    """A size as Julia formats it: ``38.147 MiB``."""
+    for unit_bytes, unit in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if size >= unit_bytes:
+            return f"{size / unit_bytes:.3f} {unit}"
+    return f"{size} bytes"
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,6 +59,9 @@ class Bandwidth(Tabular):
         The product that gives a theoretical value, or why pairs could not be measured.
     simulated : bool
         Whether no hardware was measured.
+    detailed : bool
+        Whether the text of one bandwidth has the size of the buffer, and minimum, mean and deviation of the
+        samples; like GPUInspector.jl, only that of copies between two devices has.
     document : Document or None
         Document of the run; None for a theoretical value.
     points : tuple[Bandwidth, ...]
@@ -64,6 +75,7 @@ class Bandwidth(Tabular):
     counts: str = ""
     note: str = ""
     simulated: bool = False
+    detailed: bool = False
     document: Document | None = field(default=None, compare=False)
     points: tuple[Bandwidth, ...] = ()
 
@@ -238,12 +250,12 @@ class Bandwidth(Tabular):
         )  # fmt: skip
         return " · ".join(filter(None, parts))
 
-    def _rows(self, stats: bool = True) -> dict[str, float]:
+    def _rows(self, stats: bool) -> dict[str, float]:
         """What a tree shows of one bandwidth or a curve; without ``stats``, of one only the maximum."""
         if self.table.is_curve:
             return dict(zip(self.table.columns.labels, self.samples, strict=True))
-        names = ("max", "min", "avg", "median", "std_dev") if self.samples and stats else ("max",)
-        return {name: self.statistics.median if name == "median" else getattr(self, name) for name in names}
+        names = ("max", "min", "avg", "std_dev") if self.samples and stats else ("max",)
+        return {name: getattr(self, name) for name in names}
 
     def __repr__(self) -> str:
         """One line; ``print`` shows the values."""
@@ -260,23 +272,24 @@ class Bandwidth(Tabular):
         result = TestcaseResult(self._name, Status.PASSED, counts=self.counts, tables=(self.table,))
         return Section(self._name, (result,), self.footer, self.document, self.simulated)
 
-    def show(self, stats: bool = True) -> None:
+    def show(self, stats: bool | None = None) -> None:
         """Print the values, or the plot of a curve.
 
         Parameters
         ----------
-        stats : bool
-            Whether to print more than the maximum of each bandwidth; a table of pairs has one value for each.
+        stats : bool or None
+            Whether to print more than the maximum of each bandwidth; None: as ``print`` does. A table of
+            pairs has one value for each.
         """
         if self.table.is_curve:
             self.plot()
         else:
-            print(self._text(stats))
+            print(self._text(self.detailed if stats is None else stats))
 
     def __str__(self) -> str:
-        return self._text()
+        return self._text(self.detailed)
 
-    def _text(self, stats: bool = True) -> str:
+    def _text(self, stats: bool) -> str:
         from ..reports.grid import aligned
 
         head = f"{self.title} (GiB/s)"
@@ -284,7 +297,8 @@ class Bandwidth(Tabular):
             peak = f"peak {self.fastest.gib_per_s:.2f} at {self._peak_label}"
             head = f"{self.title} over {self.table.columns.name} (GiB/s), {peak}"
         if not self.points or self.table.is_curve:
-            return f"{_tree(head, self._rows(stats))}\n{self.footer}"
+            size = f"Memsize: {_memsize(self.bytes)}\n\n" if self.detailed else ""
+            return f"{size}{_tree(head, self._rows(stats))}\n{self.footer}"
         if self._is_matrix:
             texts = [["-" if rate is None else f"{rate / GIB:.2f}" for rate in row] for row in self.values]
             rows = [[label, *row] for label, row in zip(self.labels, texts, strict=True)]

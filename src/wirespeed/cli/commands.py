@@ -68,5 +68,5 @@ def called_as(name: str) -> str | None:
 def executables() -> dict[str, str]:
     """The names of the programs of others, each with its command."""
     return {name: name for name in [*_OF_PEERS, *programs()]} | {
-        f"{name}{_OF_MPIRUN}": name for name in programs()
+        f"{name}{_OF_MPIRUN}": f"{name}{_OF_MPIRUN}" for name in programs()
     }

@@ -25,7 +25,7 @@ from ..exit_codes import EXIT_CODES, ExitCode
 from ..run_errors import RunInterrupted
 from ..terminal import PLAIN, columns, shows_unicode, visible
 from ..version import __version__
-from .commands import COMMANDS, SUFFIX, called_as, is_peer, module_of, programs
+from .commands import COMMANDS, SUFFIX, called_as, module_of, programs
 from .consumers import Answer, answer, requested, translated
 from .parser import Parser, complete
 
@@ -98,15 +98,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _arguments() -> list[str]:
     """The arguments of this process; a link with the name of a command is that command."""
-    called = called_as(Path(sys.argv[0]).name)
-    return [*([called] if called else []), *sys.argv[1:]]
+    return sys.argv if _peer(sys.argv[0]) else sys.argv[1:]
 
 
 def _run(arguments: list[str]) -> int:
     """Run a command; say on standard error why it failed."""
-    if arguments:
-        arguments = [called_as(arguments[0]) or arguments[0], *arguments[1:]]
-    broken = ExitCode.FAIL if arguments and is_peer(arguments[0]) else ExitCode.RUN
+    broken = ExitCode.FAIL if arguments and _peer(arguments[0]) else ExitCode.RUN
     try:
         return _dispatch(arguments)
     except UsageError as error:
@@ -191,7 +188,16 @@ class _Ending:
             sys.__unraisablehook__(unraisable)
 
 
+def _peer(called: str) -> str | None:
+    """The program of others that a first word stands for: its name, a path that ends in it; else None."""
+    return called_as(Path(called).name)
+
+
 def _dispatch(arguments: list[str]) -> int:
+    """Run a command; programs of nccl-tests print the name by which they were called."""
+    called = arguments[0] if arguments else ""
+    if command := _peer(called):
+        arguments = [command, *arguments[1:]]
     if "_ARGCOMPLETE" in os.environ:
         from .completion import top, words
 
@@ -227,7 +233,8 @@ def _dispatch(arguments: list[str]) -> int:
         from ..backends import warm_up
 
         warm_up()  # in the background, while this process imports modules
-    code: int = import_module(f".{module}", __package__).main(name, arguments[1:])
+    own = called if module == "nccl_tests" and _peer(called) == name else name
+    code: int = import_module(f".{module}", __package__).main(own, arguments[1:])
     return code
 
 

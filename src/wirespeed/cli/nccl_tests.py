@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +17,11 @@ from ..errors import MachineError, StorageError, UsageError, WirespeedError
 from ..exit_codes import ExitCode
 from ..terminal import colored, columns, visible
 from ..units import GIB
+from .commands import called_as
 from .common import check_format, texts_aside
 from .job import lead
+from .nccl_tests_failures import NotPossible, TooFewGpus, header_without_devices
+from .nccl_tests_files import announce, reserve
 from .nccl_tests_options import (
     AUTO,
     FORMAT,
@@ -55,25 +57,21 @@ _EXCHANGE_GRACE_S = 10.0
 _RESERVING, _MOST_RESERVED = 16 * GIB, 4 * GIB
 
 
-class _NotPossible(WirespeedError):
-    """What was asked for is not possible on this machine, or with its libraries."""
-
-
-def main(program: str, argv: Sequence[str]) -> int:
-    """Run a command of nccl-tests and return its exit code."""
+def main(name: str, argv: Sequence[str]) -> int:
+    """Run a command of nccl-tests, called by this name, and return its exit code."""
+    program = called_as(name.rpartition("/")[2]) or name
     arguments = parser(program)
     options = parsed(arguments, program, argv)
     check_format(options.format)
     with texts_aside(options.output):
-        return _run(program, argv, arguments, options)
+        return _run(program, [name, *argv], arguments, options)
 
 
-def _run(program: str, argv: Sequence[str], arguments: Parser, options: argparse.Namespace) -> int:
+def _run(program: str, called: Sequence[str], arguments: Parser, options: argparse.Namespace) -> int:
     """Join the job and run; say on standard output that a run failed, as nccl-tests says it."""
     machine = _simulated(options)
     gpus = 0 if machine or options.mpi else _gpus()
     provider = SIMULATED if machine else NCCL if gpus else MPI
-    called = [program, *argv]
     try:
         collectives = given(program, options, called)
         refuse(collectives, options, provider)
@@ -82,6 +80,7 @@ def _run(program: str, argv: Sequence[str], arguments: Parser, options: argparse
     except UsageError as error:
         arguments.error(str(error))
     from ..backends.collective_backend import SETUP_S
+    from ..testcases.collectives import members
     from ..worlds import join, launched
     from ..worlds.launchers import STARTED
 
@@ -96,21 +95,28 @@ def _run(program: str, argv: Sequence[str], arguments: Parser, options: argparse
     stamps: list[str] | None = [] if collectives.stamped else None
     wanted = Asked(collectives, operation, provider, per_process, sizes(collectives), stamps)
     try:
-        needed = max(0, collectives.first) + processes
-        if processes > 1 and needed > gpus:  # of one process, the library says it
-            raise _NotPossible(f"Invalid number of GPUs: {needed} requested but only {gpus} were found.")
-        world = join(timeout, mpi=provider == MPI, spawn=processes, arguments=called)
+        needed, present = max(0, collectives.first) + ranks, len(members(machine)) if machine else gpus
+        if provider != MPI and alone and needed > present:
+            raise TooFewGpus(needed, present)
+        world = join(timeout, mpi=provider == MPI, spawn=processes, arguments=[program, *called[1:]])
         world.timeout = max(timeout, SETUP_S) + _EXCHANGE_GRACE_S
         code = _in(world, options, wanted, machine)
     except WirespeedError as error:
         from ..reports.nccl_tests_ending import Result, stopped
         from ..worlds.base import hostname
 
-        if options.format == FORMAT and not isinstance(error, UsageError):
+        live = options.format == FORMAT
+        if isinstance(error, TooFewGpus):
+            if live:
+                _print(header_without_devices(wanted, ranks, machine))
+            for line in str(error).splitlines():
+                print(line, file=sys.stderr)
+        if live and not isinstance(error, UsageError):
             print(visible(stopped(hostname(), os.getpid())), flush=True)
-        if not isinstance(error, _NotPossible):
+        if not isinstance(error, NotPossible):
             raise
-        print(visible(f"wirespeed: error: {error}"), file=sys.stderr)
+        if not isinstance(error, TooFewGpus):
+            print(visible(f"wirespeed: error: {error}"), file=sys.stderr)
         return Result.NOT_IMPLEMENTED
     if provider == MPI and world.size == 1 and code == ExitCode.PASS:
         from ..worlds.mpirun import mpirun
@@ -131,7 +137,7 @@ def _in(world: World, options: argparse.Namespace, wanted: Asked, machine: Machi
     def measure() -> Document:
         if world.rank == 0:
             try:
-                files.extend(_reserve(options))
+                files.extend(reserve(options))
             except (StorageError, UsageError) as error:
                 world.fail(str(error))
                 raise
@@ -164,7 +170,7 @@ def _measure(
     ------
     UsageError
         If the ranks have different options.
-    _NotPossible
+    NotPossible
         If there are fewer GPUs than ranks, or none of the requested settings can run here.
     """
     from ..backends.collective_backend import CollectiveBackend
@@ -177,18 +183,20 @@ def _measure(
     from ..worlds.agreement import agree_on
 
     agree_on(world, wanted.comparable())
+    asked, provider = wanted.options, wanted.provider
     simulated = None
     if machine:
         from ..backends.simulated.simulated_collectives import SimulatedProvider
 
         try:
-            simulated = SimulatedProvider(machine, wanted.per_process, colors=colors_of(wanted.per_process))
+            simulated = SimulatedProvider(
+                machine, wanted.per_process, colors=colors_of(wanted.per_process), first=max(0, asked.first)
+            )
         except MachineError as error:
-            raise _NotPossible(str(error)) from error
+            raise NotPossible(str(error)) from error
     group = simulated.group if simulated else group_of(world, wanted.per_process)
     # All groups run the same settings, with roots that also the smallest group has.
     fewest = simulated.smallest if simulated else wanted.per_process * smallest(world)
-    asked, provider = wanted.options, wanted.provider
     root = None if asked.root == ALL_ROOTS else asked.root if wanted.operation.rooted else 0
     run = settings(wanted.operation, asked.types, asked.operators, root, fewest)
     if not wanted.operation.power_of_two and (reason := wanted.operation.why_not(group.ranks)):
@@ -220,7 +228,7 @@ def _measure(
             timeout=asked.timeout or _NO_LIMIT_S,
         ),
         skip=asked.skip,
-        command=" ".join(["wirespeed", *asked.arguments]),
+        command=" ".join(["wirespeed", asked.arguments[0].rpartition("/")[2], *asked.arguments[1:]]),
         described=wanted.described,
     )  # fmt: skip
     try:
@@ -231,7 +239,7 @@ def _measure(
     if all(refusals) and wanted.operation.why_not(group.ranks) is None:
         if first and document.ranks:
             lines.begin(document)
-        raise _NotPossible(f"{run[0]}: {refusals[0]}")
+        raise NotPossible(f"{run[0]}: {refusals[0]}")
     return document
 
 
@@ -373,7 +381,7 @@ def _finish(document: Document, options: argparse.Namespace, lines: _Lines, file
             announced = file.path
             file.write(nccl_tests_json.render(document, style).encode())
             if file.path != announced:  # another process has taken the name
-                _announce(file, options)
+                announce(file, options)
     finally:
         if options.format != FORMAT:
             print(render(document, options.format, style), end="", flush=True)
@@ -397,9 +405,11 @@ def _maker(wanted: Asked, simulated: Provider | None) -> Make:
         from ..backends.nccl.nccl_options import NcclOptions
         from ..backends.nccl.provider import NcclProvider
 
-        threads, gpus = (o.threads, o.gpus) if wanted.per_process > 1 else (1, 1)
+        threads, gpus, first = (o.threads, o.gpus, o.first) if wanted.per_process > 1 else (1, 1, o.first)
+        if first >= 0 and wanted.per_process < o.threads * o.gpus:  # a process in place of each thread
+            first += world.local_rank
         how = NcclOptions(
-            threads, gpus, o.first, o.unalign, o.registration, o.policy, o.null_stream, o.parallel_init,
+            threads, gpus, first, o.unalign, o.registration, o.policy, o.null_stream, o.parallel_init,
             p2p_peers=2 if wanted.operation.name == "sendrecv" else 0,
             implementation=o.device_implementation, blocks=o.device_blocks,
         )  # fmt: skip
@@ -458,43 +468,3 @@ def _elsewhere() -> Machine:
     from ..topology import Machine
 
     return Machine("")
-
-
-def _reserve(options: argparse.Namespace) -> list[Output]:
-    """Check, before anything is measured, that the files can be written; return that of the JSON.
-
-    Like nccl-tests, an existing file is not replaced (``.0``, ``.1``... is appended to the name), and one
-    that cannot be written is left out.
-
-    Raises
-    ------
-    UsageError
-        If the file of the Document exists.
-    StorageError
-        If it cannot be written.
-    """
-    from ..results.output import Output
-
-    if options.output:
-        options.output.check(options.force)
-    path: Path | None = options.output_file
-    if path is None:
-        return []
-    file = Output(path, names=(path.with_name(f"{path.name}.{i}") for i in count()))
-    try:
-        file.check()
-    except (StorageError, UsageError) as error:
-        _say(f"# skipping json output; {path} not accessible", options)
-        print(visible(f"wirespeed: note: {error}"), file=sys.stderr)
-        return []
-    _announce(file, options)
-    return [file]
-
-
-def _announce(file: Output, options: argparse.Namespace) -> None:
-    _say(f"# Writing JSON output to {file.path}", options)
-
-
-def _say(line: str, options: argparse.Namespace) -> None:
-    if options.format == FORMAT:
-        print(visible(line), flush=True)

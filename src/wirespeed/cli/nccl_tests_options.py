@@ -376,8 +376,10 @@ def sizes(options: CollectiveOptions) -> tuple[int, ...]:
 
 
 def _first() -> int:
-    """CUDA's index of the first GPU, as set by ``NCCL_TESTS_DEVICE``; -1 if it is not set."""
+    """CUDA's index of the first GPU, as set by ``NCCL_TESTS_DEVICE``; -1 if it is not set, or -1."""
     text = os.environ.get("NCCL_TESTS_DEVICE", "")
-    if text and not text.isdecimal():
+    if not text:
+        return -1
+    if not re.fullmatch(r"\s*(-1|\+?\d{1,6})\s*", text, re.ASCII):
         raise UsageError(f"NCCL_TESTS_DEVICE={text!r} is not a GPU index")
-    return int(text) if text else -1
+    return int(text)

@@ -37,6 +37,7 @@ from .common import add_options, add_output, run_options, texts_aside, typed
 from .job import add_job, lead
 from .nvbandwidth_printer import Printer
 from .parser import Parser
+from .sailbandwidth_dumps import Dumps
 from .sailbandwidth_options import add_sail_options, positive
 
 #: Stopping criteria of a cell: looser than elsewhere, because these programs are run often.
@@ -89,6 +90,8 @@ class PeerProgram:
         Returns notes on options that have no effect.
     faults : Callable
         Returns the faults that a machine is to have, if it is simulated.
+    dumps : bool
+        Whether it writes files of wrong values.
     """
 
     name: str
@@ -98,6 +101,7 @@ class PeerProgram:
     refusal: Callable[[argparse.Namespace], str] = lambda _: ""
     ignored: Callable[[argparse.Namespace], tuple[str, ...]] = lambda _: ()
     faults: Callable[[Machine], tuple[Fault, ...]] = lambda _: ()
+    dumps: bool = False
 
 
 class _Parser(Parser):
@@ -300,8 +304,12 @@ def _say(options: argparse.Namespace, error: WirespeedError, started: str = "") 
         print(nvbandwidth_json.error(str(error), options.dialect), end="")
         return
     print(visible(started), end="", flush=True)
-    prefix = "" if isinstance(error, _Refused) else "ERROR: "
-    print(visible(f"{prefix}{error}"), file=sys.stderr)
+    if not isinstance(error, _Refused):
+        print(visible(f"ERROR: {error}"), file=sys.stderr)
+    elif DIALECTS[options.dialect].refuses_on_output:
+        print(visible(str(error)))
+    else:
+        print(visible(str(error)), file=sys.stderr)
 
 
 def _refuse(options: argparse.Namespace, error: WirespeedError, machine: Machine, style: Style) -> None:
@@ -386,6 +394,7 @@ def _run(program: PeerProgram, options: argparse.Namespace, arguments: Sequence[
     elif options.pairs > 0:
         print("WARNING: --targetNumPairs is ignored: there is only one process", file=sys.stderr)
     as_json = options.format == "json"
+    dumps = Dumps(sailbandwidth.SIMULATED if faults else "") if program.dumps else None
     counted = options.samples is not None or options.copies is not None
     stop = {} if counted else {"precision": PRECISION, "time_budget": options.time_budget, "rounds": 1}
 
@@ -401,7 +410,8 @@ def _run(program: PeerProgram, options: argparse.Namespace, arguments: Sequence[
             world=world,
             listeners=[
                 *listener(),
-                *([] if as_json else [Printer(style, sailbandwidth.SIMULATED if faults else "")]),
+                *([dumps] if dumps else []),
+                *([] if as_json else [Printer(style, dumps)]),
             ],
             command=" ".join(["wirespeed", *sys.argv[1:]]),
         )

@@ -10,14 +10,15 @@ from ..driver.listener import Listener
 from ..reports import Style, nvbandwidth
 from ..terminal import visible
 from ..testcases import Testcase
+from .sailbandwidth_dumps import Dumps
 
 
 class Printer(Listener):
     """Prints every testcase as soon as it has ended."""
 
-    def __init__(self, style: Style, fault: str = "") -> None:
+    def __init__(self, style: Style, dumps: Dumps | None = None) -> None:
         self.style = style
-        self.fault = fault  #: what may explain wrong data
+        self.dumps = dumps or Dumps()  #: what was found of wrong data, and what may explain it
 
     def run_started(self, document: Document, testcases: Sequence[Testcase]) -> None:
         """Print versions, host and devices."""
@@ -25,7 +26,8 @@ class Printer(Listener):
 
     def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
         print(visible(nvbandwidth.testcase(document, result, self.style)), end="", flush=True)
-        reports = nvbandwidth.DIALECTS[self.style.dialect].wrong_data(document, result, self.fault)
+        dialect = nvbandwidth.DIALECTS[self.style.dialect]
+        reports = dialect.wrong_data(document, result, self.dumps.note, self.dumps.details)
         print(visible(reports), end="", file=sys.stderr, flush=True)
         for warning in result.warnings:
             print(visible(f"WARNING: {result.name}: {warning}"), file=sys.stderr, flush=True)

@@ -122,7 +122,7 @@ def _faults(machine: Machine) -> tuple[Fault, ...]:
     return tuple(Fault(FaultKind.CORRUPT, way) for way in ways)
 
 
-SAILBANDWIDTH = PeerProgram(_NAME, _add, _version, _whole, _refusal, _ignored, _faults)
+SAILBANDWIDTH = PeerProgram(_NAME, _add, _version, _whole, _refusal, _ignored, _faults, dumps=True)
 
 
 def parser(name: str) -> Parser:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..document import Document, TestcaseResult
+from ..errors import VerificationError
 from ..tables import Cell
 from ..testcases import Testcase
 
@@ -39,6 +40,9 @@ class Listener:
         known : Callable
             Returns the Document of all results so far.
         """
+
+    def data_wrong(self, case: Testcase, error: VerificationError) -> None:
+        """Handle wrong data of a measurement, before its testcase ends."""
 
     def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
         """Handle the result of a testcase, also of a waived one."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..document import Status
+from ..errors import VerificationError
 from ..measurement import Measurement
 from ..model import Engine, Transfer
 from ..quantities import Reading
@@ -61,6 +62,8 @@ class PartialResult:
         Warnings of the session; those of backends are separate.
     filled : queue.SimpleQueue
         Cells of each finished Measurement, for the watching thread.
+    wrong : queue.SimpleQueue
+        Errors of wrong data, for the watching thread.
     rounds : dict
         What was taken of each Measurement.
     stale : dict
@@ -83,6 +86,7 @@ class PartialResult:
     readings: list[Reading] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     filled: queue.SimpleQueue[Sequence[tuple[str, Cell]]] = field(default_factory=queue.SimpleQueue)
+    wrong: queue.SimpleQueue[VerificationError] = field(default_factory=queue.SimpleQueue)
     rounds: dict[Measurement, Rounds] = field(default_factory=dict)
     stale: dict[Measurement, ToCells] = field(default_factory=dict)
 

@@ -424,6 +424,10 @@ class Session:
             cells = run.outcome.filled.get(wait > 0, wait)
         except queue.Empty:
             return False
+        while not run.outcome.wrong.empty():
+            error = run.outcome.wrong.get()
+            for listener in self.listeners:
+                listener.data_wrong(run.case, error)
         for listener in self.listeners if cells else ():
             listener.measured(run.case, cells, self._so_far)
         return True

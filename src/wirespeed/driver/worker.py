@@ -218,6 +218,7 @@ class Worker:
                     measured = smaller
         except VerificationError as error:
             outcome.fails(Status.FAILED, str(error))
+            outcome.wrong.put(error)
             outcome.leaves(measurement, str(error), error.way)
         except MeasurementTimeout as error:
             if outcome.out_of_time:  # the call waited until it was cancelled

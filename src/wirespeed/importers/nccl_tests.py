@@ -425,8 +425,12 @@ def of_json(content: dict[str, Any]) -> FoundLog | None:
             )
             log.ranks.append(RankInfo(rank, group, pid, host, index, bus, model))
     expected = _product(log.options)
-    if len(log.ranks) == 1 < expected:  # 2.19 lists only the first device of a process
-        log.ranks = [struct_replace(log.ranks[0], rank=i, device=i, bus_id="") for i in range(expected)]
+    if expected > 1 and all(rank.rank == i * expected for i, rank in enumerate(log.ranks)):
+        log.ranks = [  # 2.19 lists only the first device of each process
+            struct_replace(rank, rank=rank.rank + i, device=rank.device + i, bus_id="")
+            for rank in log.ranks
+            for i in range(expected)
+        ]
     runs: _Runs = {}
     repeated = 0
     for entry in results:

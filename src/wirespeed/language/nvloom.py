@@ -1,6 +1,7 @@
 """CSV files of nvloom, translated to the language.
 
-Its columns: NVIDIA/nvloom, README, "CSV testcase". A GPU is named by its rank.
+Its columns: NVIDIA/nvloom, README, "CSV testcase". A GPU is named by its rank. An engine has the name that it
+has in nvloom's testcases (``getCopyType`` in ``cli/testcases.cpp``): ``tma`` since 1.4.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ _COLUMNS = (
     "measurement id", "bandwidth or latency", "source", "destination", "iterations", "source memory",
     "destination memory", "direction", "engine", "size",
 )  # fmt: skip
-_SIZE = re.compile(r"([0-9]{1,15})([kmg]?)", re.ASCII)
+_SIZE = re.compile(r"([0-9]{1,15})([kmgt]?)", re.ASCII)
+#: Engine of nvloom -> its word in the language.
+_ENGINES = {"ce": "ce", "sm": "sm", "tma": "sm_bulk"}
 #: How an error at a part of the text is made.
 _Wrong = Callable[[str, int], LanguageError]
 
@@ -84,10 +87,11 @@ def _row(source: Source, line: re.Match[str], device: str) -> tuple[int, str]:
         return key, f"latency {target} <- {origin}{_sized(cells, wrong, latency)}{copies}"
     if cells[7] not in ("write", "read"):
         raise wrong(f"{cells[7]!r} is neither write nor read", 7)
-    if cells[8] not in ("ce", "sm"):
-        raise wrong(f"the engine {cells[8]!r} has no equivalent; ce and sm have", 8)
+    if cells[8] not in _ENGINES:
+        *others, last = _ENGINES
+        raise wrong(f"the engine {cells[8]!r} has no equivalent; {', '.join(others)} and {last} have", 8)
     arrow = f"{origin} -> {target}" if cells[7] == "write" else f"{target} <- {origin}"
-    return key, f"{arrow} {cells[8]}{_sized(cells, wrong, latency)}{copies}"
+    return key, f"{arrow} {_ENGINES[cells[8]]}{_sized(cells, wrong, latency)}{copies}"
 
 
 def _whole(cells: list[str], column: int, wrong: _Wrong) -> int:
@@ -103,5 +107,5 @@ def _sized(cells: list[str], wrong: _Wrong, latency: bool) -> str:
         return ""
     match = _SIZE.fullmatch(text)
     if match is None or not int(match[1]):
-        raise wrong(f"{text!r} is not a size; nvloom's sizes are bytes, or have a suffix k, m or g", 9)
-    return f" {int(match[1]) * 1024 ** ' kmg'.index(match[2] or ' ')}B"
+        raise wrong(f"{text!r} is not a size; nvloom's sizes are bytes, or have a suffix k, m, g or t", 9)
+    return f" {int(match[1]) * 1024 ** ' kmgt'.index(match[2] or ' ')}B"

@@ -23,7 +23,9 @@ _NO_MEMORY = {
 }  # fmt: skip
 #: Letter of an executor -> device and engine.
 _EXECUTORS = {"C": ("numa{}", "cpu"), "G": ("gpu{}", "sm"), "D": ("gpu{}", "ce"), "T": ("gpu{}", "sm_bulk")}
-_NO_EXECUTOR = {"B": "batched DMA", "I": "a NIC", "N": "the nearest NIC"}
+_NO_EXECUTOR = {
+    "B": "batched DMA", "I": "a NIC", "L": "asynchronous loads and stores", "N": "the nearest NIC",
+}  # fmt: skip
 _WORD = re.compile(r"->|((?:(?!->)[^\s()])+)")
 _PLACE = re.compile(r"([A-Za-z])(\*|[0-9]+|\[[0-9,.]+\])?(.*)", re.ASCII)
 _BYTES = re.compile(r"([0-9]+)([KMG]?)", re.IGNORECASE | re.ASCII)

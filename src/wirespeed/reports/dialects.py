@@ -15,6 +15,9 @@ NOTICE = (
     "NOTE: The reported results may not reflect the full capabilities of the platform.\n"
     "Performance can vary with software drivers, hardware clocks, and system topology.\n\n"
 )
+#: Path of wrong data -> labels and values of what was found of it.
+Found = Mapping[str, Mapping[str, str]]
+NOTHING_FOUND: Found = {}
 _SMALLER = (
     "NOTE: You have chosen a buffer size that is smaller than the default buffer size. It is suggested to "
     "use the default buffer size (64MB) to achieve maximal peak bandwidth."
@@ -52,9 +55,9 @@ class Dialect:
         The note on smaller buffers.
     opening, closing : str
         Notes before the versions of libraries, and at the end.
-    names : {'model', 'host and bus', 'bus and function'}
-        What the lines of devices have: the model only; a line with the host, and the PCI bus ID too; the PCI
-        function too, and lines of the NVLink fabric of processes.
+    names : {'model', 'bus', 'host and bus', 'bus and function'}
+        What the lines of devices have: the model only; the PCI bus ID too; a line with the host before them;
+        the PCI function too, and lines of the NVLink fabric of processes.
     waived : str
         Line of a testcase that cannot be measured, with ``{name}`` and ``{reason}``.
     parts : Mapping
@@ -77,6 +80,8 @@ class Dialect:
         Whether only the first copy of a value has lines of samples, and latencies have none.
     json_root : str
         Key of the only member of the JSON.
+    refuses_on_output : bool
+        Whether standard output, not standard error, has why the program refuses to run.
     """
 
     program: str
@@ -93,7 +98,7 @@ class Dialect:
     smaller: str = _SMALLER
     opening: str = ""
     closing: str = NOTICE
-    names: Literal["model", "host and bus", "bus and function"] = "host and bus"
+    names: Literal["model", "bus", "host and bus", "bus and function"] = "host and bus"
     waived: str = "Waived: {name}: {reason}\n\n"
     parts: Mapping[str, str] = field(default_factory=dict)
     titles: Mapping[str, str] = field(default_factory=dict)
@@ -104,6 +109,7 @@ class Dialect:
     whole_ratios: bool = False
     first_samples: bool = False
     json_root: Literal["nvbandwidth", "sailbandwidth"] = "nvbandwidth"
+    refuses_on_output: bool = False
 
     def start(self, output: str = "run") -> str:
         """The lines at the start of an output; none if it does not begin with the version."""
@@ -123,6 +129,8 @@ class Dialect:
             f"Driver Version: {machine.driver or 'none'}",
         ]
 
-    def wrong_data(self, document: Document, result: TestcaseResult, note: str = "") -> str:
+    def wrong_data(
+        self, document: Document, result: TestcaseResult, note: str = "", found: Found = NOTHING_FOUND
+    ) -> str:
         """The reports on wrong data of a testcase, in addition to its output; ``note`` may explain it."""
         return ""

@@ -12,7 +12,7 @@ from ..terminal import one_line
 from ..units import GB, format_time
 from .iteration_times import spread, steady
 from .nccl_tests_ending import footer, is_complete, short
-from .nccl_tests_view import Given, Half, Row, View, has_collectives
+from .nccl_tests_view import Given, Half, Row, View, has_collectives, short_bus
 from .style import Style
 
 #: The nccl-tests version whose format this is.
@@ -72,7 +72,7 @@ def _columns(half: Half | None, options: Given) -> str:
     """The columns of a result; empty if there is none."""
     if half is None:
         return ""
-    wrong = "   N/A" if half.wrong is None else f"{half.wrong:6g}"
+    wrong = "  N/A" if half.wrong is None else f"{half.wrong:6g}"  # one less, as in nccl-tests
     text = (
         f"  {fixed(half.seconds / _MICRO, 7)}  {fixed(half.algorithm / GB, 6)}  "
         f"{fixed(half.bus / GB, 6)}  {wrong}"
@@ -102,7 +102,7 @@ def header(view: View) -> str:
     step, kind = (options.factor, "factor") if options.factor > 1 else (options.step, "bytes")
     lines = [
         f"# nccl-tests version {COMPATIBLE} nccl-headers={version} nccl-library={version}",
-        f"# Collective test starting: {one_line(options.operation)}_perf",
+        f"# Collective test starting: {options.program}",
         f"# nThread {options.threads} nGpus {options.gpus} minBytes {options.first_size} "
         f"maxBytes {options.last_size} step: {step}({kind}) warmup iters: {options.warmup} "
         f"iters: {options.iterations} agg iters: {options.aggregate} validation: {options.checks} "
@@ -127,18 +127,12 @@ def header(view: View) -> str:
     ]
     lines += [
         f"#  Rank {r.rank:2d} Group {r.group:2d} Pid {r.pid:6d} on {one_line(short(r.host)):>10} "
-        f"device {r.device:2d} [{one_line(_bus(r.bus_id))}] {one_line(r.model)}"
+        f"device {r.device:2d} [{one_line(short_bus(r.bus_id))}] {one_line(r.model)}"
         for r in document.ranks
     ]
     if options.reduced_to:
         lines += ["#", f"# Reducing maxBytes to {options.reduced_to} due to memory limitation"]
     return "\n".join(lines) + "\n"
-
-
-def _bus(bus_id: str) -> str:
-    """The bus ID of a GPU with four digits of the domain."""
-    domain, colon, slot = bus_id.partition(":")
-    return domain[-4:] + colon + slot if colon else bus_id
 
 
 def heads(options: Given) -> str:

@@ -59,7 +59,7 @@ def _summary(view: View) -> list[str]:
         f"# {'Avg bus bandwidth':<20} : {average} {verdict}",
         "#",
         *_notes(view),
-        f"# Collective test concluded: {one_line(view.given.operation)}_perf",
+        f"# Collective test concluded: {view.given.program}",
     ]
     if memory := document.device_memory:
         parts = [f"{one_line(name)} {_memory(size)}" for name, size in memory.items()]
@@ -87,7 +87,8 @@ def failure(view: View) -> list[str]:
         lines.append(f"{host}: Test timeout ({view.given.timeout:.0f}s) {_PLACE}")
     elif failed is not None and failed.status is not Status.INTERRUPTED:
         library = "MPI" if failed.engine == "mpi" else "NCCL"
-        lines.append(f"{host}: Test {library} failure {_PLACE} '{one_line(failed.reason)} / '")
+        reason = one_line(failed.reason)  # the words for the status and, behind " / ", the last error
+        lines.append(f"{host}: Test {library} failure {_PLACE} '{reason}{'' if ' / ' in reason else ' / '}'")
     return [*lines, stopped(host, rank.pid)]
 
 

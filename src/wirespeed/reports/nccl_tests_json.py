@@ -1,18 +1,22 @@
-"""nccl-tests' JSON (version 3), for programs that read it."""
+"""nccl-tests' JSON (version 3), for programs that read it, and for those that search its text.
+
+It is written as by ``src/util.cu`` of nccl-tests: without blanks, numbers with six decimals, slashes escaped.
+"""
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-
-import msgspec
 
 from ..collectives.options import OPTIONS
 from ..document import Document, RankInfo, Status
 from ..tables import LATE
 from ..units import GB
 from .iteration_times import spread, steady
-from .nccl_tests_ending import is_complete
-from .nccl_tests_view import Given, Half, View, has_collectives
+from .nccl_tests_ending import is_complete, short
+from .nccl_tests_view import Given, Half, View, has_collectives, short_bus
 from .style import Style
 
 _VERSION = 3
@@ -70,7 +74,20 @@ def render(document: Document, style: Style) -> str:
     content["errors"] = errors or [""]  # the last error of NCCL, which is empty without one
     content["end_time"] = _time(document.ended)
     content["wirespeed"] = own
-    return msgspec.json.format(msgspec.json.encode(content), indent=1).decode() + "\n"
+    return _written(content) + "\n"
+
+
+def _written(value: object) -> str:
+    """A value as nccl-tests writes it."""
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{_written(key)}:{_written(one)}' for key, one in value.items())}}}"
+    if isinstance(value, str):
+        return json.dumps(value).replace("/", "\\/")
+    if isinstance(value, Sequence):
+        return f"[{','.join(map(_written, value))}]"
+    if isinstance(value, float):
+        return f"{value:f}" if math.isfinite(value) else '"nan"'
+    return json.dumps(value)
 
 
 def _text(value: bool) -> str:
@@ -94,8 +111,16 @@ def _config(view: View) -> dict[str, object]:
     values["blocking_collectives"] = bool(options.blocking)
     return {
         **{name: _text(value) if isinstance(value, bool) else value for name, value in values.items()},
-        "devices": [_device(rank) for rank in view.document.ranks],
+        "devices": [_device(rank) for rank in first_of_processes(view.document.ranks)],
     }
+
+
+def first_of_processes(ranks: Sequence[RankInfo]) -> list[RankInfo]:
+    """The first rank of each process, which are those that nccl-tests lists."""
+    first: dict[tuple[str, int], RankInfo] = {}
+    for rank in ranks:
+        first.setdefault((rank.host, rank.pid), rank)
+    return list(first.values())
 
 
 def _device(rank: RankInfo) -> dict[str, object]:
@@ -103,9 +128,9 @@ def _device(rank: RankInfo) -> dict[str, object]:
         "rank": rank.rank,
         "group": rank.group,
         "pid": rank.pid,
-        "hostname": rank.host,
+        "hostname": short(rank.host),
         "device": rank.device,
-        "device_hex": rank.bus_id,
+        "device_hex": short_bus(rank.bus_id),
         "device_info": rank.model,
     }
 

@@ -52,6 +52,13 @@ class Given(CollectiveOptions):
     timestamps: tuple[str, ...] | None = None
     reduced_to: Whole = 0
 
+    @property
+    def program(self) -> str:
+        """The name of the program, as it was called."""
+        name = f"{self.operation}_perf"
+        called = "".join(self.arguments[:1]).rpartition("/")[2]
+        return one_line(called if called.startswith(name) else name)
+
 
 #: Options of which a Document of ``run``, or of an imported log, knows nothing.
 _UNKNOWN = {"first_size": 0, "last_size": 0, "step": 0, "iterations": 0, "timeout": 0}
@@ -279,6 +286,12 @@ def _half(name: str, cells: Cells, options: Given) -> Half | None:
         raise _refused(f"{name} has no times of iterations")
     cycles = () if options.cycles == 1 or options.per_iteration else bus.samples
     return Half(time.value, algorithm.value or 0.0, bus.value or 0.0, time.wrong, iterations, cycles)
+
+
+def short_bus(bus_id: str) -> str:
+    """The bus ID of a GPU with four digits of the domain, as nccl-tests prints it."""
+    domain, colon, slot = bus_id.partition(":")
+    return domain[-4:] + colon + slot if colon else bus_id
 
 
 def has_collectives(document: Document) -> bool:

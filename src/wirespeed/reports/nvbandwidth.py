@@ -60,10 +60,10 @@ def header(document: Document, style: Style) -> str:
     about += "".join(f"NOTE: {warning}\n" for warning in document.warnings)
     about += "".join(f"NOTE: {r.name}: {warning}\n" for r in document.testcases for warning in r.warnings)
     mpi = f"MPI version: {document.libraries['mpi']}\n" if "mpi" in document.libraries else ""
-    start = dialect.start() + (mpi if machine.ranks and dialect.exact else "") + dialect.opening
+    start = dialect.start() + (mpi if machine.ranks else "") + dialect.opening
     lines = [*dialect.versions(machine), ""]
-    if not machine.ranks or not dialect.exact:
-        lines += [document.hostname] if dialect.names != "model" else []
+    if not machine.ranks:
+        lines += [document.hostname] if dialect.names not in ("model", "bus") else []
         lines += [f"Device {i}: {device}" for i, device in enumerate(devices(machine, dialect))]
     lines += processes(machine, dialect)
     if dialect.names == "bus and function":
@@ -74,7 +74,7 @@ def header(document: Document, style: Style) -> str:
 
 def processes(machine: Machine, dialect: Dialect) -> list[str]:
     """The lines of the processes of a job, with their hosts and devices."""
-    width = len(str(len(machine.ranks) - 1)) if dialect.exact else 0
+    width = len(str(len(machine.ranks) - 1))
     return [
         f"Process {rank.index:>{width}} ({rank.host}): device {_of_rank(rank, machine, dialect)}"
         for rank in machine.ranks
@@ -103,7 +103,7 @@ def _of_rank(rank: Rank, machine: Machine, dialect: Dialect) -> str:
     """Index and display name of the GPU of a rank; the name of its device if that is no GPU."""
     gpu = next((gpu for gpu in machine.gpus if gpu.name == rank.device), None)
     model = rank.model or (gpu.model if gpu else "")
-    if not dialect.exact or not model:
+    if not model:
         return rank.device
     bus_id = rank.bus_id or (gpu.bus_id if gpu else "")
     return f"{number_of(rank.device)}: {_display(model, bus_id, machine, dialect)}"
@@ -120,6 +120,8 @@ def testcase(document: Document, result: TestcaseResult, style: Style) -> str:
     text = [f"Running {result.name}.\n"]
     if style.verbose and dialect.exact:
         text.append(_all_samples(document, result, dialect))
+    if has_failed(result):
+        return "".join([*text, f"ERROR: {result.name}: {result.reason}\n\n"])
     result = arranged(result, dialect)
     for table in result.tables:
         if style.verbose and not dialect.exact:
@@ -127,9 +129,12 @@ def testcase(document: Document, result: TestcaseResult, style: Style) -> str:
         text.append(_table(machine, result, table, style))
         if style.utilization and "device_to_device" in result.name:
             text.append(_utilization(machine, result, table, style))
-    if not result.status.good:
-        text.append(f"ERROR: {result.name}: {result.reason}\n\n")
     return "".join(text)
+
+
+def has_failed(result: TestcaseResult) -> bool:
+    """Whether a testcase failed or was interrupted: it has no table, because a ``SUM`` line means success."""
+    return not result.status.good and result.status is not Status.NOT_FOUND
 
 
 def arranged(result: TestcaseResult, dialect: Dialect) -> TestcaseResult:

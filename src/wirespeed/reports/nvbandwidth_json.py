@@ -1,7 +1,7 @@
 """nvbandwidth's JSON, for programs that read it.
 
 A bidirectional testcase has an entry of its name with the rows of all its tables, as in nvbandwidth, and one
-entry for each table.
+entry for each table. A testcase that failed has neither matrix nor sum, and the object has its ``error``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..version import __version__
 from . import sailbandwidth_json
 from .dialects import Dialect
 from .jsoncpp import row_of, styled
-from .nvbandwidth import DIALECTS, TOTAL, arranged, devices, notes, title, variation
+from .nvbandwidth import DIALECTS, TOTAL, arranged, devices, has_failed, notes, title, variation
 from .style import DialectName, Style
 
 _STATUS = {Status.PASSED: "Passed", Status.WAIVED: "Waived", Status.NOT_FOUND: "Not Found"}
@@ -36,6 +36,8 @@ def render(document: Document, style: Style, error: str = "") -> str:
     """
     dialect = DIALECTS[style.dialect]
     content = _CONTENTS[dialect.json_root](document, style)
+    if failed := [result for result in document.testcases if has_failed(result)]:
+        content["error"] = "; ".join(f"{result.name}: {result.reason}" for result in failed)
     if document.interrupted:
         content["error"] = f"the run ended early: {document.interrupted}"
     if error:
@@ -93,7 +95,7 @@ def _entries(result: TestcaseResult, style: Style) -> list[dict[str, object]]:
         entry["reason" if result.status is Status.WAIVED else "error"] = result.reason
     if result.warnings:
         entry["warning"] = "; ".join(result.warnings)
-    if (result.status is Status.WAIVED and not style.empty_tables) or not result.tables:
+    if has_failed(result) or (result.status is Status.WAIVED and not style.empty_tables) or not result.tables:
         return [entry]
     result = arranged(result, dialect)
     entries = [

@@ -1,4 +1,4 @@
-"""What distinguishes the versions of nvbandwidth whose output is known; not those of 0.6 and 0.7."""
+"""What distinguishes the outputs of nvbandwidth's versions since 0.4."""
 
 from __future__ import annotations
 
@@ -44,7 +44,12 @@ def _titles() -> dict[str, str]:
 
 
 #: What 0.4 and 0.5 have in common, and 0.10 and 0.11.
-_old = partial(Dialect, "nvbandwidth", default_mebibytes=64, opening=_OPENING, closing="", names="model")
+_old = partial(
+    Dialect, "nvbandwidth", default_mebibytes=64, opening=_OPENING, closing="", names="model",
+    refuses_on_output=True,
+    parts={f"{_PAIR}{way}_{by}": part for way in ("read", "write")
+           for by, part in (("ce", "first"), ("sm", "total"))},
+)  # fmt: skip
 _new = partial(
     Dialect, "nvbandwidth", variation="samples", cuda_names=True, listed_apart=False, smaller=_LATER_SMALLER
 )
@@ -53,14 +58,13 @@ _new = partial(
 VERSIONS: dict[DialectName, Dialect] = {
     "0.4": _old(
         "v0.4", "v0.4", "0.4", smaller=_SMALLER, waived="Waiving {name}.\n\n", padded=False, after_usage="",
-        parts={f"{_PAIR}{way}_{by}": "first" for way in ("read", "write") for by in ("ce", "sm")},
         titles=_titles(),
     ),
-    "0.5": _old(
-        "v0.5", "v0.5", "0.5",
-        parts={f"{_PAIR}{way}_{by}": part for way in ("read", "write")
-               for by, part in (("ce", "first"), ("sm", "total"))},
+    "0.5": _old("v0.5", "v0.5", "0.5"),
+    "0.6": Dialect(
+        "nvbandwidth", "v0.6", "v0.6", "0.6", default_mebibytes=64, names="bus", refuses_on_output=True
     ),
+    "0.7": Dialect("nvbandwidth", "v0.7", "v0.7", "0.7", names="bus"),
     "0.8": Dialect("nvbandwidth", "v0.8", "v0.8", "0.8"),
     "0.9": Dialect(
         "nvbandwidth", "v0.9", "v0.9", "0.9", variation="cells", starts=("run",), listed_apart=False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..document import Document, Status, TestcaseResult
 from ..units import displayed
 from .jsoncpp import row_of
-from .nvbandwidth import DIALECTS, arranged, devices, notes, processes, title
+from .nvbandwidth import DIALECTS, arranged, devices, has_failed, notes, processes, title
 from .style import Style
 
 _STATUS = {Status.PASSED: "Passed", Status.WAIVED: "Waived", Status.NOT_FOUND: "ERROR"}
@@ -38,7 +38,7 @@ def _entry(result: TestcaseResult, style: Style) -> dict[str, object]:
     entry: dict[str, object] = {"name": result.name, "status": _STATUS.get(result.status, "Error")}
     if result.reason and result.status is not Status.NOT_FOUND:
         entry["reason" if result.status is Status.WAIVED else "error"] = result.reason
-    if result.status is Status.WAIVED or not result.tables:
+    if has_failed(result) or result.status is Status.WAIVED or not result.tables:
         return entry
     dialect = DIALECTS[style.dialect]
     result = arranged(result, dialect)

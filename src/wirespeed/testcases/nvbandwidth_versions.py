@@ -27,6 +27,8 @@ _LOCAL = frozenset({"device_local_copy"})
 _LACKING = {
     "0.4": device.LATER | _SPLIT | _LATENCIES | _LOCAL,
     "0.5": device.LATER | _SPLIT | _LOCAL,
+    "0.6": device.LATER | _SPLIT | _LOCAL,
+    "0.7": device.LATER,
     "0.8": device.LATER,
     "0.9": device.LATER,
     "sailbandwidth-2.2.1": device.LATER
@@ -35,9 +37,9 @@ _LACKING = {
     "0.10": frozenset[str](),
     "0.11": frozenset[str](),
 }
-_WITHOUT_PROCESSES = ("0.4", "0.5")
+_WITHOUT_PROCESSES = ("0.4", "0.5", "0.6")
 #: Versions in which the sender executes these two reads: testcase -> whether the column is the sender.
-_PUSHING = ("0.5", "0.8", "0.9")
+_PUSHING = ("0.5", "0.6", "0.7", "0.8", "0.9")
 _PUSHED = {"all_to_one_read_sm": True, "one_to_all_read_sm": False}
 #: Major compute capability from which GPUs have the Compute Fabric Transport.
 _FABRIC_TRANSPORT = 10
@@ -49,7 +51,7 @@ def of_nvbandwidth(version: str) -> tuple[Testcase, ...]:
     Parameters
     ----------
     version : str
-        One of 0.4, 0.5, 0.8, 0.9, 0.10 and 0.11; or sailbandwidth-2.2.1.
+        One of 0.4 to 0.11; or sailbandwidth-2.2.1.
     """
     between = (
         () if version in _WITHOUT_PROCESSES

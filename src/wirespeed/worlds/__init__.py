@@ -62,7 +62,7 @@ def join(
     if launchers.present(environment):
         world = launchers.by_environment(environment, timeout, partial=partial)
     elif mpi or by_mpi(environment):
-        world = launchers.by_mpi(timeout)
+        world = launchers.by_mpi(timeout, launched=by_mpi(environment))
     else:
         world = launchers.spawn(spawn, arguments, timeout) if spawn > 1 else launchers.alone()
     name, size = launchers.promised(environment)

@@ -25,6 +25,8 @@ CHANNELS = "WIRESPEED_CHANNELS"
 #: Maximum time for started processes to end after rank 0 has, before they are killed, in s: after success,
 #: and after an error or a signal, when rank 0 has saved what was measured.
 CHILDREN_END_S, CHILDREN_LEAVE_S = 5.0, 1.0
+#: What starts the only process of a job without a launcher.
+_ALONE = "one process"
 #: Maximum number of ranks.
 _MOST_RANKS = 10**6
 #: Variables of a rank in the environment.
@@ -116,8 +118,8 @@ def promised(environment: Mapping[str, str] = os.environ) -> tuple[str, int]:
     return max(promises, key=lambda pair: pair[1])
 
 
-def by_mpi(timeout: float) -> World:
-    """The World of ``MPI_COMM_WORLD``.
+def by_mpi(timeout: float, *, launched: bool = True) -> World:
+    """The World of ``MPI_COMM_WORLD``; of this process only if no launcher started it.
 
     Raises
     ------
@@ -145,7 +147,7 @@ def by_mpi(timeout: float) -> World:
         world.Abort(code)
         raise SystemExit(code)
 
-    launcher = f"{version(mpi)}, over TCP"
+    launcher = f"{version(mpi)}, over TCP" if launched else _ALONE
     if rank == 0:
         return gather(listeners, secret, size, launcher, timeout, leave=leave)
     ordered = hosts[::-1] if hostname() == hosts[-1] else hosts  # on the same host, loopback first
@@ -155,7 +157,7 @@ def by_mpi(timeout: float) -> World:
 
 def alone() -> World:
     """The World of one process."""
-    return World([Member(0, hostname(), os.getpid(), 0)], 0, "one process", {}, {}, 0.0)
+    return World([Member(0, hostname(), os.getpid(), 0)], 0, _ALONE, {}, {}, 0.0)
 
 
 def spawn(size: int, arguments: Sequence[str], timeout: float) -> World:

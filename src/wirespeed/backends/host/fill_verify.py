@@ -16,6 +16,7 @@ from .bound_transfer import LINE, BoundTransfer, signed
 from .buffer_sources import Run, Tasks
 from .kernel_codes import WRITE
 from .kernels import WORD
+from .wrong_words import examined
 
 Table = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -176,7 +177,12 @@ def _compare(
                 middle = (begin + end) // 2 // WORD * WORD
                 begin, end = (begin, middle) if count(begin, middle) else (middle, end)
             words = sum(end - begin for _, begin, end in ranges) // WORD
-            raise VerificationError(str(bound.transfer), begin, sum(counts), words, bound.transfer.way)
+            found = None
+            if bound.transfer.operation is Operation.COPY and bound.fills:
+                parts = [(start, stop) for _, start, stop in ranges]
+                key, _, before = bound.keys
+                found = examined(address, bound.sources[0].address, parts, key, signed(before))
+            raise VerificationError(str(bound.transfer), begin, sum(counts), words, bound.transfer.way, found)
 
 
 def _all_wrong(bound: BoundTransfer) -> VerificationError:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import BackendError
-from ..native import Call, Functions, copier
+from ..native import Call, Failure, Functions, copier
 
 
 class MpiFunctions:
@@ -89,13 +89,13 @@ class MpiFunctions:
         self.refuse(failed)
         return seconds
 
-    def refuse(self, failed: str | None) -> None:
+    def refuse(self, failed: Failure | None) -> None:
         """Raise an error if a call failed.
 
         Raises
         ------
         BackendError
-            If ``failed`` is the name of a call.
+            If ``failed`` is a call.
         """
         if failed:
-            raise BackendError(f"MPI failed in {failed}")
+            raise BackendError(f"MPI failed in {failed.name}")

@@ -16,7 +16,7 @@ from ...errors import BackendError
 if TYPE_CHECKING:
     from ..gpu.device import TimedStream
     from ..gpu.gpu_driver import GpuDriver
-    from ..native import Functions
+    from ..native import Failure, Functions
 
 #: Name of the backend whose GPUs NCCL uses.
 GPU_BACKEND = "cuda"
@@ -70,6 +70,22 @@ def refuses(rank: int) -> tuple[str, bytes]:
         return f"NCCL failed: {error}", b""
 
 
+def libraries() -> dict[str, str]:
+    """The versions of NCCL and of its bindings."""
+    number = int(_bindings().get_version())
+    return {
+        "nccl": f"{number // 10000}.{number // 100 % 100}.{number % 100}",
+        "nccl4py": version("nccl4py"),
+    }
+
+
+def words_of(nccl: Any, failed: Failure) -> str:
+    """The name of a call that failed, and NCCL's words for its status; calls of the driver have none."""
+    if not failed.name.startswith("nccl"):
+        return failed.name
+    return f"{failed.name}: {nccl.get_error_string(failed.status)}"
+
+
 def _bindings() -> Any:
     return import_module("nccl.bindings.nccl")
 
@@ -112,12 +128,12 @@ class NcclMessages:
         """Handle of the communicator for C functions."""
         return int(self._comm)
 
+    def words(self, failed: Failure) -> str:
+        """The name of a call that failed, and NCCL's words for its status."""
+        return words_of(self._nccl, failed)
+
     def libraries(self) -> dict[str, str]:
-        number = int(self._nccl.get_version())
-        return {
-            "nccl": f"{number // 10000}.{number // 100 % 100}.{number % 100}",
-            "nccl4py": version("nccl4py"),
-        }
+        return libraries()
 
     def work(self, moves: Sequence[Send], lane: TimedStream) -> NcclWork:
         """The sends and receives of this rank in a Measurement, bound to a stream."""

@@ -54,10 +54,10 @@ class Debug:
         names = transports(self._text())
         return Fact(Known.NCCL_TRANSPORTS, names or None, reason="" if names else "not in NCCL's log")
 
-    def warnings(self) -> str:
-        """The last warning; empty if there is none."""
+    def explained(self, words: str) -> str:
+        """NCCL's words for an error, with the last warning of its log, as nccl-tests joins them."""
         warnings = _WARNING.findall(self._text())
-        return str(warnings[-1]).strip() if warnings else ""
+        return " / ".join([words, *(warning.strip() for warning in warnings[-1:])])
 
     def close(self) -> None:
         """Remove the temporary file."""

@@ -10,7 +10,7 @@ from typing import Any
 from ...collectives.operations import Setting
 from ..gpu.arguments import Arguments, pointer, wide
 from ..gpu.gpu_driver import Headers
-from ..native import Functions
+from ..native import Failure, Functions
 from ..provider import Case, Refused
 from .calls import Make, Part, Site, in_context
 from .rank_gpu import RankGpu
@@ -124,13 +124,13 @@ class DeviceKernel:
         self._gpu.driver.read(ctypes.addressof(value), address, size)
         return value
 
-    def create(self, comm: int) -> str | None:
-        """Create the device communicator, when all ranks do; return the name of a function that failed."""
+    def create(self, comm: int) -> Failure | None:
+        """Create the device communicator, when all ranks do; return the call if it failed."""
         addresses = ctypes.addressof(self._requirements), ctypes.addressof(self._communicator)
         return self._functions.bind([("ncclDevCommCreate", (comm, *addresses))])()
 
-    def destroy(self, comm: int) -> str | None:
-        """Destroy the device communicator; return the name of a function that failed."""
+    def destroy(self, comm: int) -> Failure | None:
+        """Destroy the device communicator; return the call if it failed."""
         return self._functions.bind([("ncclDevCommDestroy", (comm, ctypes.addressof(self._communicator)))])()
 
     def bind(self, case: Case, windows: tuple[int, ...], bases: tuple[int, ...]) -> Make:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...collectives.data_types import BY_NAME, OPERATORS
 from ...errors import BackendError, BackendLost
-from ..native import Call, Functions
+from ..native import Call, Failure, Functions
 from ..provider import Case, Elapsed
 from .calls import Site, calls, grouped, in_context
 from .rank_gpu import RankGpu
@@ -35,13 +35,13 @@ class Library:
     functions : Functions
         Functions of NCCL and of the driver.
     reason : Callable
-        Returns the last warning of NCCL; empty if there is none.
+        Returns why a call failed.
     cancelled : Event
         Set when the communicators are aborted.
     """
 
     functions: Functions
-    reason: Callable[[], str]
+    reason: Callable[[Failure], str]
     cancelled: Event
 
 
@@ -148,12 +148,12 @@ class Loop:
 
         return run
 
-    def _raise_failure(self, failed: str | None) -> None:
+    def _raise_failure(self, failed: Failure | None) -> None:
         """Raise an error if the operation was cancelled or a call failed."""
         if self._library.cancelled.is_set():
             raise BackendLost("the operation was cancelled because another rank failed or a stage timed out")
         if failed:
-            raise BackendError(f"NCCL failed: {self._library.reason() or failed}")
+            raise BackendError(f"NCCL failed: {self._library.reason(failed)}")
 
     def _wait(self) -> None:
         failed = self._waiting()

@@ -19,11 +19,12 @@ from ...facts import Fact
 from ...units import format_size
 from ...worlds.base import RankLost, World, WorldError
 from ..gpu.gpu_driver import driver_of
+from ..native import Failure
 from ..provider import REHEARSED_BYTES, Case, Elapsed, Group, Provider, RankDevice, Refused
 from ..test_data import BEFORE, scalar
 from . import device_api
 from .calls import CALLS, WITHOUT_2_28, Site, addresses
-from .channel import GPU_BACKEND, IDENTIFIER_BYTES, INSTALL_NCCL, functions
+from .channel import GPU_BACKEND, IDENTIFIER_BYTES, INSTALL_NCCL, functions, words_of
 from .debug import Debug
 from .loops import Library, Loop
 from .nccl_options import NcclOptions
@@ -133,8 +134,8 @@ class NcclProvider(Provider):
         elif first + mine > present:
             raise Refused(  # the first sentence is that of nccl-tests, on which scripts retry
                 f"Invalid number of GPUs: {first + mine} requested but only {present} were found. "
-                f"{world.me} requires GPUs {first} to {first + mine - 1}: use fewer ranks, threads (-t) or "
-                "GPUs (-g)"
+                f"Please check the number of processes and GPUs per process. {world.me} requires GPUs "
+                f"{first} to {first + mine - 1}: use fewer ranks, threads (-t) or GPUs (-g)"
             )
         base = group.processes.index(world.rank) * mine
         gpus = list(driver.devices().items())
@@ -216,8 +217,11 @@ class NcclProvider(Provider):
         try:
             return function(*arguments)
         except self._nccl.NCCLError as error:
-            reason = self._debug.warnings() or str(error)
-            raise BackendError(f"NCCL failed: {reason}") from error
+            raise BackendError(f"NCCL failed: {self._debug.explained(str(error))}") from error
+
+    def _why(self, failed: Failure) -> str:
+        """Why a call failed: its name, NCCL's words for its status, and the last warning."""
+        return self._debug.explained(words_of(self._nccl, failed))
 
     def _initialise(self) -> None:
         nccl = self._nccl
@@ -344,7 +348,7 @@ class NcclProvider(Provider):
         rank.gpu.use()
         assert rank.kernel is not None
         if failed := rank.kernel.create(int(rank.comm)):
-            raise BackendError(f"NCCL failed: {self._debug.warnings() or failed}")
+            raise BackendError(f"NCCL failed: {self._why(failed)}")
         rank.has_device_comm = True
 
     def _release(self) -> None:
@@ -358,7 +362,7 @@ class NcclProvider(Provider):
             if rank.kernel and rank.has_device_comm:
                 rank.has_device_comm = False
                 if failed := rank.kernel.destroy(int(rank.comm)):
-                    raise BackendError(f"NCCL failed: {self._debug.warnings() or failed}")
+                    raise BackendError(f"NCCL failed: {self._why(failed)}")
             for handle in rank.handles:
                 self._call(gone, rank.comm, handle)
             for address in (rank.send, rank.receive):
@@ -390,7 +394,7 @@ class NcclProvider(Provider):
                 rank.gpu.driver.native, rank.number, int(rank.comm), int(rank.gpu.stream),
                 int(rank.gpu.context), rank.send + offset, rank.receive + offset, operator, make,
             )  # fmt: skip
-        library = Library(self._functions, self._debug.warnings, self._cancelled)
+        library = Library(self._functions, self._why, self._cancelled)
         self._loops = [
             Loop(library, case, [(rank.site, rank.gpu) for rank in ranks if rank.site], shifts, self._meet)
             for ranks in self._threads

@@ -59,7 +59,8 @@ class NcclWire:
         self._place.where.use()
         failed, _, seconds = self._functions.timed(self._meeting(), calls, [self._wait()])
         if failed:
-            raise BackendError(f"NCCL failed in {failed}; set NCCL_DEBUG=WARN to see the reason")
+            words = self._messages.words(failed)
+            raise BackendError(f"NCCL failed: {words}; set NCCL_DEBUG=WARN to see the reason")
         return seconds
 
     def one(self, address: int, size: int) -> float:

@@ -12,13 +12,22 @@ from ...measurement import Measurement, Sample
 from ...model import Collective, Operation, Role, Transfer
 from ...network import completions
 from ...options import RunOptions
+from ...wrong_words import WrongWord, WrongWords
 from ..base import Prepared
+from ..word_pattern import STEP, WORD_MASK, keys_of
 from .hardware import SimulatedHardware
 
 #: Time that every transfer takes in addition to moving its bytes, in s.
 _LAUNCH_S = 2e-6
 #: Number of loads in one copy of a chase.
 _CHASE_LOADS = 2**16
+
+
+def zeroed(index: int, keys: tuple[int, int, int]) -> WrongWords:
+    """What is found if a copy leaves zeros in place of one word of a pattern with these keys."""
+    expected = keys[0] + index * STEP & WORD_MASK
+    word = WrongWord(index, expected, 0, expected, keys[2])
+    return WrongWords((word,), expected, expected, source_wrong=0, unwritten=0, copied=0)
 
 
 def _identity(measurement: Measurement) -> str:
@@ -122,5 +131,6 @@ class SimulatedMeasurement(Prepared):
                     continue
                 if fault.kind is FaultKind.CORRUPT and str(transfer).startswith(fault.where):
                     words = max(1, transfer.bytes // 8)
-                    offset = 8 * self.noise.random.randrange(words)
-                    raise VerificationError(str(transfer), offset, 1, words, transfer.way)
+                    index = self.noise.random.randrange(words)
+                    found = zeroed(index, keys_of(self.options.seed, index))
+                    raise VerificationError(str(transfer), 8 * index, 1, words, transfer.way, found)

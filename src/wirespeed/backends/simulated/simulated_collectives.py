@@ -74,23 +74,27 @@ class SimulatedProvider(Provider):
         As in ``connect``.
     colors : Sequence[int]
         Number of the group of each rank; empty for one group. All groups run at once; the first is reported.
+    first : int
+        Position of the GPU or rank of the machine with which they begin.
     """
 
     name = "simulated"
     can_cancel = True
     operations = tuple(OPERATIONS)
 
-    def __init__(self, machine: Machine, ranks: int, seed: int = 0, colors: Sequence[int] = ()) -> None:
+    def __init__(
+        self, machine: Machine, ranks: int, seed: int = 0, colors: Sequence[int] = (), first: int = 0
+    ) -> None:
         self.machine = machine
         colors = colors or [0] * ranks
         self.group = Group(colors[0], (0,), colors.count(colors[0]))
         #: Number of ranks of the smallest group.
         self.smallest = min(Counter(colors).values())
-        ends = members(machine)
+        ends = members(machine)[first:]
         if len(ends) < ranks:
             raise MachineError(
-                f"Invalid number of GPUs: {ranks} requested but only {len(ends)} were found in "
-                f"{machine.name or machine.host}"
+                f"Invalid number of GPUs: {first + ranks} requested but only {len(members(machine))} were "
+                f"found in {machine.name or machine.host}"
             )
         rings = [
             ring([end for end, own in zip(ends, colors, strict=False) if own == color])
