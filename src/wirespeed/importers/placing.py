@@ -23,20 +23,24 @@ from ..tables import BUSBW, LATE, Cell, Table
 from ..testcases import TABLE, Plan, Testcase
 from ..testcases.collectives import collective, names
 from ..topology import Machine
-from ..units import many
+from ..units import Nics, many
 from .allowed import allowed, of_collective
-from .between_hosts import between_hosts
+from .between_hosts import between_hosts, of_one_nic
 from .failures import status_of
 from .log import FoundCollective, FoundHalf, FoundLog, FoundTable
 
 #: Description of what no testcase measures.
 _NOT_COMPARABLE = "not comparable with a testcase of wirespeed"
+#: Description of rates that the line rate of a NIC limits.
+_BY_NIC = "RDMA between two hosts; one NIC limits its rate"
 #: Name of the result that says why a run failed, if its testcases did not.
 _RUN = "the run"
 _TESTCASES = {case.name: case for case in TABLE}
 
 
-def results(machine: Machine, logs: Sequence[FoundLog]) -> tuple[list[TestcaseResult], int]:
+def results(
+    machine: Machine, logs: Sequence[FoundLog], nics: Nics | None = None
+) -> tuple[list[TestcaseResult], int]:
     """The results of all testcases, and the number of values that are not comparable."""
     network = Network(with_cores(machine))
     plans = _Plans(network)
@@ -45,7 +49,7 @@ def results(machine: Machine, logs: Sequence[FoundLog]) -> tuple[list[TestcaseRe
     first: dict[tuple[str, Status], int] = {}  # index of the first result of a testcase with tables
     strange = 0
     for log in logs:
-        for result, alien in _of_log(network, plans, log):
+        for result, alien in _of_log(network, plans, log, nics):
             strange += alien
             place = (result.name, result.status)
             if result.tables and (i := first.get(place)) is not None and _differ(placed[i], result):
@@ -100,12 +104,14 @@ class _Plans:
         return self._found[key]
 
 
-def _of_log(network: Network, plans: _Plans, log: FoundLog) -> Iterator[tuple[TestcaseResult, int]]:
+def _of_log(
+    network: Network, plans: _Plans, log: FoundLog, nics: Nics | None
+) -> Iterator[tuple[TestcaseResult, int]]:
     """Yield the results of a log, and how many of their values are not comparable.
 
     If the run failed, so did its testcases, unless each has its own status.
     """
-    results = [*_tables(network.machine, plans, log), *_collectives(network, log), *_failed(log)]
+    results = [*_tables(network.machine, plans, log, nics), *_collectives(network, log), *_failed(log)]
     if not log.failures:
         yield from results
         return
@@ -117,7 +123,9 @@ def _of_log(network: Network, plans: _Plans, log: FoundLog) -> Iterator[tuple[Te
         yield TestcaseResult(_RUN if log.independent else log.tool, status, reason=reason), 0
 
 
-def _tables(machine: Machine, plans: _Plans, log: FoundLog) -> Iterator[tuple[TestcaseResult, int]]:
+def _tables(
+    machine: Machine, plans: _Plans, log: FoundLog, nics: Nics | None
+) -> Iterator[tuple[TestcaseResult, int]]:
     """Yield the result of each testcase of a log, and how many of its values are not comparable."""
     groups: list[list[FoundTable]] = []
     for table in log.tables:
@@ -139,6 +147,9 @@ def _tables(machine: Machine, plans: _Plans, log: FoundLog) -> Iterator[tuple[Te
         if case is None or planned is None:
             fits = case is not None and _is_known_place(tables)
             result, count = _unplaced(tables, case, status, reason, fits)
+            limited = tuple(of_one_nic(machine, table, nics) for table in result.tables) if nics else ()
+            if nics and limited != result.tables:
+                result, count = struct_replace(result, tables=limited, description=_BY_NIC), 0
             yield result, 0 if fits else count
             continue
         cells, plan = _cells(planned, tables), planned[0]
@@ -152,11 +163,12 @@ def _tables(machine: Machine, plans: _Plans, log: FoundLog) -> Iterator[tuple[Te
 
 
 def _widened(table: FoundTable, gpus: int) -> FoundTable:
-    """The table of a tool that measures one GPU with a column for each."""
-    if table.columns != ("gpu0",):
-        return table
+    """The table of a tool that measures one GPU or some with a column for each."""
     columns = tuple(f"gpu{i}" for i in range(gpus))
-    return replace(table, columns=columns, values=((*table.values[0], *[None] * (gpus - 1)),))
+    present = len(table.columns)
+    if len(table.values) > 1 or present >= gpus or table.columns != columns[:present]:
+        return table
+    return replace(table, columns=columns, values=((*table.values[0], *[None] * (gpus - present)),))
 
 
 def _is_known_place(tables: Sequence[FoundTable]) -> bool:

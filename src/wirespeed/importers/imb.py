@@ -1,0 +1,124 @@
+"""Logs of the Intel MPI Benchmarks (IMB-MPI1).
+
+Formats and factors: ``src_c/IMB_output.c`` of intel/mpi-benchmarks. ``Mbytes/sec`` are MB/s since IMB 2018
+and MiB/s before; each row says which, because its rate follows from its size and time, or its messages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from ..measurement import Unit
+from ..testcases.messages import BANDWIDTH, LATENCY, RATE
+from ..units import MB, MIB, many
+from .log import FoundLog, FoundTable, text
+from .rows import curve, doubt, in_units, numbers, parts, size_of
+
+_BLOCK = re.compile(r"\s*#\s*Benchmarking (\S+)")
+_HEAD = re.compile(r"\s*(?:Group +)?#(bytes +#)?repetitions\s")
+#: Lines with which a log of this tool begins.
+START = re.compile(rf"\s*#\s+Intel ?\(R\) MPI Benchmark|{_BLOCK.pattern}|{_HEAD.pattern}")
+_SUITE = re.compile(r"\s*#\s+Intel ?\(R\) MPI Benchmark(?:s| Suite) V?([\w. ]+?)(?: Update \d+)?,")
+_PROCESSES = re.compile(r"\s*# ?#processes = (\d{1,7})")
+_ROW = re.compile(r"\s*\d+\s+\d+\s+\S|\s*\d+\s+\d+\.\d+\s")
+#: The last line of a program that ran to its end.
+_END = "All processes entering MPI_Finalize"
+#: Benchmark -> times that it counts a byte.
+_COUNTED = {"Sendrecv": 2, "Exchange": 4}
+#: Benchmark -> row of the table of rates with the same definition: 64 concurrent messages of two processes.
+_WINDOWED = {"Uniband": 0, "Biband": 1}
+_LABELS = {"t": "time", "t_min": "minimum", "t_max": "maximum", "t_avg": "average", "t_ovrl": "overlapped",
+           "t_pure": "pure", "t_CPU": "computation"}  # fmt: skip
+_LIMIT = re.compile(r"\s*\d+ +(out-of-mem|int-overflow|time-out)\.?;")
+_KNOWN = re.compile(r"#|$|\[?\d+ additional processes")
+_MESSAGES, _MICRO = "message_mpi_host", 1e-6
+_TOOL = "IMB"
+
+
+def read(lines: Sequence[str]) -> Iterator[FoundLog]:
+    """Yield the runs of the tool that some lines contain, one for each table."""
+    version = next((text(match[1]) for line in lines if (match := _SUITE.match(line))), "")
+    logs = [_run(part, version) for part in parts(lines, START, _ROW)]
+    if any(_SUITE.match(line) for line in lines) and not any(_END in line for line in lines) and logs:
+        doubt(logs[-1], f"it lacks its last line, '{_END}'")
+    return iter(logs)
+
+
+def _run(lines: Sequence[str], version: str) -> FoundLog:
+    log = FoundLog(_TOOL, version, lines=len(lines), partial=True)
+    name, processes, columns = "", 0, list[str]()
+    found: dict[str, dict[int, float | None]] = {}
+    for line in lines:
+        if match := _BLOCK.match(line):
+            name = text(match[1])
+        elif match := _PROCESSES.match(line):
+            processes = int(match[1])
+        elif _HEAD.match(line):
+            columns = line.replace("overlap[%]", "").split()
+        elif columns and _ROW.match(line) and (values := numbers(line)):
+            row = dict(zip(columns, values, strict=False))
+            size = size_of(row.get("#bytes", 0.0))
+            if size is None or len(values) < len(columns):
+                doubt(log, f"a row is cut: {line.strip()}")
+                continue
+            if row.get("defects"):
+                log.failures.append(f"validation failed at {size} B: {row['defects']:g} defects")
+            for column, value in row.items():
+                found.setdefault(column, {})[size] = value
+        elif _LIMIT.match(line):
+            log.warnings.append(f"not measured: {text(line)}")
+        else:
+            log.other(line.strip(), _KNOWN)
+    if not found and (name or columns):
+        doubt(log, f"it has no results of {name or 'a benchmark'}")
+    log.tables += _tables(name, processes, found)
+    return log
+
+
+def _tables(
+    name: str, processes: int, found: Mapping[str, Mapping[int, float | None]]
+) -> Iterator[FoundTable]:
+    """Yield the tables of times, of rates and of messages."""
+    bare = name.removeprefix("Multi-")
+    times = {
+        _LABELS.get(column.partition("[")[0], column): in_units(values, _MICRO)
+        for column, values in found.items()
+        if column.endswith("[usec]")
+    }
+    rates = found.get("Mbytes/sec", {})
+    counts = found.get("Msg/sec", {})
+    of_two = processes in (0, 2) and name == bare
+    called = f"{_TOOL} {name}".strip() + (f", {many(processes, 'process', 'processes')}" if processes else "")
+    why = "no testcase measures the same"
+    if bare == "PingPong" and of_two and "time" in times:
+        yield curve(_MESSAGES, LATENCY, called, {"reused buffer": times.pop("time")}, Unit.TIME, "buffer")
+        why = "one message at a time; message_mpi_host measures the rate of concurrent ones"
+    if times:
+        yield curve(called, "latency", called, times, Unit.TIME, "time", why)
+    by_unit = in_units(rates, _unit(bare, found))
+    if bare in _WINDOWED and of_two and rates:
+        row, ways = _WINDOWED[bare], ("one way", "both ways, sum")
+        rows = {way: by_unit if i == row else {} for i, way in enumerate(ways[: row + 1])}
+        yield curve(_MESSAGES, BANDWIDTH, called, rows, Unit.RATE, "ways")
+        if counts and not row:
+            rows = {ways[0]: in_units(counts, 1.0)}
+            yield curve(_MESSAGES, RATE, called, rows, Unit.FREQUENCY, "ways")
+        return
+    if rates:
+        yield curve(called, "bandwidth", called, {"rate": by_unit}, Unit.RATE, "value", why)
+    if counts:
+        yield curve(called, "rate", called, {"messages": in_units(counts, 1.0)}, Unit.FREQUENCY, "value", why)
+
+
+def _unit(name: str, found: Mapping[str, Mapping[int, float | None]]) -> float:
+    """The bytes of an ``Mbyte``, which follow from the rows: 1e6 or 2**20."""
+    rates, counts = found.get("Mbytes/sec", {}), found.get("Msg/sec", {})
+    times = found.get("t[usec]") or found.get("t_max[usec]") or {}
+    for size in sorted(rates, reverse=True):
+        rate, time, messages = rates[size], times.get(size), counts.get(size)
+        if not rate or rate < 1 or not (time or messages):
+            continue
+        exact = size * messages if messages else _COUNTED.get(name, 1) * size / ((time or 0.0) * _MICRO)
+        return min((float(MB), float(MIB)), key=lambda unit: abs(exact / rate / unit - 1))
+    return float(MB)
