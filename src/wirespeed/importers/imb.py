@@ -24,14 +24,15 @@ _PROCESSES = re.compile(r"\s*# ?#processes = (\d{1,7})")
 _ROW = re.compile(r"\s*\d+\s+\d+\s+\S|\s*\d+\s+\d+\.\d+\s")
 #: The last line of a program that ran to its end.
 _END = "All processes entering MPI_Finalize"
-#: Benchmark -> times that it counts a byte.
-_COUNTED = {"Sendrecv": 2, "Exchange": 4}
+#: How often a byte counts: once, sent and received (Sendrecv), or both to both neighbours (Exchange).
+_COUNTED = (1, 2, 4)
+_MEGABYTES = (float(MB), float(MIB))
 #: Benchmark -> row of the table of rates with the same definition: 64 concurrent messages of two processes.
 _WINDOWED = {"Uniband": 0, "Biband": 1}
 _LABELS = {"t": "time", "t_min": "minimum", "t_max": "maximum", "t_avg": "average", "t_ovrl": "overlapped",
            "t_pure": "pure", "t_CPU": "computation"}  # fmt: skip
 _LIMIT = re.compile(r"\s*\d+ +(out-of-mem|int-overflow|time-out)\.?;")
-_KNOWN = re.compile(r"#|$|\[?\d+ additional processes")
+_KNOWN = re.compile(r"#|$|[~=-]{5,}|[$>] |\[?\d+ additional processes")
 _MESSAGES, _MICRO = "message_mpi_host", 1e-6
 _TOOL = "IMB"
 
@@ -56,6 +57,8 @@ def _run(lines: Sequence[str], version: str) -> FoundLog:
             processes = int(match[1])
         elif _HEAD.match(line):
             columns = line.replace("overlap[%]", "").split()
+        elif _LIMIT.match(line):
+            log.warnings.append(f"not measured: {text(line)}")
         elif columns and _ROW.match(line) and (values := numbers(line)):
             row = dict(zip(columns, values, strict=False))
             size = size_of(row.get("#bytes", 0.0))
@@ -66,8 +69,6 @@ def _run(lines: Sequence[str], version: str) -> FoundLog:
                 log.failures.append(f"validation failed at {size} B: {row['defects']:g} defects")
             for column, value in row.items():
                 found.setdefault(column, {})[size] = value
-        elif _LIMIT.match(line):
-            log.warnings.append(f"not measured: {text(line)}")
         else:
             log.other(line.strip(), _KNOWN)
     if not found and (name or columns):
@@ -96,7 +97,7 @@ def _tables(
         why = "one message at a time; message_mpi_host measures the rate of concurrent ones"
     if times:
         yield curve(called, "latency", called, times, Unit.TIME, "time", why)
-    by_unit = in_units(rates, _unit(bare, found))
+    by_unit = in_units(rates, _unit(found))
     if bare in _WINDOWED and of_two and rates:
         row, ways = _WINDOWED[bare], ("one way", "both ways, sum")
         rows = {way: by_unit if i == row else {} for i, way in enumerate(ways[: row + 1])}
@@ -111,7 +112,7 @@ def _tables(
         yield curve(called, "rate", called, {"messages": in_units(counts, 1.0)}, Unit.FREQUENCY, "value", why)
 
 
-def _unit(name: str, found: Mapping[str, Mapping[int, float | None]]) -> float:
+def _unit(found: Mapping[str, Mapping[int, float | None]]) -> float:
     """The bytes of an ``Mbyte``, which follow from the rows: 1e6 or 2**20."""
     rates, counts = found.get("Mbytes/sec", {}), found.get("Msg/sec", {})
     times = found.get("t[usec]") or found.get("t_max[usec]") or {}
@@ -119,6 +120,7 @@ def _unit(name: str, found: Mapping[str, Mapping[int, float | None]]) -> float:
         rate, time, messages = rates[size], times.get(size), counts.get(size)
         if not rate or rate < 1 or not (time or messages):
             continue
-        exact = size * messages if messages else _COUNTED.get(name, 1) * size / ((time or 0.0) * _MICRO)
-        return min((float(MB), float(MIB)), key=lambda unit: abs(exact / rate / unit - 1))
+        exact = size * messages if messages else size / ((time or 0.0) * _MICRO)
+        ratio = exact / rate
+        return min(_MEGABYTES, key=lambda unit: min(abs(ratio * n / unit - 1) for n in _COUNTED))
     return float(MB)

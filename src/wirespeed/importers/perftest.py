@@ -16,12 +16,13 @@ from .log import FoundLog, FoundTable, text
 from .rows import curve, doubt, in_units, numbers, parts, size_of
 
 _TITLE = re.compile(r"\s*((?:Send|RDMA_Write|RDMA_Read|Atomic)\w*(?: [A-Z_]{4,})?) ((?:[A-Z]\w+ )*)Test\s*$")
-_HEAD = re.compile(r"\s*#bytes\s+(#sl\s+)?#iterations\s")
+_HEAD = re.compile(r"\s*#?bytes\s+(#?sl\s+)?#?iterations\s")
 #: Lines with which a log of this tool begins.
 START = re.compile(rf"{_TITLE.pattern}|{_HEAD.pattern}")
 _ROW = re.compile(r"\s*\d+\s+\d+\s+\S")
 _COLUMN = re.compile(
-    r"#\w+|(?:BW \w+|MsgRate(?: \w+)?|BW|t_\w+|CPU_Util|99(?:\.9)?% percentile)\[[^\]]+\]|tps average"
+    r"#?\b(?:bytes|iterations|sl)\b|tps average|"
+    r"(?:BW \w+|MsgRate(?: \w+)?|BW|t_\w+|CPU_Util|99(?:\.9)?% percentile)\[[^\]]+\]"
 )
 #: Units of a rate -> bytes.
 _UNITS = {"MB/sec": float(MIB), "MiB/sec": float(MIB), "Gb/sec": GB / 8}
@@ -43,7 +44,8 @@ _FAILED = re.compile(
 )
 _KNOWN = re.compile(
     r"[-*]{3,}|\* Waiting for client|Conflicting CPU frequency|(local|remote) address|GID:|[\w.*\t -]{1,40}:|"
-    r"initializing CUDA|Picking|cuda|Listing|There (is|are)|creating CUDA|making it|allocated|\[pid|ib_\w+ "
+    r"initializing CUDA|Picking|cuda|Listing|There (is|are)|creating CUDA|making it|allocated|\[pid|ib_\w+ |"
+    r"[$>] "
 )
 _WHY = "no testcase measures RDMA between hosts"
 _GIVE = f"{_WHY}; to judge its rate, give the NIC: --nics 1x400G"

@@ -14,11 +14,14 @@ _INCOMPLETE = "the log may be incomplete"
 
 
 def numbers(line: str) -> list[float | None] | None:
-    """The numbers of a line; None if it has none, or a word that is no number."""
-    try:
-        return [number(word) for word in line.split()] or None
-    except ValueError:
-        return None
+    """The numbers with which a line begins; None if there are none. A remark may follow; stars are bold."""
+    found: list[float | None] = []
+    for word in line.split():
+        try:
+            found.append(number(word.strip("*")))
+        except ValueError:
+            break
+    return found or None
 
 
 def size_of(value: float | None) -> int | None:

@@ -27,7 +27,7 @@ _PERCENTILE = re.compile(r"\| +# iterations +\| +(\S+) +\|")
 _NAME = re.compile(r"=+ (\w+) =+$")
 #: Columns: iterations, a time three times, and two rates each of bytes and messages.
 _COLUMNS = 8
-_KNOWN = re.compile(r"[+|]|$|Waiting for|Accepted connection|[+$#] |\[[\d.]+\] \[.*UCX +(WARN|INFO|DIAG)|=+")
+_KNOWN = re.compile(r"[+|]|$|Waiting for|Accepted connection|[+$#] |\[[\d.]+\] \[|=+")
 _UCX_ERROR = re.compile(r".*UCX +(ERROR|FATAL) ")
 #: A whole number of messages per second above this tells their size.
 _PRECISE = 1000
@@ -53,7 +53,7 @@ def _result(line: str) -> list[float | None] | None:
     """The numbers of a result; None if the line is none."""
     match = _STAGE.match(line)
     values = numbers(match[2] if match else line)
-    return values if values and (match or len(values) == _COLUMNS) else None
+    return values if values and (match or len(values) == len(line.split()) == _COLUMNS) else None
 
 
 def _run(lines: Sequence[str]) -> FoundLog:
