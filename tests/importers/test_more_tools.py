@@ -523,6 +523,17 @@ SEND_RECEIVE = """Sendrecv:
 1048576 40 164.35 258.68 217.49 8107.16 <- drops from here
 2097152 20 824.89 936.35 893.57 4479.40
 """
+#: Two groups in one table, as ``src_c/IMB_output.c`` of intel/mpi-benchmarks prints them with ``-multi 0``.
+GROUPS = """#---------------------------------------------------
+# Benchmarking Multi-PingPong
+# ( 2 groups of 2 processes each running simultaneous )
+#---------------------------------------------------
+    Group     #bytes #repetitions      t[usec]   Mbytes/sec
+        0          0         1000         0.35         0.00
+        1          0         1000         0.45         0.00
+        0       1024         1000         0.50      2048.00
+        1       1024         1000         0.64      1600.00
+"""
 #: Azure/azurehpc, apps/imb-mpi/readme.md: an Allreduce of 1408 processes, below the heading of all versions.
 ALLREDUCE = """#----------------------------------------------------------------
 #    Intel(R) MPI Benchmarks 2019 Update 6, MPI-1 part
@@ -568,6 +579,13 @@ def test_rates_of_newer_versions_are_decimal(tmp_path: Path) -> None:
     one_way = imported(tmp_path, windowed)
     assert row(one_way, "message_mpi_host", "bandwidth", "one way")["1 MiB"] == 12233e6
     assert row(one_way, "message_mpi_host", "rate", "one way")["0 B"] == 2189915.0
+
+
+def test_groups_that_share_a_table_are_kept_apart(tmp_path: Path) -> None:
+    document = imported(tmp_path, GROUPS)
+    for group, rate in ((0, 2048e6), (1, 1600e6)):
+        rates = row(document, f"IMB Multi-PingPong of group {group}", "bandwidth", "rate")
+        assert list(rates.values()) == [0.0, rate]
 
 
 def test_collectives_of_many_processes(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def read(lines: Sequence[str]) -> Iterator[FoundLog]:
 def _run(lines: Sequence[str], version: str) -> FoundLog:
     log = FoundLog(_TOOL, version, lines=len(lines), partial=True)
     name, processes, columns = "", 0, list[str]()
-    found: dict[str, dict[int, float | None]] = {}
+    groups: dict[float, dict[str, dict[int, float | None]]] = {}  # group -> column -> size -> number
     for line in lines:
         if match := _BLOCK.match(line):
             name = text(match[1])
@@ -67,13 +67,16 @@ def _run(lines: Sequence[str], version: str) -> FoundLog:
                 continue
             if row.get("defects"):
                 log.failures.append(f"validation failed at {size} B: {row['defects']:g} defects")
+            found = groups.setdefault(row.get("Group") or 0.0, {})
             for column, value in row.items():
                 found.setdefault(column, {})[size] = value
         else:
             log.other(line.strip(), _KNOWN)
-    if not found and (name or columns):
+    if not groups and (name or columns):
         doubt(log, f"it has no results of {name or 'a benchmark'}")
-    log.tables += _tables(name, processes, found)
+    for group, found in groups.items():
+        called = f"{name} of group {group:g}".strip() if len(groups) > 1 else name
+        log.tables += _tables(called, processes, found)
     return log
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from ..measurement import Unit
 from ..units import GB
 from .log import FoundLog, FoundTable, number, runs, scaled, text
-from .rows import doubt
+from .rows import doubt, numbers
 
 _BAR = r"\s*[|│]\s*"
 _ROW = re.compile(
@@ -68,7 +68,7 @@ def _run(lines: Sequence[str]) -> FoundLog:
         elif matrix and (match := _HEAD.match(line)):
             columns = re.findall(r"[CG]PU \d+", match[1])
         elif matrix and columns and (match := _OF_MATRIX.match(line)):
-            values = [number(word) for word in match[4].split()]
+            values = numbers(match[4]) or []
             if len(values) < len(columns):
                 doubt(log, f"a row is cut: {line.strip()}")
             else:
