@@ -1,4 +1,4 @@
-"""A log that says that it failed, or that ends early, is no run that passes, whatever the tool."""
+"""A log that says that it failed is a run that failed; one that may lack lines is no pass, whatever the tool."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def checked(folder: Path, text: str) -> Check | None:
 
 
 @pytest.mark.parametrize("tool", LOGS)
-def test_a_log_that_is_cut_fails(tool: str, tmp_path: Path) -> None:
+def test_a_log_that_is_cut_is_no_pass_and_no_failure(tool: str, tmp_path: Path) -> None:
     text = LOGS[tool]
     whole = checked(tmp_path, text)
     assert whole is not None and whole.verdict in WARNED
@@ -132,7 +132,12 @@ def test_a_log_that_is_cut_fails(tool: str, tmp_path: Path) -> None:
     places = {*ends, *(i for end in ends for i in (end - 2, end + 9)), last}
     for at in sorted(place for place in places if 20 < place <= last)[:: 1 + len(places) // 60]:
         check = checked(tmp_path, text[:at])
-        assert check is None or check.verdict is Verdict.FAIL, text[:at][-200:]
+        if check is None:
+            assert tool.endswith("json") or at < len(text) // 5, text[:at]
+            continue
+        assert check.verdict in (Verdict.WARN, Verdict.UNKNOWN), text[:at][-200:]
+        if tool != "OSU" or text[at - 1] != "\n":  # OSU's programs print no last line
+            assert any("incomplete" in doubt for doubt in check.doubts), text[:at][-200:]
 
 
 FAILURES = {
@@ -225,14 +230,18 @@ def test_nccl_tests_cut_after_five_rows_says_where(tmp_path: Path) -> None:
     lines = LOGS["nccl-tests"].splitlines()
     first = next(i for i, line in enumerate(lines) if line.startswith("   "))
     document = imported(tmp_path, "\n".join(lines[: first + 5]))
-    assert document.testcases[0].reason.startswith("the log ends early: after ")
+    (doubt,) = document.imported[0].doubts
+    assert doubt.startswith("the log may be incomplete: it ends after ")
+    assert sum(len(table.values()) for table in document.testcases[0].tables) == 5 * 2 * 3
 
 
 def test_a_broken_row_of_nccl_tests(tmp_path: Path) -> None:
     lines = LOGS["nccl-tests"].splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("   "))
     lines[at] = lines[at][:60]
-    assert judge(imported(tmp_path, "\n".join(lines))).verdict is Verdict.FAIL
+    document = imported(tmp_path, "\n".join(lines))
+    assert any("parts of 1 row of the table" in doubt for doubt in document.imported[0].doubts)
+    assert judge(document).verdict in (Verdict.WARN, Verdict.UNKNOWN)
 
 
 @pytest.mark.parametrize("okay", ["false", "", None, "perhaps", False])
@@ -245,14 +254,16 @@ def test_json_of_nccl_tests_that_is_not_okay(part: str, okay: object, tmp_path: 
 
 def test_json_of_nccl_tests_without_a_result_or_with_errors(tmp_path: Path) -> None:
     content = json.loads(LOGS["nccl-tests-json"])
-    changes: tuple[dict[str, object], ...] = ({"errors": ["unhandled cuda error"]}, {"results": []})
-    for change in changes:
-        assert judge(imported(tmp_path, json.dumps(content | change))).verdict is Verdict.FAIL
+    failed = content | {"errors": ["unhandled cuda error"]}
+    assert judge(imported(tmp_path, json.dumps(failed))).verdict is Verdict.FAIL
+    empty = imported(tmp_path, json.dumps(content | {"results": []}))
+    assert judge(empty).verdict is Verdict.UNKNOWN and "before the first size" in empty.imported[0].doubts[0]
     content["results"][0] = {"size": 8}
     assert judge(imported(tmp_path, json.dumps(content))).verdict is Verdict.FAIL
     content = json.loads(LOGS["nccl-tests-json"])
     del content["average_bus_bandwidth"]
-    assert judge(imported(tmp_path, json.dumps(content))).verdict is Verdict.FAIL
+    without = judge(imported(tmp_path, json.dumps(content)))
+    assert without.doubts and without.verdict in (Verdict.WARN, Verdict.UNKNOWN)
     assert (
         judge(imported(tmp_path, LOGS["nccl-tests-json"].replace('"errors": []', '"errors": [""]'))).verdict
         in WARNED
@@ -297,7 +308,7 @@ def test_an_excerpt_of_nvbandwidth_needs_no_closing_note(tmp_path: Path) -> None
     excerpt = LOGS["nvbandwidth"].partition("NOTE: SIMULATED")[0].replace("\nhgx-h200-2\nDevice", "\nDevice")
     document = imported(tmp_path, excerpt)
     assert judge(document).verdict is Verdict.PASS
-    assert any("lacks its closing note" in warning for warning in document.warnings)
+    assert any("an excerpt: testcases may be missing" in warning for warning in document.warnings)
 
 
 def test_copies_back_are_no_kernel_of_babelstream(tmp_path: Path) -> None:
@@ -368,13 +379,13 @@ def test_values_in_base_units_have_a_range(value: float, kept: bool) -> None:
 def test_a_log_cut_between_two_writes_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = LOGS["nvbandwidth"]
     (tmp_path / "log").write_text(text[: text.rindex("\n", 0, text.index("Write2 bandwidth"))])
-    assert main(["import", str(tmp_path / "log"), "-o", str(tmp_path / "run.json")]) == 1
+    assert main(["import", str(tmp_path / "log"), "-o", str(tmp_path / "run.json")]) == 0
     for form in ("nvbandwidth", "nvbandwidth-json"):
         capsys.readouterr()
         assert main(["show", str(tmp_path / "run.json"), "--format", form]) == 0
         assert "Write1 bandwidth" in (shown := capsys.readouterr().out)
         assert "Write2 bandwidth" not in shown
-    assert main(["check", "--from", str(tmp_path / "run.json"), "--allow-simulated"]) == 1
+    assert main(["check", "--from", str(tmp_path / "run.json"), "--allow-simulated"]) == 3
 
 
 @pytest.mark.parametrize(

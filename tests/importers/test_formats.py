@@ -37,7 +37,9 @@ def test_the_samples_of_cuda_are_copies_by_copy_engines() -> None:
     document = wirespeed.load_log(PUBLISHED / "p2p-h100-nccl-issue1264.txt")
     both = values(document, "device_to_device_bidirectional_memcpy_write_ce", "total")
     assert len(both) == 56 and both[0] == 742.21e9
-    assert any("64 values not comparable" in text for text in document.warnings)
+    shown = sum(len(t.values()) for r in document.testcases for t in r.tables if r.name.startswith("p2p"))
+    assert shown == 64 + 8  # through the host, and both ways within each GPU
+    assert any("72 values not comparable" in text for text in document.warnings)
 
 
 def test_pairs_without_access_are_not_copies_between_gpus(tmp_path: Path) -> None:
@@ -50,7 +52,16 @@ def test_pairs_without_access_are_not_copies_between_gpus(tmp_path: Path) -> Non
         "   D\\D     0      1\n     0 915.89  20.72\n     1  20.28 923.19\n"
     )
     document = imported(tmp_path, text)
-    assert [r.name for r in document.testcases] == ["device_local_copy"]
+    assert [r.name for r in document.testcases] == [
+        "p2pBandwidthLatencyTest through the host",
+        "device_local_copy",
+    ]
+    assert values(
+        document, document.testcases[0].name, "unidirectional-p2p-enabled-bandwidth-p2p-writes"
+    ) == [
+        20.72e9,
+        20.28e9,
+    ]
     assert values(document, "device_local_copy") == [915.89e9 / 2, 923.19e9 / 2]
     assert document.machine.gpus[1].bus_id == "00000000:61:00" and not document.machine.gpus[0].peers
 
@@ -154,8 +165,9 @@ def test_a_truncated_log_has_what_it_contains(tmp_path: Path) -> None:
     document = imported(tmp_path, text, "dgx-a100-40g-8")
     assert len(values(document, "device_to_device_memcpy_write_ce")) == 4 * 7
     check = wirespeed.judge(document)
-    assert check.testcases["device_to_device_memcpy_write_ce"].value == check.verdict.value == "fail"
-    assert any("the log ends early: its table is incomplete" in one.why for one in check.judgements)
+    assert check.testcases["device_to_device_memcpy_write_ce"].value == "pass"
+    assert check.verdict.value == "warn"
+    assert check.doubts == ("the log may be incomplete: 4 of 8 rows of device_to_device_memcpy_write_ce",)
 
 
 @pytest.mark.parametrize("name", ["hgx-h200-2/nvbandwidth-json", "collectives/all_reduce"])
@@ -177,9 +189,9 @@ def test_a_sum_that_does_not_fit_is_a_warning(tmp_path: Path) -> None:
 
 
 def test_unknown_lines_are_counted_and_the_first_are_shown(tmp_path: Path) -> None:
-    document = imported(tmp_path, A100 + "\nsegfault at 0\n", "dgx-a100-40g-8")
-    assert document.imported[0].unknown == 1
-    assert any("1 unknown line: 'segfault at 0'" in w for w in document.warnings)
+    document = imported(tmp_path, A100 + "\nsegfault at 0\nhello\n", "dgx-a100-40g-8")
+    assert document.imported[0].unknown == 1  # a line that says why the run failed is understood
+    assert any("1 unknown line: 'hello'" in w for w in document.warnings)
 
 
 def test_an_error_in_the_log_fails(tmp_path: Path) -> None:

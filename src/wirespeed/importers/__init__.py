@@ -34,8 +34,9 @@ from . import (
 from .assumed_machine import machine_of
 from .between_hosts import networked
 from .failures import says_failure
-from .log import KEPT_LINES, FoundLog, text
+from .log import INCOMPLETE, KEPT_LINES, FoundLog, reason_of, text, without_cut_line
 from .placing import ranks_of, results
+from .prefixes import without_prefixes
 
 #: What is understood, for people, and the modules that read it.
 UNDERSTOOD = {
@@ -55,15 +56,16 @@ UNDERSTOOD = {
 }
 #: File name of standard input.
 STDIN = "-"
-#: What launchers and log collectors put before a line: rank, pod, time; and sequences of colours.
-_PREFIX = re.compile(
-    r"^(\[\d+,\d+\]<std(out|err)>:\s?|\d+: (?=[#\s])|\d{4}-\d\d-\d\d[T ][\d:.,]+(Z|[+-]\d\d:?\d\d)?\s(?=\S))"
-)
 _COLOR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 #: Number of lines at which JSON is looked for.
 _MOST_OBJECTS = 64
 #: How the JSON of the tools begins.
-_OF_TOOL = re.compile(r'\{\s*"(nvbandwidth|version)"\s*:')
+_OF_TOOL = re.compile(r'\{\s*"(nvbandwidth|sailbandwidth|version)"\s*:')
+#: Lines that the tools print, before which a launcher may have put a prefix.
+_KNOWN = (
+    *(tool.START for tool in UNDERSTOOD.values()),
+    re.compile(r'"((nv|sail)bandwidth|nccl_version)"\s*:'),
+)
 
 
 def load_log(
@@ -133,7 +135,8 @@ def load_log(
         ranks=ranks_of(logs),
         facts=tuple(fact for log in logs for fact in log.facts),
         imported=tuple(
-            ImportedLog(log.tool, log.version, log.file, log.lines, len(log.unknown)) for log in logs
+            ImportedLog(log.tool, log.version, log.file, log.lines, len(log.unknown), tuple(log.warnings))
+            for log in logs
         ),
     )
 
@@ -177,8 +180,20 @@ def _text(file: str) -> str:
 
 
 def _sections(content: str) -> Iterator[FoundLog]:
-    """Split a text into the output of different tools, and read each."""
-    lines = [_PREFIX.sub("", _COLOR.sub("", line)) for line in content.splitlines()]
+    """Split a text into the output of different tools and jobs, and read each."""
+    lines = [_COLOR.sub("", line) for line in content.splitlines()]
+    for job in without_prefixes(lines, _KNOWN):
+        cut = without_cut_line(job.lines) if job.lines[-1:] and not content.endswith("\n") else ""
+        logs = list(_of_job(job.lines))
+        for log in logs:
+            log.notes += job.notes
+        if cut and logs:
+            logs[-1].warnings.append(f"{INCOMPLETE}: its last line is cut: {text(cut)!r}")
+        yield from logs
+
+
+def _of_job(lines: Sequence[str]) -> Iterator[FoundLog]:
+    """Read the output of different tools, one after the other."""
     current: ModuleType | None = None
     pending: list[str] = []
     last: FoundLog | None = None  # of JSON, to which the lines before and after it belong
@@ -197,7 +212,7 @@ def _sections(content: str) -> Iterator[FoundLog]:
             yield log
             at = end
             continue
-        begun = next((tool for tool in UNDERSTOOD.values() if tool.START.match(line)), None)
+        begun = next((tool for tool in UNDERSTOOD.values() if tool.START.match(line.lstrip())), None)
         if begun and begun is not current:
             if current:
                 yield from current.read(pending)
@@ -213,7 +228,7 @@ def _sections(content: str) -> Iterator[FoundLog]:
 
 def _also(log: FoundLog, lines: Sequence[str]) -> None:
     """Note what lines around JSON say about the run."""
-    log.failures += [text(line) for line in lines if says_failure(line)]
+    log.failures += [reason_of(line) for line in lines if says_failure(line)]
 
 
 def _json(lines: Sequence[str], at: int) -> tuple[FoundLog, int] | None:

@@ -15,10 +15,15 @@ _FAILURE = re.compile(
     r"not (enough|have enough) |ended early|interrupted|does not validate",
     re.IGNORECASE,
 )
-#: Lines with such words that say something else: warnings, settings, commands, and counts of zero.
+#: Lines with such words that say something else: warnings, settings, commands, counts of zero, and notices of
+#: Open MPI, which go on: what really ends a run is said again, by the tool or the launcher.
 _HARMLESS = re.compile(
-    r"^\W*(warn(ing)?|note|info|debug|trace|hint)\b|NCCL (INFO|WARN|TRACE|DEBUG)\b|"
-    r"^(export\s+)?[A-Z]\w*=|^[+$] |"
+    r"^\W*(warn(ing)?|note|info|debug|trace|hint)\b|^\S+: (warning|note|info)\b|"
+    r"NCCL (INFO|WARN|TRACE|DEBUG)\b|"
+    r"\bUCX\s+(WARN|INFO|DIAG|DEBUG|TRACE)\b|"
+    r"^(export\s+)?[A-Z]\w*=|^[+$] |^(mpirun|mpiexec|prterun|srun|prun)[.\w]*\s+-|"
+    r"\S+@\S+[$#] |"
+    r"more process(es)? ha(s|ve) sent help message|to see all help / error messages|PMIX ERROR: |"
     r"\b(0|no|zero|without)\s+(\w+\s+)?(errors?|fail\w*|mismatch\w*|corrupt\w*)|"
     r"(errors?|failed|failures?|mismatches)\s*[:=]\s*0\b",
     re.IGNORECASE,

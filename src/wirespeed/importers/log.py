@@ -18,6 +18,10 @@ from .nics import FoundNics
 
 #: Maximum number of unknown lines that are kept, and of characters of a text from a log.
 KEPT_LINES, LONGEST_TEXT = 5, 120
+#: Maximum number of characters of what a log says of a failure.
+_LONGEST_REASON = 300
+#: Said of a log that may lack lines.
+INCOMPLETE = "the log may be incomplete"
 #: Maximum number of devices and of sizes of a curve that a log may have.
 MOST_DEVICES = 1024
 #: Testcases that copy between the host and one GPU in one direction.
@@ -27,6 +31,10 @@ _SMALLEST = 1 / LARGEST
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d{1,3})?")
 #: Number of a row, or of two ranks.
 _LABEL = re.compile(r"\d{1,6}(->\d{1,6})?")
+#: A row of a table that lacks some of its columns.
+_PART_OF_ROW = re.compile(r"\d{1,6}(->\d{1,6})?(\s+([-+\d.eE]+|N/A))+")
+#: The command that a log begins with, behind a prompt.
+_COMMAND = re.compile(r"(\S+@\S+\s?)?\S*[$#%]\s?[\w./~]")
 #: Texts of cells without a value.
 _NONE = ("N/A", "n/a", "-", "nan", "-nan")
 
@@ -152,7 +160,7 @@ class FoundLog:
     outcomes : dict[str, tuple[Status, str]]
         Testcase -> status and reason, of those that did not pass.
     failures : list[str]
-        Why the whole run did not pass: what it says itself, or where it ends early.
+        Why the whole run failed, in the words of the log.
     ranks : list[RankInfo]
         Ranks of a job.
     nics : FoundNics or None
@@ -160,9 +168,10 @@ class FoundLog:
     options : dict
         Options of the run, as a Document has them.
     warnings : list[str]
-        What is wrong with the log: truncated, sums that do not fit.
+        Why the log may lack values, or its values may be wrong: where it ends, sums that do not fit. Nothing
+        passes with them, and nothing fails.
     notes : list[str]
-        What else is known of the measurement.
+        What else is known of the measurement and of the log.
     facts : list[Fact]
         What the log says of the machine.
     simulated : bool
@@ -199,20 +208,20 @@ class FoundLog:
     @property
     def is_empty(self) -> bool:
         """Whether it has no result."""
-        return not (self.tables or self.collectives or self.outcomes or self.failures or self.facts)
+        found = self.tables or self.collectives or self.outcomes or self.facts
+        return not (found or self.failures or self.warnings)
 
     def fail(self, testcase: str, reason: str) -> None:
         """Note why a testcase did not pass; the first reason counts."""
         before = self.outcomes.get(testcase)
         if before is None or before[0].good:
-            self.outcomes[testcase] = status_of(reason), text(reason)
+            self.outcomes[testcase] = status_of(reason), reason_of(reason)
 
     def other(self, line: str, known: re.Pattern[str] | None = None) -> None:
         """Read a line without a value: it is known or unknown, and may say that the run failed."""
-        failed = says_failure(line)
-        if failed:
-            self.failures.append(text(line))
-        if failed or (line and not (known and known.match(line))):
+        if says_failure(line):
+            self.failures.append(reason_of(line))
+        elif line and not _COMMAND.match(line) and not (known and known.match(line)):
             self.unknown.append(line)
 
     @property
@@ -227,18 +236,21 @@ def runs(lines: Sequence[str], begin: re.Pattern[str]) -> Iterator[Sequence[str]
     return (lines[a:b] for a, b in pairwise([0, *starts[1:], len(lines)]))
 
 
-def is_cut(lines: Sequence[str], at: int) -> bool:
-    """Whether a line of numbers is the last of a log and ends within its last number.
+def without_cut_line(lines: list[str]) -> str:
+    """Remove the last line of a text without a line end, if it is part of a row; return it, else nothing.
 
-    Tools print all numbers of a table with the same number of decimals.
+    The columns of a table are aligned, so that a row that ends before the row above it is cut: the number of
+    decimals says nothing, because large numbers have fewer.
     """
-    if any(lines[i].strip() for i in range(at + 1, len(lines))):
-        return False
-    words = [
-        word for line in lines[max(at - 1, 0) : at + 1] for word in line.split() if _NUMBER.fullmatch(word)
-    ]
-    *before, last = [len(word.partition(".")[2]) for word in words] or [0]
-    return any(decimals > last for decimals in before)
+    above, last = (line.split() for line in ["", "", *lines][-2:])
+    if not above or not last or not _is_value(above[-1]):
+        return ""
+    is_row = _is_value(last[0]) if _is_value(above[0]) else _is_value(last[-1])
+    return lines.pop() if is_row and len(lines[-1].rstrip()) < len(lines[-2].rstrip()) else ""
+
+
+def _is_value(word: str) -> bool:
+    return bool(_NUMBER.fullmatch(word)) or word in _NONE
 
 
 def gpus_of(ranks: Sequence[RankInfo]) -> list[tuple[str, str]]:
@@ -250,6 +262,11 @@ def gpus_of(ranks: Sequence[RankInfo]) -> list[tuple[str, str]]:
 def text(raw: str) -> str:
     """A text of a log, short and without control characters."""
     return one_line(raw).strip()[:LONGEST_TEXT]
+
+
+def reason_of(line: str) -> str:
+    """What a line says of a failure, without control characters."""
+    return one_line(line).strip()[:_LONGEST_REASON]
 
 
 def number(word: str) -> float | None:
@@ -320,11 +337,20 @@ def grid(lines: Sequence[str], start: int) -> tuple[list[str], list[tuple[str, l
     at = start + 1
     while at < len(lines) and len(rows) < MOST_DEVICES:
         row = _row(lines[at], len(columns))
-        if row is None:
+        if row:
+            rows.append(row)
+        elif not _PART_OF_ROW.fullmatch(lines[at].strip()):
             break
-        rows.append(row)
         at += 1
     return columns, rows, at
+
+
+def by_label(rows: Sequence[tuple[str, list[float | None]]], columns: int) -> list[list[float | None]]:
+    """The rows of a square matrix up to the last one, with empty ones for those that the log lacks."""
+    if not all(label.isdigit() and int(label) < columns for label, _ in rows):
+        return [values for _, values in rows]
+    found = {int(label): values for label, values in rows}
+    return [found.get(i, [None] * columns) for i in range(max(found, default=-1) + 1)]
 
 
 def _row(line: str, columns: int) -> tuple[str, list[float | None]] | None:

@@ -7,10 +7,14 @@ from collections.abc import Iterator, Sequence
 
 from ..measurement import Unit
 from ..units import MB, NANO
-from .log import MOST_DEVICES, FoundLog, FoundTable, grid, is_cut, number, runs, scaled, text
+from .log import INCOMPLETE, MOST_DEVICES, FoundLog, FoundTable, grid, number, runs, scaled, text
 
-#: Lines with which a log of this tool begins.
-START = re.compile(r"Intel\(R\) Memory Latency Checker")
+#: Lines with which a log of this tool begins; an excerpt begins with a section.
+START = re.compile(
+    r"Intel\(R\) Memory Latency Checker|Measuring (idle latencies|Peak Injection|Memory Bandwidths|"
+    r"Maximum Memory|Loaded Latencies|cache-to-cache)|Inject\s+Latency\s+Bandwidth"
+)
+_BEGIN = re.compile(r"Intel\(R\) Memory Latency Checker")
 _VERSION = re.compile(r"Intel\(R\) Memory Latency Checker - v(\S+)")
 _HEAD = re.compile(r"Numa node\s+((\d+\s*)+)$")
 _PEAK = re.compile(r"(ALL Reads|\d:\d Reads-Writes|Stream-triad like)\s*:\s*(\S+)")
@@ -19,18 +23,20 @@ _LAST_PEAK = "Stream-triad like"
 _FIRST, _LAST, _PARAMETERS = "idle latencies", "cache-to-cache", "Command line parameters"
 #: The last delay between requests, unless the command line chooses others.
 _LAST_DELAY, _DELAYS = "20000", re.compile(r"Command line parameters:.* -[dg]")
-_LOADED = re.compile(r"(\d{5})\s+(\S+)\s+(\S+)")
+#: A delay, a latency and a rate; people quote rows that they speak of.
+_LOADED = re.compile(r'"?(\d{5})\s+([\d.]+)\s+([\d.]+)(?:"?(?:\s.*)?)?')
 #: A latency between caches, in ns, which no testcase measures.
 _CACHES = re.compile(r".*L2->L2 HITM?\s+latency\s+(\S+)|\s*\d+\s+(-|[\d.]+)(\s+(-|[\d.]+))*$")
 _KNOWN = re.compile(
-    r"Command line|Using|Measuring|Bandwidths are|Numa node$|=+|Inject|Delay|\*\*\*|Local|Remote|-+$|Note"
+    r"Command line|\*?Unable to modify prefetchers|Using|Measuring|"
+    r"Bandwidths are|Numa node$|=+|Inject|Delay|\*\*\*|Local|Remote|-+$|Note"
 )
 _TOOL = "mlc"
 
 
 def read(lines: Sequence[str]) -> Iterator[FoundLog]:
     """Yield the runs of the tool that some lines contain."""
-    return (_run(part) for part in runs(lines, START))
+    return (_run(part) for part in runs(lines, _BEGIN))
 
 
 def _run(lines: Sequence[str]) -> FoundLog:
@@ -47,21 +53,21 @@ def _run(lines: Sequence[str]) -> FoundLog:
             log.version = text(f"v{match[1]}")
         elif line.startswith("Measuring"):
             if measured and not complete:
-                log.failures.append(f"no complete result: {text(measured)}")
+                log.warnings.append(f"{INCOMPLETE}: no complete result of {text(measured)!r}")
             measured, complete = line, False
         elif match := _HEAD.match(line):
             columns, rows, used = grid([match[1], *lines[at : at + MOST_DEVICES]], 0)
             at += max(used - 1, 0)
             if rows:
                 log.tables += _matrix(measured, [values for _, values in rows])
-            complete = 0 < len(columns) <= len(rows) and not is_cut(lines, at - 1)
+            complete = 0 < len(columns) <= len(rows)
         elif match := _PEAK.match(line):
             peaks[match[1]] = _value(match[2], float(MB))
             complete = match[1] == _LAST_PEAK and peaks[match[1]] is not None
         elif match := _LOADED.fullmatch(line):
             loaded[match[1]] = (_value(match[2], NANO), _value(match[3], float(MB)))
             last = match[1] == _LAST_DELAY or chosen_delays
-            complete = last and None not in loaded[match[1]] and not is_cut(lines, at - 1)
+            complete = last and None not in loaded[match[1]]
         elif "cache-to-cache" in measured and _CACHES.match(line):
             complete = True
         else:
@@ -69,8 +75,10 @@ def _run(lines: Sequence[str]) -> FoundLog:
     sections = [line for line in lines if line.strip().startswith("Measuring")]
     if not any(_PARAMETERS in line for line in lines) and sections and _FIRST in sections[0]:
         complete &= _LAST in sections[-1]
-    if not complete or not measured:
-        log.failures.append(f"the log ends early: {text(measured) or 'it has no values'}")
+    if not complete and any(_BEGIN.match(line) for line in lines):  # others are excerpts
+        log.warnings.append(
+            f"{INCOMPLETE}: it ends in {text(measured)!r}" if measured else f"{INCOMPLETE}: it has no values"
+        )
     if peaks:
         log.tables.append(
             _kept("peak bandwidth", (tuple(peaks.values()),), ("all nodes",), tuple(peaks), Unit.RATE,

@@ -9,45 +9,78 @@ from typing import Any
 
 from msgspec.structs import replace as struct_replace
 
+from ..collectives.data_types import BY_NAME
 from ..collectives.operations import OPERATIONS
 from ..collectives.options import OPTIONS, CollectiveOptions
 from ..document import RankInfo
 from ..units import GB, many
 from .failures import says_failure
-from .log import FoundCollective, FoundHalf, FoundLog, gpus_of, number, scaled, text, whole
+from .log import (
+    INCOMPLETE,
+    FoundCollective,
+    FoundHalf,
+    FoundLog,
+    gpus_of,
+    number,
+    reason_of,
+    scaled,
+    text,
+    whole,
+)
 from .nics import NicLines
 
-#: Lines with which a log of this tool can begin.
-START = re.compile(r"\s*# (nccl-tests version|Collective test starting:|nThread \d)|# +size +count +type")
-_MICRO = 1e-6
+#: Names of data types in NCCL's newer versions -> ours.
+_TYPES = {"fp8_e4m3": "f8e4m3", "fp8_e5m2": "f8e5m2"}
+#: Heading of the table: in versions before NCCL 2, and in modified ones, with other names or without ``#``.
+_HEAD = re.compile(r"(#\s*)?(size|bytes)\s+(count|N)\s+type\b")
+#: A row of the table, which an excerpt may begin with: size, count, type, operator, root, times and rates.
+_ROW = re.compile(
+    rf"\d+\s+\d+\s+({'|'.join(map(re.escape, (*BY_NAME, *_TYPES)))})\s+([a-z]+\s+)?(-?\d+\s+)?"
+    r"([\d.]+\s+){3}(\S+\s+)([\d.]+\s+){2}[\d.]+\s+\S+\s*$"
+)
+#: The columns before the results, in excerpts without a heading.
+_FIRST = ("size", "count", "type", "redop", "root")
+#: Lines with which a log of this tool can begin; some logs have only the lines that say why the run failed.
+START = re.compile(
+    r"#? ?(nccl-tests version \d|Collective test starting: \w|nThread \d+ nGpus)|"
+    r"# Using devices\s*$|#\s+Rank +\d+ .*\bdevice +\d+ \[|"
+    rf"{_HEAD.pattern}|{_ROW.pattern}|(\S{{1,64}}: )?Test (CUDA|NCCL) failure \S+:\d"
+)
+_MICRO, _MILLI = 1e-6, 1e-3
+#: Said of jobs whose lines are mixed.
+_UNCONNECTED = "every process is rank 0: the launcher did not connect them (nccl-tests built without MPI=1?)"
 _VERSION = re.compile(r"# nccl-tests version (\S+)(?:.*nccl-library=(\d+))?")
 _PROGRAM = re.compile(r"# Collective test starting: (\w+)_perf")
 _MENTIONED = re.compile(r"\b([a-z_]+)_perf\b")
 _OPTIONS = re.compile(
-    r"# nThread (\d{1,6}) nGpus (\d{1,6}) minBytes (\d{1,18}) maxBytes (\d{1,18}) "
+    r"#? ?nThread (\d{1,6}) nGpus (\d{1,6}) minBytes (\d{1,18}) maxBytes (\d{1,18}) "
     r"step: (\d{1,18})\((\w+)\)(.*)"
 )
 _MORE = re.compile(r"(warmup iters|agg iters|iters|validation|graph): (\d{1,9})\b")
 _RANK = re.compile(
-    r"#\s+Rank\s+(\d{1,7})(?:\s+Group\s+(\d{1,7}))?\s+Pid\s+(\d{1,9}) on\s+(\S+)\s+device\s+(\d{1,4})\s+"
-    r"\[([\w:.]+)\]\s*(.*)"
+    r"#?\s*Rank\s+(\d{1,7})(?:\s+Group\s+(\d{1,7}))?(?:\s+Pid\s+(\d{1,9}))? on\s+(\S+)\s+"
+    r"device\s+(\d{1,4})\s+\[([\w:.]+)\]\s*(.*)"
 )
-_HEAD = re.compile(r"#\s+size\s+count\s+type\b")
 #: The last line of all versions: newer ones print "concluded" after it.
-_END = re.compile(r"# Avg bus bandwidth\s*: \S")
+_END = re.compile(r"#? ?Avg bus bandwidth\s*: \S")
 #: Comments that say that the run failed; others describe it.
 _COMMENT = re.compile(
-    r"# (Out of bounds values|Avg bus bandwidth|error:|the run ended early|"
+    r"#? ?(Out of bounds values|Avg bus bandwidth)\s*:|# (error:|the run ended early|"
     r"\w+: (failed|error|timed out|interrupted): )"
 )
+#: Other lines that every version prints without ``#``.
+_UNITS = re.compile(
+    r"\(B\)\s+\(elements\)|out-of-place\s+in-place$|NCCL version \S+$|Using devices$|Blocking Enabled: "
+)
+_WARN = re.compile(r"NCCL WARN (.+)")
 #: Says that an operation was not measured.
 _SKIPPED = re.compile(r"nRanks \d+ is not a power of 2, skipping$")
-_TABLE_LINE = re.compile(r"\s*\d+\s+\d+\s+[a-z]\w*\s")
+_TABLE_LINE = re.compile(r"\s*\d+\s+\d+\s+[a-z]\w*(\s|$)")
 #: Columns that begin the results out of place and in place, with their names in all versions.
 _TIMES = ("time", "cputime")
+#: The first column of versions that print times in ms.
+_OLDEST = "bytes"
 _NO_ROOT = -1
-#: Names of data types in NCCL's newer versions -> ours.
-_TYPES = {"fp8_e4m3": "f8e4m3", "fp8_e5m2": "f8e5m2"}
 #: Fields of a Document's options from the names in the log.
 _NAMES = {
     "warmup iters": "warmup", "iters": "iterations", "agg iters": "aggregate", "validation": "checks",
@@ -55,8 +88,10 @@ _NAMES = {
 }  # fmt: skip
 #: Largest difference of equal times of the JSON, in s.
 _ROUNDED_S = 1e-9
-#: Operations by the ratio of bus to algorithm bandwidth, for versions that do not print the operation.
+#: Largest difference of the ratio of bus to algorithm bandwidth from that of an operation.
 _FACTOR_TOLERANCE = 0.02
+#: Operations that are not thought of if the log does not name one.
+_RARE = ("alltoallv", "hypercube")
 
 #: Largest error of a bandwidth with two decimals, in B/s, and number of ranks up to which they tell it.
 _PRINTED, _MOST_RANKS = 0.0051 * GB, 4096
@@ -71,17 +106,30 @@ _Runs = dict[tuple[str, str, int], dict[int, tuple[FoundHalf | None, FoundHalf |
 
 
 def read(lines: Sequence[str]) -> Iterator[FoundLog]:
-    """Yield the runs of the tool that some lines contain."""
-    reader: _LinesOfRun | None = None
+    """Yield the runs of the tool that some lines contain.
+
+    Processes that the launcher did not connect are jobs of one rank each, whose lines are mixed.
+    """
+    jobs: list[_LinesOfRun] = []
     for line in lines:
-        begins = _VERSION.match(line.strip()) or (_OPTIONS.match(line.strip()) and reader and reader.begun)
-        if reader is None or (begins and reader.begun):
-            if reader:
-                yield reader.log()
-            reader = _LinesOfRun(reader.mentioned if reader else "")
-        reader.line(line)
-    if reader:
-        yield reader.log()
+        stripped = line.strip()
+        begins = _VERSION.match(stripped) or _OPTIONS.match(stripped)
+        if begins and jobs and all(job.has(stripped) for job in jobs):
+            if any(job.went_on for job in jobs):
+                yield from _logs(jobs)
+                jobs = [_LinesOfRun(jobs[-1].mentioned)]
+            else:
+                jobs.append(_LinesOfRun(jobs[-1].mentioned))
+        jobs = jobs or [_LinesOfRun("")]
+        next((job for job in jobs if not job.has(stripped)), jobs[-1]).line(stripped)
+    yield from _logs(jobs)
+
+
+def _logs(jobs: Sequence[_LinesOfRun]) -> Iterator[FoundLog]:
+    for job in jobs:
+        if len(jobs) > 1:
+            job.found.warnings.append(_UNCONNECTED)
+        yield job.log()
 
 
 class _LinesOfRun:
@@ -90,30 +138,48 @@ class _LinesOfRun:
     def __init__(self, mentioned: str) -> None:
         self.found = FoundLog("nccl-tests")
         self.mentioned = mentioned
-        self.begun = False
         self._program = ""
         self._head: list[str] = []
         self._runs: _Runs = {}
         self._expected = (0, 0)
-        self._ended = False
+        self._begun = self._ended = False
         self._repeated = 0
+        self._broken: list[str] = []
+        self._warned = ""
         self._nics = NicLines()
 
+    @property
+    def went_on(self) -> bool:
+        """Whether the run has results or failed, so that what begins now comes after it."""
+        return bool(self._runs or self._ended or self.found.failures)
+
+    def has(self, line: str) -> bool:
+        """Whether the run has the line already, of those that it prints once."""
+        if _VERSION.match(line):
+            return bool(self.found.version or self._begun)
+        if _OPTIONS.match(line):
+            return self._begun
+        if match := _RANK.match(line):
+            return int(match[1]) in {rank.rank for rank in self.found.ranks}
+        if _END.match(line) or _HEAD.match(line):
+            return self._ended or (bool(self._head) and not _END.match(line))
+        return self._ended
+
     def line(self, line: str) -> None:
-        log, line = self.found, line.strip()
+        log = self.found
         log.lines += 1
         if match := _VERSION.match(line):
             log.version = text(match[1])
         elif match := _PROGRAM.match(line):
             self._program = match[1]
         elif match := _OPTIONS.match(line):
-            self.begun = True
+            self._begun = True
             self._options(match)
         elif match := _RANK.match(line):
             rank = RankInfo(
                 int(match[1]),
                 int(match[2] or 0),
-                int(match[3]),
+                int(match[3] or 0),
                 text(match[4]),
                 int(match[5]),
                 text(match[6]),
@@ -122,22 +188,27 @@ class _LinesOfRun:
             log.ranks.append(rank)
         elif _HEAD.match(line):
             self._head = line.lstrip("# ").split()
-        elif line.startswith("#") and _COMMENT.match(line):
+        elif _COMMENT.match(line):
             self._ended |= bool(_END.match(line))
             if says_failure(line):
                 log.failures.append(text(line.lstrip("# ")))
         elif line.startswith("# SIMULATED"):
             log.simulated = True
-        elif _TABLE_LINE.match(line) and self._head:
+        elif _TABLE_LINE.match(line) and (self._head or _ROW.match(line)):
+            self._head = self._head or _head_of(line.split())
             if not self._row(line.split()):
-                log.failures.append(text(f"not a row of the table: {line}"))
+                self._broken.append(line)
         elif _SKIPPED.match(line):
             log.failures.append(f"nothing was measured: {text(line)}")
         elif self._nics.line(line):
-            pass
+            if match := _WARN.search(line):
+                self._warned = reason_of(match[1])
         elif line.startswith("#"):
             self._mention(line)
-        elif not self._mention(line) or says_failure(line):
+        elif says_failure(line):
+            cause = f" (NCCL WARN {self._warned})" if self._warned and not log.failures else ""
+            log.failures.append(f"{reason_of(line)}{cause}")
+        elif not (self._mention(line) or _UNITS.match(line)):
             log.other(line)
 
     def _mention(self, line: str) -> bool:
@@ -159,6 +230,7 @@ class _LinesOfRun:
         """Read a line of the table; return whether it is one."""
         left = next((i for i, name in enumerate(self._head) if name in _TIMES), 0)
         width = (len(self._head) - left - ("timestamp" in self._head)) // 2
+        scale = _MILLI if self._head[0] == _OLDEST else _MICRO
         stamp = 2 if "timestamp" in self._head else 0
         values = words[len(words) - stamp - 2 * width : len(words) - stamp]
         first = words[: len(words) - stamp - 2 * width]
@@ -167,7 +239,7 @@ class _LinesOfRun:
         try:
             size, rest = whole(first[0]), first[3:]
             root = whole(rest.pop()) if rest and re.fullmatch(r"-?\d+", rest[-1]) else _NO_ROOT
-            halves = (_half(values[:4]), _half(values[width : width + 4]))
+            halves = (_half(values[:4], scale), _half(values[width : width + 4], scale))
         except ValueError:
             return False
         operator = rest[0] if rest and rest[0] != "none" else ""
@@ -179,29 +251,44 @@ class _LinesOfRun:
 
     def log(self) -> FoundLog:
         """What the lines contain."""
+        log = self.found
         if self._repeated:
-            self.found.warnings.append(_repeated(self._repeated))
-        self.found.nics = self._nics.found(self.found.ranks[0].model if self.found.ranks else "")
+            log.notes.append(_repeated(self._repeated))
+        if self._broken:
+            rows = f"{many(len(self._broken), 'row')} of the table"
+            log.warnings.append(f"{INCOMPLETE}: parts of {rows}: {text(self._broken[0])!r}")
+        log.nics = self._nics.found(log.ranks[0].model if log.ranks else "")
         ended = (
-            self._ended or not self.begun
+            self._ended or not self._begun
         )  # an excerpt without the first lines need not have the last ones
-        return _finished(self.found, self._program or self.mentioned, self._runs, ended, self._expected)
+        return _finished(log, self._program or self.mentioned, self._runs, ended, self._expected)
+
+
+def _head_of(row: Sequence[str]) -> list[str]:
+    """The columns of a row without a heading, all of which precede two times, rates and results."""
+    is_rooted = bool(re.fullmatch(r"-?\d+", row[len(row) - 9]))
+    first = [
+        *_FIRST[:3],
+        *(["redop"] if re.fullmatch(r"[a-z]+", row[3]) else []),
+        *(["root"] if is_rooted else []),
+    ]
+    return [*first, *("time", "algbw", "busbw", "#wrong") * 2]
 
 
 def _repeated(count: int) -> str:
-    """The warning that sizes are repeated."""
+    """The note that sizes are repeated."""
     return f"{many(count, 'repeated size')}; the last values count"
 
 
-def _half(words: Sequence[str]) -> FoundHalf | None:
+def _half(words: Sequence[str], scale: float) -> FoundHalf | None:
     """A result from time, algorithm and bus bandwidth, and wrong elements; None if it has no value."""
-    return _result(*(number(word) for word in words))
+    return _result([number(word) for word in words], scale)
 
 
-def _result(
-    time: float | None, algorithm: float | None, bus: float | None, wrong: float | None
-) -> FoundHalf | None:
-    (seconds,), rates = scaled([time], _MICRO), scaled([algorithm, bus], float(GB))
+def _result(values: Sequence[float | None], scale: float = _MICRO) -> FoundHalf | None:
+    """The same from numbers, with the unit of the time in s."""
+    time, algorithm, bus, wrong = values
+    (seconds,), rates = scaled([time], scale), scaled([algorithm, bus], float(GB))
     if seconds is None or rates[0] is None or rates[1] is None:
         return None
     return FoundHalf(seconds, rates[0], rates[1], int(wrong) if wrong is not None and wrong >= 0 else None)
@@ -213,18 +300,21 @@ def _finished(log: FoundLog, operation: str, runs: _Runs, ended: bool, expected:
     log.gpus = gpus_of(log.ranks)
     log.host = next(iter(hosts), "")
     processes = len({(rank.host, rank.pid) for rank in log.ranks})
-    count = len(log.ranks) or _product(log.options)
+    listed = max((rank.rank + 1 for rank in log.ranks), default=0)  # an excerpt may lack some
+    count = listed or _product(log.options)
     for (kind, operator, root), points in runs.items():
-        if not log.ranks and len(runs) <= _MOST_RUNS:
-            count = _ranks_by(points, operation, count)
-        name = operation or _guessed(points, operator, root, count)
+        names = [operation] if operation else []
+        if len(runs) <= _MOST_RUNS:
+            names = names or _guessed(points, operator, root, listed)
+            count = listed or _ranks_by(points, names, count)
         log.collectives.append(
-            FoundCollective(name, kind, operator, root, count, dict(sorted(points.items())))
+            FoundCollective(" or ".join(names), kind, operator, root, count, dict(sorted(points.items())))
         )
     sizes = [size for points in runs.values() for size in points]
     if not ended or (log.options and not sizes and not log.failures):
         where = f"after {max(sizes)} B of {expected[1]} B" if sizes else "before the first size"
-        log.failures.append(f"the log ends early: {where}")
+        if not log.failures:
+            log.warnings.append(f"{INCOMPLETE}: it ends {where}")
     if runs:
         log.options |= {
             "operation": log.collectives[0].operation, "ranks": count, "processes": processes or 1,
@@ -239,48 +329,74 @@ def _product(options: dict[str, Any]) -> int:
     return min(1024, max(1, int(options.get("threads") or 1)) * max(1, int(options.get("gpus") or 1)))
 
 
-def _ranks_by(points: dict[int, Any], operation: str, least: int) -> int:
-    """The number of ranks of an operation by its bus bandwidth, where the log does not list them.
+def _ratio(points: dict[int, Any]) -> tuple[float, float] | None:
+    """Bus over algorithm bandwidth, and its largest error; None if no bandwidth is precise enough."""
+    halves = [half for pair in points.values() for half in pair if half and half.algorithm > GB]
+    if not halves:
+        return None
+    best = max(halves, key=lambda half: half.algorithm)
+    ratio = best.bus / best.algorithm
+    return ratio, _PRINTED * (1 + ratio) / best.algorithm
+
+
+def _counts(operation: str, points: dict[int, Any], least: int) -> list[int]:
+    """The numbers of ranks that explain the bus bandwidth of an operation, multiples of the least one."""
+    if operation not in OPERATIONS or (measured := _ratio(points)) is None:
+        return []
+    ratio, error = measured
+    return [
+        count for count in range(least, _MOST_RANKS + 1, least)
+        if count > 1 and abs(OPERATIONS[operation].factor(count) - ratio) <= error
+    ]  # fmt: skip
+
+
+def _ranks_by(points: dict[int, Any], operations: Sequence[str], least: int) -> int:
+    """The number of ranks by the bus bandwidth, where the log does not list them.
 
     Parameters
     ----------
     points : dict
         The results of each size.
-    operation : str
-        Name of the operation.
+    operations : Sequence[str]
+        Names of the operations that it may be.
     least : int
         Number of GPUs of a process, which the number of ranks is a multiple of.
     """
-    halves = [half for pair in points.values() for half in pair if half and half.algorithm > GB]
-    if operation not in OPERATIONS or not halves:
-        return least
-    best = max(halves, key=lambda half: half.algorithm)
-    error = _PRINTED * (1 + best.bus / best.algorithm) / best.algorithm
-    fitting = [
-        count for count in range(least, _MOST_RANKS + 1, least)
-        if abs(OPERATIONS[operation].factor(count) - best.bus / best.algorithm) <= error
-    ]  # fmt: skip
-    return fitting[0] if len(fitting) == 1 else least
+    fitting = {count for operation in operations for count in _counts(operation, points, least)}
+    return fitting.pop() if len(fitting) == 1 else least
 
 
-def _guessed(points: dict[int, Any], operator: str, root: int, ranks: int) -> str:
-    """The only operation that fits the columns; empty if none or several do.
+def _guessed(points: dict[int, Any], operator: str, root: int, ranks: int) -> list[str]:
+    """The operations that fit the columns; none if nothing tells.
 
-    Older versions print neither the operation nor the program.
+    Older versions print neither the operation nor the program. Where the result in place is undefined, it is
+    not verified, although the other one is.
+
+    Parameters
+    ----------
+    points : dict
+        The results of each size.
+    operator, root : str, int
+        As the columns say.
+    ranks : int
+        Number of ranks; 0 if it is unknown.
     """
-    ratios = [
-        half.bus / half.algorithm for pair in points.values() for half in pair
-        if half and half.algorithm > GB  # precise enough
-    ]  # fmt: skip
-    if not ratios or ranks < 2:
-        return ""
-    ratio = sorted(ratios)[len(ratios) // 2]
-    fitting: list[str] = [
+    if ranks == 1:
+        return []
+    measured = _ratio(points)
+    pairs = [(out, inside) for out, inside in points.values() if out and inside]
+    in_place = {inside.wrong is not None for out, inside in pairs if out.wrong is not None}
+    return [
         operation.name for operation in OPERATIONS.values()
-        if abs(operation.factor(ranks) - ratio) < _FACTOR_TOLERANCE
-        and (operation.operator is None) == bool(operator) and operation.rooted == (root >= 0)
+        if (
+            measured is None
+            or (abs(operation.factor(ranks) - measured[0]) < _FACTOR_TOLERANCE if ranks
+                else _counts(operation.name, points, 1))
+        )
+        and operation.rooted == (root >= 0)
+        and (operation.operator is None or operation.names_operators) == bool(operator)
+        and in_place <= {operation.checks_in_place} and operation.name not in _RARE
     ]  # fmt: skip
-    return fitting[0] if len(fitting) == 1 else ""
 
 
 def of_json(content: dict[str, Any]) -> FoundLog | None:
@@ -323,7 +439,7 @@ def of_json(content: dict[str, Any]) -> FoundLog | None:
         repeated += size in points
         points[size] = pair
     if repeated:
-        log.warnings.append(_repeated(repeated))
+        log.notes.append(_repeated(repeated))
     halves = [half for points in runs.values() for pair in points.values() for half in pair if half]
     _note_iterations(log, halves)
     ended = "average_bus_bandwidth" in content
@@ -360,7 +476,7 @@ def _entry(
                 values.get("time", values.get("cpu_time")),
                 *map(values.get, ("alg_bw", "bus_bw", "nwrong")),
             ]
-            result = _result(*(None if word is None else number(str(word)) for word in words))
+            result = _result([None if word is None else number(str(word)) for word in words])
             halves.append(result and _with_iterations(result, entry.get(f"{place}_per_iter")))
     except (KeyError, ValueError):
         return None

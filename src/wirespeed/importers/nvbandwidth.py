@@ -14,7 +14,7 @@ from ..measurement import Unit
 from ..testcases import TABLE
 from ..units import GB, MIB, NANO
 from .failures import says_failure
-from .log import MOST_DEVICES, FoundLog, FoundTable, gpus_of, grid, is_cut, number, scaled, text
+from .log import INCOMPLETE, MOST_DEVICES, FoundLog, FoundTable, by_label, gpus_of, grid, number, scaled, text
 
 #: Lines with which a log of this tool can begin.
 START = re.compile(r"(nv|sail)bandwidth Version: |Running \w+\.\s*$")
@@ -37,7 +37,7 @@ _PARTS = {"read": ("read1", "read2", "total"), "write": ("write1", "write2", "to
 _CLOSING, _CLOSING_SINCE = "NOTE: The reported results", (0, 6)
 #: Lines without values that every log may have.
 _KNOWN = re.compile(
-    r"Built from Git version: |NOTE: |COEFFICIENT_OF_VARIATION |Performance can vary |WARNING: |"
+    r"Built from Git version:|NOTE: |COEFFICIENT_OF_VARIATION |Performance can vary |WARNING: |"
     r"It is suggested to use the default buffer size|"
     r"\s*Sample \d+: |(CUDA|HGGC|Driver) |Warning: |"
     r"(testcase|transport|src|dst|reported by|first bad \w+|total values|bad values|flipped bits|"
@@ -110,13 +110,13 @@ class _TextOfRun:
         at = 0
         while at < len(self.lines):
             at = self._line(at)
-        self._ends(truncated=True)
+        self._ends()
         self._closes()
         _finish(self.found, small=self._small)
         return self.found
 
     def _closes(self) -> None:
-        """Note that the closing note is missing: a failure, unless the log is an excerpt.
+        """Note that the closing note is missing: testcases may be, too.
 
         Excerpts lack lines of the beginning, such as the name of the host.
         """
@@ -125,9 +125,9 @@ class _TextOfRun:
         if self._closed or not expected:
             return
         if self._whole:
-            log.failures.append("the log ends early: it lacks its closing note")
+            log.warnings.append(f"{INCOMPLETE}: it lacks its closing note")
         else:
-            log.warnings.append("the log lacks its closing note: testcases may be missing")
+            log.notes.append("an excerpt: testcases may be missing")
 
     def _line(self, at: int) -> int:
         """Read a line, or a table that begins with it; return the index of the next line."""
@@ -169,7 +169,6 @@ class _TextOfRun:
         elif self._running and (_ERROR.match(line) or says_failure(line)):
             log.fail(self._running, line)
             self._measured = True
-            log.unknown += [] if _ERROR.match(line) else [line]
         else:
             log.other(line, _KNOWN)
         if line.startswith("NOTE: SIMULATED"):
@@ -185,13 +184,16 @@ class _TextOfRun:
             return at + 1
         self._ratios = "utilization" in title
         if not self._ratios:
-            table = _matrix(self._running, title, [values for _, values in rows], len(columns))
+            whole = (
+                by_label(rows, len(columns)) if self._running in _PAIRS else [values for _, values in rows]
+            )
+            table = _matrix(self._running, title, whole, len(columns))
             self.found.tables.append(table)
             if match := _TITLE_PART.search(title):
                 self._parts.add(match[1].lower())
-            square = table.testcase in _PAIRS and len(table.values) < len(columns)
-            if square or is_cut(self.lines, end - 1):
-                self.found.fail(table.testcase, "the log ends early: its table is incomplete")
+            if table.testcase in _PAIRS and len(rows) < len(columns):
+                missing = f"{len(rows)} of {len(columns)} rows"
+                self.found.warnings.append(f"{INCOMPLETE}: {missing} of {table.testcase}")
         self._measured = True
         return end
 
@@ -216,15 +218,14 @@ class _TextOfRun:
                 f"the values of {key} add up to {sum(values):.2f}, not to the sum in the log, {expected:g}"
             )
 
-    def _ends(self, truncated: bool = False) -> None:
-        """Note a testcase that began and has no result."""
+    def _ends(self) -> None:
+        """Note a testcase that began and has no result, or not all of its tables."""
         if self._running and not self._measured:
-            self.found.fail(
-                self._running, f"no result: the log {'ends early' if truncated else 'has no table'}"
-            )
+            self.found.warnings.append(f"{INCOMPLETE}: no result of {text(self._running)}")
         wanted = next((set(keys) for keys in _PARTS.values() if self._parts & set(keys[:2])), set())
         if missing := sorted(wanted - self._parts):
-            self.found.fail(self._running, f"the log ends early: no table of {' and '.join(missing)}")
+            tables = f"{' and '.join(missing)} of {text(self._running)}"
+            self.found.warnings.append(f"{INCOMPLETE}: no table {tables}")
 
 
 def _add_process(log: FoundLog, match: re.Match[str]) -> None:

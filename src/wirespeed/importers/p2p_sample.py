@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ..measurement import Unit
 from ..units import GB
-from .log import FoundLog, FoundTable, grid, is_cut, runs, scaled, text
+from .log import INCOMPLETE, FoundLog, FoundTable, by_label, grid, runs, scaled, text
 
-#: Lines with which a log of this tool begins.
-START = re.compile(r"\[P2P \(Peer-to-Peer\) GPU Bandwidth Latency Test\]")
+#: Lines with which a log of this tool begins; an excerpt begins with a matrix.
+START = re.compile(
+    r"\[P2P \(Peer-to-Peer\) GPU Bandwidth Latency Test\]|P2P Connectivity Matrix|"
+    r"(Uni|Bi)directional P2P=(En|Dis)abled Bandwidth|P2P=(En|Dis)abled Latency"
+)
+_BEGIN = re.compile(r"\[P2P \(Peer-to-Peer\)")
 _TOOL = "p2pBandwidthLatencyTest"
 _DEVICE = re.compile(
     r"Device: (\d+), (.+), pciBusID: (\w{1,2}), pciDeviceID: (\w{1,2}), pciDomainID: ?(\w{1,8})"
@@ -21,7 +25,7 @@ _BANDWIDTH = re.compile(
 )
 _LATENCY = re.compile(r"P2P=(Enabled|Disabled) Latency(?: \(P2P (Writes|Reads)\))? Matrix \(us\)")
 _CONNECTIVITY = "P2P Connectivity Matrix"
-#: The last line; a log with the matrix of connectivity is no excerpt, and must have it.
+#: The last line, which a log with the matrix of connectivity should have: other logs are excerpts.
 _CLOSING = "NOTE: The CUDA Samples are not meant"
 _KNOWN = re.compile(r"\[P2P|P2P Connectivity Matrix|\*\*\*NOTE|NOTE: |So you can see lesser|Result = PASS")
 #: Bytes of a buffer: 40 million integers.
@@ -31,7 +35,7 @@ _MICRO = 1e-6
 
 def read(lines: Sequence[str]) -> Iterator[FoundLog]:
     """Yield the runs of the tool that some lines contain."""
-    return (_run(part) for part in runs(lines, START))
+    return (_run(part) for part in runs(lines, _BEGIN))
 
 
 def _run(lines: Sequence[str]) -> FoundLog:
@@ -49,32 +53,40 @@ def _run(lines: Sequence[str]) -> FoundLog:
                 refused.add((int(match[1]), int(match[3])))
         elif match := _BANDWIDTH.fullmatch(line):
             columns, rows, at = grid(lines, at)
-            values = [scaled(row, float(GB)) for _, row in rows]
+            values = [scaled(row, float(GB)) for row in by_label(rows, len(columns))]
             if values and columns:
                 log.tables += _bandwidths(match, line, values, len(columns), refused)
-            if not columns or len(values) < len(columns) or is_cut(lines, at - 1):
-                log.failures.append(f"the log ends early: {line}")
+            _note_missing(log, line, len(columns), len(rows))
         elif _LATENCY.fullmatch(line) or line.startswith(("GPU ", "CPU ")):
             start = at if _LATENCY.fullmatch(line) else at - 1
             columns, rows, at = grid(lines, start)
-            values = [scaled(row, _MICRO) for _, row in rows]
+            values = [scaled(row, _MICRO) for row in by_label(rows, len(columns))]
             if values and columns:
                 kind = lines[start].split()[0]
                 log.tables.append(_kept(f"latency, {kind}", line, values, Unit.TIME))
-            if not columns or len(values) < len(columns) or is_cut(lines, at - 1):
-                log.failures.append(f"the log ends early: {line}")
+            _note_missing(log, line, len(columns), len(rows))
             at = max(at, start + 1)
-        elif line.startswith("D\\D") or re.fullmatch(r"\d+(\s+[01])+", line):
-            pass  # the matrix of connectivity, which says what the lines of devices said
+        elif line.startswith("D\\D"):
+            columns, rows, end = grid(lines, at - 1)
+            refused |= {
+                (i, j) for i, (_, row) in enumerate(rows) for j, value in enumerate(row) if value == 0
+            }
+            at = max(end, at)
         else:
             log.other(line, _KNOWN)
     if not log.tables:
-        log.failures.append("the log ends early: it has no values")
+        log.warnings.append(f"{INCOMPLETE}: it has no values")
     elif any(line.startswith(_CONNECTIVITY) for line in lines) and not any(
         line.startswith(_CLOSING) for line in lines
     ):
-        log.failures.append("the log ends early: it lacks its last line")
+        log.warnings.append(f"{INCOMPLETE}: it lacks its last line")
     return log
+
+
+def _note_missing(log: FoundLog, title: str, columns: int, rows: int) -> None:
+    """Note rows that a matrix lacks."""
+    if not columns or rows < columns:
+        log.warnings.append(f"{INCOMPLETE}: {rows} of {columns or 'its'} rows of {text(title)!r}")
 
 
 #: Rows of values, in base units.
@@ -84,42 +96,44 @@ _Values = list[tuple[float | None, ...]]
 def _bandwidths(
     match: re.Match[str], title: str, values: _Values, columns: int, refused: set[tuple[int, int]]
 ) -> Iterator[FoundTable]:
-    """Yield the tables of copies between GPUs, and of copies within each."""
+    """Yield the tables of copies between GPUs, of copies within each, and of those through the host."""
     if match[2] == "Disabled":
         yield _kept("through the host", title, values, Unit.RATE)
         return
-    names = tuple(f"gpu{i}" for i in range(columns))
-    pairs = tuple(
-        tuple(None if i == j or (i, j) in refused else value for j, value in enumerate(row))
-        for i, row in enumerate(values)
-    )
+    names, axes = tuple(f"gpu{i}" for i in range(columns)), ("GPU", "GPU")
+
+    def having(wanted: Callable[[int, int], bool]) -> _Values:
+        return [tuple(v if wanted(i, j) else None for j, v in enumerate(row)) for i, row in enumerate(values)]
+
+    pairs = having(lambda i, j: i != j and (i, j) not in refused)
     access = "read" if match[3] == "Reads" else "write"
     both = "bidirectional_" if match[1] == "Bi" else ""
-    if columns > 1 and any(value is not None for row in pairs for value in row):
+    if columns > 1 and _has_value(pairs):
         yield FoundTable(
-            f"device_to_device_{both}memcpy_{access}_ce", pairs, names, names, ("GPU", "GPU"), Unit.RATE,
+            f"device_to_device_{both}memcpy_{access}_ce", tuple(pairs), names, names, axes, Unit.RATE,
             "total" if both else "", text(title), _BYTES,
         )  # fmt: skip
+    if _has_value(hosted := having(lambda i, j: i != j and (i, j) in refused)):
+        yield _kept("through the host", title, hosted, Unit.RATE)
+    own = [row[i] for i, row in enumerate(values)]  # which count what is read and what is written
     if not both and len(values) == columns and match[3] != "Reads":
-        own = (row[i] for i, row in enumerate(values))  # which count what is read and what is written
         local = tuple(None if value is None else value / 2 for value in own)
         yield FoundTable(
-            "device_local_copy",
-            (local,),
-            ("local",),
-            names,
-            ("GPU", "GPU"),
-            Unit.RATE,
-            "",
-            text(title),
-            _BYTES,
-        )
+            "device_local_copy", (local,), ("local",), names, axes, Unit.RATE, "", text(title), _BYTES,
+        )  # fmt: skip
+    elif any(value is not None for value in own):
+        yield _kept("within a GPU", title, having(lambda i, j: i == j), Unit.RATE)
+
+
+def _has_value(values: _Values) -> bool:
+    return any(value is not None for row in values for value in row)
 
 
 def _kept(name: str, title: str, values: _Values, unit: Unit) -> FoundTable:
     """A table that no testcase measures."""
     names = tuple(f"gpu{i}" for i in range(max(map(len, values))))
-    why = "no testcase measures " + ("copies through the host" if unit is Unit.RATE else "empty copies")
+    measured = f"copies {name}" if unit is Unit.RATE else "empty copies"
+    why = f"no testcase measures {measured} in this way"
     key = re.sub(r"\W+", "-", title.partition("Matrix")[0].lower()).strip("-")
     return FoundTable(f"{_TOOL} {name}", tuple(values), names[: len(values)], names, ("GPU", "GPU"), unit,
                       key, text(title), why_not=why)  # fmt: skip

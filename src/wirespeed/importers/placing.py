@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,8 +15,8 @@ from ..document import CollectiveInfo, RankInfo, Status, TestcaseResult
 from ..driver.partial_result import PartialResult
 from ..errors import WirespeedError
 from ..limits import Allowance
-from ..measurement import Axis, Measurement, Place, Reduce, Sample, value_of
-from ..model import Engine
+from ..measurement import Axis, Measurement, Place, Reduce, Sample, Unit, value_of
+from ..model import Access, Engine
 from ..network import Network
 from ..options import PlanOptions
 from ..summary import summarise
@@ -23,7 +24,7 @@ from ..tables import BUSBW, LATE, Cell, Table
 from ..testcases import TABLE, Plan, Testcase
 from ..testcases.collectives import collective, names
 from ..topology import Machine
-from ..units import Nics, many
+from ..units import Nics, format_size, many
 from .allowed import allowed, of_collective
 from .between_hosts import between_hosts, of_one_nic
 from .failures import status_of
@@ -33,6 +34,8 @@ from .log import FoundCollective, FoundHalf, FoundLog, FoundTable
 _NOT_COMPARABLE = "not comparable with a testcase of wirespeed"
 #: Description of rates that the line rate of a NIC limits.
 _BY_NIC = "RDMA between two hosts; one NIC limits its rate"
+#: How much a rate may exceed its limit, because clocks are not exact.
+_CLOCK = 0.01
 #: Name of the result that says why a run failed, if its testcases did not.
 _RUN = "the run"
 _TESTCASES = {case.name: case for case in TABLE}
@@ -44,24 +47,62 @@ def results(
     """The results of all testcases, and the number of values that are not comparable."""
     network = Network(with_cores(machine))
     plans = _Plans(network)
-    placed: list[TestcaseResult] = []
-    taken: dict[str, int] = {}
+    _choose(logs, plans)
+    placed: list[tuple[TestcaseResult, int]] = []
     first: dict[tuple[str, Status], int] = {}  # index of the first result of a testcase with tables
-    strange = 0
     for log in logs:
-        for result, alien in _of_log(network, plans, log, nics):
-            strange += alien
+        for result, strange in _of_log(network, plans, log, nics):
             place = (result.name, result.status)
-            if result.tables and (i := first.get(place)) is not None and _differ(placed[i], result):
-                placed[i] = struct_replace(placed[i], tables=(*placed[i].tables, *result.tables))
+            if result.tables and (i := first.get(place)) is not None and _differ(placed[i][0], result):
+                present, before = placed[i]
+                tables = (*present.tables, *result.tables)
+                placed[i] = struct_replace(present, tables=tables), before + strange
                 continue
             if result.tables:
                 first.setdefault(place, len(placed))
-            taken[result.name] = taken.get(result.name, 0) + 1
-            if (again := taken[result.name]) > 1:  # logs of several runs
-                result = struct_replace(result, name=f"{result.name}_{again}")
-            placed.append(result)
-    return placed, strange
+            placed.append((result, strange))
+    return _numbered(placed), sum(strange for _, strange in placed)
+
+
+def _numbered(placed: Sequence[tuple[TestcaseResult, int]]) -> list[TestcaseResult]:
+    """The results of all runs; the first of a testcase that can be judged has its name, others have a number."""
+    taken: dict[str, int] = {}
+    named = [result for result, _ in placed]
+    for i in sorted(range(len(placed)), key=lambda i: placed[i][1] > 0):
+        name = named[i].name
+        taken[name] = taken.get(name, 0) + 1
+        if (again := taken[name]) > 1:
+            named[i] = struct_replace(named[i], name=f"{name}_{again}")
+    return named
+
+
+def _choose(logs: Sequence[FoundLog], plans: _Plans) -> None:
+    """Of several runs of a kernel, such as over numbers of threads, judge the best that is possible.
+
+    Copies between devices depend on where a run was placed, so that each run is judged.
+    """
+    rivals: dict[tuple[str, str], list[tuple[float, int, int]]] = {}
+    for i, log in enumerate(logs):
+        for j, table in enumerate(log.tables):
+            if log.partial and not table.why_not and not table.positions and table.count == 1:
+                value = next(value for row in table.values for value in row if value is not None)
+                rivals.setdefault((table.testcase, table.key), []).append((value, i, j))
+    for (name, _), own in rivals.items():
+        if len(own) < 2 or name not in _TESTCASES or _TESTCASES[name].access is not Access.LOCAL:
+            continue
+        possible = [
+            (value, i, j) for value, i, j in own if value <= _most(plans, _TESTCASES[name], logs[i].tables[j])
+        ]
+        best = max(possible or own)
+        for _, i, j in set(own) - {best}:
+            logs[i].tables[j] = replace(logs[i].tables[j], why_not="another run of this kernel is judged")
+
+
+def _most(plans: _Plans, case: Testcase, table: FoundTable) -> float:
+    """The highest possible rate of a table with one value, in B/s."""
+    planned = plans.of(case, table.bytes, False)
+    limits = [bound.limit for bounds in planned[1] for bound in bounds] if planned else []
+    return max((limit * (1 + _CLOCK) for limit in limits if limit), default=math.inf)
 
 
 def _differ(first: TestcaseResult, second: TestcaseResult) -> bool:
@@ -365,21 +406,24 @@ def _late(place: Place, measurement: Measurement, laps: Sequence[Sample], skip: 
 
 def _unknown_collective(run: FoundCollective) -> tuple[TestcaseResult, int]:
     """A collective that is not known, as tables without limits."""
-    from ..measurement import Unit
-
-    sizes = tuple(map(str, run.points))
+    sizes = tuple(run.points)
+    name = " ".join(filter(None, (run.operation or "collective", run.type, run.operator)))
+    why = f"no collective {name!r} is known" if run.operation else "the log does not name the operation"
+    if " or " in run.operation:
+        why = f"the log does not name the operation, which is {run.operation}"
     tables = []
-    for key, unit in (("time", Unit.TIME), ("algbw", Unit.RATE), ("busbw", Unit.RATE)):
-        field = {"time": "seconds", "algbw": "algorithm", "busbw": "bus"}[key]
+    for key, field, title, unit in (
+        ("time", "seconds", "time", Unit.TIME), ("algbw", "algorithm", "algorithm bandwidth", Unit.RATE),
+        (BUSBW, "bus", "bus bandwidth", Unit.RATE),
+    ):  # fmt: skip
         values = tuple(
             tuple(getattr(pair[place], field) if pair[place] else None for pair in run.points.values())
             for place in (0, 1)
         )
-        why = f"no collective {run.operation!r} of {run.type!r}"
-        rows = ("out-of-place", "in-place")
         tables.append(
-            FoundTable(f"nccl-tests {run.operation}".strip(), values, rows, sizes, ("buffers", "size"), unit,
-                       key, why_not=why)
+            FoundTable(f"nccl-tests {run.operation}".strip(), values, ("out-of-place", "in-place"),
+                       tuple(map(format_size, sizes)), ("buffers", "size"), unit, key, f"{name}: {title}",
+                       why_not=why, positions=tuple(map(float, sizes)))
         )  # fmt: skip
     return _unplaced(tables, None, Status.PASSED, "")
 

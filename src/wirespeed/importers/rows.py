@@ -7,10 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ..measurement import Unit
 from ..units import format_size
-from .log import FoundLog, FoundTable, number, scaled, text
-
-#: What a doubt about the end of a log begins with.
-_INCOMPLETE = "the log may be incomplete"
+from .log import INCOMPLETE, FoundLog, FoundTable, number, scaled, text
 
 
 def numbers(line: str) -> list[float | None] | None:
@@ -36,7 +33,7 @@ def in_units(values: Mapping[int, float | None], scale: float) -> dict[int, floa
 
 def doubt(log: FoundLog, what: str) -> None:
     """Note that a log may lack something, which is no failure."""
-    log.warnings.append(f"{_INCOMPLETE}: {text(what)}")
+    log.warnings.append(f"{INCOMPLETE}: {text(what)}")
 
 
 def parts(lines: Sequence[str], begin: re.Pattern[str], row: re.Pattern[str]) -> Iterator[Sequence[str]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ..measurement import Unit
 from ..units import MIB, many
-from .log import FoundLog, FoundTable, is_cut, number, runs, scaled, text
+from .log import INCOMPLETE, FoundLog, FoundTable, number, runs, scaled, text
 
 #: Lines with which a log of one of these tools begins.
 START = re.compile(
@@ -40,7 +40,8 @@ _PREFIXES = {"K": 1, "M": 2, "G": 3, "T": 4}
 _KNOWN = re.compile(
     r"-{5,}|BabelStream|Version|Implementation|Running|Precision|Array size|Total size|Memory|Driver|CUDA D|"
     r"Function|Runtime|Each|This system|Number of|Your clock|\(=|Increase|you are|WARNING|For best|precision|"
-    r"Total memory|The \*best\*|will be|Offset|Reduction|Grid|Using|Parallel for|(Init|Read): +\S+ s \("
+    r"Total memory|\*{5} *WARNING|It appears that you set the preprocessor|This version of the code uses|"
+    r"Note that|The \*best\*|will be|Offset|Reduction|Grid|Using|Parallel for|(Init|Read): +\S+ s \("
 )
 
 
@@ -57,8 +58,8 @@ def _run(lines: Sequence[str]) -> FoundLog:
     device, unit = "", 0.0
     rates: dict[str, float | None] = {}
     kernels: Sequence[str] = _ALL_OF_BABEL if babel else _ALL_OF_STREAM
-    valid = cut = False
-    for at, line in enumerate(map(str.strip, lines)):
+    valid = False
+    for line in map(str.strip, lines):
         if match := re.match(r"STREAM version (?:\$Revision: )?([\w.]+)|Version: (\S+)", line, re.IGNORECASE):
             log.version = text(match[1] or match[2])
         elif match := _SIZE.match(line):
@@ -75,7 +76,6 @@ def _run(lines: Sequence[str]) -> FoundLog:
             unit = _scale(match[1])
         elif unit and (match := _ROW.fullmatch(line)) and (value := _rate(match, unit)) is not None:
             rates[match[1]] = value
-            cut = is_cut(lines, at)
         elif match := _MEAN.match(line):
             rates["Triad"] = _value(match[2], _scale(match[1]))
         elif _VALID.match(line):
@@ -85,15 +85,9 @@ def _run(lines: Sequence[str]) -> FoundLog:
                 kernels = (match[1].capitalize(),)
             log.other(line, _KNOWN)
     missing = [name for name in kernels if name not in rates]
-    if began and (missing or cut or not (babel or valid)):
-        where = (
-            f"no {' and '.join(missing)}"
-            if missing
-            else "within a value"
-            if cut
-            else "the data was not verified"
-        )
-        log.failures.append(f"the log ends early: {where}")
+    if began and (missing or not (babel or valid)):
+        where = f"no {', '.join(missing)}" if missing else "it does not say that the data was verified"
+        log.warnings.append(f"{INCOMPLETE}: {where}")
     if device:
         log.gpus.append((device, ""))
     prefix, place = ("device", "gpu0") if device else ("host", "numa0")

@@ -113,10 +113,11 @@ def _named(counts: Mapping[str, int]) -> str:
 def doubts(document: Document) -> tuple[str, ...]:
     """Return why values that are as expected are no pass.
 
-    The data were not verified, a requested testcase was not measured, or the time limit ended the run before
-    all that was requested was measured, or each device once.
+    The data were not verified, a requested testcase was not measured, the time limit ended the run before
+    all that was requested was measured, or each device once, or an imported log may lack values.
     """
     reasons = [UNVERIFIED] if is_verified(document) is False else []
+    reasons += dict.fromkeys(doubt for log in document.imported for doubt in log.doubts)
     reasons += _not_measured(document)
     omissions, requested = left_out(document), _requested(document)
     if requested:

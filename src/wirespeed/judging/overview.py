@@ -11,8 +11,20 @@ from dataclasses import dataclass, replace
 
 from ..document import Document, Status, TestcaseResult
 from ..measurement import Unit
-from ..units import many
-from .advice import ABOVE, AT, BUSY, FAILED, NO_CAUSE, STALE, VERIFY, WRONG_PATH, Advice
+from ..units import format_size, many
+from .advice import (
+    ABOVE,
+    ABOVE_MEMORY,
+    AT,
+    BUSY,
+    INCOMPLETE,
+    NO_CAUSE,
+    STALE,
+    VERIFY,
+    WRONG_PATH,
+    Advice,
+    of_error,
+)
 from .cause import Weight
 from .commands import at_device
 from .diagnosis import Diagnosis, Finding, diagnose
@@ -38,7 +50,7 @@ class KeyFigure:
         The worst verdict of all its values, and fail if wrong data arrived or a testcase failed; values that
         cannot be judged or measured only count alone.
     typical : Judgement
-        The median value, with its limit and expected range.
+        The median value, with its limit and expected range; of curves over sizes, that of the largest size.
     worst : Judgement or None
         Of the bad values, that with the smallest share of what is expected; of those above their limit,
         that with the largest share of it.
@@ -48,6 +60,8 @@ class KeyFigure:
         Smallest of the values that ``typical`` is the median of.
     testcases : tuple[str, ...]
         Testcases of these values, sorted.
+    size : int
+        Size of the buffers in bytes, if there are values of several; else 0.
     """
 
     kind: PathKind
@@ -57,11 +71,13 @@ class KeyFigure:
     bad: int = 0
     lowest: float = 0.0
     testcases: tuple[str, ...] = ()
+    size: int = 0
 
     @property
     def title(self) -> str:
-        """The name of a collective; for other values, the kind of path."""
-        return self.typical.key.testcase.replace("_", "-") if self.kind == COLLECTIVES else self.kind.title
+        """The name of a collective; for other values, the kind of path; with the size if there are several."""
+        name = self.typical.key.testcase.replace("_", "-") if self.kind == COLLECTIVES else self.kind.title
+        return f"{name} {format_size(self.size)}" if self.size else name
 
 
 @dataclass(frozen=True)
@@ -196,7 +212,10 @@ def _key_figure(kind: PathKind, judgements: Sequence[Judgement]) -> KeyFigure | 
     chosen = next(filter(None, groups), rates)
     # Small messages and devices in use have no range, and are not typical.
     ranged = [judgement for judgement in chosen if judgement.least]
-    chosen = sorted(ranged or chosen, key=lambda judgement: judgement.value or 0.0)
+    is_curve = len({judgement.key.bytes for judgement in chosen}) > 1
+    largest = max(judgement.key.bytes for judgement in ranged or chosen) if is_curve else 0
+    chosen = [judgement for judgement in ranged or chosen if judgement.key.bytes >= largest]
+    chosen.sort(key=lambda judgement: judgement.value or 0.0)
     typical = chosen[len(chosen) // 2]
     bad = [judgement for judgement in rates if judgement.verdict.is_bad]
     verdict = worst(judgement.verdict for judgement in rates)
@@ -209,6 +228,7 @@ def _key_figure(kind: PathKind, judgements: Sequence[Judgement]) -> KeyFigure | 
         len(bad),
         chosen[0].value or 0.0,
         tuple(sorted({judgement.key.testcase for judgement in chosen})),
+        largest,
     )
 
 
@@ -292,9 +312,16 @@ def _problem(
         return f"{first} runs at {first.share}", replace(advice, command=command)
     if failed := failures(document):
         how = "" if failed[0].reason.startswith(failed[0].status) else f"{failed[0].status}: "
-        return f"{failed[0].name}: {how}{failed[0].reason}", FAILED
+        remedy = of_error(failed[0].reason, imported=bool(document.imported))
+        return f"{failed[0].name}: {how}{failed[0].reason}", remedy
     if above := counts[Verdict.IMPLAUSIBLE]:
-        return f"{many(above, 'value')} above the limits: values or capacities are wrong", ABOVE
+        of_host = bool(document.imported) and all(
+            path_kind(j.key.testcase) == HOST_MEMORY
+            for j in check.judgements
+            if j.verdict is Verdict.IMPLAUSIBLE
+        )
+        remedy = ABOVE_MEMORY if of_host else ABOVE
+        return f"{many(above, 'value')} above the limits: values or capacities are wrong", remedy
     if bad := counts[Verdict.FAIL] + counts[Verdict.WARN]:
         return (
             f"{many(bad, 'value')} {'is' if bad == 1 else 'are'} worse than expected; no cause is known",
@@ -326,7 +353,7 @@ def _no_problem(document: Document, check: Check) -> tuple[str, Advice]:
         reason = accepted if any(check.accepted.values()) else "no value could be judged"
         return "; ".join((reason, *check.doubts, "this is not a pass")), _judging(check)
     if check.doubts:
-        advice = VERIFY if is_verified(document) is False else Advice()
+        advice = VERIFY if is_verified(document) is False else INCOMPLETE if document.imported else Advice()
         return _covered(document, check, f", but {'; '.join(check.doubts)}"), advice
     if unused := [compared.gates.name for compared in check.gates if not compared.compared]:
         return _covered(document, check, f", but no threshold of {', '.join(unused)} was compared"), Advice()
@@ -375,6 +402,11 @@ _MEMORY = (
     "unknown capacity of host memory; give channels x MT/s of a NUMA node:\n"
     "wirespeed check --host-memory 8x4800   (sudo dmidecode -t memory)"
 )
+#: One NUMA node stands for the host of a log.
+_MEMORY_OF_LOG = (
+    "unknown capacity of host memory; give channels x MT/s of all sockets of the host together:\n"
+    "wirespeed check --host-memory 16x4800   (sudo dmidecode -t memory)"
+)
 
 
 def missing(document: Document, check: Check) -> str:
@@ -387,7 +419,7 @@ def missing(document: Document, check: Check) -> str:
     )
     if not required or not document.machine.unknown_memories or UsualRanges(document).bounds_memory:
         return ""
-    return _MEMORY
+    return _MEMORY_OF_LOG if document.imported else _MEMORY
 
 
 def judged_by_baseline(document: Document, check: Check) -> bool:
