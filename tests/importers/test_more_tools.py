@@ -730,6 +730,23 @@ def test_a_cut_run_of_likwid_has_no_rate(tmp_path: Path) -> None:
     assert len(both.testcases) == 1
 
 
+@pytest.mark.parametrize(
+    ("log", "instead"),
+    [
+        (
+            "TransferBench v1.50\nGPU-GFX All-To-All benchmark:\n==========================\n",
+            "TransferBench p2p",
+        ),
+        (" \tGPU0\tGPU1\n GPU0\tX\tOK\n GPU1\tOK\tX\n", "nvidia-smi topo -m"),
+        (" \tGPU0\tGPU1\n GPU0\tX\tCNS\n GPU1\tCNS\tX\n", "nvidia-smi topo -m"),
+    ],
+)
+def test_what_to_run_in_place_of_what_is_not_read(tmp_path: Path, log: str, instead: str) -> None:
+    document = imported(tmp_path, log)
+    assert any(f"run {instead}" in warning for warning in document.warnings)
+    assert not document.testcases and verdict(document) is Verdict.UNKNOWN
+
+
 # All of them
 
 EVERY = {

@@ -13,6 +13,8 @@ _GPU = re.compile(r"\s*GPU (\d{1,4}): (.+?) \(UUID: ")
 #: Lines with which a log of this tool begins.
 START = re.compile(rf"\s*GPU0\s+(X\s|GPU1\b|CPU Affinity|NIC0|mlx\d_\d)|{_GPU.pattern}")
 _CONNECTION = re.compile(r"X|NV\d{1,2}|PIX|PXB|PHB|NODE|SYS|SOC|N/A")
+#: What ``topo -p2p`` shows in place of connections.
+_PEER_ACCESS = re.compile(r"\s*GPU\d{1,4}\s+((X|OK|C?NS|TNS|GNS|DR|U)\s+)*(OK|C?NS|TNS|GNS|DR|U)\b")
 _LINK = re.compile(r"\s*Link (\d{1,3}): (?:([\d.]+) GB/s|<?(in-?active)>?)\s*$", re.IGNORECASE)
 _NONE_ACTIVE = re.compile(r".*all links are inactive", re.IGNORECASE)
 _KNOWN = re.compile(
@@ -43,6 +45,8 @@ def read(lines: Sequence[str]) -> Iterator[FoundLog]:
             links.setdefault(gpu, {})[int(match[1])] = _rate(match[2])
         elif _NONE_ACTIVE.match(line) and gpu >= 0:
             links[gpu] = {0: None}
+        elif _PEER_ACCESS.match(line):
+            log.warnings = ["topo -p2p shows which GPUs have peer access, no links: run nvidia-smi topo -m"]
         elif match := re.match(r"\s*GPU(\d{1,4})\s+(.*)", line):
             words = match[2].split()
             if words[:1] and _CONNECTION.fullmatch(words[0]):

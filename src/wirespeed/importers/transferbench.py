@@ -84,6 +84,8 @@ def _run(lines: Sequence[str]) -> FoundLog:
         log.tables.append(_transfers(name, found))
         if not any(label.startswith("Aggregate") for label in found):
             doubt(log, f"test {name} lacks its line 'Aggregate (CPU)'".replace("  ", " "))
+    if not (log.tables or log.failures):
+        doubt(log, "it has no transfers; of the presets, p2p is read: run TransferBench p2p")
     return log
 
 
