@@ -281,6 +281,35 @@ def test_facts_and_values_of_one_machine(tmp_path: Path) -> None:
     assert len(document.machine.gpus) == 2 and wirespeed.judge(document).defects
 
 
+#: https://github.com/NVIDIA/go-dcgm/issues/46: four of the GPUs of a host with V100s, in nvidia-smi's words.
+MESH = """\t[4mGPU0\tGPU1\tGPU2\tGPU3\tCPU Affinity[0m
+GPU0\t X \tNV2\tNV1\tNV2\t0-19
+GPU1\tNV2\t X \tNV2\tNV2\t0-19
+GPU2\tNV1\tNV2\t X \tNV1\t0-19
+GPU3\tNV2\tNV2\tNV1\t X \t0-19
+"""
+
+
+def test_links_to_gpus_that_are_not_shown_may_exist(tmp_path: Path) -> None:
+    document = imported(tmp_path, MESH)
+    assert facts(document, "NVLinks to the GPUs shown") == {"gpu0": 5, "gpu1": 6, "gpu2": 4, "gpu3": 5}
+    assert verdict(document) is Verdict.UNKNOWN and not doubts(document)
+
+
+def test_peer_access_below_the_matrix_changes_nothing(tmp_path: Path) -> None:
+    access = "\n \tGPU0\tGPU1\tGPU2\tGPU3\n" + "".join(f" GPU{i}\tOK\tOK\tOK\tX\n" for i in range(4))
+    assert imported(tmp_path, FOUR + access).facts == imported(tmp_path, FOUR).facts
+    assert imported(tmp_path, FOUR + access).warnings == imported(tmp_path, FOUR).warnings
+
+
+def test_two_hosts_in_one_file_are_no_machine(tmp_path: Path) -> None:
+    again = imported(tmp_path, links(0, 6) + links(1, 6) + links(0, 6) + links(1, 6))
+    assert not any("listed twice" in warning for warning in again.warnings)
+    for other in (links(0, 6) + links(1, 6, (2,)), FOUR.replace("NV6", "NV4")):
+        document = imported(tmp_path, FOUR + links(0, 6) + links(1, 6) + other)
+        assert any("import each host's log" in warning for warning in document.warnings)
+
+
 # TransferBench
 
 #: https://github.com/ROCm/TransferBench/pull/50, without the lines of executors of later versions.
@@ -335,6 +364,12 @@ def test_transfers_of_a_test(tmp_path: Path) -> None:
     assert doubts(imported(tmp_path, ITERATIONS.partition(" Aggregate")[0]))
     failed = imported(tmp_path, "TransferBench v1.62.00\n[ERROR] HIP Error: invalid resource handle\n")
     assert verdict(failed) is Verdict.FAIL
+
+
+def test_a_test_that_is_run_twice_has_both_results(tmp_path: Path) -> None:
+    without = ITERATIONS[ITERATIONS.index("Test ") :]
+    once, twice = imported(tmp_path, without), imported(tmp_path, without + without)
+    assert len(twice.testcases) == 2 * len(once.testcases)
 
 
 def test_the_matrix_of_pairs(tmp_path: Path) -> None:
@@ -471,6 +506,19 @@ def test_both_directions_may_reach_twice_the_line_rate(tmp_path: Path) -> None:
     assert verdict(small) is Verdict.UNKNOWN  # small messages are not limited by the line rate
 
 
+def test_the_slowest_of_repeated_rows_counts(tmp_path: Path) -> None:
+    """With ``--run_infinitely``, a row follows every few seconds."""
+    rows = MIB_PER_S.splitlines(keepends=True)
+    at = next(i for i, line in enumerate(rows) if "11728.47" in line)
+    slow = rows[at].replace("11728.47", " 5728.47")
+    for repeated in ([rows[at], slow, rows[at]], [slow, rows[at]]):
+        document = imported(tmp_path, "".join([*rows[:at], *repeated, *rows[at + 1 :]]), nics="1x100G")
+        assert row(document, "perftest RDMA_Write BW", "one-nic", "average") == {
+            "64 KiB": digits(5728.47 * 2**20)
+        }
+        assert verdict(document) is Verdict.WARN
+
+
 def test_latencies_of_rdma(tmp_path: Path) -> None:
     document = imported(tmp_path, LATENCY)
     name = "perftest RDMA_Read Latency"
@@ -579,6 +627,19 @@ def test_rates_of_newer_versions_are_decimal(tmp_path: Path) -> None:
     one_way = imported(tmp_path, windowed)
     assert row(one_way, "message_mpi_host", "bandwidth", "one way")["1 MiB"] == 12233e6
     assert row(one_way, "message_mpi_host", "rate", "one way")["0 B"] == 2189915.0
+
+
+def test_runs_in_one_file_have_their_own_version_and_end(tmp_path: Path) -> None:
+    older = ALLREDUCE.replace("Intel(R) MPI Benchmarks 2019 Update 6", "PALLAS MPI Benchmark Suite V2.2")
+    document = imported(tmp_path, ALLREDUCE.partition("# All processes")[0] + older)
+    assert [log.version for log in document.imported] == ["2019", "2.2"] and doubts(document)
+
+
+@pytest.mark.parametrize(
+    "head", ["#    Intel(R) MPI Benchmarks 2021.3, IMB-P2P part\n", "# IMB-MPI1-GPU PingPong\n"]
+)
+def test_other_programs_measure_other_things(tmp_path: Path, head: str) -> None:
+    assert not_comparable(imported(tmp_path, head + PING_PONG)) == 8
 
 
 def test_groups_that_share_a_table_are_kept_apart(tmp_path: Path) -> None:
@@ -727,7 +788,14 @@ def test_kernels_of_likwid(tmp_path: Path) -> None:
 
 def test_a_cut_run_of_likwid_has_no_rate(tmp_path: Path) -> None:
     both = imported(tmp_path, DAXPY + DAXPY.partition("Data volume")[0])
-    assert len(both.testcases) == 1
+    assert len(both.testcases) == 1 and doubts(both)
+
+
+def test_runs_of_likwid_without_their_first_lines(tmp_path: Path) -> None:
+    end = DAXPY.partition("Cycles:")[1] + DAXPY.partition("Cycles:")[2]
+    both = imported(tmp_path, end + end.replace("67893.12", "51111.00").replace("999997440", "48000"))
+    rates = [table.cells[0].value for result in both.testcases for table in result.tables]
+    assert [rate and digits(rate) for rate in rates] == [67893.12e6, 51111e6]
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from ..measurement import Unit
 from ..testcases.messages import BANDWIDTH, LATENCY, RATE
 from ..units import MB, MIB, many
-from .log import FoundLog, FoundTable, text
+from .log import FoundLog, FoundTable, runs, text
 from .rows import curve, doubt, in_units, numbers, parts, size_of
 
 _BLOCK = re.compile(r"\s*#\s*Benchmarking (\S+)")
 _HEAD = re.compile(r"\s*(?:Group +)?#(bytes +#)?repetitions\s")
 #: Lines with which a log of this tool begins.
-START = re.compile(rf"\s*#\s+Intel ?\(R\) MPI Benchmark|{_BLOCK.pattern}|{_HEAD.pattern}")
-_SUITE = re.compile(r"\s*#\s+Intel ?\(R\) MPI Benchmark(?:s| Suite) V?([\w. ]+?)(?: Update \d+)?,")
+START = re.compile(rf"\s*#\s+(?:Intel ?\(R\)|PALLAS) MPI Benchmark|{_BLOCK.pattern}|{_HEAD.pattern}")
+_SUITE = re.compile(
+    r"\s*#\s+(?:Intel ?\(R\)|PALLAS) MPI Benchmark(?:s| Suite) V?([\w. ]+?)(?: Update \d+)?, *([\w-]*)"
+)
+#: The part whose benchmarks are those of our testcases, and the program that sends from GPUs.
+_MPI1, _OF_GPUS = "MPI-1", re.compile(r"IMB-\w+-GPU\b")
 _PROCESSES = re.compile(r"\s*# ?#processes = (\d{1,7})")
 _ROW = re.compile(r"\s*\d+\s+\d+\s+\S|\s*\d+\s+\d+\.\d+\s")
 #: The last line of a program that ran to its end.
@@ -39,14 +43,22 @@ _TOOL = "IMB"
 
 def read(lines: Sequence[str]) -> Iterator[FoundLog]:
     """Yield the runs of the tool that some lines contain, one for each table."""
-    version = next((text(match[1]) for line in lines if (match := _SUITE.match(line))), "")
-    logs = [_run(part, version) for part in parts(lines, START, _ROW)]
-    if any(_SUITE.match(line) for line in lines) and not any(_END in line for line in lines) and logs:
+    for run in runs(lines, _SUITE):
+        yield from _of_run(run)
+
+
+def _of_run(lines: Sequence[str]) -> Sequence[FoundLog]:
+    suite = next((match for line in lines if (match := _SUITE.match(line))), None)
+    version, part = (text(suite[1]), suite[2]) if suite else ("", _MPI1)
+    alike = part == _MPI1 and not any(_OF_GPUS.search(line) for line in lines)
+    logs = [_of_table(table, version, alike) for table in parts(lines, START, _ROW)]
+    if suite and not any(_END in line for line in lines):
         doubt(logs[-1], f"it lacks its last line, '{_END}'")
-    return iter(logs)
+    return logs
 
 
-def _run(lines: Sequence[str], version: str) -> FoundLog:
+def _of_table(lines: Sequence[str], version: str, alike: bool) -> FoundLog:
+    """Read a table; ``alike`` says whether its benchmarks may be those of testcases."""
     log = FoundLog(_TOOL, version, lines=len(lines), partial=True)
     name, processes, columns = "", 0, list[str]()
     groups: dict[float, dict[str, dict[int, float | None]]] = {}  # group -> column -> size -> number
@@ -76,12 +88,12 @@ def _run(lines: Sequence[str], version: str) -> FoundLog:
         doubt(log, f"it has no results of {name or 'a benchmark'}")
     for group, found in groups.items():
         called = f"{name} of group {group:g}".strip() if len(groups) > 1 else name
-        log.tables += _tables(called, processes, found)
+        log.tables += _tables(called, processes, found, alike)
     return log
 
 
 def _tables(
-    name: str, processes: int, found: Mapping[str, Mapping[int, float | None]]
+    name: str, processes: int, found: Mapping[str, Mapping[int, float | None]], alike: bool
 ) -> Iterator[FoundTable]:
     """Yield the tables of times, of rates and of messages."""
     bare = name.removeprefix("Multi-")
@@ -92,7 +104,7 @@ def _tables(
     }
     rates = found.get("Mbytes/sec", {})
     counts = found.get("Msg/sec", {})
-    of_two = processes in (0, 2) and name == bare
+    of_two = alike and processes in (0, 2) and name == bare
     called = f"{_TOOL} {name}".strip() + (f", {many(processes, 'process', 'processes')}" if processes else "")
     why = "no testcase measures the same"
     if bare == "PingPong" and of_two and "time" in times:

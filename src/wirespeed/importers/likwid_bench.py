@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from ..measurement import Unit
 from ..units import MB, MIB, many
-from .log import FoundLog, FoundTable, number, runs, scaled, text, whole
-from .rows import doubt
+from .log import FoundLog, FoundTable, number, scaled, text, whole
+from .rows import doubt, parts
 
 _BEGIN = re.compile(r"\s*LIKWID MICRO BENCHMARK")
 #: Lines with which a log of this tool begins.
@@ -20,6 +20,8 @@ _TEST, _RATE = re.compile(r"\s*Test: (\S+)"), re.compile(r"\s*MByte/s:\s+(\S+)\s
 _SIZE = re.compile(r"\s*Size(?: \(Byte\))?:\s+(\d{1,18})\s*$")
 _THREADS = re.compile(r"\s*Using (\d{1,6}) (threads|work groups)")
 _DOMAIN = re.compile(r"\s*Allocate: .*\(Domain (\w+)\)")
+#: Lines with which another run begins after a rate, also in an excerpt.
+_AGAIN = re.compile(rf"{START.pattern}|\s*Cycles:|{_SIZE.pattern}")
 #: Kernel -> kernel in our names, and its arrays. Variants have a suffix: ``copy_avx512``, ``stream_mem``.
 _KERNELS = {"load": ("read", 1), "store": ("write", 1), "copy": ("copy", 2), "stream": ("triad", 3)}
 #: Less, in bytes of all arrays, fits into the caches of some CPUs.
@@ -36,7 +38,7 @@ _TOOL = "likwid-bench"
 
 def read(lines: Sequence[str]) -> Iterator[FoundLog]:
     """Yield the runs of the tool that some lines contain."""
-    return (_run(part) for part in runs(lines, _BEGIN))
+    return (_run(part) for part in parts(lines, _AGAIN, _RATE))
 
 
 def _run(lines: Sequence[str]) -> FoundLog:

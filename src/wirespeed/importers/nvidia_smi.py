@@ -11,7 +11,7 @@ from .rows import doubt
 
 _GPU = re.compile(r"\s*GPU (\d{1,4}): (.+?) \(UUID: ")
 #: Lines with which a log of this tool begins.
-START = re.compile(rf"\s*GPU0\s+(X\s|GPU1\b|CPU Affinity|NIC0|mlx\d_\d)|{_GPU.pattern}")
+START = re.compile(rf"\s*(\[4m)?GPU0\s+(X\s|GPU1\b|CPU Affinity|NIC0|mlx\d_\d)|{_GPU.pattern}")
 _CONNECTION = re.compile(r"X|NV\d{1,2}|PIX|PXB|PHB|NODE|SYS|SOC|N/A")
 #: What ``topo -p2p`` shows in place of connections.
 _PEER_ACCESS = re.compile(r"\s*GPU\d{1,4}\s+((X|OK|C?NS|TNS|GNS|DR|U)\s+)*(OK|C?NS|TNS|GNS|DR|U)\b")
@@ -23,6 +23,9 @@ _KNOWN = re.compile(
 )
 #: Most NVLinks that a GPU has: more to all peers together lead to a switch, which each pair shares.
 _MOST_LINKS = 18
+#: P100s and V100s have up to two links to some of the eight GPUs of a host: who sees fewer GPUs sees fewer
+#: links.
+_MESH_LINKS, _MESH_GPUS = 2, 8
 #: What is nearest: the first of these to which a NIC is connected.
 _NEAREST = ("PIX", "PXB", "PHB", "NODE", "SYS", "SOC")
 _TOOL = "nvidia-smi"
@@ -36,23 +39,24 @@ def read(lines: Sequence[str]) -> Iterator[FoundLog]:
     columns: list[str] = []
     links: dict[int, dict[int, float | None]] = {}  # GPU -> link -> rate, None if inactive
     models: dict[int, str] = {}
-    gpu = -1
+    gpu, differ, peer_access = -1, False, False
     for line in lines:
         if match := _GPU.match(line):
             gpu = int(match[1]) % MOST_DEVICES
             models[gpu] = text(match[2])
         elif (match := _LINK.match(line)) and gpu >= 0:
-            links.setdefault(gpu, {})[int(match[1])] = _rate(match[2])
+            rate = _rate(match[2])
+            differ |= links.setdefault(gpu, {}).setdefault(int(match[1]), rate) != rate
         elif _NONE_ACTIVE.match(line) and gpu >= 0:
-            links[gpu] = {0: None}
+            differ |= links.setdefault(gpu, {0: None}) != {0: None}
         elif _PEER_ACCESS.match(line):
-            log.warnings = ["topo -p2p shows which GPUs have peer access, no links: run nvidia-smi topo -m"]
-        elif match := re.match(r"\s*GPU(\d{1,4})\s+(.*)", line):
+            peer_access = True
+        elif match := re.match(r"\s*(?:\[4m)?GPU(\d{1,4})\s+(.*)", line):
             words = match[2].split()
             if words[:1] and _CONNECTION.fullmatch(words[0]):
-                rows[int(match[1]) % MOST_DEVICES] = words
-            elif match[1] == "0":
-                columns = line.partition("CPU Affinity")[0].split()
+                differ |= rows.setdefault(int(match[1]) % MOST_DEVICES, words) != words
+            elif match[1] == "0" and not rows:
+                columns = line.replace("[4m", "").partition("CPU Affinity")[0].split()
         else:
             log.other(line.strip(), _KNOWN)
     if models.keys() == set(range(len(models))):
@@ -61,6 +65,12 @@ def read(lines: Sequence[str]) -> Iterator[FoundLog]:
         log.gpus = [(models[min(models)], "")]
     log.facts += _of_matrix(log, columns, rows)
     log.facts += _of_links(links)
+    if differ:
+        log.warnings.append(
+            "a GPU is listed twice with different links; the first counts: import each host's log"
+        )
+    if peer_access and not log.facts:
+        log.warnings.append("topo -p2p shows which GPUs have peer access, no links: run nvidia-smi topo -m")
     if log.facts:
         log.notes.append("facts of the machine, no measured values")
     yield log
@@ -69,6 +79,8 @@ def read(lines: Sequence[str]) -> Iterator[FoundLog]:
 def _of_matrix(log: FoundLog, columns: Sequence[str], rows: dict[int, list[str]]) -> Iterator[Fact]:
     """Yield the NVLinks, the nearest NICs and the NUMA node of each GPU."""
     gpus = sum(bool(re.fullmatch(r"GPU\d+", name)) for name in columns) or len(rows)
+    bonded = [int(word[2:]) for words in rows.values() for word in _connections(words) if word[2:].isdigit()]
+    mesh = gpus < _MESH_GPUS and max(bonded, default=_MOST_LINKS) <= _MESH_LINKS
     for i, words in rows.items():
         known = list(_connections(words))
         if len(known) < max(gpus, len(columns)) or any(word == "NV" for word in words):
@@ -79,7 +91,7 @@ def _of_matrix(log: FoundLog, columns: Sequence[str], rows: dict[int, list[str]]
         total = sum(peers)
         active = total if total <= _MOST_LINKS else max(peers)
         device = f"gpu{i}"
-        yield Fact(Known.NVLINKS, float(active), device=device)
+        yield Fact("NVLinks to the GPUs shown" if mesh else Known.NVLINKS, float(active), device=device)
         nics = dict(zip(columns[gpus:], known[gpus:], strict=False))
         if nearest := next((kind for kind in _NEAREST if kind in nics.values()), ""):
             names = [name for name, kind in nics.items() if kind == nearest]

@@ -6,8 +6,9 @@ newer versions say; ``Gb/sec`` are 1e9 bit/s.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ..measurement import Unit
 from ..units import GB, MIB
@@ -49,6 +50,8 @@ _KNOWN = re.compile(
 )
 _WHY = "no testcase measures RDMA between hosts"
 _GIVE = f"{_WHY}; to judge its rate, give the NIC: --nics 1x400G"
+#: The column that counts if a row is repeated.
+_AVERAGE = "BW average"
 _MICRO = 1e-6
 _TOOL = "perftest"
 
@@ -62,6 +65,7 @@ def _run(lines: Sequence[str]) -> FoundLog:
     log = FoundLog(_TOOL, lines=len(lines), partial=True)
     title, columns = "", list[str]()
     settings: dict[str, str] = {}
+    again = False  # --run_infinitely repeats a row
     found: dict[str, dict[int, float | None]] = {}  # column -> size -> number
     for line in lines:
         for setting in _SETTING.finditer(line):
@@ -77,7 +81,11 @@ def _run(lines: Sequence[str]) -> FoundLog:
             if size is None or len(values) < len(columns):
                 doubt(log, f"a row is cut: {line.strip()}")
                 continue
-            for column, value in zip(columns[1:], values[1:], strict=False):
+            row = dict(zip(columns[1:], values[1:], strict=False))
+            again = again or any(size in by_size for by_size in found.values())
+            if again and _is_faster(row, found, size):
+                continue
+            for column, value in row.items():
                 found.setdefault(column, {})[size] = value
         elif _FAILED.match(line):
             log.failures.append(text(line))
@@ -93,9 +101,19 @@ def _run(lines: Sequence[str]) -> FoundLog:
         for name, value in settings.items()
         if name in _SHOWN
     ]
+    if again:
+        log.notes.append("of the rows of a size, the slowest counts")
     if found and shown:
         log.notes.append(f"{title or _TOOL}: {', '.join(shown)}")
     return log
+
+
+def _is_faster(
+    row: Mapping[str, float | None], found: Mapping[str, Mapping[int, float | None]], size: int
+) -> bool:
+    """Whether the average rate of a row is above that of an earlier row of the same size."""
+    average = next((column for column in row if column.startswith(_AVERAGE)), "")
+    return (row.get(average) or 0.0) > (found.get(average, {}).get(size) or math.inf)
 
 
 def _tables(title: str, found: dict[str, dict[int, float | None]]) -> Iterator[FoundTable]:

@@ -59,7 +59,8 @@ def _run(lines: Sequence[str]) -> FoundLog:
         elif match := _VERSION.match(line):
             log.version = text(f"v{match[1]}")
         elif match := _TEST.match(line):
-            test = match[1]
+            again = sum(name.partition(" ")[0] == match[1] for name in tests)
+            test = f"{match[1]} again, {again}" if again else match[1]
         elif match := _BYTES.match(line):
             size = int(match[1])
         elif match := _MATRIX.match(line):
