@@ -130,6 +130,8 @@ def test_a_range_of_bandwidth_test(tmp_path: Path) -> None:
     assert any("lacks 'Result = PASS'" in warning for warning in doubts(document))
     assert not doubts(imported(tmp_path, RANGE + "\nResult = PASS\n"))
     assert verdict(imported(tmp_path, RANGE + "\nResult = FAIL\n")) is Verdict.FAIL
+    for end in ("Result = ", "Result = P", "Result = PAS"):
+        assert doubts(imported(tmp_path, f"{RANGE}\n{end}")) == doubts(imported(tmp_path, RANGE))
     more = RANGE.replace("100000000", "   50000000\t\t\t12.9\n   100000000")
     curve = row(imported(tmp_path, more), "bandwidthTest host to device, pinned over sizes", "", "rate")
     assert list(curve.values()) == [12.9e9, 13.1e9]
@@ -261,6 +263,14 @@ def test_inactive_links_of_one_gpu_of_several(tmp_path: Path) -> None:
         "NVML: Unable to retrieve NVLink information as all links are inActive\n"
     )
     assert facts(imported(tmp_path, none), "active NVLinks") == {"gpu0": 0.0}
+
+
+def test_a_cut_list_of_links_is_no_defect(tmp_path: Path) -> None:
+    text = links(0, 6) + links(1, 6)
+    for kept in range(text.index("GPU 1"), len(text) - 8):
+        document = imported(tmp_path, text[:kept] + "\n")
+        assert verdict(document) is Verdict.UNKNOWN
+        assert "gpu1" not in facts(document, "active NVLinks")
 
 
 def test_facts_are_no_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -139,8 +139,8 @@ def _run(lines: Sequence[str]) -> _Run:
         elif match := _DEVICE.match(line):
             run.devices[int(match[1]) % MOST_DEVICES] = text(match[2])
         elif match := _RESULT.match(line):
-            run.result = match[1]
-            if match[1] != "PASS":
+            run.result = match[1] if match[1] == "PASS" else ""
+            if not "PASS".startswith(match[1]):
                 log.failures.append(text(line))
         else:
             log.other(line.strip(), _KNOWN)

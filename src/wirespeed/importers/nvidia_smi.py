@@ -16,6 +16,8 @@ _CONNECTION = re.compile(r"X|NV\d{1,2}|PIX|PXB|PHB|NODE|SYS|SOC|N/A")
 #: What ``topo -p2p`` shows in place of connections.
 _PEER_ACCESS = re.compile(r"\s*GPU\d{1,4}\s+((X|OK|C?NS|TNS|GNS|DR|U)\s+)*(OK|C?NS|TNS|GNS|DR|U)\b")
 _LINK = re.compile(r"\s*Link (\d{1,3}): (?:([\d.]+) GB/s|<?(in-?active)>?)\s*$", re.IGNORECASE)
+#: A GPU without an active link, which are then not listed: link -> rate.
+_NO_LINK: dict[int, float | None] = {0: None}
 _NONE_ACTIVE = re.compile(r".*all links are inactive", re.IGNORECASE)
 _KNOWN = re.compile(
     r"$|Legend|NIC Legend|\S+ += |NIC\d+: |nvidia-smi|[$#] |NV\d|X +=|\s*Link \d+|mlx|NIC\d+\s|GPU NUMA|"
@@ -48,7 +50,7 @@ def read(lines: Sequence[str]) -> Iterator[FoundLog]:
             rate = _rate(match[2])
             differ |= links.setdefault(gpu, {}).setdefault(int(match[1]), rate) != rate
         elif _NONE_ACTIVE.match(line) and gpu >= 0:
-            differ |= links.setdefault(gpu, {0: None}) != {0: None}
+            differ |= links.setdefault(gpu, dict(_NO_LINK)) != _NO_LINK
         elif _PEER_ACCESS.match(line):
             peer_access = True
         elif match := re.match(r"\s*(?:\[4m)?GPU(\d{1,4})\s+(.*)", line):
@@ -64,6 +66,11 @@ def read(lines: Sequence[str]) -> Iterator[FoundLog]:
     elif models:
         log.gpus = [(models[min(models)], "")]
     log.facts += _of_matrix(log, columns, rows)
+    last = next(reversed(links), -1)
+    listed = max(map(len, links.values()), default=0)
+    if last >= 0 and len(links[last]) < listed and links[last] != _NO_LINK:
+        doubt(log, f"the links of GPU {last} are cut")
+        del links[last]
     log.facts += _of_links(links)
     if differ:
         log.warnings.append(
