@@ -1,4 +1,4 @@
-"""A log that says that it failed is a run that failed; one that may lack lines is no pass, whatever the tool."""
+"""A log that says that it failed is a run that failed; one that may lack lines is no pass."""
 
 from __future__ import annotations
 

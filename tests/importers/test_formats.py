@@ -120,7 +120,7 @@ OSU = """# OSU MPI-CUDA Bandwidth Test v7.3
 def test_osu(tmp_path: Path) -> None:
     document = imported(tmp_path, OSU)
     assert values(document, "message_mpi_gpu", "bandwidth") == [1.33e6, 45000.12e6]
-    assert values(document, "message_mpi_host", "latency") == [pytest.approx(1.25e-6)]
+    assert values(document, "message_mpi_host", "latency") == pytest.approx([0.9e-6, 1.25e-6])
     assert any("1 value not comparable" in text for text in document.warnings)
     assert wirespeed.render(document, "plot")
 

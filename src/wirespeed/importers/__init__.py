@@ -56,6 +56,8 @@ UNDERSTOOD = {
 }
 #: File name of standard input.
 STDIN = "-"
+#: Characters that browsers and chats put in place of a space, or between characters.
+_SPACES = {0xA0: " ", 0x2007: " ", 0x202F: " ", 0x200B: None, 0x2060: None}
 _COLOR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 #: Number of lines at which JSON is looked for.
 _MOST_OBJECTS = 64
@@ -176,7 +178,7 @@ def _text(file: str) -> str:
         return data.decode("utf-16", "replace")
     if b"\0" in data:
         raise UsageError(f"{file} is a binary file, not a log")
-    return data.decode("utf-8-sig", "replace")
+    return data.decode("utf-8-sig", "replace").translate(_SPACES)
 
 
 def _sections(content: str) -> Iterator[FoundLog]:

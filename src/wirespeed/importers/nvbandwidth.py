@@ -16,8 +16,11 @@ from ..units import GB, MIB, NANO
 from .failures import says_failure
 from .log import INCOMPLETE, MOST_DEVICES, FoundLog, FoundTable, by_label, gpus_of, grid, number, scaled, text
 
-#: Lines with which a log of this tool can begin.
-START = re.compile(r"(nv|sail)bandwidth Version: |Running \w+\.\s*$")
+#: Lines with which a log of this tool can begin; an excerpt begins with the title of a table.
+START = re.compile(
+    r"(nv|sail)bandwidth Version: |Running \w+\.\s*$|"
+    r"memcpy (CE|SM|TMA|local) .*\(column\).* bandwidth \(GB/s\)\s*$"
+)
 _VERSION = re.compile(r"((?:nv|sail)bandwidth) Version: v?(\S+)")
 _DEVICE = re.compile(r"(?:Device )?(\d+): (.+?)(?: \(([0-9a-fA-F:.]+)\))?(?:: \((.*)\))?")
 _PROCESS = re.compile(r"Process +(\d+) \((.+?)\): device (\d+)(?:: (.+?)(?: \(([0-9a-fA-F:.]+)\))?)?")
@@ -51,6 +54,13 @@ _PAIRS = frozenset(
     case.name for case in TABLE if case.index is not None and "device_to_device_" in case.name
     and "all_" not in case.name
 )  # fmt: skip
+#: Title of a square matrix -> its testcase, and the part of a bidirectional one.
+_BY_TITLE = {
+    case.title.format(part=part.capitalize()): f"{case.name}_{part}" if "{part}" in case.title else case.name
+    for case in TABLE if case.name in _PAIRS and not case.name.startswith("multinode")
+    for part in ("read1", "read2", "write1", "write2", "total")
+    if part == "total" or part.startswith("read" if "_read_" in case.name else "write")
+}  # fmt: skip
 #: Status in the JSON, without case -> status; every other one is an error.
 _STATUS = {
     "passed": Status.PASSED, "waived": Status.WAIVED, "not found": Status.NOT_FOUND, "error": Status.ERROR,
@@ -184,10 +194,10 @@ class _TextOfRun:
             return at + 1
         self._ratios = "utilization" in title
         if not self._ratios:
-            whole = (
-                by_label(rows, len(columns)) if self._running in _PAIRS else [values for _, values in rows]
-            )
-            table = _matrix(self._running, title, whole, len(columns))
+            name = self._running or self._named(title, end, is_square=1 < len(rows) <= len(columns))
+            is_pairs = _split(name)[0] in _PAIRS
+            whole = by_label(rows, len(columns)) if is_pairs else [values for _, values in rows]
+            table = _matrix(name, title, whole, len(columns))
             self.found.tables.append(table)
             if match := _TITLE_PART.search(title):
                 self._parts.add(match[1].lower())
@@ -196,6 +206,11 @@ class _TextOfRun:
                 self.found.warnings.append(f"{INCOMPLETE}: {missing} of {table.testcase}")
         self._measured = True
         return end
+
+    def _named(self, title: str, end: int, *, is_square: bool) -> str:
+        """The testcase of a table in an excerpt: by the sum below it, or by the title of a square matrix."""
+        named = next((match[1] for line in self.lines[end : end + 3] if (match := _SUM.match(line))), "")
+        return named or (_BY_TITLE.get(title.removesuffix(" (GB/s)"), "") if is_square else "")
 
     def _check_sum(self, key: str, total: str) -> None:
         """Compare the sum of the last table with the sum in the log."""

@@ -127,7 +127,7 @@ def _kept(
             else (BANDWIDTH, Unit.RATE, float(MB))
         )  # fmt: skip
         of_unit.setdefault(unit, []).append(i)
-    sizes = tuple(size for size in points if size > 0) or tuple(points)
+    sizes = tuple(points)
     for (key, base, scale), places in of_unit.items():
         rows = tuple(
             scaled([points[size][i] if len(points[size]) > i else None for size in sizes], scale)
@@ -144,7 +144,7 @@ def _curve(
     case: str, kind: str, key: str, row: int, points: dict[int, list[float | None]], column: int
 ) -> FoundTable:
     """A curve over the size of a message."""
-    sizes = tuple(size for size, values in points.items() if len(values) > column and size > 0)
+    sizes = tuple(size for size, values in points.items() if len(values) > column)
     scale = {LATENCY: _MICRO, BANDWIDTH: float(MB), RATE: 1.0}[key]
     unit = {LATENCY: Unit.TIME, BANDWIDTH: Unit.RATE, RATE: Unit.FREQUENCY}[key]
     values = scaled([points[size][column] for size in sizes], scale)

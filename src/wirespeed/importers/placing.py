@@ -65,7 +65,7 @@ def results(
 
 
 def _numbered(placed: Sequence[tuple[TestcaseResult, int]]) -> list[TestcaseResult]:
-    """The results of all runs; the first of a testcase that can be judged has its name, others have a number."""
+    """The results of all runs; of a testcase, the first that can be judged has its name, others a number."""
     taken: dict[str, int] = {}
     named = [result for result, _ in placed]
     for i in sorted(range(len(placed)), key=lambda i: placed[i][1] > 0):

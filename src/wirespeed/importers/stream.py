@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ..measurement import Unit
-from ..units import MIB, many
+from ..units import MB, MIB, many
 from .log import INCOMPLETE, FoundLog, FoundTable, number, runs, scaled, text
 
 #: Lines with which a log of one of these tools begins.
 START = re.compile(
-    r"\s*(STREAM version|BabelStream$|Function\s+(Best Rate MB/s|\w+/sec|\w+/s\b|Rate \(MB/s\)))", re.I
+    r"\s*(STREAM version|BabelStream$|Function\s+(Best Rate MB/s|\w+/sec|\w+/s\b|Rate \(MB/s\))|"
+    r"(Copy|Scale|Add|Triad):(\s+[\d.]+){4}\s*$)",
+    re.IGNORECASE,
 )
 _BEGIN = re.compile(r"\s*(STREAM version|BabelStream$)", re.IGNORECASE)
 #: The heading of the rates, and their unit.
@@ -55,7 +57,7 @@ def _run(lines: Sequence[str]) -> FoundLog:
     babel = began.strip().startswith("BabelStream")
     log = FoundLog("BabelStream" if babel else "STREAM", lines=len(lines), partial=True)
     size = threads = width = 0
-    device, unit = "", 0.0
+    device, unit = "", 0.0 if began else float(MB)  # as STREAM prints it, if an excerpt lacks the heading
     rates: dict[str, float | None] = {}
     kernels: Sequence[str] = _ALL_OF_BABEL if babel else _ALL_OF_STREAM
     valid = False
