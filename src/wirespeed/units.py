@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from .errors import UsageError
 from .measurement import Unit
@@ -119,8 +120,24 @@ def parse_memory(text: str) -> float:
         ) from None
 
 
-def parse_nics(text: str) -> float:
-    """Parse the rate of the NICs of a host in one direction, in B/s: number x Gb/s (``8x400G``), or a rate.
+@dataclass(frozen=True)
+class Nics:
+    """The NICs of a host.
+
+    Parameters
+    ----------
+    rate : float
+        Rate of all of them in one direction, in B/s.
+    count : int
+        Number of NICs; 0 if unknown.
+    """
+
+    rate: float
+    count: int = 0
+
+
+def parse_nics(text: str) -> Nics:
+    """Parse the NICs of a host: number x Gb/s (``8x400G``), or the rate of all of them.
 
     Raises
     ------
@@ -129,9 +146,9 @@ def parse_nics(text: str) -> float:
     """
     match = re.fullmatch(r"(\d{1,3}) ?[xX] ?(\d{1,5}(?:\.\d{1,3})?) ?[gG](?:b/s|bps|bit/s)?", text.strip())
     if match and int(match[1]) and float(match[2]):
-        return int(match[1]) * float(match[2]) * GB / 8
+        return Nics(int(match[1]) * float(match[2]) * GB / 8, int(match[1]))
     try:
-        return parse_rate(text)
+        return Nics(parse_rate(text))
     except UsageError:
         raise UsageError(
             f"{text!r} is no number and rate of NICs; give number x Gb/s, such as 8x400G, or 400 GB/s"

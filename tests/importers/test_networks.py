@@ -196,7 +196,7 @@ def test_a_measured_run_has_its_own_network(tmp_path: Path, capsys: pytest.Captu
      ("3200 Gb/s", 400.0), ("4x12.5G", 6.25)],
 )  # fmt: skip
 def test_rates_of_nics(text: str, gigabytes: float) -> None:
-    assert parse_nics(text) == pytest.approx(gigabytes * 1e9)
+    assert parse_nics(text).rate == pytest.approx(gigabytes * 1e9)
 
 
 @pytest.mark.parametrize(

@@ -216,7 +216,7 @@ def parser(name: str) -> Parser:
         "--nics",
         type=typed(parse_nics),
         metavar="NUMBERxRATE",
-        help="NICs of each host of imported logs, such as 8x400G, for collectives between hosts",
+        help="NICs of each host of imported logs, such as 8x400G, for collectives and RDMA between hosts",
     )
     add_judging(judging)
     judging.add_argument(

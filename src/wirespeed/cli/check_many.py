@@ -22,6 +22,7 @@ from ..results.many_files import read_many
 from ..results.published_gates import GateSet
 from ..screens import check_format
 from ..terminal import visible
+from ..units import Nics
 from .common import code_of, style
 from .consumers import Answer
 
@@ -42,7 +43,7 @@ class _Work:
     by: Criteria
     gates: tuple[GateSet, ...]
     host_memory: float | None
-    nics: float | None
+    nics: Nics | None
     format: str
     style: Style
 

@@ -61,7 +61,8 @@ def parser(name: str) -> Parser:
         "--nics",
         type=typed(_nics),
         metavar="NUMBERxRATE",
-        help="NICs of each host, such as 8x400G, for collectives between hosts (default: as the log says)",
+        help="NICs of each host, such as 8x400G, for collectives and RDMA between hosts "
+        "(default: as the log says)",
     )
     add_output(arguments, "save the run")
     add_report(arguments)

@@ -16,7 +16,21 @@ from ..files import LARGEST_MIB, read
 from ..topology import Machine
 from ..units import MIB, many, parse_nics
 from ..version import __version__
-from . import mlc, nccl_tests, nvbandwidth, osu, p2p_sample, stream
+from . import (
+    cuda_bandwidth,
+    imb,
+    likwid_bench,
+    mlc,
+    nccl_tests,
+    nvbandwidth,
+    nvidia_smi,
+    osu,
+    p2p_sample,
+    perftest,
+    stream,
+    transferbench,
+    ucx_perftest,
+)
 from .assumed_machine import machine_of
 from .between_hosts import networked
 from .failures import says_failure
@@ -32,6 +46,13 @@ UNDERSTOOD = {
     "STREAM and BabelStream": stream,
     "OSU micro-benchmarks": osu,
     "Intel MLC": mlc,
+    "bandwidthTest": cuda_bandwidth,
+    "nvidia-smi topo -m and nvlink -s (facts)": nvidia_smi,
+    "TransferBench": transferbench,
+    "perftest (ib_write_bw, ib_read_lat, ...)": perftest,
+    "Intel MPI Benchmarks": imb,
+    "ucx_perftest": ucx_perftest,
+    "likwid-bench": likwid_bench,
 }
 #: File name of standard input.
 STDIN = "-"
@@ -91,9 +112,9 @@ def load_log(
     if not files:
         raise UsageError("no file to import")
     logs = [log for file in files for log in _logs(str(file))]
-    rate = None if nics is None else parse_nics(nics)
-    target, unknown = networked(machine_of(logs, machine), logs, rate)
-    cases, strange = results(target, logs)
+    given = None if nics is None else parse_nics(nics)
+    target, unknown = networked(machine_of(logs, machine), logs, given.rate if given else None)
+    cases, strange = results(target, logs, given)
     warnings = [*unknown, *(_warning(log) for log in logs)]
     warnings.append(f"machine {target.name}: {'; '.join(target.notes)}")
     warnings += [f"{log.file}: {text(note)}" for log in logs for note in (*log.failures[:1], *log.warnings)]
@@ -114,6 +135,7 @@ def load_log(
         testcases=tuple(cases),
         warnings=tuple(dict.fromkeys(warnings)),
         ranks=ranks_of(logs),
+        facts=tuple(fact for log in logs for fact in log.facts),
         imported=tuple(
             ImportedLog(log.tool, log.version, log.file, log.lines, len(log.unknown), tuple(log.warnings))
             for log in logs

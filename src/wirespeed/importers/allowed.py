@@ -10,7 +10,7 @@ from ..measurement import Measurement
 from ..model import Access, Engine, Transfer
 from ..network import Network, rate_of
 from ..topology import LinkKind
-from ..units import MIB
+from ..units import MB, MIB
 from .log import HOST_COPIES
 
 #: In the names of testcases that copy in both directions at once.
@@ -29,8 +29,8 @@ WIDER = 0.9
 #: Rate of copies within a GPU over that of its memory, at most, if a cache keeps a part of short buffers.
 _CACHED = 1.5
 #: Testcases whose shorter buffers are judged in logs -> lowest size, in bytes: nvbandwidth 0.2 copies 64 MiB,
-#: p2pBandwidthLatencyTest 160 MB.
-_SHORTEST = dict.fromkeys(HOST_COPIES, 32 * MIB) | {"device_local_copy": 128 * MIB}
+#: p2pBandwidthLatencyTest 160 MB, bandwidthTest 32 MB.
+_SHORTEST = dict.fromkeys(HOST_COPIES, 32 * MB) | {"device_local_copy": 128 * MIB}
 
 
 def allowed(network: Network, measurement: Measurement, testcase: str) -> list[Allowance]:

@@ -55,7 +55,9 @@ def count_of(logs: Sequence[FoundLog]) -> int:
         raise UsageError(
             f"{file} is of {_listed(first)}, {other} of {_listed(second)}; import them separately"
         )
-    return max([len(models) for models in named] or [*(_columns(log) for log in logs), 0])
+    return max(
+        [len(models) for models in named] or [*(max(_columns(log), _of_facts(log)) for log in logs), 0]
+    )
 
 
 def _of_all_hosts(logs: Sequence[FoundLog]) -> int:
@@ -72,6 +74,12 @@ def _models(logs: Sequence[FoundLog], count: int) -> list[str]:
 
 def _listed(models: Sequence[str]) -> str:
     return ", ".join(f"{models.count(model)} x {model}" for model in dict.fromkeys(models))
+
+
+def _of_facts(log: FoundLog) -> int:
+    """The number of GPUs that the facts of a log are about."""
+    indices = (fact.device.removeprefix("gpu") for fact in log.facts if fact.device.startswith("gpu"))
+    return max((int(index) + 1 for index in indices if index.isdecimal()), default=0)
 
 
 def _columns(log: FoundLog) -> int:

@@ -16,10 +16,10 @@ from ..errors import UsageError
 from ..limits import Allowance, slowest_sender
 from ..model import Access, Engine
 from ..network import rate_of
-from ..tables import BUSBW
+from ..tables import BUSBW, Table
 from ..testcases.collectives import members
 from ..topology import Link, LinkKind, Machine
-from ..units import GIB, MIB
+from ..units import GIB, KIB, MIB, Nics
 from .log import FoundLog
 
 #: The vertex that stands for all switches between hosts, and the node from which its links lead.
@@ -33,6 +33,14 @@ _LEAST_BYTES, _LEAST_PART_BYTES = 1 * GIB, 32 * MIB
 _SPREAD = ("all_reduce", "all_gather", "reduce_scatter")
 _ROOTED = ("broadcast", "reduce")
 _ALL_TO_ALL = "alltoall"
+#: Keys of tables of what one NIC moves in one direction, or in both together -> number of directions.
+ONE_NIC, ONE_NIC_BOTH_WAYS = "one-nic", "one-nic-both-ways"
+DIRECTIONS = {ONE_NIC: 1, ONE_NIC_BOTH_WAYS: 2}
+#: Least and typical rate of RDMA over the line rate of a NIC. Published are 0.91 (40 Gb/s Ethernet), 0.93
+#: (100 Gb/s, packets of 1 KiB), 0.98 (100 Gb/s Ethernet, packets of 4 KiB; InfiniBand of 100 and 200 Gb/s).
+_OF_LINE = (0.88, 0.97)
+#: Smaller messages, in bytes, need more queue pairs than one.
+_LEAST_MESSAGE_BYTES = 64 * KIB
 
 
 def with_network(machine: Machine, rate: float, origin: str) -> Machine:
@@ -43,8 +51,8 @@ def with_network(machine: Machine, rate: float, origin: str) -> Machine:
     return replace(machine, links=tuple(links))
 
 
-def with_nics(document: Document, rate: float) -> Document:
-    """An imported run with this rate of the NICs of each host, in B/s, and the limits that follow.
+def with_nics(document: Document, nics: Nics) -> Document:
+    """An imported run with these NICs of each host, and the limits that follow.
 
     Raises
     ------
@@ -53,16 +61,19 @@ def with_nics(document: Document, rate: float) -> Document:
     """
     if not document.imported:
         raise UsageError("--nics is for imported logs; this run was measured by wirespeed")
-    machine = with_network(document.machine, rate, _GIVEN)
-    cases = tuple(_limited(machine, result, document.ranks) for result in document.testcases)
+    machine = with_network(document.machine, nics.rate, _GIVEN)
+    cases = tuple(_limited(machine, result, document.ranks, nics) for result in document.testcases)
     warnings = tuple(warning for warning in document.warnings if warning != UNKNOWN)
     return struct_replace(document, machine=machine, testcases=cases, warnings=warnings)
 
 
-def _limited(machine: Machine, result: TestcaseResult, ranks: Sequence[RankInfo]) -> TestcaseResult:
-    """A result with the limits of the network, if it is a collective between hosts."""
+def _limited(
+    machine: Machine, result: TestcaseResult, ranks: Sequence[RankInfo], nics: Nics
+) -> TestcaseResult:
+    """A result with the limits of the network, if it is a collective between hosts, or of one NIC."""
     if not result.collective:
-        return result
+        limited = tuple(of_one_nic(machine, table, nics) for table in result.tables)
+        return struct_replace(result, tables=limited)
     tables = []
     for table in result.tables:
         if table.key == BUSBW:
@@ -75,6 +86,22 @@ def _limited(machine: Machine, result: TestcaseResult, ranks: Sequence[RankInfo]
             table = struct_replace(table, cells=tuple(cells))
         tables.append(table)
     return struct_replace(result, tables=tuple(tables))
+
+
+def of_one_nic(machine: Machine, table: Table, nics: Nics) -> Table:
+    """A table with the limits of one NIC; as it is, if it is none of one NIC, or their number is unknown."""
+    directions = DIRECTIONS.get(table.key, 0)
+    link = next((i for i, link in enumerate(machine.links) if link.destination == _NETWORK), None)
+    if not (directions and nics.count and link is not None):
+        return table
+    limit = directions * nics.rate / nics.count
+    low, typical = (limit * share for share in _OF_LINE)
+    cells = []
+    for cell in table.cells:
+        judged = table.columns.values[cell.column] >= _LEAST_MESSAGE_BYTES
+        bound = Allowance(limit, None, (low, typical) if judged else None, ((link, _OF_LINE[1], 1.0),))
+        cells.append(struct_replace(cell, **vars(bound)) if cell.value is not None else cell)
+    return struct_replace(table, cells=tuple(cells))
 
 
 def networked(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from ..document import RankInfo, Status
+from ..facts import Fact
 from ..measurement import Unit
 from ..quantities import LARGEST
 from ..terminal import one_line
@@ -171,6 +172,8 @@ class FoundLog:
         passes with them, and nothing fails.
     notes : list[str]
         What else is known of the measurement and of the log.
+    facts : list[Fact]
+        What the log says of the machine.
     simulated : bool
         Whether the log is of a simulated machine.
     independent : bool
@@ -197,6 +200,7 @@ class FoundLog:
     options: dict[str, str | int | float | bool | list[str] | None] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    facts: list[Fact] = field(default_factory=list)
     simulated: bool = False
     independent: bool = False
     partial: bool = False
@@ -204,7 +208,8 @@ class FoundLog:
     @property
     def is_empty(self) -> bool:
         """Whether it has no result."""
-        return not (self.tables or self.collectives or self.outcomes or self.failures or self.warnings)
+        found = self.tables or self.collectives or self.outcomes or self.facts
+        return not (found or self.failures or self.warnings)
 
     def fail(self, testcase: str, reason: str) -> None:
         """Note why a testcase did not pass; the first reason counts."""

@@ -16,7 +16,7 @@ from ..driver.partial_result import PartialResult
 from ..errors import WirespeedError
 from ..limits import Allowance
 from ..measurement import Axis, Measurement, Place, Reduce, Sample, Unit, value_of
-from ..model import Engine
+from ..model import Access, Engine
 from ..network import Network
 from ..options import PlanOptions
 from ..summary import summarise
@@ -24,14 +24,16 @@ from ..tables import BUSBW, LATE, Cell, Table
 from ..testcases import TABLE, Plan, Testcase
 from ..testcases.collectives import collective, names
 from ..topology import Machine
-from ..units import format_size, many
+from ..units import Nics, format_size, many
 from .allowed import allowed, of_collective
-from .between_hosts import between_hosts
+from .between_hosts import between_hosts, of_one_nic
 from .failures import status_of
 from .log import FoundCollective, FoundHalf, FoundLog, FoundTable
 
 #: Description of what no testcase measures.
 _NOT_COMPARABLE = "not comparable with a testcase of wirespeed"
+#: Description of rates that the line rate of a NIC limits.
+_BY_NIC = "RDMA between two hosts; one NIC limits its rate"
 #: How much a rate may exceed its limit, because clocks are not exact.
 _CLOCK = 0.01
 #: Name of the result that says why a run failed, if its testcases did not.
@@ -39,7 +41,9 @@ _RUN = "the run"
 _TESTCASES = {case.name: case for case in TABLE}
 
 
-def results(machine: Machine, logs: Sequence[FoundLog]) -> tuple[list[TestcaseResult], int]:
+def results(
+    machine: Machine, logs: Sequence[FoundLog], nics: Nics | None = None
+) -> tuple[list[TestcaseResult], int]:
     """The results of all testcases, and the number of values that are not comparable."""
     network = Network(with_cores(machine))
     plans = _Plans(network)
@@ -47,7 +51,7 @@ def results(machine: Machine, logs: Sequence[FoundLog]) -> tuple[list[TestcaseRe
     placed: list[tuple[TestcaseResult, int]] = []
     first: dict[tuple[str, Status], int] = {}  # index of the first result of a testcase with tables
     for log in logs:
-        for result, strange in _of_log(network, plans, log):
+        for result, strange in _of_log(network, plans, log, nics):
             place = (result.name, result.status)
             if result.tables and (i := first.get(place)) is not None and _differ(placed[i][0], result):
                 present, before = placed[i]
@@ -73,7 +77,10 @@ def _numbered(placed: Sequence[tuple[TestcaseResult, int]]) -> list[TestcaseResu
 
 
 def _choose(logs: Sequence[FoundLog], plans: _Plans) -> None:
-    """Of several runs of a kernel, such as over numbers of threads, judge the best that is possible."""
+    """Of several runs of a kernel, such as over numbers of threads, judge the best that is possible.
+
+    Copies between devices depend on where a run was placed, so that each run is judged.
+    """
     rivals: dict[tuple[str, str], list[tuple[float, int, int]]] = {}
     for i, log in enumerate(logs):
         for j, table in enumerate(log.tables):
@@ -81,7 +88,7 @@ def _choose(logs: Sequence[FoundLog], plans: _Plans) -> None:
                 value = next(value for row in table.values for value in row if value is not None)
                 rivals.setdefault((table.testcase, table.key), []).append((value, i, j))
     for (name, _), own in rivals.items():
-        if len(own) < 2 or name not in _TESTCASES:
+        if len(own) < 2 or name not in _TESTCASES or _TESTCASES[name].access is not Access.LOCAL:
             continue
         possible = [
             (value, i, j) for value, i, j in own if value <= _most(plans, _TESTCASES[name], logs[i].tables[j])
@@ -138,12 +145,14 @@ class _Plans:
         return self._found[key]
 
 
-def _of_log(network: Network, plans: _Plans, log: FoundLog) -> Iterator[tuple[TestcaseResult, int]]:
+def _of_log(
+    network: Network, plans: _Plans, log: FoundLog, nics: Nics | None
+) -> Iterator[tuple[TestcaseResult, int]]:
     """Yield the results of a log, and how many of their values are not comparable.
 
     If the run failed, so did its testcases, unless each has its own status.
     """
-    results = [*_tables(network.machine, plans, log), *_collectives(network, log), *_failed(log)]
+    results = [*_tables(network.machine, plans, log, nics), *_collectives(network, log), *_failed(log)]
     if not log.failures:
         yield from results
         return
@@ -155,7 +164,9 @@ def _of_log(network: Network, plans: _Plans, log: FoundLog) -> Iterator[tuple[Te
         yield TestcaseResult(_RUN if log.independent else log.tool, status, reason=reason), 0
 
 
-def _tables(machine: Machine, plans: _Plans, log: FoundLog) -> Iterator[tuple[TestcaseResult, int]]:
+def _tables(
+    machine: Machine, plans: _Plans, log: FoundLog, nics: Nics | None
+) -> Iterator[tuple[TestcaseResult, int]]:
     """Yield the result of each testcase of a log, and how many of its values are not comparable."""
     groups: list[list[FoundTable]] = []
     for table in log.tables:
@@ -177,6 +188,9 @@ def _tables(machine: Machine, plans: _Plans, log: FoundLog) -> Iterator[tuple[Te
         if case is None or planned is None:
             fits = case is not None and _is_known_place(tables)
             result, count = _unplaced(tables, case, status, reason, fits)
+            limited = tuple(of_one_nic(machine, table, nics) for table in result.tables) if nics else ()
+            if nics and limited != result.tables:
+                result, count = struct_replace(result, tables=limited, description=_BY_NIC), 0
             yield result, 0 if fits else count
             continue
         cells, plan = _cells(planned, tables), planned[0]
@@ -190,11 +204,12 @@ def _tables(machine: Machine, plans: _Plans, log: FoundLog) -> Iterator[tuple[Te
 
 
 def _widened(table: FoundTable, gpus: int) -> FoundTable:
-    """The table of a tool that measures one GPU with a column for each."""
-    if table.columns != ("gpu0",):
-        return table
+    """The table of a tool that measures one GPU or some with a column for each."""
     columns = tuple(f"gpu{i}" for i in range(gpus))
-    return replace(table, columns=columns, values=((*table.values[0], *[None] * (gpus - 1)),))
+    present = len(table.columns)
+    if len(table.values) > 1 or present >= gpus or table.columns != columns[:present]:
+        return table
+    return replace(table, columns=columns, values=((*table.values[0], *[None] * (gpus - present)),))
 
 
 def _is_known_place(tables: Sequence[FoundTable]) -> bool:

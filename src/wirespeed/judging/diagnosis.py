@@ -133,8 +133,12 @@ class Diagnosis(Tabular):
 
 
 def concluded(document: Document, check: Check, diagnosis: Diagnosis) -> Verdict:
-    """Return the verdict of a diagnosis: that of the run; if nothing was measured, that of the facts."""
-    judges_facts = not document.testcases and diagnosis.has_facts and not diagnosis.findings
+    """Return the verdict of a diagnosis: that of the run; if nothing was measured, that of the facts.
+
+    The few facts of an imported log are no reason for a pass.
+    """
+    is_of_facts = not document.testcases and not document.imported
+    judges_facts = is_of_facts and diagnosis.has_facts and not diagnosis.findings
     return Verdict.PASS if judges_facts and not check.verdict.is_bad else check.verdict
 
 

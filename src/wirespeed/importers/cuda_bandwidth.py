@@ -1,0 +1,213 @@
+"""Logs of bandwidthTest, a sample of the CUDA toolkit.
+
+Formats and units: ``Samples/1_Utilities/bandwidthTest/bandwidthTest.cu`` of NVIDIA/cuda-samples. ``MB/s`` of
+older versions are MiB/s; copies within a GPU count what is read and what is written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ..measurement import Unit
+from ..units import GB, MIB, many
+from .log import HOST_COPIES, MOST_DEVICES, FoundLog, FoundTable, number, scaled, text
+from .rows import curve, doubt
+
+_BEGIN = re.compile(r"\s*\[?CUDA Bandwidth Test\]")
+_DIRECTION = re.compile(
+    r"\s*(Host to Device|Device to Host|Device to Device) Bandwidth, (\d{1,4}) Device\(s\)(?:, (\w+) memory)?"
+)
+_CSV = re.compile(
+    r".*?\bbandwidthTest-(H2D|D2H|D2D)(-Paged|-Pinned)?(-WriteCombined)?, Bandwidth = ([\d.]+) ([MG]B)/s, "
+    r"Time = \S+ s, Size = (\d{1,18}) bytes(?:, NumDevsUsed = (\d{1,4}))?"
+)
+#: Lines with which a log of this tool begins.
+START = re.compile(rf"{_BEGIN.pattern}|{_DIRECTION.pattern}|{_CSV.pattern}")
+_DEVICE = re.compile(r"\s*Device (\d{1,4}): (.+)")
+_MEMORY = re.compile(r"\s*(PINNED|PAGEABLE) Memory Transfers")
+_HEAD = re.compile(r".*Transfer Size \(Bytes\)\s+Bandwidth\(([MG]B)/s\)")
+_ROW = re.compile(r"\s*(\d{1,18})\s+([\d.]+)\s*$")
+_CUT = re.compile(r"\s*\d{4,18}\s*$")
+_UNITS = {"MB": float(MIB), "GB": float(GB)}
+_SHORT = {"Host to Device": "H2D", "Device to Host": "D2H", "Device to Device": "D2D"}
+_LONG = {short: long.lower() for long, short in _SHORT.items()}
+#: Direction -> testcase of pinned memory.
+_CASES = dict(zip(("H2D", "D2H", "D2D"), (*HOST_COPIES, "device_local_copy"), strict=True))
+_RESULT, _LAST = re.compile(r"\s*Result = (\w+)"), "Result = PASS"
+_WRITE_COMBINED = "Write-Combined Memory Writes are Enabled"
+_KNOWN = re.compile(r"Running on|(Quick|Range|Shmoo) Mode|NOTE: |\.+$|[$#>] |\[CUDA|\*+|Write-Combined|!!")
+_TOOL = "bandwidthTest"
+
+
+@dataclass(frozen=True)
+class _Series:
+    """What is copied: direction, kind of host memory, and number of GPUs whose rates are added."""
+
+    direction: str
+    memory: str
+    gpus: int
+
+    @property
+    def why_not(self) -> str:
+        """Why no testcase measures the same; empty if one does."""
+        if self.gpus > 1:
+            return f"the sum of {self.gpus} GPUs, one after the other"
+        if self.direction != "D2D" and self.memory != "pinned":
+            return f"no testcase copies {self.memory} memory by default"
+        return ""
+
+    @property
+    def title(self) -> str:
+        """What it is, for people."""
+        kind = "" if self.direction == "D2D" else f", {self.memory}"
+        return f"{_LONG[self.direction]}{kind}" + (f", {many(self.gpus, 'GPU')}" if self.gpus > 1 else "")
+
+
+@dataclass
+class _Run:
+    """A run on one GPU, or on several together: series -> size in bytes -> rate in B/s."""
+
+    log: FoundLog
+    devices: dict[int, str] = field(default_factory=dict)
+    found: dict[_Series, dict[int, float | None]] = field(default_factory=dict)
+    result: str = ""
+    began: bool = False
+
+
+def read(lines: Sequence[str]) -> Iterator[FoundLog]:
+    """Yield the runs of the tool that some lines contain; runs on different GPUs are one log."""
+    together: list[_Run] = []
+    for part in _parts(lines):
+        run = _run(part)
+        of_one = len(run.devices) == 1
+        if together and not (of_one and _fits(together, run)):
+            yield _log(together)
+            together = []
+        together.append(run)
+        if not of_one:
+            yield _log(together)
+            together = []
+    if together:
+        yield _log(together)
+
+
+def _parts(lines: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Split lines into runs: at a first line, and where an excerpt repeats a device or what is copied."""
+    start, filled, seen = 0, False, set[str]()
+    for i, line in enumerate(lines):
+        match, device = _CSV.match(line), bool(_DEVICE.match(line))
+        if match or device or _BEGIN.match(line) or _DIRECTION.match(line):
+            what = f"{match[1]}{match[2]}{match[3]} {match[6]}" if match else line.strip()
+            if what in seen or (device and filled):
+                yield lines[start:i]
+                start, filled, seen = i, False, set()
+            seen.add(what)
+        filled |= bool(match or _ROW.match(line))
+    yield lines[start:]
+
+
+def _fits(together: Sequence[_Run], run: _Run) -> bool:
+    """Whether a run measures another GPU of the same machine in the same way."""
+    others = {device for other in together for device in other.devices}
+    return not others & run.devices.keys() and run.found.keys() == together[0].found.keys()
+
+
+def _run(lines: Sequence[str]) -> _Run:
+    run = _Run(FoundLog(_TOOL, lines=len(lines), partial=True))
+    log, unit, series = run.log, 0.0, None
+    for line in lines:
+        run.began |= bool(_BEGIN.match(line))
+        if match := _CSV.match(line):
+            kind = {"-Paged": "pageable", "-Pinned": "pinned"}.get(match[2] or "", "pinned")
+            kind = "write-combined" if match[3] else kind
+            at = run.found.setdefault(_Series(match[1], kind, int(match[7] or 1)), {})
+            at[int(match[6])] = _value(match[4], _UNITS[match[5]])
+        elif match := _DIRECTION.match(line):
+            old = {"paged": "pageable"}.get((match[3] or "").lower(), (match[3] or "pinned").lower())
+            series, unit = _Series(_SHORT[match[1]], old, max(int(match[2]), 1)), 0.0
+        elif series and (match := _MEMORY.match(line)):
+            series = replace(series, memory=match[1].lower())
+        elif series and (match := _HEAD.match(line)):
+            series = replace(series, memory="write-combined") if _WRITE_COMBINED in line else series
+            unit = _UNITS[match[1]]
+        elif series and unit and (match := _ROW.match(line)):
+            run.found.setdefault(series, {})[int(match[1])] = _value(match[2], unit)
+        elif series and unit and _CUT.match(line):
+            doubt(log, f"a row is cut: {line.strip()}")
+        elif match := _DEVICE.match(line):
+            run.devices[int(match[1]) % MOST_DEVICES] = text(match[2])
+        elif match := _RESULT.match(line):
+            run.result = match[1] if match[1] == "PASS" else ""
+            if not "PASS".startswith(match[1]):
+                log.failures.append(text(line))
+        else:
+            log.other(line.strip(), _KNOWN)
+    if run.began and not run.result and not log.failures:
+        doubt(log, f"it lacks '{_LAST}'")
+    return run
+
+
+def _log(together: Sequence[_Run]) -> FoundLog:
+    """One log of runs on different GPUs."""
+    first = together[0].log
+    for run in together[1:]:
+        first.lines += run.log.lines
+        for name in ("unknown", "failures", "warnings"):
+            getattr(first, name).extend(getattr(run.log, name))
+    devices = {device: model for run in together for device, model in run.devices.items()} or {0: ""}
+    if model := devices[min(devices)]:
+        first.gpus = [(model, "")]
+    last = max(devices)
+    for series in dict.fromkeys(series for run in together for series in run.found):
+        first.tables += _tables(series, {
+            next(iter(run.devices), 0): run.found[series] for run in together if series in run.found
+        }, last)  # fmt: skip
+    return first
+
+
+def _tables(
+    series: _Series, found: Mapping[int, Mapping[int, float | None]], last: int
+) -> Iterator[FoundTable]:
+    """Yield the table of the largest size, and the curve over all sizes if there are several.
+
+    Parameters
+    ----------
+    series : _Series
+        What is copied.
+    found : Mapping
+        Index of the GPU -> size in bytes -> rate in B/s.
+    last : int
+        Largest index of a GPU in the log.
+    """
+    why, title = series.why_not, series.title
+    size = max(size for values in found.values() for size in values)
+    counted = 2 if series.direction == "D2D" else 1
+    gpus = tuple(f"gpu{i}" for i in range(last + 1)) if not why else ("sum" if series.gpus > 1 else "gpu0",)
+    largest = [found.get(i, {}).get(size) for i in range(len(gpus))] if not why else [*_first(found, size)]
+    values = tuple(value and value / counted for value in largest)
+    row = "local" if series.direction == "D2D" else "host"
+    axis = "GPU" if series.direction == "D2D" else "CPU"
+    name = f"{_TOOL} {title}" if why else _CASES[series.direction]
+    yield FoundTable(
+        name, (values,), (row,), gpus, (axis, "GPU"), Unit.RATE, "", f"{_TOOL} {title}", size, why
+    )
+    for device, by_size in found.items():
+        if len(by_size) > 1:
+            called = f"{_TOOL} {title} over sizes" + (f", gpu{device}" if len(found) > 1 else "")
+            rates = {at: value and value / counted for at, value in by_size.items()}
+            yield curve(called, "", called, {"rate": rates}, Unit.RATE, "value",
+                        "a curve; its largest size is compared")  # fmt: skip
+
+
+def _first(found: Mapping[int, Mapping[int, float | None]], size: int) -> Iterator[float | None]:
+    """Yield the value of the first run."""
+    yield next(iter(found.values())).get(size)
+
+
+def _value(word: str, scale: float) -> float | None:
+    try:
+        return scaled([number(word)], scale)[0]
+    except ValueError:
+        return None
