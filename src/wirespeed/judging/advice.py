@@ -73,7 +73,7 @@ INCOMPLETE = Advice("run it again to the end, and import its whole log")
 #: What CUDA, NCCL, MPI, Slurm and shells say of an error -> what to do; the first that fits.
 _OF_ERRORS = (
     (r"NOT_PERMITTED|operation not permitted",
-     "start nvidia-imex on all nodes of the NVLink domain, and create its channels; containers need them, too",
+     "start nvidia-imex on all nodes of the NVLink domain, and create its channels, also in containers",
      "systemctl status nvidia-imex; ls /dev/nvidia-caps-imex-channels"),
     (r"busy or unavailable|EXCLUSIVE|DEVICE_UNAVAILABLE",
      "end other processes on the GPUs; in compute mode EXCLUSIVE_PROCESS, a GPU takes one process",
