@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from ..document import Document, Status, TestcaseResult
 from ..measurement import Unit
 from ..units import many
-from .advice import ABOVE, AT, BUSY, FAILED, NO_CAUSE, STALE, VERIFY, WRONG_PATH, Advice
+from .advice import ABOVE, AT, BUSY, FAILED, LARGER, NO_CAUSE, STALE, VERIFY, WRONG_PATH, Advice
 from .cause import Weight
 from .commands import at_device
 from .diagnosis import Diagnosis, Finding, diagnose
@@ -172,9 +172,14 @@ def key_figures(document: Document, check: Check) -> tuple[KeyFigure, ...]:
             by_kind.setdefault(kind, []).append(judgement)
     figures = (_key_figure(kind, by_kind.get(kind, [])) for kind in path_kinds() if kind.key_figures)
     failed = () if check.stale else failures(document)
+    unseen = {lost.kind: lost.verdict for lost in check.uncovered}
     broken = {path_kind(result.name, collective=result.name in collectives) for result in failed}
     return tuple(
-        replace(figure, verdict=Verdict.FAIL) if figure.kind in broken else figure
+        replace(figure, verdict=Verdict.FAIL)
+        if figure.kind in broken
+        else replace(figure, verdict=unseen[figure.kind])
+        if figure.kind in unseen and not figure.verdict.is_bad and not check.stale
+        else figure
         for figure in figures
         if figure is not None
     )
@@ -321,6 +326,11 @@ def _no_problem(document: Document, check: Check) -> tuple[str, Advice]:
     passed = Verdict.PASS in check.testcases.values()
     if short and not passed:
         return short[0].reason, Advice()
+    if passed and check.uncovered:
+        lacking = dict.fromkeys(str(lost) for lost in check.uncovered)
+        of_size = any(lost.of_size for lost in check.uncovered)
+        what = f"no value of {', '.join(lacking)} was judged: {check.uncovered[0].why}"
+        return f"{what}; this is not a pass", LARGER if of_size else Advice()
     if not passed:
         accepted = "the overrides accept all values that could be judged"
         reason = accepted if any(check.accepted.values()) else "no value could be judged"
