@@ -223,8 +223,9 @@ class Allowance:
         Memories of unknown capacity that several of the Measurement's transfers share: index of the link,
         and bytes that it typically carries per byte of the value; 0 if transfers pass its host without
         touching it. ``expected`` holds only if they do not limit.
-    unjudged : Unjudged or None
-        What limits the rate beside the links, so that nothing is expected; None if nothing does.
+    unjudged : str
+        What limits the rate beside the links, so that nothing is expected: one of ``Unjudged``; empty if
+        nothing does.
     """
 
     limit: float | None
@@ -232,7 +233,7 @@ class Allowance:
     expected: tuple[float, float] | None
     links: tuple[tuple[int, float, float], ...]
     shared: tuple[tuple[int, float], ...] = ()
-    unjudged: Unjudged | None = None
+    unjudged: str = ""
 
 
 def allowances(
@@ -281,8 +282,8 @@ def allowances(
         known = known and all(_is_bounded(network, typical[i][0]) for i in place.transfers)
         whys = [_unjudged(network, transfers[i], *low[i]) for i in place.transfers] if known else []
         whys += [Unjudged.CHOSEN] if known and measurement.is_staggered else []
-        unjudged = max(filter(None, whys), key=list(Unjudged).index, default=None)
-        expected = (least, normal) if least and normal and known and unjudged is None else None
+        unjudged = max(filter(None, whys), key=list(Unjudged).index, default="")
+        expected = (least, normal) if least and normal and known and not unjudged else None
         payload = [plain[i].weights if plain else {} for i in place.transfers]
         parts = _parts(place, own, [typical[i] for i in place.transfers], payload)
         links = []

@@ -44,11 +44,6 @@ class Unjudged(StrEnum):
     CHOSEN = "chosen"  #: a chosen number of blocks or threads, a pace, a delay, several destinations
     PAGEABLE = "pageable"  #: pageable memory on the way to a GPU
 
-    @property
-    def is_size(self) -> bool:
-        """Whether larger buffers would be judged."""
-        return self in (Unjudged.CACHE, Unjudged.START)
-
 
 @dataclass(frozen=True, slots=True)
 class Axis:

@@ -57,6 +57,7 @@ AT = {
     SuspectKind.PAIR_OF_NODES: Advice("check the route between the two", "numactl --hardware"),
 }
 BUSY = Advice("wait for idle devices, or judge anyway with --ignore-busy", "wirespeed check --wait-idle 5min")
+IDLE = Advice("end the other processes, or wait for idle devices", "wirespeed check --wait-idle 5min")
 LARGER = Advice("measure with larger buffers: without --size, or with more", "wirespeed check --size 512MiB")
 WRONG_PATH = Advice("do not use this path; replace the defective device or link")
 ABOVE = Advice(

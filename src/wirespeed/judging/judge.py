@@ -45,7 +45,7 @@ WARN = 0.05
 #: Lowest share of a limit; lower ones are rounded to 0, which nothing can be relative to.
 _LOWEST = 1e-12
 #: What limits a rate beside the links -> why it is not judged.
-_WHY_UNJUDGED = {
+_WHY_UNJUDGED: dict[str, str] = {
     Unjudged.CACHE: "buffers too small: a cache may keep them",
     Unjudged.START: "buffers too small: starting a copy takes longer than moving its bytes",
     Unjudged.CHOSEN: "blocks, threads, pace or start were chosen, so that not only the links limit the rate",
@@ -350,7 +350,7 @@ def _unjudged(measured: Placed, machine: Machine) -> str:
     """Return why a cell with a value cannot be judged."""
     if measured.unit is Unit.TIME:
         return "latency needs a baseline"
-    if measured.cell.unjudged is not None:
+    if measured.cell.unjudged in _WHY_UNJUDGED:
         return _WHY_UNJUDGED[measured.cell.unjudged]
     if measured.cell.limit is not None:
         return "not limited by link bandwidth"

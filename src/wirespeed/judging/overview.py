@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from ..document import Document, Status, TestcaseResult
 from ..measurement import Unit
 from ..units import many
-from .advice import ABOVE, AT, BUSY, FAILED, LARGER, NO_CAUSE, STALE, VERIFY, WRONG_PATH, Advice
+from .advice import ABOVE, AT, BUSY, FAILED, IDLE, LARGER, NO_CAUSE, STALE, VERIFY, WRONG_PATH, Advice
 from .cause import Weight
 from .commands import at_device
 from .diagnosis import Diagnosis, Finding, diagnose
@@ -120,7 +120,9 @@ def overview(document: Document, check: Check, diagnosis: Diagnosis | None = Non
     if document.qualification and not check.stale:
         sentence, extent, advice = first_words(document, document.qualification)
     else:
-        sentence, advice = _problem(document, check, answer, counts) or _no_problem(document, check)
+        sentence, advice = _problem(document, check, diagnosis, answer, counts) or _no_problem(
+            document, check
+        )
         extent = _extent(check, counts, diagnosis, answer)
     return Overview(
         check.verdict.word.upper(),
@@ -274,7 +276,11 @@ def _first(lacking: Sequence[Missing]) -> tuple[str, Advice]:
 
 
 def _problem(
-    document: Document, check: Check, answer: Finding | None, counts: Counter[Verdict]
+    document: Document,
+    check: Check,
+    diagnosis: Diagnosis,
+    answer: Finding | None,
+    counts: Counter[Verdict],
 ) -> tuple[str, Advice] | None:
     """Return what is wrong, and where, the surest first, and what to do about it; None if nothing is."""
     if check.stale:
@@ -301,10 +307,8 @@ def _problem(
     if above := counts[Verdict.IMPLAUSIBLE]:
         return f"{many(above, 'value')} above the limits: values or capacities are wrong", ABOVE
     if bad := counts[Verdict.FAIL] + counts[Verdict.WARN]:
-        return (
-            f"{many(bad, 'value')} {'is' if bad == 1 else 'are'} worse than expected; no cause is known",
-            NO_CAUSE,
-        )
+        why, advice = _in_use(document, check, diagnosis) or ("no cause is known", NO_CAUSE)
+        return f"{many(bad, 'value')} {'is' if bad == 1 else 'are'} worse than expected; {why}", advice
     if failed_gates := [result for compared in check.gates for result in compared.failures]:
         gate, more = failed_gates[0].gate, len(failed_gates) - 1
         others = f", and {many(more, 'more threshold')}" if more else ""
@@ -312,6 +316,15 @@ def _problem(
     if doubtful := [absent for absent in check.missing if absent.verdict is Verdict.WARN]:
         return _first(doubtful)
     return None
+
+
+def _in_use(document: Document, check: Check, diagnosis: Diagnosis) -> tuple[str, Advice] | None:
+    """Return which devices other processes used while bad values were measured, if anything says so."""
+    bad = {judgement.key.testcase for judgement in check.judgements if judgement.verdict.is_bad}
+    used = [f"{device} was {how}" for device, (how, cases) in users(document).items() if bad & {*cases}]
+    found = [finding for finding in diagnosis.findings if finding.weight is Weight.BUSY]
+    used = used or [f"possibly, {finding.cause.title}" for finding in found[:1]]
+    return ("; ".join(used), IDLE) if used else None
 
 
 def _no_problem(document: Document, check: Check) -> tuple[str, Advice]:

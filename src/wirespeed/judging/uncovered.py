@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..document import Status
-from ..measurement import Unit
+from ..measurement import Unit, Unjudged
 from ..results.cells import Placed
 from ..topology import Machine
 from ..vertices import MachineVertices
 from .judgement import Judgement
 from .path_kinds import PathKind, path_kind
 from .verdict import Verdict, worst
+
+#: Values that larger buffers would have.
+_OF_SIZE = (Unjudged.CACHE, Unjudged.START)
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ def uncovered(
     for (kind, device), values in lost.items():
         if (kind, device) not in covered:
             first, measured = min(values, key=lambda value: value[0].verdict.rank)
-            size = measured.cell.unjudged is not None and measured.cell.unjudged.is_size
+            size = measured.cell.unjudged in _OF_SIZE
             key = kind, worst(one.verdict for one, _ in values), first.why or measured.result.reason, size
             groups.setdefault(key, []).append(device)
     whole = {kind for kind, _ in covered}
@@ -91,9 +94,7 @@ def _is_lost(judgement: Judgement, measured: Placed) -> bool:
     """Whether a value would have been judged on an idle machine, with other buffers or more memory."""
     if judgement.verdict is Verdict.BUSY or measured.result.status is Status.NO_MEMORY:
         return judgement.verdict.is_unjudged
-    return judgement.verdict is Verdict.UNKNOWN and (
-        measured.cell.unjudged is not None and measured.cell.unjudged.is_size
-    )
+    return judgement.verdict is Verdict.UNKNOWN and measured.cell.unjudged in _OF_SIZE
 
 
 class _DeviceKinds(dict[str, str]):
