@@ -376,7 +376,17 @@ def _covered(document: Document, check: Check, reservation: str = "") -> str:
     parts = [f"{head} as fast as expected{only}{reservation}"]
     for number, how in ((unjudged, "judged"), (unmeasured(document), "measured")):
         parts += [f"{number} {'was' if number == 1 else 'were'} not {how}"] if number else []
-    return "; ".join(parts[:2]) + "".join(f", {part}" for part in parts[2:])
+    unseen = [figure.title for figure in key_figures(document, check) if figure.verdict.is_unjudged]
+    parts += [f"nothing of {', '.join(unseen)} was judged"] if unseen else []
+    return "; ".join(parts[:2]) + "".join(f", {part}" for part in parts[2:]) + _left_busy(document, check)
+
+
+def _left_busy(document: Document, check: Check) -> str:
+    """Return how many values other processes kept from being judged; empty if none."""
+    busy = [one for one in check.judgements if one.verdict is Verdict.BUSY and one.key.column]
+    cases = {judgement.key.testcase for judgement in busy}
+    used = [f"{device} was {how}" for device, (how, names) in users(document).items() if cases & {*names}]
+    return f"; {many(len(busy), 'value')} not judged: {'; '.join(used)}" if busy and used else ""
 
 
 #: Maximum number of reasons why no value was judged.
