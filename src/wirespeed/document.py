@@ -211,7 +211,7 @@ def courses(results: Iterable[TestcaseResult]) -> Iterable[list[Quantity]]:
     return by_key.values()
 
 
-class ImportedLog(msgspec.Struct, frozen=True):
+class ImportedLog(msgspec.Struct, frozen=True, omit_defaults=True):
     """The log of another tool that values come from.
 
     Parameters
@@ -222,6 +222,8 @@ class ImportedLog(msgspec.Struct, frozen=True):
         Name of the file.
     lines, unknown : int
         Number of lines, and of those that were not understood.
+    doubts : tuple[str, ...]
+        Why its values are no pass even if they are as expected.
     """
 
     tool: str
@@ -229,6 +231,7 @@ class ImportedLog(msgspec.Struct, frozen=True):
     file: str
     lines: Whole
     unknown: Whole
+    doubts: tuple[str, ...] = ()
 
 
 class Document(Tabular, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -17,7 +17,7 @@ from ..topology import Machine
 from ..units import MIB, many, parse_nics
 from ..version import __version__
 from . import mlc, nccl_tests, nvbandwidth, osu, p2p_sample, stream
-from .assumed_machine import machine_of
+from .assumed_machine import machine_of, other_models
 from .between_hosts import networked
 from .failures import says_failure
 from .log import KEPT_LINES, FoundLog, text
@@ -111,9 +111,13 @@ def load_log(
         warnings=tuple(dict.fromkeys(warnings)),
         ranks=ranks_of(logs),
         imported=tuple(
-            ImportedLog(log.tool, log.version, log.file, log.lines, len(log.unknown)) for log in logs
+            ImportedLog(
+                log.tool, log.version, log.file, log.lines, len(log.unknown),
+                tuple(filter(None, [other_models(log, target)])),
+            )
+            for log in logs
         ),
-    )
+    )  # fmt: skip
 
 
 def _warning(log: FoundLog) -> str:

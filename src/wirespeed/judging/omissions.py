@@ -113,10 +113,11 @@ def _named(counts: Mapping[str, int]) -> str:
 def doubts(document: Document) -> tuple[str, ...]:
     """Return why values that are as expected are no pass.
 
-    The data were not verified, a requested testcase was not measured, or the time limit ended the run before
-    all that was requested was measured, or each device once.
+    A log is doubtful, the data were not verified, a requested testcase was not measured, or the time limit
+    ended the run before all that was requested was measured, or each device once.
     """
     reasons = [UNVERIFIED] if is_verified(document) is False else []
+    reasons += [f"{log.file}: {doubt}" for log in document.imported for doubt in log.doubts]
     reasons += _not_measured(document)
     omissions, requested = left_out(document), _requested(document)
     if requested:
