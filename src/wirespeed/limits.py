@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from .collectives.operations import OPERATIONS
 from .errors import MachineError
-from .measurement import Measurement, Place, Reduce, Unjudged
+from .measurement import Measurement, Place, Reduce
 from .model import Access, Collective, Engine, Executor, Memory, MemoryKind, Operation, Transfer
 from .network import Demand, Network, fair_shares, rate_of
 from .topology import EngineRate, LinkKind, Machine
@@ -214,7 +214,9 @@ class Allowance:
         Limit without the other transfers of the Measurement, in B/s, where it differs.
     expected : tuple[float, float] or None
         Lower end of the expected range and typical value, in B/s; of a small buffer, with the time that the
-        start of a copy takes. None if unknown, or if more than the links limits the rate: see ``unjudged``.
+        start of a copy takes. None if unknown, or if more than the links limits the rate: a start that takes
+        longer than the copy, a cache that may hold a buffer, a chosen kernel shape, pageable memory on the
+        way to a GPU, delays; and for transfers that begin at different times.
     links : tuple[tuple[int, float, float], ...]
         Links that the Place's transfers use, for data or for requests: index, fraction of the capacity that
         the whole Measurement typically uses (0 if the capacity is unknown), and how far the value depends on
@@ -223,9 +225,6 @@ class Allowance:
         Memories of unknown capacity that several of the Measurement's transfers share: index of the link,
         and bytes that it typically carries per byte of the value; 0 if transfers pass its host without
         touching it. ``expected`` holds only if they do not limit.
-    unjudged : str
-        What limits the rate beside the links, so that nothing is expected: one of ``Unjudged``; empty if
-        nothing does.
     """
 
     limit: float | None
@@ -233,7 +232,6 @@ class Allowance:
     expected: tuple[float, float] | None
     links: tuple[tuple[int, float, float], ...]
     shared: tuple[tuple[int, float], ...] = ()
-    unjudged: str = ""
 
 
 def allowances(
@@ -276,14 +274,13 @@ def allowances(
             alone = Measurement(own, (replace(place, transfers=tuple(range(len(own)))),))
             needed = [plain[i] for i in place.transfers] if plain else demands(network, alone, ())
             peak = predicted(network, alone, needed)[0]
-        if peak and any(_is_small(t) and not _is_between(t) for t in own):
+        judged = not measurement.is_staggered and all(
+            _is_judged(network, transfers[i], *low[i]) and _is_bounded(network, typical[i][0])
+            for i in place.transfers
+        )
+        expected = (least, normal) if judged and least is not None and normal is not None else None
+        if expected and peak and any(_is_small(t) and not _is_between(t) for t in own):
             peak *= CACHED
-        known = least is not None and normal is not None
-        known = known and all(_is_bounded(network, typical[i][0]) for i in place.transfers)
-        whys = [_unjudged(network, transfers[i], *low[i]) for i in place.transfers] if known else []
-        whys += [Unjudged.CHOSEN] if known and measurement.is_staggered else []
-        unjudged = max(filter(None, whys), key=list(Unjudged).index, default="")
-        expected = (least, normal) if least and normal and known and not unjudged else None
         payload = [plain[i].weights if plain else {} for i in place.transfers]
         parts = _parts(place, own, [typical[i] for i in place.transfers], payload)
         links = []
@@ -297,9 +294,7 @@ def allowances(
             for memory, through in sorted(hosts.items())
             if not through.keys().isdisjoint(place.transfers)
         )
-        by_place.append(
-            Allowance(limit, peak if peak != limit else None, expected, tuple(links), shared, unjudged)
-        )
+        by_place.append(Allowance(limit, peak if peak != limit else None, expected, tuple(links), shared))
     return by_place
 
 
@@ -346,7 +341,11 @@ def _of_collective(network: Network, run: Collective, ranges: Sequence[Sequence[
     limit = slowest_sender(network.machine, run.members)
     if limit is None:
         return Allowance(None, None, None, ())
-    peak = limit * run.effective if run.judged and run.effective > 1 else None
+    starts = [seconds * max(1.0, run.ranks / _RANKS_OF_START) for seconds in START_OF_COLLECTIVE_S]
+    moved = round(run.counted * OPERATIONS[run.operation].factor(run.ranks))
+    lowest = limit * rate_of(ranges[0], Engine.NCCL, LinkKind.NVLINK, Access.READ).efficiency
+    judged = run.judged and (run.bytes >= JUDGED_BYTES or moved >= starts[0] * lowest)
+    peak = limit * run.effective if judged and run.effective > 1 else None
     reached: dict[str, set[str]] = {}
     for edge in network.links:
         if edge.kind is LinkKind.NVLINK:
@@ -364,15 +363,9 @@ def _of_collective(network: Network, run: Collective, ranges: Sequence[Sequence[
                     network.links[link].capacity or typical
                 )
     links = tuple((link, round(min(part, 1.0), 3), 1.0) for link, part in sorted(taken.items()))
-    if not run.judged:
-        return Allowance(limit, peak, None, links, unjudged=Unjudged.CHOSEN)
-    if run.bytes < JUDGED_BYTES:
-        moved = round(run.counted * OPERATIONS[run.operation].factor(run.ranks))
-        starts = [seconds * max(1.0, run.ranks / _RANKS_OF_START) for seconds in START_OF_COLLECTIVE_S]
-        if moved < starts[0] * least:
-            return Allowance(limit, peak, None, links, unjudged=Unjudged.START)
+    if judged and run.bytes < JUDGED_BYTES:
         least, typical = (with_start(r, moved, s) for r, s in zip((least, typical), starts, strict=True))
-    return Allowance(limit, peak, (least, typical), links)
+    return Allowance(limit, peak, (least, typical) if judged else None, links)
 
 
 def slowest_sender(machine: Machine, members: Sequence[Memory]) -> float | None:
@@ -458,8 +451,8 @@ def _is_between(transfer: Transfer) -> bool:
     return ends[0] != ends[1]
 
 
-def _unjudged(network: Network, transfer: Transfer, demand: Demand, lowest: float | None) -> Unjudged | None:
-    """What limits a transfer beside link bandwidth, so that it cannot be judged; None if nothing does.
+def _is_judged(network: Network, transfer: Transfer, demand: Demand, lowest: float | None) -> bool:
+    """Whether link bandwidth limits a transfer, so that it can be judged.
 
     Parameters
     ----------
@@ -473,29 +466,31 @@ def _unjudged(network: Network, transfer: Transfer, demand: Demand, lowest: floa
         Its lowest rate, in B/s.
     """
     kinds = (transfer.source.kind, transfer.destination.kind)
-    if transfer.engine is not Engine.CPU and MemoryKind.PAGEABLE in kinds:
-        return Unjudged.PAGEABLE
-    if (
-        transfer.operation is Operation.CHASE
-        or transfer.pace != 1
-        or transfer.executor.blocks
-        or transfer.executor.threads
-        or transfer.also
-    ):
-        return Unjudged.CHOSEN
+    return (
+        transfer.operation is not Operation.CHASE
+        and transfer.pace == 1
+        and not transfer.executor.blocks
+        and not transfer.executor.threads
+        and not transfer.also
+        and (transfer.engine is Engine.CPU or MemoryKind.PAGEABLE not in kinds)
+        and _is_large_enough(network, transfer, demand, lowest)
+    )
+
+
+def _is_large_enough(network: Network, transfer: Transfer, demand: Demand, lowest: float | None) -> bool:
+    """Whether neither the start of the copies nor a cache decides their rate."""
     if transfer.bytes * transfer.counted / transfer.rate >= _JUDGED_COPY_S:
-        return None
+        return True
     if transfer.engine is Engine.CPU:
-        is_cached = transfer.bytes < max(JUDGED_BYTES, network.machine.last_cache_bytes())
-        return Unjudged.CACHE if is_cached else None
+        return transfer.bytes >= max(JUDGED_BYTES, network.machine.last_cache_bytes())
     if transfer.is_paced:
-        return Unjudged.START if transfer.bytes < JUDGED_COPY_BYTES else None
+        return transfer.bytes >= (JUDGED_COPY_BYTES if _is_between(transfer) else JUDGED_BYTES)
     if not _is_small(transfer):
-        return None
+        return True
     if not _is_between(transfer) and transfer.bytes < _cache_bytes(network.machine, transfer):
-        return Unjudged.CACHE
+        return False
     far = any(network.links[link].kind is LinkKind.NETWORK for link in demand.weights)
-    return Unjudged.START if far or not lowest or transfer.bytes < START_S[0] * lowest else None
+    return not far and lowest is not None and transfer.bytes >= START_S[0] * lowest
 
 
 def _cache_bytes(machine: Machine, transfer: Transfer) -> float:

@@ -36,15 +36,6 @@ class Unit(StrEnum):
         return self is not Unit.TIME
 
 
-class Unjudged(StrEnum):
-    """What limits a rate beside the links, so that their range does not hold; the most fundamental last."""
-
-    CACHE = "cache"  #: a cache may keep a buffer as small as this
-    START = "start"  #: the start of a copy may take longer than moving its bytes
-    CHOSEN = "chosen"  #: a chosen number of blocks or threads, a pace, a delay, several destinations
-    PAGEABLE = "pageable"  #: pageable memory on the way to a GPU
-
-
 @dataclass(frozen=True, slots=True)
 class Axis:
     """The rows or the columns of a table.

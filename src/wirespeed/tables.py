@@ -58,9 +58,6 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
         Memories of unknown capacity that several transfers share: index of the memory's link, and bytes that
         it carries per byte of the value; 0 if transfers pass its host without touching the memory.
         ``expected`` holds only if they do not limit.
-    unjudged : str
-        What limits the rate beside the links, so that nothing is expected of the value: one of ``Unjudged``;
-        empty if nothing does.
     reason : str
         Why there is no value, or a remark on the value.
     corrupted : str
@@ -94,7 +91,6 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     expected: tuple[Positive, Positive] | None = None
     links: tuple[tuple[int, Amount, Amount], ...] = ()
     shared: tuple[tuple[int, Amount], ...] = ()
-    unjudged: str = ""
     reason: str = ""
     corrupted: str = ""
     bytes: Whole = 0

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..data import efficiencies
 from ..limits import JUDGED_BYTES, Allowance, allowances
-from ..measurement import Measurement, Unjudged
+from ..measurement import Measurement
 from ..model import Access, Engine
 from ..network import Network, rate_of
 from ..topology import LinkKind
@@ -46,10 +46,7 @@ def of_collective(network: Network, measurement: Measurement) -> list[Allowance]
     """
     bounds, run = allowances(network, measurement, efficiencies()), measurement.collective
     if run is not None and run.bytes < JUDGED_BYTES:  # no log tells how long a collective takes to start
-        return [
-            replace(bound, expected=None, unjudged=Unjudged.START) if bound.expected else bound
-            for bound in bounds
-        ]
+        return [replace(bound, expected=None) if bound.expected else bound for bound in bounds]
     if run is None or not run.judged or not run.members:
         return bounds
     ends = {network.machine.vertex(member) for member in run.members}

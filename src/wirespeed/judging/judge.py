@@ -9,7 +9,7 @@ from pathlib import Path
 from ..data import measured_memory
 from ..document import Document, Status, TestcaseResult
 from ..errors import UsageError
-from ..measurement import Expectation, Unit, Unjudged
+from ..measurement import Expectation, Unit
 from ..results.baseline import DEVIATIONS, Baseline, Entry
 from ..results.cells import Key, Placed, busy_devices, placed
 from ..results.inventory import Inventory
@@ -32,6 +32,7 @@ from .localise import Observation, localise
 from .omissions import baseline_use, doubts
 from .peers import ComparableCells
 from .qualified import verdict_of
+from .too_small import too_small
 from .uncovered import uncovered
 from .usual_ranges import LEAST_PART, SIZES, UsualRange, UsualRanges
 from .verdict import Verdict, worst
@@ -44,13 +45,6 @@ IMPLAUSIBLE = 0.01
 WARN = 0.05
 #: Lowest share of a limit; lower ones are rounded to 0, which nothing can be relative to.
 _LOWEST = 1e-12
-#: What limits a rate beside the links -> why it is not judged.
-_WHY_UNJUDGED: dict[str, str] = {
-    Unjudged.CACHE: "buffers too small: a cache may keep them",
-    Unjudged.START: "buffers too small: starting a copy takes longer than moving its bytes",
-    Unjudged.CHOSEN: "blocks, threads, pace or start were chosen, so that not only the links limit the rate",
-    Unjudged.PAGEABLE: "pageable memory is copied by the CPU on its way to a GPU",
-}
 #: Testcases in which CPUs reach the full rate of their memory.
 _STREAM = {case.name for case in STREAM}
 
@@ -110,10 +104,15 @@ def judge(
     is_lesser = any(absent.verdict is Verdict.FAIL and absent.expected is not None for absent in lacking)
     entries = baseline.entries(machine, is_lesser=is_lesser) if baseline else {}
     cells = [measured for measured in placed(document) if measured.key in entries or not _restated(measured)]
+    small = too_small(document, cells)
     memories = _measured_memories(cells, machine)
     usual = UsualRanges(document)
     judged = [
         _judge(measured, machine, memories, usual, entries.get(measured.key), tolerance) for measured in cells
+    ]
+    judged = [
+        replace(one, why=small[one.key]) if one.verdict is Verdict.UNKNOWN and one.key in small else one
+        for one in judged
     ]
     if not ignore_busy:
         judged = [_unless_busy(one, measured, machine) for one, measured in zip(judged, cells, strict=True)]
@@ -121,7 +120,7 @@ def judge(
         if judged[i].why == BELOW_RANGE or judged[i].verdict is Verdict.IMPLAUSIBLE:
             judged[i] = replace(judged[i], verdict=Verdict.WARN, why=why)
     accepted, exempt = accept(judged, cells, overrides, machine)
-    unseen = uncovered(judged, cells, machine)
+    unseen = uncovered(judged, cells, small, machine)
     culprits = _blame(judged, cells, exempt, machine)
     judged += _failures(document)
     judged.sort(key=lambda j: (j.verdict.rank, j.margin, j.key))
@@ -350,8 +349,6 @@ def _unjudged(measured: Placed, machine: Machine) -> str:
     """Return why a cell with a value cannot be judged."""
     if measured.unit is Unit.TIME:
         return "latency needs a baseline"
-    if measured.cell.unjudged in _WHY_UNJUDGED:
-        return _WHY_UNJUDGED[measured.cell.unjudged]
     if measured.cell.limit is not None:
         return "not limited by link bandwidth"
     unknown = [link for i, *_ in measured.cell.links if (link := machine.links[i]).capacity is None]

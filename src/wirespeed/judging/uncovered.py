@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from ..document import Status
-from ..measurement import Unit, Unjudged
-from ..results.cells import Placed
+from ..measurement import Unit
+from ..results.cells import Key, Placed
 from ..topology import Machine
 from ..vertices import MachineVertices
 from .judgement import Judgement
 from .path_kinds import PathKind, path_kind
 from .verdict import Verdict, worst
-
-#: Values that larger buffers would have.
-_OF_SIZE = (Unjudged.CACHE, Unjudged.START)
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,7 @@ class Uncovered:
 
 
 def uncovered(
-    judged: Sequence[Judgement], cells: Sequence[Placed], machine: Machine
+    judged: Sequence[Judgement], cells: Sequence[Placed], small: Container[Key], machine: Machine
 ) -> tuple[Uncovered, ...]:
     """Return the kinds of paths, and devices, of which no rate was judged, although a rate can be.
 
@@ -60,6 +57,8 @@ def uncovered(
         The judgements on the cells.
     cells : Sequence[Placed]
         The cells, in the same order.
+    small : Container[Key]
+        The cells whose buffers are too small to judge them.
     machine : Machine
         The machine.
     """
@@ -74,13 +73,13 @@ def uncovered(
             place = kind, device
             if judgement.verdict.is_judged or (judgement.verdict is Verdict.WAIVED and judgement.value):
                 covered[place] = True
-            elif _is_lost(judgement, measured):
+            elif _is_lost(judgement, measured, small):
                 lost.setdefault(place, []).append((judgement, measured))
     groups: dict[tuple[PathKind, Verdict, str, bool], list[str]] = {}
     for (kind, device), values in lost.items():
         if (kind, device) not in covered:
             first, measured = min(values, key=lambda value: value[0].verdict.rank)
-            size = measured.cell.unjudged in _OF_SIZE
+            size = measured.key in small
             key = kind, worst(one.verdict for one, _ in values), first.why or measured.result.reason, size
             groups.setdefault(key, []).append(device)
     whole = {kind for kind, _ in covered}
@@ -90,11 +89,11 @@ def uncovered(
     )
 
 
-def _is_lost(judgement: Judgement, measured: Placed) -> bool:
+def _is_lost(judgement: Judgement, measured: Placed, small: Container[Key]) -> bool:
     """Whether a value would have been judged on an idle machine, with other buffers or more memory."""
     if judgement.verdict is Verdict.BUSY or measured.result.status is Status.NO_MEMORY:
         return judgement.verdict.is_unjudged
-    return judgement.verdict is Verdict.UNKNOWN and measured.cell.unjudged in _OF_SIZE
+    return judgement.verdict is Verdict.UNKNOWN and measured.key in small
 
 
 class _DeviceKinds(dict[str, str]):

@@ -98,6 +98,10 @@ def _run(document: Document, judged: Judged) -> dict[str, Any]:
             for fault in check.wrong
         ],
         "doubts": check.doubts,
+        "uncovered": [
+            {"kind": lost.kind.name, "devices": lost.devices, "verdict": str(lost.verdict), "why": lost.why}
+            for lost in check.uncovered
+        ],
         "missing": [_absent(absence) for absence in check.missing],
         "defects": check.defects,
         "data": verification(document),
