@@ -58,8 +58,8 @@ def _unreadable(file: Unreadable) -> dict[str, Any]:
     """The entry of a file that cannot be read or judged: that of a run that has nothing."""
     nothing: dict[str, Any] = {
         "host": "", "machine": "", "started": "", "simulated": False, "cells": {}, "testcases": {},
-        "values": [], "places": [], "wrong": [], "doubts": [], "missing": [], "defects": [], "data": "",
-        "left_out": {}, "baseline": None, "causes": [], "slow": 0, "unexplained": 0, "gates": [],
+        "values": [], "places": [], "wrong": [], "doubts": [], "uncovered": [], "missing": [], "defects": [],
+        "data": "", "left_out": {}, "baseline": None, "causes": [], "slow": 0, "unexplained": 0, "gates": [],
     }  # fmt: skip
     return {"file": file.file, "verdict": UNREADABLE, "error": file.why, **nothing}
 
