@@ -11,13 +11,10 @@ from dataclasses import dataclass, replace
 from .facts import ON, Fact, Known
 from .topology import Link, LinkKind, Machine
 from .units import GIB, MIB
-from .vertices import MachineVertices
+from .vertices import MachineVertices, nvlinks_of
 
 #: Memory clock and memory of a controller that simulated systems report.
 USUAL_CLOCK_HZ, CONTROLLER_BYTES = 1.5e9, 64 * GIB
-#: First digits of the compute capability -> NVLinks of a GPU, and the rate of one in each direction, in B/s,
-#: as drivers report it.
-_NVLINKS = {"7": (6, 25e9), "8": (12, 25e9), "9": (18, 26.562e9), "10": (18, 50e9)}
 #: Returns every place where a cause can be: a device, a switch, or empty for the whole machine.
 Places = Callable[[Machine], tuple[str, ...]]
 
@@ -68,23 +65,6 @@ class Effect:
     reroutes: bool = False
     partial: bool = False
     witnesses: tuple[str, ...] = ()
-
-
-def nvlinks_of(machine: Machine, device: str) -> int:
-    """The number of NVLinks that a GPU has: as many as the rate of its links makes; 0 if unknown.
-
-    Bridges connect fewer than the GPU has.
-    """
-    models = {gpu.name: gpu for gpu in machine.gpus}
-    major = models[device].compute_capability.partition(".")[0] if device in models else ""
-    most, rate = _NVLINKS.get(major, (0, 1.0))
-    vertices = MachineVertices(machine)
-    rates: dict[str, float] = {}
-    for link in machine.links:
-        if link.kind is LinkKind.NVLINK and link.capacity and vertices.of(link.source).device == device:
-            rates[link.source] = rates.get(link.source, 0.0) + link.capacity
-    found = next(iter(rates.values()), 0.0)  # of the first rank with a device of this name
-    return min(most, max(1, round(found / rate))) if found else most
 
 
 def _gpus(machine: Machine) -> tuple[str, ...]:
