@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from .facts import ON, Fact, Known
 from .topology import Link, LinkKind, Machine
 from .units import GIB, MIB
-from .vertices import MachineVertices
+from .vertices import MachineVertices, nvlinks_of
 
 #: Memory clock and memory of a controller that simulated systems report.
 USUAL_CLOCK_HZ, CONTROLLER_BYTES = 1.5e9, 64 * GIB
@@ -65,13 +65,6 @@ class Effect:
     reroutes: bool = False
     partial: bool = False
     witnesses: tuple[str, ...] = ()
-
-
-def nvlinks_of(machine: Machine, device: str) -> int:
-    """The number of NVLinks that a GPU of this kind has; 0 if unknown."""
-    models = {gpu.name: gpu for gpu in machine.gpus}
-    major = models[device].compute_capability.partition(".")[0] if device in models else ""
-    return {"7": 6, "8": 12, "9": 18, "10": 18}.get(major, 0)
 
 
 def _gpus(machine: Machine) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+from .collectives.operations import OPERATIONS
 from .errors import MachineError
 from .measurement import Measurement, Place, Reduce
 from .model import Access, Collective, Engine, Executor, Memory, MemoryKind, Operation, Transfer
@@ -171,11 +172,26 @@ def _of_places(measurement: Measurement, flows: _Flows) -> list[float | None]:
     return values
 
 
-#: Smaller buffers stay in caches (those of GPUs have up to 126 MB), or their copy time is dominated by
-#: start-up; their rates say little about the links.
+#: The range of smaller buffers allows for the start of each copy; caches may keep them (those of GPUs have up
+#: to 126 MB).
 JUDGED_BYTES = 256 * MIB
 #: As before, for copies by GPUs between memories: the path between these limits, not a cache.
 JUDGED_COPY_BYTES = 128 * MIB
+#: Time that a copy of a smaller buffer takes besides moving its bytes, in s: at most, and typically.
+#: Recorded on two H200s with 4 KiB to 1 GiB (docs/results/2026-11-21-2xH200.md): 2.4 to 3.3 µs by copy
+#: engines over NVLink, at most 2.1 µs by kernels, 2.3 to 7.0 µs within a GPU.
+START_S = (10e-6, 3e-6)
+#: As before, of a collective. Recorded there for two GPUs: 7 to 19 µs for 8 B to 32 KiB; more ranks take
+#: longer, and an algorithm for small arrays moves them more slowly.
+START_OF_COLLECTIVE_S = (200e-6, 20e-6)
+#: Ranks of a collective above which its start takes longer, in proportion.
+_RANKS_OF_START = 8
+#: Rate of copies within a GPU over that of its memory, at most, if a cache keeps a part of small buffers.
+CACHED = 1.5
+#: Largest cache of GPUs by compute capability, in bytes, from data sheets: A100, RTX 4090, H100 and H200,
+#: B200, RTX 5090; and of all others. Two H200s copied 64 MiB at 0.90 of the rate of 1 GiB, 16 MiB at 1.13.
+_GPU_CACHE_BYTES = {"8.0": 40e6, "8.9": 72e6, "9.0": 50e6, "10.0": 126e6, "12.0": 128e6}
+_ANY_GPU_CACHE_BYTES = 128e6
 #: Smaller buffers are judged if one copy takes this long at the rate to which it is held, in s.
 _JUDGED_COPY_S = 1e-3
 #: Lowest fraction of a requested rate that is expected: the waits between the pieces of a copy cost time.
@@ -197,9 +213,10 @@ class Allowance:
     peak : float or None
         Limit without the other transfers of the Measurement, in B/s, where it differs.
     expected : tuple[float, float] or None
-        Lower end of the expected range and typical value, in B/s. None if unknown, or if more than the links
-        limits the rate: small buffers, a chosen kernel shape, pageable memory on the way to a GPU, delays;
-        and for transfers that begin at different times.
+        Lower end of the expected range and typical value, in B/s; of a small buffer, with the time that the
+        start of a copy takes. None if unknown, or if more than the links limits the rate: a start that takes
+        longer than the copy, a cache that may hold a buffer, a chosen kernel shape, pageable memory on the
+        way to a GPU, delays; and for transfers that begin at different times.
     links : tuple[tuple[int, float, float], ...]
         Links that the Place's transfers use, for data or for requests: index, fraction of the capacity that
         the whole Measurement typically uses (0 if the capacity is unknown), and how far the value depends on
@@ -245,8 +262,12 @@ def allowances(
             load[link] = load.get(link, 0.0) + weight * (share or 0.0)
     hosts = shared_memories(network, measurement, plain)
     by_place = []
-    bounds = zip(limits, _of_places(measurement, low), _of_places(measurement, typical), strict=True)
-    for place, (limit, least, normal) in zip(measurement.places, bounds, strict=True):
+    started = (
+        _of_places(measurement, _started(measurement, flows, seconds))
+        for flows, seconds in zip((low, typical), START_S, strict=True)
+    )
+    bounds = zip(limits, *started, _of_places(measurement, typical), strict=True)
+    for place, (limit, least, normal, unstarted) in zip(measurement.places, bounds, strict=True):
         own = tuple(transfers[i] for i in place.transfers)
         peak = limit
         if len(own) < len(transfers):
@@ -254,10 +275,12 @@ def allowances(
             needed = [plain[i] for i in place.transfers] if plain else demands(network, alone, ())
             peak = predicted(network, alone, needed)[0]
         judged = not measurement.is_staggered and all(
-            _is_judged(network.machine, transfers[i]) and _is_bounded(network, typical[i][0])
+            _is_judged(network, transfers[i], *low[i]) and _is_bounded(network, typical[i][0])
             for i in place.transfers
         )
         expected = (least, normal) if judged and least is not None and normal is not None else None
+        if expected and peak and any(_is_small(t) and not _is_between(t) for t in own):
+            peak *= CACHED
         payload = [plain[i].weights if plain else {} for i in place.transfers]
         parts = _parts(place, own, [typical[i] for i in place.transfers], payload)
         links = []
@@ -267,12 +290,25 @@ def allowances(
             if taken >= NOTED or capacity is None:
                 links.append((i, round(taken, 3), part))
         shared = tuple(
-            (memory, _carried([(moved, typical[i][1]) for i, moved in through.items()], normal or 0.0))
+            (memory, _carried([(moved, typical[i][1]) for i, moved in through.items()], unstarted or 0.0))
             for memory, through in sorted(hosts.items())
             if not through.keys().isdisjoint(place.transfers)
         )
         by_place.append(Allowance(limit, peak if peak != limit else None, expected, tuple(links), shared))
     return by_place
+
+
+def _started(measurement: Measurement, flows: _Flows, seconds: float) -> _Flows:
+    """The flows with the time that the start of each copy of a small buffer takes, in s."""
+    return [
+        (demand, with_start(share, t.bytes, seconds) if share and _is_small(t) else share)
+        for t, (demand, share) in zip(measurement.transfers, flows, strict=True)
+    ]
+
+
+def with_start(rate: float, size: int, seconds: float) -> float:
+    """The rate of copies of ``size`` bytes, each of which takes some time besides moving them, in B/s."""
+    return size / (size / rate + seconds)
 
 
 def _next_to_collective(
@@ -305,7 +341,10 @@ def _of_collective(network: Network, run: Collective, ranges: Sequence[Sequence[
     limit = slowest_sender(network.machine, run.members)
     if limit is None:
         return Allowance(None, None, None, ())
-    judged = run.judged and run.bytes >= JUDGED_BYTES
+    starts = [seconds * max(1.0, run.ranks / _RANKS_OF_START) for seconds in START_OF_COLLECTIVE_S]
+    moved = round(run.counted * OPERATIONS[run.operation].factor(run.ranks))
+    lowest = limit * rate_of(ranges[0], Engine.NCCL, LinkKind.NVLINK, Access.READ).efficiency
+    judged = run.judged and (run.bytes >= JUDGED_BYTES or moved >= starts[0] * lowest)
     peak = limit * run.effective if judged and run.effective > 1 else None
     reached: dict[str, set[str]] = {}
     for edge in network.links:
@@ -324,6 +363,8 @@ def _of_collective(network: Network, run: Collective, ranges: Sequence[Sequence[
                     network.links[link].capacity or typical
                 )
     links = tuple((link, round(min(part, 1.0), 3), 1.0) for link, part in sorted(taken.items()))
+    if judged and run.bytes < JUDGED_BYTES:
+        least, typical = (with_start(r, moved, s) for r, s in zip((least, typical), starts, strict=True))
     return Allowance(limit, peak, (least, typical) if judged else None, links)
 
 
@@ -397,19 +438,62 @@ def capped(
     return (*own, *rates)
 
 
-def _is_judged(machine: Machine, transfer: Transfer) -> bool:
-    """Whether link bandwidth limits a transfer, so that it can be judged."""
+def _is_small(transfer: Transfer) -> bool:
+    """Whether the start of a copy, or a cache, matters to its rate; what is held to a rate waits anyway."""
+    by_gpu = transfer.engine is not Engine.CPU
+    least = JUDGED_COPY_BYTES if by_gpu and _is_between(transfer) else JUDGED_BYTES
+    return transfer.bytes < least and not transfer.is_paced
+
+
+def _is_between(transfer: Transfer) -> bool:
+    """Whether it connects two devices: the path limits it, not a cache."""
+    ends = [(end.rank, end.device) for end in (transfer.source, transfer.destination)]
+    return ends[0] != ends[1]
+
+
+def _is_judged(network: Network, transfer: Transfer, demand: Demand, lowest: float | None) -> bool:
+    """Whether link bandwidth limits a transfer, so that it can be judged.
+
+    Parameters
+    ----------
+    network : Network
+        The links.
+    transfer : Transfer
+        The transfer.
+    demand : Demand
+        What it takes of them.
+    lowest : float or None
+        Its lowest rate, in B/s.
+    """
     kinds = (transfer.source.kind, transfer.destination.kind)
-    between = transfer.source.device != transfer.destination.device
-    least = JUDGED_COPY_BYTES if between else JUDGED_BYTES
-    if transfer.engine is Engine.CPU:
-        least = max(JUDGED_BYTES, machine.last_cache_bytes())
     return (
         transfer.operation is not Operation.CHASE
-        and (transfer.bytes >= least or transfer.bytes * transfer.counted / transfer.rate >= _JUDGED_COPY_S)
         and transfer.pace == 1
         and not transfer.executor.blocks
         and not transfer.executor.threads
         and not transfer.also
         and (transfer.engine is Engine.CPU or MemoryKind.PAGEABLE not in kinds)
+        and _is_large_enough(network, transfer, demand, lowest)
     )
+
+
+def _is_large_enough(network: Network, transfer: Transfer, demand: Demand, lowest: float | None) -> bool:
+    """Whether neither the start of the copies nor a cache decides their rate."""
+    if transfer.bytes * transfer.counted / transfer.rate >= _JUDGED_COPY_S:
+        return True
+    if transfer.engine is Engine.CPU:
+        return transfer.bytes >= max(JUDGED_BYTES, network.machine.last_cache_bytes())
+    if transfer.is_paced:
+        return transfer.bytes >= (JUDGED_COPY_BYTES if _is_between(transfer) else JUDGED_BYTES)
+    if not _is_small(transfer):
+        return True
+    if not _is_between(transfer) and transfer.bytes < _cache_bytes(network.machine, transfer):
+        return False
+    far = any(network.links[link].kind is LinkKind.NETWORK for link in demand.weights)
+    return not far and lowest is not None and transfer.bytes >= START_S[0] * lowest
+
+
+def _cache_bytes(machine: Machine, transfer: Transfer) -> float:
+    """The size of the cache of the GPU of a local copy, at most."""
+    gpu = next((gpu for gpu in machine.gpus if gpu.name == transfer.source.device), None)
+    return _GPU_CACHE_BYTES.get(gpu.compute_capability if gpu else "", _ANY_GPU_CACHE_BYTES)

@@ -12,6 +12,7 @@ from enum import StrEnum
 import msgspec
 
 from .quantities import Amount, Integer, Number, Whole
+from .units import many
 
 
 class Stage(StrEnum):
@@ -233,9 +234,30 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
         return tuple(node.name for i, node in enumerate(self.nodes) if node.missing or i in slow)
 
     @property
+    def in_doubt(self) -> tuple[str, ...]:
+        """The nodes of slow paths of which no partner shows which end is slow, and that are not left out."""
+        ends = {i for culprit in self.culprits if culprit.kind is PartKind.PATH for i in culprit.nodes}
+        out = set(self.excluded)
+        return tuple(node.name for i, node in enumerate(self.nodes) if i in ends and node.name not in out)
+
+    @property
+    def is_one_pair(self) -> bool:
+        """Whether two nodes answered, which have only each other."""
+        return not self.has_peers and sum(not node.missing for node in self.nodes) == 2
+
+    @property
+    def usable(self) -> str:
+        """How many of the nodes can be used, for people."""
+        every = many(len(self.nodes), "node")
+        if not self.compared and not self.culprits:
+            return f"none of {every} judged"
+        good = len(self.nodes) - len(self.excluded) - len(self.in_doubt)
+        return f"{good} of {every} to use" + (f", {len(self.in_doubt)} in doubt" if self.in_doubt else "")
+
+    @property
     def chosen(self) -> tuple[str, ...]:
         """The nodes to use: those that are good, without the spares that are not needed."""
-        out = set(self.excluded)
+        out = {*self.excluded, *self.in_doubt}
         good = [node for node in self.nodes if node.name not in out]
         needed = sum(not node.spare for node in self.nodes)
         ordered = sorted(good, key=lambda node: node.spare)

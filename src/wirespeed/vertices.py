@@ -9,6 +9,10 @@ from .devices import is_host, parse
 from .devices.kind import DeviceKind
 from .topology import LinkKind, Machine
 
+#: First digits of the compute capability -> NVLinks of a GPU, and the rate of one in each direction, in B/s,
+#: as drivers report it.
+_NVLINKS = {"7": (6, 25e9), "8": (12, 25e9), "9": (18, 26.562e9), "10": (18, 50e9)}
+
 
 class Vertex(NamedTuple):
     """A device or switch.
@@ -107,3 +111,20 @@ class MachineVertices:
             for link in self._links
             if link.source == place and link.destination in known
         )
+
+
+def nvlinks_of(machine: Machine, device: str) -> int:
+    """The number of NVLinks that a GPU has: as many as the rate of its links makes; 0 if unknown.
+
+    Bridges connect fewer than the GPU has.
+    """
+    models = {gpu.name: gpu for gpu in machine.gpus}
+    major = models[device].compute_capability.partition(".")[0] if device in models else ""
+    most, rate = _NVLINKS.get(major, (0, 1.0))
+    vertices = MachineVertices(machine)
+    rates: dict[str, float] = {}
+    for link in machine.links:
+        if link.kind is LinkKind.NVLINK and link.capacity and vertices.of(link.source).device == device:
+            rates[link.source] = rates.get(link.source, 0.0) + link.capacity
+    found = next(iter(rates.values()), 0.0)  # of the first rank with a device of this name
+    return min(most, max(1, round(found / rate))) if found else most

@@ -35,6 +35,7 @@ from wirespeed.results.published_gates import load as load_gates
 from wirespeed.screens import check as check_screen
 from wirespeed.screens import doctor as doctor_screen
 from wirespeed.screens import many_runs
+from wirespeed.topology import Machine
 
 H200 = "simulated:hgx-h200-2"
 A100 = "simulated:dgx-a100-8"
@@ -42,7 +43,9 @@ PAIRS, HOST = "device_to_device_memcpy_read_ce", "host_to_device_memcpy_ce"
 _WORDS = "|".join(sorted({verdict.word.upper() for verdict in Verdict}, key=len, reverse=True))
 
 
-def measured(*testcases: str, machine: str = H200, verify: bool = True, size: str | None = None) -> Document:
+def measured(
+    *testcases: str, machine: str | Machine = H200, verify: bool = True, size: str | None = None
+) -> Document:
     return wirespeed.run(testcases, machine=machine, samples=3, verify=verify, size=size)
 
 
@@ -54,6 +57,16 @@ def interrupted() -> Document:
     table = replace(table, cells=(table.cells[0], lost, *table.cells[2:]))
     ended = replace(second, status=Status.INTERRUPTED, reason="Ctrl-C", tables=(table,))
     return replace(document, testcases=(first, ended), interrupted="Ctrl-C")
+
+
+def without_peers() -> Machine:
+    """A machine one of whose eight GPUs has no peers."""
+    machine = wirespeed.machine(A100)
+    gpus = tuple(
+        dataclasses.replace(gpu, peers=() if gpu.index == 3 else tuple({*gpu.peers} - {"gpu3"}))
+        for gpu in machine.gpus
+    )
+    return dataclasses.replace(machine, gpus=gpus)
 
 
 def without_driver() -> Document:
@@ -85,7 +98,21 @@ STATES = {
     "fail": State(lambda: measured(PAIRS, machine=f"{H200}+speed@gpu0-gpu1=0.5"), Verdict.FAIL),
     "implausible": State(lambda: measured(PAIRS, machine=f"{H200}+speed@gpu0-gpu1=3"), Verdict.FAIL),
     "busy": State(lambda: measured(PAIRS, machine=f"{H200}+busy@gpu1"), Verdict.BUSY),
-    "unknown": State(lambda: measured(HOST, size="1MiB"), Verdict.UNKNOWN),
+    "unknown": State(lambda: measured(HOST, size="64KiB"), Verdict.UNKNOWN),
+    "a kind of path unknown": State(
+        lambda: measured(HOST, "device_local_copy", size="16MiB"), Verdict.UNKNOWN
+    ),
+    "a kind of path busy": State(lambda: measured(HOST, PAIRS, machine=f"{A100}+busy@gpu1"), Verdict.BUSY),
+    "a busy CPU": State(
+        lambda: measured(
+            HOST,
+            "host_stream_copy",
+            "host_bandwidth_ladder",
+            machine=f"{H200}+busy@numa0+speed@numa0-numa0=0.4",
+        ),
+        Verdict.PASS,
+    ),
+    "a GPU without peers": State(lambda: measured(HOST, machine=without_peers()), Verdict.WARN),
     "some unknown": State(lambda: measured(HOST, "device_to_device_sm_scaling"), Verdict.PASS),
     "interrupted": State(interrupted, Verdict.INTERRUPTED),
     "unverified": State(lambda: measured(PAIRS, verify=False), Verdict.WARN, "data not verified"),

@@ -206,10 +206,10 @@ def test_many_runs_are_packed(recorded):
 
 
 def test_the_reasons_of_a_group_are_counted():
-    document = wirespeed.run(["0"], machine="simulated:dgx-a100-8", size="1MiB", samples=3, copies=1)
-    assert "8 values: not limited by link bandwidth" in page([document])
+    document = wirespeed.run(["0"], machine="simulated:dgx-a100-8", size="64KiB", samples=3, copies=1)
+    assert "8 values: buffers too small: starting a copy" in page([document])
     check = judge(document)
-    assert sum(one.why == "not limited by link bandwidth" for one in check.judgements) == 8
+    assert sum(one.why.startswith("buffers too small") for one in check.judgements) == 8
 
 
 def test_the_first_screen_says_what_to_do():
@@ -223,7 +223,7 @@ def test_the_first_screen_says_what_to_do():
     assert "Check slot and riser" in advice("dgx-a100-8+speed@gpu5-pcie2=0.5", "0", "1")
     assert "Do not use this path" in advice("dgx-a100-8+corrupt@gpu3->gpu5", "4")
     assert "· wirespeed check --wait-idle 5min" in advice("hgx-h200-2+busy@gpu1", "0", "4")
-    assert "8 values: not limited by link bandwidth" in advice("dgx-a100-8", "0", size="1MiB")
+    assert "8 values: buffers too small" in advice("dgx-a100-8", "0", size="64KiB")
 
 
 def test_sixteen_gpus_are_drawn_in_two_blocks():

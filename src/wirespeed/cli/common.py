@@ -421,4 +421,5 @@ def style(options: argparse.Namespace) -> Style:
         colored(),
         getattr(options, "verbose", False),
         all_cells=getattr(options, "all_cells", False),
+        settings=getattr(options, "in_force", ()),
     )

@@ -234,6 +234,41 @@ def arguments(command: str, options: Mapping[str, bool], own: Sequence[Configure
     return (expected if EXPECT in options else []) + others
 
 
+#: Options that change neither what is measured nor how it is judged.
+_OF_SCREENS = frozenset({
+    "all-cells", "all-samples", "color", "format", "json", "json-lines", "no-save", "open", "output", "quiet",
+    "timeout", "verbose",
+})  # fmt: skip
+
+
+def in_force(
+    command: str, options: Mapping[str, bool], own: Sequence[ConfiguredOption], words: Sequence[str]
+) -> tuple[str, ...]:
+    """The settings that change what a command measures or judges, each with its origin, for people.
+
+    Parameters
+    ----------
+    command, options, own
+        As in ``arguments``.
+    words : Sequence[str]
+        The command line, whose options replace settings.
+    """
+    given = {word.partition("=")[0].removeprefix("--") for word in words if word.startswith("--")}
+    chosen = {
+        setting.option: setting
+        for level in ((DEFAULTS,), (command, EXPECT))
+        for setting in own
+        if setting.command in level
+        and (setting.command == EXPECT or setting.option in options)
+        and setting.option not in given | _OF_SCREENS
+        and not setting.is_off
+    }
+    return tuple(
+        f"{setting.option}{' = ' if setting.values else ''}{', '.join(setting.values)} ({setting.origin})"
+        for setting in chosen.values()
+    )
+
+
 def _of_file(file: ConfigurationFile) -> Iterator[ConfiguredOption]:
     """Yield the settings of a file.
 

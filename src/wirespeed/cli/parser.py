@@ -67,7 +67,11 @@ class Parser(argparse.ArgumentParser):
             for path, why in [(file.path, file.refused) for file in files if file.refused]:
                 print(visible(f"wirespeed: note: not read: {path}: {why}"), file=sys.stderr)
             settings = configuration.settings(existing=files)
+            in_force = configuration.in_force(self.command, takes, settings, words)
             words = configuration.arguments(self.command, takes, settings) + words
+            namespace = argparse.Namespace() if namespace is None else namespace
+            #: Settings that changed what is measured or judged, for people.
+            namespace.in_force = in_force
         return super().parse_known_args(words, namespace)
 
     def error(self, message: str) -> NoReturn:

@@ -211,7 +211,8 @@ def _excluded(qualification: Qualification, form: str) -> str:
 
     out = list(qualification.excluded)
     if form == "json":
-        return json.dumps({"exclude": out, "use": list(qualification.chosen)})
+        doubtful = {"in_doubt": list(qualification.in_doubt)} if qualification.in_doubt else {}
+        return json.dumps({"exclude": out, **doubtful, "use": list(qualification.chosen)})
     return compact(out) if form == "slurm" else "\n".join(qualification.chosen)
 
 

@@ -31,7 +31,7 @@ from . import (
     transferbench,
     ucx_perftest,
 )
-from .assumed_machine import machine_of
+from .assumed_machine import machine_of, other_models
 from .between_hosts import networked
 from .failures import says_failure
 from .log import INCOMPLETE, KEPT_LINES, FoundLog, reason_of, text, without_cut_line
@@ -137,10 +137,13 @@ def load_log(
         ranks=ranks_of(logs),
         facts=tuple(fact for log in logs for fact in log.facts),
         imported=tuple(
-            ImportedLog(log.tool, log.version, log.file, log.lines, len(log.unknown), tuple(log.warnings))
+            ImportedLog(
+                log.tool, log.version, log.file, log.lines, len(log.unknown),
+                (*log.warnings, *filter(None, [other_models(log, target)])),
+            )
             for log in logs
         ),
-    )
+    )  # fmt: skip
 
 
 def _warning(log: FoundLog) -> str:

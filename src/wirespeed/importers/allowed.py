@@ -1,4 +1,4 @@
-"""What links allow for values of a log, which tells less than a measurement and may be of short copies."""
+"""What links allow for values of a log, which tells less than a measurement."""
 
 from __future__ import annotations
 
@@ -7,30 +7,19 @@ from dataclasses import replace
 from ..data import efficiencies
 from ..limits import JUDGED_BYTES, Allowance, allowances
 from ..measurement import Measurement
-from ..model import Access, Engine, Transfer
+from ..model import Access, Engine
 from ..network import Network, rate_of
 from ..topology import LinkKind
-from ..units import MB, MIB
-from .log import HOST_COPIES
 
 #: In the names of testcases that copy in both directions at once.
 _BOTH_WAYS = "_bidirectional_"
 #: Links between host and GPU.
 _TO_HOST = (LinkKind.PCIE, LinkKind.C2C)
-#: A buffer that is long enough for every rule of ``limits``, in bytes.
-_LONG = 512 * MIB
-#: Time that a copy takes besides moving its bytes, at most: start, events and their resolution, in s.
-_START_S = 10e-6
 #: Lowest value of a log over that of a measurement: kernels and back ends of other tools may be slower than
 #: ours, and no log tells clocks, slots or virtual machines. Published, of the line rate: 0.72 to 0.78 of the
 #: memory (BabelStream on H100 NVL, p2pBandwidthLatencyTest on GTX 1650 SUPER, A100, H100); 0.61 of PCIe 3 to
 #: a T4 in a virtual machine. Azure accepts 0.57 to 0.63 for V100s.
 WIDER = 0.9
-#: Rate of copies within a GPU over that of its memory, at most, if a cache keeps a part of short buffers.
-_CACHED = 1.5
-#: Testcases whose shorter buffers are judged in logs -> lowest size, in bytes: nvbandwidth 0.2 copies 64 MiB,
-#: p2pBandwidthLatencyTest 160 MB, bandwidthTest 32 MB.
-_SHORTEST = dict.fromkeys(HOST_COPIES, 32 * MB) | {"device_local_copy": 128 * MIB}
 
 
 def allowed(network: Network, measurement: Measurement, testcase: str) -> list[Allowance]:
@@ -45,13 +34,6 @@ def allowed(network: Network, measurement: Measurement, testcase: str) -> list[A
     testcase : str
         Its name.
     """
-    size = measurement.transfers[0].bytes if len(measurement.transfers) == 1 else 0
-    if _SHORTEST.get(testcase, _LONG) <= size < _LONG:
-        works = tuple(
-            replace(work, bytes=_LONG) if isinstance(work, Transfer) else work for work in measurement.works
-        )
-        unshortened = allowances(network, replace(measurement, works=works), efficiencies())
-        return [_shortened(_widened(allowance), testcase, size) for allowance in unshortened]
     widened = [_widened(allowance) for allowance in allowances(network, measurement, efficiencies())]
     return [_bridged(network, allowance, both_ways=_BOTH_WAYS in testcase) for allowance in widened]
 
@@ -63,7 +45,9 @@ def of_collective(network: Network, measurement: Measurement) -> list[Allowance]
     unknown, so that a low value is not judged.
     """
     bounds, run = allowances(network, measurement, efficiencies()), measurement.collective
-    if run is None or not run.judged or run.bytes < JUDGED_BYTES or not run.members:
+    if run is not None and run.bytes < JUDGED_BYTES:  # no log tells how long a collective takes to start
+        return [replace(bound, expected=None) if bound.expected else bound for bound in bounds]
+    if run is None or not run.judged or not run.members:
         return bounds
     ends = {network.machine.vertex(member) for member in run.members}
     own = [i for i, link in enumerate(network.links) if {link.source, link.destination} & ends]
@@ -86,15 +70,6 @@ def _widened(bound: Allowance) -> Allowance:
     return (
         replace(bound, expected=(bound.expected[0] * WIDER, bound.expected[1])) if bound.expected else bound
     )
-
-
-def _shortened(bound: Allowance, testcase: str, size: int) -> Allowance:
-    """What links allow for a short buffer, in bytes: the start of a copy takes a part of its time."""
-    if not bound.expected or not bound.limit:
-        return bound
-    least, typical = (size / (size / rate + _START_S) for rate in bound.expected)
-    peak = bound.peak if testcase in HOST_COPIES else (bound.peak or bound.limit) * _CACHED
-    return replace(bound, expected=(least, typical), peak=peak)
 
 
 def _bridged(network: Network, bound: Allowance, *, both_ways: bool) -> Allowance:

@@ -140,6 +140,34 @@ def machine_of(logs: Sequence[FoundLog], wanted: str | Machine | None) -> Machin
     )  # fmt: skip
 
 
+#: End of the names of data sheets of models that name no form: SXM or PCIe.
+_ANY_FORM = "-of-unknown-form"
+
+
+def other_models(log: FoundLog, machine: Machine) -> str:
+    """Say that a log names other GPUs than its machine has; empty if it does not."""
+    there = sorted({gpu.model for gpu in machine.gpus if gpu.model})
+    named = dict.fromkeys(model for model, _ in log.gpus if model)
+    strange = [model for model in named if not any(_is_model(model, other) for other in there)]
+    return (
+        f"the log is of {', '.join(strange)}, the machine has {', '.join(there)}" if strange and there else ""
+    )
+
+
+def _is_model(model: str, other: str) -> bool:
+    """Whether two names can mean one model."""
+    if model.casefold() == other.casefold():
+        return True
+    known = [sheet[0] for sheet in (sheet_of(model), sheet_of(other)) if sheet]
+    if len(known) < 2:
+        return False
+    first, second = known
+    return first == second or any(
+        one.endswith(_ANY_FORM) and one.removesuffix(_ANY_FORM) in two.split("-")
+        for one, two in ((first, second), (second, first))
+    )
+
+
 def _joined(prefix: str, origin: str) -> str:
     return origin if origin.startswith(ASSUMED) else f"{prefix}, {origin}" if origin else prefix
 

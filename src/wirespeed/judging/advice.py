@@ -58,6 +58,8 @@ AT = {
     SuspectKind.PAIR_OF_NODES: Advice("check the route between the two", "numactl --hardware"),
 }
 BUSY = Advice("wait for idle devices, or judge anyway with --ignore-busy", "wirespeed check --wait-idle 5min")
+IDLE = Advice("end the other processes, or wait for idle devices", "wirespeed check --wait-idle 5min")
+LARGER = Advice("measure with larger buffers: without --size, or with more", "wirespeed check --size 512MiB")
 WRONG_PATH = Advice("do not use this path; replace the defective device or link")
 ABOVE = Advice(
     "compare the capacities with data sheets; `wirespeed help limits` says how to correct them",
@@ -69,7 +71,7 @@ ABOVE_MEMORY = Advice(
 )
 _DEVICE = Advice("look for errors of the device in the kernel log", "sudo dmesg | tail")
 _UNKNOWN = Advice("run it again; if it fails again, read the lines of the log around this one")
-INCOMPLETE = Advice("run it again to the end, and import its whole log")
+DOUBTFUL = Advice("run it again to the end, and import its whole log, with the machine that it was run on")
 #: What CUDA, NCCL, MPI, Slurm and shells say of an error -> what to do; the first that fits.
 _OF_ERRORS = (
     (r"NOT_PERMITTED|operation not permitted",

@@ -142,7 +142,7 @@ def _renewed(result: TestcaseResult, plans: Plans, network: Network, bounds: _Bo
         cells = []
         for cell in table.cells:
             there = plans.get(key_of(result, table, cell)._replace(bytes=0))
-            if there and there[0].transfers and _is_of(cell, *there):
+            if there and there[0].transfers and is_of(cell, *there):
                 with suppress(WirespeedError):
                     cell = replace(cell, **vars(bounds(network, there[0], result.name)[there[1]]))
             cells.append(cell)
@@ -150,7 +150,7 @@ def _renewed(result: TestcaseResult, plans: Plans, network: Network, bounds: _Bo
     return replace(result, tables=tuple(tables))
 
 
-def _is_of(cell: Cell, measurement: Measurement, index: int) -> bool:
+def is_of(cell: Cell, measurement: Measurement, index: int) -> bool:
     """Return whether a cell was measured with the buffers of a Measurement's place.
 
     A copy by a kernel may make several passes over the buffer.

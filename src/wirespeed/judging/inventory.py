@@ -12,6 +12,7 @@ from ..facts import ABSENT, EXCLUDED, OFF, ON, Facts, Known
 from ..results.inventory import Inventory, InventoryPart, Possession, possessions
 from ..units import many
 from .advice import Advice
+from .odd_devices import odd_devices
 from .run_facts import facts_of
 from .verdict import Verdict
 
@@ -35,6 +36,10 @@ _DRIVER = Advice("install the NVIDIA driver, or load it", "sudo modprobe nvidia"
 _LIBRARY = Advice("install what is missing, or restart after a driver update", "nvidia-smi")
 _SLOTS = Advice(
     "compare the slots with the data sheet, or say what should be there", "wirespeed check --expect gpus=8"
+)
+_ODD = Advice(
+    "compare what the GPUs reach: peer access, NVLinks, the fabric; then reset the GPU that differs",
+    "nvidia-smi topo -p2p r",
 )
 _UNKNOWN = Advice("measure with this version of wirespeed on the machine itself")
 #: Part -> what to do if some of it is missing.
@@ -130,6 +135,8 @@ def missing(
                 f"nothing of what is expected ({', '.join(expected.parts)}) can be compared: this run does "
                 "not say what the machine has"
             )
+    for odd in odd_devices(document, facts_of(document)):
+        absences.append(Missing(InventoryPart.GPUS, Verdict.WARN, odd.text, odd.names, advice=_ODD))
     return tuple(sorted(absences, key=lambda absent: absent.verdict.rank))
 
 

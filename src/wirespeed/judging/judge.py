@@ -32,6 +32,8 @@ from .localise import Observation, localise
 from .omissions import baseline_use, doubts
 from .peers import ComparableCells
 from .qualified import verdict_of
+from .too_small import too_small
+from .uncovered import uncovered
 from .usual_ranges import LEAST_PART, SIZES, UsualRange, UsualRanges
 from .verdict import Verdict, worst
 from .verdicts import TOLERANCE, Check
@@ -102,10 +104,15 @@ def judge(
     is_lesser = any(absent.verdict is Verdict.FAIL and absent.expected is not None for absent in lacking)
     entries = baseline.entries(machine, is_lesser=is_lesser) if baseline else {}
     cells = [measured for measured in placed(document) if measured.key in entries or not _restated(measured)]
+    small = too_small(document, cells)
     memories = _measured_memories(cells, machine)
     usual = UsualRanges(document)
     judged = [
         _judge(measured, machine, memories, usual, entries.get(measured.key), tolerance) for measured in cells
+    ]
+    judged = [
+        replace(one, why=small[one.key]) if one.verdict is Verdict.UNKNOWN and one.key in small else one
+        for one in judged
     ]
     if not ignore_busy:
         judged = [_unless_busy(one, measured, machine) for one, measured in zip(judged, cells, strict=True)]
@@ -113,6 +120,7 @@ def judge(
         if judged[i].why == BELOW_RANGE or judged[i].verdict is Verdict.IMPLAUSIBLE:
             judged[i] = replace(judged[i], verdict=Verdict.WARN, why=why)
     accepted, exempt = accept(judged, cells, overrides, machine)
+    unseen = uncovered(judged, cells, small, machine)
     culprits = _blame(judged, cells, exempt, machine)
     judged += _failures(document)
     judged.sort(key=lambda j: (j.verdict.rank, j.margin, j.key))
@@ -134,6 +142,7 @@ def judge(
         document.simulated,
         tuple(defects(document)),
         missing=lacking,
+        uncovered=unseen,
     )
 
 

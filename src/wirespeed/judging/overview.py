@@ -17,7 +17,9 @@ from .advice import (
     ABOVE_MEMORY,
     AT,
     BUSY,
-    INCOMPLETE,
+    DOUBTFUL,
+    IDLE,
+    LARGER,
     NO_CAUSE,
     STALE,
     VERIFY,
@@ -136,7 +138,9 @@ def overview(document: Document, check: Check, diagnosis: Diagnosis | None = Non
     if document.qualification and not check.stale:
         sentence, extent, advice = first_words(document, document.qualification)
     else:
-        sentence, advice = _problem(document, check, answer, counts) or _no_problem(document, check)
+        sentence, advice = _problem(document, check, diagnosis, answer, counts) or _no_problem(
+            document, check
+        )
         extent = _extent(check, counts, diagnosis, answer)
     return Overview(
         check.verdict.word.upper(),
@@ -188,9 +192,14 @@ def key_figures(document: Document, check: Check) -> tuple[KeyFigure, ...]:
             by_kind.setdefault(kind, []).append(judgement)
     figures = (_key_figure(kind, by_kind.get(kind, [])) for kind in path_kinds() if kind.key_figures)
     failed = () if check.stale else failures(document)
+    unseen = {lost.kind: lost.verdict for lost in check.uncovered}
     broken = {path_kind(result.name, collective=result.name in collectives) for result in failed}
     return tuple(
-        replace(figure, verdict=Verdict.FAIL) if figure.kind in broken else figure
+        replace(figure, verdict=Verdict.FAIL)
+        if figure.kind in broken
+        else replace(figure, verdict=unseen[figure.kind])
+        if figure.kind in unseen and not figure.verdict.is_bad and not check.stale
+        else figure
         for figure in figures
         if figure is not None
     )
@@ -289,7 +298,11 @@ def _first(lacking: Sequence[Missing]) -> tuple[str, Advice]:
 
 
 def _problem(
-    document: Document, check: Check, answer: Finding | None, counts: Counter[Verdict]
+    document: Document,
+    check: Check,
+    diagnosis: Diagnosis,
+    answer: Finding | None,
+    counts: Counter[Verdict],
 ) -> tuple[str, Advice] | None:
     """Return what is wrong, and where, the surest first, and what to do about it; None if nothing is."""
     if check.stale:
@@ -323,10 +336,8 @@ def _problem(
         remedy = ABOVE_MEMORY if of_host else ABOVE
         return f"{many(above, 'value')} above the limits: values or capacities are wrong", remedy
     if bad := counts[Verdict.FAIL] + counts[Verdict.WARN]:
-        return (
-            f"{many(bad, 'value')} {'is' if bad == 1 else 'are'} worse than expected; no cause is known",
-            NO_CAUSE,
-        )
+        why, advice = _in_use(document, check, diagnosis) or ("no cause is known", NO_CAUSE)
+        return f"{many(bad, 'value')} {'is' if bad == 1 else 'are'} worse than expected; {why}", advice
     if failed_gates := [result for compared in check.gates for result in compared.failures]:
         gate, more = failed_gates[0].gate, len(failed_gates) - 1
         others = f", and {many(more, 'more threshold')}" if more else ""
@@ -334,6 +345,15 @@ def _problem(
     if doubtful := [absent for absent in check.missing if absent.verdict is Verdict.WARN]:
         return _first(doubtful)
     return None
+
+
+def _in_use(document: Document, check: Check, diagnosis: Diagnosis) -> tuple[str, Advice] | None:
+    """Return which devices other processes used while bad values were measured, if anything says so."""
+    bad = {judgement.key.testcase for judgement in check.judgements if judgement.verdict.is_bad}
+    used = [f"{device} was {how}" for device, (how, cases) in users(document).items() if bad & {*cases}]
+    found = [finding for finding in diagnosis.findings if finding.weight is Weight.BUSY]
+    used = used or [f"possibly, {finding.cause.title}" for finding in found[:1]]
+    return ("; ".join(used), IDLE) if used else None
 
 
 def _no_problem(document: Document, check: Check) -> tuple[str, Advice]:
@@ -348,12 +368,17 @@ def _no_problem(document: Document, check: Check) -> tuple[str, Advice]:
     passed = Verdict.PASS in check.testcases.values()
     if short and not passed:
         return short[0].reason, Advice()
+    if passed and check.uncovered:
+        lacking = dict.fromkeys(str(lost) for lost in check.uncovered)
+        of_size = any(lost.of_size for lost in check.uncovered)
+        what = f"no value of {', '.join(lacking)} was judged: {check.uncovered[0].why}"
+        return f"{what}; this is not a pass", LARGER if of_size else Advice()
     if not passed:
         accepted = "the overrides accept all values that could be judged"
         reason = accepted if any(check.accepted.values()) else "no value could be judged"
         return "; ".join((reason, *check.doubts, "this is not a pass")), _judging(check)
     if check.doubts:
-        advice = VERIFY if is_verified(document) is False else INCOMPLETE if document.imported else Advice()
+        advice = VERIFY if is_verified(document) is False else DOUBTFUL if document.imported else Advice()
         return _covered(document, check, f", but {'; '.join(check.doubts)}"), advice
     if unused := [compared.gates.name for compared in check.gates if not compared.compared]:
         return _covered(document, check, f", but no threshold of {', '.join(unused)} was compared"), Advice()
@@ -380,7 +405,17 @@ def _covered(document: Document, check: Check, reservation: str = "") -> str:
     parts = [f"{head} as fast as expected{only}{reservation}"]
     for number, how in ((unjudged, "judged"), (unmeasured(document), "measured")):
         parts += [f"{number} {'was' if number == 1 else 'were'} not {how}"] if number else []
-    return "; ".join(parts[:2]) + "".join(f", {part}" for part in parts[2:])
+    unseen = [figure.title for figure in key_figures(document, check) if figure.verdict.is_unjudged]
+    parts += [f"nothing of {', '.join(unseen)} was judged"] if unseen else []
+    return "; ".join(parts[:2]) + "".join(f", {part}" for part in parts[2:]) + _left_busy(document, check)
+
+
+def _left_busy(document: Document, check: Check) -> str:
+    """Return how many values other processes kept from being judged; empty if none."""
+    busy = [one for one in check.judgements if one.verdict is Verdict.BUSY and one.key.column]
+    cases = {judgement.key.testcase for judgement in busy}
+    used = [f"{device} was {how}" for device, (how, names) in users(document).items() if cases & {*names}]
+    return f"; {many(len(busy), 'value')} not judged: {'; '.join(used)}" if busy and used else ""
 
 
 #: Maximum number of reasons why no value was judged.

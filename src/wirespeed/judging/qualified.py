@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ..document import Document
 from ..qualification import OF_NODE, PartKind, Qualification, part_name
-from ..units import many
 from .advice import Advice
 from .verdict import Verdict
 
@@ -45,11 +44,15 @@ def first_words(document: Document, qualification: Qualification) -> tuple[str, 
     if not said and document.interrupted:
         said = [f"the run was interrupted: {document.interrupted}"]
     elif not said and not qualification.compared:
-        said = ["paths vary too much" if qualification.has_peers else "too few nodes could be compared"]
+        said = [
+            "paths vary too much" if qualification.has_peers
+            else "the directions of the only path are equally fast; a third node would show if all are slow"
+            if qualification.is_one_pair
+            else "too few nodes could be compared"
+        ]  # fmt: skip
     elif not said:
         said = [", but ".join(("no node, NIC, cable or switch is slow", *qualification.doubts))]
-    good = len(nodes) - len(qualification.excluded)
-    return "; ".join(said), f"{good} of {many(len(nodes), 'node')} to use", _advice(qualification)
+    return "; ".join(said), qualification.usable, _advice(qualification)
 
 
 def _advice(qualification: Qualification) -> Advice:
@@ -58,6 +61,8 @@ def _advice(qualification: Qualification) -> Advice:
         return Advice(f"leave out {_listed(out[:_NAMED], len(out))}")
     if any(culprit.kind is PartKind.LOSSY for culprit in qualification.culprits):
         return Advice("check these cables and the counters of their ports", "ip -s link")
+    if qualification.in_doubt:
+        return Advice("measure these nodes with a third one, which shows which end of the path is slow")
     if any(culprit.kind not in OF_NODE for culprit in qualification.culprits):
         return Advice("check these switches and paths: no node by itself is slow")
     return Advice()

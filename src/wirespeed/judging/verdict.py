@@ -57,14 +57,14 @@ class Verdict(StrEnum):
 _WORDS = {Verdict.UNKNOWN: "not judged", Verdict.WAIVED: "skipped"}
 _RANKS = {verdict: rank for rank, verdict in enumerate(Verdict)}
 #: Verdicts that count only if there are no others.
-_SILENT = (Verdict.UNKNOWN, Verdict.WAIVED)
+_SILENT = (Verdict.BUSY, Verdict.UNKNOWN, Verdict.WAIVED)
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """Return the verdict on several values together: the worst.
 
-    Values without a known range, and those that are waived, count only if there are no others; of no values
-    nothing is known.
+    Values without a known range, of devices in use, and those that are waived, count only if there are no
+    others; of no values nothing is known.
     """
     distinct = set(verdicts)
     return min(distinct - set(_SILENT) or distinct, key=lambda verdict: verdict.rank, default=Verdict.UNKNOWN)

@@ -14,6 +14,7 @@ from .gate_verdicts import GateComparison
 from .inventory import Missing
 from .judgement import Judgement
 from .omissions import BaselineUse
+from .uncovered import Uncovered
 from .verdict import Verdict, worst
 from .wrong_data import WrongData
 
@@ -56,6 +57,8 @@ class Check(Tabular):
         Verdict on the nodes of a qualification; None for other runs.
     stale : str
         Why the run is not judged at all: its age; empty if it is.
+    uncovered : tuple[Uncovered, ...]
+        Kinds of paths that were measured, and of which no value was judged.
     """
 
     judgements: tuple[Judgement, ...]
@@ -72,6 +75,7 @@ class Check(Tabular):
     missing: tuple[Missing, ...] = ()
     nodes: Verdict | None = None
     stale: str = ""
+    uncovered: tuple[Uncovered, ...] = ()
 
     def __repr__(self) -> str:
         counts = Counter(judgement.verdict for judgement in self.judgements)
@@ -85,8 +89,8 @@ class Check(Tabular):
         """Verdict on the run: fail, warn, busy, interrupted or pass; unknown if nothing was judged.
 
         A failed gate, or what is missing, fails the run; a defect that the facts show is at least a warning.
-        With ``doubts``, values that are as expected are a warning; if none was compared with a set of gates,
-        nothing is known.
+        If no value of a kind of path was judged, the run is not judged. With ``doubts``, values that are as
+        expected are a warning; if none was compared with a set of gates, nothing is known.
         """
         if self.stale:
             return Verdict.UNKNOWN
@@ -99,6 +103,8 @@ class Check(Tabular):
             return Verdict.WARN
         if values is not Verdict.PASS:
             return Verdict.UNKNOWN if values is Verdict.WAIVED else values
+        if self.uncovered:
+            return worst(lost.verdict for lost in self.uncovered)
         if self.doubts:
             return Verdict.WARN
         return Verdict.PASS if all(compared.compared for compared in self.gates) else Verdict.UNKNOWN

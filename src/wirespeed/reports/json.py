@@ -58,8 +58,8 @@ def _unreadable(file: Unreadable) -> dict[str, Any]:
     """The entry of a file that cannot be read or judged: that of a run that has nothing."""
     nothing: dict[str, Any] = {
         "host": "", "machine": "", "started": "", "simulated": False, "cells": {}, "testcases": {},
-        "values": [], "places": [], "wrong": [], "doubts": [], "missing": [], "defects": [], "data": "",
-        "left_out": {}, "baseline": None, "causes": [], "slow": 0, "unexplained": 0, "gates": [],
+        "values": [], "places": [], "wrong": [], "doubts": [], "uncovered": [], "missing": [], "defects": [],
+        "data": "", "left_out": {}, "baseline": None, "causes": [], "slow": 0, "unexplained": 0, "gates": [],
     }  # fmt: skip
     return {"file": file.file, "verdict": UNREADABLE, "error": file.why, **nothing}
 
@@ -98,6 +98,10 @@ def _run(document: Document, judged: Judged) -> dict[str, Any]:
             for fault in check.wrong
         ],
         "doubts": check.doubts,
+        "uncovered": [
+            {"kind": lost.kind.name, "devices": lost.devices, "verdict": str(lost.verdict), "why": lost.why}
+            for lost in check.uncovered
+        ],
         "missing": [_absent(absence) for absence in check.missing],
         "defects": check.defects,
         "data": verification(document),

@@ -96,8 +96,18 @@ def _ending(qualification: Qualification) -> list[str]:
             f"Paths vary by {qualification.noise:.0%} while they are measured, too much to judge: other jobs "
             "may use the network or the cores."
         )
+    elif qualification.is_one_pair:
+        rails = " and rails" if qualification.nodes[0].rails > 1 else ""
+        ending.append(
+            f"Two nodes have only each other: the directions{rails} of their path were compared, and are "
+            "equally fast. Whether all are slow, a third node would show."
+        )
     else:
-        ending.append("Too few nodes answered to compare them: at least three are required.")
+        ending.append("Too few nodes answered to compare anything: at least two are required.")
+    if qualification.in_doubt:
+        ending.append(
+            f"in doubt: {', '.join(qualification.in_doubt[:_MOST])}: other partners show which is slow"
+        )
     if qualification.excluded:
         ending.append(f"exclude: {', '.join(qualification.excluded[:_MOST])}")
     return ending
@@ -110,5 +120,4 @@ def _summary(qualification: Qualification) -> str:
     parts = [many(slow, "slow part")] if slow else []
     parts += [many(lossy, "lossy cable")] if lossy else []
     parts += [f"{many(missing, 'node')} missing"] if missing else []
-    good = len(qualification.nodes) - len(qualification.excluded)
-    return ", ".join([*parts, f"{good} of {many(len(qualification.nodes), 'node')} to use"])
+    return ", ".join([*parts, qualification.usable])

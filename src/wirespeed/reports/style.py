@@ -141,6 +141,8 @@ class Style:
         Whether nvbandwidth's text has tables of testcases between processes none of whose values was wanted.
     all_cells : bool
         Whether Prometheus gets every value, in addition to those of each device and kind of path.
+    settings : tuple of str
+        Settings of the environment and of files that changed what was measured or judged.
     """
 
     width: int = 80
@@ -155,6 +157,7 @@ class Style:
     ignored: tuple[str, ...] = ()
     empty_tables: bool = False
     all_cells: bool = False
+    settings: tuple[str, ...] = ()
 
     def check(self, document: Document) -> Check:
         """The verdicts on a Document: those that ``wirespeed check`` found, or by the criteria."""

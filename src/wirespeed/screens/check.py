@@ -34,6 +34,8 @@ from .overview import absent, figures, headline, notes
 #: Maximum number of testcases, warnings and other defects, so that they fit on a screen; ``verbose`` shows
 #: all testcases and warnings.
 _SHOWN, _WARNINGS, _FOUND = 1, 2, 2
+#: Maximum number of reasons why values were not judged; ``verbose`` shows all.
+_REASONS = 3
 #: Names of the causes that are busy devices.
 _BUSY = ("busy-gpu", "busy-cpus")
 
@@ -55,6 +57,7 @@ def render(document: Document, style: Style) -> str:
         parts += _testcase(judgements, check, style)
     if len(bad) > _SHOWN and not style.verbose:
         parts.append(Text(f"{many(len(bad) - _SHOWN, 'more testcase')}; -v shows all", "dim"))
+    parts += notes([("settings", "; ".join(style.settings))])
     parts += _unjudged(document, check, style)
     parts += notes([("baseline", text) for text in (check.baseline.notes if check.baseline else ())])
     for override, cells_accepted in check.accepted.items():
@@ -85,7 +88,8 @@ def part(document: Document, style: Style) -> str:
 def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
     """Render a table of several runs; ``verbose`` adds the screen of each."""
     screens = [f"\n{one_line(run.node.file)}:\n{run.part}" for run in runs if style.verbose]
-    return "".join((*screens, many_runs.render(runs, style, unreadable)))
+    settings = [f"settings: {one_line('; '.join(style.settings))}\n"] if style.settings else []
+    return "".join((*screens, *settings, many_runs.render(runs, style, unreadable)))
 
 
 def _places(check: Check, summary: Overview) -> Iterator[RenderableType]:
@@ -183,6 +187,8 @@ def _unjudged(document: Document, check: Check, style: Style) -> Iterator[Render
     if style.verbose:
         yield from notes((kind, f"{reason}: {', '.join(names)}") for (kind, reason), names in reasons.items())
     elif unknown := [reason for kind, reason in reasons if kind == "not judged"]:
+        if (more := len(unknown) - _REASONS) > 0:
+            unknown = [*unknown[:_REASONS], f"{many(more, 'other reason')} (-v shows all)"]
         names = set().union(*(cases for (kind, _), cases in reasons.items() if kind == "not judged"))
         known_by = "; to judge them: wirespeed baseline make" if judged_by_baseline(document, check) else ""
         text = f"{many(len(names), 'testcase')}: {'; '.join(unknown)}{known_by}"

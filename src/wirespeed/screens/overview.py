@@ -32,7 +32,8 @@ _SHORTEST, _BAR = 8, 24
 def render(document: Document, check: Check, style: Style) -> str:
     """Render verdict, cause and key figures, as at the end of a run of everything."""
     summary = overview(document, check)
-    ending = [("left out", omitted(document)), ("note", missing(document, check))]
+    ending = [("settings", "; ".join(style.settings))]
+    ending += [("left out", omitted(document)), ("note", missing(document, check))]
     parts = [figures(summary, style.width), *notes(ending)] if summary.figures else []
     return printed(style, "", *headline(document, check, summary), "", *parts)
 

@@ -5,13 +5,14 @@ Faults produce wrong data, errors and hangs on demand, so that their handling ca
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from ...durations import CONNECT_S, prepare_seconds
 from ...errors import OutOfMemory
 from ...faults import FaultKind
 from ...measurement import Measurement
-from ...model import Collective, Message, Sharing
+from ...model import BUFFERS, Collective, Message, Sharing
 from ...options import RunOptions
 from ...topology import Machine
 from ...units import format_size
@@ -63,18 +64,18 @@ class SimulatedBackend(Backend):
         return SimulatedMeasurement(self.hardware, measurement, options)
 
     def _allocate(self, measurement: Measurement) -> None:
-        """Raise an error if a ``full`` fault leaves too little memory for the transfers."""
-        for fault in self.machine.faults:
-            if fault.kind is not FaultKind.FULL:
-                continue
-            needed = sum(
-                t.bytes for t in measurement.transfers for end in t.ends if end.device == fault.where
-            )
-            if needed > fault.factor:
-                raise OutOfMemory(
-                    f"not enough memory on {fault.where}: {format_size(needed)} requested, "
-                    f"{format_size(fault.factor)} is free"
-                )
+        """Raise an error if the transfers need more memory than a device has, or a ``full`` fault leaves."""
+        needed: Counter[str] = Counter()
+        for transfer in measurement.transfers:
+            sources, destinations = BUFFERS[transfer.operation]
+            needed[self.machine.vertex(transfer.source)] += sources * transfer.bytes
+            for end in transfer.ends[1:]:
+                needed[self.machine.vertex(end)] += destinations * transfer.bytes
+        for vertex, size in needed.items():
+            free = self.hardware.free_bytes(vertex)
+            if size > free:
+                requested = f"{format_size(size)} requested, {format_size(free)} is free"
+                raise OutOfMemory(f"not enough memory on {vertex}: {requested}")
 
     def _of_collectives(self, run: Collective, options: RunOptions) -> CollectiveBackend:
         if self._collectives is None:

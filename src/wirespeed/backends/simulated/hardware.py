@@ -10,10 +10,14 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ...devices.kind import DeviceRecord
+from ...devices.numa import NumaNode
 from ...errors import BackendError
+from ...faults import FaultKind
 from ...model import Engine, Operation, Transfer
 from ...network import Demand, Network, fair_shares
 from ...topology import Machine
+from ...vertices import MachineVertices
 from .faults import faulty
 from .noise import Noise
 
@@ -40,6 +44,8 @@ class SimulatedHardware:
         Ends a simulated hang.
     noise : Noise
         By how much times vary.
+    vertices : MachineVertices
+        Its devices and switches.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -49,6 +55,19 @@ class SimulatedHardware:
         self.clock = self.overhead = 0.0
         self.released = threading.Event()
         self.noise = Noise(machine)
+        self.vertices = MachineVertices(machine)
+
+    def free_bytes(self, vertex: str) -> float:
+        """The free memory of a device, with its ``full`` faults; infinite where the description has none."""
+        device = self.vertices.of(vertex).device
+        free = next((self._size(known) for known in self.machine.devices if known.name == device), math.inf)
+        full = (f.factor for f in self.machine.faults if f.kind is FaultKind.FULL and f.where == device)
+        return min([free, *full])
+
+    @staticmethod
+    def _size(device: DeviceRecord) -> float:
+        size = device.free_bytes if isinstance(device, NumaNode) else getattr(device, "memory_bytes", 0)
+        return size or math.inf
 
     def shares(self, transfers: Sequence[Transfer], demands: Sequence[Demand]) -> list[float]:
         """The rate of each of several concurrent transfers, in B/s, from what each takes."""
