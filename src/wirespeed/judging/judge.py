@@ -30,6 +30,7 @@ from .inventory import missing
 from .judgement import BELOW_PEERS, BELOW_RANGE, Judgement
 from .localise import Observation, localise
 from .omissions import baseline_use, doubts
+from .other_ways import by_other_ways, slow_pairs
 from .peers import ComparableCells
 from .qualified import verdict_of
 from .usual_ranges import LEAST_PART, SIZES, UsualRange, UsualRanges
@@ -112,8 +113,17 @@ def judge(
     for i, why in unconfirmed(machine, cells, IMPLAUSIBLE).items():
         if judged[i].why == BELOW_RANGE or judged[i].verdict is Verdict.IMPLAUSIBLE:
             judged[i] = replace(judged[i], verdict=Verdict.WARN, why=why)
+    final = {
+        i for i, measured in enumerate(cells)
+        if measured.cell.expect or ((entry := entries.get(measured.key)) and entry.judges)
+    }  # fmt: skip
+    slower = by_other_ways(judged, cells, final, machine)
+    for i, judgement in slower.items():
+        judged[i] = judgement
     accepted, exempt = accept(judged, cells, overrides, machine)
-    culprits = _blame(judged, cells, exempt, machine)
+    slower = {i: judgement for i, judgement in slower.items() if i not in exempt}
+    culprits = _blame(judged, cells, exempt | slower.keys(), machine)
+    culprits += slow_pairs(slower, cells, machine)
     judged += _failures(document)
     judged.sort(key=lambda j: (j.verdict.rank, j.margin, j.key))
     of_testcase: dict[str, set[Verdict]] = {}
