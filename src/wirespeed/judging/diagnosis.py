@@ -232,8 +232,8 @@ def _commands(machine: Machine, place: str, *causes: Cause) -> tuple[str, ...]:
     )
 
 
-#: Causes that slow only copies between GPUs over PCIe, the most frequent first, and the fact that shows whether
-#: each applies. Which of them it is, the values do not say.
+#: Causes that slow only copies between GPUs over PCIe, the most frequent first, each with the fact that shows
+#: whether it applies. Which of them it is, the values do not say.
 _OF_PAIRS = {"iommu": Known.IOMMU, "acs": Known.IOMMU_GROUP, "bar1": Known.BAR1}
 #: Some hosts, mostly of AMD, forward copies between GPUs at this fraction of copies through their memory or
 #: more, and correctly.
