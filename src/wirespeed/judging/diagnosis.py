@@ -26,6 +26,7 @@ from .run_facts import facts_of
 from .seen_cells import slow_keys
 from .verdict import Verdict
 from .verdicts import Check
+from .wrong_data import WrongData
 
 if TYPE_CHECKING:
     from .fit import Explanation
@@ -232,9 +233,11 @@ def _commands(machine: Machine, place: str, *causes: Cause) -> tuple[str, ...]:
     )
 
 
-#: Causes that slow only copies between GPUs over PCIe, the most frequent first, each with the fact that shows
-#: whether it applies. Which of them it is, the values do not say.
+#: Causes that concern only copies between GPUs over PCIe, the most frequent first, each with the fact that
+#: shows whether it applies. Which of them it is, the values do not say.
 _OF_PAIRS = {"iommu": Known.IOMMU, "acs": Known.IOMMU_GROUP, "bar1": Known.BAR1}
+#: Those of them that are settings and can make data wrong.
+_CORRUPTING = ("iommu", "acs")
 #: Some hosts, mostly of AMD, forward copies between GPUs at this fraction of copies through their memory or
 #: more, and correctly.
 _FORWARDED = 0.4
@@ -242,20 +245,39 @@ _FORWARDED = 0.4
 
 def _of_pairs(document: Document, facts: Facts, slow: Sequence[Judgement]) -> Finding | None:
     """Return what may slow down pairs of GPUs that are slower than another way, and that no fact shows."""
-    places = ("", *(gpu.name for gpu in document.machine.gpus))
-    causes = {cause.name: cause for cause in CAUSES}
-    open_ = [
-        causes[name] for name, fact in _OF_PAIRS.items() if not any(facts.knows(fact, at) for at in places)
-    ]
-    if not open_ or not slow:
+    causes = _unread(document, facts)
+    if not causes or not slow:
         return None
     worst = min(slow, key=lambda judgement: judgement.margin)
     between = f"{worst.key.row} and {worst.key.column}"
     evidence = f"{between}: {(worst.value or 0.0) / GB:.2f} GB/s, {worst.why} ({worst.basis})"
     if worst.value and worst.normal and worst.value >= _FORWARDED * worst.normal:
         evidence += "; some hosts forward copies between GPUs this slowly without a fault"
-    commands = _commands(document.machine, "", *open_)
-    return Finding(open_[0], "", evidence, len(slow), others=tuple(open_[1:]), commands=commands)
+    commands = _commands(document.machine, "", *causes)
+    return Finding(causes[0], "", evidence, len(slow), others=tuple(causes[1:]), commands=commands)
+
+
+def _unread(document: Document, facts: Facts) -> list[Cause]:
+    """Return the causes of slow pairs of GPUs of which no fact shows whether they apply."""
+    places = ("", *(gpu.name for gpu in document.machine.gpus))
+    causes = {cause.name: cause for cause in CAUSES}
+    return [
+        causes[name] for name, fact in _OF_PAIRS.items() if not any(facts.knows(fact, at) for at in places)
+    ]
+
+
+def corrupting(document: Document, wrong: WrongData) -> list[Cause]:
+    """Return the settings that can explain wrong data: those that facts show, else those that none rules out.
+
+    Only what facts show can make copies with the host wrong.
+    """
+    if not wrong.by_pcie:
+        return []
+    facts = facts_of(document)
+    settings = [cause for cause in CAUSES if cause.name in _CORRUPTING]
+    shown = [cause for cause in settings if any(cause.signs(document.machine, facts))]
+    unread = [cause for cause in _unread(document, facts) if cause in settings]
+    return shown or (unread if wrong.between_gpus else [])
 
 
 @dataclass(frozen=True)

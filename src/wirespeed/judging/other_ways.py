@@ -44,6 +44,8 @@ _OF_HOST = 0.9
 #: Lowest fraction of the slower of two ways, and of the other direction. Two ways share no start-up, and
 #: forwarding within a root complex costs some rate: measured pairs of good hosts reach 0.8 and more.
 _OF_WAYS = 0.75
+#: More slow pairs than this have something in common.
+_MOST_PAIRS = 4
 #: Links of routes that form a tree; NVLinks form others.
 _OF_TREES = frozenset({LinkKind.PCIE, LinkKind.SOCKET, LinkKind.MEMORY})
 #: Testcases that copy between two GPUs in one direction -> those between the host and one GPU.
@@ -149,7 +151,7 @@ def _is_tree(measured: Placed, machine: Machine) -> bool:
 
 
 def slow_pairs(found: dict[int, Judgement], cells: Sequence[Placed], machine: Machine) -> list[Culprit]:
-    """Return the pairs that are slower than another way, as culprits; none if all pairs are.
+    """Return the pairs that are slower than another way, as culprits; none if all or many pairs are.
 
     Parameters
     ----------
@@ -168,8 +170,8 @@ def slow_pairs(found: dict[int, Judgement], cells: Sequence[Placed], machine: Ma
     slow: dict[_Ends, list[int]] = {}
     for i in found:
         slow.setdefault((cells[i].key.row, cells[i].key.column), []).append(i)
-    if slow.keys() >= measured:  # what they have in common is no pair
-        return []
+    if slow.keys() >= measured or len({frozenset(ends) for ends in slow}) > _MOST_PAIRS:
+        return []  # what they have in common is no pair
     suspects, culprits = Suspects(machine), []
     for ends, own in slow.items():
         back = slow.get(ends[::-1], [])

@@ -15,7 +15,7 @@ from ..units import many
 from .advice import ABOVE, AT, BUSY, FAILED, NO_CAUSE, STALE, VERIFY, WRONG_PATH, Advice
 from .cause import Weight
 from .commands import at_device
-from .diagnosis import Diagnosis, Finding, diagnose
+from .diagnosis import Diagnosis, Finding, corrupting, diagnose
 from .inventory import Missing
 from .judgement import BELOW_PEERS, Judgement
 from .omissions import is_verified, unmeasured
@@ -24,6 +24,7 @@ from .qualified import first_words
 from .usual_ranges import UsualRanges
 from .verdict import Verdict, worst
 from .verdicts import Check
+from .wrong_data import WrongData
 
 
 @dataclass(frozen=True)
@@ -282,8 +283,7 @@ def _problem(
         remark = "" if answer.cells else f"; {_covered(document, check)}"
         return f"{sure}{answer.cause.title}{place}{remark}", Advice(answer.cause.remedy)
     if check.wrong:
-        device = check.wrong[0].device
-        return str(check.wrong[0]), Advice(f"do not use {device}; replace it") if device else WRONG_PATH
+        return str(check.wrong[0]), _not_to_use(document, check.wrong[0])
     if check.culprits:
         first = check.culprits[0]
         suspect = first.suspects[0]
@@ -307,6 +307,16 @@ def _problem(
     if doubtful := [absent for absent in check.missing if absent.verdict is Verdict.WARN]:
         return _first(doubtful)
     return None
+
+
+def _not_to_use(document: Document, wrong: WrongData) -> Advice:
+    """Return what to do about wrong data; nothing is replaced while a setting can explain it."""
+    if causes := corrupting(document, wrong):
+        names = " or ".join(cause.name for cause in causes)
+        part = wrong.device or "this path"
+        do = f"do not use {part}; rule out {names}, then verify again: {causes[0].remedy}"
+        return Advice(do, "; ".join(cause.confirm for cause in causes))
+    return Advice(f"do not use {wrong.device}; replace it") if wrong.device else WRONG_PATH
 
 
 def _no_problem(document: Document, check: Check) -> tuple[str, Advice]:
