@@ -385,7 +385,7 @@ def _blame(
         group = peers.group(measured, cell.expected[1])
         indices.append(i)
         reached = max(cell.value / cell.limit, _LOWEST)
-        observations.append(Observation(group, reached, normal, cell.links, low, cell.limit))
+        observations.append(Observation(group, reached, normal, cell.links, low, cell.value, cell.limit))
     shares = {k: seen.ratio / seen.normal for k, seen in enumerate(observations) if seen.low}
     culprits = [of_expected(culprit, shares) for culprit in localise(machine, observations)]
     for culprit in culprits:

@@ -47,8 +47,8 @@ class Observation(NamedTuple):
         Links of the cell: index, used fraction of the capacity, and how far the value depends on the link.
     low : bool
         Whether the cell is low regardless of its peers.
-    limit : float
-        Limit in B/s, of which it may be another link that limits; 0 if it is that of the links that decide.
+    value, limit : float
+        Value and limit in B/s, 0 if unknown; with them a link is known to carry little if another one limits.
     """
 
     group: Hashable
@@ -56,12 +56,17 @@ class Observation(NamedTuple):
     normal: float
     links: tuple[tuple[int, float, float], ...]
     low: bool = False
+    value: float = 0.0
     limit: float = 0.0
 
     def payload(self, link: Link) -> float:
-        """Return the fraction of the capacity of a link that it carries as payload."""
-        is_other = self.limit and link.capacity and self.limit < link.capacity
-        return self.ratio * (self.limit / link.capacity if is_other and link.capacity else 1.0)
+        """Return the fraction of the capacity of a link that is payload; without a value, the ratio.
+
+        A limit above the capacity is that of several transfers, which share the load between links.
+        """
+        if not self.value or not self.limit:
+            return self.ratio
+        return self.value / max(self.limit, link.capacity or 0.0)
 
 
 def localise(machine: Machine, observations: Sequence[Observation]) -> list[Culprit]:
