@@ -108,6 +108,7 @@ def load_log(
         options=options,
         started="",
         testcases=tuple(cases),
+        facts=tuple(dict.fromkeys(fact for log in logs for fact in log.facts)),
         warnings=tuple(dict.fromkeys(warnings)),
         ranks=ranks_of(logs),
         imported=tuple(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from ..document import RankInfo, Status
+from ..facts import Fact
 from ..measurement import Unit
 from ..quantities import LARGEST
 from ..terminal import one_line
@@ -156,6 +157,8 @@ class FoundLog:
         Ranks of a job.
     nics : FoundNics or None
         What the NICs of a host can do; None if the log does not name them.
+    facts : tuple[Fact, ...]
+        What the log says of the hosts.
     options : dict
         Options of the run, as a Document has them.
     warnings : list[str]
@@ -185,6 +188,7 @@ class FoundLog:
     failures: list[str] = field(default_factory=list)
     ranks: list[RankInfo] = field(default_factory=list)
     nics: FoundNics | None = None
+    facts: tuple[Fact, ...] = ()
     options: dict[str, str | int | float | bool | list[str] | None] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

@@ -181,6 +181,7 @@ class _LinesOfRun:
         """What the lines contain."""
         if self._repeated:
             self.found.warnings.append(_repeated(self._repeated))
+        self.found.facts = self._nics.said.facts(dict.fromkeys(rank.host for rank in self.found.ranks))
         self.found.nics = self._nics.found(self.found.ranks[0].model if self.found.ranks else "")
         ended = (
             self._ended or not self.begun

@@ -34,6 +34,8 @@ _BUSY_PERCENT, _PRESSURE_PERCENT, _CORRECTED = 5, 10, 1000
 _THROTTLED_PERCENT = 10
 #: Number of PCIe replays during a run that is not a defect. Source: DCGM's default of max_pcie_replays.
 _RETRIED = 80
+#: Settings of transports between the GPUs of a host.
+_WITHIN_A_HOST = ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE")
 #: Throttle reasons that hold nothing back, or only as the user wants.
 _HARMLESS = {IDLE, "application clocks", "display clocks"}
 
@@ -67,14 +69,17 @@ def _no_peers(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 
 def _nccl(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    del machine
-    if settings := [setting for setting in facts.several(Known.NCCL_VARIABLES) if not _disables(setting)]:
+    every = facts.several(Known.NCCL_VARIABLES)
+    if settings := [setting for setting in every if not _disables(setting, machine)]:
         yield Sign("", ", ".join(settings) + _used(facts))
 
 
 def _nccl_disabled(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    if settings := [setting for setting in facts.several(Known.NCCL_VARIABLES) if _disables(setting)]:
+    every = facts.several(Known.NCCL_VARIABLES)
+    if settings := [setting for setting in every if _disables(setting, machine)]:
         yield Sign("", ", ".join(settings) + _used(facts))
+    elif facts.text(Known.NCCL_NETWORK).endswith("/Socket"):
+        yield Sign("", "NCCL used TCP sockets between the hosts", Weight.CONDITION)
     elif len({rank.host for rank in machine.ranks}) <= 1 and _all_linked(machine):
         slow = [
             transport for transport in facts.several(Known.NCCL_TRANSPORTS) if not transport.startswith("P2P")
@@ -85,7 +90,8 @@ def _nccl_disabled(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 def _used(facts: Facts) -> str:
     """Return which transports NCCL used; empty if that is unknown."""
-    transports = facts.several(Known.NCCL_TRANSPORTS)
+    network = facts.text(Known.NCCL_NETWORK)
+    transports = [*facts.several(Known.NCCL_TRANSPORTS), *([network] if network else [])]
     return f"; NCCL used {', '.join(transports)}" if transports else ""
 
 
@@ -102,9 +108,11 @@ def _all_linked(machine: Machine) -> bool:
     )
 
 
-def _disables(setting: str) -> bool:
+def _disables(setting: str, machine: Machine) -> bool:
+    """Return whether a setting disables a transport that the GPUs of a host can use."""
     name, _, value = setting.rpartition(": ")[2].partition("=")
-    return name.endswith("_DISABLE") and value.strip() not in ("0", "")
+    unused = name in _WITHIN_A_HOST and len(machine.gpus) == 1
+    return name.endswith("_DISABLE") and value.strip() not in ("0", "") and not unused
 
 
 def _shm(machine: Machine, facts: Facts) -> Iterator[Sign]:
@@ -332,6 +340,9 @@ def _virtual(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 
 def _peermem(machine: Machine, facts: Facts) -> Iterator[Sign]:
+    network = facts.text(Known.NCCL_NETWORK)
+    if facts.text(Known.NCCL_GDR) == OFF and not network.endswith("/Socket"):
+        yield Sign("", f"NCCL used {network} between the hosts without GPUDirect RDMA")
     if len({rank.host for rank in machine.ranks}) > 1:
         if facts.text(Known.PEERMEM) == OFF:
             yield Sign("", "the module nvidia_peermem is not loaded")

@@ -111,6 +111,8 @@ def rows(named: Iterable[tuple[str, str]]) -> RenderableType:
 
 
 def _closing(document: Document, diagnosis: Diagnosis, check: Check) -> str:
+    if not diagnosis.has_facts and document.imported:
+        return "this run has no readings of the system: it is a log of another tool"
     if not diagnosis.has_facts:
         return "this run has no readings of the system (it was simulated, or measured by an older version)"
     if diagnosis.unexplained:
