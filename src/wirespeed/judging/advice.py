@@ -62,6 +62,10 @@ ABOVE = Advice(
     "compare the capacities with data sheets; `wirespeed help limits` says how to correct them",
     "wirespeed machine",
 )
+DIP = Advice(
+    "measure this size again; if it stays slow, compare the algorithms and protocols of the library "
+    "(for NCCL: NCCL_ALGO, NCCL_PROTO)"
+)
 FAILED = Advice("look for errors of the device in the kernel log", "sudo dmesg | tail")
 NO_CAUSE = Advice("follow the steps from a low value to its cause", "wirespeed help slow")
 VERIFY = Advice("measure again, and verify the data: without --no-verify, or with -c 1")

@@ -23,11 +23,12 @@ from .accepted import accept
 from .assumed import unconfirmed, without_peers
 from .culprits import Culprit, of_expected
 from .defects import defects
+from .dips import dips
 from .expectations import renewed
 from .gate_verdicts import GateComparison, compare_gates
 from .hardware_changes import hardware_changes
 from .inventory import missing
-from .judgement import BELOW_PEERS, BELOW_RANGE, Judgement
+from .judgement import BELOW_NEIGHBOUR, BELOW_PEERS, BELOW_RANGE, Judgement
 from .localise import Observation, localise
 from .omissions import baseline_use, doubts
 from .other_ways import by_other_ways, slow_pairs
@@ -120,10 +121,15 @@ def judge(
     slower = by_other_ways(judged, cells, final, machine)
     for i, judgement in slower.items():
         judged[i] = judgement
+    found = {dip.key: dip for dip in dips(document)}
+    for i, judgement in enumerate(judged):
+        if judgement.key in found and judgement.verdict in (Verdict.PASS, Verdict.UNKNOWN):
+            judged[i] = replace(judgement, verdict=Verdict.WARN, why=BELOW_NEIGHBOUR, least=None, normal=None)
     accepted, exempt = accept(judged, cells, overrides, machine)
     slower = {i: judgement for i, judgement in slower.items() if i not in exempt}
     culprits = _blame(judged, cells, exempt | slower.keys(), machine)
     culprits += slow_pairs(slower, cells, machine)
+    warned = {judgement.key for judgement in judged if judgement.why == BELOW_NEIGHBOUR}
     judged += _failures(document)
     judged.sort(key=lambda j: (j.verdict.rank, j.margin, j.key))
     of_testcase: dict[str, set[Verdict]] = {}
@@ -144,6 +150,7 @@ def judge(
         document.simulated,
         tuple(defects(document)),
         missing=lacking,
+        dips=tuple(dip for dip in found.values() if dip.key in warned),
     )
 
 

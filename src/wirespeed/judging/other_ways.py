@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from itertools import chain
 
 from ..importers.p2p_sample import BOTH_WAYS_BY_HOST, BY_HOST, ONE_WAY_BY_HOST
 from ..results.cells import Placed
@@ -46,6 +45,8 @@ _OF_HOST = 0.9
 _OF_WAYS = 0.75
 #: More slow pairs than this have something in common.
 _MOST_PAIRS = 4
+#: Maximum number of GPUs of a host whose ways over a third one are compared, because these are many.
+_MOST_GPUS = 64
 #: Links of routes that form a tree; NVLinks form others.
 _OF_TREES = frozenset({LinkKind.PCIE, LinkKind.SOCKET, LinkKind.MEMORY})
 #: Testcases that copy between two GPUs in one direction -> those between the host and one GPU.
@@ -86,19 +87,27 @@ def by_other_ways(
             continue
         name = key.testcase, key.table if key.testcase == BY_HOST else ""
         rates.setdefault(name, {})[key.row, key.column] = value
+    of_host = {
+        (copy, end): rate
+        for copy in dict.fromkeys(copy for legs in _LEGS.values() for copy in legs)
+        for (row, column), rate in rates.get((copy, ""), {}).items()
+        for end in (row, column)
+    }
     trees = {i for i, measured in enumerate(cells) if _is_tree(measured, machine)}
-    known = {
-        (cells[i].key.testcase, (cells[i].key.row, cells[i].key.column)) for i in trees
-        if all(machine.links[link].capacity for link, *_ in cells[i].cell.links
-               if machine.links[link].kind is not LinkKind.MEMORY)
-    }  # fmt: skip
+    known: dict[str, dict[str, dict[str, float]]] = {}  # rates of known links: testcase, row, column
+    for i in sorted(trees) if len(gpus) <= _MOST_GPUS else ():
+        key, links = cells[i].key, [machine.links[link] for link, *_ in cells[i].cell.links]
+        rate = rates.get((key.testcase, ""), {}).get((key.row, key.column))
+        if rate and all(link.capacity for link in links if link.kind is not LinkKind.MEMORY):
+            known.setdefault(key.testcase, {}).setdefault(key.row, {})[key.column] = rate
     found: dict[int, Judgement] = {}
     for i in sorted(trees.difference(final)):
         key, value = cells[i].key, cells[i].cell.value
         ends = key.row, key.column
         if not value or judged[i].verdict not in _REPLACED or ends[0] == ends[1] or not gpus >= set(ends):
             continue
-        for why, rate, least in _references(key.testcase, ends, rates, known):
+        legs = [of_host.get((copy, end), 0.0) for copy in _LEGS.get(key.testcase, ()) for end in ends]
+        for why, rate, least in _references(key.testcase, ends, rates, min(legs, default=0.0), known):
             if value < least:
                 found[i] = replace(
                     judged[i], verdict=Verdict.WARN, least=least, normal=rate, why=why,
@@ -112,42 +121,36 @@ def _references(
     testcase: str,
     ends: _Ends,
     rates: dict[tuple[str, str], dict[_Ends, float]],
-    known: Collection[tuple[str, _Ends]],
+    by_host: float,
+    known: dict[str, dict[str, dict[str, float]]],
 ) -> Iterator[tuple[OtherWay, float, float]]:
     """Yield other ways of a copy, with their rates and the lowest rate of the copy, in B/s."""
     if rate := rates.get((BY_HOST, _TABLES.get(testcase, "")), {}).get(ends):
         yield OtherWay.HOST, rate, rate * _OF_HOST
-    elif legs := _legs(testcase, ends, rates):
-        yield OtherWay.HOST, min(legs), min(legs) * _OF_WAYS
+    elif by_host:
+        yield OtherWay.HOST, by_host, by_host * _OF_WAYS
     pairs = rates.get((testcase, ""), {}) if testcase in _LEGS else {}
     if mirrored := pairs.get(ends[::-1]):
         yield OtherWay.MIRROR, mirrored, mirrored * _OF_WAYS
-    if (testcase, ends) not in known:
+    own = known.get(testcase, {}) if testcase in _LEGS else {}
+    first, last = ends
+    if last not in own.get(first, {}):
         return
     ways = [
-        min(pairs[first, third], pairs[third, last])
-        for first, last in (ends,)
-        for third in dict.fromkeys(chain.from_iterable(pairs))
-        if (testcase, (first, third)) in known and (testcase, (third, last)) in known
+        min(rate, own[third][last])
+        for third, rate in own[first].items()
+        if third not in ends and last in own.get(third, {})
     ]
     if ways:
         yield OtherWay.GPU, max(ways), max(ways) * _OF_WAYS
 
 
-def _legs(testcase: str, ends: _Ends, rates: dict[tuple[str, str], dict[_Ends, float]]) -> list[float]:
-    """Return the rates between the host and two GPUs, both ways; none if one was not measured."""
-    legs = [
-        max((rate for (row, column), rate in rates.get((copy, ""), {}).items() if end in (row, column)),
-            default=0.0)
-        for copy in _LEGS.get(testcase, ()) for end in ends
-    ]  # fmt: skip
-    return legs if all(legs) else []
-
-
 def _is_tree(measured: Placed, machine: Machine) -> bool:
     """Return whether the route of a copy between two devices consists of links that form trees."""
+    if measured.key.testcase not in _TABLES:
+        return False
     kinds = {machine.links[link].kind for link, *_ in measured.cell.links}
-    return LinkKind.PCIE in kinds and kinds <= _OF_TREES and measured.key.testcase in _TABLES
+    return LinkKind.PCIE in kinds and kinds <= _OF_TREES and measured.key.table in ("", "total")
 
 
 def slow_pairs(found: dict[int, Judgement], cells: Sequence[Placed], machine: Machine) -> list[Culprit]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from ..document import Document, Status, TestcaseResult
 from ..measurement import Unit
 from ..units import many
-from .advice import ABOVE, AT, BUSY, FAILED, NO_CAUSE, STALE, VERIFY, WRONG_PATH, Advice
+from .advice import ABOVE, AT, BUSY, DIP, FAILED, NO_CAUSE, STALE, VERIFY, WRONG_PATH, Advice
 from .cause import Weight
 from .commands import at_device
 from .diagnosis import Diagnosis, Finding, corrupting, diagnose
@@ -148,7 +148,7 @@ def _named(document: Document, check: Check, diagnosis: Diagnosis) -> tuple[Find
         named = next((finding for finding in diagnosis.findings if finding.weight is Weight.DEFECT), None)
     if named is None or check.wrong or _absent(check):
         return named, False
-    return named, named.likely or not check.culprits
+    return named, named.likely or not (check.culprits or check.dips)
 
 
 def users(document: Document) -> dict[str, tuple[str, list[str]]]:
@@ -295,6 +295,10 @@ def _problem(
         return f"{failed[0].name}: {how}{failed[0].reason}", FAILED
     if above := counts[Verdict.IMPLAUSIBLE]:
         return f"{many(above, 'value')} above the limits: values or capacities are wrong", ABOVE
+    if check.dips:
+        sizes = {(dip.key.testcase, dip.size) for dip in check.dips}
+        others = f", and {len(sizes) - 1} more" if len(sizes) > 1 else ""
+        return f"{check.dips[0]}{others}", DIP
     if bad := counts[Verdict.FAIL] + counts[Verdict.WARN]:
         return (
             f"{many(bad, 'value')} {'is' if bad == 1 else 'are'} worse than expected; no cause is known",
@@ -360,10 +364,31 @@ def _covered(document: Document, check: Check, reservation: str = "") -> str:
     done = "judged" if unjudged else "measured"
     head = f"the {passed} testcases {done} are" if passed > 1 else f"the testcase {done} is"
     only = f" ({next(iter(kinds))} only)" if len(kinds) == 1 else ""
-    parts = [f"{head} as fast as expected{only}{reservation}"]
+    how = "as fast as expected"
+    if wide := _far_below(check):
+        known = "within the known range, which is wide"
+        how = known if wide == passed else f"{how}, {wide} of them only {known}"
+    parts = [f"{head} {how}{only}{reservation}"]
     for number, how in ((unjudged, "judged"), (unmeasured(document), "measured")):
         parts += [f"{number} {'was' if number == 1 else 'were'} not {how}"] if number else []
     return "; ".join(parts[:2]) + "".join(f", {part}" for part in parts[2:])
+
+
+#: A value that passes with less than this share of what is expected is not as fast as expected.
+_FAR = 0.5
+
+
+def _far_below(check: Check) -> int:
+    """Return the number of testcases that pass, but have a value far below what is expected."""
+    return len(
+        {
+            judgement.key.testcase
+            for judgement in check.judgements
+            if judgement.verdict is Verdict.PASS and check.testcases[judgement.key.testcase] is Verdict.PASS
+            and judgement.unit is Unit.RATE
+            and (part := share(judgement)) is not None and part.of == "expected" and part.fraction < _FAR
+        }
+    )  # fmt: skip
 
 
 #: Maximum number of reasons why no value was judged.
