@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import wirespeed
 from wirespeed.document import Document
@@ -75,20 +76,16 @@ def test_a_share_far_below_what_is_expected_is_only_within_a_wide_range(tmp_path
 
 
 def test_own_curves_dip_too() -> None:
-    from msgspec.structs import replace
-
     names = ("host_to_device_memcpy_ce", "device_to_host_memcpy_ce")
     document = wirespeed.run(names, machine="simulated:hgx-h200-2", sizes="64KiB:64MiB:x2")
     assert not judge(document).dips
     result = document.testcases[0]
     table = result.tables[0]
     column = len(table.columns.labels) // 2
-    from dataclasses import replace as changed
-
     cells = tuple(
-        changed(cell, value=(cell.value or 0.0) / 12) if cell.column == column and cell.row == 0 else cell
+        replace(cell, value=(cell.value or 0.0) / 12) if cell.column == column and cell.row == 0 else cell
         for cell in table.cells
     )
-    slow = replace(result, tables=(changed(table, cells=cells), *result.tables[1:]))
+    slow = replace(result, tables=(replace(table, cells=cells), *result.tables[1:]))
     check = judge(replace(document, testcases=(slow, *document.testcases[1:])))
     assert [dip.key.column for dip in check.dips] == [table.columns.labels[column]]
