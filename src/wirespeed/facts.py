@@ -53,6 +53,8 @@ class Known(StrEnum):
     GPUS_LOST = "GPUs that fell off the bus"
     NCCL_VARIABLES = "NCCL settings"
     NCCL_TRANSPORTS = "transports of NCCL"
+    NCCL_NETWORK = "network between hosts of NCCL"
+    NCCL_GDR = "GPUDirect RDMA of NCCL"
     NCCL_PLUGINS = "network plug-ins of NCCL"
     NCCL_PLUGINS_ELSEWHERE = "network plug-ins outside the search path"
     RDMA_FILES = "device files of RDMA"

@@ -206,3 +206,29 @@ def test_host_memory_can_be_given_for_a_saved_run(tmp_path: Path, capsys: pytest
     ):  # fmt: skip
         assert main(["check", "--from", str(run), *options]) == code
         assert text in capsys.readouterr().out
+
+
+def test_a_cause_explains_a_curve_of_a_collective(tmp_path: Path) -> None:
+    """Six values of three sizes that agree within 1 %: two of them have the size that a run would have."""
+    rows = "\n".join(
+        f"  {size}     {size // 4}     float     sum      -1   {size / rate / 1e3:.1f}  {rate}  {rate}      0"
+        f"   {size / rate / 1e3:.1f}  {rate}  {rate}      0"
+        for size, rate in ((2**30, 115.4), (2**31, 115.9), (2**32, 116.3))
+    )
+    log = tmp_path / "log.txt"
+    log.write_text(f"""\
+# nThread 1 nGpus 2 minBytes 1073741824 maxBytes 4294967296 step: 2(factor) validation: 1
+#
+# Using devices
+#  Rank  0 Group  0 Pid   1000 on      node1 device  0 [0x01] NVIDIA H100 PCIe
+#  Rank  1 Group  0 Pid   1000 on      node1 device  1 [0x21] NVIDIA H100 PCIe
+#  size   count   type   redop   root   time   algbw   busbw #wrong   time   algbw   busbw #wrong
+{rows}
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : 115.887
+#
+""")  # fmt: skip
+    document = wirespeed.load_log(log)
+    diagnosis = wirespeed.diagnose(document)
+    assert diagnosis.slow == 6 and diagnosis.unexplained == 0
+    assert diagnosis.findings[0].cells == 6 and diagnosis.findings[0].others

@@ -62,7 +62,7 @@ REPORTS = {
     "nccl-excerpt-72-ranks": Report("", UNKNOWN, {"all_reduce": (20299 * MICRO, 423.16 * GB, 834.57 * GB)}),
     "nccl-exclusive-process": Report("", FAIL, {}, "busy or unavailable"),
     "nccl-failure-only": Report("", FAIL, {}, "system not yet initialized"),
-    "nccl-hydra-label": Report("", UNKNOWN, {"all_reduce": (1626.5 * MICRO, 4.09 * GB)}, count=60),
+    "nccl-hydra-label": Report("", WARN, {"all_reduce": (1626.5 * MICRO, 4.09 * GB)}, count=60),
     "nccl-in-ucx-10055-rows": Report(
         "openucx/ucx#10055", UNKNOWN, {"all_reduce": (6.11 * GB, 9.19 * GB)}, "last line"
     ),

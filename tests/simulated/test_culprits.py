@@ -201,3 +201,37 @@ def test_of_equally_telling_testcases_that_whose_values_differ_most_is_next() ->
     slow = scaled(scaled(machine, to_gpu, 0.4), from_gpu, 0.8)
     chosen = distinguishing(document, (Hypothesis(slow, "gpu3"), Hypothesis(machine)))
     assert chosen is not None and chosen.name == "host_to_device_memcpy_ce"
+
+
+@pytest.mark.parametrize(
+    ("machine", "culprit", "values"),
+    [
+        # Host <-> gpu1 is within its wide range, but below host <-> gpu0.
+        ("hgx-h200-2+speed@gpu1=0.8", "gpu1", 56),
+        ("hgx-h200-2+speed@gpu0=0.7", "gpu0", 60),
+        ("hgx-h200-2+speed@gpu0-gpu1=0.8", "NVLink gpu0-gpu1", 48),
+        ("h100-nvl-2+speed@gpu1=0.75", "gpu1", 56),
+        ("pcie-2-no-p2p+speed@gpu0=0.7", "gpu0", 12),
+        # Both directions at once are limited by the memory of the host, which does not acquit the link.
+        ("gh200-1+speed@gpu0-numa0=0.5", "C2C link gpu0-numa0", 8),
+        ("gh200-1+speed@gpu0->numa0=0.5", "C2C link gpu0->numa0", 4),
+        ("gh200-1+speed@gpu0=0.5", "gpu0", 16),
+        ("gh200-1+speed@gpu0-gpu0=0.5", "memory of gpu0", 8),
+    ],
+)
+def test_the_slow_part_of_a_small_machine_is_named(machine: str, culprit: str, values: int) -> None:
+    found = judge(wirespeed.run(machine=f"simulated:{machine}", tier="quick")).culprits
+    assert [(str(one), len(one.cells)) for one in found] == [(culprit, values)]
+
+
+def test_a_comparison_names_what_the_check_names() -> None:
+    from wirespeed.reports.html.comparison import compared
+
+    for machine, fault in (("hgx-h200-2", "speed@gpu1=0.8"), ("gh200-1", "speed@gpu0-numa0=0.5")):
+        good, slow = (
+            wirespeed.run(machine=f"simulated:{spec}", tier="quick")
+            for spec in (machine, f"{machine}+{fault}")
+        )
+        for pair in ((good, slow), (slow, good)):
+            places = compared(pair).runs[1].places
+            assert places[0].where == str(judge(slow).culprits[0])

@@ -125,3 +125,22 @@ def test_a_terminal_without_unicode_gets_ascii(language: str) -> None:
     os.close(theirs)
     assert "PASS" in text and ("━" in text) is (language != "C") and ("====" in text) is (language == "C")
     assert language != "C" or text.isascii()
+
+
+def test_nothing_is_replaced_while_a_setting_can_explain_wrong_data() -> None:
+    """Over PCIe, an IOMMU or ACS can make data between GPUs wrong, unless readings rule them out."""
+    read = "device_to_device_memcpy_read_ce"
+    for machine, kept, settings in (
+        ("l40s-8+corrupt@gpu0->gpu1", (), "iommu or acs"),
+        ("l40s-8+corrupt@gpu0->gpu1+iommu=0.4", ("IOMMU",), "iommu"),
+        ("l40s-8+corrupt@gpu0->gpu1", None, ""),  # all readings, which rule them out
+        ("dgx-a100-8+corrupt@gpu0->gpu1", (), ""),  # over NVLink
+    ):
+        document = wirespeed.run([read], machine=f"simulated:{machine}", tier="quick")
+        if kept is not None:
+            facts = tuple(fact for fact in document.facts if fact.name in kept)
+            document = msgspec.structs.replace(document, facts=facts)
+        advice = overview(document, wirespeed.judge(document)).advice
+        assert ("replace" in advice.do) is not bool(settings), advice
+        assert not settings or f"rule out {settings}, then verify again" in advice.do
+        assert ("iommu_groups" in advice.command) is bool(settings)

@@ -129,6 +129,27 @@ def test_the_verdicts_of_run_devices_and_paths(good: Document, bad: Document) ->
     assert {name.split()[-1] for name in values(text, "wirespeed_device_verdict")} == {"pass"}
 
 
+@pytest.mark.parametrize(
+    ("machine", "culprit", "failing"),
+    [
+        ("gh200-1+speed@gpu0-numa0=0.5", "C2C link gpu0-numa0", set()),
+        ("hgx-h200-2+speed@gpu0-gpu1=0.8", "NVLink gpu0-gpu1", set()),
+        ("hgx-h200-2+speed@gpu1=0.8", "gpu1", {"gpu1"}),
+        ("dgx-a100-8+speed@gpu3-nvswitch=0.5", "NVLink gpu3-nvswitch", {"gpu3"}),
+    ],
+)
+def test_a_device_fails_only_if_it_is_the_culprit(machine: str, culprit: str, failing: set[str]) -> None:
+    """The healthy ends of a slow link between two devices do not fail; the culprit has a series."""
+    document = real(wirespeed.run(machine=f"simulated:{machine}", tier="quick"))
+    text = shown(document)
+    assert verdict(text) == "fail"
+    devices = values(text, "wirespeed_device_verdict")
+    assert {name.split()[0] for name in devices if name.endswith(" fail")} == failing
+    (found,) = values(text, "wirespeed_culprit_ratio").values()
+    labels = series(text)["wirespeed_culprit_ratio"][0]
+    assert labels["culprit"] == culprit and labels["of"] == "expected" and 0.4 < found < 0.9
+
+
 def test_a_simulated_run_says_so_and_never_passes(good: Document) -> None:
     text = shown(good)
     lines = [line for line in text.splitlines() if not line.startswith("#")]

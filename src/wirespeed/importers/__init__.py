@@ -133,9 +133,9 @@ def load_log(
         options=options,
         started="",
         testcases=tuple(cases),
+        facts=tuple(dict.fromkeys(fact for log in logs for fact in log.facts)),
         warnings=tuple(dict.fromkeys(warnings)),
         ranks=ranks_of(logs),
-        facts=tuple(fact for log in logs for fact in log.facts),
         imported=tuple(
             ImportedLog(
                 log.tool, log.version, log.file, log.lines, len(log.unknown),

@@ -165,6 +165,8 @@ class FoundLog:
         Ranks of a job.
     nics : FoundNics or None
         What the NICs of a host can do; None if the log does not name them.
+    facts : list[Fact]
+        What the log says of the hosts.
     options : dict
         Options of the run, as a Document has them.
     warnings : list[str]
@@ -172,8 +174,6 @@ class FoundLog:
         passes with them, and nothing fails.
     notes : list[str]
         What else is known of the measurement and of the log.
-    facts : list[Fact]
-        What the log says of the machine.
     simulated : bool
         Whether the log is of a simulated machine.
     independent : bool
@@ -197,10 +197,10 @@ class FoundLog:
     failures: list[str] = field(default_factory=list)
     ranks: list[RankInfo] = field(default_factory=list)
     nics: FoundNics | None = None
+    facts: list[Fact] = field(default_factory=list)
     options: dict[str, str | int | float | bool | list[str] | None] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    facts: list[Fact] = field(default_factory=list)
     simulated: bool = False
     independent: bool = False
     partial: bool = False

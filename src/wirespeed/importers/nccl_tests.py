@@ -257,6 +257,7 @@ class _LinesOfRun:
         if self._broken:
             rows = f"{many(len(self._broken), 'row')} of the table"
             log.warnings.append(f"{INCOMPLETE}: parts of {rows}: {text(self._broken[0])!r}")
+        log.facts += self._nics.said.facts(dict.fromkeys(rank.host for rank in log.ranks))
         log.nics = self._nics.found(log.ranks[0].model if log.ranks else "")
         ended = (
             self._ended or not self._begun

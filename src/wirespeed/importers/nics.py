@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..data.nics import of_nics, of_platform
 from ..units import GB, many
+from .nccl_facts import NcclLines
 
 _NCCL = re.compile(r"NCCL (?:INFO|WARN|TRACE)\b\s?(.*)")
 #: Name of the host, number of the process and of the thread before a line of NCCL.
@@ -55,6 +56,8 @@ class NicLines:
         self._nets: dict[str, dict[str, float]] = {}
         self._platform, self._efa, self._count = "", False, 0
         self._networks: set[str] = set()
+        #: What the lines say of the hosts.
+        self.said = NcclLines()
 
     def line(self, line: str) -> bool:
         """Read a line; return whether NCCL printed it."""
@@ -63,6 +66,7 @@ class NicLines:
             return False
         host = (_HOST.match(line) or ("", ""))[1]
         message = match[1]
+        self.said.line(host, message)
         if match := _SPEED.search(message):
             port = _PORT.search(match[2])
             _add(

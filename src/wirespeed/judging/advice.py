@@ -128,6 +128,10 @@ def of_error(reason: str, *, imported: bool) -> Advice:
     return _UNKNOWN if imported else _DEVICE
 
 
+DIP = Advice(
+    "measure this size again; if it stays slow, compare the algorithms and protocols of the library "
+    "(for NCCL: NCCL_ALGO, NCCL_PROTO)"
+)
 NO_CAUSE = Advice("follow the steps from a low value to its cause", "wirespeed help slow")
 VERIFY = Advice("measure again, and verify the data: without --no-verify, or with -c 1")
 STALE = Advice("measure again, and find out why the timer or job that repeats it does not")

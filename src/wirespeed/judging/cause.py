@@ -100,6 +100,8 @@ class Cause:
         What to do.
     collectives : bool
         Whether it slows only collectives down.
+    shows : str
+        What the command shows then, for people; empty if that is plain.
     """
 
     name: str
@@ -110,6 +112,7 @@ class Cause:
     confirm: str
     remedy: str
     collectives: bool = False
+    shows: str = ""
 
     def __repr__(self) -> str:
         return brief(f"Cause {self.name}: {self.title}")

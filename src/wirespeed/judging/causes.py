@@ -34,6 +34,8 @@ _BUSY_PERCENT, _PRESSURE_PERCENT, _CORRECTED = 5, 10, 1000
 _THROTTLED_PERCENT = 10
 #: Number of PCIe replays during a run that is not a defect. Source: DCGM's default of max_pcie_replays.
 _RETRIED = 80
+#: Settings of transports between the GPUs of a host.
+_WITHIN_A_HOST = ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE")
 #: Throttle reasons that hold nothing back, or only as the user wants.
 _HARMLESS = {IDLE, "application clocks", "display clocks"}
 
@@ -67,14 +69,17 @@ def _no_peers(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 
 def _nccl(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    del machine
-    if settings := [setting for setting in facts.several(Known.NCCL_VARIABLES) if not _disables(setting)]:
+    every = facts.several(Known.NCCL_VARIABLES)
+    if settings := [setting for setting in every if not _disables(setting, machine)]:
         yield Sign("", ", ".join(settings) + _used(facts))
 
 
 def _nccl_disabled(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    if settings := [setting for setting in facts.several(Known.NCCL_VARIABLES) if _disables(setting)]:
+    every = facts.several(Known.NCCL_VARIABLES)
+    if settings := [setting for setting in every if _disables(setting, machine)]:
         yield Sign("", ", ".join(settings) + _used(facts))
+    elif facts.text(Known.NCCL_NETWORK).endswith("/Socket"):
+        yield Sign("", "NCCL used TCP sockets between the hosts", Weight.CONDITION)
     elif len({rank.host for rank in machine.ranks}) <= 1 and _all_linked(machine):
         slow = [
             transport for transport in facts.several(Known.NCCL_TRANSPORTS) if not transport.startswith("P2P")
@@ -85,7 +90,8 @@ def _nccl_disabled(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 def _used(facts: Facts) -> str:
     """Return which transports NCCL used; empty if that is unknown."""
-    transports = facts.several(Known.NCCL_TRANSPORTS)
+    network = facts.text(Known.NCCL_NETWORK)
+    transports = [*facts.several(Known.NCCL_TRANSPORTS), *([network] if network else [])]
     return f"; NCCL used {', '.join(transports)}" if transports else ""
 
 
@@ -102,9 +108,11 @@ def _all_linked(machine: Machine) -> bool:
     )
 
 
-def _disables(setting: str) -> bool:
+def _disables(setting: str, machine: Machine) -> bool:
+    """Return whether a setting disables a transport that the GPUs of a host can use."""
     name, _, value = setting.rpartition(": ")[2].partition("=")
-    return name.endswith("_DISABLE") and value.strip() not in ("0", "")
+    unused = name in _WITHIN_A_HOST and len(machine.gpus) == 1
+    return name.endswith("_DISABLE") and value.strip() not in ("0", "") and not unused
 
 
 def _shm(machine: Machine, facts: Facts) -> Iterator[Sign]:
@@ -332,6 +340,9 @@ def _virtual(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 
 def _peermem(machine: Machine, facts: Facts) -> Iterator[Sign]:
+    network = facts.text(Known.NCCL_NETWORK)
+    if facts.text(Known.NCCL_GDR) == OFF and not network.endswith("/Socket"):
+        yield Sign("", f"NCCL used {network} between the hosts without GPUDirect RDMA")
     if len({rank.host for rank in machine.ranks}) > 1:
         if facts.text(Known.PEERMEM) == OFF:
             yield Sign("", "the module nvidia_peermem is not loaded")
@@ -391,9 +402,11 @@ CAUSES = (
           "virtual machine, ask for the topology of the host"),
     Cause("acs", "PCIe ACS redirects traffic between GPUs through the root complex", _CONDITION, _PCIE, _acs,
           "sudo lspci -vvv | grep ACSCtl", "bare metal: disable ACS on the bridges between the GPUs; "
-          "virtual machine: keep it, and use ATS"),
+          "virtual machine: keep it, and use ATS",
+          shows="ReqRedir+ or CmpltRedir+: it redirects"),
     Cause("iommu", "the IOMMU translates the addresses of GPUs", _CONDITION, _PCIE, _iommu,
-          "cat /sys/kernel/iommu_groups/*/type", "bare metal: boot with iommu=pt"),
+          "cat /sys/kernel/iommu_groups/*/type", "bare metal: boot with iommu=pt",
+          shows="DMA or DMA-FQ: it translates; identity: it does not"),
     Cause("no-peers", "GPUs have no access to each other", _CONDITION, _PCIE | _NVLINK, _no_peers,
           "nvidia-smi topo -p2p rw", "expected for some models; else check ACS, IOMMU and the fabric"),
     Cause("pcie-generation", "a PCIe link runs at an older generation than the GPU", _CONDITION, _PCIE,
@@ -414,7 +427,8 @@ CAUSES = (
     Cause("mig", "a GPU is divided into instances", _CONDITION, _ALL, _mode(Known.MIG), "nvidia-smi -L",
           "measure without MIG"),
     Cause("bar1", "BAR1 is smaller than the memory", _CONDITION, _PCIE, _bar1,
-          "nvidia-smi -q{gpu} -d MEMORY", "enable Above 4G Decoding and Resizable BAR in the BIOS"),
+          "nvidia-smi -q{gpu} -d MEMORY", "enable Above 4G Decoding and Resizable BAR in the BIOS",
+          shows="the total of BAR1 is below that of FB"),
     Cause("nodes-per-socket", "sockets are divided into NUMA nodes", _CONDITION, _HOST, _split_sockets,
           "lscpu | grep NUMA", "compare NPS1 and NPS4 (SNC off and on) in the BIOS"),
     Cause("governor", "CPUs save power", _CONDITION, _HOST, _governor, "cpupower frequency-info",

@@ -67,6 +67,11 @@ class Suspect:
         """Whether it is one link: no device, memory, switch or pair."""
         return self.kind in _LINKS.values()
 
+    @property
+    def is_device(self) -> bool:
+        """Whether it is a device or its memory: no switch, link or pair."""
+        return self.kind in (*_DEVICES, *_MEMORIES)
+
     def __str__(self) -> str:
         """Return the text for people: ``PCIe link pcie1->gpu3``."""
         where = ("->" if self.one_way else "-").join(self.ends)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 from ..document import Document
 from ..limits import MATTERS
 from ..results.cells import Key, placed
 from ..topology import Machine
 from ..vertices import MachineVertices
+from .culprits import Suspect
 from .diagnosis import Diagnosis, Finding
 from .overview import KeyFigure
 from .verdict import Verdict, worst
@@ -39,8 +40,10 @@ def device_verdicts(
 ) -> dict[str, Verdict]:
     """Return the verdict on each GPU and NUMA node; ``unknown`` for one without a judged value.
 
-    A value that is worse than expected counts for the devices that explain it, or, if nothing does, for all
-    that it uses. A device that a cause, wrong data or a defect names never passes.
+    A value that is worse than expected counts for the device that explains it: a culprit, or the owner of a
+    slow link to a switch. It counts for neither end of a slow link or path between two devices. If nothing
+    explains it, it counts for the device that it uses; of several, one may be slow, and none is judged.
+    A device that a cause, wrong data or a defect names never passes.
 
     Parameters
     ----------
@@ -55,20 +58,33 @@ def device_verdicts(
     """
     vertices = MachineVertices(document.machine)
     by_device: dict[str, set[Verdict]] = {device: set() for device in _devices(vertices)}
+    doubtful: set[str] = set()
     for judgement in check.judgements:
         if judgement.verdict in (Verdict.WAIVED, Verdict.INTERRUPTED) or not judgement.key.column:
             continue
         touched = cells.get(judgement.key, frozenset())
-        if judgement.verdict.is_bad:
-            blamed = {end for suspect in judgement.culprits for end in suspect.ends if end in by_device}
-            touched = frozenset(blamed) or touched
+        if judgement.verdict.is_bad and judgement.culprits:
+            touched = frozenset[str]().union(*(_blamed(s, by_device) for s in judgement.culprits))
+        elif judgement.verdict.is_bad and judgement.value is not None and len(touched) > 1:
+            doubtful |= touched
+            continue
         for device in touched:
             by_device[device].add(judgement.verdict)
     for device, verdict in (*_wrong(check), *_named(diagnosis.findings, vertices)):
         if device in by_device:
             by_device[device].add(verdict)
     busy = {device for result in document.testcases for device in result.busy}
-    return {device: _worst(verdicts, device in busy) for device, verdicts in by_device.items()}
+    found = {device: _worst(verdicts, device in busy) for device, verdicts in by_device.items()}
+    return {
+        device: Verdict.UNKNOWN if verdict is Verdict.PASS and device in doubtful else verdict
+        for device, verdict in found.items()
+    }
+
+
+def _blamed(suspect: Suspect, devices: Container[str]) -> frozenset[str]:
+    """Return the device that a suspect is, or that owns it; none of a path, or link, between two devices."""
+    ends = frozenset(end for end in suspect.ends if end in devices)
+    return ends if suspect.is_device or (suspect.is_link and len(ends) == 1) else frozenset()
 
 
 def device_lowest(

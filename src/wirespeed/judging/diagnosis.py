@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..document import Document
-from ..facts import Fact
+from ..facts import Fact, Facts, Known
 from ..limits import MATTERS
 from ..results.cells import Key, placed
 from ..tabular import Tabular
 from ..terminal import brief
 from ..testcases import Testcase
 from ..topology import LinkKind, Machine
-from ..units import many
+from ..units import GB, many
 from ..vertices import MachineVertices
 from .cause import Cause, Weight
 from .causes import CAUSES
 from .commands import at_device
 from .judge import judge
+from .judgement import Judgement
+from .other_ways import OtherWay
 from .run_facts import facts_of
 from .seen_cells import slow_keys
 from .verdict import Verdict
 from .verdicts import Check
+from .wrong_data import WrongData
 
 if TYPE_CHECKING:
     from .fit import Explanation
@@ -161,7 +164,11 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
     facts = facts_of(document)
     check = check or judge(document)
     explanations = explain(document, check, facts)
-    done = frozenset[Key]().union(*(explanation.keys for explanation in explanations))
+    pairs = {judgement.key: judgement for judgement in check.judgements if judgement.why in tuple(OtherWay)}
+    # That a path is slow is known of a pair that is slower than another way: it takes a cause to explain it.
+    nameless = [explanation.keys - pairs.keys() for explanation in explanations if explanation.cause is None]
+    named_keys = [explanation.keys for explanation in explanations if explanation.cause is not None]
+    done = frozenset[Key]().union(*named_keys, *nameless)
     known = [_known(document, explanation) for explanation in explanations if explanation.cause is not None]
     vertices = MachineVertices(document.machine)
     named = {
@@ -194,10 +201,13 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
                     )
                 )
                 explained |= cells
+    peers = {i for i, cell in enumerate(left) if cell.key in pairs} - explained
+    if candidate := _of_pairs(document, facts, [pairs[left[i].key] for i in sorted(peers)]):
+        possible.append(candidate)
+        explained |= peers
     possible.sort(key=lambda finding: -finding.cells)  # equals keep the order of the causes
     unreadable = tuple(fact for of_host in facts.of_each_host for fact in of_host if fact.value is None)
-    nameless = sum(len(explanation.keys) for explanation in explanations if explanation.cause is None)
-    unexplained = len(left) - len(explained) + nameless
+    unexplained = len(left) - len(explained) + sum(map(len, nameless))
     has_facts, simulated = bool(document.facts), document.simulated
     return Diagnosis((*known, *possible), len(slow), unexplained, unreadable, has_facts, simulated)
 
@@ -217,14 +227,68 @@ def _known(document: Document, explanation: Explanation) -> Finding:
 
 
 def _commands(machine: Machine, place: str, *causes: Cause) -> tuple[str, ...]:
-    """Return the commands that confirm causes at a place, each once."""
-    return tuple(dict.fromkeys(at_device(cause.confirm, machine, place) for cause in causes))
+    """Return the commands that confirm causes at a place, each once; of several, with what they show."""
+    return tuple(
+        dict.fromkeys(
+            at_device(cause.confirm, machine, place)
+            + (f"  # {cause.shows}" if cause.shows and len(causes) > 1 else "")
+            for cause in causes
+        )
+    )
+
+
+#: Causes that concern only copies between GPUs over PCIe, the most frequent first, each with the fact that
+#: shows whether it applies. Which of them it is, the values do not say.
+_OF_PAIRS = {"iommu": Known.IOMMU, "acs": Known.IOMMU_GROUP, "bar1": Known.BAR1}
+#: Those of them that are settings and can make data wrong.
+_CORRUPTING = ("iommu", "acs")
+#: Some hosts, mostly of AMD, forward copies between GPUs at this fraction of copies through their memory or
+#: more, and correctly.
+_FORWARDED = 0.4
+
+
+def _of_pairs(document: Document, facts: Facts, slow: Sequence[Judgement]) -> Finding | None:
+    """Return what may slow down pairs of GPUs that are slower than another way, and that no fact shows."""
+    causes = _unread(document, facts)
+    if not causes or not slow:
+        return None
+    worst = min(slow, key=lambda judgement: judgement.margin)
+    between = f"{worst.key.row} and {worst.key.column}"
+    evidence = f"{between}: {(worst.value or 0.0) / GB:.2f} GB/s, {worst.why} ({worst.basis})"
+    if worst.value and worst.normal and worst.value >= _FORWARDED * worst.normal:
+        evidence += "; some hosts forward copies between GPUs this slowly without a fault"
+    commands = _commands(document.machine, "", *causes)
+    return Finding(causes[0], "", evidence, len(slow), others=tuple(causes[1:]), commands=commands)
+
+
+def _unread(document: Document, facts: Facts) -> list[Cause]:
+    """Return the causes of slow pairs of GPUs of which no fact shows whether they apply."""
+    places = ("", *(gpu.name for gpu in document.machine.gpus))
+    causes = {cause.name: cause for cause in CAUSES}
+    return [
+        causes[name] for name, fact in _OF_PAIRS.items() if not any(facts.knows(fact, at) for at in places)
+    ]
+
+
+def corrupting(document: Document, wrong: WrongData) -> list[Cause]:
+    """Return the settings that can explain wrong data: those that facts show, else those that none rules out.
+
+    Only what facts show can make copies with the host wrong.
+    """
+    if not wrong.by_pcie:
+        return []
+    facts = facts_of(document)
+    settings = [cause for cause in CAUSES if cause.name in _CORRUPTING]
+    shown = [cause for cause in settings if any(cause.signs(document.machine, facts))]
+    unread = [cause for cause in _unread(document, facts) if cause in settings]
+    return shown or (unread if wrong.between_gpus else [])
 
 
 @dataclass(frozen=True)
 class _Slow:
-    """A slow cell: kind, host and device of each end of the links that it loads."""
+    """A slow cell: its key, and kind, host and device of each end of the links that it loads."""
 
+    key: Key
     links: frozenset[tuple[LinkKind, str, str]]
     collective: bool
 
@@ -248,6 +312,7 @@ def _slow(document: Document, keys: Collection[Key]) -> list[_Slow]:
     places = {end: vertices.of(end)[1:] for end in ends}
     return [
         _Slow(
+            measured.key,
             frozenset(
                 (links[i].kind, *places[end])
                 for i, taken, _ in measured.cell.links

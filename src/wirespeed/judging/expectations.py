@@ -14,6 +14,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from ..collectives.data_types import BY_NAME
+from ..collectives.operations import OPERATIONS, Setting
 from ..data import efficiencies
 from ..document import Document, TestcaseResult
 from ..errors import UsageError, WirespeedError
@@ -25,8 +27,9 @@ from ..model import Engine
 from ..network import Network
 from ..options import PlanOptions, declared
 from ..results.cells import Key, key_of
-from ..tables import Cell
+from ..tables import BUSBW, Cell
 from ..testcases import TABLE, Testcase
+from ..testcases.collectives import collective, members
 from ..topology import Machine
 from ..version import __version__
 
@@ -75,7 +78,7 @@ def planned(document: Document) -> Plans:
     machine = with_cores(document.machine) if document.imported else document.machine
     cases = []
     for result in document.testcases:
-        case = tested(result)
+        case = _swept(result, machine) or tested(result)
         if case is None or not result.tables:
             continue
         with suppress(WirespeedError):  # the recorded machine is no longer a valid description
@@ -114,6 +117,28 @@ def _sized(machine: Machine, result: TestcaseResult, case: Testcase, options: Pl
         if logged_size and counted.get(table.key):
             return dataclasses.replace(options, size=round(planned_size * logged_size / counted[table.key]))
     return options
+
+
+def _swept(result: TestcaseResult, machine: Machine) -> Testcase | None:
+    """Return the testcase of a collective over the sizes of a result; None if it is no known collective."""
+    info = result.collective
+    columns = next((table.columns for table in result.tables if table.key == BUSBW), None)
+    if not info or not columns or info.operation not in OPERATIONS or info.type not in BY_NAME:
+        return None
+    fits = len(members(machine)) >= info.ranks
+    arguments = info.operation, info.type, info.operator, info.root
+    return _collective(arguments, result.name, info.ranks, fits, tuple(map(int, columns.values)))
+
+
+@lru_cache(maxsize=64)  # equal ones for `_planned`
+def _collective(
+    arguments: tuple[str, str, str, int], name: str, ranks: int, fits: bool, sizes: tuple[int, ...]
+) -> Testcase:
+    operation, type, operator, root = arguments
+    setting = Setting(OPERATIONS[operation], BY_NAME[type], operator, root)
+    case = collective(setting, name, ranks=ranks, judged=fits)
+    assert case.swept is not None
+    return dataclasses.replace(case, pattern=case.swept(sizes))
 
 
 def tested(result: TestcaseResult) -> Testcase | None:

@@ -23,13 +23,15 @@ from .accepted import accept
 from .assumed import unconfirmed, without_peers
 from .culprits import Culprit, of_expected
 from .defects import defects
+from .dips import dips
 from .expectations import renewed
 from .gate_verdicts import GateComparison, compare_gates
 from .hardware_changes import hardware_changes
 from .inventory import missing
-from .judgement import BELOW_PEERS, BELOW_RANGE, Judgement
+from .judgement import BELOW_NEIGHBOUR, BELOW_PEERS, BELOW_RANGE, Judgement
 from .localise import Observation, localise
 from .omissions import baseline_use, doubts
+from .other_ways import by_other_ways, slow_pairs
 from .peers import ComparableCells
 from .qualified import verdict_of
 from .too_small import too_small
@@ -119,9 +121,23 @@ def judge(
     for i, why in unconfirmed(machine, cells, IMPLAUSIBLE).items():
         if judged[i].why == BELOW_RANGE or judged[i].verdict is Verdict.IMPLAUSIBLE:
             judged[i] = replace(judged[i], verdict=Verdict.WARN, why=why)
+    final = {
+        i for i, measured in enumerate(cells)
+        if measured.cell.expect or ((entry := entries.get(measured.key)) and entry.judges)
+    }  # fmt: skip
+    slower = by_other_ways(judged, cells, final, machine)
+    for i, judgement in slower.items():
+        judged[i] = judgement
+    found = {dip.key: dip for dip in dips(document)}
+    for i, judgement in enumerate(judged):
+        if judgement.key in found and judgement.verdict in (Verdict.PASS, Verdict.UNKNOWN):
+            judged[i] = replace(judgement, verdict=Verdict.WARN, why=BELOW_NEIGHBOUR, least=None, normal=None)
     accepted, exempt = accept(judged, cells, overrides, machine)
     unseen = uncovered(judged, cells, small, machine)
-    culprits = _blame(judged, cells, exempt, machine)
+    slower = {i: judgement for i, judgement in slower.items() if i not in exempt}
+    culprits = _blame(judged, cells, exempt | slower.keys(), machine)
+    culprits += slow_pairs(slower, cells, machine)
+    warned = {judgement.key for judgement in judged if judgement.why == BELOW_NEIGHBOUR}
     judged += _failures(document)
     judged.sort(key=lambda j: (j.verdict.rank, j.margin, j.key))
     of_testcase: dict[str, set[Verdict]] = {}
@@ -143,6 +159,7 @@ def judge(
         tuple(defects(document)),
         missing=lacking,
         uncovered=unseen,
+        dips=tuple(dip for dip in found.values() if dip.key in warned),
     )
 
 
@@ -386,7 +403,7 @@ def _blame(
         group = peers.group(measured, cell.expected[1])
         indices.append(i)
         reached = max(cell.value / cell.limit, _LOWEST)
-        observations.append(Observation(group, reached, normal, cell.links, low))
+        observations.append(Observation(group, reached, normal, cell.links, low, cell.value, cell.limit))
     shares = {k: seen.ratio / seen.normal for k, seen in enumerate(observations) if seen.low}
     culprits = [of_expected(culprit, shares) for culprit in localise(machine, observations)]
     for culprit in culprits:

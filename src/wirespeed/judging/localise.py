@@ -26,6 +26,8 @@ _QUANTILE_DISTANCE = 1.2816 - 0.6745
 _ACQUITTAL_MARGIN = 0.07
 #: A cell that loads a link by this fraction and depends on nothing else shows whether the link is slow.
 _FULL_LINK_WEIGHT = 0.98
+#: A low cell that loads a link by this fraction with its payload shows how much the link carries at least.
+_CARRIED = 0.85
 #: Order of candidates that are a device or switch; links have lower ones, pairs higher ones.
 _DEVICE_ORDER = 2
 
@@ -45,6 +47,8 @@ class Observation(NamedTuple):
         Links of the cell: index, used fraction of the capacity, and how far the value depends on the link.
     low : bool
         Whether the cell is low regardless of its peers.
+    value, limit : float
+        Value and limit in B/s, 0 if unknown; with them a link is known to carry little if another one limits.
     """
 
     group: Hashable
@@ -52,6 +56,17 @@ class Observation(NamedTuple):
     normal: float
     links: tuple[tuple[int, float, float], ...]
     low: bool = False
+    value: float = 0.0
+    limit: float = 0.0
+
+    def payload(self, link: Link) -> float:
+        """Return the fraction of the capacity of a link that is payload; without a value, the ratio.
+
+        A limit above the capacity is that of several transfers, which share the load between links.
+        """
+        if not self.value or not self.limit:
+            return self.ratio
+        return self.value / max(self.limit, link.capacity or 0.0)
 
 
 def localise(machine: Machine, observations: Sequence[Observation]) -> list[Culprit]:
@@ -114,12 +129,13 @@ def _relative(
         reference = references.get(group, 0.0)
         margin = max(LOW_FRACTION, LOW_DEVIATIONS * spread.get(kinds[group], 0.0))
         low, near = reference * (1 - margin), reference * (1 - margin / 2)
+        few = max(observations[i].ratio for i in members) * (1 - margin)
         for i in members:
             observation = observations[i]
             if observation.low or observation.ratio < low:
                 normals = (reference, observation.normal if observation.low else 0.0)
                 low_ratios[i] = min(observation.ratio / normal for normal in normals if normal)
-            elif observation.ratio < (near or observation.normal * (1 - _ACQUITTAL_MARGIN)):
+            elif observation.ratio < (near or max(few, observation.normal * (1 - _ACQUITTAL_MARGIN))):
                 doubtful.add(i)
     return low_ratios, frozenset(doubtful)
 
@@ -179,7 +195,7 @@ def _candidates(
         key for links, members in alike.items() if not low.isdisjoint(members)
         for link, taken, _ in links if taken >= MATTERS for key in suspects_of[link]
     }  # fmt: skip
-    carried = _carried(observations, low)
+    carried = _carried(graph, observations, low)
     for links, members in alike.items():
         of_keys: dict[int, float] = {}
         for link, taken, part in links:
@@ -190,7 +206,9 @@ def _candidates(
                 of_keys[key] = min(1.0, of_keys.get(key, 0.0) + taken * part)
                 if taken * part >= _FULL_LINK_WEIGHT:
                     least = carried.get(link, 0.0)
-                    showing.setdefault(key, set()).update(i for i in members if observations[i].ratio > least)
+                    showing.setdefault(key, set()).update(
+                        i for i in members if observations[i].payload(graph.links[link]) > least
+                    )
         for key, weight in of_keys.items():
             touched.setdefault(key, set()).update(members)
             weights.setdefault(key, {}).update(dict.fromkeys(members, weight))
@@ -221,7 +239,7 @@ def _candidates(
     ]
 
 
-def _carried(observations: Sequence[Observation], low: frozenset[int]) -> dict[int, float]:
+def _carried(graph: _Graph, observations: Sequence[Observation], low: frozenset[int]) -> dict[int, float]:
     """Return the lowest fraction of its capacity that each link carries for a low observation, as payload.
 
     An observation with less payload shows nothing of the link: its load is that of requests of the other
@@ -230,8 +248,9 @@ def _carried(observations: Sequence[Observation], low: frozenset[int]) -> dict[i
     lowest: dict[int, float] = {}
     for i in low:
         for link, taken, part in observations[i].links:
-            if taken * part >= _FULL_LINK_WEIGHT:
-                lowest[link] = min(lowest.get(link, math.inf), observations[i].ratio)
+            if taken * part >= _CARRIED:
+                carried = observations[i].payload(graph.links[link])
+                lowest[link] = min(lowest.get(link, math.inf), carried)
     return lowest
 
 

@@ -118,7 +118,9 @@ def doubts(document: Document) -> tuple[str, ...]:
     """
     reasons = [UNVERIFIED] if is_verified(document) is False else []
     several = len({log.file for log in document.imported}) > 1
-    of_logs = [(f"{log.file}: " if several else "", doubt) for log in document.imported for doubt in log.doubts]
+    of_logs = [
+        (f"{log.file}: " if several else "", doubt) for log in document.imported for doubt in log.doubts
+    ]
     reasons += dict.fromkeys(file + doubt for file, doubt in of_logs)
     reasons += _not_measured(document)
     omissions, requested = left_out(document), _requested(document)

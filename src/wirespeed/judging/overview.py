@@ -17,6 +17,7 @@ from .advice import (
     ABOVE_MEMORY,
     AT,
     BUSY,
+    DIP,
     DOUBTFUL,
     IDLE,
     LARGER,
@@ -29,7 +30,7 @@ from .advice import (
 )
 from .cause import Weight
 from .commands import at_device
-from .diagnosis import Diagnosis, Finding, diagnose
+from .diagnosis import Diagnosis, Finding, corrupting, diagnose
 from .inventory import Missing
 from .judgement import BELOW_PEERS, Judgement
 from .omissions import is_verified, unmeasured
@@ -38,6 +39,7 @@ from .qualified import first_words
 from .usual_ranges import UsualRanges
 from .verdict import Verdict, worst
 from .verdicts import Check
+from .wrong_data import WrongData
 
 
 @dataclass(frozen=True)
@@ -167,7 +169,7 @@ def _named(document: Document, check: Check, diagnosis: Diagnosis) -> tuple[Find
         named = next((finding for finding in diagnosis.findings if finding.weight is Weight.DEFECT), None)
     if named is None or check.wrong or _absent(check):
         return named, False
-    return named, named.likely or not check.culprits
+    return named, named.likely or not (check.culprits or check.dips)
 
 
 def users(document: Document) -> dict[str, tuple[str, list[str]]]:
@@ -315,8 +317,7 @@ def _problem(
         remark = "" if answer.cells else f"; {_covered(document, check)}"
         return f"{sure}{answer.cause.title}{place}{remark}", Advice(answer.cause.remedy)
     if check.wrong:
-        device = check.wrong[0].device
-        return str(check.wrong[0]), Advice(f"do not use {device}; replace it") if device else WRONG_PATH
+        return str(check.wrong[0]), _not_to_use(document, check.wrong[0])
     if check.culprits:
         first = check.culprits[0]
         suspect = first.suspects[0]
@@ -335,6 +336,10 @@ def _problem(
         )
         remedy = ABOVE_MEMORY if of_host else ABOVE
         return f"{many(above, 'value')} above the limits: values or capacities are wrong", remedy
+    if check.dips:
+        sizes = {(dip.key.testcase, dip.size) for dip in check.dips}
+        others = f", and {len(sizes) - 1} more" if len(sizes) > 1 else ""
+        return f"{check.dips[0]}{others}", DIP
     if bad := counts[Verdict.FAIL] + counts[Verdict.WARN]:
         why, advice = _in_use(document, check, diagnosis) or ("no cause is known", NO_CAUSE)
         return f"{many(bad, 'value')} {'is' if bad == 1 else 'are'} worse than expected; {why}", advice
@@ -354,6 +359,16 @@ def _in_use(document: Document, check: Check, diagnosis: Diagnosis) -> tuple[str
     found = [finding for finding in diagnosis.findings if finding.weight is Weight.BUSY]
     used = used or [f"possibly, {finding.cause.title}" for finding in found[:1]]
     return ("; ".join(used), IDLE) if used else None
+
+
+def _not_to_use(document: Document, wrong: WrongData) -> Advice:
+    """Return what to do about wrong data; nothing is replaced while a setting can explain it."""
+    if causes := corrupting(document, wrong):
+        names = " or ".join(cause.name for cause in causes)
+        part = wrong.device or "this path"
+        do = f"do not use {part}; rule out {names}, then verify again: {causes[0].remedy}"
+        return Advice(do, "; ".join(cause.confirm for cause in causes))
+    return Advice(f"do not use {wrong.device}; replace it") if wrong.device else WRONG_PATH
 
 
 def _no_problem(document: Document, check: Check) -> tuple[str, Advice]:
@@ -402,7 +417,11 @@ def _covered(document: Document, check: Check, reservation: str = "") -> str:
     done = "judged" if unjudged else "measured"
     head = f"the {passed} testcases {done} are" if passed > 1 else f"the testcase {done} is"
     only = f" ({next(iter(kinds))} only)" if len(kinds) == 1 else ""
-    parts = [f"{head} as fast as expected{only}{reservation}"]
+    how = "as fast as expected"
+    if wide := _far_below(check):
+        known = "within the known range, which is wide"
+        how = known if wide == passed else f"{how}, {wide} of them only {known}"
+    parts = [f"{head} {how}{only}{reservation}"]
     for number, how in ((unjudged, "judged"), (unmeasured(document), "measured")):
         parts += [f"{number} {'was' if number == 1 else 'were'} not {how}"] if number else []
     unseen = [figure.title for figure in key_figures(document, check) if figure.verdict.is_unjudged]
@@ -416,6 +435,23 @@ def _left_busy(document: Document, check: Check) -> str:
     cases = {judgement.key.testcase for judgement in busy}
     used = [f"{device} was {how}" for device, (how, names) in users(document).items() if cases & {*names}]
     return f"; {many(len(busy), 'value')} not judged: {'; '.join(used)}" if busy and used else ""
+
+
+#: A value that passes with less than this share of what is expected is not as fast as expected.
+_FAR = 0.5
+
+
+def _far_below(check: Check) -> int:
+    """Return the number of testcases that pass, but have a value far below what is expected."""
+    return len(
+        {
+            judgement.key.testcase
+            for judgement in check.judgements
+            if judgement.verdict is Verdict.PASS and check.testcases[judgement.key.testcase] is Verdict.PASS
+            and judgement.unit is Unit.RATE
+            and (part := share(judgement)) is not None and part.of == "expected" and part.fraction < _FAR
+        }
+    )  # fmt: skip
 
 
 #: Maximum number of reasons why no value was judged.

@@ -10,6 +10,7 @@ from ..results.overrides import Override
 from ..tabular import Tabular
 from ..terminal import brief
 from .culprits import Culprit
+from .dips import Dip
 from .gate_verdicts import GateComparison
 from .inventory import Missing
 from .judgement import Judgement
@@ -55,6 +56,8 @@ class Check(Tabular):
         What should be there and is not, the worst first.
     nodes : Verdict or None
         Verdict on the nodes of a qualification; None for other runs.
+    dips : tuple[Dip, ...]
+        Sizes of curves that are far slower than a neighbouring one.
     stale : str
         Why the run is not judged at all: its age; empty if it is.
     uncovered : tuple[Uncovered, ...]
@@ -74,6 +77,7 @@ class Check(Tabular):
     gates: tuple[GateComparison, ...] = ()
     missing: tuple[Missing, ...] = ()
     nodes: Verdict | None = None
+    dips: tuple[Dip, ...] = ()
     stale: str = ""
     uncovered: tuple[Uncovered, ...] = ()
 

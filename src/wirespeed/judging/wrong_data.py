@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from ..errors import MachineError
+from ..network import Network
 from ..results.cells import Placed
-from ..topology import Machine
+from ..topology import LinkKind, Machine
 from ..units import many
 from ..vertices import MachineVertices
 
@@ -31,12 +33,18 @@ class WrongData:
         Testcases in which wrong data arrived.
     everywhere : bool
         Whether these are paths between the device and all other GPUs.
+    by_pcie : bool
+        Whether all paths use PCIe, which settings of the host redirect and translate.
+    between_gpus : bool
+        Whether all paths are between GPUs.
     """
 
     device: str
     paths: tuple[_Path, ...]
     testcases: tuple[str, ...]
     everywhere: bool = False
+    by_pcie: bool = False
+    between_gpus: bool = False
 
     def __str__(self) -> str:
         where = f"in {many(len(self.testcases), 'testcase')}"
@@ -73,18 +81,33 @@ def wrong_data(cells: Iterable[Placed], machine: Machine) -> tuple[WrongData, ..
         for end in dict.fromkeys(path):
             of_device.setdefault(end, []).append(path)
     gpus = {gpu.name for gpu in MachineVertices(machine).gpus}
-    left, result = dict.fromkeys(paths), []
+    left, result, network = dict.fromkeys(paths), [], Network(machine)
+
+    def found(device: str, own: tuple[_Path, ...], everywhere: bool = False) -> WrongData:
+        by_pcie = all(_is_pcie(path, network) for path in own)
+        between = all(gpus.issuperset(path) for path in own)
+        return WrongData(device, own, _testcases(own, by_path), everywhere, by_pcie, between)
+
     for device in sorted(of_device, key=lambda device: -len(of_device[device])):
         own = [path for path in of_device[device] if path in left]
         peers = _peers(device, own)
         fewer = sum(len(of_device[peer]) < len(of_device[device]) for peer in peers)
         if len(own) > 1 and fewer and 2 * fewer > len(peers):
             everywhere = device in gpus and len(gpus) > 1 and peers.keys() >= gpus - {device}
-            result.append(WrongData(device, tuple(own), _testcases(own, by_path), everywhere))
+            result.append(found(device, tuple(own), everywhere))
             left = {path: None for path in left if path not in own}
     if left:
-        result.append(WrongData("", tuple(left), _testcases(left, by_path)))
+        result.append(found("", tuple(left)))
     return tuple(sorted(result, key=lambda wrong: -len(wrong.paths)))
+
+
+def _is_pcie(path: _Path, network: Network) -> bool:
+    """Return whether the route of a path uses PCIe; False if it is unknown."""
+    try:
+        routes = [network.route(path[0], end) for end in path[1:]]
+    except MachineError:
+        return False
+    return all(LinkKind.PCIE in {network.links[link].kind for link in route} for route in routes)
 
 
 def _peers(device: str, paths: Iterable[_Path]) -> dict[str, None]:

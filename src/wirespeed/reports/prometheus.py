@@ -49,6 +49,7 @@ HELP = {
     "wirespeed_device_lowest_bytes_per_second": "Lowest rate of a kind of path at a device.",
     "wirespeed_values": "Number of values of the run by verdict.",
     "wirespeed_run_warnings": "Number of warnings that may explain low values.",
+    "wirespeed_culprit_ratio": "Rate of a slow device, link or path, as a fraction of what label 'of' says.",
     "wirespeed_slow_cells_explained": "Number of slow values that a likely or possible cause explains.",
     "wirespeed_gate": "1 for the verdict of a published threshold.",
     "wirespeed_file_unreadable": "1 for a file that could not be read or judged.",
@@ -88,6 +89,7 @@ def part(document: Document, style: Style) -> Families:
         "wirespeed_verdict": _states(_honest(check.verdict.word, document)),
         "wirespeed_values": _values(check),
         "wirespeed_run_warnings": [({}, len(explanations(document, lacking=check.missing)))],
+        "wirespeed_culprit_ratio": _culprits(check),
         "wirespeed_slow_cells_explained": _causes(judged),
         "wirespeed_missing": _missing(check),
         "wirespeed_gate": _gates(judged),
@@ -236,6 +238,13 @@ def _values(check: Check) -> Iterator[Sample]:
     for verdict in Verdict:
         if verdict is not Verdict.WAIVED:
             yield {"verdict": verdict.word}, counts[verdict]
+
+
+def _culprits(check: Check) -> Iterator[Sample]:
+    """The share of each slow device, link or path."""
+    for culprit in check.culprits:
+        kind = str(culprit.suspects[0].kind)
+        yield {"culprit": str(culprit), "kind": kind, "of": culprit.of}, culprit.ratio
 
 
 def _causes(judged: Judged) -> Iterator[Sample]:

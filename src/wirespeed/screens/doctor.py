@@ -111,10 +111,13 @@ def rows(named: Iterable[tuple[str, str]]) -> RenderableType:
 
 
 def _closing(document: Document, diagnosis: Diagnosis, check: Check) -> str:
+    if not diagnosis.has_facts and document.imported:
+        return "this run has no readings of the system: it is a log of another tool"
     if not diagnosis.has_facts:
         return "this run has no readings of the system (it was simulated, or measured by an older version)"
     if diagnosis.unexplained:
-        return f"no known cause for {diagnosis.unexplained} of {many(diagnosis.slow, 'slow value')}"
+        what = f"; what is slow: {', '.join(map(str, check.culprits))}" if check.culprits else ""
+        return f"no known cause for {diagnosis.unexplained} of {many(diagnosis.slow, 'slow value')}{what}"
     if diagnosis.slow:
         return "every slow value has a possible cause; fix the cause and run again"
     count = len(diagnosis.findings) + sum(absence.verdict is not Verdict.WAIVED for absence in check.missing)

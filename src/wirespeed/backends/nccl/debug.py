@@ -13,9 +13,11 @@ from pathlib import Path
 
 from ...facts import Fact, Known
 
-_VIA = re.compile(r"Channel \d+.* via (\S+)")
+#: The way of a channel in a line of the log.
+VIA = re.compile(r"Channel \d+.* via (\S+)")
 _NVLS = "NVLS multicast support is available"
-_MOST_TRANSPORTS = 4
+#: Maximum number of transports that a fact names.
+MOST_TRANSPORTS = 4
 _WARNING = re.compile(r"NCCL WARN (.*)")
 
 
@@ -70,5 +72,5 @@ def transports(log: str) -> tuple[str, ...]:
 
     Lines of a channel end in ``via P2P/CUMEM/read``, ``via SHM/direct/direct`` or ``via NET/IB/0/GDRDMA``.
     """
-    names = Counter("/".join(name.rstrip(",").split("/")[:2]) for name in _VIA.findall(log))
-    return tuple(name for name, _ in names.most_common(_MOST_TRANSPORTS))
+    names = Counter("/".join(name.rstrip(",").split("/")[:2]) for name in VIA.findall(log))
+    return tuple(name for name, _ in names.most_common(MOST_TRANSPORTS))

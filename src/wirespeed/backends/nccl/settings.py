@@ -25,13 +25,14 @@ def settings(root: TreePath = HERE) -> Fact:
         Folder that contains ``etc``; its tree has the variables.
     """
     variables = root.tree.environment
-    values = [f"{name}={value}" for name, value in sorted(variables.items()) if _matters(name)]
+    values = [f"{name}={value}" for name, value in sorted(variables.items()) if matters(name)]
     own = variables.get("NCCL_CONF_FILE")
     for path in ("/etc/nccl.conf", str(Path(own).absolute()) if own else "~/.nccl.conf"):
         lines = [line.strip() for line in ((root / path).read(_LINES) or "").splitlines()]
-        values += [f"{path}: {line}" for line in lines if _matters(line.partition("=")[0])]
+        values += [f"{path}: {line}" for line in lines if matters(line.partition("=")[0])]
     return Fact(Known.NCCL_VARIABLES, tuple(values))
 
 
-def _matters(name: str) -> bool:
+def matters(name: str) -> bool:
+    """Return whether a variable may change transport or speed."""
     return name.startswith("NCCL_") and not name.startswith(_HARMLESS)

@@ -11,6 +11,7 @@ from ...document import Document
 from ...errors import UsageError
 from ...judging.localise import Observation, localise
 from ...judging.path_kinds import path_kind
+from ...measurement import Unit
 from ...results.cells import Key, Placed, placed
 from ...results.compare import Change, Comparison, Outcome, compare
 from ...summary import median
@@ -217,7 +218,9 @@ def _places(comparison: Comparison) -> Iterable[Moved]:
 def _observation(index: int, change: Change, place: Placed, outcome: Outcome) -> Observation:
     """A change as a slow cell to explain; an improvement is a slow cell of the run before."""
     speed = change.speed if outcome is Outcome.WORSE else 1 / change.speed
-    return Observation(index, min(speed, 1.0), 1.0, place.cell.links, change.outcome is outcome)
+    value = (change.after if outcome is Outcome.WORSE else change.before) or 0.0
+    value, limit = (value, place.cell.limit or 0.0) if change.unit is Unit.RATE else (0.0, 0.0)
+    return Observation(index, min(speed, 1.0), 1.0, place.cell.links, change.outcome is outcome, value, limit)
 
 
 def _kinds(outcome: Outcome, changes: Sequence[Change], cells: dict[Key, Placed]) -> Iterable[Moved]:

@@ -104,7 +104,7 @@ def _marked(document: Document, check: Check, summary: Overview) -> dict[str, Ve
         if finding.cells and finding.likely
     }
     suspects = (suspect for culprit in check.culprits for suspect in culprit.suspects)
-    marked |= {end: Verdict.FAIL for suspect in suspects if not suspect.is_link for end in suspect.ends}
+    marked |= {suspect.ends[0]: Verdict.FAIL for suspect in suspects if len(suspect.ends) == 1}
     for fault in check.wrong:
         ends = [fault.device] if fault.device else [end for path in fault.paths for end in path]
         marked |= dict.fromkeys(ends, Verdict.FAIL)

@@ -1,0 +1,91 @@
+"""A size of a curve that is far slower than a neighbouring one is named, whatever its limit is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+import wirespeed
+from wirespeed.document import Document
+from wirespeed.judging.judge import judge
+from wirespeed.judging.overview import overview
+from wirespeed.judging.verdict import Verdict
+
+_HEAD = """\
+# nThread 1 nGpus 1 minBytes 8 maxBytes 1073741824 step: 2(factor) validation: 1
+#  Rank  0 Group  0 Pid   5425 on      node1 device  0 [0x81] NVIDIA A100-PCIE-40GB
+#  Rank  1 Group  0 Pid   4962 on      node2 device  0 [0x81] NVIDIA A100-PCIE-40GB
+#  size   count   type   redop   root   time   algbw   busbw #wrong   time   algbw   busbw #wrong
+"""
+#: Times in microseconds: github.com/NVIDIA/nccl-tests/issues/293.
+_SLOW_UNTIL_1_MIB = {
+    32768: 82.71, 65536: 183.1, 131072: 392.0, 262144: 786.1, 524288: 1666.7, 2**20: 3332.3, 2**21: 365.5,
+    2**22: 686.3, 2**30: 166733.0,
+}  # fmt: skip
+#: A network of 10 us and 10 GB/s.
+_GOOD = {2**i: 10 + 2**i / 1e4 for i in range(3, 31)}
+
+
+def _loaded(tmp_path: Path, times: dict[int, float], nics: str | None = None) -> Document:
+    lines = []
+    for size, time in times.items():
+        rate = f"{size / time / 1e3:.2f}"
+        lines.append(f"{size} {size // 4} float sum -1 " + f"{time:.2f} {rate} {rate} 0 " * 2 + "\n")
+    log = _HEAD + "".join(lines) + "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 1.0\n"
+    (tmp_path / "log.txt").write_text(log)
+    return wirespeed.load_log(tmp_path / "log.txt", nics=nics)
+
+
+@pytest.mark.parametrize(
+    ("times", "dip"),
+    [
+        (_SLOW_UNTIL_1_MIB, "1 MiB takes 9.1 times as long as 2 MiB"),
+        (_GOOD | {2**20: 2000}, "1 MiB takes 9.1 times as long as 2 MiB"),
+        (_GOOD | {2**i: 10 * _GOOD[2**i] for i in range(20, 31)}, "1 MiB takes 18 times as long as 512 KiB"),
+        (_GOOD, ""),
+        (_GOOD | {8: 900.0}, ""),  # the first size warms up
+        (
+            {size: 2 * time if size < 2**20 else time for size, time in _GOOD.items()},
+            "",
+        ),  # a protocol's switch
+        ({4**i: _GOOD[4**i] for i in range(3, 15)}, ""),
+    ],
+)
+def test_dips(times: dict[int, float], dip: str, tmp_path: Path) -> None:
+    for nics in (None, "1x200G"):
+        document = _loaded(tmp_path, times, nics)
+        check = judge(document)
+        warned = [j.key.column for j in check.judgements if j.verdict is Verdict.WARN]
+        if not dip:
+            assert not check.dips and not warned
+            continue
+        assert {j.verdict for j in check.judgements if j.key.column == "1 MiB"} == {Verdict.WARN}
+        assert [one.key.column for one in check.dips] == ["1 MiB"] * 2 and check.verdict is Verdict.WARN
+        assert dip in overview(document, check).sentence
+
+
+def test_a_share_far_below_what_is_expected_is_only_within_a_wide_range(tmp_path: Path) -> None:
+    good = {size: time for size, time in _SLOW_UNTIL_1_MIB.items() if size > 2**20}
+    document = _loaded(tmp_path, good, "1x200G")
+    check = judge(document)
+    sentence = overview(document, check).sentence
+    assert check.verdict is Verdict.PASS
+    assert "within the known range, which is wide" in sentence and "as fast as expected" not in sentence
+
+
+def test_own_curves_dip_too() -> None:
+    names = ("host_to_device_memcpy_ce", "device_to_host_memcpy_ce")
+    document = wirespeed.run(names, machine="simulated:hgx-h200-2", sizes="2KiB:256KiB:x2")  # without a range
+    assert not judge(document).dips
+    result = document.testcases[0]
+    table = result.tables[0]
+    column = len(table.columns.labels) // 2
+    cells = tuple(
+        replace(cell, value=(cell.value or 0.0) / 12) if cell.column == column and cell.row == 0 else cell
+        for cell in table.cells
+    )
+    slow = replace(result, tables=(replace(table, cells=cells), *result.tables[1:]))
+    check = judge(replace(document, testcases=(slow, *document.testcases[1:])))
+    assert [dip.key.column for dip in check.dips] == [table.columns.labels[column]]
