@@ -19,6 +19,7 @@ from .errors import MachineError
 from .faults import Fault
 from .files import read
 from .model import Access, Engine, Executor, Memory
+from .spelling import unknown_name
 from .tabular import Tabular
 from .terminal import brief
 from .units import MIB, many
@@ -386,7 +387,10 @@ def load(path: str | Path) -> Machine:
     import msgspec
 
     try:
-        return check(msgspec.json.decode(read(path), type=Machine))
+        data = read(path)
+        if wrong := unknown_name(msgspec.json.decode(data), Machine):
+            raise msgspec.ValidationError(str(wrong))
+        return check(msgspec.json.decode(data, type=Machine))
     except OSError as error:
         raise MachineError(f"cannot read the machine file {path}: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -68,6 +68,8 @@ class Parser(argparse.ArgumentParser):
                 print(visible(f"wirespeed: note: not read: {path}: {why}"), file=sys.stderr)
             settings = configuration.settings(existing=files)
             words = configuration.arguments(self.command, takes, settings) + words
+        else:
+            configuration.check_variables()
         return super().parse_known_args(words, namespace)
 
     def error(self, message: str) -> NoReturn:

@@ -11,6 +11,7 @@ import msgspec
 from ..errors import MachineError
 from ..files import LARGEST_WRITTEN, read
 from ..qualification import OWN_PARTS, PartKind
+from ..spelling import unknown_name
 from ..terminal import one_line
 from .simulated_cluster import ClusterFault, SimulatedCluster, block_names, node_names
 from .switches import hosts_of
@@ -152,10 +153,13 @@ def _check_count(count: int) -> None:
 def _read(name: str) -> ClusterFile:
     """The description in a file."""
     try:
-        return msgspec.toml.decode(read(name, LARGEST_WRITTEN), type=ClusterFile)
+        content = msgspec.toml.decode(read(name, LARGEST_WRITTEN))
+        if wrong := unknown_name(content, ClusterFile):
+            raise msgspec.ValidationError(str(wrong))
+        return msgspec.convert(content, ClusterFile)
     except OSError as error:
         raise MachineError(f"cannot read {name}: {error.strerror or error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also of very long numbers
         raise MachineError(f"{name} does not describe a cluster: {one_line(str(error))}") from None
 
 
