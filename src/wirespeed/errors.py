@@ -23,15 +23,15 @@
 
 from __future__ import annotations
 
-from .terminal import visible
+from .terminal import error_line
 
 
 class WirespeedError(Exception):
     """Base of all errors that wirespeed reports to its user in one line."""
 
     def __str__(self) -> str:
-        """The message without control characters, which names and contents of files may have."""
-        return visible(super().__str__())
+        """The message in one line of limited length, whatever names and contents of files it has."""
+        return error_line(super().__str__())
 
 
 class UsageError(WirespeedError):

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import sys
+from typing import Any
 
 #: Range of widths: lines are padded to the width, which the environment may set to any number.
 _MIN_COLUMNS, _MAX_COLUMNS = 40, 1000
@@ -25,6 +26,16 @@ PLAIN = "wirespeed.plain"
 _PLAIN = str.maketrans("↔→←·…×−–—µ±≤≥─━●✔✖✓▲‼◷■═│║╺╸▏▕’“”„", '-><-.x---u~<>-=|+xv!!o#=||--||\'"""')
 _COLOR = re.compile(r"(\x1b\[[0-9;]*m)")
 _ONE_LINE = _HIDDEN | {ord("\n"): " ", ord("\t"): " "}
+#: Maximum length of a line of an error or a screen, and of an error without what is printed before it.
+LONGEST_LINE, _LONGEST_ERROR = 500, 450
+#: What JSON writes for characters that `one_line` replaces, in UTF-8 or as an escape; and all other escapes,
+#: because an escaped backslash begins none.
+_HIDDEN_IN_JSON = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u([0-9a-fA-F]{4})|\\([^u])|\x7f|\xc2[\x80-\x9f]"
+    rb"|\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]|\xef\xbb\xbf|\xef\xbf[\xbe\xbf]",
+    re.DOTALL,
+)
+_ESCAPES = {b"n": "\n", b"t": "\t", b"r": "\r", b"b": "\b", b"f": "\f"}
 
 
 def shows_unicode() -> bool:
@@ -74,5 +85,62 @@ def brief(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Neutralise control characters and join the text to one line."""
+    """Neutralise control characters, join the text to one line, and omit the middle of a very long one."""
+    return shortened(flat(text), LONGEST_LINE)
+
+
+def flat(text: str) -> str:
+    """Neutralise control characters and join the text to one line of any length."""
     return text.translate(_ONE_LINE)
+
+
+def neutral_json(data: bytes) -> bytes:
+    """Neutralise control characters in the texts of JSON, each of which becomes one line.
+
+    It is applied to a file before its texts become part of anything that is shown: then no text of the file
+    can make a line of a screen.
+    """
+    return _HIDDEN_IN_JSON.sub(_neutral_json, data)
+
+
+def _neutral_json(found: re.Match[bytes]) -> bytes:
+    code, letter = found.groups()
+    if code is None and letter is None:
+        return found[0] if found[0].startswith(b"\\u") else flat(found[0].decode()).encode()
+    if letter is not None:
+        return flat(_ESCAPES[letter]).encode() if letter in _ESCAPES else found[0]
+    character = chr(int(code, 16))
+    return flat(character).encode() if ord(character) in _ONE_LINE else found[0]
+
+
+def neutral(value: Any, but: str = "") -> Any:
+    """Neutralise control characters in the texts of plain data, such as that of TOML; not below one name."""
+    if isinstance(value, str):
+        return flat(value)
+    if isinstance(value, dict):
+        return {flat(name): part if name == but else neutral(part, but) for name, part in value.items()}
+    return [neutral(part, but) for part in value] if isinstance(value, list) else value
+
+
+def shortened(text: str, most: int) -> str:
+    """A text without its middle if it is longer than this: begin and end say the most."""
+    if len(text) <= most:
+        return text
+    end = most // 3
+    return f"{text[: most - end - 1]}…{text[-end:]}"
+
+
+def short_lines(text: str) -> str:
+    """A text without the middle of its long lines, except those that are mostly numbers: rows of tables."""
+    if len(text) <= LONGEST_LINE:
+        return text
+    lines = text.split("\n")
+    for i, line in enumerate(lines):
+        if len(line) > LONGEST_LINE and sum(map(str.isalpha, line)) > len(line) // 4:
+            lines[i] = shortened(line, LONGEST_LINE)
+    return "\n".join(lines)
+
+
+def error_line(text: str) -> str:
+    """An error in one line, whatever the names and contents of files in it are."""
+    return shortened(flat(text), _LONGEST_ERROR)

@@ -16,7 +16,7 @@ from ..collectives.options import ALL_ROOTS, MPI, NCCL, SIMULATED
 from ..driver.listener import Filled, Listener
 from ..errors import MachineError, StorageError, UsageError, WirespeedError
 from ..exit_codes import ExitCode
-from ..terminal import colored, columns, visible
+from ..terminal import colored, columns, error_line, visible
 from ..units import GIB
 from .common import check_format, texts_aside
 from .job import lead
@@ -110,7 +110,7 @@ def _run(program: str, argv: Sequence[str], arguments: Parser, options: argparse
             print(visible(stopped(hostname(), os.getpid())), flush=True)
         if not isinstance(error, _NotPossible):
             raise
-        print(visible(f"wirespeed: error: {error}"), file=sys.stderr)
+        print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)
         return Result.NOT_IMPLEMENTED
     if provider == MPI and world.size == 1 and code == ExitCode.PASS:
         from ..worlds.mpirun import mpirun
@@ -380,7 +380,7 @@ def _finish(document: Document, options: argparse.Namespace, lines: _Lines, file
         else:
             lines.end(document)
     if document.interrupted and document.interrupted != BY_USER:
-        print(visible(f"wirespeed: error: {document.interrupted}"), file=sys.stderr, flush=True)
+        print(error_line(f"wirespeed: error: {document.interrupted}"), file=sys.stderr, flush=True)
 
 
 def _maker(wanted: Asked, simulated: Provider | None) -> Make:

@@ -18,6 +18,7 @@ from ..model import Engine
 from ..quantities import LARGEST
 from ..results import baseline
 from ..spelling import unknown_name
+from ..terminal import neutral
 from ..testcases import Layout, Testcase
 from ..topology import Machine
 from ..units import parse_duration, parse_rate, parse_sizes
@@ -164,7 +165,7 @@ def loads(text: str, name: str = "", *, judged: bool = True) -> Program:
     except UnicodeEncodeError as error:
         raise Source(text, name).error("the character is not a Unicode character", error.start) from error
     try:
-        content = tomllib.loads(text)
+        content = neutral(tomllib.loads(text), but="transfers")
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"{where} is not valid TOML: {error}") from error
     except ValueError as error:  # very long numbers

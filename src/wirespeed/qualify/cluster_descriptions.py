@@ -12,7 +12,7 @@ from ..errors import MachineError
 from ..files import LARGEST_WRITTEN, read
 from ..qualification import OWN_PARTS, PartKind
 from ..spelling import unknown_name
-from ..terminal import one_line
+from ..terminal import neutral
 from .simulated_cluster import ClusterFault, SimulatedCluster, block_names, node_names
 from .switches import hosts_of
 
@@ -153,14 +153,14 @@ def _check_count(count: int) -> None:
 def _read(name: str) -> ClusterFile:
     """The description in a file."""
     try:
-        content = msgspec.toml.decode(read(name, LARGEST_WRITTEN))
+        content = neutral(msgspec.toml.decode(read(name, LARGEST_WRITTEN)))
         if wrong := unknown_name(content, ClusterFile):
             raise msgspec.ValidationError(str(wrong))
         return msgspec.convert(content, ClusterFile)
     except OSError as error:
         raise MachineError(f"cannot read {name}: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:  # also of very long numbers
-        raise MachineError(f"{name} does not describe a cluster: {one_line(str(error))}") from None
+        raise MachineError(f"{name} does not describe a cluster: {error}") from None
 
 
 def _cluster_of(file: ClusterFile, suffixes: Sequence[str], seed: int, spares: int) -> SimulatedCluster:

@@ -19,18 +19,33 @@ from ..units import format_size, many
 from .explanations import explanations
 from .style import SIMULATED, Style
 
+#: Maximum length of a paragraph of a screen: a file may have texts of any length.
+_LONGEST_PARAGRAPH = 4000
 
-def printed(style: Style, *parts: RenderableType) -> str:
-    """Render the parts one below the other as text, without trailing blanks."""
+
+def printed(style: Style, *parts: RenderableType, longest: int = _LONGEST_PARAGRAPH) -> str:
+    """Render the parts one below the other as text, without trailing blanks and the middle of long ones."""
     file = io.StringIO()
     console = Console(
         file=file, width=max(40, style.width), highlight=False, soft_wrap=False,
         force_terminal=style.color, color_system="256" if style.color else None, legacy_windows=False,
     )  # fmt: skip
     for part in parts:  # neutralise the text; keep the styles, which are ours
-        shown = [Segment(visible(text), style, control) for text, style, control in console.render(part)]
+        segments = console.render(_shortened(part, longest))
+        shown = [Segment(visible(text), style, control) for text, style, control in segments]
         console.print(Segments(shown), end="")
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+
+
+def _shortened(part: RenderableType, most: int) -> RenderableType:
+    """A part without the middle of the paragraphs that are too long, if it is a text."""
+    if not isinstance(part, Text | str) or len(part) <= most:
+        return part
+    end = most // 3
+    return Text("\n").join(
+        line if len(line) <= most else line[: most - end - 1] + "…" + line[-end:]
+        for line in (Text(part) if isinstance(part, str) else part).split("\n")
+    )
 
 
 class _Parts:

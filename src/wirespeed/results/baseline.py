@@ -20,7 +20,7 @@ from ..spelling import unknown_name
 from ..summary import sample_interval
 from ..tables import Cell
 from ..tabular import Tabular
-from ..terminal import brief
+from ..terminal import brief, neutral_json
 from ..topology import Machine
 from ..units import many
 from .cells import Key, model_of, placed
@@ -251,7 +251,7 @@ def load(path: str | Path) -> Baseline:
         If the file cannot be read, is not a baseline, or has a newer schema.
     """
     try:
-        data = read(path)
+        data = neutral_json(read(path))
         baseline = msgspec.json.decode(data, type=Baseline)
     except OSError as error:
         raise DocumentError(f"cannot read {path}: {error.strerror}") from error

@@ -13,6 +13,7 @@ from ..errors import UsageError
 from ..files import LARGEST_WRITTEN, read
 from ..spelling import unknown_name
 from ..tables import Cell
+from ..terminal import neutral
 from ..topology import LinkKind, Machine
 from .cells import Key
 
@@ -75,7 +76,7 @@ def load(path: str | Path) -> tuple[Override, ...]:
     """
     try:
         text = read(path, LARGEST_WRITTEN).decode()
-        content = tomllib.loads(text)
+        content = neutral(tomllib.loads(text))
         if wrong := unknown_name(content, _OverrideFile):
             raise ValueError(str(wrong))
         overrides = msgspec.convert(content, _OverrideFile).override

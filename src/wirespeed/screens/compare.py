@@ -14,6 +14,7 @@ from ..reports.console import printed
 from ..reports.signs import SIGNS
 from ..results.compare import Change, Comparison
 from ..results.many_files import Unreadable
+from ..terminal import LONGEST_LINE
 from ..units import many
 
 #: Maximum number of testcases and of differences shown; ``verbose`` shows all.
@@ -53,7 +54,7 @@ def render(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable
     parts += [Text(f"{name}: {reason}", style="red") for name, reason in reasons.items()]
     parts += ["", *(Text(text, style="dim") for text in notes(comparison))]
     parts.append(Text(counted(comparison, unreadable), style="bold"))
-    return printed(style, *parts)
+    return printed(style, *parts, longest=LONGEST_LINE)
 
 
 #: Formats of comparisons, by name.
