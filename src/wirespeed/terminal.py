@@ -19,6 +19,7 @@ _HIDDEN = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t
 _HIDDEN |= {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
 _HIDDEN |= dict.fromkeys((0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)), 0xFFFD)
 _HIDDEN |= dict.fromkeys((0x2028, 0x2029, 0xFEFF, 0xFFFE, 0xFFFF, *range(0xD800, 0xE000)), 0xFFFD)
+_ANY_HIDDEN = re.compile(f"[{re.escape(''.join(map(chr, _HIDDEN)))}]")
 _IN_JSON = {code: f"\\u{code:04x}" for code in _HIDDEN}
 #: Name of the error handler that replaces characters that an encoding lacks.
 PLAIN = "wirespeed.plain"
@@ -28,12 +29,15 @@ _COLOR = re.compile(r"(\x1b\[[0-9;]*m)")
 _ONE_LINE = _HIDDEN | {ord("\n"): " ", ord("\t"): " "}
 #: Maximum length of a line of an error or a screen, and of an error without what is printed before it.
 LONGEST_LINE, _LONGEST_ERROR = 500, 450
-#: What JSON writes for characters that `one_line` replaces, in UTF-8 or as an escape; and all other escapes,
-#: because an escaped backslash begins none.
+#: What JSON writes for characters that `one_line` replaces, escaped or in UTF-8; and an escaped backslash,
+#: which begins no escape. Half a surrogate pair is no text, and refused by the decoder.
+_HIDDEN_CODES = [code for code in _ONE_LINE if not 0xD800 <= code < 0xE000]
 _HIDDEN_IN_JSON = re.compile(
-    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u([0-9a-fA-F]{4})|\\([^u])|\x7f|\xc2[\x80-\x9f]"
-    rb"|\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]|\xef\xbb\xbf|\xef\xbf[\xbe\xbf]",
-    re.DOTALL,
+    rb"\\(?:\\|([nrtbf])|u(%b))|%b"
+    % (
+        "|".join(f"(?i:{code:04x})" for code in _HIDDEN_CODES).encode(),
+        b"|".join(chr(code).encode() for code in _HIDDEN_CODES if code >= 0x7F),
+    )
 )
 _ESCAPES = {b"n": "\n", b"t": "\t", b"r": "\r", b"b": "\b", b"f": "\f"}
 
@@ -69,6 +73,8 @@ def columns() -> int:
 
 def visible(text: str, *, colored: bool = False) -> str:
     """Neutralise control characters except line ends, tabs and, if ``colored``, sequences of colours."""
+    if not _ANY_HIDDEN.search(text):  # the translation of a large report takes ten times as long
+        return text
     parts = _COLOR.split(text) if colored else [text]
     return "".join(part if i % 2 else part.translate(_HIDDEN) for i, part in enumerate(parts))
 
@@ -100,17 +106,18 @@ def neutral_json(data: bytes) -> bytes:
     It is applied to a file before its texts become part of anything that is shown: then no text of the file
     can make a line of a screen.
     """
+    if data.isascii() and b"\\" not in data and b"\x7f" not in data:  # most of the large ones
+        return data
     return _HIDDEN_IN_JSON.sub(_neutral_json, data)
 
 
 def _neutral_json(found: re.Match[bytes]) -> bytes:
-    code, letter = found.groups()
-    if code is None and letter is None:
-        return found[0] if found[0].startswith(b"\\u") else flat(found[0].decode()).encode()
+    letter, code = found.groups()
     if letter is not None:
-        return flat(_ESCAPES[letter]).encode() if letter in _ESCAPES else found[0]
-    character = chr(int(code, 16))
-    return flat(character).encode() if ord(character) in _ONE_LINE else found[0]
+        return flat(_ESCAPES[letter]).encode()
+    if code is not None:
+        return flat(chr(int(code, 16))).encode()
+    return found[0] if found[0].startswith(b"\\") else flat(found[0].decode()).encode()
 
 
 def neutral(value: Any, but: str = "") -> Any:

@@ -29,12 +29,13 @@ if TYPE_CHECKING:
 
 def main(name: str, argv: Sequence[str]) -> int:
     from ..reports import find
-    from ..results.many_files import read_many
+    from ..results.many_files import no_collections, read_many
 
     options = parser(name).parse_args(argv)
     check_format(options.format)
     if len(options.files) == 1:
-        print_report(_chosen(load_run_or_log(options.files[0]), options), options)
+        with no_collections():
+            print_report(_chosen(load_run_or_log(options.files[0]), options), options)
         return ExitCode.PASS
     code, with_names = ExitCode.PASS, find(options.format).form == "terminal"
     for i, file in enumerate(options.files):

@@ -421,11 +421,12 @@ class Session:
         Waits at most ``wait`` seconds for the worker to finish one.
         """
         try:
-            cells = run.outcome.filled.get(wait > 0, wait)
+            made = run.outcome.filled.get(wait > 0, wait)
         except queue.Empty:
             return False
-        for listener in self.listeners if cells else ():
-            listener.measured(run.case, cells, self._so_far)
+        if self.listeners and (cells := made()):
+            for listener in self.listeners:
+                listener.measured(run.case, cells, self._so_far)
         return True
 
 

@@ -10,7 +10,7 @@ from rich.text import Text
 from ..reports import SIMULATED, Style
 from ..reports.comparison_formats import COMPARISON_FORMATS
 from ..reports.comparisons import CHANGED, counted, moved, not_compared, notes, pairing, remarks, side_of
-from ..reports.console import printed
+from ..reports.console import MOST_WARNINGS, printed
 from ..reports.signs import SIGNS
 from ..results.compare import Change, Comparison
 from ..results.many_files import Unreadable
@@ -29,7 +29,11 @@ def render(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable
         if any(document.simulated for document in side):
             line.append(f" · {SIMULATED}", style="bold magenta")
         parts.append(line)
-        parts += [Text(text, style="bold yellow") for text in remarks(side)]
+        texts = list(remarks(side))
+        named = texts if style.verbose else texts[:MOST_WARNINGS]
+        parts += [Text(text, style="bold yellow") for text in named]
+        if len(texts) > len(named):
+            parts.append(Text(f"{many(len(texts) - len(named), 'more warning')}; -v shows all", style="dim"))
     parts += [Text(f"unreadable: {file}", style="bold red") for file in unreadable]
     parts += [Text(text, style="yellow") for text in pairing(comparison)]
     shown = comparison.differences[: None if style.verbose else _DIFFERENCES]

@@ -9,13 +9,34 @@ import math
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from ...errors import BackendError
+from ...measurement import Measurement
 from ...model import Engine, Operation, Transfer
 from ...network import Demand, Network, fair_shares
 from ...topology import Machine
 from .faults import faulty
 from .noise import Noise
+
+
+class Exact(NamedTuple):
+    """What is known of a simulated Measurement before it is measured, the same in all rounds.
+
+    Parameters
+    ----------
+    identity : str
+        A text that is unique to it.
+    seconds, rates : list[float]
+        Time of a copy of each transfer without noise in s, and its rate while all run in B/s.
+    verify_s : float
+        Time to verify a sample, in s.
+    """
+
+    identity: str
+    seconds: list[float]
+    rates: list[float]
+    verify_s: float
 
 
 class SimulatedHardware:
@@ -40,6 +61,8 @@ class SimulatedHardware:
         Ends a simulated hang.
     noise : Noise
         By how much times vary.
+    known : dict[Measurement, Exact]
+        The Measurements that were prepared before.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -49,6 +72,7 @@ class SimulatedHardware:
         self.clock = self.overhead = 0.0
         self.released = threading.Event()
         self.noise = Noise(machine)
+        self.known: dict[Measurement, Exact] = {}
 
     def shares(self, transfers: Sequence[Transfer], demands: Sequence[Demand]) -> list[float]:
         """The rate of each of several concurrent transfers, in B/s, from what each takes."""
