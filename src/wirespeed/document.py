@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from difflib import get_close_matches
 from enum import StrEnum
 
@@ -201,13 +201,22 @@ class TestcaseResult(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.name}_{table.key}" if table.key else self.name
 
 
-def courses(results: Iterable[TestcaseResult]) -> Iterable[list[Quantity]]:
-    """The values of each quantity during some testcases, in order of time."""
+def courses(
+    results: Iterable[TestcaseResult], names: Container[str] | None = None
+) -> Iterable[list[Quantity]]:
+    """The values of each quantity during some testcases, in order of time; None for those of all names."""
     by_key: dict[tuple[str, str, str], list[Quantity]] = {}
-    for result in results:
-        for reading in result.history:
-            for quantity in reading.state:
-                by_key.setdefault(quantity.key, []).append(quantity)
+    for result in results:  # `history` and `key` written out: large runs have millions of quantities
+        readings = [reading.state for reading in result.readings]
+        for state in (result.state_before, *readings, result.state_after):
+            for quantity in state:
+                if names is not None and quantity.name not in names:
+                    continue
+                key = (quantity.host, quantity.device, quantity.name)
+                if (course := by_key.get(key)) is None:
+                    by_key[key] = [quantity]
+                else:
+                    course.append(quantity)
     return by_key.values()
 
 

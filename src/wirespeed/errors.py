@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .terminal import visible
+from .terminal import error_line
 
 if TYPE_CHECKING:
     from .wrong_words import WrongWords
@@ -35,8 +35,8 @@ class WirespeedError(Exception):
     """Base of all errors that wirespeed reports to its user in one line."""
 
     def __str__(self) -> str:
-        """The message without control characters, which names and contents of files may have."""
-        return visible(super().__str__())
+        """The message in one line of limited length, whatever names and contents of files it has."""
+        return error_line(super().__str__())
 
 
 class UsageError(WirespeedError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
+from typing import Any
 
 from .model import BufferAge, Collective, Message, Role, Sharing, Transfer, Work
 
@@ -128,6 +129,18 @@ class Measurement:
     works: tuple[Work, ...]
     places: tuple[Place, ...]
     independent: bool = False
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Its hash, which a run of many rounds needs often: it depends on all works and places."""
+        return hash((self.works, self.places, self.independent))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process gets: there, texts have other hashes."""
+        return {name: value for name, value in vars(self).items() if name != "_hash"}
 
     @cached_property
     def transfers(self) -> tuple[Transfer, ...]:

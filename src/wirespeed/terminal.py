@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import sys
+from typing import Any
 
 #: Range of widths: lines are padded to the width, which the environment may set to any number.
 _MIN_COLUMNS, _MAX_COLUMNS = 40, 1000
@@ -18,6 +19,7 @@ _HIDDEN = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t
 _HIDDEN |= {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
 _HIDDEN |= dict.fromkeys((0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)), 0xFFFD)
 _HIDDEN |= dict.fromkeys((0x2028, 0x2029, 0xFEFF, 0xFFFE, 0xFFFF, *range(0xD800, 0xE000)), 0xFFFD)
+_ANY_HIDDEN = re.compile(f"[{re.escape(''.join(map(chr, _HIDDEN)))}]")
 _IN_JSON = {code: f"\\u{code:04x}" for code in _HIDDEN}
 #: Name of the error handler that replaces characters that an encoding lacks.
 PLAIN = "wirespeed.plain"
@@ -25,6 +27,19 @@ PLAIN = "wirespeed.plain"
 _PLAIN = str.maketrans("↔→←·…×−–—µ±≤≥─━●✔✖✓▲‼◷■═│║╺╸▏▕’“”„", '-><-.x---u~<>-=|+xv!!o#=||--||\'"""')
 _COLOR = re.compile(r"(\x1b\[[0-9;]*m)")
 _ONE_LINE = _HIDDEN | {ord("\n"): " ", ord("\t"): " "}
+#: Maximum length of a line of an error or a screen, and of an error without what is printed before it.
+LONGEST_LINE, _LONGEST_ERROR = 500, 450
+#: What JSON writes for characters that `one_line` replaces, escaped or in UTF-8; and an escaped backslash,
+#: which begins no escape. Half a surrogate pair is no text, and refused by the decoder.
+_HIDDEN_CODES = [code for code in _ONE_LINE if not 0xD800 <= code < 0xE000]
+_HIDDEN_IN_JSON = re.compile(
+    rb"\\(?:\\|([nrtbf])|u(%b))|%b"
+    % (
+        "|".join(f"(?i:{code:04x})" for code in _HIDDEN_CODES).encode(),
+        b"|".join(chr(code).encode() for code in _HIDDEN_CODES if code >= 0x7F),
+    )
+)
+_ESCAPES = {b"n": "\n", b"t": "\t", b"r": "\r", b"b": "\b", b"f": "\f"}
 
 
 def shows_unicode() -> bool:
@@ -58,6 +73,8 @@ def columns() -> int:
 
 def visible(text: str, *, colored: bool = False) -> str:
     """Neutralise control characters except line ends, tabs and, if ``colored``, sequences of colours."""
+    if not _ANY_HIDDEN.search(text):  # the translation of a large report takes ten times as long
+        return text
     parts = _COLOR.split(text) if colored else [text]
     return "".join(part if i % 2 else part.translate(_HIDDEN) for i, part in enumerate(parts))
 
@@ -74,5 +91,63 @@ def brief(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Neutralise control characters and join the text to one line."""
+    """Neutralise control characters, join the text to one line, and omit the middle of a very long one."""
+    return shortened(flat(text), LONGEST_LINE)
+
+
+def flat(text: str) -> str:
+    """Neutralise control characters and join the text to one line of any length."""
     return text.translate(_ONE_LINE)
+
+
+def neutral_json(data: bytes) -> bytes:
+    """Neutralise control characters in the texts of JSON, each of which becomes one line.
+
+    It is applied to a file before its texts become part of anything that is shown: then no text of the file
+    can make a line of a screen.
+    """
+    if data.isascii() and b"\\" not in data and b"\x7f" not in data:  # most of the large ones
+        return data
+    return _HIDDEN_IN_JSON.sub(_neutral_json, data)
+
+
+def _neutral_json(found: re.Match[bytes]) -> bytes:
+    letter, code = found.groups()
+    if letter is not None:
+        return flat(_ESCAPES[letter]).encode()
+    if code is not None:
+        return flat(chr(int(code, 16))).encode()
+    return found[0] if found[0].startswith(b"\\") else flat(found[0].decode()).encode()
+
+
+def neutral(value: Any, but: str = "") -> Any:
+    """Neutralise control characters in the texts of plain data, such as that of TOML; not below one name."""
+    if isinstance(value, str):
+        return flat(value)
+    if isinstance(value, dict):
+        return {flat(name): part if name == but else neutral(part, but) for name, part in value.items()}
+    return [neutral(part, but) for part in value] if isinstance(value, list) else value
+
+
+def shortened(text: str, most: int) -> str:
+    """A text without its middle if it is longer than this: begin and end say the most."""
+    if len(text) <= most:
+        return text
+    end = most // 3
+    return f"{text[: most - end - 1]}…{text[-end:]}"
+
+
+def short_lines(text: str) -> str:
+    """A text without the middle of its long lines, except those that are mostly numbers: rows of tables."""
+    if len(text) <= LONGEST_LINE:
+        return text
+    lines = text.split("\n")
+    for i, line in enumerate(lines):
+        if len(line) > LONGEST_LINE and sum(map(str.isalpha, line)) > len(line) // 4:
+            lines[i] = shortened(line, LONGEST_LINE)
+    return "\n".join(lines)
+
+
+def error_line(text: str) -> str:
+    """An error in one line, whatever the names and contents of files in it are."""
+    return shortened(flat(text), _LONGEST_ERROR)

@@ -19,8 +19,9 @@ from .errors import MachineError
 from .faults import Fault
 from .files import read
 from .model import Access, Engine, Executor, Memory
+from .spelling import unknown_name
 from .tabular import Tabular
-from .terminal import brief
+from .terminal import brief, neutral_json
 from .units import MIB, many
 
 #: Maximum number of devices of a kind: reports show all pairs.
@@ -386,7 +387,10 @@ def load(path: str | Path) -> Machine:
     import msgspec
 
     try:
-        return check(msgspec.json.decode(read(path), type=Machine))
+        data = neutral_json(read(path))
+        if wrong := unknown_name(msgspec.json.decode(data), Machine):
+            raise msgspec.ValidationError(str(wrong))
+        return check(msgspec.json.decode(data, type=Machine))
     except OSError as error:
         raise MachineError(f"cannot read the machine file {path}: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -420,6 +424,7 @@ def check(machine: Machine) -> Machine:
         *(f"{gpu.name} has the peer {peer}, which does not exist"
           for gpu in machine.gpus for peer in gpu.peers if peer not in names),
     ]  # fmt: skip
+    problems += _ends_nowhere(machine)
     problems += [f"it has {len(devices)} {kind.words[1]}" for kind, devices in _by_kind(machine)
                  if len(devices) > _MOST_DEVICES]  # fmt: skip
     problems += [f"rank {rank.index} owns {rank.device!r}, which no process can own"
@@ -431,6 +436,28 @@ def check(machine: Machine) -> Machine:
     if problems:
         raise MachineError(f"machine {machine.name!r} is invalid: {problems[0]}")
     return machine
+
+
+def _ends_nowhere(machine: Machine) -> Iterator[str]:
+    """Yield links that end at neither a device nor a switch, which links enter and leave."""
+    between = [link for link in machine.links if link.source != link.destination]
+    both = {link.source for link in between} & {link.destination for link in between}
+    devices = {device.name for device in machine.devices}
+    owners = {f"{rank.index}/" for rank in machine.ranks} | {f"{rank.host}:" for rank in machine.ranks}
+    for name in {end for link in machine.links for end in (link.source, link.destination)} - devices:
+        device = re.split("[/:]", name)[-1]
+        owner = name.removesuffix(device)
+        if parse(device) and (owner in owners or (machine.ranks and not owner)):
+            devices.add(name)  # of a job, only the links name what other ranks and hosts have
+        elif parse(device):
+            both.discard(name)
+    for link in machine.links:
+        is_memory = link.kind is LinkKind.MEMORY
+        if is_memory is not (link.source == link.destination):
+            yield f"{link.kind} link {link.source}->{link.destination} is not that of one memory"
+        for end in (link.source, link.destination):
+            if end not in devices and (is_memory or end not in both):
+                yield f"link {link.source}->{link.destination} ends at {end!r}, which does not exist"
 
 
 def _by_kind(machine: Machine) -> Iterator[tuple[DeviceKind, Sequence[DeviceRecord]]]:

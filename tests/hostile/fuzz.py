@@ -2,10 +2,12 @@
 
     python -m tests.hostile.fuzz [--seconds 60] [--inputs N] [--seed N] [KIND ...]
 
-KIND is command, document, baselines, overrides, machines, environment or frame; the default is all, in turn.
+KIND is command, document, forged, links, baselines, overrides, machines, configuration, environment or frame;
+the default is all, in turn.
 The seed is the date unless one is given, so that every day tests other inputs and a failure can be repeated.
 An input fails if it ends in a traceback, in an exit code that is not documented, in control characters on the
-terminal, or not within 20 s. Exit code 1 if one failed; the folder that is printed has what repeats it.
+terminal, in a line that only a text of a file can have made, in an error or a line of text that is too long,
+or not within 20 s. Exit code 1 if one failed; the folder that is printed has what repeats it.
 """
 
 from __future__ import annotations
@@ -34,12 +36,15 @@ from typing import Any
 from unittest import mock
 
 import wirespeed
+from tests.hostile.forging import FORGED, LONG, forged, forging
 from wirespeed import backends
 from wirespeed.cli.commands import COMMANDS, programs
+from wirespeed.cli.consumers import CONSUMERS
 from wirespeed.cli.main import main
 from wirespeed.exit_codes import ExitCode
 from wirespeed.reports import formats
 from wirespeed.results.store import encode
+from wirespeed.terminal import LONGEST_LINE
 from wirespeed.worlds.channel import Channel, InvalidMessage
 
 TESTS = Path(__file__).parents[1]
@@ -188,6 +193,7 @@ class Fuzzer:
         path = folder / "baseline.json"
         main(["baseline", "make", str(self.good), "-o", str(path)])
         self.baseline = json.loads(path.read_text())
+        self.documents += [json.loads(p.read_text()) for p in (TESTS / "recorded").glob("*-h200.json")]
 
     def command(self) -> Input:
         """Return a command line of known options with unlikely values."""
@@ -223,6 +229,77 @@ class Fuzzer:
                 ["report", file, str(self.good), "-o", f"{out}.html"],
             )
         ), {}
+
+    def reading(self, file: str) -> Input:
+        """Return a command that reads a run, of all that do, some with a good run."""
+        rng, good, out = self.rng, str(self.good), str(self.folder / "out")
+        commands = [
+            ["show", file, "--format", rng.choice(self.formats)],
+            ["show", "-v", file, good, "--format", rng.choice(self.formats)],
+            ["check", "--from", file], ["check", "--from", good, file, "-v"],
+            ["check", "-q", "--from", file, good],
+            ["check", "--from", file, good, "--for", rng.choice(list(CONSUMERS))],
+            ["check", "--from", file, "--for", rng.choice(list(CONSUMERS))],
+            ["check", "--from", file, good, "--format", rng.choice(("junit", "markdown", "json"))],
+            ["compare", good, file], ["compare", file, good, "-v"], ["compare", good, "--to", file, good],
+            ["compare", file, good, "--format", rng.choice(("markdown", "junit", "json", "html"))],
+            ["doctor", file], ["doctor", file, "-v"], ["doctor", file, "--for", rng.choice(list(CONSUMERS))],
+            ["report", file, good, "-o", f"{out}.html"],
+            ["report", "--fleet", file, good, "-o", f"{out}.html"],
+            ["report", file, "-o", f"{out}.md"], ["baseline", "make", file, good, "-o", f"{out}.toml"],
+        ]  # fmt: skip
+        line = rng.choice(commands)
+        return line + (["--allow-simulated"] if line[0] == "check" else []), {}
+
+    def forged(self) -> Input:
+        """Return a command that reads a run with a forged line, or a long end, in some or all texts."""
+        rng, path = self.rng, self.folder / "forged.json"
+        run, end = copy.deepcopy(rng.choice(self.documents)), rng.choice((FORGED, LONG))
+        if rng.random() < 0.5:
+            run = forging(run, end)
+        for container, part, key in rng.sample(found := list(paths(run)), min(8, len(found))):
+            if isinstance(part, str):
+                container[key] = part + end
+            elif isinstance(container, dict) and rng.random() < 0.5:
+                container[f"{key}{end}"] = part
+        path.write_text(json.dumps(run, ensure_ascii=rng.random() < 0.5))
+        return self.reading(str(path))
+
+    def links(self) -> Input:
+        """Return a command that reads a run whose machine has changed links and devices."""
+        rng, path = self.rng, self.folder / "links.json"
+        run = copy.deepcopy(rng.choice(self.documents))
+        machine = run["machine"]
+        ends = ["", "`x`|y|gpu3", "gpu9", "9/gpu0", "host:gpu0", "numa7", "pcie9", FORGED]
+        ends += [end for link in machine["links"] for end in (link["source"], link["destination"])]
+        for _ in range(rng.choice((1, 1, 2, 4))):
+            part = rng.choice([*machine["links"], *machine["links"], *machine.get("gpus", ()), machine])
+            if "source" in part:
+                key = rng.choice(("source", "destination", "kind"))
+                part[key] = rng.choice(("memory", "nvlink", "pcie")) if key == "kind" else rng.choice(ends)
+            elif part is machine:
+                key = rng.choice([key for key in ("links", "gpus", "numa", "ranks") if machine.get(key)])
+                del machine[key][rng.randrange(len(machine[key]))]
+            else:
+                part["peers"] = [rng.choice(ends)]
+        path.write_text(json.dumps(run))
+        return self.reading(str(path))
+
+    def configuration(self) -> Input:
+        """Return a command in a folder with a configuration that is unlikely to be valid."""
+        rng = self.rng
+        tables = ["defaults", "check", "expect", "Expect", "chek", "x" * 3000, FORGED, "run"]
+        names = ["expect", "expct", "gpus", "size", "timeout", "wait_idle", "for", FORGED, "x" * 3000]
+        lines = []
+        for _ in range(rng.choice((1, 2, 4))):
+            value = json.dumps(rng.choice((*TEXTS, *NUMBERS, True, [], ["1"], {})))
+            lines.append(f"[{json.dumps(rng.choice(tables))}]\n{json.dumps(rng.choice(names))} = {value}\n")
+        (self.folder / "wirespeed.toml").write_bytes("".join(lines).encode("utf-8", "surrogatepass"))
+        variable = rng.choice(("WIRESPEED_EXPCT", "WIRESPEED_EXPECT", "WIRESPEED_", "WIRESPEED_FOR", "OTHER"))
+        line = rng.choice(
+            (["check", "--from", str(self.good)], ["config"], ["list"], ["show", str(self.good)])
+        )
+        return line, {variable: rng.choice(("gpus=8", "x", ""))}
 
     def baselines(self) -> Input:
         """Return a command that uses a changed baseline."""
@@ -365,7 +442,7 @@ def attempt(line: list[str], environment: dict[str, str]) -> str:
     code: object = None
     try:
         with (
-            mock.patch.dict(os.environ, environment),
+            mock.patch.dict(os.environ, {"COLUMNS": str(LONGEST_LINE)} | environment),  # wraps no forged line
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),
             alarm(),
@@ -380,10 +457,18 @@ def attempt(line: list[str], environment: dict[str, str]) -> str:
     if code not in CODES:
         return f"exit code {code!r}"
     text = err.getvalue()
-    if "Traceback" in text:
-        return text
+    if "Traceback" in text or "internal error" in text + out.getvalue():
+        return text + out.getvalue()
     if hidden := [c for c in text if c in "\x1b\x07\x00\x9b\u202e"]:
         return f"control characters {hidden!r} in {text!r}"
+    if lines := forged(text + out.getvalue()):
+        return f"forged lines {lines[:3]!r}"
+    most = LONGEST_LINE if "--for" not in line else 4096  # what the most patient of them takes
+    if any(len(one) > most for one in text.splitlines()):
+        return "a line of standard error is too long"
+    is_text = line[0] in ("compare", "doctor", "check", "show") and not {"--format", "--for"} & {*line}
+    if is_text and max(map(len, out.getvalue().splitlines()), default=0) > LONGEST_LINE:
+        return f"a line of {line[0]} is too long"
     return ""
 
 
@@ -442,6 +527,7 @@ def fuzz(
                 while time.monotonic() < end and sum(counts.values()) < inputs:
                     kind = kinds[sum(counts.values()) % len(kinds)]
                     counts[kind] += 1
+                    (folder / "wirespeed.toml").unlink(missing_ok=True)
                     if kind == "frame":
                         data = made.frame()
                         wrong, line = receive(data), [data.hex()]
@@ -460,7 +546,10 @@ def fuzz(
     return counts, failures
 
 
-KINDS = ("command", "document", "baselines", "overrides", "machines", "environment", "frame")
+KINDS = (
+    "command", "document", "forged", "links", "configuration", "baselines", "overrides", "machines",
+    "environment", "frame",
+)  # fmt: skip
 
 
 def run() -> int:

@@ -16,11 +16,12 @@ from tests.users import OTHER, needs_root
 from wirespeed.cli import man
 from wirespeed.cli.commands import COMMANDS, programs
 from wirespeed.cli.common import machine_names
-from wirespeed.cli.configuration import OF_PROJECTS, arguments, settings
+from wirespeed.cli.configuration import OF_PROJECTS, OF_USERS, arguments, settings
 from wirespeed.cli.main import main
 from wirespeed.cli.parser import Parser
 
 MACHINE = "simulated:hgx-h200-2"
+RECORDED = Path(__file__).parents[1] / "recorded" / "two-h200.json"
 
 
 @pytest.fixture
@@ -80,6 +81,15 @@ def test_options_have_the_configured_defaults(folder: Path, capsys: pytest.Captu
     ("text", "message"),
     [
         ("[run]\ntimeot = 1\n", "run has no option 'timeot' (did you mean 'timeout'?)"),
+        ("[run]\nexpct = 1\n", "run has no option 'expct' (did you mean 'expect'?)"),
+        ("[check]\nexpct = 1\n", "check has no option 'expct' (did you mean 'expect'?)"),
+        ("[defaults]\nexpct = 1\n", "no command has an option 'expct' (did you mean 'expect'?)"),
+        ("[defaults]\nwait_idle = 1\n", "no command has an option 'wait_idle' (did you mean 'wait-idle'?)"),
+        ('[defaults]\nfor = "slurm"\n', "for can only be given on the command line"),
+        ("[chek]\n", "unknown table [chek] (did you mean 'check'?)"),
+        ("[Expect]\ngpus = 8\n", "unknown table [Expect] (did you mean 'expect'?)"),
+        ("[nvbandwidth]\nmachine = 1\n", "unknown table [nvbandwidth]"),
+        ("[[expect]]\ngpus = 8\n", "'expect' is not in a table"),
         ("timeout = 1\n", "'timeout' is not in a table"),
         ("[run]\nforce = true\n", "force can only be given on the command line"),
         ("[run]\ntimeout = true\n", "timeout needs a value"),
@@ -108,20 +118,58 @@ def test_what_is_wrong_in_a_file_is_one_line(
     assert code == 2 and message in error_text and len(error_text.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["check", "--from", str(RECORDED)], ["show", str(RECORDED)], ["list"], ["config"],
+        ["check", "--from", str(RECORDED), "--for", "nagios"], ["doctor", str(RECORDED)],
+        ["nvbandwidth", "-l"], ["all_reduce_perf", "--machine", MACHINE],
+    ],
+)  # fmt: skip
+def test_a_mistyped_variable_is_an_error_of_every_command(
+    command: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WIRESPEED_EXPCT", "gpus=8")
+    assert main(command) == (3 if "nagios" in command else 2)
+    out, err = capsys.readouterr()
+    assert "unknown variable WIRESPEED_EXPCT (did you mean 'WIRESPEED_EXPECT'?)" in err
+    assert len(err.splitlines()) == 1 and out.startswith("WIRESPEED UNKNOWN: unknown variable" if out else "")
+
+
+def test_variables_that_are_no_options_are_known(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What programs, tests, CI and documentation here set, and what Kubernetes sets for a Service."""
+    root = Path(__file__).parents[2]
+    paths = [root / "README.md", root / "tests" / "newcomer.py", root / ".ci" / "run"]
+    paths += [
+        p for place in ("src", "integrations", "docs", "tests/reports") for p in (root / place).rglob("*")
+    ]
+    texts = [
+        path.read_text() for path in paths if path.suffix in ("", ".py", ".md", ".nhc") and path.is_file()
+    ]
+    used = {name for text in texts for name in re.findall(r"\bWIRESPEED_[A-Z]+(?:_[A-Z]+)*\b", text)}
+    used -= {"WIRESPEED_OPTION"}  # it stands for all options
+    assert {"WIRESPEED_CHANNELS", "WIRESPEED_TIMEOUT", "WIRESPEED_REQUIRE_CHROMIUM"} <= used
+    of_kubernetes = (
+        "SERVICE_HOST",
+        "PORT",
+        "PORT_80_TCP_ADDR",
+        "EXPORTER_SERVICE_PORT_HTTP",
+        "X_PORT_53_UDP",
+    )
+    for name in (*used, *(f"WIRESPEED_{name}" for name in of_kubernetes)):
+        monkeypatch.setenv(name, "1")
+    options = {name.removeprefix("WIRESPEED_").lower().replace("_", "-") for name in used}
+    assert {setting.option for setting in settings()} == options & (OF_PROJECTS | OF_USERS)
+
+
 def test_a_project_sets_no_files_and_no_acceptance() -> None:
     """Every option is either one that a project may set, or one of these."""
-    refused = {
-        "allow-simulated", "as", "baseline", "compare", "devices", "dry-run", "exclude-format", "expect",
-        "file", "fleet", "force", "from", "from-nvloom", "from-transferbench", "gates", "host-memory",
-        "ignore-busy", "least", "machine", "max-age", "nics", "no-measure", "no-save", "no-verify", "open",
-        "output", "overrides", "quiet", "record", "root", "spares", "to", "tolerance", "topology",
-    }  # fmt: skip
     options: dict[str, argparse.Action] = {}
     for name in [*COMMANDS, *programs()]:
         of = man.parser_of(name)
         if isinstance(of, Parser) and of.command:
             options |= of.settable()
-    assert refused | OF_PROJECTS == options.keys() and not refused & OF_PROJECTS
+    assert options.keys() == OF_USERS | OF_PROJECTS and not OF_USERS & OF_PROJECTS
     assert not [name for name in OF_PROJECTS if re.search("FILE|FOLDER|RUN", str(options[name].metavar))]
 
 
@@ -165,6 +213,20 @@ def test_folders_that_others_can_write_are_not_looked_at(folder: Path) -> None:
     assert len(settings()) == 1
     (folder / "project" / "a").chmod(0o777)
     assert settings() == []
+
+
+@pytest.mark.parametrize("below", ["a/b", "a", "."])
+def test_a_file_that_is_not_obeyed_is_named_from_below(
+    below: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(folder, "project", "[expect]\ngpus = 8\n")
+    (folder / "project").chmod(0o777)
+    monkeypatch.chdir(folder / "project" / below)
+    assert main(["check", "--from", str(RECORDED), "-q"]) == 0
+    file, reason = folder / "project" / "wirespeed.toml", "other users can write it"
+    assert capsys.readouterr().err == (
+        f"wirespeed: note: not read: {file}: of the folder {folder / 'project'}, {reason}\n"
+    )
 
 
 def test_homes_without_an_entry_have_no_settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,8 +151,9 @@ def test_a_variable_cannot_set_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("WIRESPEED_FOR", "slurm")
-    assert main([*CHECK, *BAD, "-q"]) == 1
-    assert capsys.readouterr().out == ""
+    assert main([*CHECK, *BAD, "-q"]) == 2
+    out, err = capsys.readouterr()
+    assert not out and "WIRESPEED_FOR: for can only be given on the command line" in err
 
 
 @pytest.fixture

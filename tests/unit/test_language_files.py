@@ -206,7 +206,7 @@ WRONG = [
     ),
     ("[[measurement]]\n", "line 1 is not valid: Object missing required field `name`"),
     (ABOUT, "give transfers, or waived"),
-    (ABOUT + 'transfer = "gpu0 -> gpu1"', "did you mean transfers?"),
+    (ABOUT + 'transfer = "gpu0 -> gpu1"', "did you mean 'transfers'?"),
     (ABOUT + 'transfers = "gpu0 -> gpu9"', "f.toml, line 3, column 22: gpu9: this machine has"),
     (
         ABOUT + 'transfers = ["gpu0 -> gpu1",\n"gpu0 -> gpuX"]',
@@ -218,7 +218,7 @@ WRONG = [
     (ABOUT + 'transfers = "gpu0 -> gpu1"\nsizes = "1"\nblocks = [1]', "give sizes or blocks"),
     (ABOUT + 'transfers = "gpu0 -> gpu1"\nsizes = "1x"', "'1x' is not a size"),
     (ABOUT + 'transfers = "gpu0 -> gpu1"\nexpect = { of_limit = 2 }', "Expected `float` <= 1"),
-    (ABOUT + 'transfers = "gpu0 -> gpu1"\nexpect = { leats = "1 GB/s" }', "did you mean least?"),
+    (ABOUT + 'transfers = "gpu0 -> gpu1"\nexpect = { leats = "1 GB/s" }', "did you mean 'least'?"),
     (ABOUT + 'transfers = "gpu0 -> gpu1"\nexpect = {}', "expect is empty"),
     (ABOUT + 'transfers = "gpu0 -> gpu1"\nexpect = { least = "1 GB" }', "is not a rate"),
     (ABOUT + 'transfers = "gpu0 -> gpu1"\neach = "gpu9"', "line 4, column 9: gpu9"),

@@ -12,6 +12,7 @@ import msgspec
 
 from ..errors import MachineError, UsageError
 from ..files import distrust, make_folder, read
+from ..terminal import neutral_json
 from ..topology import Machine, load
 from . import discover, facts
 from .tree import Tree, TreePath
@@ -147,7 +148,8 @@ def machine_in(root: TreePath) -> Machine:
 def _object(path: Path, kind: Any) -> dict[str, Any]:
     """The JSON object in a file; empty if there is no file."""
     try:
-        return msgspec.json.decode(read(path), type=dict[str, kind]) if os.path.lexists(path) else {}
+        data = neutral_json(read(path)) if os.path.lexists(path) else b"{}"
+        return msgspec.json.decode(data, type=dict[str, kind])
     except OSError as error:
         raise MachineError(f"cannot read {path}: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -21,8 +21,8 @@ from ..reports.checked_runs import CheckedRun
 from ..results.many_files import read_many
 from ..results.published_gates import GateSet
 from ..screens import check_format
-from ..terminal import visible
-from ..units import Nics
+from ..terminal import error_line
+from ..units import Nics, many
 from .common import code_of, style
 from .consumers import Answer
 
@@ -86,13 +86,17 @@ def check_many(
         sys.stdout.flush()
     else:
         for error in read.unreadable:
-            print(visible(f"wirespeed: error: {error}"), file=sys.stderr)
+            print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)
     code = worst([*(done.code for done in read.found), *(ExitCode.RUN for _ in read.unreadable)])
     if not options.consumer:
         return code
     from ..screens.reason import reason_of_nodes
 
-    return Answer(code, reason_of_nodes([done.run.node for done in read.found]))
+    reason = reason_of_nodes([done.run.node for done in read.found])
+    if read.unreadable:
+        lost = f"{len(read.unreadable)} of {many(len(files), 'file')} cannot be judged: {read.unreadable[0]}"
+        reason = f"{reason}; {lost}" if code == ExitCode.FAIL else f"{lost}; {reason}"
+    return Answer(code, reason)
 
 
 def _compared(found: Sequence[_Done]) -> list[_Done]:

@@ -403,13 +403,18 @@ def check_format(name: str) -> None:
 
 def print_report(document: Document, options: argparse.Namespace) -> None:
     """Print a Document in the requested format and detail."""
+    sys.stdout.write(report_of(document, options))
+    sys.stdout.flush()
+
+
+def report_of(document: Document, options: argparse.Namespace) -> str:
+    """A Document in the requested format and detail."""
     from ..reports import render
 
     shown = style(options)
     if hasattr(options, "baseline"):
         shown = replace(shown, criteria=criteria(options))
-    sys.stdout.write(render(document, options.format, shown))
-    sys.stdout.flush()
+    return render(document, options.format, shown)
 
 
 def style(options: argparse.Namespace) -> Style:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import DocumentError, UsageError
+from ..errors import DocumentError, UsageError, WirespeedError
 from ..exit_codes import EXIT_CODES, ExitCode
 from .common import add_verbose, load_run_or_log, style, typed
 from .parser import Parser
@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     import argparse
 
     from ..document import Document
+    from ..results.compare import Comparison
     from ..results.many_files import ReadRuns
+
+    #: A file, and the run in it.
+    _Named = tuple[str, Document]
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -35,12 +39,30 @@ def main(name: str, argv: Sequence[str]) -> int:
 def _compared(before: Sequence[str], after: Sequence[str], options: argparse.Namespace) -> int:
     """Compare the runs of some files, print the report and return the exit code."""
     from ..results.compare import compare
+    from ..results.many_files import defective
     from ..screens.compare import FORMATS
 
     first, second = map(_read, (before, after))
-    comparison = compare(first.found, second.found, options.least, ignore_busy=options.ignore_busy)
     unreadable = [*first.unreadable, *second.unreadable]
-    sys.stdout.write(FORMATS[options.format](comparison, style(options), unreadable))
+
+    def compared(a: Sequence[_Named], b: Sequence[_Named]) -> tuple[Comparison, str]:
+        runs = [[document for _, document in side] for side in (a, b)]
+        found = compare(runs[0], runs[1], options.least, ignore_busy=options.ignore_busy)
+        return found, FORMATS[options.format](found, style(options), unreadable)
+
+    try:
+        comparison, text = compared(first.found, second.found)
+    except WirespeedError:
+        raise
+    except Exception:
+        broken = defective([*first.found, *second.found], lambda run: compared([("", run)], [("", run)]))
+        out = {error.file for error in broken}
+        sides = [[run for run in side.found if run[0] not in out] for side in (first, second)]
+        if not broken or not all(sides):
+            raise
+        unreadable += broken
+        comparison, text = compared(sides[0], sides[1])
+    sys.stdout.write(text)
     if comparison.regressed:
         return ExitCode.FAIL
     if unreadable:
@@ -48,7 +70,7 @@ def _compared(before: Sequence[str], after: Sequence[str], options: argparse.Nam
     return ExitCode.PASS if comparison.compared else ExitCode.NOT_JUDGED
 
 
-def _read(files: Sequence[str]) -> ReadRuns[Document]:
+def _read(files: Sequence[str]) -> ReadRuns[_Named]:
     """Read the runs of a side.
 
     Raises
@@ -65,8 +87,8 @@ def _read(files: Sequence[str]) -> ReadRuns[Document]:
     return read
 
 
-def _kept(_: str, document: Document) -> Document:
-    return document
+def _kept(file: str, document: Document) -> _Named:
+    return file, document
 
 
 def parser(name: str) -> Parser:

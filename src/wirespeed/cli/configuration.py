@@ -23,14 +23,18 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 
 from ..caching import own_folder
 from ..errors import UsageError
 from ..files import distrust, read_own
+from ..spelling import meant
+from .commands import COMMANDS
+from .consumers import OPTION
+from .environment import COMPAT
 
 NAME = "wirespeed.toml"
 #: Table of the options of all commands.
@@ -38,10 +42,26 @@ DEFAULTS = "defaults"
 #: Table of what each host should have: as ``--expect``, of all files, because it makes a check only stricter.
 EXPECT = "expect"
 _PREFIX = "WIRESPEED_"
+#: Commands whose options are those of another program, which no file sets.
+NOT_CONFIGURED = frozenset({"nvbandwidth", "sailbandwidth"})
 #: Maximum size of a file, in bytes: every command reads it, and some texts take the parser quadratic time.
 _LARGEST = 2**16
-#: Variables that are not options: what processes of one job tell each other.
-_INTERNAL = {"WIRESPEED_STARTED_BY", "WIRESPEED_CHANNELS", "WIRESPEED_JOB_SECRET"}
+#: Variables that are not options: what processes of one job tell each other, what replaces an option of
+#: the programs of others, and what tests require.
+_NO_OPTIONS = frozenset(
+    {
+        "WIRESPEED_STARTED_BY",
+        "WIRESPEED_CHANNELS",
+        "WIRESPEED_JOB_SECRET",
+        COMPAT,
+        "WIRESPEED_REQUIRE_CHROMIUM",
+        "WIRESPEED_REQUIRE_PROMTOOL",
+    }
+)
+#: What Kubernetes sets in every container for a Service whose name begins with ``wirespeed``.
+_OF_SERVICES = re.compile(
+    r"WIRESPEED(_[A-Z0-9_]+)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
+)
 #: Options that a project's file may set: none reads or writes a file, leaves out devices or checks, or
 #: changes what is accepted.
 # fmt: off
@@ -52,7 +72,19 @@ OF_PROJECTS = frozenset({
     "short", "size", "sizes", "sweep", "testcase", "threads", "tier", "time", "time-budget", "timeout",
     "verbose", "virtual-memory", "wait-idle", "within",
 })
+#: Options that only the user may set, not a project's file.
+OF_USERS = frozenset({
+    "allow-simulated", "as", "baseline", "compare", "devices", "dry-run", "exclude-format", "expect", "file",
+    "fleet", "force", "from", "from-nvloom", "from-transferbench", "gates", "host-memory", "ignore-busy",
+    "least", "machine", "max-age", "nics", "no-measure", "no-save", "no-verify", "open", "output",
+    "overrides", "quiet", "record", "root", "spares", "to", "tolerance", "topology",
+})
 # fmt: on
+#: Options of any command that can be set.
+_OPTIONS = OF_PROJECTS | OF_USERS
+#: Options that can only be given on the command line: one replaces files, the other must be known before
+#: files and variables are read.
+_ONLY_GIVEN = ("force", OPTION.removeprefix("--"))
 
 
 @dataclass(frozen=True)
@@ -127,7 +159,8 @@ def files(environment: Mapping[str, str] = os.environ, folder: Path | None = Non
 
 
 def _of_project(folder: Path | None) -> list[ConfigurationFile]:
-    """The nearest file in this folder or one above it, as far as these are only this user's."""
+    """The nearest file in this folder or one above it; refused if others can write to a folder there."""
+    refused = ""
     try:
         here = folder or Path.cwd()
     except OSError:  # the folder was removed
@@ -140,11 +173,10 @@ def _of_project(folder: Path | None) -> list[ConfigurationFile]:
         why = distrust(status)
         if not why and status.st_uid != os.geteuid():
             why = "it belongs to root"
-        if why:
-            refused = ConfigurationFile(here / NAME, True, refused=f"of the folder, {why}")
-            return [refused] if level == here else []
+        if why and not refused:
+            refused = f"of the folder {level}, {why}"
         if os.path.lexists(level / NAME):
-            return [ConfigurationFile(level / NAME, True)]
+            return [ConfigurationFile(level / NAME, True, refused=refused)]
     return []
 
 
@@ -184,12 +216,43 @@ def settings(
     read = files(environment, folder) if existing is None else existing
     options = [option for file in read if not file.refused for option in _of_file(file)]
     for variable, text in sorted(environment.items()):
-        if variable.startswith(_PREFIX) and variable not in _INTERNAL:
-            option = variable.removeprefix(_PREFIX).lower().replace("_", "-")
+        if text and (option := _option_of(variable)):
             value = {"true": True, "false": False}.get(text.lower(), text)
-            if text:
-                options.append(_setting(DEFAULTS, option, value, variable))
+            options.append(_setting(DEFAULTS, option, value, variable))
     return options
+
+
+def _option_of(variable: str) -> str:
+    """The option that a variable is for; empty if it is for none.
+
+    Raises
+    ------
+    UsageError
+        If its name begins like ours, and is not known.
+    """
+    if not variable.startswith(_PREFIX) or variable in _NO_OPTIONS or _OF_SERVICES.fullmatch(variable):
+        return ""
+    option = variable.removeprefix(_PREFIX).lower().replace("_", "-")
+    if option not in _OPTIONS and option not in _ONLY_GIVEN:
+        known = [*_NO_OPTIONS, *(f"{_PREFIX}{name.upper().replace('-', '_')}" for name in _OPTIONS)]
+        raise UsageError(
+            f"unknown variable {variable}{meant(variable, known)}; "
+            f"{_PREFIX}... variables are defaults of options (wirespeed config)"
+        )
+    return option
+
+
+def check_variables(environment: Mapping[str, str] = os.environ) -> None:
+    """Refuse unknown variables for programs that read only some of them.
+
+    Raises
+    ------
+    UsageError
+        If the name of a variable begins like ours, and is not known.
+    """
+    for variable, text in sorted(environment.items()):
+        if text:
+            _option_of(variable)
 
 
 def arguments(command: str, options: Mapping[str, bool], own: Sequence[ConfiguredOption]) -> list[str]:
@@ -213,9 +276,7 @@ def arguments(command: str, options: Mapping[str, bool], own: Sequence[Configure
     chosen: dict[str, ConfiguredOption] = {}
     for setting in own:
         if setting.command == command and setting.option not in options:
-            close = "".join(
-                f" (did you mean {match!r}?)" for match in get_close_matches(setting.option, options, 1)
-            )
+            close = meant(setting.option, options)
             raise UsageError(f"{setting.origin}: {command} has no option {setting.option!r}{close}")
         if setting.command in (command, DEFAULTS) and setting.option in options:
             if bool(setting.values) is not options[setting.option]:
@@ -286,6 +347,11 @@ def _of_file(file: ConfigurationFile) -> Iterator[ConfiguredOption]:
     except ValueError as error:  # also of characters, and of very long numbers
         raise UsageError(f"{file.path}: {error}") from error
     for command, table in content.items():
+        if isinstance(table, dict) and command not in _tables():
+            raise UsageError(
+                f"{file.path}: unknown table [{command}]{meant(command, _tables())}; tables are "
+                f"[{DEFAULTS}], [{EXPECT}] and the commands that have options of wirespeed"
+            )
         if not isinstance(table, dict):
             raise UsageError(
                 f"{file.path}: {command!r} is not in a table; write it below [{DEFAULTS}] or a command"
@@ -295,6 +361,11 @@ def _of_file(file: ConfigurationFile) -> Iterator[ConfiguredOption]:
                 yield _expectation(option, value, file)
                 continue
             yield replace(_setting(command, option, value, str(file.path)), is_project=file.is_project)
+
+
+def _tables() -> set[str]:
+    """The names of tables in a file."""
+    return {DEFAULTS, EXPECT, *COMMANDS} - NOT_CONFIGURED
 
 
 def _expectation(key: str, value: object, file: ConfigurationFile) -> ConfiguredOption:
@@ -325,8 +396,11 @@ def _setting(command: str, option: str, value: object, origin: str) -> Configure
         If the value is neither a text, a number, true, false nor a list of texts and numbers, or the option
         protects files.
     """
-    if option == "force":
-        raise UsageError(f"{origin}: force can only be given on the command line")
+    if option in _ONLY_GIVEN:
+        raise UsageError(f"{origin}: {option} can only be given on the command line")
+    if option not in _OPTIONS:
+        has = "no command has an" if command == DEFAULTS else f"{command} has no"
+        raise UsageError(f"{origin}: {has} option {option!r}{meant(option, _OPTIONS)}")
     if isinstance(value, bool):
         return ConfiguredOption(command, option, (), origin, not value)
     items = value if isinstance(value, list) else [value]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..exit_codes import ExitCode
-from ..terminal import PLAIN, one_line
+from ..terminal import PLAIN, flat
 
 #: Name of the option, whose default no file or variable may set: it must be known before they are read.
 OPTION = "--for"
@@ -225,4 +225,4 @@ def _known(code: int) -> ExitCode:
 
 def _plain(text: str) -> str:
     """A text as one line of ASCII."""
-    return " ".join(one_line(text).encode("ascii", PLAIN).decode().split())
+    return " ".join(flat(text).encode("ascii", PLAIN).decode().split())

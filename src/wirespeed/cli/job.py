@@ -10,7 +10,7 @@ from ..errors import UsageError, WirespeedError
 from ..exit_codes import ExitCode
 from ..options import JOB
 from ..run_errors import RunInterrupted
-from ..terminal import visible
+from ..terminal import error_line
 from .common import TakesOptions, add_options, measured_code
 
 if TYPE_CHECKING:
@@ -94,4 +94,4 @@ def lead(
 def _speak_for_leader(world: World, reason: str) -> None:
     """Print the reason on one rank of each host, and rank 1, if rank 0 has ended or does not answer."""
     if world.leaderless and (world.rank == 1 or world.local_rank == 0):
-        print(visible(f"wirespeed: error: {reason}"), file=sys.stderr, flush=True)
+        print(error_line(f"wirespeed: error: {reason}"), file=sys.stderr, flush=True)

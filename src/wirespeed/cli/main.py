@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NoReturn
 from ..errors import NotIdle, UsageError, WirespeedError
 from ..exit_codes import EXIT_CODES, ExitCode
 from ..run_errors import RunInterrupted
-from ..terminal import PLAIN, columns, shows_unicode, visible
+from ..terminal import PLAIN, columns, error_line, shows_unicode
 from ..version import __version__
 from .commands import COMMANDS, SUFFIX, called_as, module_of, programs
 from .consumers import Answer, answer, requested, translated
@@ -127,7 +127,7 @@ def _run(arguments: list[str]) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _ended(broken, reason)
     except ImportError as error:
-        return _ended(broken, f"cannot import {error.name or 'a library'}: {error}")
+        return _ended(broken, error_line(f"cannot import {error.name or 'a library'}: {error}"))
     except MemoryError:
         return _ended(broken, "not enough memory")
 
@@ -144,7 +144,7 @@ def _failed(error: OSError) -> str:
     """What failed, and why: a file, standard output, or what the message of a library names."""
     subject = error.filename or ("standard output" if error.errno in _OF_OUTPUT else "")
     why = error.strerror or str(error)
-    return visible(f"{subject}: {why}" if subject else why)
+    return error_line(f"{subject}: {why}" if subject else why)
 
 
 def _crashed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> NoReturn:

@@ -15,7 +15,7 @@ from ..collectives.options import ALL_ROOTS, MPI, NCCL, SIMULATED
 from ..driver.listener import Filled, Listener
 from ..errors import MachineError, StorageError, UsageError, WirespeedError
 from ..exit_codes import ExitCode
-from ..terminal import colored, columns, visible
+from ..terminal import colored, columns, error_line, visible
 from ..units import GIB
 from .commands import called_as
 from .common import check_format, texts_aside
@@ -116,7 +116,7 @@ def _run(program: str, called: Sequence[str], arguments: Parser, options: argpar
         if not isinstance(error, NotPossible):
             raise
         if not isinstance(error, TooFewGpus):
-            print(visible(f"wirespeed: error: {error}"), file=sys.stderr)
+            print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)
         return Result.NOT_IMPLEMENTED
     if provider == MPI and world.size == 1 and code == ExitCode.PASS:
         from ..worlds.mpirun import mpirun
@@ -388,7 +388,7 @@ def _finish(document: Document, options: argparse.Namespace, lines: _Lines, file
         else:
             lines.end(document)
     if document.interrupted and document.interrupted != BY_USER:
-        print(visible(f"wirespeed: error: {document.interrupted}"), file=sys.stderr, flush=True)
+        print(error_line(f"wirespeed: error: {document.interrupted}"), file=sys.stderr, flush=True)
 
 
 def _maker(wanted: Asked, simulated: Provider | None) -> Make:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from ..terminal import colored, visible
+from ..terminal import colored, error_line
 from . import configuration
 from .consumers import OPTION, InvalidUsage
 
@@ -65,18 +65,20 @@ class Parser(argparse.ArgumentParser):
             takes = {name: action.nargs != 0 for name, action in self.settable().items()}
             files = configuration.files()
             for path, why in [(file.path, file.refused) for file in files if file.refused]:
-                print(visible(f"wirespeed: note: not read: {path}: {why}"), file=sys.stderr)
+                print(error_line(f"wirespeed: note: not read: {path}: {why}"), file=sys.stderr)
             settings = configuration.settings(existing=files)
             in_force = configuration.in_force(self.command, takes, settings, words)
             words = configuration.arguments(self.command, takes, settings) + words
             namespace = argparse.Namespace() if namespace is None else namespace
             #: Settings that changed what is measured or judged, for people.
             namespace.in_force = in_force
+        else:
+            configuration.check_variables()
         return super().parse_known_args(words, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Print the error and a hint to ``--help``, and exit."""
-        text = visible(f"{message} (see `{self.prog} --help`)")
+        text = error_line(f"{message} (see `{self.prog} --help`)")
         print(f"{self.prog}: error: {text}", file=sys.stderr)
         raise InvalidUsage(text)
 

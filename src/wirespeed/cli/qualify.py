@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UsageError, WirespeedError
 from ..exit_codes import EXIT_CODES, ExitCode
-from ..terminal import visible
+from ..terminal import error_line, visible
 from .common import add_saving as add_saved
 from .common import code_of, saving, tell_saved, texts_aside, typed
 from .parser import Parser
@@ -178,7 +178,7 @@ def _lead(
     if ended:
         raise ended
     if interrupted:
-        print(visible(f"wirespeed: error: {interrupted}"), file=sys.stderr)
+        print(error_line(f"wirespeed: error: {interrupted}"), file=sys.stderr)
         return ExitCode.RUN
     return code_of(verdict_of(qualification))
 

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 from ..errors import DocumentError, UsageError, WirespeedError
 from ..exit_codes import ExitCode
-from ..terminal import one_line, visible
+from ..terminal import error_line, one_line, visible
 from .common import add_all_cells, add_judging, add_verbose, check_format, criteria
 from .parser import Parser
 
 if TYPE_CHECKING:
+    from ..document import Document
     from ..reports import Criteria, Style
+    from ..results.many_files import Unreadable
     from ..results.output import Output
 
 #: Maximum number of runs that are compared with each other; more make a page with one row per node.
@@ -57,12 +59,8 @@ def main(name: str, argv: Sequence[str]) -> int:
     if is_fleet:
         code = _fleet(options.files, output, by)
     else:
-        _report(
-            options.files,
-            output,
-            form,
-            Style(verbose=options.verbose, criteria=by, all_cells=options.all_cells),
-        )
+        shown = Style(verbose=options.verbose, criteria=by, all_cells=options.all_cells)
+        code = _report(options.files, output, form, shown)
     if options.open and not webbrowser.open(output.path.resolve().as_uri()):
         raise WirespeedError(f"no browser was found; open {output.path} in one")
     return code
@@ -101,22 +99,57 @@ def parser(name: str) -> Parser:
     return arguments
 
 
-def _report(files: Sequence[str], output: Output, form: str, style: Style) -> None:
-    """Write one run in any format, or several as a page."""
+def _report(files: Sequence[str], output: Output, form: str, style: Style) -> ExitCode:
+    """Write one run in any format, or several as a page; report files that cannot be read."""
+    from ..results.many_files import read_many
     from ..results.store import load
 
-    documents = [load(file) for file in files]
+    if len(files) == 1:
+        named, unreadable = [(files[0], load(files[0]))], []
+    else:
+        read = read_many(files, _named)
+        named, unreadable = read.found, read.unreadable
     with _progress(f"writing {output.path}"):
         if form == "html":
-            from ..reports.html.page import page
-
-            text = page(documents, by=style.criteria, labels=_labels(files))
+            text, broken = _page(named, style.criteria)
+            unreadable += broken
         else:
             from ..reports import render
 
-            text = render(documents[0], form, style)
+            text = render(named[0][1], form, style)
+        for error in unreadable:
+            print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)
+        if not text:
+            raise DocumentError("none of the runs can be shown")
         output.write(text.encode("utf-8", "replace"))
-    print(visible(f"saved to {output.path}"), file=sys.stderr)
+    shown = f" ({len(files) - len(unreadable)} of {len(files)} runs)" if unreadable else ""
+    print(visible(f"saved to {output.path}{shown}"), file=sys.stderr)
+    return ExitCode.USAGE if unreadable else ExitCode.PASS
+
+
+def _named(file: str, document: Document) -> tuple[str, Document]:
+    return file, document
+
+
+def _page(named: Sequence[tuple[str, Document]], by: Criteria) -> tuple[str, list[Unreadable]]:
+    """The page of runs, without those of which none can be made; empty if that are all."""
+    from ..reports.html.page import page
+    from ..results.many_files import defective
+
+    def of_all(runs: Sequence[tuple[str, Document]]) -> str:
+        documents, labels = [document for _, document in runs], _labels([file for file, _ in runs])
+        return page(documents, by=by, labels=labels) if runs else ""
+
+    try:
+        return of_all(named), []
+    except WirespeedError:
+        raise
+    except Exception:
+        broken = defective(named, lambda document: page([document], by=by)) if len(named) > 1 else []
+        if not broken:
+            raise
+    out = {error.file for error in broken}
+    return of_all([run for run in named if run[0] not in out]), broken
 
 
 def _fleet(files: Sequence[str], output: Output, by: Criteria) -> ExitCode:
@@ -128,7 +161,7 @@ def _fleet(files: Sequence[str], output: Output, by: Criteria) -> ExitCode:
         read = read_nodes(files, by)
     nodes, failures = read.found, [str(error) for error in read.unreadable]
     for line in failures:
-        print(one_line(f"wirespeed: error: {line}"), file=sys.stderr)
+        print(error_line(f"wirespeed: error: {line}"), file=sys.stderr)
     if not nodes:
         raise DocumentError("none of the runs can be shown")
     with _progress(f"writing {output.path}"):

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..exit_codes import ExitCode
-from ..terminal import one_line
-from .common import add_judging, add_report, check_format, load_run_or_log, print_report, testcase_names
+from ..terminal import error_line, one_line
+from .common import (
+    add_judging,
+    add_report,
+    check_format,
+    load_run_or_log,
+    print_report,
+    report_of,
+    testcase_names,
+)
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -20,16 +29,29 @@ if TYPE_CHECKING:
 
 def main(name: str, argv: Sequence[str]) -> int:
     from ..reports import find
+    from ..results.many_files import no_collections, read_many
 
     options = parser(name).parse_args(argv)
     check_format(options.format)
-    documents = [_chosen(load_run_or_log(file), options) for file in options.files]
-    for i, (file, document) in enumerate(zip(options.files, documents, strict=True)):
-        if len(documents) > 1 and find(options.format).form == "terminal":
+    if len(options.files) == 1:
+        with no_collections():
+            print_report(_chosen(load_run_or_log(options.files[0]), options), options)
+        return ExitCode.PASS
+    code, with_names = ExitCode.PASS, find(options.format).form == "terminal"
+    for i, file in enumerate(options.files):
+        read = read_many([file], partial(_shown, options=options), load_run_or_log)
+        if with_names:
             print(f"{chr(10) if i else ''}{one_line(file)}:")
-        print_report(document, options)
+        sys.stdout.write("".join(read.found))
         sys.stdout.flush()
-    return ExitCode.PASS
+        for error in read.unreadable:
+            print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)
+            code = ExitCode.USAGE
+    return code
+
+
+def _shown(_: str, document: Document, options: argparse.Namespace) -> str:
+    return report_of(_chosen(document, options), options)
 
 
 def parser(name: str) -> Parser:

@@ -11,7 +11,7 @@ from ..devices import is_host
 from ..driver.listener import Filled, Listener
 from ..errors import UsageError
 from ..exit_codes import ExitCode
-from ..terminal import visible
+from ..terminal import error_line, visible
 from .common import (
     add_output,
     add_report,
@@ -145,7 +145,7 @@ def between_two(
         else:
             print_report(document, options)
         if document.interrupted:
-            print(visible(f"wirespeed: error: {document.interrupted}"), file=sys.stderr, flush=True)
+            print(error_line(f"wirespeed: error: {document.interrupted}"), file=sys.stderr, flush=True)
 
     with texts_aside(options.output):
         return lead(world, measure, show, _exit_code)
@@ -158,5 +158,5 @@ def _exit_code(document: Document) -> int:
         reason = "; ".join(dict.fromkeys(result.reason for result in document.testcases))
         without = any(is_host(rank.device) for rank in document.machine.ranks)
         hint = "; pass --memory host to measure host memory" if without else ""
-        print(visible(f"wirespeed: error: nothing could be measured: {reason}{hint}"), file=sys.stderr)
+        print(error_line(f"wirespeed: error: nothing could be measured: {reason}{hint}"), file=sys.stderr)
     return code

@@ -22,6 +22,8 @@ from .sampling import Taken
 
 #: Returns the cells that a Measurement fills, from its rounds.
 ToCells = Callable[[Rounds], Sequence[tuple[str, Cell]]]
+#: Returns the cells of a finished Measurement.
+MadeCells = Callable[[], Sequence[tuple[str, Cell]]]
 
 
 @dataclass
@@ -61,7 +63,7 @@ class PartialResult:
     warnings : list of str
         Warnings of the session; those of backends are separate.
     filled : queue.SimpleQueue
-        Cells of each finished Measurement, for the watching thread.
+        For each finished Measurement what returns its cells, for the watching thread.
     wrong : queue.SimpleQueue
         Errors of wrong data, for the watching thread.
     rounds : dict
@@ -85,7 +87,9 @@ class PartialResult:
     left_out: list[Measurement] = field(default_factory=list)
     readings: list[Reading] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    filled: queue.SimpleQueue[Sequence[tuple[str, Cell]]] = field(default_factory=queue.SimpleQueue)
+    filled: queue.SimpleQueue[Callable[[], Sequence[tuple[str, Cell]]]] = field(
+        default_factory=queue.SimpleQueue
+    )
     wrong: queue.SimpleQueue[VerificationError] = field(default_factory=queue.SimpleQueue)
     rounds: dict[Measurement, Rounds] = field(default_factory=dict)
     stale: dict[Measurement, ToCells] = field(default_factory=dict)
@@ -131,7 +135,7 @@ class PartialResult:
             self.stale.pop(measurement, None)
         for table, cell in cells:
             self.put(table, cell)
-        self.filled.put(cells)
+        self.filled.put(lambda: cells)
 
     def leaves_out(self, measurement: Measurement, reason: str) -> None:
         """Leave a Measurement out for lack of time, unless its cells have values of an earlier one."""

@@ -421,15 +421,16 @@ class Session:
         Waits at most ``wait`` seconds for the worker to finish one.
         """
         try:
-            cells = run.outcome.filled.get(wait > 0, wait)
+            made = run.outcome.filled.get(wait > 0, wait)
         except queue.Empty:
             return False
         while not run.outcome.wrong.empty():
             error = run.outcome.wrong.get()
             for listener in self.listeners:
                 listener.data_wrong(run.case, error)
-        for listener in self.listeners if cells else ():
-            listener.measured(run.case, cells, self._so_far)
+        if self.listeners and (cells := made()):
+            for listener in self.listeners:
+                listener.measured(run.case, cells, self._so_far)
         return True
 
 

@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from ..backends.base import Backend, Prepared
@@ -20,7 +21,7 @@ from ..errors import (
     VerificationError,
     WirespeedError,
 )
-from ..limits import allowances
+from ..limits import Allowance, allowances
 from ..measurement import Measurement, Sample
 from ..network import Network
 from ..stopping import Rule
@@ -97,6 +98,7 @@ class Worker:
         self.finished = threading.Event()
         self._rule = limit.begin(case, options.run.rule) if limit else options.run.rule
         self._rule = self._rule.share(len(jobs))
+        self._allowed: dict[Measurement, list[Allowance]] = {}
         self._stopped = False
 
     @property
@@ -126,7 +128,7 @@ class Worker:
             self.outcome.crash = error
         finally:
             self.finished.set()
-            self.outcome.filled.put(())
+            self.outcome.filled.put(tuple)
 
     def cancel(self, grace: float) -> bool:
         """Ask the thread to stop, for at most ``grace`` seconds; return whether it did."""
@@ -264,13 +266,13 @@ class Worker:
 
         Return the samples, the number of wrong elements, and the time of all of it in s.
         """
-        outcome, began = self.outcome, backend.now()
+        outcome, began, name = self.outcome, backend.now(), str(measurement)
         wrong: list[int] = []
 
         def staged(stage: str, call: Callable[[], T]) -> T:
             if outcome.out_of_time:  # nobody waits for it any more
                 raise BackendError(NO_TIME)
-            outcome.stage, outcome.since = f"{stage} {measurement}", time.monotonic()
+            outcome.stage, outcome.since = f"{stage} {name}", time.monotonic()
             return call()
 
         def running(stage: str, call: Callable[[], T]) -> T:
@@ -303,7 +305,9 @@ class Worker:
     ) -> None:
         """Turn the samples of a Measurement, and those of earlier rounds, into the cells that it fills."""
         outcome, options = self.outcome, self.options
-        allowed = allowances(self.network, measurement, efficiencies())
+        if measurement not in self._allowed:  # the same in all rounds
+            self._allowed[measurement] = allowances(self.network, measurement, efficiencies())
+        allowed = self._allowed[measurement]
 
         def cells(rounds: Rounds) -> list[Filled]:
             return [
@@ -320,4 +324,4 @@ class Worker:
         outcome.add(planned, taken, wrong, seconds, cells)
         if wrong:
             outcome.fails(Status.FAILED, f"{many(wrong, 'wrong element')} in {measurement}")
-        outcome.filled.put(cells(latest))
+        outcome.filled.put(partial(cells, latest))

@@ -13,6 +13,7 @@ from typing import Any
 from ..document import SCHEMA, Document, ImportedLog
 from ..errors import UsageError
 from ..files import LARGEST_MIB, read
+from ..terminal import neutral
 from ..topology import Machine
 from ..units import MIB, many, parse_nics
 from ..version import __version__
@@ -253,7 +254,7 @@ def _json(lines: Sequence[str], at: int) -> tuple[FoundLog, int] | None:
             raise UsageError(f"the JSON is broken or incomplete at line {line}") from error
         return None
     for tool in UNDERSTOOD.values():
-        log: FoundLog | None = tool.of_json(content) if hasattr(tool, "of_json") else None
+        log: FoundLog | None = tool.of_json(neutral(content)) if hasattr(tool, "of_json") else None
         if log is not None:
             return log, at + remaining.count("\n", 0, end) + 1
     return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from msgspec.structs import replace
@@ -54,14 +54,15 @@ def with_host_memory(document: Document, capacity: float) -> Document:
 def _limited(document: Document) -> Document:
     """Return a Document with the limits and expected ranges that follow from its machine."""
     network, plans = Network(document.machine), planned(document)
-    bounds = allowed if document.imported else _measured
+    allow = allowed if document.imported else _measured
+    bounds = cache(lambda measurement, name: allow(network, measurement, name))  # one for all its cells
     return replace(
-        document, testcases=tuple(_renewed(result, plans, network, bounds) for result in document.testcases)
+        document, testcases=tuple(_renewed(result, plans, bounds) for result in document.testcases)
     )
 
 
-#: Returns what links allow for each Place of a Measurement, from the links, the Measurement and its testcase.
-_Bounds = Callable[[Network, Measurement, str], list[Allowance]]
+#: Returns what links allow for each Place of a Measurement, from the Measurement and its testcase.
+_Bounds = Callable[[Measurement, str], list[Allowance]]
 
 
 def _measured(network: Network, measurement: Measurement, _: str) -> list[Allowance]:
@@ -87,7 +88,7 @@ def planned(document: Document) -> Plans:
     # The plan does not depend on most of what differs between nodes of one model.
     gpus = tuple(dataclasses.replace(gpu, uuid="") for gpu in machine.gpus)
     alike = dataclasses.replace(machine, host="", kernel="", driver="", gpus=gpus, faults=(), notes=())
-    return _planned(alike, tuple(cases))
+    return _planned(alike, tuple(dict.fromkeys(cases)))
 
 
 @lru_cache(maxsize=2)
@@ -160,7 +161,7 @@ def plan_options(document: Document) -> PlanOptions:
     return options
 
 
-def _renewed(result: TestcaseResult, plans: Plans, network: Network, bounds: _Bounds) -> TestcaseResult:
+def _renewed(result: TestcaseResult, plans: Plans, bounds: _Bounds) -> TestcaseResult:
     """Return a result with new limits for the cells that a plan measures in the same way."""
     tables = []
     for table in result.tables:
@@ -169,7 +170,7 @@ def _renewed(result: TestcaseResult, plans: Plans, network: Network, bounds: _Bo
             there = plans.get(key_of(result, table, cell)._replace(bytes=0))
             if there and there[0].transfers and is_of(cell, *there):
                 with suppress(WirespeedError):
-                    cell = replace(cell, **vars(bounds(network, there[0], result.name)[there[1]]))
+                    cell = replace(cell, **vars(bounds(there[0], result.name)[there[1]]))
             cells.append(cell)
         tables.append(replace(table, cells=tuple(cells)))
     return replace(result, tables=tuple(tables))

@@ -24,7 +24,7 @@ def facts_of(document: Document) -> Facts:
 def _increases(document: Document) -> Iterator[Fact]:
     """Yield by how much the error counters of each GPU increased, of several of one kind the most."""
     increases: dict[tuple[str, str, Known], float] = {}
-    for course in courses(document.testcases):
+    for course in courses(document.testcases, COUNTED):
         first = course[0]
         if len(course) > 1 and (name := COUNTED.get(first.name)) is not None:
             key = (first.host, first.device, name)

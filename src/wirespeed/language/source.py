@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..files import LARGEST_WRITTEN, read
-from ..terminal import one_line
+from ..terminal import error_line, one_line
 
 #: Characters of a line that an error shows on each side of its place.
 _SHOWN = 50
@@ -18,7 +18,22 @@ _NAMED = 12
 
 
 class LanguageError(UsageError):
-    """Invalid text; the message has the line, the column and the reason, and shows the place."""
+    """Invalid text; the message has the line, the column and the reason.
+
+    Parameters
+    ----------
+    message : str
+        The reason, in one line.
+    place : str
+        Two lines below it: the part of the text, and where it is wrong.
+    """
+
+    def __init__(self, message: str, place: str = "") -> None:
+        super().__init__(message, place)
+
+    def __str__(self) -> str:
+        message, place = self.args
+        return "\n".join(filter(None, (error_line(message), place)))
 
 
 @dataclass(frozen=True)
@@ -61,7 +76,7 @@ class Source:
         carets = "^" * max(1, min((end or start + 1) - start, len(shown) - (at - low)))
         where = f"{self.name}, " if self.name else ""
         place = f"  {shown}\n  {' ' * (at - low)}{carets}"
-        return LanguageError(f"{where}line {line}, column {column}: {message}\n{place}")
+        return LanguageError(f"{where}line {line}, column {column}: {message}", place)
 
 
 def nearest(name: str, valid: Collection[str]) -> str:

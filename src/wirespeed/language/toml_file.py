@@ -17,6 +17,8 @@ from ..measurement import Expectation, Reduce, Unit
 from ..model import Engine
 from ..quantities import LARGEST
 from ..results import baseline
+from ..spelling import unknown_name
+from ..terminal import neutral
 from ..testcases import Layout, Testcase
 from ..topology import Machine
 from ..units import parse_duration, parse_rate, parse_sizes
@@ -163,13 +165,17 @@ def loads(text: str, name: str = "", *, judged: bool = True) -> Program:
     except UnicodeEncodeError as error:
         raise Source(text, name).error("the character is not a Unicode character", error.start) from error
     try:
-        parsed = msgspec.convert(tomllib.loads(text), _TransferFile)
+        content = neutral(tomllib.loads(text), but="transfers")
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"{where} is not valid TOML: {error}") from error
-    except (ValueError, msgspec.ValidationError) as error:
-        raise UsageError(
-            f"{where}{_section(text, str(error))} is not valid: {error}{_hint(str(error))}"
-        ) from error
+    except ValueError as error:  # very long numbers
+        raise UsageError(f"{where} is not valid: {error}") from error
+    if wrong := unknown_name(content, _TransferFile):
+        raise UsageError(f"{where}{_section(text, f'$.{wrong.place}')} is not valid: {wrong}")
+    try:
+        parsed = msgspec.convert(content, _TransferFile)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{where}{_section(text, str(error))} is not valid: {error}") from error
     reader = _FileReader(text, name, judged)
     named = [(entry.name, reader.definition(i, entry)) for i, entry in enumerate(parsed.measurement)]
     if not named:
@@ -212,16 +218,6 @@ def _section(text: str, error: str) -> str:
             line = text.count("\n", 0, start) + 1 + (text[start : start + 1] == "\n")
             return f", line {line}"
     return ""
-
-
-def _hint(error: str) -> str:
-    """The nearest valid key for an unknown one."""
-    match = re.search(r"unknown field `(\w+)`", error)
-    if match is None:
-        return ""
-    kinds = {".expect": _Expect, ".values": _Value, "$.testcase": _Testcase, "$.measurement": _Measurement}
-    kind = next((kind for part, kind in kinds.items() if part in error), _TransferFile)
-    return f"; {nearest(match[1], kind.__struct_fields__)}"
 
 
 class _FileReader:

@@ -11,7 +11,8 @@ import msgspec
 from ..errors import MachineError
 from ..files import LARGEST_WRITTEN, read
 from ..qualification import OWN_PARTS, PartKind
-from ..terminal import one_line
+from ..spelling import unknown_name
+from ..terminal import neutral
 from .simulated_cluster import ClusterFault, SimulatedCluster, block_names, node_names
 from .switches import hosts_of
 
@@ -152,11 +153,14 @@ def _check_count(count: int) -> None:
 def _read(name: str) -> ClusterFile:
     """The description in a file."""
     try:
-        return msgspec.toml.decode(read(name, LARGEST_WRITTEN), type=ClusterFile)
+        content = neutral(msgspec.toml.decode(read(name, LARGEST_WRITTEN)))
+        if wrong := unknown_name(content, ClusterFile):
+            raise msgspec.ValidationError(str(wrong))
+        return msgspec.convert(content, ClusterFile)
     except OSError as error:
         raise MachineError(f"cannot read {name}: {error.strerror or error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise MachineError(f"{name} does not describe a cluster: {one_line(str(error))}") from None
+    except (ValueError, RecursionError) as error:  # also of very long numbers
+        raise MachineError(f"{name} does not describe a cluster: {error}") from None
 
 
 def _cluster_of(file: ClusterFile, suffixes: Sequence[str], seed: int, spares: int) -> SimulatedCluster:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.segment import Segment, Segments
 from rich.table import Column
 from rich.table import Table as RichTable
@@ -16,21 +17,102 @@ from rich.text import Text
 from ..document import Document
 from ..terminal import visible
 from ..units import format_size, many
-from .explanations import explanations
 from .style import SIMULATED, Style
 
+#: Maximum length of a paragraph of a screen: a file may have texts of any length.
+_LONGEST_PARAGRAPH = 4000
+#: Blanks around a cell: above, right, below, left. And a width that no table has, in characters.
+_PADDING, _WIDE = (0, 2, 0, 0), 10_000
+#: Maximum number of warnings on a screen without ``-v``.
+MOST_WARNINGS = 50
 
-def printed(style: Style, *parts: RenderableType) -> str:
-    """Render the parts one below the other as text, without trailing blanks."""
+
+def printed(style: Style, *parts: RenderableType, longest: int = _LONGEST_PARAGRAPH) -> str:
+    """Render the parts one below the other as text, without trailing blanks and the middle of long ones."""
     file = io.StringIO()
     console = Console(
         file=file, width=max(40, style.width), highlight=False, soft_wrap=False,
         force_terminal=style.color, color_system="256" if style.color else None, legacy_windows=False,
     )  # fmt: skip
-    for part in parts:  # neutralise the text; keep the styles, which are ours
-        shown = [Segment(visible(text), style, control) for text, style, control in console.render(part)]
-        console.print(Segments(shown), end="")
+    options, shown = console.options, list[Segment]()
+    for part in _flat(parts):  # neutralise the text; keep the styles, which are ours
+        part = _shortened(part, longest)
+        plain = None if style.color else _plain(part, options.max_width)
+        if plain is not None:
+            shown.append(Segment(plain))
+        else:
+            segments = console.render(part, options)
+            shown += [Segment(visible(text), style, control) for text, style, control in segments]
+    console.print(Segments(shown), end="")
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+
+
+def _flat(parts: Iterable[RenderableType]) -> Iterator[RenderableType]:
+    """Yield the parts of groups."""
+    for part in parts:
+        if isinstance(part, Group):
+            yield from _flat(part.renderables)
+        else:
+            yield part
+
+
+def _plain(part: RenderableType, width: int) -> str | None:
+    """A text or table that fits, without colours; None if rich must lay it out, which takes far longer."""
+    if part == "":
+        return "\n"
+    if isinstance(part, RichTable):
+        lines = _rows(part)
+        return lines if lines is not None and _widest(lines) <= width else None
+    if isinstance(part, Text) and part.end == "\n" and part.justify is None and part.plain.isprintable():
+        return f"{part.plain}\n" if cell_len(part.plain) <= width else None
+    return None
+
+
+def _widest(lines: str) -> int:
+    return max(map(cell_len, lines.splitlines()), default=0)
+
+
+def width_of(table: RichTable) -> int:
+    """The width of a table whose columns do not wrap, in characters."""
+    lines = _rows(table)
+    if lines is not None:
+        return _widest(lines)
+    console = Console(width=_WIDE)
+    return Measurement.get(console, console.options, table).maximum
+
+
+def _rows(table: RichTable) -> str | None:
+    """The lines of one of our tables: its columns side by side; None if it has what only rich lays out."""
+    columns = []
+    for column in table.columns:
+        is_left = column.justify == "left"
+        cells = [cell.plain if isinstance(cell, Text) else cell for cell in (column.header, *column.cells)]
+        texts = [cell for cell in cells if isinstance(cell, str) and _is_cell(cell)]
+        if len(texts) < len(cells) or not (is_left or column.justify == "right"):
+            return None
+        width = max(map(cell_len, texts))
+        blanks = [" " * (width - cell_len(text)) for text in texts]
+        columns.append([f"{text}{blank}" if is_left else f"{blank}{text}"
+                        for text, blank in zip(texts, blanks, strict=True)])  # fmt: skip
+    if table.box is not None or table.padding != _PADDING or table.pad_edge or not table.show_header:
+        return None
+    return "".join(f"{'  '.join(row).rstrip()}\n" for row in zip(*columns, strict=True))
+
+
+def _is_cell(text: str) -> bool:
+    """Whether a text is a line without what rich reads in texts: ``[style]`` and ``:emoji:``."""
+    return text.isprintable() and "[" not in text and text.count(":") < 2
+
+
+def _shortened(part: RenderableType, most: int) -> RenderableType:
+    """A part without the middle of the paragraphs that are too long, if it is a text."""
+    if not isinstance(part, Text | str) or len(part) <= most:
+        return part
+    end = most // 3
+    return Text("\n").join(
+        line if len(line) <= most else line[: most - end - 1] + "…" + line[-end:]
+        for line in (Text(part) if isinstance(part, str) else part).split("\n")
+    )
 
 
 class _Parts:
@@ -74,9 +156,13 @@ def heading(document: Document) -> RenderableType:
     return Group(*lines)
 
 
-def warnings(document: Document) -> list[Text]:
-    """One line for each condition that may explain low values."""
-    return [Text(f"warning: {text}", style="bold yellow") for text in explanations(document)]
+def warnings(texts: Sequence[str], style: Style) -> list[Text]:
+    """One line for each condition that may explain low values; of many, the first."""
+    shown = texts if style.verbose else texts[:MOST_WARNINGS]
+    lines = [Text(f"warning: {text}", style="bold yellow") for text in shown]
+    if more := len(texts) - len(shown):
+        lines.append(Text(f"{many(more, 'more warning')}; -v shows all", style="dim"))
+    return lines
 
 
 def pieces(
@@ -120,7 +206,7 @@ def pieces(
             heading.copy(),
             *(Column(columns[i - 1], justify="right", no_wrap=True) for i in shown),
             *(details[i].copy() for i in kept),
-            box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim",
+            box=None, padding=_PADDING, pad_edge=False, header_style="dim",
         )  # fmt: skip
         for row in rows:
             piece.add_row(row[0], *(row[i] for i in shown), *(row[values + i] for i in kept))

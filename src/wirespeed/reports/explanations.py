@@ -35,7 +35,8 @@ def explanations(
     of_run = list(dict.fromkeys((*map(str, lacking), *doubts(document), *document.warnings)))
     for device, (how, cases) in users(document).items() if busy else ():
         of_run.append(f"{device} was {how} ({_where(cases)})")
-    of_testcases = [f"{text} ({_where(cases)})" for text, cases in testcases.items() if text not in of_run]
+    known = set(of_run)
+    of_testcases = [f"{text} ({_where(cases)})" for text, cases in testcases.items() if text not in known]
     return [*of_run, *of_testcases, *_counted(document, gpus)]
 
 
@@ -45,8 +46,8 @@ def _where(cases: list[str]) -> str:
 
 def _throttled(result: TestcaseResult, gpus: set[str]) -> Iterator[str]:
     """The throttle reasons of each GPU in a testcase."""
-    for readings in courses([result]):
-        if readings[0].name == THROTTLED and readings[0].device in gpus:
+    for readings in courses([result], {THROTTLED}):
+        if readings[0].device in gpus:
             values = [reading.value for reading in readings if isinstance(reading.value, tuple)]
             reasons = dict.fromkeys(reason for value in values for reason in value if reason != IDLE)
             if reasons:

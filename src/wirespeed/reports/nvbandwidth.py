@@ -18,6 +18,7 @@ from ..errors import UnknownTestcase
 from ..measurement import Axis, Unit
 from ..model import Executor, Memory, Operation, Transfer
 from ..tables import Cell, Table
+from ..terminal import one_line
 from ..testcases import find
 from ..testcases.nvbandwidth_versions import PROCESSES
 from ..topology import Machine, Rank
@@ -57,14 +58,16 @@ def header(document: Document, style: Style) -> str:
     """Versions, notes, host and devices; in a job of several processes, the processes."""
     machine, dialect = document.machine, DIALECTS[style.dialect]
     about = "".join(f"{note}\n" for note in notes(document, style))
-    about += "".join(f"NOTE: {warning}\n" for warning in document.warnings)
-    about += "".join(f"NOTE: {r.name}: {warning}\n" for r in document.testcases for warning in r.warnings)
-    mpi = f"MPI version: {document.libraries['mpi']}\n" if "mpi" in document.libraries else ""
+    about += "".join(f"NOTE: {one_line(warning)}\n" for warning in document.warnings)
+    about += "".join(
+        f"NOTE: {one_line(f'{r.name}: {warning}')}\n" for r in document.testcases for warning in r.warnings
+    )
+    mpi = f"MPI version: {one_line(document.libraries['mpi'])}\n" if "mpi" in document.libraries else ""
     start = dialect.start() + (mpi if machine.ranks else "") + dialect.opening
     lines = [*dialect.versions(machine), ""]
     if not machine.ranks:
-        lines += [document.hostname] if dialect.names not in ("model", "bus") else []
-        lines += [f"Device {i}: {device}" for i, device in enumerate(devices(machine, dialect))]
+        lines += [one_line(document.hostname)] if dialect.names not in ("model", "bus") else []
+        lines += [f"Device {i}: {one_line(device)}" for i, device in enumerate(devices(machine, dialect))]
     lines += processes(machine, dialect)
     if dialect.names == "bus and function":
         lines += fabric_lines(document)
@@ -76,7 +79,7 @@ def processes(machine: Machine, dialect: Dialect) -> list[str]:
     """The lines of the processes of a job, with their hosts and devices."""
     width = len(str(len(machine.ranks) - 1))
     return [
-        f"Process {rank.index:>{width}} ({rank.host}): device {_of_rank(rank, machine, dialect)}"
+        one_line(f"Process {rank.index:>{width}} ({rank.host}): device {_of_rank(rank, machine, dialect)}")
         for rank in machine.ranks
     ]
 
@@ -116,12 +119,12 @@ def testcase(document: Document, result: TestcaseResult, style: Style) -> str:
     if result.status is Status.WAIVED and wanted:
         return dialect.waived.format(name=result.name, reason=result.reason)
     if result.status is Status.NOT_FOUND:
-        return f"ERROR: {result.reason}\n" + ("" if dialect.exact else "\n")
-    text = [f"Running {result.name}.\n"]
+        return f"ERROR: {one_line(result.reason)}\n" + ("" if dialect.exact else "\n")
+    text = [f"Running {one_line(result.name)}.\n"]
     if style.verbose and dialect.exact:
         text.append(_all_samples(document, result, dialect))
     if has_failed(result):
-        return "".join([*text, f"ERROR: {result.name}: {result.reason}\n\n"])
+        return "".join([*text, f"ERROR: {one_line(f'{result.name}: {result.reason}')}\n\n"])
     result = arranged(result, dialect)
     for table in result.tables:
         if style.verbose and not dialect.exact:
@@ -167,7 +170,7 @@ def arranged(result: TestcaseResult, dialect: Dialect) -> TestcaseResult:
 
 def footer(document: Document, style: Style) -> str:
     """The closing notice, after an interruption and the note on a simulated run."""
-    ended = f"ERROR: the run ended early: {document.interrupted}\n" if document.interrupted else ""
+    ended = f"ERROR: the run ended early: {one_line(document.interrupted)}\n" if document.interrupted else ""
     simulated = "NOTE: SIMULATED: no hardware was measured.\n" if document.simulated else ""
     return ended + simulated + DIALECTS[style.dialect].closing
 
@@ -214,7 +217,7 @@ def _table(machine: Machine, result: TestcaseResult, table: Table, style: Style)
     if style.verbose and dialect.exact:
         figures |= _range(values)
     sign = "+" if table.unit.more_is_better else "-"
-    lines = _sums(result.key(table), figures, f"{sign}{unit}", style)
+    lines = _sums(one_line(result.key(table)), figures, f"{sign}{unit}", style)
     heading = title(result, table, dialect)
     return "\n".join([heading, *_lines(machine, table, scale, dialect), "", *lines, "", ""])
 
@@ -279,7 +282,7 @@ def _utilization(machine: Machine, result: TestcaseResult, table: Table, style: 
         return "\n".join([f"{heading.removesuffix(' bandwidth')} utilization ratio (%)", *lines, "", ""])
     values = ratios.values()
     figures = {"SUM": sum(values), **(_range(values) if style.verbose else {})}
-    sums = _sums(result.key(table), figures, "+GB/s", style)
+    sums = _sums(one_line(result.key(table)), figures, "+GB/s", style)
     return "\n".join([f"{heading} utilization ratio matrix (%)", *lines, "", *sums, "", ""])
 
 

@@ -9,6 +9,7 @@ from ..document import Document
 from ..tables import Table
 from .console import heading, printed, warnings
 from .curves import curves_of
+from .explanations import explanations
 from .plots import heat_map, plot
 from .signs import SIGNS, closing
 from .style import SIMULATED, Style
@@ -18,7 +19,7 @@ from .table import headed
 def render(document: Document, style: Style) -> str:
     """Render all measured tables as plots; ``verbose`` adds the waived testcases with their reasons."""
     check = style.check(document)
-    parts: list[RenderableType] = [heading(document), *warnings(document)]
+    parts: list[RenderableType] = [heading(document), *warnings(explanations(document), style)]
     for result in document.testcases:
         tables = [table for table in result.tables if any(cell.value is not None for cell in table.cells)]
         if not tables:

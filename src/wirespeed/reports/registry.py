@@ -8,7 +8,7 @@ from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import UsageError
-from ..terminal import escaped, visible
+from ..terminal import escaped, short_lines, visible
 from .style import Style
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ class ReportFormat:
         Whether ``wirespeed check`` offers it.
     qualified : bool
         Whether it shows qualifications of nodes.
+    short : bool
+        Whether lines of text are shortened to `LONGEST_LINE`; rows of numbers are not.
     module : str
         Its module; empty for that of this package with its name, with ``_`` for ``-``.
     point : EntryPoint or None
@@ -57,6 +59,7 @@ class ReportFormat:
     suffixes: tuple[str, ...] = ()
     checked: bool = False
     qualified: bool = False
+    short: bool = False
     module: str = ""
     point: metadata.EntryPoint | None = None
 
@@ -100,7 +103,8 @@ class ReportFormat:
         """Neutralise control characters of texts in the Document, but not the colours of the format."""
         if self.form == "json":
             return escaped(text)
-        return visible(text, colored=style.color and self.form == "terminal")
+        text = visible(text, colored=style.color and self.form == "terminal")
+        return short_lines(text) if self.short else text
 
 
 #: Formats of this package.
@@ -113,12 +117,12 @@ FORMATS = (
     ReportFormat("markdown", suffixes=(".md",), checked=True, qualified=True),
     ReportFormat("junit", suffixes=(".xml",), checked=True, qualified=True),
     ReportFormat("prometheus", suffixes=(".prom",), checked=True, qualified=True),
-    ReportFormat("nvbandwidth"),
+    ReportFormat("nvbandwidth", short=True),
     ReportFormat("nvbandwidth-json", "json"),
-    ReportFormat("nccl-tests"),
+    ReportFormat("nccl-tests", short=True),
     ReportFormat("nccl-tests-json", "json"),
-    ReportFormat("iterations"),
-    ReportFormat("overalloc"),
+    ReportFormat("iterations", short=True),
+    ReportFormat("overalloc", short=True),
     ReportFormat("transfers"),
 )
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from msgspec.structs import replace
-from rich.console import Console, Group, RenderableType
-from rich.measure import Measurement
+from rich.console import Group, RenderableType
 from rich.table import Column
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -21,7 +20,8 @@ from ..quantities import SKEW
 from ..summary import summarise
 from ..tables import Cell, Table
 from ..units import fitting, format_time, many
-from .console import heading, pieces, printed, warnings
+from .console import heading, pieces, printed, warnings, width_of
+from .explanations import explanations
 from .grid import Grid, GridCell, footnotes, is_large
 from .numbers import number
 from .qualification import lines
@@ -42,13 +42,17 @@ def render(document: Document, style: Style) -> str:
         return printed(style, heading(document), "", *map(Text, lines(document, document.qualification)))
     check = style.check(document)
     notes = [Text(f"note: {note}", style="dim") for note in document.machine.notes]
-    parts: list[RenderableType] = [heading(document), *warnings(document), *notes]
+    parts: list[RenderableType] = [heading(document), *_warnings(document, check, style), *notes]
     tried = (result for result in document.testcases if result.status is not Status.WAIVED)
     measured = [result for result in tried if any(table.cells for table in result.tables)]
     for block in _blocks(measured, style.width):
         shown = _rows(block, check) if len(block) > 1 else _single(block[0], document, check, style)
         parts += ["", shown]
     return printed(style, *parts, _closing(document, check, style))
+
+
+def _warnings(document: Document, check: Check, style: Style) -> list[Text]:
+    return warnings(explanations(document, lacking=check.missing), style)
 
 
 def _blocks(results: list[TestcaseResult], width: int) -> Iterator[list[TestcaseResult]]:
@@ -70,8 +74,7 @@ def _blocks(results: list[TestcaseResult], width: int) -> Iterator[list[Testcase
 
 def _width(block: list[TestcaseResult]) -> int:
     """The width of a block's table, in characters."""
-    console = Console(width=_WIDE)
-    return Measurement.get(console, console.options, _together(block)).maximum
+    return width_of(_together(block))
 
 
 def _together(block: list[TestcaseResult], check: Check | None = None) -> RichTable:

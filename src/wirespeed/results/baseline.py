@@ -16,10 +16,11 @@ from ..facts import Facts
 from ..files import read
 from ..measurement import Unit
 from ..quantities import LARGEST, Amount, Positive, Whole
+from ..spelling import unknown_name
 from ..summary import sample_interval
 from ..tables import Cell
 from ..tabular import Tabular
-from ..terminal import brief
+from ..terminal import brief, neutral_json
 from ..topology import Machine
 from ..units import many
 from .cells import Key, model_of, placed
@@ -250,7 +251,8 @@ def load(path: str | Path) -> Baseline:
         If the file cannot be read, is not a baseline, or has a newer schema.
     """
     try:
-        baseline = msgspec.json.decode(read(path), type=Baseline)
+        data = neutral_json(read(path))
+        baseline = msgspec.json.decode(data, type=Baseline)
     except OSError as error:
         raise DocumentError(f"cannot read {path}: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -259,4 +261,6 @@ def load(path: str | Path) -> Baseline:
         ) from error
     if baseline.schema > SCHEMA:
         raise DocumentError(f"{path} has schema {baseline.schema}: use a newer wirespeed")
+    if wrong := unknown_name(msgspec.json.decode(data), Baseline):
+        raise DocumentError(f"{path} is not a baseline of this version: {wrong}")
     return baseline

@@ -13,11 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from traceback import extract_tb
 from typing import Generic, TypeVar
 
 from ..document import Document
 from ..errors import OutOfMemory, UsageError, WirespeedError
 from ..results.store import load
+from ..terminal import error_line
 
 T = TypeVar("T")
 
@@ -142,6 +144,32 @@ def _read(file: str, keep: Callable[[str, Document], T], load: Callable[[str], D
             return _kept(file, keep, load)
     except WirespeedError as error:
         return Unreadable(file, str(error))
+    except (MemoryError, OSError):
+        raise
+    except Exception as error:  # a defect of wirespeed ends with this file, and the exit code says so
+        return Unreadable(file, defect(error))
+
+
+def defect(error: Exception) -> str:
+    """An error of wirespeed itself, for people: its kind, and where it was raised."""
+    frame = extract_tb(error.__traceback__)[-1]
+    place = f"{Path(frame.filename).name}, line {frame.lineno}"
+    return error_line(f"internal error: {type(error).__name__}: {error} ({place}); please report it")
+
+
+def defective(named: Sequence[tuple[str, Document]], make: Callable[[Document], object]) -> list[Unreadable]:
+    """The runs of which something cannot be made, after it could not be made of all of them together."""
+    found = []
+    for file, document in named:
+        try:
+            make(document)
+        except WirespeedError as error:
+            found.append(Unreadable(file, str(error)))
+        except (MemoryError, OSError):
+            raise
+        except Exception as error:
+            found.append(Unreadable(file, defect(error)))
+    return found
 
 
 def _kept(file: str, keep: Callable[[str, Document], T], load: Callable[[str], Document]) -> T:

@@ -11,7 +11,9 @@ import msgspec
 
 from ..errors import UsageError
 from ..files import LARGEST_WRITTEN, read
+from ..spelling import unknown_name
 from ..tables import Cell
+from ..terminal import neutral
 from ..topology import LinkKind, Machine
 from .cells import Key
 
@@ -74,7 +76,10 @@ def load(path: str | Path) -> tuple[Override, ...]:
     """
     try:
         text = read(path, LARGEST_WRITTEN).decode()
-        overrides = msgspec.convert(tomllib.loads(text), _OverrideFile).override
+        content = neutral(tomllib.loads(text))
+        if wrong := unknown_name(content, _OverrideFile):
+            raise ValueError(str(wrong))
+        overrides = msgspec.convert(content, _OverrideFile).override
     except OSError as error:
         raise UsageError(f"cannot read the overrides {path}: {error.strerror}") from error
     except (ValueError, RecursionError, msgspec.ValidationError) as error:  # also of very long numbers

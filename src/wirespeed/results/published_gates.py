@@ -13,6 +13,8 @@ import msgspec
 
 from ..errors import UsageError
 from ..files import LARGEST_WRITTEN, read
+from ..spelling import unknown_name
+from ..terminal import neutral
 from ..testcases import TABLE
 from ..topology import LinkKind
 from ..units import parse_rate, parse_size
@@ -116,7 +118,10 @@ def load(name: str) -> GateSet:
     try:
         shipped = name in known()
         text = _SETS.joinpath(f"{name}.toml").read_bytes() if shipped else read(name, LARGEST_WRITTEN)
-        parsed = msgspec.convert(tomllib.loads(text.decode()), _GateFile)
+        content = neutral(tomllib.loads(text.decode()))
+        if wrong := unknown_name(content, _GateFile):
+            raise ValueError(str(wrong))
+        parsed = msgspec.convert(content, _GateFile)
     except OSError as error:
         sets = ", ".join(known())
         raise UsageError(

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -21,7 +21,7 @@ from ..files import new_file, read
 from ..measurement import Expectation
 from ..quantities import LARGEST, SMALLEST
 from ..tables import Table
-from ..terminal import escaped
+from ..terminal import escaped, neutral_json
 from ..topology import check
 from .output import Output
 
@@ -42,6 +42,14 @@ def encode(document: Document) -> bytes:
 
 class _Head(msgspec.Struct):
     schema: int = msgspec.field(name="wirespeed_schema")
+
+
+class _Given(msgspec.Struct):
+    options: dict[str, Any]
+
+
+#: Option whose texts are programs, which nothing shows as they are.
+_TRANSFERS = "transfers"
 
 
 def save(document: Document, path: str | Path) -> None:
@@ -74,10 +82,11 @@ def decode(data: bytes, name: str) -> Document:
     DocumentError
         If it is not a Document (``NotARun``), or has another schema.
     """
+    written, data = data, neutral_json(data)
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError, MachineError):
         document = msgspec.json.decode(data, type=Document)  # usually; what fails is read again below
         if document.schema == SCHEMA:
-            return _checked(document)
+            return _checked(document if data == written else _with_transfers(document, written))
     try:
         head = msgspec.json.decode(data, type=_Head)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -89,9 +98,17 @@ def decode(data: bytes, name: str) -> Document:
     if head.schema < SCHEMA:
         raise DocumentError(f"{name}: schema {head.schema} is not supported: measure again")
     try:
-        return _checked(msgspec.json.decode(data, type=Document))
+        return _checked(_with_transfers(msgspec.json.decode(data, type=Document), written))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, MachineError) as error:
         raise DocumentError(f"{name} is a broken saved run of wirespeed: {error}") from error
+
+
+def _with_transfers(document: Document, data: bytes) -> Document:
+    """The Document with the programs of transfers as they were written: they have several lines."""
+    if _TRANSFERS not in document.options:
+        return document
+    options = msgspec.json.decode(data, type=_Given).options
+    return replace(document, options=document.options | {_TRANSFERS: options[_TRANSFERS]})
 
 
 def _checked(document: Document) -> Document:

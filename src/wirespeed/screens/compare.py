@@ -10,10 +10,11 @@ from rich.text import Text
 from ..reports import SIMULATED, Style
 from ..reports.comparison_formats import COMPARISON_FORMATS
 from ..reports.comparisons import CHANGED, counted, moved, not_compared, notes, pairing, remarks, side_of
-from ..reports.console import printed
+from ..reports.console import MOST_WARNINGS, printed
 from ..reports.signs import SIGNS
 from ..results.compare import Change, Comparison
 from ..results.many_files import Unreadable
+from ..terminal import LONGEST_LINE
 from ..units import many
 
 #: Maximum number of testcases and of differences shown; ``verbose`` shows all.
@@ -28,7 +29,11 @@ def render(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable
         if any(document.simulated for document in side):
             line.append(f" · {SIMULATED}", style="bold magenta")
         parts.append(line)
-        parts += [Text(text, style="bold yellow") for text in remarks(side)]
+        texts = list(remarks(side))
+        named = texts if style.verbose else texts[:MOST_WARNINGS]
+        parts += [Text(text, style="bold yellow") for text in named]
+        if len(texts) > len(named):
+            parts.append(Text(f"{many(len(texts) - len(named), 'more warning')}; -v shows all", style="dim"))
     parts += [Text(f"unreadable: {file}", style="bold red") for file in unreadable]
     parts += [Text(text, style="yellow") for text in pairing(comparison)]
     shown = comparison.differences[: None if style.verbose else _DIFFERENCES]
@@ -53,7 +58,7 @@ def render(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable
     parts += [Text(f"{name}: {reason}", style="red") for name, reason in reasons.items()]
     parts += ["", *(Text(text, style="dim") for text in notes(comparison))]
     parts.append(Text(counted(comparison, unreadable), style="bold"))
-    return printed(style, *parts)
+    return printed(style, *parts, longest=LONGEST_LINE)
 
 
 #: Formats of comparisons, by name.

@@ -19,6 +19,7 @@ from ..judging.verdict import Verdict
 from ..judging.verdicts import Check
 from ..reports import SIMULATED, Style
 from ..reports.console import heading, printed, warnings
+from ..reports.explanations import explanations
 from ..reports.findings import FindingView, views
 from ..reports.signs import SIGNS
 from ..units import GB, format_size, format_time, many
@@ -52,7 +53,7 @@ def render(
         for absence in check.missing
     ]
     if document.testcases:
-        parts += [*warnings(document), *_measured(document, steps)]
+        parts += [*warnings(explanations(document), style), *_measured(document, steps)]
     verdict = concluded(document, check, diagnosis)
     slow = many(diagnosis.slow, "slow value") if document.testcases else "nothing was measured"
     parts.append(Text(f"{verdict.word.upper()}  {slow}", style=SIGNS[verdict].style))

@@ -9,17 +9,38 @@ import math
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from ...devices.kind import DeviceRecord
 from ...devices.numa import NumaNode
 from ...errors import BackendError
 from ...faults import FaultKind
+from ...measurement import Measurement
 from ...model import Engine, Operation, Transfer
 from ...network import Demand, Network, fair_shares
 from ...topology import Machine
 from ...vertices import MachineVertices
 from .faults import faulty
 from .noise import Noise
+
+
+class Exact(NamedTuple):
+    """What is known of a simulated Measurement before it is measured, the same in all rounds.
+
+    Parameters
+    ----------
+    identity : str
+        A text that is unique to it.
+    seconds, rates : list[float]
+        Time of a copy of each transfer without noise in s, and its rate while all run in B/s.
+    verify_s : float
+        Time to verify a sample, in s.
+    """
+
+    identity: str
+    seconds: list[float]
+    rates: list[float]
+    verify_s: float
 
 
 class SimulatedHardware:
@@ -46,6 +67,8 @@ class SimulatedHardware:
         By how much times vary.
     vertices : MachineVertices
         Its devices and switches.
+    known : dict[Measurement, Exact]
+        The Measurements that were prepared before.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -56,6 +79,7 @@ class SimulatedHardware:
         self.released = threading.Event()
         self.noise = Noise(machine)
         self.vertices = MachineVertices(machine)
+        self.known: dict[Measurement, Exact] = {}
 
     def free_bytes(self, vertex: str) -> float:
         """The free memory of a device, with its ``full`` faults; infinite where the description has none."""
