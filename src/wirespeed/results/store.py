@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import math
 import tempfile
 import threading
@@ -177,6 +178,9 @@ def load(path: str | Path) -> Document:
 def schema() -> bytes:
     """The JSON Schema of a Document, generated from its types."""
     described = msgspec.json.schema(Document)
+    for definition in described["$defs"].values():  # docstrings, which only Python 3.13 and later unindents
+        if "description" in definition:
+            definition["description"] = inspect.cleandoc(definition["description"])
     described["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     described["title"] = f"wirespeed Document, schema {SCHEMA}"
     return msgspec.json.format(msgspec.json.encode(described), indent=1) + b"\n"
