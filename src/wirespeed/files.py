@@ -19,6 +19,8 @@ from pathlib import Path
 LARGEST_MIB = 512
 #: Maximum size of a file that people write, such as overrides, in bytes: the parser of TOML reads 1 MiB/s.
 LARGEST_WRITTEN = 4 * 2**20
+#: Maximum number of symbolic links to a file, as in Linux.
+MOST_LINKS = 40
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -96,6 +98,42 @@ def distrust(status: os.stat_result) -> str:
     if others & stat.S_IWOTH or (others and not _is_private(status.st_gid)):
         return "other users can write it"
     return ""
+
+
+def untrusted_link(path: Path) -> tuple[Path, str] | None:
+    """The first link on the way to a file, or at its end, that another user made; None if there is none.
+
+    Returns
+    -------
+    tuple[Path, str] or None
+        The link, and why it is not trusted.
+
+    Raises
+    ------
+    OSError
+        If a part of the path cannot be looked at.
+    """
+    here, links = Path("/"), 0
+    left = [*reversed(path.absolute().parts[1:])]
+    while left:
+        part = left.pop()
+        entry = here.parent if part == ".." else here / part
+        try:
+            status = entry.lstat()
+        except (FileNotFoundError, NotADirectoryError, ValueError):  # opening it says so
+            return None
+        if not stat.S_ISLNK(status.st_mode):
+            here = entry
+            continue
+        if why := distrust(status):
+            return entry, why
+        links += 1
+        if links > MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+        target = entry.readlink()
+        here = Path("/") if target.is_absolute() else here
+        left += [*reversed(target.parts[target.is_absolute() :])]
+    return None
 
 
 @cache
