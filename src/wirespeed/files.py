@@ -10,7 +10,6 @@ import contextlib
 import errno
 import os
 import stat
-import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -21,6 +20,8 @@ LARGEST_MIB = 512
 LARGEST_WRITTEN = 4 * 2**20
 #: Maximum number of symbolic links to a file, as in Linux.
 MOST_LINKS = 40
+#: How a file is opened that must not exist, under any kind of name.
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -171,16 +172,16 @@ def new_file(
     OSError
         If it cannot be written.
     """
-    handle, name = tempfile.mkstemp(suffix, prefix, folder)  # with O_EXCL and O_NOFOLLOW
+    path = folder / f"{prefix}{os.urandom(16).hex()}{suffix}"  # known before it exists, so that it can go
     try:
-        with os.fdopen(handle, "wb") as file:
+        with os.fdopen(os.open(path, _NEW, 0o600), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
             os.fchmod(file.fileno(), mode)
-        yield Path(name)
+        yield path
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
         raise
 
 
