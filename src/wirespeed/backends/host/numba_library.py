@@ -1,8 +1,8 @@
 """numba, without the settings of the current folder.
 
 numba obeys a file ``.numba_config.yaml`` there, whoever wrote it, when it is imported and again when it
-compiles: the file can redirect caches, whose content is executed. The variables ``NUMBA_...`` count as always.
-A program that imported numba before keeps its settings.
+compiles: the file can redirect caches, whose content is executed. The variables ``NUMBA_...`` still count. A
+program that imported numba before keeps its settings.
 """
 
 from __future__ import annotations
