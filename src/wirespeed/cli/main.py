@@ -62,6 +62,8 @@ def entry() -> NoReturn:
     # What a run allocates lives until its end: looking at it again and again took a quarter of the time to
     # judge a run of 72 GPUs.
     gc.set_threshold(100_000, 20, 50)
+    # numpy's linear algebra would start a thread for each CPU, and interrupt this process if it cannot.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ["PYTHONSAFEPATH"] = "1"  # processes that this one starts import nothing from this folder
     if "COLUMNS" in os.environ:
         os.environ["COLUMNS"] = str(columns())  # for libraries too, which pad lines to any width
