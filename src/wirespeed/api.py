@@ -157,7 +157,8 @@ def run(
             cases = (sweep(case, options.sizes) for case in cases)
         return tuple(_with_bulk(case) if options.bulk and not lacking else case for case in cases)
 
-    chosen, warnings = prepared(chosen), (*_restricted(local), *filter(None, [lacking]))
+    chosen = prepared(chosen)
+    warnings = (*_restricted(local), *local.unusual_nodes(), *filter(None, [lacking]))
     grace = 0.0 if world is None else LATE_RANK_GRACE_S
     settings = SessionOptions(
         chosen,
@@ -253,6 +254,7 @@ def described(machine: str | Machine | None = None, *, root: str | Path | None =
         simulated=target.simulated,
         machine=target,
         started=datetime.now(UTC).astimezone().isoformat(timespec="seconds"),
+        warnings=tuple(target.unusual_nodes()),
         facts=_backends.facts(target, tree),
     )
 

@@ -341,6 +341,9 @@ def _by_baseline(judgement: Judgement, value: float, entry: Entry, tolerance: fl
 
 def _unjudged(measured: Placed, machine: Machine) -> str:
     """Return why a cell with a value cannot be judged."""
+    cpuless = {node.name for node in machine.numa if node.memory_bytes and not node.cpus}
+    if not cpuless.isdisjoint({measured.key.row, measured.key.column}):
+        return "memory of NUMA nodes without CPUs, such as HBM or CXL: its capacity is unknown"
     if measured.unit is Unit.TIME:
         return "latency needs a baseline"
     if measured.cell.limit is not None:

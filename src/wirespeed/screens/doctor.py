@@ -51,8 +51,9 @@ def render(
         Text(f"{'note' if absence.verdict is Verdict.WAIVED else 'missing'}: {absence}", "bold")
         for absence in check.missing
     ]
+    parts += warnings(document)
     if document.testcases:
-        parts += [*warnings(document), *_measured(document, steps)]
+        parts += _measured(document, steps)
     verdict = concluded(document, check, diagnosis)
     slow = many(diagnosis.slow, "slow value") if document.testcases else "nothing was measured"
     parts.append(Text(f"{verdict.word.upper()}  {slow}", style=SIGNS[verdict].style))
