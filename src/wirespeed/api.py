@@ -21,6 +21,7 @@ from .errors import MachineError, NotIdle, UsageError
 from .measurement import Unit
 from .model import Engine, Operation
 from .options import RunOptions, Tier, agreed, changed, includes, takes_options
+from .run_errors import RunInterrupted
 from .testcases import Testcase, find, select
 from .testcases.sweep import sweep
 from .topology import Machine
@@ -156,7 +157,8 @@ def run(
             cases = (sweep(case, options.sizes) for case in cases)
         return tuple(_with_bulk(case) if options.bulk and not lacking else case for case in cases)
 
-    chosen, warnings = prepared(chosen), (*_restricted(local), *filter(None, [lacking]))
+    chosen = prepared(chosen)
+    warnings = (*_restricted(local), *local.unusual_nodes(), *filter(None, [lacking]))
     grace = 0.0 if world is None else LATE_RANK_GRACE_S
     settings = SessionOptions(
         chosen,
@@ -197,10 +199,23 @@ def run(
         ]
     used = own if backends is None or world is not None else backends
     try:
-        return Session(target, used, settings, watching).run()
+        document = Session(target, used, settings, watching).run()
     finally:
-        for backend in reversed(own):  # the first closes the backends of this process
+        interrupted = _closed(own)
+    if interrupted:
+        raise RunInterrupted(document)
+    return document
+
+
+def _closed(backends: Sequence[Backend]) -> bool:
+    """Close backends; return whether a signal interrupted that, which must not lose what was measured."""
+    interrupted = False
+    for backend in reversed(backends):  # the first closes the backends of this process
+        try:
             backend.close()
+        except KeyboardInterrupt:
+            interrupted = True
+    return interrupted
 
 
 def described(machine: str | Machine | None = None, *, root: str | Path | None = None) -> Document:
@@ -239,6 +254,7 @@ def described(machine: str | Machine | None = None, *, root: str | Path | None =
         simulated=target.simulated,
         machine=target,
         started=datetime.now(UTC).astimezone().isoformat(timespec="seconds"),
+        warnings=tuple(target.unusual_nodes()),
         facts=_backends.facts(target, tree),
     )
 

@@ -87,8 +87,7 @@ def refusal() -> str:
     """Why compiled code is not kept although there is a folder for it; empty if it is."""
     try:
         cache_folder()
-    except PermissionError as error:
-        return f"compiled code is not kept in {error.filename}: {error.strerror}"
-    except OSError:
-        return ""
+    except OSError as error:  # of those of the system: such as a home that does not exist
+        is_refused = error.errno == errno.EPERM
+        return f"compiled code is not kept in {error.filename}: {error.strerror}" if is_refused else ""
     return ""

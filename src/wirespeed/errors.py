@@ -23,6 +23,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from .terminal import error_line
@@ -146,3 +148,26 @@ class MeasurementTimeout(WirespeedError):
 
 class NotIdle(MeasurementTimeout):
     """Other processes still use the machine after the time to wait."""
+
+
+@contextmanager
+def starting_threads(purpose: str = "") -> Iterator[None]:
+    """Report in one line that the system refuses another thread.
+
+    Parameters
+    ----------
+    purpose : str
+        What the thread is for.
+
+    Raises
+    ------
+    BackendError
+        If it does.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        raise BackendError(
+            f"could not start a thread{purpose and f' for {purpose}'}: {error}; "
+            "allow this process more threads (ulimit -u, pids.max of its control group)"
+        ) from error

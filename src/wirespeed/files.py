@@ -10,7 +10,6 @@ import contextlib
 import errno
 import os
 import stat
-import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -19,6 +18,10 @@ from pathlib import Path
 LARGEST_MIB = 512
 #: Maximum size of a file that people write, such as overrides, in bytes: the parser of TOML reads 1 MiB/s.
 LARGEST_WRITTEN = 4 * 2**20
+#: Maximum number of symbolic links to a file, as in Linux.
+MOST_LINKS = 40
+#: How a file is opened that must not exist, under any kind of name.
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -98,6 +101,42 @@ def distrust(status: os.stat_result) -> str:
     return ""
 
 
+def untrusted_link(path: Path) -> tuple[Path, str] | None:
+    """The first link on the way to a file, or at its end, that another user made; None if there is none.
+
+    Returns
+    -------
+    tuple[Path, str] or None
+        The link, and why it is not trusted.
+
+    Raises
+    ------
+    OSError
+        If a part of the path cannot be looked at.
+    """
+    here, links = Path("/"), 0
+    left = [*reversed(path.absolute().parts[1:])]
+    while left:
+        part = left.pop()
+        entry = here.parent if part == ".." else here / part
+        try:
+            status = entry.lstat()
+        except (FileNotFoundError, NotADirectoryError, ValueError):  # opening it says so
+            return None
+        if not stat.S_ISLNK(status.st_mode):
+            here = entry
+            continue
+        if why := distrust(status):
+            return entry, why
+        links += 1
+        if links > MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+        target = entry.readlink()
+        here = Path("/") if target.is_absolute() else here
+        left += [*reversed(target.parts[target.is_absolute() :])]
+    return None
+
+
 @cache
 def _is_private(group: int) -> bool:
     """Whether a group is that of the effective user, with the same name and nobody else in it."""
@@ -133,16 +172,16 @@ def new_file(
     OSError
         If it cannot be written.
     """
-    handle, name = tempfile.mkstemp(suffix, prefix, folder)  # with O_EXCL and O_NOFOLLOW
+    path = folder / f"{prefix}{os.urandom(16).hex()}{suffix}"  # known before it exists, so that it can go
     try:
-        with os.fdopen(handle, "wb") as file:
+        with os.fdopen(os.open(path, _NEW, 0o600), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
             os.fchmod(file.fileno(), mode)
-        yield Path(name)
+        yield path
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
         raise
 
 

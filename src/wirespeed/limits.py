@@ -168,7 +168,7 @@ def _of_places(measurement: Measurement, flows: _Flows) -> list[float | None]:
             wall = max(t.bytes / share for share, t in zip(shares, chosen, strict=True))
             values.append(sum(t.bytes * t.counted for t in chosen) / wall)
         else:
-            values.append(rates[0] if place.reduce is Reduce.FIRST else sum(rates))
+            values.append(rates[0] if place.reduce is Reduce.FIRST else math.fsum(rates))
     return values
 
 
@@ -377,7 +377,7 @@ def slowest_sender(machine: Machine, members: Sequence[Memory]) -> float | None:
             links = [link for link in machine.links if link.source == vertex and link.kind is kind]
             if links:
                 capacities = [link.capacity or 0.0 for link in links]
-                rates.append(sum(capacities) if all(capacities) else None)
+                rates.append(math.fsum(capacities) if all(capacities) else None)
                 break
         else:
             return None
@@ -395,7 +395,7 @@ def _carried(through: Sequence[tuple[float, float | None]], value: float) -> flo
     """
     if not value or not all(moved and share for moved, share in through):
         return 0.0
-    return round(sum(moved * (share or 0.0) for moved, share in through) / value, 3)
+    return round(math.fsum(moved * (share or 0.0) for moved, share in through) / value, 3)
 
 
 def _parts(
@@ -417,7 +417,7 @@ def _parts(
             if place.reduce is Reduce.WALL:
                 parts[link] = max(before, time / (max(seconds) or 1.0))
             else:
-                parts[link] = before + rate / (sum(rates) or 1.0)
+                parts[link] = before + rate / (math.fsum(rates) or 1.0)
     return {link: round(part, 3) for link, part in parts.items()}
 
 

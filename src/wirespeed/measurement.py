@@ -5,6 +5,7 @@ Plain frozen data in base units (bytes, seconds).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -240,11 +241,11 @@ def value_of(place: Place, measurement: Measurement, sample: Sample) -> float:
     if place.reduce is Reduce.LATENESS:
         seconds = [iteration.by_process for iteration in sample.iterations]
         late = [max(by_process) - by_process[chosen[0]] for by_process in seconds]
-        return sum(late) / len(late)
+        return math.fsum(late) / len(late)
     if place.reduce is Reduce.LATENCY:
         return place.factor * sample.seconds[chosen[0]] / sample.amounts[chosen[0]]
     counted = [sample.amounts[i] * measurement.works[i].counted for i in chosen]
     if place.reduce is Reduce.WALL:
-        return sum(counted) / sample.wall
+        return math.fsum(counted) / sample.wall
     rates = [n / sample.seconds[i] for n, i in zip(counted, chosen, strict=True)]
-    return place.factor * (sum(rates) if place.reduce is Reduce.SUM else rates[0])
+    return place.factor * (math.fsum(rates) if place.reduce is Reduce.SUM else rates[0])

@@ -317,17 +317,23 @@ def parameters(record: type[Any]) -> str:
         default = about.default or ("" if entry.default is None else str(entry.default))
         text = f"{about.help[0].upper()}{about.help[1:]}{default and f' (default: {default})'}."
         lines += [f"{entry.name} : {type_of(entry, about)}", textwrap.indent(textwrap.fill(text, 90), "    ")]
-    return textwrap.indent("\n".join(lines), "    ")
+    return "\n".join(lines)
+
+
+def document_options(record: type[Any]) -> None:
+    """Add the description of its options to the docstring of a record."""
+    record.__doc__ = f"{inspect.getdoc(record)}\n\nParameters\n----------\n{parameters(record)}\n"
 
 
 for _record in (PlanOptions, RunOptions):
-    _record.__doc__ = f"{_record.__doc__}\n\n    Parameters\n    ----------\n{parameters(_record)}\n    "
+    document_options(_record)
 
 
 def takes_options(function: F) -> F:
     """Decorate a function that takes options as keywords: complete its signature and its docstring.
 
-    The description of the options replaces a line ``...`` of the docstring.
+    The description of the options replaces a line ``...`` of the docstring, which loses its indentation, as
+    the compiler of Python 3.13 and later removes it.
     """
     signature, kind = inspect.signature(function), Parameter.KEYWORD_ONLY
     own = [known for known in signature.parameters.values() if known.kind != Parameter.VAR_KEYWORD]
@@ -336,7 +342,8 @@ def takes_options(function: F) -> F:
         for entry, _ in declared(RunOptions)
     ]
     function.__signature__ = signature.replace(parameters=[*own, *keywords])  # type: ignore[attr-defined]
-    function.__doc__ = (function.__doc__ or "").replace("    ...\n", f"{parameters(RunOptions)}\n", 1)
+    text = inspect.cleandoc(function.__doc__ or "")
+    function.__doc__ = text.replace("\n...\n", f"\n{parameters(RunOptions)}\n", 1)
     return function
 
 

@@ -344,6 +344,38 @@ class Machine(Tabular):
         )
         return replace(self, links=links)
 
+    def nearest_cores(self, node: NumaNode) -> NumaNode | None:
+        """The node itself if it has CPUs, else the nearest one that has; None if none has."""
+        if node.cpus:
+            return node
+        known = len(node.distances) == len(self.numa)
+        away = dict(zip(self.numa, node.distances, strict=True)) if known else {}
+        return min(
+            (other for other in self.numa if other.cpus),
+            key=lambda other: (away.get(other, 0), abs(other.index - node.index)),
+            default=None,
+        )
+
+    def unusual_nodes(self) -> list[str]:
+        """The NUMA nodes without CPUs or memory, and what is measured of them."""
+        texts: dict[str, list[str]] = {}
+        for node in self.numa:
+            if node.memory_bytes and node.cpus and node.allowed:
+                continue
+            near = self.nearest_cores(node)
+            if node.memory_bytes and not node.allowed:
+                text = "memory that this process may not use (cpuset): not measured"
+            elif node.cpus:
+                text = "CPUs and no memory: only latencies of other memory are measured from there"
+            elif not node.memory_bytes:
+                text = "neither CPUs nor memory: not measured"
+            elif near is None:
+                text = "memory, and no node has CPUs: not measured"
+            else:
+                text = "memory and no usable CPUs: measured from the nearest cores, and not judged"
+            texts.setdefault(text, []).append(node.name)
+        return [f"{', '.join(names)}: {text}" for text, names in texts.items()]
+
     def last_cache_bytes(self) -> int:
         """Total size of the last cache level that the CPUs of the largest node share, in bytes.
 

@@ -131,7 +131,8 @@ def test_set_of_cpus_with_holes(tree):
 def test_cores_with_unequal_numbers_of_usable_threads(tree):
     two_sockets(tree)
     machine = discover(Machine("m"), tree.root, {0, 1, 4})
-    assert machine.numa[0] == NumaNode(0, (0, 1, 4), 1, 32 * GIB, 8 * GIB, (10, 21))
+    assert machine.numa[0] == NumaNode(0, (0, 1, 4), 2, 32 * GIB, 8 * GIB, (10, 21), 2)
+    assert machine.numa[0].cores == (0, 1)
     assert machine.numa[1].cpus == ()
     assert machine.notes == ("numa0: some cores have more usable threads than others",)
 

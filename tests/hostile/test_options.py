@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -202,3 +203,24 @@ def test_what_cannot_be_a_file_name_is_one_line(name: str, capsys: pytest.Captur
     assert main(["show", name]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "not a file name" in line
+
+
+@pytest.mark.parametrize("refused", ["measure", "cpu"])
+def test_a_system_that_refuses_threads(
+    refused: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As with ``ulimit -u`` or the limit of a container: one line, with what to do."""
+    original = threading.Thread.start
+
+    def start(self: threading.Thread) -> None:
+        if self.name.startswith(refused):
+            raise RuntimeError("can't start new thread")
+        original(self)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    code = main(["run", "-t", "host_stream_copy", "--tier", "quick", "--size", "1MiB", "--no-save"])
+    out, err = capsys.readouterr()
+    text = " ".join((err if refused == "measure" else out).split())
+    assert code == (5 if refused == "measure" else 1)
+    assert "could not start a thread" in text and "allow this process more threads (ulimit -u" in text
+    assert "Traceback" not in out + err and err.count("\n") == (refused == "measure")

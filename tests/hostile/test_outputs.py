@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -225,6 +226,65 @@ def test_a_file_that_is_not_ours_lends_no_permissions(tmp_path: Path) -> None:
     path.chmod(0o640)
     Output(path, replace=True).write(b"2")
     assert path.stat().st_mode & 0o777 == 0o640 and path.read_bytes() == b"2"
+
+
+@pytest.mark.parametrize("names", [False, True])
+@pytest.mark.parametrize("call", ["link", "replace"])
+def test_a_writing_that_a_signal_interrupts_is_repeated(
+    call: str, names: bool, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """The file has its content from the beginning, and is ours although nobody heard that it was written."""
+    path = tmp_path / "d.json"
+    output = Output.numbered(path) if names else Output(path)
+    if call == "replace":
+        output.write(b"0")
+    owner, original = (os, os.link) if call == "link" else (Path, Path.replace)
+
+    def interrupted(*arguments: Any) -> None:
+        original(*arguments)
+        assert path.read_bytes() == b"1"
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(owner, call, interrupted)
+        output.write(b"1")
+    output.write(b"2")
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("d.json", b"2")]
+    assert output.path == path
+
+
+def test_a_file_system_without_hard_links(tmp_path: Path, monkeypatch: Any) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refused)
+    for content in (b"1", b"2"):
+        (output := Output.numbered(tmp_path / "d.json")).write(content)
+        output.write(content * 2)
+    assert sorted((file.name, file.read_bytes()) for file in tmp_path.iterdir()) == [
+        ("d-2.json", b"22"), ("d.json", b"11"),
+    ]  # fmt: skip
+
+
+@needs_root
+@pytest.mark.parametrize("target", ["{}/theirs", "theirs", "../{name}/theirs"])
+def test_folders_of_other_users_links_are_not_written_through(
+    target: str, tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    (theirs := tmp_path / "theirs" / "runs").mkdir(parents=True)
+    (link := tmp_path / "results").symlink_to(target.format(tmp_path, name=tmp_path.name))
+    os.chown(link, OTHER, OTHER, follow_symlinks=False)
+    (tmp_path / "mine").symlink_to("results/../results")
+    monkeypatch.chdir(tmp_path)
+    for folder in (tmp_path / "results", Path("results/runs"), Path("mine/runs"), Path("mine/runs/../runs")):
+        for name in (f"{folder}/d.json", f"{folder}/"):
+            assert main([*_RUN, "-o", name]) == 5
+            assert f"{link} is a link, and it belongs to another user ({OTHER})" in error(capsys)
+        assert main(["doctor", "--record", f"{folder}/new"]) == 2
+        assert f"{link} is a link, and it belongs to another user ({OTHER})" in error(capsys)
+    assert not list(theirs.iterdir())
+    os.chown(link, 0, 0, follow_symlinks=False)
+    assert main([*_RUN, "-o", "mine/runs/d.json"]) == 0 and wirespeed.load(theirs / "d.json").good
 
 
 @needs_root

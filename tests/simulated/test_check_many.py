@@ -25,7 +25,7 @@ from wirespeed.judging.fleet import FleetFigure, FleetNode
 from wirespeed.reports import Criteria, Judged, Style
 from wirespeed.reports.checked_runs import CheckedRun
 from wirespeed.results import many_files
-from wirespeed.results.many_files import Unreadable, files_in
+from wirespeed.results.many_files import Unreadable, files_in, left_out
 from wirespeed.results.store import save
 from wirespeed.screens import check_formats, many_runs
 from wirespeed.units import format_age, parse_age
@@ -51,6 +51,10 @@ def good() -> Document:
 @pytest.fixture(scope="module")
 def bad() -> Document:
     return measured("+nvlinks=9@gpu0")
+
+
+#: What is said of the folder of the fixture.
+LEFT_OUT = "wirespeed: left out of runs: 1 deeper folder and 1 other file; only *.json files are read\n"
 
 
 @pytest.fixture
@@ -88,12 +92,28 @@ def test_a_folder_is_its_files_and_those_one_level_below(folder: Path) -> None:
         files_in(["empty"])
 
 
+def test_what_is_left_out_of_a_folder_is_counted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("runs/node5.JSON").write_text("{}")
+    Path("runs/rack1/new").mkdir()
+    Path("runs/rack1/older.json").mkdir()
+    text = "left out of runs: 3 deeper folders and 2 other files; only *.json files are read"
+    assert left_out(["runs", "runs/node1.json", "-"]) == [text]
+    for command in (["check", "--allow-simulated", "--from", "runs"], ["report", "runs", "-o", "page.html"]):
+        main(command)
+        assert f"wirespeed: {text}\n" in capsys.readouterr().err
+    assert not left_out(["runs/rack1/old"])
+    Path("runs/rack1/old/deeper.json").rename("runs/rack1/old/deeper.JSON")
+    reason = r"the folders in it \(left out of runs/rack1/old: 1 other file; only \*.json files are read\)"
+    with pytest.raises(UsageError, match=reason):
+        files_in(["runs/rack1/old"])
+
+
 @pytest.mark.parametrize("format", check_formats())
 def test_every_format_has_all_runs_and_files(
     format: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, out, err = run(capsys, "runs", "--format", format)
-    assert (code, err) == (ExitCode.FAIL, "")
+    assert (code, err) == (ExitCode.FAIL, LEFT_OUT)
     assert (
         "node2" in out and "truncated.json is not a saved run of wirespeed" in out
     ) or format == "prometheus"

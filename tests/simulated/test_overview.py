@@ -10,13 +10,18 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+from msgspec.structs import replace as changed
 
 import wirespeed
 from wirespeed.backends import connect as backends
+from wirespeed.document import Document, Status
+from wirespeed.judging.judge import judge
 from wirespeed.judging.overview import Overview, missing, overview
-from wirespeed.judging.path_kinds import COLLECTIVES, OTHER, path_kind
+from wirespeed.judging.path_kinds import COLLECTIVES, HOST_MEMORY, OTHER, path_kind
+from wirespeed.judging.verdict import Verdict
 from wirespeed.reports import Style
 from wirespeed.screens.overview import render
+from wirespeed.tables import Cell
 from wirespeed.testcases import TABLE
 from wirespeed.topology import LinkKind
 
@@ -144,3 +149,38 @@ def test_nothing_is_replaced_while_a_setting_can_explain_wrong_data() -> None:
         assert ("replace" in advice.do) is not bool(settings), advice
         assert not settings or f"rule out {settings}, then verify again" in advice.do
         assert ("iommu_groups" in advice.command) is bool(settings)
+
+
+def in_little_memory() -> Document:
+    """A run in a container whose memory is smaller than the last cache, while other processes use the CPUs.
+
+    Only the small sizes of the ladders have values.
+    """
+    document = wirespeed.run(
+        ["host_stream_triad", "host_bandwidth_ladder"], machine="simulated:cpu-2-sockets", tier="quick"
+    )
+    reason = "not enough memory on numa0: requested a buffer of 520 MiB, 499.5 MiB is available"
+    cache = document.machine.last_cache_bytes()
+
+    def short(cell: Cell) -> Cell:
+        return cell if 0 < cell.bytes < cache else Cell(cell.row, cell.column, reason=reason)
+
+    testcases = []
+    for result in document.testcases:
+        tables = tuple(changed(table, cells=tuple(map(short, table.cells))) for table in result.tables)
+        busy = {"numa0": "in use: other processes take 1.7 of 2 CPUs"}
+        testcases.append(changed(result, tables=tables, busy=busy, status=Status.NO_MEMORY, reason=reason))
+    return changed(document, testcases=tuple(testcases))
+
+
+@pytest.mark.parametrize("ignore_busy", [False, True])
+def test_little_memory_is_no_busy_machine_and_a_cache_no_host_memory(ignore_busy: bool) -> None:
+    document = in_little_memory()
+    check = judge(document, ignore_busy=ignore_busy)
+    seen = overview(document, check)
+    assert seen.sentence.startswith("not enough memory on numa0") and "memory is in use" not in seen.sentence
+    assert HOST_MEMORY not in {figure.kind for figure in seen.figures}
+    of_triad = {j.verdict for j in check.judgements if j.key.testcase == "host_stream_triad"}
+    assert of_triad == {Verdict.UNKNOWN}
+    if ignore_busy:
+        assert (seen.word, seen.verdict.is_judged) == ("NOT JUDGED", False)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,6 +59,23 @@ def test_a_folder_that_a_file_in_the_current_folder_names_is_not_taken(
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "planted"))
     assert compiled("int64(int64)")(double)(21) == 42
     assert list((tmp_path / "own").rglob("*.nbc")) and not (tmp_path / "planted").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["debug: 1\ndump_bytecode: 1\ndisable_jit: 1", "opt: nonsense", "- 1", "{", "\0"],
+)
+def test_the_settings_of_a_folder_for_numba_are_not_obeyed(text: str, tmp_path: Path) -> None:
+    (tmp_path / ".numba_config.yaml").write_text(text)
+    code = (
+        "from wirespeed.backends.host.compiled import compiled\n"
+        "double = compiled('int64(int64)')(lambda x: 2 * x)\n"
+        "print(double(21), len(double.signatures))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert (done.stdout, done.stderr) == ("42 1\n", "")
 
 
 def test_folders_are_created_for_this_user_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

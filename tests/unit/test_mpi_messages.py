@@ -15,7 +15,7 @@ from wirespeed.errors import UsageError
 from wirespeed.exit_codes import ExitCode
 from wirespeed.run_errors import RunInterrupted
 from wirespeed.worlds import mpi
-from wirespeed.worlds.base import WorldError
+from wirespeed.worlds.base import MPI_VARIABLES, WorldError
 from wirespeed.worlds.mpi import Messages, MessagesRefused, Move
 
 WORLD: Any = SimpleNamespace(rank=0, size=2)
@@ -52,6 +52,7 @@ def library(size: int = 2) -> Any:
 
 def test_messages_go_in_windows_and_large_ones_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     found = library()
+    monkeypatch.setenv("PMIX_RANK", "0")
     monkeypatch.setattr(mpi, "library", lambda: found)
     messages = Messages(WORLD)
     messages.move([Move(1000, 64, 1, 5, True), Move(2000, 2**30 + 8, 1, 6, False)], 20)
@@ -63,7 +64,21 @@ def test_messages_go_in_windows_and_large_ones_in_parts(monkeypatch: pytest.Monk
     assert len(found.COMM_WORLD.calls) == 60 and found.waits == [48, 12]
 
 
+def test_mpi_is_not_started_in_a_job_that_it_did_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Open MPI leaves its shared memory in /dev/shm where ranks end early."""
+    for name in MPI_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+    def started() -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(mpi, "library", started)
+    with pytest.raises(MessagesRefused, match="MPI did not start the processes: start all with mpirun"):
+        Messages(WORLD)
+
+
 def test_why_mpi_cannot_carry_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PMIX_RANK", "0")
     monkeypatch.setattr(mpi, "library", lambda: library(size=1))
     with pytest.raises(MessagesRefused, match="MPI has 1 ranks, this job 2: start all with mpirun"):
         Messages(WORLD)

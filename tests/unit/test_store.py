@@ -16,6 +16,7 @@ from wirespeed.document import Document
 from wirespeed.errors import DocumentError, StorageError
 from wirespeed.results import store
 from wirespeed.results.output import Output
+from wirespeed.testcases import find
 
 SHIPPED = Path(store.__file__).with_name("document.schema.json")
 
@@ -69,6 +70,26 @@ def test_a_draft_gives_way_to_the_last_document(
     monkeypatch.undo()
     draft.save(lambda: replace(document, command="a thread that is late"))
     assert wirespeed.load(path) == document
+
+
+def test_a_draft_catches_up_with_what_came_too_early(
+    document: Document, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next measurement may hang: what was measured before it must be in the file of a killed process."""
+    saver = store.Saver(Output(path := tmp_path / "d.json"))
+    now = [0.0]
+    monkeypatch.setattr(store.time, "monotonic", lambda: now[0])
+    case = find(document.testcases[0].name)
+    saver.measured(case, (), lambda: replace(document, command="first"))
+    saver._draft._next = 10.0
+    saver.measured(case, (), lambda: replace(document, command="second"))
+    for now[0], command in ((9.9, "first"), (10.1, "second")):
+        saver.measuring(case, 0, "waiting")
+        assert wirespeed.load(path).command == command
+    path.unlink()
+    now[0] = 100.0
+    saver.measuring(case, 0, "waiting")
+    assert not path.exists()  # nothing new
 
 
 def test_a_draft_that_cannot_be_saved_is_told_of_at_the_end(document: Document, tmp_path: Path) -> None:

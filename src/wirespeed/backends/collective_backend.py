@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -36,7 +37,7 @@ _KEPT_VARIABLES = ("NCCL_", "UCX_", "OMPI_MCA_", "CUDA_VISIBLE_DEVICES", "CUDA_D
 #: How the times of all threads are combined, by ``CollectiveOptions.average``.
 _REDUCE: tuple[Callable[[Sequence[float]], float], ...] = (
     lambda times: times[0],
-    lambda times: sum(times) / len(times),
+    lambda times: math.fsum(times) / len(times),
     min,
     max,
 )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
-from ..errors import WirespeedError
+from ..errors import WirespeedError, starting_threads
 from ..measurement import Measurement, Sample
 from ..model import Collective, Role, Transfer, Work
 from ..options import RunOptions
@@ -206,7 +206,8 @@ class _Load:
         self._thread = threading.Thread(target=self._repeat, name="load", daemon=True)
 
     def __enter__(self) -> None:
-        self._thread.start()
+        with starting_threads():
+            self._thread.start()
         self._running.wait()
 
     def _repeat(self) -> None:

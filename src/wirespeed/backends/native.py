@@ -15,13 +15,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import cfunc, types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
 from ..units import NANO
 from .host.compiled import compiled
 from .host.intrinsics import now_ns
+from .host.numba_library import cfunc, cgutils, intrinsic, types
 
 #: Name of a function and its arguments: addresses, handles and numbers.
 Call = tuple[str, tuple[int, ...]]

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from ..errors import MachineError, UsageError
-from ..files import distrust, make_folder, read
+from ..files import distrust, make_folder, read, untrusted_link
 from ..terminal import neutral_json
 from ..topology import Machine, load
 from . import discover, facts
@@ -98,6 +98,10 @@ def record_in(folder: str | Path, recorder: Recorder | None = None) -> int:
     """
     place = Path(folder)
     try:
+        if link := untrusted_link(place):
+            raise UsageError(
+                f"cannot record in {place}: {link[0]} is a link, and {link[1]}; name a new folder"
+            )
         make_folder(place)
         if reason := distrust(place.stat()):
             raise UsageError(f"cannot record in {place}: {reason}; name a new folder")

@@ -20,6 +20,7 @@ from .common import (
     criteria,
     load_run,
     measuring,
+    saved_files,
     saving,
     style,
     tell_saved,
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 def main(name: str, argv: Sequence[str]) -> int:
     from ..driver.jobs import join
     from ..reports import Judged
-    from ..results.many_files import files_in
     from ..results.output import STDOUT
     from ..screens import check_format
 
@@ -68,7 +68,7 @@ def main(name: str, argv: Sequence[str]) -> int:
             sys.stdout.flush()
 
     if options.source:
-        files = files_in(options.source)
+        files = saved_files(options.source)
         if len(files) > 1 or options.fleet:
             from .check_many import check_many
 

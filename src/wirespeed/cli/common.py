@@ -203,6 +203,16 @@ def load_run(file: str) -> Document:
     return load("/dev/stdin" if file == "-" else file)
 
 
+def saved_files(names: Sequence[str]) -> list[str]:
+    """Files, with those of folders; print on standard error what of the folders is left out."""
+    from ..results.many_files import files_in, left_out
+
+    files = files_in(names)
+    for text in left_out(names):
+        print(visible(f"wirespeed: {text}"), file=sys.stderr)
+    return files
+
+
 def load_run_or_log(file: str) -> Document:
     """Load a saved run, or the log of another tool; ``-`` is standard input, with a saved run."""
     from ..errors import NotARun

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import DocumentError, UsageError, WirespeedError
 from ..exit_codes import EXIT_CODES, ExitCode
-from .common import add_verbose, load_run_or_log, style, typed
+from .common import add_verbose, load_run_or_log, saved_files, style, typed
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 
 def main(name: str, argv: Sequence[str]) -> int:
-    from ..results.many_files import files_in
-
     options = parser(name).parse_args(argv)
     if not options.after and len(options.before) != 2:
         raise UsageError(
@@ -32,7 +30,7 @@ def main(name: str, argv: Sequence[str]) -> int:
             "wirespeed compare BEFORE.json ... --to AFTER.json ..."
         )
     sides = (options.before, options.after) if options.after else [[path] for path in options.before]
-    files = [list(dict.fromkeys(files_in(side))) for side in sides]
+    files = [list(dict.fromkeys(saved_files(side))) for side in sides]
     return _compared(files[0], files[1], options)
 
 

@@ -10,6 +10,7 @@ from ..errors import UsageError, WirespeedError
 from ..exit_codes import ExitCode
 from ..options import JOB
 from ..run_errors import RunInterrupted
+from ..signals import Undisturbed
 from ..terminal import error_line
 from .common import TakesOptions, add_options, measured_code
 
@@ -78,7 +79,10 @@ def lead(
                 return ExitCode.USAGE if isinstance(error, UsageError) else broken
         raise
     if first:
-        show(document)
+        with Undisturbed() as late:
+            show(document)
+        if late.signals and interrupted is None:
+            interrupted = RunInterrupted(document)
     if world is not None and document.interrupted:
         _speak_for_leader(world, document.interrupted)
         world.fail(document.interrupted, interrupted=interrupted is not None)

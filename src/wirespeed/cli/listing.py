@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 
@@ -97,7 +98,7 @@ def listing(
     reasons = _reasons(machine, tier, cases)
     runnable = [case for case in cases if not reasons[case]]
     where = f"on {machine.host or machine.name}" + (" (SIMULATED)" if machine.simulated else "")
-    total = f"; together about {format_time(sum(times.values()))}" if times else ""
+    total = f"; together about {format_time(math.fsum(times.values()))}" if times else ""
     lines = [f"{len(runnable)} of {len(cases)} testcases can run {where}{total}", ""]
     lines += [line for case in runnable for line in _entry(case, width, times.get(case))]
     for reason in dict.fromkeys(r for r in reasons.values() if r):

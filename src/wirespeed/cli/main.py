@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NoReturn
 from ..errors import NotIdle, UsageError, WirespeedError
 from ..exit_codes import EXIT_CODES, ExitCode
 from ..run_errors import RunInterrupted
+from ..signals import ENDING, GRACE_S
 from ..terminal import PLAIN, columns, error_line, shows_unicode
 from ..version import __version__
 from .commands import COMMANDS, SUFFIX, called_as, module_of, programs
@@ -32,8 +33,6 @@ from .parser import Parser, complete
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
 
-#: Time after a signal in which further signals are ignored, in s.
-_SIGNAL_GRACE_S = 2.0
 #: Time until a signal whose exception was ignored is sent again, in s.
 _RESEND_S = 0.01
 #: Errors of writing; without the name of a file, to standard output: files are written by `results.store`.
@@ -63,16 +62,19 @@ def entry() -> NoReturn:
     # What a run allocates lives until its end: looking at it again and again took a quarter of the time to
     # judge a run of 72 GPUs.
     gc.set_threshold(100_000, 20, 50)
+    # numpy's linear algebra would start a thread for each CPU, and interrupt this process if it cannot.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ["PYTHONSAFEPATH"] = "1"  # processes that this one starts import nothing from this folder
     if "COLUMNS" in os.environ:
         os.environ["COLUMNS"] = str(columns())  # for libraries too, which pad lines to any width
     arguments = _arguments()
     ending = _Ending(translated(ExitCode.INTERRUPTED, arguments))
-    signal.signal(signal.SIGTERM, ending)
     sys.unraisablehook = ending.ignored
     sys.excepthook = _crashed
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # shells ignore it in the background
-        signal.signal(signal.SIGINT, ending)
+    for number in ENDING:
+        # Shells ignore SIGINT in the background, nohup ignores SIGHUP.
+        if number is signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, ending)
     code = main(arguments)
     if "mpi4py" in sys.modules:
         from ..worlds.mpi import finalize
@@ -155,7 +157,7 @@ def _crashed(kind: type[BaseException], error: BaseException, trace: TracebackTy
 
 
 class _Ending:
-    """Handle Ctrl-C, or the end of a job by its scheduler: save the results and cancel the measurement.
+    """Handle Ctrl-C, the end of a job or of a terminal: save the results and cancel the measurement.
 
     This takes a moment, in which further signals (launchers send several) must not interrupt. A signal after
     that ends the process.
@@ -176,7 +178,7 @@ class _Ending:
         if now < self._since:
             self._since = now
             raise KeyboardInterrupt
-        if now - self._since > _SIGNAL_GRACE_S:
+        if now - self._since > GRACE_S:
             os._exit(self._code)
 
     def ignored(self, unraisable: sys.UnraisableHookArgs) -> None:

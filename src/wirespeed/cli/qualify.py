@@ -231,6 +231,6 @@ def _document(
         python=platform.python_version(), simulated=machine.simulated, machine=machine,
         options={"seed": options.seed, "spares": options.spares, "within": within},
         started=began, ended=_now(),
-        seconds=sum(each.seconds for each in qualification.rounds), interrupted=interrupted,
+        seconds=math.fsum(each.seconds for each in qualification.rounds), interrupted=interrupted,
         qualification=qualification,
     )  # fmt: skip

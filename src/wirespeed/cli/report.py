@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ..errors import DocumentError, UsageError, WirespeedError
 from ..exit_codes import ExitCode
 from ..terminal import error_line, one_line, visible
-from .common import add_all_cells, add_judging, add_verbose, check_format, criteria
+from .common import add_all_cells, add_judging, add_verbose, check_format, criteria, saved_files
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -27,10 +27,9 @@ _MOST_COMPARED, _LARGEST_COMPARISON = 10, 50
 
 def main(name: str, argv: Sequence[str]) -> int:
     from ..reports import format_of_suffix
-    from ..results.many_files import files_in
 
     options = parser(name).parse_args(argv)
-    options.files = files_in(options.files)
+    options.files = saved_files(options.files)
     most = _LARGEST_COMPARISON if options.compare else _MOST_COMPARED
     if options.compare and len(options.files) > most:
         raise UsageError(f"a comparison is of at most {most} runs; without --compare there is a row for each")

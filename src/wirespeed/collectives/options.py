@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import UsageError
-from ..options import Option, declared, parameters
+from ..options import Option, declared, document_options
 from ..quantities import Amount, Integer, Whole
 from ..units import LARGEST_SIZE
 from .data_types import BY_NAME, OPERATORS, TYPES, DataType
@@ -247,6 +247,4 @@ OPTIONS: dict[str, CollectiveOption] = {
     for field, declaration in declared(CollectiveOptions)
     if isinstance(declaration, CollectiveOption)
 }
-CollectiveOptions.__doc__ = (
-    f"{CollectiveOptions.__doc__}\n\n    Parameters\n    ----------\n{parameters(CollectiveOptions)}\n    "
-)
+document_options(CollectiveOptions)

@@ -21,11 +21,15 @@ class NumaNode(DeviceRecord):
     cpus : tuple[int, ...]
         Logical CPUs that this process may use; first one per physical core, then the others.
     threads_per_core : int
-        Hardware threads per physical core.
+        Hardware threads per physical core; of cores with unequal numbers, the largest.
     memory_bytes, free_bytes : int
         Size of the memory and its free part.
     distances : tuple[int, ...]
         ACPI SLIT distances to all nodes.
+    core_count : int
+        Number of physical cores, if they have unequal numbers of usable threads; else 0.
+    allowed : bool
+        Whether this process may use the memory.
     """
 
     prefix: ClassVar[str] = "numa"
@@ -35,11 +39,14 @@ class NumaNode(DeviceRecord):
     memory_bytes: int = 0
     free_bytes: int = 0
     distances: tuple[int, ...] = ()
+    core_count: int = 0
+    allowed: bool = True
 
     @property
     def cores(self) -> tuple[int, ...]:
         """One logical CPU per physical core."""
-        return self.cpus[: max(1, len(self.cpus) // max(1, self.threads_per_core))] if self.cpus else ()
+        count = self.core_count or len(self.cpus) // max(1, self.threads_per_core)
+        return self.cpus[: max(1, count)] if self.cpus else ()
 
     @property
     def about(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 
 from ..limits import Allowance
@@ -59,7 +60,7 @@ def cell_of(
     elif place.reduce is Reduce.LATENCY:
         moved = 0.0
     else:
-        moved = sum(first.amounts[i] * works[i].counted for i in place.transfers) / copies
+        moved = math.fsum(first.amounts[i] * works[i].counted for i in place.transfers) / copies
     paced = any(t.role is Role.LOAD for i, t in enumerate(measurement.transfers) if i in place.transfers)
     return Cell(
         place.row,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from functools import cache
@@ -60,7 +61,7 @@ def one_after_another(network: Network, measurement: Measurement, samples: Seque
     # Copy engines start the clock of a transfer when its turn comes: its duration does not show the wait.
     begin = min(start.values())
     queued = all(
-        s.wall >= _LEAST * sum(s.seconds[i] for i in measured)
+        s.wall >= _LEAST * math.fsum(s.seconds[i] for i in measured)
         and s.wall > _MOST * (max(t.start + own for t, own in zip(works, s.seconds, strict=True)) - begin)
         for s in samples
     )

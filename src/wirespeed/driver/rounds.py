@@ -68,7 +68,7 @@ class Rounds:
     def combined(self) -> Taken:
         """The samples of all rounds."""
         samples = tuple(sample for taken in self.taken for sample in taken.samples)
-        return Taken(samples, self.taken[-1].copies, sum(taken.seconds for taken in self.taken))
+        return Taken(samples, self.taken[-1].copies, math.fsum(taken.seconds for taken in self.taken))
 
     def medians(self, place: Place, skip: int = 0) -> tuple[float, ...]:
         """The median of each round, in the unit of the place, without leading iterations."""
@@ -80,7 +80,7 @@ class Rounds:
             return False
         if self._another[0] != len(self.taken):  # asked several times for each round
             # Preparing the first round also loads libraries.
-            spent = sum(taken.seconds for taken in self.taken) + sum(self.preparing[1:])
+            spent = math.fsum(taken.seconds for taken in self.taken) + math.fsum(self.preparing[1:])
             another = rule.another(len(self.taken), spent, self._plan, once=self.measurement.happens_once)
             self._another = len(self.taken), another
         return self._another[1]

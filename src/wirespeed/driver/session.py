@@ -29,6 +29,7 @@ from ..model import Engine
 from ..network import Network
 from ..quantities import Reading, State
 from ..run_errors import RunInterrupted
+from ..signals import Undisturbed
 from ..tables import Cell
 from ..testcases import Testcase
 from ..testcases.coverage import by_value
@@ -103,9 +104,9 @@ class Session:
         self._started = time.monotonic()
         self._document = self._begun()
         cases = self._ordered(self.options.testcases)
-        for listener in self.listeners:
-            listener.run_started(self._document, cases)
         try:
+            for listener in self.listeners:
+                listener.run_started(self._document, cases)
             for group in self._groups(cases):
                 if ending := self._in_rounds(group):
                     self._document = replace(self._document, interrupted=ending)
@@ -115,15 +116,21 @@ class Session:
         except KeyboardInterrupt:
             self._document = replace(self._document, interrupted=_why(self.backends))
         finally:
-            so_far = (run.so_far for run in self._running)
-            self._document = self._known(
-                *(result for result in so_far if any(t.values() for t in result.tables))
-            )
-            for listener in self.listeners:
-                listener.run_ended(self._document)
-        if self._document.interrupted == BY_USER:
+            with Undisturbed() as late:
+                self._conclude()
+        if late.signals or self._document.interrupted == BY_USER:
             raise RunInterrupted(self._document)
         return self._document
+
+    def _conclude(self) -> None:
+        """Add what testcases that were interrupted have measured, and end the run."""
+        ended = set(map(id, self._document.testcases))
+        so_far = [run.so_far for run in self._running]
+        self._document = self._known(
+            *(r for r in so_far if id(r) not in ended and any(table.values() for table in r.tables))
+        )
+        for listener in self.listeners:
+            listener.run_ended(self._document)
 
     def _in_rounds(self, cases: Sequence[Testcase]) -> str:
         """Measure testcases in rounds; return why the run cannot continue (empty if it can).
@@ -158,9 +165,9 @@ class Session:
                     other.result = other.concluded((), together=self._together)
         while self._running and (result := self._running[0].result):
             document, interrupted = _completed(partial(self._known, result))
-            del self._running[0]
             ending = ending or (_why(self.backends) if interrupted else "")
             self._document = replace(document, interrupted=ending)
+            del self._running[0]
             for listener in self.listeners:
                 listener.testcase_ended(self._document, result)
         return ending

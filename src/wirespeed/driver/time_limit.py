@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -56,7 +57,7 @@ class Estimates:
     def of(self, case: Testcase, plan: Plan) -> float:
         """The usual time of a testcase, in s."""
         rule = self._rule.share(len(plan.measurements))
-        seconds = sum(
+        seconds = math.fsum(
             usual_seconds(self._network, measurement, rule, verify=self._verify, sample_s=self._sample_s)
             for measurement in plan.measurements
         )
@@ -64,7 +65,7 @@ class Estimates:
             low, high = _FACTORS
             self._factors[case.name] = min(high, max(low, self._earlier[case.name] / seconds))
             return self._earlier[case.name]
-        return seconds + (0.0 if self._connected else sum(map(connect_seconds, plan.measurements[:1])))
+        return seconds + (0.0 if self._connected else math.fsum(map(connect_seconds, plan.measurements[:1])))
 
     def least(self, case: Testcase, measurement: Measurement) -> float:
         """The time of a Measurement with the fewest samples, in s."""
@@ -122,7 +123,7 @@ class TimeLimit:
 
     def begin(self, case: Testcase, rule: Rule) -> Rule:
         """The rule for a testcase: smaller budgets if those that cover the machine lack time."""
-        needed = sum(self._covering.values())
+        needed = math.fsum(self._covering.values())
         self._covering.pop(case.name, None)
         return rule if needed <= 0 else rule.shrunk(max(self.left, 0.0) / needed)
 

@@ -20,6 +20,7 @@ from ..errors import (
     Unreachable,
     VerificationError,
     WirespeedError,
+    starting_threads,
 )
 from ..limits import Allowance, allowances
 from ..measurement import Measurement, Sample
@@ -119,7 +120,8 @@ class Worker:
         """Start the thread, for the round with a number from 0."""
         self.finished.clear()
         name = f"measure {self.case.name}"
-        threading.Thread(target=self._run, args=(number,), name=name, daemon=True).start()
+        with starting_threads():
+            threading.Thread(target=self._run, args=(number,), name=name, daemon=True).start()
 
     def _run(self, number: int) -> None:
         try:

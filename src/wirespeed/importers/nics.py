@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -113,10 +114,10 @@ class NicLines:
             for host, own in self._speeds.items()
         ] or list(self._nets.values())
         if hosts:
-            whole = max(hosts, key=lambda own: sum(own.values()))
+            whole = max(hosts, key=lambda own: math.fsum(own.values()))
             rates = sorted(whole.values())
             gbits = f"{rates[0] * 8e-9:g}" + (f" to {rates[-1] * 8e-9:g}" if rates[-1] > rates[0] else "")
-            return FoundNics(sum(rates), f"{len(rates)} x {gbits} Gb/s in the log")
+            return FoundNics(math.fsum(rates), f"{len(rates)} x {gbits} Gb/s in the log")
         names = max(self._used.values(), key=len, default=set())
         if not names:
             return None

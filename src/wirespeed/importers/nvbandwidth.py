@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -228,9 +229,10 @@ class _TextOfRun:
             expected = number(total)
         except ValueError:
             return
-        if expected is not None and abs(sum(values) - expected) > _ROUNDING * (len(values) + 1):
+        added = math.fsum(values)
+        if expected is not None and abs(added - expected) > _ROUNDING * (len(values) + 1):
             self.found.warnings.append(
-                f"the values of {key} add up to {sum(values):.2f}, not to the sum in the log, {expected:g}"
+                f"the values of {key} add up to {added:.2f}, not to the sum in the log, {expected:g}"
             )
 
     def _ends(self) -> None:

@@ -192,11 +192,14 @@ def _unless_busy(judgement: Judgement, measured: Placed, machine: Machine) -> Ju
     """Return the judgement on a cell, or that another process used its device.
 
     Many machines have some processes on their CPUs, which can only lower a value: one that is as expected
-    although they ran is normal.
+    although they ran is normal. They take no memory of the host, but those on a device may take all of its.
     """
-    uses = busy_devices(measured, machine) if measured.result.busy else {}
-    of_cpus = uses.keys() <= {node.name for node in machine.numa}
-    if not uses or (of_cpus and judgement.verdict is Verdict.PASS):
+    busy, nodes = measured.result.busy, {node.name for node in machine.numa}
+    if busy and measured.result.status is Status.NO_MEMORY and measured.cell.value is None:
+        uses = {device: how for device, how in busy.items() if device not in nodes}
+    else:
+        uses = busy_devices(measured, machine) if busy else {}
+    if not uses or (uses.keys() <= nodes and judgement.verdict is Verdict.PASS):
         return judgement
     why = "; ".join(f"{device} is {how}" for device, how in uses.items())
     return Judgement(
@@ -254,9 +257,9 @@ def _judge(
 
 
 def _without_value(result: TestcaseResult) -> Verdict:
-    """Return the verdict on what has no value; without memory, busy if other processes use its devices."""
+    """Return the verdict on what has no value."""
     if result.status is Status.NO_MEMORY:
-        return Verdict.BUSY if result.busy else Verdict.UNKNOWN
+        return Verdict.UNKNOWN
     if result.status is Status.INTERRUPTED:
         return Verdict.INTERRUPTED
     return Verdict.WAIVED if result.status.good else Verdict.FAIL
@@ -364,6 +367,9 @@ def _by_baseline(judgement: Judgement, value: float, entry: Entry, tolerance: fl
 
 def _unjudged(measured: Placed, machine: Machine) -> str:
     """Return why a cell with a value cannot be judged."""
+    cpuless = {node.name for node in machine.numa if node.memory_bytes and not node.cpus}
+    if not cpuless.isdisjoint({measured.key.row, measured.key.column}):
+        return "memory of NUMA nodes without CPUs, such as HBM or CXL: its capacity is unknown"
     if measured.unit is Unit.TIME:
         return "latency needs a baseline"
     if measured.result.collective is not None and measured.result.collective.ranks == 1:

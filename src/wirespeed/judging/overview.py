@@ -192,7 +192,8 @@ def key_figures(document: Document, check: Check) -> tuple[KeyFigure, ...]:
         if judgement.value is not None and judgement.key.column:
             kind = path_kind(judgement.key.testcase, collective=judgement.key.testcase in collectives)
             by_kind.setdefault(kind, []).append(judgement)
-    figures = (_key_figure(kind, by_kind.get(kind, [])) for kind in path_kinds() if kind.key_figures)
+    cache = document.machine.last_cache_bytes()
+    figures = (_key_figure(kind, by_kind.get(kind, []), cache) for kind in path_kinds() if kind.key_figures)
     failed = () if check.stale else failures(document)
     unseen = {lost.kind: lost.verdict for lost in check.uncovered}
     broken = {path_kind(result.name, collective=result.name in collectives) for result in failed}
@@ -207,20 +208,24 @@ def key_figures(document: Document, check: Check) -> tuple[KeyFigure, ...]:
     )
 
 
-def _key_figure(kind: PathKind, judgements: Sequence[Judgement]) -> KeyFigure | None:
-    """Return the key figure of a kind of path; None if it has no rate."""
+def _key_figure(kind: PathKind, judgements: Sequence[Judgement], cache: float) -> KeyFigure | None:
+    """Return the key figure of a kind of path; None if it has no rate.
+
+    Rates of buffers that the ``cache`` of the CPUs holds, in bytes, are not those of host memory.
+    """
     rates = [judgement for judgement in judgements if judgement.unit is Unit.RATE]
-    if not rates:
+    of_path = [j for j in rates if kind != HOST_MEMORY or not 0 < j.key.bytes < cache]
+    if not of_path and not any(judgement.verdict.is_bad for judgement in rates):
         return None
     groups = (
         [
             judgement
-            for judgement in rates
+            for judgement in of_path
             if judgement.key.testcase in names and judgement.key.table in ("", "busbw")
         ]
         for names in kind.key_figures
     )
-    chosen = next(filter(None, groups), rates)
+    chosen = next(filter(None, groups), of_path or rates)
     # Small messages and devices in use have no range, and are not typical.
     ranged = [judgement for judgement in chosen if judgement.least]
     is_curve = len({judgement.key.bytes for judgement in chosen}) > 1
@@ -377,9 +382,13 @@ def _no_problem(document: Document, check: Check) -> tuple[str, Advice]:
         return f"the run was interrupted: {document.interrupted}", Advice()
     short = [result for result in document.testcases if result.status is Status.NO_MEMORY]
     if check.verdict is Verdict.BUSY:
-        memory = "'s memory" if short else ""
-        used = users(document).items()
-        return "; ".join(f"{device}{memory} is {how}" for device, (how, _) in used), BUSY
+        nodes = {node.name for node in document.machine.numa}  # busy CPUs take no memory
+        memory = {device for result in short for device in result.busy} - nodes
+        uses = []
+        for device, (how, _) in users(document).items():
+            uses.append(f"{device}'s memory is {how}" if device in memory else f"{device} is {how}")
+        lacks = [result.reason for result in short if nodes.issuperset(result.busy) and result.busy]
+        return "; ".join([*lacks[:1], *uses]), BUSY
     passed = Verdict.PASS in check.testcases.values()
     if short and not passed:
         return short[0].reason, Advice()

@@ -161,7 +161,7 @@ class UsualRanges:
 
     @cached_property
     def _knows_quota(self) -> bool:
-        """Whether it is known how many CPUs may be used at a time; cgroups of version 1 do not tell."""
+        """Whether it is known how many CPUs may be used at a time."""
         return self._facts.knows(Known.CPU_QUOTA)
 
     @property

@@ -94,7 +94,7 @@ def wrongly_blamed(partners: int, share: float = 0.01) -> float:
     share : float
         Share of bad nodes.
     """
-    return sum(
+    return math.fsum(
         math.comb(partners, bad) * share**bad * (1 - share) ** (partners - bad)
         for bad in range(partners // 2 + 1, partners + 1)
     )

@@ -6,6 +6,7 @@ says what to measure and measures itself, too; nodes that are lost on the way ar
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -140,7 +141,7 @@ class ProcessCluster:
         rates = self._measure(tasks)
         values = np.full(len(groups), np.nan)
         for i in {ring[0] for ring in rings}:
-            values[i] = sum(
+            values[i] = math.fsum(
                 min((rates.get(rank, np.nan) for rank in ring), key=lambda rate: (rate == rate, rate))
                 for j, ring in rings
                 if j == i

@@ -6,6 +6,7 @@ it for all of them.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -112,7 +113,7 @@ def carrier(sent: Mapping[str, Sequence[Any]], payload: float) -> Carrier:
         name: speed for name, (kind, count, speed) in sent.items()
         if kind in kinds and count >= _SOME * by_kind[used]
     }  # fmt: skip
-    return Carrier(used, tuple(sorted(part)), sum(part.values()) if all(part.values()) else 0.0)
+    return Carrier(used, tuple(sorted(part)), math.fsum(part.values()) if all(part.values()) else 0.0)
 
 
 def said(carriers: Sequence[Carrier]) -> str:

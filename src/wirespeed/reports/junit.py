@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import xml.etree.ElementTree as ET
 from collections import defaultdict
 from collections.abc import Sequence
@@ -47,7 +48,7 @@ def suites(elements: Sequence[ET.Element], unreadable: Sequence[Unreadable] = ()
         name: str(sum(int(element.get(name, 0)) for element in elements))
         for name in ("tests", "failures", "errors", "skipped")
     }
-    seconds = sum(float(element.get("time", 0)) for element in elements)
+    seconds = math.fsum(float(element.get("time", 0)) for element in elements)
     root = ET.Element("testsuites", {"name": "wirespeed", **totals, "time": f"{seconds:.3f}"})
     root.extend(elements)
     ET.indent(root)

@@ -6,6 +6,7 @@ say so in the line of every device and in a note.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from statistics import fmean, pstdev
@@ -211,7 +212,7 @@ def _table(machine: Machine, result: TestcaseResult, table: Table, style: Style)
     """A table with its title, the sum of its values and, if requested, their range and mean."""
     scale, unit = displayed(table.unit)
     dialect, values = DIALECTS[style.dialect], [value / scale for value in table.values()]
-    figures = {"SUM": sum(values)}
+    figures = {"SUM": math.fsum(values)}
     if (coefficient := variation(result, table, dialect)) is not None:
         figures["COEFFICIENT_OF_VARIATION"] = coefficient
     if style.verbose and dialect.exact:
@@ -226,7 +227,7 @@ def _range(values: Sequence[float]) -> dict[str, float]:
     """Minimum, maximum and mean of the values of a table; empty without values."""
     if not values:
         return {}
-    return {"MIN": min(values), "MAX": max(values), "AVG": sum(values) / len(values)}
+    return {"MIN": min(values), "MAX": max(values), "AVG": math.fsum(values) / len(values)}
 
 
 def _sums(key: str, figures: Mapping[str, float], unit: str, style: Style) -> list[str]:
@@ -249,7 +250,7 @@ def variation(result: TestcaseResult, table: Table, dialect: Dialect) -> float |
     if not dialect.variation or table.unit is Unit.TIME or table is not result.tables[-1]:
         return None
     coefficients = [cell.statistics.cv for cell in table.cells if cell.statistics is not None]
-    return sum(coefficients) / len(coefficients) if coefficients else 0.0
+    return math.fsum(coefficients) / len(coefficients) if coefficients else 0.0
 
 
 def _lines(machine: Machine, table: Table, scale: float, dialect: Dialect) -> list[str]:
@@ -281,7 +282,7 @@ def _utilization(machine: Machine, result: TestcaseResult, table: Table, style: 
     if not whole:
         return "\n".join([f"{heading.removesuffix(' bandwidth')} utilization ratio (%)", *lines, "", ""])
     values = ratios.values()
-    figures = {"SUM": sum(values), **(_range(values) if style.verbose else {})}
+    figures = {"SUM": math.fsum(values), **(_range(values) if style.verbose else {})}
     sums = _sums(one_line(result.key(table)), figures, "+GB/s", style)
     return "\n".join([f"{heading} utilization ratio matrix (%)", *lines, "", *sums, "", ""])
 

@@ -6,6 +6,7 @@ entry for each table. A testcase that failed has neither matrix nor sum, and the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from ..document import Document, Status, TestcaseResult
@@ -115,7 +116,7 @@ def _matrix(result: TestcaseResult, table: Table, style: Style) -> dict[str, obj
     content: dict[str, object] = {
         "bandwidth_description": title(result, table, DIALECTS[style.dialect]),
         "bandwidth_matrix": [row_of(row, scale) for row in table.grid()],
-        "sum": sum(values),
+        "sum": math.fsum(values),
     }
     dialect = DIALECTS[style.dialect]
     if dialect.variation == "samples" and (coefficient := variation(result, table, dialect)) is not None:
@@ -123,7 +124,7 @@ def _matrix(result: TestcaseResult, table: Table, style: Style) -> dict[str, obj
     if style.utilization and any(cell.limit for cell in table.cells):
         content["utilization_matrix"] = [[_utilization(cell) for cell in row] for row in table.grid()]
     if style.verbose and values:
-        content |= {"min": min(values), "max": max(values), "average": sum(values) / len(values)}
+        content |= {"min": min(values), "max": max(values), "average": math.fsum(values) / len(values)}
     return content
 
 

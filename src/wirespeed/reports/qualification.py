@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 
 from ..document import Document
@@ -18,7 +19,7 @@ def lines(document: Document, qualification: Qualification) -> list[str]:
     nodes, culprits = qualification.nodes, qualification.culprits
     there = sum(not node.missing for node in nodes)
     pairs = sum(each.stage is Stage.PAIRS for each in qualification.rounds)
-    seconds = sum(each.seconds for each in qualification.rounds)
+    seconds = math.fsum(each.seconds for each in qualification.rounds)
     text = [
         f"{many(there, 'node')} of {many(nodes[0].rails, 'rail')}, {_over(qualification)}: "
         f"{many(len(qualification.rounds), 'round')}, {pairs} of them of pairs, {format_time(seconds)}"

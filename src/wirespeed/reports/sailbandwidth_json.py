@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ..document import Document, Status, TestcaseResult
 from ..units import displayed
 from .jsoncpp import row_of
@@ -48,10 +50,10 @@ def _entry(result: TestcaseResult, style: Style) -> dict[str, object]:
     entry |= {
         "bandwidth_description": title(result, last, dialect),
         "bandwidth_matrix": [row_of(row, scale) for table in result.tables for row in table.grid()],
-        "sum": float(sum(values)),
+        "sum": math.fsum(values),
     }
     if style.verbose and values:
-        entry |= {"min": min(values), "max": max(values), "average": sum(values) / len(values)}
+        entry |= {"min": min(values), "max": max(values), "average": math.fsum(values) / len(values)}
     elif style.verbose:
         entry["average"] = None
     return entry

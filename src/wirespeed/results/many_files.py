@@ -20,9 +20,11 @@ from ..document import Document
 from ..errors import OutOfMemory, UsageError, WirespeedError
 from ..results.store import load
 from ..terminal import error_line
+from ..units import many
 
 T = TypeVar("T")
 
+_SUFFIX = ".json"
 #: Name of standard input.
 STDIN = "-"
 #: A process needs this many Documents to be worth its start, which takes about half a second.
@@ -73,7 +75,7 @@ class ReadRuns(Generic[T]):
 def files_in(names: Sequence[str]) -> list[str]:
     """Files, and in place of each folder its ``*.json`` files and those of the folders in it.
 
-    Deeper folders and hidden files are ignored.
+    Deeper folders and other files are left out, as ``left_out`` says; hidden ones are ignored.
 
     Raises
     ------
@@ -86,14 +88,39 @@ def files_in(names: Sequence[str]) -> list[str]:
         if name == STDIN or not folder.is_dir():
             files.append(name)
             continue
-        within = sorted(
-            str(path) for pattern in ("*.json", "*/*.json") for path in folder.glob(pattern)
-            if not any(part.startswith(".") for part in path.relative_to(folder).parts) and not path.is_dir()
-        )  # fmt: skip
+        within = sorted(str(path) for path in _within(folder) if path.suffix == _SUFFIX and not path.is_dir())
         if not within:
-            raise UsageError(f"the folder {name} contains no *.json file, nor do the folders in it")
+            others = "".join(f" ({text})" for text in left_out([name]))
+            raise UsageError(f"the folder {name} contains no *.json file, nor do the folders in it{others}")
         files += within
     return files
+
+
+def left_out(names: Sequence[str]) -> list[str]:
+    """What ``files_in`` leaves out of each folder, with its name; empty if nothing."""
+    texts = []
+    for name in names:
+        folder = Path(name)
+        if name == STDIN or not folder.is_dir():
+            continue
+        deeper = others = 0
+        for path in _within(folder):
+            if path.is_dir():
+                deeper += path.parent != folder
+            else:
+                others += path.suffix != _SUFFIX
+        counts = [many(deeper, "deeper folder")] * bool(deeper) + [many(others, "other file")] * bool(others)
+        if counts:
+            texts.append(f"left out of {name}: {' and '.join(counts)}; only *.json files are read")
+    return texts
+
+
+def _within(folder: Path) -> Iterator[Path]:
+    """Files and folders in a folder and in the folders in it, without hidden ones."""
+    for pattern in ("*", "*/*"):
+        for path in folder.glob(pattern):
+            if not any(part.startswith(".") for part in path.relative_to(folder).parts):
+                yield path
 
 
 def read_many(

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from ..errors import StorageError, UsageError
-from ..files import distrust, new_file, read
+from ..files import MOST_LINKS, new_file, read, untrusted_link
 
 #: File name that stands for standard output.
 STDOUT = Path("-")
@@ -25,8 +25,8 @@ _REQUIRED_BYTES = 8 * 2**20
 #: Maximum time that a pipe may lack a reader, in s.
 _PIPE_READER_S = 5.0
 _PIPE_POLL_S = 0.05
-#: Maximum number of symbolic links to a file.
-_MOST_LINKS = 40
+#: What `link` says where the file system has no hard links.
+_NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
 #: Permissions of a new file, from which the umask takes some away.
 _MODE = 0o644
 #: Keys by which our files are recognised.
@@ -36,8 +36,9 @@ DOCUMENT, BASELINE = "wirespeed_schema", "wirespeed_baseline"
 class Output:
     """A file that a command writes, once or again and again; it always is complete.
 
-    The first writing creates it: of several processes that choose the same name, one gets it. Nothing is
-    created before, so a command that ends early leaves no empty file. Devices and pipes are written directly.
+    The first writing creates it: of several processes that choose the same name, one gets it. The file
+    appears with its content, so a command that is killed at any moment leaves no empty file. A writing that a
+    signal interrupts can be repeated. Devices and pipes are written directly.
 
     Parameters
     ----------
@@ -62,6 +63,8 @@ class Output:
         self.replace = replace
         self.written = False
         self._names = names
+        #: The files that may have been written, by device and inode: a signal may have come just after it.
+        self._own: set[tuple[int, int]] = set()
 
     @classmethod
     def numbered(cls, path: Path) -> Output:
@@ -123,28 +126,45 @@ class Output:
                 _pour(self.path, data)
         else:
             with _failing(self.path), new_file(data, target.parent, f".{target.name}.") as new:
-                target, created = (target, False) if self.written else self._created(target)
-                try:
-                    new.chmod(_mode(target))
-                    new.replace(target)
-                except BaseException:
-                    if created:
-                        target.unlink(missing_ok=True)
-                    raise
+                while not self._placed(new, target):
+                    if self._names is None:
+                        raise StorageError(f"{self.path} was created by another process")
+                    target = self.path = next(self._names)
         self.written = True
 
-    def _created(self, target: Path) -> tuple[Path, bool]:
-        """Take the name, or the next free one; return it, and whether the file is new."""
-        while True:
+    def _placed(self, new: Path, target: Path) -> bool:
+        """Give a new file its name; return whether no file has that name that must be kept."""
+        found = _identity(target)
+        if found and not (self.written or found in self._own) and (self._names or self._keeps(target)):
+            return False
+        new.chmod(_mode(target) if found else _MODE & ~_umask())
+        self._own.add(_identity(new) or (0, 0))
+        if found:
+            new.replace(target)
+        else:
             try:
-                os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE))
-                return target, True
+                os.link(new, target)  # unlike renaming, it replaces nothing
             except FileExistsError:
-                if self._names is None:
-                    if self._keeps(target):
-                        raise StorageError(f"{self.path} was created by another process") from None
-                    return target, False
-                target = self.path = next(self._names)
+                return self._placed(new, target)
+            except OSError as error:
+                if error.errno not in _NO_HARD_LINKS:
+                    raise
+                return self._renamed(new, target)
+        new.unlink(missing_ok=True)
+        return True
+
+    def _renamed(self, new: Path, target: Path) -> bool:
+        """The same on a file system without hard links, where the file is empty for a moment."""
+        try:
+            os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE))
+        except FileExistsError:
+            return self._placed(new, target)
+        try:
+            new.replace(target)
+        except BaseException:
+            target.unlink(missing_ok=True)
+            raise
+        return True
 
     def _keeps(self, target: Path) -> bool:
         """Whether the target is a file that must not be replaced."""
@@ -152,17 +172,20 @@ class Output:
 
     def _target(self) -> Path:
         """The file that the path leads to, so that links and devices are not replaced."""
-        if self._names is not None or descriptor(self.path) is not None:
+        if descriptor(self.path) is not None:
+            return self.path
+        if self._names is not None:  # a link of that name is not followed: the next name is taken
+            with _failing(self.path):
+                if link := untrusted_link(self.path.parent):
+                    raise _untrusted(self.path, *link)
             return self.path
         path = self.path
         with _failing(path):
-            for _ in range(_MOST_LINKS):
+            if link := untrusted_link(path):
+                raise _untrusted(path, *link)
+            for _ in range(MOST_LINKS):
                 if not path.is_symlink():
                     break
-                if why := distrust(path.lstat()):
-                    raise StorageError(
-                        f"cannot write {self.path}: it is a link, and {why}; choose another file"
-                    )
                 path = path.parent / path.readlink()
             with contextlib.suppress(FileNotFoundError):
                 if not self.is_stream and not stat.S_ISREG(self.path.stat().st_mode):
@@ -170,6 +193,27 @@ class Output:
                         f"cannot write {self.path}: it is not a regular file; choose another file"
                     )
         return path
+
+
+def _untrusted(path: Path, link: Path, why: str) -> StorageError:
+    """The error for a link of another user on the way to a file."""
+    subject = "it" if link == path.absolute() else link
+    return StorageError(f"cannot write {path}: {subject} is a link, and {why}; choose another file")
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Device and inode of a file or link; None if there is none."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _umask() -> int:
+    """The permissions that new files lack; setting the umask to read it would affect other threads."""
+    lines = read("/proc/self/status").splitlines()
+    return next((int(line.split()[1], 8) for line in lines if line.startswith(b"Umask:")), 0o077)
 
 
 def _mode(path: Path) -> int:
@@ -214,7 +258,7 @@ def descriptor(path: Path) -> int | None:
     """
     if path == STDOUT:
         return 1
-    for _ in range(_MOST_LINKS):
+    for _ in range(MOST_LINKS):
         if os.path.realpath(path.parent) == f"/proc/{os.getpid()}/fd" and path.name.isdecimal():
             return int(path.name)
         if not path.is_symlink():

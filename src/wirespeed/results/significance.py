@@ -179,7 +179,7 @@ def _error(cell: Contrast, prior_df: float, prior: float, most_df: float) -> tup
         shown = cell.scale * moderated
     variance = shown + cell.unseen or cell.scale * _FINEST**2
     parts = ((shown, df), (cell.unseen, cell.unseen_df))
-    spread = sum((part / variance) ** 2 / df for part, df in parts if part)
+    spread = math.fsum((part / variance) ** 2 / df for part, df in parts if part)
     return math.sqrt(variance), 1 / spread if spread else math.inf
 
 
@@ -191,7 +191,7 @@ def _prior(contrasts: Sequence[Contrast]) -> tuple[float, float, float]:
     freedom of a moderated variance.
     """
     known = [cell for cell in contrasts if cell.df > 0]
-    total = float(sum(cell.df for cell in known))
+    total = math.fsum(cell.df for cell in known)
     if len(known) < _FEWEST_CELLS:
         return 0.0, 0.0, math.inf
     logs = [

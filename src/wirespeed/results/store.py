@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import math
 import tempfile
 import threading
@@ -194,6 +195,9 @@ def load(path: str | Path) -> Document:
 def schema() -> bytes:
     """The JSON Schema of a Document, generated from its types."""
     described = msgspec.json.schema(Document)
+    for definition in described["$defs"].values():  # docstrings, which only Python 3.13 and later unindents
+        if "description" in definition:
+            definition["description"] = inspect.cleandoc(definition["description"])
     described["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     described["title"] = f"wirespeed Document, schema {SCHEMA}"
     return msgspec.json.format(msgspec.json.encode(described), indent=1) + b"\n"
@@ -215,9 +219,11 @@ class Draft:
         self._output = output
         self._next = math.inf if output.is_stream else -math.inf
         self._saving = threading.Lock()
+        #: What was not saved yet, because the last saving was a moment ago.
+        self._waiting: Callable[[], Document] | None = None
 
     def save(self, known: Callable[[], Document], *, always: bool = False) -> None:
-        """Save the current Document, unless it was saved a moment ago. May be called from any thread.
+        """Save the current Document; if it was saved a moment ago, ``catch_up`` does. Called from any thread.
 
         A full disk does not stop the run: saving the final Document reports it.
 
@@ -231,11 +237,18 @@ class Draft:
         with self._saving:
             start = time.monotonic()
             if self._next == math.inf or (start < self._next and not always):
+                self._waiting = known
                 return
+            self._waiting = None
             with contextlib.suppress(StorageError):
                 self._output.write(encode(known()))
             end = time.monotonic()
             self._next = end + (end - start) / self._MAX_TIME_FRACTION
+
+    def catch_up(self) -> None:
+        """Save what could not be saved when it was known: the next measurement may never end."""
+        if self._waiting is not None:
+            self.save(self._waiting)
 
     def last(self, document: Document) -> None:
         """Save the final Document.
@@ -279,6 +292,10 @@ class Saver(Listener):
     def measured(self, case: Testcase, cells: Sequence[Filled], known: Callable[[], Document]) -> None:
         """Save the current Document. Errors do not stop the run; ``run_ended`` reports them."""
         self._draft.save(known)
+
+    def measuring(self, case: Testcase, done: int, stage: str) -> None:
+        """Save what was measured just before, also if what is measured now hangs."""
+        self._draft.catch_up()
 
     def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
         """Save the current Document as unfinished, which stays true if the process is killed."""

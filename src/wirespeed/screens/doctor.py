@@ -19,7 +19,6 @@ from ..judging.verdict import Verdict
 from ..judging.verdicts import Check
 from ..reports import SIMULATED, Style
 from ..reports.console import heading, printed, warnings
-from ..reports.explanations import explanations
 from ..reports.findings import FindingView, views
 from ..reports.signs import SIGNS
 from ..units import GB, format_size, format_time, many
@@ -52,8 +51,9 @@ def render(
         Text(f"{'note' if absence.verdict is Verdict.WAIVED else 'missing'}: {absence}", "bold")
         for absence in check.missing
     ]
+    parts += warnings(explanations(document), style)
     if document.testcases:
-        parts += [*warnings(explanations(document), style), *_measured(document, steps)]
+        parts += _measured(document, steps)
     verdict = concluded(document, check, diagnosis)
     slow = many(diagnosis.slow, "slow value") if document.testcases else "nothing was measured"
     parts.append(Text(f"{verdict.word.upper()}  {slow}", style=SIGNS[verdict].style))

@@ -9,7 +9,7 @@ from ..model import Access, Engine, Memory, Operation, Role, Transfer
 from ..topology import Machine
 from ..units import GIB, KIB, format_size
 from .base import DEFAULT_SIZE, Layout, Plan, PlanOptions, Testcase, Tier, WaivedCell
-from .patterns import Party, chase, chasing, nodes, pairs, pairs_both_ways, within
+from .patterns import Party, chase, chasing, cores, memories, nodes, pairs, pairs_both_ways, within
 from .stream import stream
 
 #: Working sets and buffers of the ladders grow by this factor.
@@ -149,7 +149,8 @@ def _load(
 
 def _copies() -> tuple[Testcase, ...]:
     def row(name: str, title: str, access: Access, ways: int, does: str) -> Testcase:
-        pattern = pairs(nodes, diagonal=True) if ways == 1 else pairs_both_ways(nodes)
+        one_way = pairs(nodes, diagonal=True, columns_of=memories)
+        pattern = one_way if ways == 1 else pairs_both_ways(nodes)
         return Testcase(f"numa_to_numa_{name}_cpu", does, pattern, f"memcpy CPU NUMA(row) {title} bandwidth",
                         Engine.CPU, access, size=streaming_size)  # fmt: skip
 
@@ -171,17 +172,18 @@ def _copies() -> tuple[Testcase, ...]:
 
 
 #: The STREAM kernels on host memory.
-STREAM = stream("host", nodes, Engine.CPU, "by all cores of a node in its own memory", "", streaming_size)
+STREAM = stream("host", memories, Engine.CPU, "by all cores of a node in its own memory", "", streaming_size)
 #: The host-memory testcases.
 TESTCASES = (
     *_copies(),
     *STREAM,
     Testcase("host_saxpy", "z = s x + y in single precision, by all cores of a node in its own memory",
-             within(nodes), "saxpy bandwidth", Engine.CPU, Access.LOCAL, Operation.SAXPY,
+             within(memories), "saxpy bandwidth", Engine.CPU, Access.LOCAL, Operation.SAXPY,
              size=streaming_size, counted=3, counts="3 arrays"),
     Testcase("host_latency",
              "one of the row's cores follows a random cycle through the column's memory",
-             chase(nodes, diagonal=True), "memory latency CPU NUMA(row) <- NUMA(column)", Engine.CPU,
+             chase(cores, diagonal=True, columns_of=memories),
+             "memory latency CPU NUMA(row) <- NUMA(column)", Engine.CPU,
              size=chase_size, fixed_size=True, unit=Unit.TIME, counts=""),
     Testcase("host_latency_ladder",
              "latency over working sets from 4 KiB to 1 GiB; each cache is a step",

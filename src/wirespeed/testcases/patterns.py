@@ -127,7 +127,27 @@ def nodes(machine: Machine) -> Parties:
     parties = tuple(
         Party(node.name, Memory(node.name, MemoryKind.PAGEABLE), Executor(node.name, cpus=node.cores))
         for node in machine.numa
-        if node.cpus and node.memory_bytes
+        if node.cpus and node.memory_bytes and node.allowed
+    )
+    return Parties("NUMA node", parties, NO_CPU, ONE_NODE)
+
+
+def memories(machine: Machine) -> Parties:
+    """The NUMA nodes with memory, each with its cores or, if it has none, the nearest ones."""
+    parties = tuple(
+        Party(node.name, Memory(node.name, MemoryKind.PAGEABLE), Executor(near.name, cpus=near.cores))
+        for node in machine.numa
+        if node.memory_bytes and node.allowed and (near := machine.nearest_cores(node))
+    )
+    return Parties("NUMA node", parties, NO_CPU, ONE_NODE)
+
+
+def cores(machine: Machine) -> Parties:
+    """The NUMA nodes with cores, also those without memory, which may only execute."""
+    parties = tuple(
+        Party(node.name, Memory(node.name, MemoryKind.PAGEABLE), Executor(node.name, cpus=node.cores))
+        for node in machine.numa
+        if node.cpus
     )
     return Parties("NUMA node", parties, NO_CPU, ONE_NODE)
 
@@ -150,23 +170,26 @@ def copy(case: Testcase, active: Party, passive: Party, size: int) -> Transfer:
     )
 
 
-def pairs(group_of: Grouping, *, diagonal: bool = False) -> Pattern:
-    """The pattern of all pairs, one at a time; the row executes."""
+def pairs(group_of: Grouping, *, diagonal: bool = False, columns_of: Grouping | None = None) -> Pattern:
+    """The pattern of all pairs, one at a time; the row executes. ``columns_of`` gives other columns."""
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
         group, size = group_of(machine), case.buffer_size(machine, options)
+        columns = group if columns_of is None else columns_of(machine)
         with_local = diagonal or options.local_copy
         if reason := group.lacks(1 if diagonal else 2):
             return Plan.waive(reason)
         cells: Cells = [
-            (i, j, group.barrier(i, j) or (copy(case, row, column, size),))
+            (i, j, (columns is group and group.barrier(i, j)) or (copy(case, row, column, size),))
             for i, row in enumerate(group.parties)
-            for j, column in enumerate(group.parties)
-            if with_local or i != j
+            for j, column in enumerate(columns.parties)
+            if with_local or row.label != column.label
         ]
-        cells = sampled(cells, len(group.parties), options.sample_peers)
-        plan = single(case, group.axis, group.axis, cells)
-        return group.scheduled(plan, options, case.title)
+        is_square = columns.axis == group.axis
+        if is_square:
+            cells = sampled(cells, len(group.parties), options.sample_peers)
+        plan = single(case, group.axis, columns.axis, cells)
+        return group.scheduled(plan, options, case.title) if is_square else plan
 
     return pattern
 
@@ -262,21 +285,23 @@ def within(group_of: Grouping, *, together: bool = False) -> Pattern:
     return pattern
 
 
-def chase(group_of: Grouping, *, diagonal: bool) -> Pattern:
+def chase(group_of: Grouping, *, diagonal: bool, columns_of: Grouping | None = None) -> Pattern:
     """The pattern in which the row follows a random cycle through the column's memory."""
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
         group, size = group_of(machine), case.buffer_size(machine, options)
+        columns = group if columns_of is None else columns_of(machine)
         if reason := group.lacks(1 if diagonal else 2):
             return Plan.waive(reason)
         cells: Cells = [
-            (i, j, group.barrier(i, j) or (chasing(case, row.executor, column.memory, size),))
+            (i, j, (columns is group and group.barrier(i, j))
+             or (chasing(case, row.executor, column.memory, size),))
             for i, row in enumerate(group.parties)
-            for j, column in enumerate(group.parties)
-            if diagonal or options.local_copy or i != j
-        ]
-        plan = single(case, group.axis, group.axis, cells, Reduce.LATENCY)
-        return group.scheduled(plan, options, case.title)
+            for j, column in enumerate(columns.parties)
+            if diagonal or options.local_copy or row.label != column.label
+        ]  # fmt: skip
+        plan = single(case, group.axis, columns.axis, cells, Reduce.LATENCY)
+        return group.scheduled(plan, options, case.title) if columns.axis == group.axis else plan
 
     return pattern
 

@@ -9,23 +9,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .base import World
 
-_LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_SIZE")
-
 
 def launched(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether a launcher started this process."""
+    from .base import has_mpi
     from .launchers import present, promised
 
-    return (
-        present(environment) or any(name in environment for name in _LAUNCHED) or promised(environment)[1] > 1
-    )
+    return present(environment) or has_mpi(environment) or promised(environment)[1] > 1
 
 
 def by_mpi(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether an MPI launcher started this process, and no variable sets its rank."""
+    from .base import has_mpi
     from .launchers import present
 
-    return not present(environment) and any(name in environment for name in _LAUNCHED)
+    return not present(environment) and has_mpi(environment)
 
 
 def join(

@@ -34,6 +34,8 @@ _REPORT_CHARACTERS = 10_000
 _REPORT_LIMIT_BYTES = 2**16
 #: Maximum time between two looks for reports, in s.
 _CHECK_INTERVAL_S = 0.02
+#: Variables that launchers of MPI set.
+MPI_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_SIZE")
 
 #: A value for an exchange: its number, its purpose and the value.
 _Question = tuple[int, str, Any]
@@ -41,6 +43,11 @@ _Question = tuple[int, str, Any]
 _Answer = tuple[int, Any]
 #: A report on the second channel: its kind and a text.
 _Report = tuple[Literal["failed", "interrupted", "late", "bye"], str]
+
+
+def has_mpi(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether an MPI launcher started this process, whatever sets its rank."""
+    return any(name in environment for name in MPI_VARIABLES)
 
 
 class WorldError(WirespeedError):

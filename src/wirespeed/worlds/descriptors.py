@@ -18,6 +18,7 @@ import time
 from contextlib import suppress
 from multiprocessing.connection import wait
 
+from ..errors import starting_threads
 from .admission import same_user
 from .base import WorldError
 
@@ -50,7 +51,8 @@ class Descriptors:
         self._socket.listen(_BACKLOG_CONNECTIONS)
         self._socket.setblocking(False)
         self._thread = threading.Thread(target=self._serve, name="hand out descriptors", daemon=True)
-        self._thread.start()
+        with starting_threads():
+            self._thread.start()
 
     def offer(self, descriptor: int) -> int:
         """Take ownership of a descriptor and serve it; return its token."""

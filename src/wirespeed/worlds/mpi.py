@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import WirespeedError
-from .base import World, WorldError
+from .base import World, WorldError, has_mpi
 
 INSTALL = "install it with `pip install 'wirespeed[mpi]'`, or mpi4py for the MPI of this cluster"
 
@@ -143,6 +143,8 @@ class Messages:
     _MOST = 2**30
 
     def __init__(self, world: World) -> None:
+        if not has_mpi():  # starting it would leave the shared memory of ranks that end early
+            raise MessagesRefused("MPI did not start the processes: start all with mpirun or srun")
         try:
             self._mpi = library()
         except WorldError as error:

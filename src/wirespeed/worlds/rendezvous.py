@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from ..errors import starting_threads
 from ..terminal import one_line
 from ..version import __version__
 from .admission import SHARE_SECRET, NotAdmitted, admit, enter, same_user
@@ -103,9 +104,10 @@ class _Lobby:
         """Receive the hello of a connection in a thread; without a secret it need not prove anything."""
         with self._changing:
             self._unproven[channel] = (who, time.monotonic())
-        threading.Thread(
-            target=self._hear, args=(channel, secret, deadline, who), name="admit a rank", daemon=True
-        ).start()
+        with starting_threads():
+            threading.Thread(
+                target=self._hear, args=(channel, secret, deadline, who), name="admit a rank", daemon=True
+            ).start()
 
     def close(self) -> None:
         """Disconnect all that have not proved anything yet."""

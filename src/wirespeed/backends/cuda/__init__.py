@@ -84,7 +84,8 @@ def warm_up() -> None:
     Errors are reported by the first user of the driver.
     """
     if Path("/proc/driver/nvidia/version").exists() and find_spec("cuda"):
-        threading.Thread(target=_initialise, name="initialise CUDA", daemon=True).start()
+        with suppress(RuntimeError):  # no further thread can be started: then the first user initialises it
+            threading.Thread(target=_initialise, name="initialise CUDA", daemon=True).start()
 
 
 def _initialise() -> None:

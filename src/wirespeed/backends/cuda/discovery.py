@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -406,7 +407,8 @@ class _Reader:
             return []
         capacity, origin = None, "unknown"
         if all(active):
-            capacity, origin = sum(active), f"{len(active)} links x {sum(active) / len(active) / GB:.5g} GB/s"
+            capacity = math.fsum(active)
+            origin = f"{len(active)} links x {capacity / len(active) / GB:.5g} GB/s"
         else:
             self.notes.append(f"NVLink-C2C speed of {gpu.name}: unknown, not reported by NVML")
         return [Link(*way, LinkKind.C2C, capacity, origin) for way in ends]
@@ -432,7 +434,8 @@ class _Reader:
             known = [rate for rate in rates if rate]
             capacity, origin = None, "unknown"
             if len(known) == len(rates):
-                capacity, origin = sum(known), f"{len(known)} links x {sum(known) / len(known) / GB:.5g} GB/s"
+                capacity = math.fsum(known)
+                origin = f"{len(known)} links x {capacity / len(known) / GB:.5g} GB/s"
             else:
                 self.notes.append(f"NVLink speed of {gpu.name}: unknown, not reported by NVML")
             links.append(Link(gpu.name, end, LinkKind.NVLINK, capacity, origin))

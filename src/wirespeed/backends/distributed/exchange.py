@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ...errors import BackendLost, MeasurementTimeout, WirespeedError
+from ...errors import BackendLost, MeasurementTimeout, WirespeedError, starting_threads
 from ...worlds.base import RankLost, World, WorldError
 from .error_wire import heard, told
 
@@ -46,7 +46,8 @@ class Exchange:
         self.gone = ""
         self._cancels = [cancel]
         self._closed = threading.Event()
-        threading.Thread(target=self._watch, name="watch ranks", daemon=True).start()
+        with starting_threads():
+            threading.Thread(target=self._watch, name="watch ranks", daemon=True).start()
 
     def gather(self, value: object, doing: str, patience: float = 0.0) -> list[Any]:
         """The values of all processes, by rank.

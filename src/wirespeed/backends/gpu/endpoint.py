@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from ...errors import BackendError, MeasurementTimeout
+from ...errors import BackendError, MeasurementTimeout, starting_threads
 from ...measurement import Measurement
 from ...model import Engine, Memory, Transfer
 from ...units import NANO
@@ -248,7 +248,8 @@ class GpuPart:
         """Enqueue behind the gate, and start the thread that sends and receives with MPI."""
         assert self._prepared is not None
         self._copies = copies
-        self._running = self._runner.submit(self._send, copies) if self._moves else None
+        with starting_threads():
+            self._running = self._runner.submit(self._send, copies) if self._moves else None
         self._prepared.arm(copies)
 
     def finish(self) -> list[TransferTiming]:

@@ -6,6 +6,7 @@ import ctypes
 import threading
 from typing import Any
 
+from ...errors import starting_threads
 from ...units import MICRO
 from .device import Device
 from .gate import SignalPage
@@ -48,7 +49,8 @@ class Ticks:
         self._thread = threading.Thread(
             target=self._ticking.tick, args=(self._page.host, self._serial), name="ticks", daemon=True
         )
-        self._thread.start()
+        with starting_threads():
+            self._thread.start()
 
     def begin(self, device: Device, stream: Any) -> None:
         """Make a stream of the current device start the clock."""

@@ -7,16 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numba
-
 from ...caching import cache_folder, private_folder
+from .numba_library import numba
 
 
 def compiled(signature: str, **settings: Any) -> Callable[[Callable[..., Any]], Any]:
     """Compile a function immediately, or load it from the cache; write the cache if possible.
 
-    A folder set by the user (``NUMBA_CACHE_DIR``) is used, but none that a ``.numba_config.yaml`` in the
-    current folder names: loading the cache executes what is in it.
+    A folder set by the user (``NUMBA_CACHE_DIR``) is used, but none that other settings of numba name:
+    loading the cache executes what is in it.
     """
 
     def compile_(function: Callable[..., Any]) -> Any:

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from ...errors import BackendError, MeasurementTimeout, OutOfMemory
+from ...errors import BackendError, MeasurementTimeout, OutOfMemory, starting_threads
 from ...measurement import Measurement
 from ...model import Memory, Transfer
 from ...units import NANO, format_size
@@ -138,7 +138,8 @@ class HostEndpoint:
             kernels.arrive(self.gate.address)
             return int(kernels.clock())
 
-        self._arrival = self._waiter.submit(wait)
+        with starting_threads():
+            self._arrival = self._waiter.submit(wait)
 
     def arrived(self) -> int:
         """When it was released, in ns."""

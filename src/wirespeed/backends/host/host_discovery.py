@@ -159,6 +159,9 @@ class _SysReader:
                 self._node(index, cpus, total or 0, free or 0,
                            tuple(d for d in map(whole, distances) if d is not None))
             )  # fmt: skip
+        may_use = allowed(self.root).get("Mems", ())
+        if len(nodes) > 1 and may_use:
+            nodes = [replace(node, allowed=not node.memory_bytes or node.index in may_use) for node in nodes]
         if len(nodes) == 1:
             # The node's own count can lack memory that was plugged in later.
             nodes[0] = replace(
@@ -180,7 +183,8 @@ class _SysReader:
     ) -> NumaNode:
         """A node whose CPUs are ordered: first one per physical core, then the siblings.
 
-        ``threads_per_core`` counts only usable threads, so that a CPU set with holes does not hide cores.
+        Only usable threads count, so that a CPU set with holes does not hide cores. Those of hybrid CPUs have
+        unequal numbers of threads.
         """
         seen: dict[tuple[int, ...], int] = {}
         ranked = []
@@ -190,8 +194,10 @@ class _SysReader:
             seen[siblings] = seen.get(siblings, 0) + 1
         if len(set(seen.values())) > 1:
             self.notes.append(f"numa{index}: some cores have more usable threads than others")
-        threads = max(1, len(ranked) // max(1, len(seen)))
-        return NumaNode(index, tuple(cpu for _, cpu in sorted(ranked)), threads, total, free, distances)
+        threads = max(1, *seen.values()) if seen else 1
+        uneven = len(seen) if len(seen) * threads != len(ranked) else 0
+        cpus = tuple(cpu for _, cpu in sorted(ranked))
+        return NumaNode(index, cpus, threads, total, free, distances, uneven)
 
 
 def _size(text: str | None) -> int:

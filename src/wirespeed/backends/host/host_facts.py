@@ -17,7 +17,7 @@ _OPTIONS = re.compile(
 )
 #: Parts of files: what is read of them is also what is recorded, and the rest may be private.
 _MEMLOCK = re.compile(r"^Max locked memory\s.*$", re.MULTILINE)
-_GROUP = re.compile(r"^0::.*$", re.MULTILINE)
+_GROUP = re.compile(r"^\d+:(?:(?:[\w=,-]+,)?cpu(?:,[\w=,-]+)?)?:.*$", re.MULTILINE)
 _UNREADABLE = "the kernel does not show it here"
 
 
@@ -75,14 +75,23 @@ def _shared_memory_bytes(root: TreePath) -> float | None:
 
 
 def _quota(root: TreePath) -> float | str | None:
-    """How many CPUs the control group of this process may use at a time (cgroup v2)."""
-    known = None
-    for place, _ in control_groups(root, "cpu", _GROUP):
-        quota, period = (*map(whole, (read(place / "cpu.max") or "").split()), None, None)[:2]
+    """How many CPUs the control groups around this process let it use at a time: the lowest of their quotas.
+
+    With cgroups of both versions, the controller belongs to version 1 if that lists it.
+    """
+    groups = list(control_groups(root, "cpu", _GROUP))
+    first = min((version for _, version in groups), default=None)
+    quotas, is_known = list[float](), first == 2  # the root of version 2 has no file
+    for place, version in groups:
+        if version != first:
+            continue
+        names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if version == 1 else ("cpu.max",)
+        text = " ".join(read(place / name) or "" for name in names)
+        is_known |= bool(text.strip())
+        quota, period = (*map(whole, text.split()), None, None)[:2]
         if quota is not None and period:
-            return quota / period
-        known = UNLIMITED
-    return known
+            quotas.append(quota / period)
+    return min(quotas, default=UNLIMITED if is_known else None)
 
 
 def _cpus(root: TreePath) -> Iterator[Fact]:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from functools import partial
 
-import numba
-
 from ..word_pattern import STEP
 from .compiled import compiled
 from .intrinsics import (
@@ -34,6 +32,7 @@ from .intrinsics import (
     write_lines,
 )
 from .kernel_codes import ADD, CHASE, COPY, READ, SAXPY, SCALE, TRIAD, WRITE
+from .numba_library import numba
 
 #: Bytes of a word, and of a row. Each word of the gate and each thread has its own row: no two share a line.
 WORD, ROW = 8, 128

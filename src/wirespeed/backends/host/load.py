@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import defaultdict
@@ -110,8 +111,8 @@ class CpuLoad:
         # Threads of this process that share a CPU wait for each other.
         alone = [times[0] for times in used.values() if len(times) == 1]
         throttled_before, self._throttled_before = self._throttled_before, self._throttled()
-        total = sum(waiting for _, waiting in alone) - (self._throttled_before - throttled_before)
-        return len(alone) * total / sum(map(sum, alone)) if total >= _SHORTEST_WAIT_S else 0.0
+        total = math.fsum(waiting for _, waiting in alone) - (self._throttled_before - throttled_before)
+        return len(alone) * total / math.fsum(map(sum, alone)) if total >= _SHORTEST_WAIT_S else 0.0
 
     def _throttled(self) -> float:
         """How long CPUs were denied because the quota was used up, the sum of all CPUs, in s."""

@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Generic, TypeVar
 
-from ...errors import BackendError, BackendLost, MeasurementTimeout
+from ...errors import BackendError, BackendLost, MeasurementTimeout, starting_threads
 
 Result = TypeVar("Result")
 Task = Callable[[], Result]
@@ -104,13 +104,8 @@ class Workers:
             if key not in self._inboxes:
                 inbox: SimpleQueue[_Job | None] = SimpleQueue()
                 thread = Thread(target=self._serve, args=(key, inbox), name=f"cpu{key[0]}", daemon=True)
-                try:
+                with starting_threads(f"CPU {key[0]}"):
                     thread.start()
-                except RuntimeError as error:
-                    raise BackendError(
-                        f"could not start a thread for CPU {key[0]}: {error}; "
-                        "allow this process more threads (ulimit -u, pids.max of its control group)"
-                    ) from error
                 self._threads.append(thread)
                 self._inboxes[key] = inbox
             return self._inboxes[key]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -199,7 +200,7 @@ class MpiProvider(Provider):
         if timing.per_iteration or timing.blocking == 3:
             between = [self._barrier] if timing.blocking == 3 else []
             times = self._native.laps(before, calls, between, timing.iterations)
-            seconds = sum(times)
+            seconds = math.fsum(times)
         else:
             times = ()
             seconds, _ = self._native.timed(before, calls, [], timing.iterations)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from ...collectives.data_types import OPERATORS, DataType
 from ...collectives.operations import Setting
-from ...errors import BackendError, BackendLost, MeasurementTimeout, OutOfMemory
+from ...errors import BackendError, BackendLost, MeasurementTimeout, OutOfMemory, starting_threads
 from ...facts import Fact
 from ...units import format_size
 from ...worlds.base import RankLost, World, WorldError
@@ -291,7 +291,8 @@ class NcclProvider(Provider):
     def _in_threads(self, work: Callable[..., T], *arguments: Sequence[Any]) -> list[T]:
         if self._pool is None:
             return [work(*values) for values in zip(*arguments, strict=True)]
-        futures = [self._pool.submit(work, *values) for values in zip(*arguments, strict=True)]
+        with starting_threads():
+            futures = [self._pool.submit(work, *values) for values in zip(*arguments, strict=True)]
         done, _ = wait(futures, return_when=FIRST_EXCEPTION)
         for future in done:
             future.result()  # raises an error without waiting for the other threads, which may hang

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from ...errors import WirespeedError
@@ -40,7 +41,7 @@ class PreparedMessages(Prepared):
         )
         if message.pattern is MessagePattern.EACH:  # the receiver times the arrival
             seconds = tuple(everyone[-1])
-            return Sample(seconds, (1.0,) * len(seconds), sum(seconds))
+            return Sample(seconds, (1.0,) * len(seconds), math.fsum(seconds))
         (seconds_of_all,) = everyone[0]
         amount = copies * message.count * message.bytes if message.is_window else copies
         return Sample((seconds_of_all,), (float(amount),), seconds_of_all)

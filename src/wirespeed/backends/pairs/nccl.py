@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from ...collectives.data_types import BY_NAME
@@ -83,7 +84,7 @@ class NcclWire:
                 calls.append(self._send(send, size))
             if window.both or not self._first:
                 calls.append(self._receive(receive, size))
-        return sum(self._timed(_grouped(calls)) for _ in range(count))
+        return math.fsum(self._timed(_grouped(calls)) for _ in range(count))
 
     def close(self) -> None:
         """Free the memory, and abort the communicator."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -66,7 +67,7 @@ class PreparedSharing(Prepared):
         del copies  # always one, because a buffer is new only once
         phases = [(work, self._phases(work)) for work in self._works]
         seconds = tuple(times[phase] for work, times in phases for phase in work.phases)
-        return Sample(seconds, (1.0,) * len(seconds), sum(seconds))
+        return Sample(seconds, (1.0,) * len(seconds), math.fsum(seconds))
 
     def _try(self) -> None:
         """Share a small buffer, so that set-up is not timed, and to find out whether the mechanism works.
@@ -138,9 +139,8 @@ class PreparedSharing(Prepared):
         def send() -> None:
             if wire is not None:
                 clock.seconds[FIRST_COPY] = wire.one(held[0], work.copied)
-                clock.seconds[NEXT_COPIES] = (
-                    sum(wire.one(held[0], work.copied) for _ in range(_NEXT_COPY_COUNT)) / _NEXT_COPY_COUNT
-                )
+                next_copies = (wire.one(held[0], work.copied) for _ in range(_NEXT_COPY_COUNT))
+                clock.seconds[NEXT_COPIES] = math.fsum(next_copies) / _NEXT_COPY_COUNT
 
         def compare() -> None:
             if place is not None and self._ends.last:

@@ -8,6 +8,8 @@ assumptions.
 
 from __future__ import annotations
 
+import math
+
 from ...errors import MachineError
 from ...measurement import Sample
 from ...model import (
@@ -63,7 +65,7 @@ class SimulatedPair(SimulatedMeasurement):
         except MachineError:
             return _DEFAULT_LATENCY_S / 2, _DEFAULT_RATE * _EFFICIENCY
         rate = min((link.capacity for link in way if link.capacity), default=_DEFAULT_RATE)
-        return sum(link.latency or 0.0 for link in way) / 2, rate * _EFFICIENCY
+        return math.fsum(link.latency or 0.0 for link in way) / 2, rate * _EFFICIENCY
 
     def _message(self, work: Message) -> list[float]:
         latency, rate = self._way(work.source, work.destination)
@@ -94,6 +96,6 @@ class SimulatedPair(SimulatedMeasurement):
         amount = copies
         if isinstance(work, Message) and work.is_window:
             amount *= work.count * work.bytes
-        wall = sum(seconds)
+        wall = math.fsum(seconds)
         self.hardware.clock += wall
         return Sample(seconds, (float(amount),) * len(seconds), wall)

@@ -165,8 +165,8 @@ class SimulatedProvider(Provider):
         blocking = case.timing.blocking
         exact += WAIT_S * bool(blocking) + BARRIER_S * (blocking == 1)
         iterations = tuple(self._noisy(exact) for _ in range(case.timing.iterations))
-        mean = sum(iterations) / len(iterations)
-        self._clock += sum(iterations)
+        mean = math.fsum(iterations) / len(iterations)
+        self._clock += math.fsum(iterations)
         cpu = mean if blocking else min(LAUNCH_S, mean)
         return [Elapsed(mean, cpu, iterations if case.timing.per_iteration else ())]
 
