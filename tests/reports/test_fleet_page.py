@@ -7,6 +7,7 @@ import html
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -127,7 +128,9 @@ def test_copies_of_a_run_have_one_finding_and_one_remedy_in_every_view(fault, tm
 @pytest.mark.parametrize("kind", STRINGS)
 def test_hostile_texts_are_harmless(kind, slow, tmp_path) -> None:
     file = tmp_path / "run.json"
-    save(spoiled(slow, STRINGS[kind]), file)
+    run = spoiled(slow, STRINGS[kind])
+    machine = dataclasses.replace(run.machine, links=slow.machine.links)  # other ends are refused
+    save(msgspec.structs.replace(run, machine=machine), file)
     read = read_nodes([str(file)], Criteria())
     nodes = read.found
     assert not read.unreadable

@@ -204,7 +204,10 @@ def test_wrong_data_fails_and_cannot_be_accepted(capsys: pytest.CaptureFixture[s
         ('[[override]]\nlink = "gpu0-gpu1"\nreason = " "\n', "has no reason"),
         ('[[override]]\nlink = "gpu0-gpu1"\n', "missing required field `reason`"),
         ('[[override]]\nlink = "gpu0-gpu1"\nreason = "r"\naccept = 2.0\n', "use 0 to 1"),
-        ('[[override]]\nlnk = "gpu0-gpu1"\nreason = "r"\n', "unknown field `lnk`"),
+        (
+            '[[override]]\nlnk = "gpu0-gpu1"\nreason = "r"\n',
+            "unknown name 'lnk' in override[0] (did you mean 'link'?)",
+        ),
         ('[[override]]\nlink = "gpu0-gpu7"\nreason = "r"\n', "has no effect: the machine has no link"),
         ('[[override]]\ntestcase = "none*"\nreason = "r"\n', "matches no measured value"),
     ],

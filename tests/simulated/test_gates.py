@@ -171,7 +171,7 @@ def test_only_cells_of_the_named_models_count() -> None:
         ({"testcases": "[]"}, "it names no testcases"),
         ({"testcases": '["host_to_gpu"]'}, "there is no testcase 'host_to_gpu'"),
         ({"link": '"wire"'}, "Invalid enum value 'wire'"),
-        ({"threshold": "48"}, "unknown field `threshold`"),
+        ({"threshold": "48"}, "unknown name 'threshold' in gate[0]"),
         ({"read": '"today"'}, "Invalid RFC3339"),
     ],
 )
