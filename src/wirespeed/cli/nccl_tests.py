@@ -109,7 +109,7 @@ def _run(program: str, called: Sequence[str], arguments: Parser, options: argpar
         if isinstance(error, TooFewGpus):
             if live:
                 _print(header_without_devices(wanted, ranks, machine))
-            for line in str(error).splitlines():
+            for line in error.lines:
                 print(line, file=sys.stderr)
         if live and not isinstance(error, UsageError):
             print(visible(stopped(hostname(), os.getpid())), flush=True)

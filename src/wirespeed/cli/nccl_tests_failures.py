@@ -22,10 +22,11 @@ class TooFewGpus(NotPossible):
     """There are fewer GPUs than ranks, in the words of nccl-tests, which programs look for."""
 
     def __init__(self, requested: int, found: int) -> None:
-        super().__init__(
-            f"Invalid number of GPUs: {requested} requested but only {found} were found.\n"
-            "Please check the number of processes and GPUs per process."
+        self.lines = (
+            f"Invalid number of GPUs: {requested} requested but only {found} were found.",
+            "Please check the number of processes and GPUs per process.",
         )
+        super().__init__(" ".join(self.lines))
 
 
 def header_without_devices(wanted: Asked, ranks: int, machine: Machine | None) -> str:

@@ -96,7 +96,7 @@ class Rounds:
         done = len(self.taken)
         places = [place for place in self.measurement.places if place.reduce is not Reduce.LATENESS]
         needed = max((rounds_for(self.medians(place), precision) for place in places), default=done)
-        sampling = sum(taken.seconds for taken in self.taken)
+        sampling = math.fsum(taken.seconds for taken in self.taken)
         taken = sum(len(taken.samples) for taken in self.taken)
         sample_s = sampling / taken
         preparing = median(sorted(self.preparing))

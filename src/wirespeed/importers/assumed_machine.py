@@ -10,7 +10,8 @@ from pathlib import Path
 from ..backends import SIMULATED, describe, pci
 from ..data import efficiencies
 from ..data.gpus import GpuSheet, sheet_of, sheets
-from ..devices.gpu import Gpu
+from ..devices import parse
+from ..devices.gpu import GPU, Gpu
 from ..devices.numa import NumaNode
 from ..errors import MachineError, UsageError
 from ..measurement import Unit
@@ -78,8 +79,8 @@ def _listed(models: Sequence[str]) -> str:
 
 def _of_facts(log: FoundLog) -> int:
     """The number of GPUs that the facts of a log are about."""
-    indices = (fact.device.removeprefix("gpu") for fact in log.facts if fact.device.startswith("gpu"))
-    return max((int(index) + 1 for index in indices if index.isdecimal()), default=0)
+    places = (parse(fact.device) for fact in log.facts)
+    return max((place[1] + 1 for place in places if place and place[0] is GPU), default=0)
 
 
 def _columns(log: FoundLog) -> int:

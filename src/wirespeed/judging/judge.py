@@ -272,11 +272,11 @@ def _passed(measured: Placed) -> Judgement:
 def _of_testcase(result: TestcaseResult, verdicts: Collection[Verdict]) -> Verdict:
     """Return the verdict on a testcase from those on its cells; one that ended early is no pass."""
     verdict = worst(verdicts or (Verdict.WAIVED,))
-    return (
-        verdict
-        if result.status.good
-        else min(verdict, _without_value(result), key=lambda verdict: verdict.rank)
-    )
+    if result.status.good:
+        return verdict
+    lacks_memory = result.status is Status.NO_MEMORY and Verdict.BUSY in verdicts
+    ended = Verdict.BUSY if lacks_memory else _without_value(result)
+    return min(verdict, ended, key=lambda verdict: verdict.rank)
 
 
 def _by_expectation(

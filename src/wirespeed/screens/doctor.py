@@ -19,6 +19,7 @@ from ..judging.verdict import Verdict
 from ..judging.verdicts import Check
 from ..reports import SIMULATED, Style
 from ..reports.console import heading, printed, warnings
+from ..reports.explanations import explanations
 from ..reports.findings import FindingView, views
 from ..reports.signs import SIGNS
 from ..units import GB, format_size, format_time, many
