@@ -12,6 +12,7 @@ import pytest
 import wirespeed
 from tests.importers.test_failed import LOGS, P2P
 from tests.importers.test_formats import imported
+from tests.importers.test_more_tools import EVERY
 from wirespeed.document import Document
 
 _DAY = "Wed Nov 25 16:24"
@@ -46,26 +47,39 @@ FORMS: dict[str, Callable[[int], str]] = {
 }  # fmt: skip
 
 
+#: A log of every tool.
+ALL_LOGS = LOGS | EVERY
+
+
 def results(document: Document) -> object:
-    return document.testcases, document.machine.gpus, [log.doubts for log in document.imported]
+    doubts = [log.doubts for log in document.imported]
+    return document.testcases, document.machine.gpus, document.facts, doubts
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("tool", ALL_LOGS)
+def test_prefixes_are_removed(tool: str, tmp_path: Path) -> None:
+    lines = ALL_LOGS[tool].splitlines()
+    plain = results(imported(tmp_path, ALL_LOGS[tool]))
+    for form, prefix in FORMS.items():
+        document = imported(tmp_path, "".join(f"{prefix(i)}{line}\n" for i, line in enumerate(lines)))
+        assert results(document) == plain, form
+        assert f"removed from {len(lines)} lines" in " ".join(document.warnings), form
+
+
 @pytest.mark.parametrize("tool", LOGS)
-def test_prefixes_are_removed(tool: str, form: str, tmp_path: Path) -> None:
+def test_what_is_removed_is_said(tool: str, tmp_path: Path) -> None:
     lines = LOGS[tool].splitlines()
-    document = imported(tmp_path, "".join(f"{FORMS[form](i)}{line}\n" for i, line in enumerate(lines)))
-    assert results(document) == results(imported(tmp_path, LOGS[tool]))
-    assert f"removed from {len(lines)} lines" in " ".join(document.warnings)
+    document = imported(tmp_path, "".join(f"[0] {line}\n" for line in lines))
+    assert f"prefix '[0]' removed from {len(lines)} lines" in " ".join(document.warnings)
 
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n"])
-@pytest.mark.parametrize("tool", LOGS)
+@pytest.mark.parametrize("tool", ALL_LOGS)
 def test_nothing_is_removed_without_a_prefix(tool: str, ending: str, tmp_path: Path) -> None:
     path = tmp_path / "log.txt"
-    path.write_bytes(LOGS[tool].replace("\n", ending).encode())
+    path.write_bytes(ALL_LOGS[tool].replace("\n", ending).encode())
     document = wirespeed.load_log(path)
-    assert results(document) == results(imported(tmp_path, LOGS[tool]))
+    assert results(document) == results(imported(tmp_path, ALL_LOGS[tool]))
     assert not any("prefix" in warning for warning in document.warnings)
 
 

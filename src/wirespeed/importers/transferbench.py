@@ -15,10 +15,11 @@ from .log import FoundLog, FoundTable, number, runs, scaled, text
 from .rows import doubt, numbers
 
 _BAR = r"\s*[|│]\s*"
-_ROW = re.compile(
-    rf"[\s│|]*(Executor: \w{{3}} \d+|Transfer \d+|Aggregate \(CPU\)){_BAR}([\d.]+) GB/s{_BAR}([\d.]+) ms"
+_CELLS = (
+    rf"(Executor: \w{{3}} \d+|Transfer \d+|Aggregate \(CPU\)){_BAR}([\d.]+) GB/s{_BAR}([\d.]+) ms"
     rf"{_BAR}(\d{{1,18}}) bytes([\s│|].*)?$"
 )
+_ROW = re.compile(rf"[\s│|]*{_CELLS}")
 _CUT = re.compile(r"[\s│|]*(Executor: |Transfer \d|Aggregate \(CPU\)).*[|│]")
 _TEST = re.compile(r"\s*Test (\d{1,6}):")
 _MATRIX = re.compile(
@@ -29,8 +30,8 @@ _HEAD = re.compile(r"\s*SRC(?:\+EXE)?\\(?:EXE\+)?DST((\s+[CG]PU \d+)+)\s*$")
 _OF_MATRIX = re.compile(r"\s*([CG]PU) (\d{1,4})\s*(->|<-|<->|min|max|sd)((\s+(N/A|[\d.]+(e[-+]\d+)?))*)\s*$")
 _BYTES = re.compile(r"\s*Bytes Per Direction[ ,](\d{1,18})")
 _VERSION = re.compile(r"\s*TransferBench [vV]([\w.]+)")
-#: Lines with which a log of this tool begins.
-START = re.compile(rf"{_VERSION.pattern}|{_MATRIX.pattern}|{_ROW.pattern}")
+#: Lines with which a log of this tool begins; a bar before a row is that of a launcher.
+START = re.compile(rf"{_VERSION.pattern}|{_MATRIX.pattern}|{_CELLS}")
 _KNOWN = re.compile(
     r"$|=+|-[-┬┼┴]+|[─┌└├].*|\[\w[\w -]*\]$|[A-Z0-9_]+ += |Averages|CPU->CPU|\.+$|## |[$#] |"
     r"Iter \d|StandardDev|\[WARN|<"
