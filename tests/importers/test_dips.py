@@ -83,9 +83,26 @@ def test_own_curves_dip_too() -> None:
     table = result.tables[0]
     column = len(table.columns.labels) // 2
     cells = tuple(
-        replace(cell, value=(cell.value or 0.0) / 12) if cell.column == column and cell.row == 0 else cell
+        replace(cell, value=(cell.value or 0.0) / 12, samples=tuple(sample / 12 for sample in cell.samples))
+        if cell.column == column and cell.row == 0
+        else cell
         for cell in table.cells
     )
     slow = replace(result, tables=(replace(table, cells=cells), *result.tables[1:]))
     check = judge(replace(document, testcases=(slow, *document.testcases[1:])))
     assert [dip.key.column for dip in check.dips] == [table.columns.labels[column]]
+
+
+def test_a_size_of_which_one_sample_is_as_fast_as_its_neighbours_is_disturbed_and_no_dip() -> None:
+    """Seen on two H100s: of five samples of 256 KiB, one took twelve times as long as the quickest."""
+    names = ["device_to_device_memcpy_write_ce"]
+    document = wirespeed.run(names, machine="simulated:hgx-h200-2", sizes="64KiB:4MiB:x4")
+    (result,) = document.testcases
+    (table,) = result.tables
+    for samples, found in (((9.7e9, 20e9, 26.8e9, 55.9e9), 0), ((9.7e9, 9.8e9, 9.9e9), 1)):
+        cells = tuple(
+            replace(cell, value=samples[-2], samples=samples) if (cell.row, cell.column) == (0, 1) else cell
+            for cell in table.cells
+        )
+        changed = replace(result, tables=(replace(table, cells=cells),))
+        assert len(judge(replace(document, testcases=(changed,))).dips) == found

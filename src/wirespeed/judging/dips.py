@@ -95,6 +95,8 @@ def _slow(cells: Sequence[Cell], sizes: Sequence[float], unit: Unit) -> Iterator
 
 
 def _seconds(cell: Cell, sizes: Sequence[float], unit: Unit) -> float:
-    """Return the time of a value, in s."""
+    """Return the time of a value, in s; of several samples the shortest: short ones are easily disturbed."""
     value = cell.value or 0.0
-    return value if unit is Unit.TIME else sizes[cell.column] / value
+    if unit is Unit.TIME:
+        return min([value, *(s for s in cell.samples if s > 0)])
+    return sizes[cell.column] / max([value, *cell.samples])
