@@ -47,14 +47,10 @@ PAIRS = 150
 class Fault:
     """A fault of the simulated machine.
 
-    Parameters
-    ----------
-    where : str
-        Links that are slow, as in ``Machine.links_at``.
-    suspects : frozenset[Suspect]
-        Suspects, each of which is correct.
-    ends : frozenset[str]
-        Vertices of the links.
+    Attributes:
+        where: Links that are slow, as in ``Machine.links_at``.
+        suspects: Suspects, each of which is correct.
+        ends: Vertices of the links.
     """
 
     where: str
@@ -119,10 +115,8 @@ def named(document: Document) -> list[set[Suspect]]:
 class Score:
     """Counts over runs.
 
-    Parameters
-    ----------
-    injected, named, right : int
-        Number of faults, of culprits, and of faults that a culprit names.
+    Attributes:
+        injected, named, right: Number of faults, of culprits, and of faults that a culprit names.
     """
 
     injected: int = 0

@@ -61,54 +61,36 @@ def run(
 ) -> Document:
     """Measure, and return the Document.
 
-    Parameters
-    ----------
-    testcases : Iterable[str or Testcase]
-        Names, nvbandwidth indices, or your own Testcases. Without testcases and prefixes: all testcases of
-        the tier.
-    prefixes : Iterable[str]
-        Testcases whose names start with one of these.
-    machine : str, Machine or None
-        None for this machine, ``"simulated:NAME"``, a machine file, or a Machine.
-    options : RunOptions or None
-        Options of the run; the keywords below override them.
-    output : str, Path, Output or None
-        File to which the Document is saved after every measurement.
-    force : bool
-        Whether ``output`` may replace a file that exists.
-    backends : Sequence[Backend] or None
-        Backends to measure with; None: those that fit the machine.
-    world : World or None
-        Processes of a job (``jobs.join``), which all call this function with the same arguments. Each one
-        executes its own transfers; only rank 0 saves the Document and calls its listeners.
-    listeners : Iterable[Listener]
-        Called at every step of the run.
-    command : str
-        Command line, for the Document.
-    described : Mapping[str, Any] or None
-        Additional options for the Document, the same on all ranks.
-    following : Callable or None
-        Returns the testcases to measure next, for the Document of all that were measured, until there are
-        none. With it, no testcases and no prefixes mean none at first. Not in a job (``world``).
-    since : float or None
-        When the time of ``within`` began, in s of the monotonic clock; None for now.
-    ...
+    Args:
+        testcases: Names, nvbandwidth indices, or your own Testcases. Without testcases and prefixes: all
+            testcases of the tier.
+        prefixes: Testcases whose names start with one of these.
+        machine: None for this machine, ``"simulated:NAME"``, a machine file, or a Machine.
+        options: Options of the run; the keywords below override them.
+        output: File to which the Document is saved after every measurement.
+        force: Whether ``output`` may replace a file that exists.
+        backends: Backends to measure with; None: those that fit the machine.
+        world: Processes of a job (``jobs.join``), which all call this function with the same arguments. Each
+            one executes its own transfers; only rank 0 saves the Document and calls its listeners.
+        listeners: Called at every step of the run.
+        command: Command line, for the Document.
+        described: Additional options for the Document, the same on all ranks.
+        following: Returns the testcases to measure next, for the Document of all that were measured, until
+            there are none. With it, no testcases and no prefixes mean none at first. Not in a job
+            (``world``).
+        since: When the time of ``within`` began, in s of the monotonic clock; None for now.
+        ...
 
-    Raises
-    ------
-    UsageError
-        If an argument is invalid; nothing has been measured.
-    StorageError
-        If the Document cannot be written.
-    RunInterrupted
-        On Ctrl-C; it carries the Document.
+    Raises:
+        UsageError: If an argument is invalid; nothing has been measured.
+        StorageError: If the Document cannot be written.
+        RunInterrupted: On Ctrl-C; it carries the Document.
 
-    Examples
-    --------
-    >>> import wirespeed
-    >>> document = wirespeed.run(["device_local_copy"], machine="simulated:hgx-h200-2")
-    >>> document.simulated, document.testcases[0].status.value
-    (True, 'passed')
+    Examples:
+        >>> import wirespeed
+        >>> document = wirespeed.run(["device_local_copy"], machine="simulated:hgx-h200-2")
+        >>> document.simulated, document.testcases[0].status.value
+        (True, 'passed')
     """
     from .driver import run_times
     from .driver.session import Session
@@ -221,18 +203,13 @@ def _closed(backends: Sequence[Backend]) -> bool:
 def described(machine: str | Machine | None = None, *, root: str | Path | None = None) -> Document:
     """A Document of a machine with its facts and without measurements.
 
-    Parameters
-    ----------
-    machine : str, Machine or None
-        As for ``run``; with ``root``, a Machine or None for the recorded one.
-    root : str, Path or None
-        Folder that ``record`` wrote, or that has a copy of ``/sys`` and ``/proc``: the system to describe
-        instead of this one.
+    Args:
+        machine: As for ``run``; with ``root``, a Machine or None for the recorded one.
+        root: Folder that ``record`` wrote, or that has a copy of ``/sys`` and ``/proc``: the system to
+            describe instead of this one.
 
-    Raises
-    ------
-    MachineError
-        If the machine does not exist, or the folder is not a system.
+    Raises:
+        MachineError: If the machine does not exist, or the folder is not a system.
     """
     from .backends.recording import machine_in, opened
     from .backends.tree import HERE
@@ -265,20 +242,14 @@ def record(folder: str | Path) -> int:
     Only what readers of facts look at is recorded: parts of files in ``/sys`` and ``/proc``, answers of NVML,
     the variables ``NCCL_*`` and the description of the machine, which includes the name of the host.
 
-    Parameters
-    ----------
-    folder : str or Path
-        Folder to write to; it must not exist, or be empty.
+    Args:
+        folder: Folder to write to; it must not exist, or be empty.
 
-    Returns
-    -------
-    int
+    Returns:
         Number of files.
 
-    Raises
-    ------
-    UsageError
-        If the folder is not empty, or cannot be written.
+    Raises:
+        UsageError: If the folder is not empty, or cannot be written.
     """
     from .backends.recording import record_in
 
@@ -288,10 +259,8 @@ def record(folder: str | Path) -> int:
 def wait_idle(machine: Machine, seconds: float) -> float:
     """Wait until no other process uses the machine, as far as its backends can tell; return the time in s.
 
-    Raises
-    ------
-    NotIdle
-        If it is still in use after ``seconds``; the message says by what.
+    Raises:
+        NotIdle: If it is still in use after ``seconds``; the message says by what.
     """
     began = time.monotonic()
     connected = _backends.connect(machine)

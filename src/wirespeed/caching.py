@@ -20,14 +20,10 @@ _UNMAPPED = Path("/proc/sys/kernel/overflowuid")
 def own_folder(variable: str, below_home: str, environment: Mapping[str, str] = os.environ) -> Path | None:
     """A base folder of the user; None if neither the variable nor a home is known.
 
-    Parameters
-    ----------
-    variable : str
-        Variable with its path (XDG base directories); a relative path is ignored.
-    below_home : str
-        Its name below the home otherwise.
-    environment : Mapping[str, str]
-        The variables.
+    Args:
+        variable: Variable with its path (XDG base directories); a relative path is ignored.
+        below_home: Its name below the home otherwise.
+        environment: The variables.
     """
     configured = Path(environment.get(variable, ""))
     if configured.is_absolute():
@@ -42,10 +38,8 @@ def own_folder(variable: str, below_home: str, environment: Mapping[str, str] = 
 def cache_folder(below: str = "") -> Path:
     """This package's folder in the user's cache folder, or a folder below it; it is created.
 
-    Raises
-    ------
-    OSError
-        If there is none, it cannot be created, or others can write it.
+    Raises:
+        OSError: If there is none, it cannot be created, or others can write it.
     """
     base = own_folder("XDG_CACHE_HOME", ".cache")
     if base is None:
@@ -56,10 +50,8 @@ def cache_folder(below: str = "") -> Path:
 def private_folder(path: Path) -> Path:
     """Create a folder that only this user can write, unless it exists; return it without links.
 
-    Raises
-    ------
-    OSError
-        If it cannot be created, belongs to another user, or others can write or replace it.
+    Raises:
+        OSError: If it cannot be created, belongs to another user, or others can write or replace it.
     """
     folder = Path(os.path.realpath(path))
     make_folder(folder, 0o700)

@@ -65,22 +65,14 @@ class Status(StrEnum):
 class RankInfo(msgspec.Struct, frozen=True):
     """One rank of a collective.
 
-    Parameters
-    ----------
-    rank : int
-        Number among all ranks.
-    group : int
-        Group that the rank belongs to.
-    pid : int
-        ID of its process.
-    host : str
-        Name of its host.
-    device : int
-        Index of its device on the host.
-    bus_id : str
-        PCI bus ID of the device.
-    model : str
-        Name of the device.
+    Attributes:
+        rank: Number among all ranks.
+        group: Group that the rank belongs to.
+        pid: ID of its process.
+        host: Name of its host.
+        device: Index of its device on the host.
+        bus_id: PCI bus ID of the device.
+        model: Name of the device.
     """
 
     rank: Whole
@@ -95,20 +87,13 @@ class RankInfo(msgspec.Struct, frozen=True):
 class CollectiveInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """The collective that a testcase measures, in nccl-tests' terms.
 
-    Parameters
-    ----------
-    operation : str
-        Name of the operation, e.g. ``all_reduce``.
-    type : str
-        Data type, e.g. ``float``.
-    ranks : int
-        Number of ranks that take part.
-    operator : str
-        Reduction operator; empty if the operation has none.
-    root : int
-        Root rank; -1 if the operation has none.
-    traffic : str
-        How unequal parts are divided (``alltoallv``); empty for the default.
+    Attributes:
+        operation: Name of the operation, e.g. ``all_reduce``.
+        type: Data type, e.g. ``float``.
+        ranks: Number of ranks that take part.
+        operator: Reduction operator; empty if the operation has none.
+        root: Root rank; -1 if the operation has none.
+        traffic: How unequal parts are divided (``alltoallv``); empty for the default.
     """
 
     operation: str
@@ -122,40 +107,23 @@ class CollectiveInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 class TestcaseResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """Result of one testcase.
 
-    Parameters
-    ----------
-    name : str
-        Name of the testcase.
-    status : Status
-        Whether it passed; with a cell of wrong data it is never good.
-    description : str
-        What it measures.
-    reason : str
-        Why it did not pass.
-    index : int or None
-        Number of the testcase in nvbandwidth; None if it has none.
-    engine : str
-        Engine that moves the bytes.
-    counts : str
-        Which bytes a rate counts.
-    tables : tuple[Table, ...]
-        The measured values.
-    started : str
-        Start, as ISO 8601 text.
-    seconds : float
-        Duration in s.
-    warnings : tuple[str, ...]
-        Conditions that may explain low values.
-    state_before, state_after : tuple[Quantity, ...]
-        State of the hardware before and after.
-    readings : tuple[Reading, ...]
-        State of the hardware during a long testcase.
-    busy : dict[str, str]
-        Devices that another process used meanwhile -> how, to be read after "is".
-    collective : CollectiveInfo or None
-        The collective, if the testcase measures one.
-    left_out : int
-        Number of values for which the time limit of the run left no time.
+    Attributes:
+        name: Name of the testcase.
+        status: Whether it passed; with a cell of wrong data it is never good.
+        description: What it measures.
+        reason: Why it did not pass.
+        index: Number of the testcase in nvbandwidth; None if it has none.
+        engine: Engine that moves the bytes.
+        counts: Which bytes a rate counts.
+        tables: The measured values.
+        started: Start, as ISO 8601 text.
+        seconds: Duration in s.
+        warnings: Conditions that may explain low values.
+        state_before, state_after: State of the hardware before and after.
+        readings: State of the hardware during a long testcase.
+        busy: Devices that another process used meanwhile -> how, to be read after "is".
+        collective: The collective, if the testcase measures one.
+        left_out: Number of values for which the time limit of the run left no time.
     """
 
     __test__ = False
@@ -223,16 +191,11 @@ def courses(
 class ImportedLog(msgspec.Struct, frozen=True, omit_defaults=True):
     """The log of another tool that values come from.
 
-    Parameters
-    ----------
-    tool, version : str
-        Name and version of the tool; the version is empty if the log lacks it.
-    file : str
-        Name of the file.
-    lines, unknown : int
-        Number of lines, and of those that were not understood.
-    doubts : tuple[str, ...]
-        Why the log may lack values, or its values may be wrong: where it ends, sums that do not fit.
+    Attributes:
+        tool, version: Name and version of the tool; the version is empty if the log lacks it.
+        file: Name of the file.
+        lines, unknown: Number of lines, and of those that were not understood.
+        doubts: Why the log may lack values, or its values may be wrong: where it ends, sums that do not fit.
     """
 
     tool: str
@@ -246,46 +209,28 @@ class ImportedLog(msgspec.Struct, frozen=True, omit_defaults=True):
 class Document(Tabular, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One run.
 
-    Parameters
-    ----------
-    schema : int
-        Version of the schema (``wirespeed_schema`` in JSON).
-    version : str
-        Version of wirespeed.
-    command : str
-        Command line.
-    host : str
-        Name of the host.
-    python : str
-        Version of Python.
-    libraries : dict[str, str]
-        Library -> version.
-    simulated : bool
-        Whether the machine is simulated; always equal to ``machine.simulated``.
-    machine : Machine
-        The measured machine.
-    options : dict
-        Options of the run: name -> value.
-    started, ended : str
-        Start and end, as ISO 8601 text.
-    seconds : float
-        Duration in s.
-    interrupted : str
-        Why the run did not finish; empty if it did.
-    testcases : tuple[TestcaseResult, ...]
-        Results, in the order of measurement.
-    warnings : tuple[str, ...]
-        Conditions of the whole run that may explain low values.
-    ranks : tuple[RankInfo, ...]
-        Ranks of collectives.
-    facts : tuple[Fact, ...]
-        What was read of the machine when the run started, and of links and transports while they were used.
-    device_memory : dict[str, int]
-        Device memory that collectives used, by purpose, in bytes, of the device that used most for it.
-    imported : tuple[ImportedLog, ...]
-        Logs of other tools that the values come from; empty if wirespeed measured them.
-    qualification : Qualification or None
-        Which nodes of a cluster are slow, of ``wirespeed qualify``.
+    Attributes:
+        schema: Version of the schema (``wirespeed_schema`` in JSON).
+        version: Version of wirespeed.
+        command: Command line.
+        host: Name of the host.
+        python: Version of Python.
+        libraries: Library -> version.
+        simulated: Whether the machine is simulated; always equal to ``machine.simulated``.
+        machine: The measured machine.
+        options: Options of the run: name -> value.
+        started, ended: Start and end, as ISO 8601 text.
+        seconds: Duration in s.
+        interrupted: Why the run did not finish; empty if it did.
+        testcases: Results, in the order of measurement.
+        warnings: Conditions of the whole run that may explain low values.
+        ranks: Ranks of collectives.
+        facts: What was read of the machine when the run started, and of links and transports while they were
+            used.
+        device_memory: Device memory that collectives used, by purpose, in bytes, of the device that used most
+            for it.
+        imported: Logs of other tools that the values come from; empty if wirespeed measured them.
+        qualification: Which nodes of a cluster are slow, of ``wirespeed qualify``.
     """
 
     schema: int = msgspec.field(name="wirespeed_schema")
@@ -326,22 +271,17 @@ class Document(Tabular, msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     def only(self, *testcases: str) -> Document:
         """The Document with only these testcases, so that a table or a figure shows them.
 
-        Parameters
-        ----------
-        *testcases : str
-            Names of testcases of the Document.
+        Args:
+            *testcases: Names of testcases of the Document.
 
-        Raises
-        ------
-        UsageError
-            If the Document has no such testcase.
+        Raises:
+            UsageError: If the Document has no such testcase.
 
-        Examples
-        --------
-        >>> import wirespeed
-        >>> document = wirespeed.run(["0", "1"], machine="simulated:hgx-h200-2")
-        >>> [result.name for result in document.only("host_to_device_memcpy_ce").testcases]
-        ['host_to_device_memcpy_ce']
+        Examples:
+            >>> import wirespeed
+            >>> document = wirespeed.run(["0", "1"], machine="simulated:hgx-h200-2")
+            >>> [result.name for result in document.only("host_to_device_memcpy_ce").testcases]
+            ['host_to_device_memcpy_ce']
         """
         there = [result.name for result in self.testcases]
         for name in testcases:

@@ -119,18 +119,12 @@ def least_seconds(
 ) -> float:
     """The time of one round of a Measurement with the fewest samples that a rule allows, in s.
 
-    Parameters
-    ----------
-    network : Network
-        Links of the machine.
-    measurement : Measurement
-        What is measured.
-    rule : Rule
-        When sampling stops.
-    verify : bool
-        Whether every sample is verified.
-    sample_s : float
-        Minimum duration of a sample, in s.
+    Args:
+        network: Links of the machine.
+        measurement: What is measured.
+        rule: When sampling stops.
+        verify: Whether every sample is verified.
+        sample_s: Minimum duration of a sample, in s.
     """
     checking = verify_seconds(measurement) if verify else 0.0
     return prepare_seconds(measurement) + rule.least_seconds(

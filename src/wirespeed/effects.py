@@ -28,30 +28,19 @@ Reports = Callable[[Machine, str, float], Iterator[Fact]]
 class Effect:
     """What a cause does to a machine.
 
-    Parameters
-    ----------
-    name : str
-        Name of the cause.
-    places : Callable
-        Returns the places where it can be.
-    apply : Callable
-        Returns the machine as it behaves then, for a place and a factor of the speed.
-    facts : Callable
-        Yields what the system reports then, for a place and an amount.
-    amounts : tuple[float, ...]
-        Possible amounts; empty if the amount may be any factor between 0 and 1.
-    factor : Callable
-        Returns the factor of the speed for a place and an amount.
-    usual : float
-        Amount if none is given.
-    collectives : bool
-        Whether it affects only collectives.
-    reroutes : bool
-        Whether data takes another route, which is harder to predict than a slower link.
-    partial : bool
-        Whether it may slow only some of the links of its place.
-    witnesses : tuple[str, ...]
-        Facts of a device each of which, where it is known and does not speak for the cause, rules it out.
+    Attributes:
+        name: Name of the cause.
+        places: Returns the places where it can be.
+        apply: Returns the machine as it behaves then, for a place and a factor of the speed.
+        facts: Yields what the system reports then, for a place and an amount.
+        amounts: Possible amounts; empty if the amount may be any factor between 0 and 1.
+        factor: Returns the factor of the speed for a place and an amount.
+        usual: Amount if none is given.
+        collectives: Whether it affects only collectives.
+        reroutes: Whether data takes another route, which is harder to predict than a slower link.
+        partial: Whether it may slow only some of the links of its place.
+        witnesses: Facts of a device each of which, where it is known and does not speak for the cause, rules
+            it out.
     """
 
     name: str

@@ -64,12 +64,9 @@ class NotARun(DocumentError):
 class MissingPackage(UsageError):
     """A feature needs a package that is not installed; the message says how to install it.
 
-    Parameters
-    ----------
-    what : str
-        The feature.
-    package : str
-        Name of the package.
+    Attributes:
+        what: The feature.
+        package: Name of the package.
     """
 
     def __init__(self, feature: str, package: str) -> None:
@@ -99,20 +96,13 @@ class BackendLost(BackendError):
 class VerificationError(WirespeedError):
     """Wrong data at a destination.
 
-    Parameters
-    ----------
-    transfer : str
-        The transfer, as text.
-    offset : int
-        Byte offset of the first wrong 8-byte word.
-    wrong : int
-        Number of wrong words.
-    words : int
-        Number of compared words.
-    way : str
-        Source and destination of the transfer, like ``Transfer.way``.
-    found : WrongWords or None
-        The wrong words, compared with the source; None if it cannot be read here.
+    Attributes:
+        transfer: The transfer, as text.
+        offset: Byte offset of the first wrong 8-byte word.
+        wrong: Number of wrong words.
+        words: Number of compared words.
+        way: Source and destination of the transfer, like ``Transfer.way``.
+        found: The wrong words, compared with the source; None if it cannot be read here.
     """
 
     def __init__(
@@ -133,12 +123,9 @@ class VerificationError(WirespeedError):
 class MeasurementTimeout(WirespeedError):
     """A stage exceeded the time-out.
 
-    Parameters
-    ----------
-    stage : str
-        The activity and its object, to be read after "while".
-    seconds : float
-        The time-out in s.
+    Attributes:
+        stage: The activity and its object, to be read after "while".
+        seconds: The time-out in s.
     """
 
     def __init__(self, stage: str, seconds: float) -> None:
@@ -154,15 +141,11 @@ class NotIdle(MeasurementTimeout):
 def starting_threads(purpose: str = "") -> Iterator[None]:
     """Report in one line that the system refuses another thread.
 
-    Parameters
-    ----------
-    purpose : str
-        What the thread is for.
+    Args:
+        purpose: What the thread is for.
 
-    Raises
-    ------
-    BackendError
-        If it does.
+    Raises:
+        BackendError: If it does.
     """
     try:
         yield

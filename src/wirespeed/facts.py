@@ -168,20 +168,13 @@ UNLIMITED = "unlimited"
 class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
     """Something read of a machine.
 
-    Parameters
-    ----------
-    name : str
-        Name of the fact.
-    value : float, str, tuple[str, ...] or None
-        The value; None if it cannot be read.
-    unit : str
-        Unit of a number; empty for a count.
-    device : str
-        Device that it is about; empty for the host.
-    reason : str
-        Why it cannot be read.
-    host : str
-        Host that it is about; empty for the host of the first process.
+    Attributes:
+        name: Name of the fact.
+        value: The value; None if it cannot be read.
+        unit: Unit of a number; empty for a count.
+        device: Device that it is about; empty for the host.
+        reason: Why it cannot be read.
+        host: Host that it is about; empty for the host of the first process.
     """
 
     name: str
@@ -203,12 +196,9 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
 class Facts:
     """Facts of one host by device and name.
 
-    Parameters
-    ----------
-    facts : Iterable[Fact]
-        The facts; of two with one name and device, the last counts.
-    host : str
-        The host whose facts are looked up; empty for that of the first process.
+    Attributes:
+        facts: The facts; of two with one name and device, the last counts.
+        host: The host whose facts are looked up; empty for that of the first process.
     """
 
     def __init__(self, facts: Iterable[Fact], host: str = "") -> None:

@@ -32,19 +32,14 @@ class FaultKind(StrEnum):
 class Fault:
     """A fault of a simulated machine. Its description, and so the expected ranges, stay the same.
 
-    Parameters
-    ----------
-    kind : FaultKind
-        Kind of the fault.
-    where : str
-        Prefix of the text of the affected transfers (``gpu0->gpu1``); for a fault of links, a text as in
-        ``Machine.links_at``; for a cause, its place; for a GPU that is gone, its PCI address; for noise, its
-        level.
-    factor : float
-        Factor of the speed of links; for a cause, its amount; for a full memory, its free bytes; for noise,
-        its relative standard deviation.
-    cause : str
-        Name of a cause.
+    Attributes:
+        kind: Kind of the fault.
+        where: Prefix of the text of the affected transfers (``gpu0->gpu1``); for a fault of links, a text as
+            in ``Machine.links_at``; for a cause, its place; for a GPU that is gone, its PCI address; for
+            noise, its level.
+        factor: Factor of the speed of links; for a cause, its amount; for a full memory, its free bytes; for
+            noise, its relative standard deviation.
+        cause: Name of a cause.
     """
 
     kind: FaultKind

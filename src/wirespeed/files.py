@@ -28,17 +28,12 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 def read(path: str | Path, most: int | None = None) -> bytes:
     """The content of a file.
 
-    Parameters
-    ----------
-    path : str or Path
-        The file.
-    most : int or None
-        Maximum size, in bytes; None for 512 MiB.
+    Args:
+        path: The file.
+        most: Maximum size, in bytes; None for 512 MiB.
 
-    Raises
-    ------
-    OSError
-        If it cannot be read, or is larger.
+    Raises:
+        OSError: If it cannot be read, or is larger.
     """
     try:
         stream = Path(path).open("rb")  # noqa: SIM115 - closed below
@@ -65,12 +60,9 @@ def _content(descriptor: int, path: str | Path, most: int) -> bytes:
 def read_own(path: Path, most: int) -> bytes:
     """The content of a regular file that only this user or root can have written.
 
-    Raises
-    ------
-    PermissionError
-        If another user could have written it; its ``strerror`` says why.
-    OSError
-        If it cannot be read, is larger than ``most`` bytes, or is not a regular file.
+    Raises:
+        PermissionError: If another user could have written it; its ``strerror`` says why.
+        OSError: If it cannot be read, is larger than ``most`` bytes, or is not a regular file.
     """
     link = path.lstat()
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe may have no writer
@@ -104,15 +96,11 @@ def distrust(status: os.stat_result) -> str:
 def untrusted_link(path: Path) -> tuple[Path, str] | None:
     """The first link on the way to a file, or at its end, that another user made; None if there is none.
 
-    Returns
-    -------
-    tuple[Path, str] or None
+    Returns:
         The link, and why it is not trusted.
 
-    Raises
-    ------
-    OSError
-        If a part of the path cannot be looked at.
+    Raises:
+        OSError: If a part of the path cannot be looked at.
     """
     here, links = Path("/"), 0
     left = [*reversed(path.absolute().parts[1:])]
@@ -156,21 +144,14 @@ def new_file(
 ) -> Iterator[Path]:
     """Write a new file, under a name that nobody can predict or link; an error, also later, removes it.
 
-    Parameters
-    ----------
-    data : bytes
-        Its content.
-    folder : Path
-        Its folder.
-    prefix, suffix : str
-        Begin and end of its name.
-    mode : int
-        Its permissions, whatever the umask is.
+    Args:
+        data: Its content.
+        folder: Its folder.
+        prefix, suffix: Begin and end of its name.
+        mode: Its permissions, whatever the umask is.
 
-    Raises
-    ------
-    OSError
-        If it cannot be written.
+    Raises:
+        OSError: If it cannot be written.
     """
     path = folder / f"{prefix}{os.urandom(16).hex()}{suffix}"  # known before it exists, so that it can go
     try:
@@ -188,10 +169,8 @@ def new_file(
 def make_folder(path: Path, mode: int = 0o755) -> None:
     """Create a folder, and those above it that are missing; the umask only takes permissions away.
 
-    Raises
-    ------
-    OSError
-        If one cannot be created.
+    Raises:
+        OSError: If one cannot be created.
     """
     for folder in (*reversed(path.parents), path):
         if not folder.is_dir():

@@ -97,18 +97,12 @@ def shared_memories(
     A memory of unknown capacity may be as fast as one link and slower than several; the same holds for the
     root complexes, PCIe switches and sockets that a machine's description does not contain.
 
-    Parameters
-    ----------
-    network : Network
-        The links.
-    measurement : Measurement
-        Transfers that run together.
-    needed : Sequence[Demand] or None
-        What each of them takes of the links at line rate, if known.
+    Args:
+        network: The links.
+        measurement: Transfers that run together.
+        needed: What each of them takes of the links at line rate, if known.
 
-    Returns
-    -------
-    dict
+    Returns:
         Index of the memory's link -> index of each transfer that starts at, ends at or passes it -> bytes
         that the transfer moves in or out of the memory per byte of payload.
     """
@@ -206,25 +200,19 @@ MATTERS = 0.2
 class Allowance:
     """Limit and expected range of one Place of a Measurement.
 
-    Parameters
-    ----------
-    limit : float or None
-        Fair share at line rate, in B/s.
-    peak : float or None
-        Limit without the other transfers of the Measurement, in B/s, where it differs.
-    expected : tuple[float, float] or None
-        Lower end of the expected range and typical value, in B/s; of a small buffer, with the time that the
-        start of a copy takes. None if unknown, or if more than the links limits the rate: a start that takes
-        longer than the copy, a cache that may hold a buffer, a chosen kernel shape, pageable memory on the
-        way to a GPU, delays; and for transfers that begin at different times.
-    links : tuple[tuple[int, float, float], ...]
-        Links that the Place's transfers use, for data or for requests: index, fraction of the capacity that
-        the whole Measurement typically uses (0 if the capacity is unknown), and how far the value depends on
-        the link. Links with a low load are omitted.
-    shared : tuple[tuple[int, float], ...]
-        Memories of unknown capacity that several of the Measurement's transfers share: index of the link,
-        and bytes that it typically carries per byte of the value; 0 if transfers pass its host without
-        touching it. ``expected`` holds only if they do not limit.
+    Attributes:
+        limit: Fair share at line rate, in B/s.
+        peak: Limit without the other transfers of the Measurement, in B/s, where it differs.
+        expected: Lower end of the expected range and typical value, in B/s; of a small buffer, with the time
+            that the start of a copy takes. None if unknown, or if more than the links limits the rate: a
+            start that takes longer than the copy, a cache that may hold a buffer, a chosen kernel shape,
+            pageable memory on the way to a GPU, delays; and for transfers that begin at different times.
+        links: Links that the Place's transfers use, for data or for requests: index, fraction of the capacity
+            that the whole Measurement typically uses (0 if the capacity is unknown), and how far the value
+            depends on the link. Links with a low load are omitted.
+        shared: Memories of unknown capacity that several of the Measurement's transfers share: index of the
+            link, and bytes that it typically carries per byte of the value; 0 if transfers pass its host
+            without touching it. ``expected`` holds only if they do not limit.
     """
 
     limit: float | None
@@ -388,10 +376,9 @@ def slowest_sender(machine: Machine, members: Sequence[Memory]) -> float | None:
 def _carried(through: Sequence[tuple[float, float | None]], value: float) -> float:
     """The bytes that a memory carries per byte of a value; 0 if some pass without touching it.
 
-    Parameters
-    ----------
-    through : Sequence[tuple[float, float or None]]
-        For each transfer: bytes that it moves in or out of the memory per byte, and its share in B/s.
+    Args:
+        through: For each transfer: bytes that it moves in or out of the memory per byte, and its share in
+            B/s.
     """
     if not value or not all(moved and share for moved, share in through):
         return 0.0
@@ -454,16 +441,11 @@ def _is_between(transfer: Transfer) -> bool:
 def _is_judged(network: Network, transfer: Transfer, demand: Demand, lowest: float | None) -> bool:
     """Whether link bandwidth limits a transfer, so that it can be judged.
 
-    Parameters
-    ----------
-    network : Network
-        The links.
-    transfer : Transfer
-        The transfer.
-    demand : Demand
-        What it takes of them.
-    lowest : float or None
-        Its lowest rate, in B/s.
+    Args:
+        network: The links.
+        transfer: The transfer.
+        demand: What it takes of them.
+        lowest: Its lowest rate, in B/s.
     """
     kinds = (transfer.source.kind, transfer.destination.kind)
     return (

@@ -42,16 +42,11 @@ class Unit(StrEnum):
 class Axis:
     """The rows or the columns of a table.
 
-    Parameters
-    ----------
-    name : str
-        Name of the axis.
-    labels : tuple[str, ...]
-        Label of each row or column.
-    values : tuple[float, ...]
-        Value of each row or column if the axis is a quantity (a curve); empty otherwise.
-    unit : str
-        Unit of the values.
+    Attributes:
+        name: Name of the axis.
+        labels: Label of each row or column.
+        values: Value of each row or column if the axis is a quantity (a curve); empty otherwise.
+        unit: Unit of the values.
     """
 
     name: str
@@ -64,16 +59,11 @@ class Axis:
 class Expectation:
     """What the user expects of a value; None where nothing is expected.
 
-    Parameters
-    ----------
-    of_limit : float or None
-        Lowest fraction of the limit of the links.
-    least : float or None
-        Lowest value that passes, in base units.
-    most : float or None
-        Highest value that passes, in base units.
-    origin : str
-        Where ``least`` or ``most`` comes from, such as the name of a file; empty if it was given.
+    Attributes:
+        of_limit: Lowest fraction of the limit of the links.
+        least: Lowest value that passes, in base units.
+        most: Highest value that passes, in base units.
+        origin: Where ``least`` or ``most`` comes from, such as the name of a file; empty if it was given.
     """
 
     of_limit: float | None = None
@@ -86,21 +76,14 @@ class Expectation:
 class Place:
     """A cell that a Measurement fills, and how its value follows from the times of a Sample.
 
-    Parameters
-    ----------
-    table : str
-        Key of the table.
-    row, column : int
-        Position in the table.
-    reduce : Reduce
-        How the times become a value.
-    transfers : tuple[int, ...]
-        Indices into the times of a Sample: works of the Measurement, or their phases. For ``LATENESS``: a
-        process.
-    factor : float
-        Multiplier of the value: the bus factor of a collective, 0.5 for half the round-trip time.
-    expect : Expectation or None
-        What the user expects of the value.
+    Attributes:
+        table: Key of the table.
+        row, column: Position in the table.
+        reduce: How the times become a value.
+        transfers: Indices into the times of a Sample: works of the Measurement, or their phases. For
+            ``LATENESS``: a process.
+        factor: Multiplier of the value: the bus factor of a collective, 0.5 for half the round-trip time.
+        expect: What the user expects of the value.
     """
 
     table: str
@@ -116,15 +99,11 @@ class Place:
 class Measurement:
     """Works that start together, and the cells that they fill.
 
-    Parameters
-    ----------
-    works : tuple[Work, ...]
-        What runs concurrently.
-    places : tuple[Place, ...]
-        The cells.
-    independent : bool
-        Whether its works share nothing and only run concurrently to save time, so that each cell should have
-        the same value as if it was measured separately. ``separate`` splits it.
+    Attributes:
+        works: What runs concurrently.
+        places: The cells.
+        independent: Whether its works share nothing and only run concurrently to save time, so that each cell
+            should have the same value as if it was measured separately. ``separate`` splits it.
     """
 
     works: tuple[Work, ...]
@@ -211,20 +190,13 @@ class Measurement:
 class Sample:
     """Result of running a Measurement once: one entry per work (or phase, or individually timed message).
 
-    Parameters
-    ----------
-    seconds : tuple[float, ...]
-        Duration of each work, in s.
-    amounts : tuple[float, ...]
-        Amount of each work: bytes of one buffer, accesses of a chase, operations of a collective.
-    wall : float
-        Time from the start of the first measured work until the last one ended, in s.
-    means : tuple[str, ...]
-        Between processes: transport of each transfer (``vmm-fd``, ``mpi``).
-    iterations : tuple[Sample, ...]
-        The individual iterations, if each was timed.
-    by_process : tuple[float, ...]
-        Time of an iteration in each process, in s.
+    Attributes:
+        seconds: Duration of each work, in s.
+        amounts: Amount of each work: bytes of one buffer, accesses of a chase, operations of a collective.
+        wall: Time from the start of the first measured work until the last one ended, in s.
+        means: Between processes: transport of each transfer (``vmm-fd``, ``mpi``).
+        iterations: The individual iterations, if each was timed.
+        by_process: Time of an iteration in each process, in s.
     """
 
     seconds: tuple[float, ...]

@@ -82,14 +82,10 @@ class Access(StrEnum):
 class Memory:
     """Memory of a device.
 
-    Parameters
-    ----------
-    device : str
-        Name of the device: ``gpu0``, ``numa0``.
-    kind : MemoryKind
-        How it is allocated.
-    rank : int or None
-        Process that owns it; None outside a job of several processes.
+    Attributes:
+        device: Name of the device: ``gpu0``, ``numa0``.
+        kind: How it is allocated.
+        rank: Process that owns it; None outside a job of several processes.
     """
 
     device: str
@@ -104,16 +100,11 @@ class Memory:
 class Executor:
     """What moves the bytes: a GPU, or CPU cores of a NUMA node.
 
-    Parameters
-    ----------
-    device : str
-        Name of the device: ``gpu0``, ``numa0``.
-    rank : int or None
-        Process that executes the transfer; None outside a job of several processes.
-    cpus : tuple[int, ...]
-        Logical CPUs to use, one thread each; empty for a GPU.
-    blocks, threads : int
-        Number of blocks of a GPU kernel, and of threads per block; 0: the backend chooses.
+    Attributes:
+        device: Name of the device: ``gpu0``, ``numa0``.
+        rank: Process that executes the transfer; None outside a job of several processes.
+        cpus: Logical CPUs to use, one thread each; empty for a GPU.
+        blocks, threads: Number of blocks of a GPU kernel, and of threads per block; 0: the backend chooses.
     """
 
     device: str
@@ -130,32 +121,21 @@ class Executor:
 class Transfer:
     """One copy, or another operation on buffers.
 
-    Parameters
-    ----------
-    source, destination : Memory
-        Where the bytes are read from and written to.
-    executor : Executor
-        What moves them.
-    engine : Engine
-        How the executor moves them.
-    bytes : int
-        Size of one buffer. For ``sm_split``: bytes moved in each of the two directions. For a chase: the
-        working set.
-    role : Role
-        Whether it is measured, or load.
-    operation : Operation
-        What the executor does with the buffers.
-    counted : int
-        How often each byte of the buffer counts in the rate: 1 for a copy between memories, the number of
-        arrays for the STREAM operations.
-    pace : float
-        Fraction of its full speed at which a load by CPUs runs.
-    rate : float
-        Rate that it does not exceed, in B/s as ``counted``; infinite if it is not held to one.
-    start : float
-        Time from the common release until it begins, in s. It is not part of its own time.
-    also : tuple[Memory, ...]
-        More destinations: a kernel reads once and writes to all. Its rate counts each byte that is read.
+    Attributes:
+        source, destination: Where the bytes are read from and written to.
+        executor: What moves them.
+        engine: How the executor moves them.
+        bytes: Size of one buffer. For ``sm_split``: bytes moved in each of the two directions. For a chase:
+            the working set.
+        role: Whether it is measured, or load.
+        operation: What the executor does with the buffers.
+        counted: How often each byte of the buffer counts in the rate: 1 for a copy between memories, the
+            number of arrays for the STREAM operations.
+        pace: Fraction of its full speed at which a load by CPUs runs.
+        rate: Rate that it does not exceed, in B/s as ``counted``; infinite if it is not held to one.
+        start: Time from the common release until it begins, in s. It is not part of its own time.
+        also: More destinations: a kernel reads once and writes to all. Its rate counts each byte that is
+            read.
     """
 
     source: Memory
@@ -203,34 +183,21 @@ class Transfer:
 class Collective:
     """One call of a collective by a group of ranks. A Sample has two times: elapsed time and CPU time.
 
-    Parameters
-    ----------
-    operation, type, operator : str
-        Names: ``all_reduce``, ``float``, ``sum``; the operator is empty if the operation has none.
-    root : int
-        Root rank; -1 if the operation has none.
-    bytes : int
-        Size of the whole array.
-    counted : int
-        Bytes that the algorithm bandwidth counts.
-    ranks : int
-        Number of ranks.
-    members : tuple[Memory, ...]
-        Memory of each rank; empty if the machine's description does not contain them.
-    in_place : bool
-        Whether each rank sends from its receive buffer.
-    room : int
-        Bytes to allocate: the size of the largest array of a sweep.
-    verified : bool
-        Whether the result is defined, so that it can be verified.
-    judged : bool
-        Whether every link is always busy, so that the links determine the expected bus bandwidth.
-    effective : float
-        Maximum ratio of the bus bandwidth to the rate of a link if the switch reduces.
-    traffic : str
-        How unequal parts are divided (``alltoallv``); empty for the default.
-    role : Role
-        Whether it is measured, or load for the transfers next to it.
+    Attributes:
+        operation, type, operator: Names: ``all_reduce``, ``float``, ``sum``; the operator is empty if the
+            operation has none.
+        root: Root rank; -1 if the operation has none.
+        bytes: Size of the whole array.
+        counted: Bytes that the algorithm bandwidth counts.
+        ranks: Number of ranks.
+        members: Memory of each rank; empty if the machine's description does not contain them.
+        in_place: Whether each rank sends from its receive buffer.
+        room: Bytes to allocate: the size of the largest array of a sweep.
+        verified: Whether the result is defined, so that it can be verified.
+        judged: Whether every link is always busy, so that the links determine the expected bus bandwidth.
+        effective: Maximum ratio of the bus bandwidth to the rate of a link if the switch reduces.
+        traffic: How unequal parts are divided (``alltoallv``); empty for the default.
+        role: Whether it is measured, or load for the transfers next to it.
     """
 
     operation: str
@@ -280,22 +247,14 @@ class BufferAge(StrEnum):
 class Message:
     """Messages between two ranks.
 
-    Parameters
-    ----------
-    source, destination : Memory
-        Memory of the rank that sends first, and of the other rank.
-    engine : Engine
-        MPI or NCCL.
-    bytes : int
-        Size of one message.
-    pattern : MessagePattern
-        Order of the messages.
-    count : int
-        Number of messages of a window, or of those that are timed individually.
-    age : BufferAge
-        Previous use of the buffers.
-    room : int
-        Size of the buffer that the first rank sends from if it is larger than a message, in bytes.
+    Attributes:
+        source, destination: Memory of the rank that sends first, and of the other rank.
+        engine: MPI or NCCL.
+        bytes: Size of one message.
+        pattern: Order of the messages.
+        count: Number of messages of a window, or of those that are timed individually.
+        age: Previous use of the buffers.
+        room: Size of the buffer that the first rank sends from if it is larger than a message, in bytes.
     """
 
     source: Memory
@@ -330,16 +289,12 @@ class Message:
 class Sharing:
     """A new buffer of one rank, of which another rank copies a part. A Sample has one time per phase.
 
-    Parameters
-    ----------
-    memory, user : Memory
-        Memory of the owner, and of the rank that copies or receives.
-    mechanism : str
-        Transport, one of those that ``--share`` accepts: ``ipc``, ``vmm-fd``, ``shm``, ``mpi``, ...
-    bytes, over : int
-        Size of the buffer, and bytes allocated in addition.
-    copied : int
-        Size of the copied part, in bytes.
+    Attributes:
+        memory, user: Memory of the owner, and of the rank that copies or receives.
+        mechanism: Transport, one of those that ``--share`` accepts: ``ipc``, ``vmm-fd``, ``shm``, ``mpi``,
+            ...
+        bytes, over: Size of the buffer, and bytes allocated in addition.
+        copied: Size of the copied part, in bytes.
     """
 
     memory: Memory

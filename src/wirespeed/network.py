@@ -20,12 +20,9 @@ from .vertices import MachineVertices, whole
 class Demand:
     """Resources that one byte per second of a flow's payload takes, and the flow's own cap.
 
-    Parameters
-    ----------
-    weights : Mapping[int, float]
-        Resource -> units taken per unit of payload. A resource is the index of a link.
-    cap : float
-        Maximum rate of the flow, in payload per second.
+    Attributes:
+        weights: Resource -> units taken per unit of payload. A resource is the index of a link.
+        cap: Maximum rate of the flow, in payload per second.
     """
 
     weights: Mapping[int, float]
@@ -82,16 +79,11 @@ def completions(
 ) -> list[float]:
     """When each of several flows ends that share resources, in s; infinite if it never ends.
 
-    Parameters
-    ----------
-    demands : Sequence[Demand]
-        What each flow takes.
-    capacities : Mapping[int, float]
-        Capacity of each resource.
-    amounts : Sequence[float]
-        Payload of each flow; infinite for a flow that runs as long as the others.
-    starts : Sequence[float]
-        When each flow begins, in s.
+    Args:
+        demands: What each flow takes.
+        capacities: Capacity of each resource.
+        amounts: Payload of each flow; infinite for a flow that runs as long as the others.
+        starts: When each flow begins, in s.
     """
     left, ends = list(amounts), [math.inf] * len(demands)
     waiting = {i for i, amount in enumerate(amounts) if amount < math.inf}
@@ -166,10 +158,8 @@ class Network:
         Links made for data between devices are preferred to PCIe, and PCIe to a network. Data between sockets
         takes the links of the sockets, not those of GPUs.
 
-        Raises
-        ------
-        MachineError
-            If there is no path.
+        Raises:
+            MachineError: If there is no path.
         """
         if source not in self._routes:
             self._routes[source] = self._reach(source)
@@ -247,10 +237,8 @@ class Network:
     def latency(self, transfer: Transfer) -> float:
         """The time of a dependent load by a chase's executor, without caches, in s.
 
-        Raises
-        ------
-        MachineError
-            If a link on the path has no latency.
+        Raises:
+            MachineError: If a link on the path has no latency.
         """
         source, executor, _ = self.ends(transfer)
         way = self.route(executor, source)

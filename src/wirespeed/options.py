@@ -59,24 +59,15 @@ _PEERS = "the number of sampled peers must be 0 (all) or more, not {}"
 class Option:
     """The declaration of an option, in addition to its name, type and default value.
 
-    Parameters
-    ----------
-    help : str
-        Description in one phrase that begins in lower case; for a switch, an imperative.
-    group : str
-        Group of ``--help`` that lists it; empty if none does.
-    parse : Callable or None
-        Converts a text, or a value from Python, to the value; raises UsageError. None for a switch.
-    metavar : str or None
-        Name of the value in ``--help``.
-    default : str
-        Description of the default, if the default value does not show it.
-    documented : bool
-        Whether the options of the Document contain it.
-    agreed : bool
-        Whether all ranks must have the same value.
-    choices : tuple
-        The possible values; empty for any that ``parse`` accepts.
+    Attributes:
+        help: Description in one phrase that begins in lower case; for a switch, an imperative.
+        group: Group of ``--help`` that lists it; empty if none does.
+        parse: Converts a text, or a value from Python, to the value; raises UsageError. None for a switch.
+        metavar: Name of the value in ``--help``.
+        default: Description of the default, if the default value does not show it.
+        documented: Whether the options of the Document contain it.
+        agreed: Whether all ranks must have the same value.
+        choices: The possible values; empty for any that ``parse`` accepts.
     """
 
     help: str
@@ -203,10 +194,8 @@ class PlanOptions:
     def __post_init__(self) -> None:
         """Parse texts and check all values.
 
-        Raises
-        ------
-        UsageError
-            If a value is invalid.
+        Raises:
+            UsageError: If a value is invalid.
         """
         for entry, about in declared(type(self)):
             value = getattr(self, entry.name)
@@ -279,10 +268,8 @@ class RunOptions(PlanOptions):
     def rule(self) -> Rule:
         """The stopping rule: fixed counts if one is given, else a precision.
 
-        Raises
-        ------
-        UsageError
-            If counts and targets are both given, or a value is out of range.
+        Raises:
+            UsageError: If counts and targets are both given, or a value is out of range.
         """
         counts, targets = (
             {name: value for name in names if (value := getattr(self, name)) is not None}
@@ -302,27 +289,22 @@ class RunOptions(PlanOptions):
         return usual if self.rounds is None else replace(usual, rounds=self.rounds)
 
 
-def type_of(entry: Field[Any], about: Option) -> str:
-    """The type of an option for a docstring: its choices, or the type of its field."""
-    if not about.choices:
-        return str(entry.type)
-    named = f"{{{', '.join(map(repr, about.choices))}}}"
-    return named if entry.default is not None else f"{named} or None"
-
-
 def parameters(record: type[Any]) -> str:
-    """The description of the options for a docstring."""
+    """The description of the options for a docstring, as its section ``Args`` or ``Attributes`` has it."""
     lines = []
     for entry, about in declared(record):
         default = about.default or ("" if entry.default is None else str(entry.default))
-        text = f"{about.help[0].upper()}{about.help[1:]}{default and f' (default: {default})'}."
-        lines += [f"{entry.name} : {type_of(entry, about)}", textwrap.indent(textwrap.fill(text, 90), "    ")]
+        choices = f"; {' or '.join(map(repr, about.choices))}" if about.choices else ""
+        text = f"{about.help[0].upper()}{about.help[1:]}{choices}{default and f' (default: {default})'}."
+        lines.append(
+            textwrap.fill(f"{entry.name}: {text}", 96, initial_indent="    ", subsequent_indent=" " * 8)
+        )
     return "\n".join(lines)
 
 
 def document_options(record: type[Any]) -> None:
     """Add the description of its options to the docstring of a record."""
-    record.__doc__ = f"{inspect.getdoc(record)}\n\nParameters\n----------\n{parameters(record)}\n"
+    record.__doc__ = f"{inspect.getdoc(record)}\n\nAttributes:\n{parameters(record)}\n"
 
 
 for _record in (PlanOptions, RunOptions):
@@ -343,19 +325,16 @@ def takes_options(function: F) -> F:
     ]
     function.__signature__ = signature.replace(parameters=[*own, *keywords])  # type: ignore[attr-defined]
     text = inspect.cleandoc(function.__doc__ or "")
-    function.__doc__ = text.replace("\n...\n", f"\n{parameters(RunOptions)}\n", 1)
+    function.__doc__ = text.replace("\n    ...\n", f"\n{parameters(RunOptions)}\n", 1)
     return function
 
 
 def changed(options: RunOptions, changes: Mapping[str, Any], function: Callable[..., object]) -> RunOptions:
     """Options with the keywords of a function call applied.
 
-    Raises
-    ------
-    TypeError
-        If there is no such option; the message suggests the nearest name.
-    UsageError
-        If a value is invalid.
+    Raises:
+        TypeError: If there is no such option; the message suggests the nearest name.
+        UsageError: If a value is invalid.
     """
     known = [entry.name for entry, _ in declared(type(options))]
     for name in (name for name in changes if name not in known):

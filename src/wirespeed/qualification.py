@@ -55,20 +55,13 @@ OWN_PARTS = (PartKind.GPU, PartKind.HOST_LINK, PartKind.MEMORY)
 class QualifiedNode(msgspec.Struct, frozen=True, omit_defaults=True):
     """A node that takes part.
 
-    Parameters
-    ----------
-    name : str
-        Name of its host.
-    block : str
-        Name of the leaf switch, or switches, that it shares with others; empty if unknown.
-    model : str
-        Its GPUs' model; empty without GPUs.
-    rails : int
-        Number of its rails.
-    spare : bool
-        Whether it is a spare, which takes the place of a node that is excluded.
-    missing : str
-        Why it does not answer; empty if it does.
+    Attributes:
+        name: Name of its host.
+        block: Name of the leaf switch, or switches, that it shares with others; empty if unknown.
+        model: Its GPUs' model; empty without GPUs.
+        rails: Number of its rails.
+        spare: Whether it is a spare, which takes the place of a node that is excluded.
+        missing: Why it does not answer; empty if it does.
     """
 
     name: str
@@ -82,24 +75,17 @@ class QualifiedNode(msgspec.Struct, frozen=True, omit_defaults=True):
 class Round(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was measured at once.
 
-    Parameters
-    ----------
-    stage : Stage
-        What it measures.
-    groups : tuple[tuple[int, ...], ...]
-        Indices of the nodes of each test.
-    values : tuple[tuple[float or None, ...], ...]
-        Values of each test in bytes per second; None where nothing answered. Own node: one per part. Pairs:
-        one per rail from the first node to the second, then one per rail back. Groups: one bus bandwidth.
-        Latency: the shortest round trip in s.
-    seconds : float
-        Duration in s.
-    variation : float
-        Median of the relative standard deviations of the values while they were measured; 0 if unknown.
-    losses : tuple[tuple[float or None, ...], ...]
-        Pairs over TCP: shares of what the first node and the second sent again.
-    parts : tuple[PartKind, ...]
-        Own node: kind of the part of each value; parts of a kind are in order.
+    Attributes:
+        stage: What it measures.
+        groups: Indices of the nodes of each test.
+        values: Values of each test in bytes per second; None where nothing answered. Own node: one per part.
+            Pairs: one per rail from the first node to the second, then one per rail back. Groups: one bus
+            bandwidth. Latency: the shortest round trip in s.
+        seconds: Duration in s.
+        variation: Median of the relative standard deviations of the values while they were measured; 0 if
+            unknown.
+        losses: Pairs over TCP: shares of what the first node and the second sent again.
+        parts: Own node: kind of the part of each value; parts of a kind are in order.
     """
 
     stage: Stage
@@ -114,29 +100,18 @@ class Round(msgspec.Struct, frozen=True, omit_defaults=True):
 class SlowPart(msgspec.Struct, frozen=True, omit_defaults=True):
     """A slow part, and its evidence.
 
-    Parameters
-    ----------
-    kind : PartKind
-        Its kind.
-    nodes : tuple[int, ...]
-        Indices of the nodes that it slows.
-    rail : int
-        Its rail; -1 for all. Of a GPU or its link: index of the GPU; of host memory: of the NUMA node.
-    sends : bool or None
-        Of a cable: whether what the node sends is slow, or what it receives.
-    block : str
-        Of a switch or a trunk: the block.
-    value, expected : float
-        Median of its values, and of the values of parts that are not slow, in bytes per second; of a lossy
-        cable the share that was sent again.
-    partners : int
-        Number of nodes with which it was measured.
-    lowest, highest : float
-        Range of what these partners reach with others, in bytes per second.
-    confirmed : bool
-        Whether it was slow again with other partners.
-    share : float
-        Of a spine switch: share of the paths between blocks that are slow.
+    Attributes:
+        kind: Its kind.
+        nodes: Indices of the nodes that it slows.
+        rail: Its rail; -1 for all. Of a GPU or its link: index of the GPU; of host memory: of the NUMA node.
+        sends: Of a cable: whether what the node sends is slow, or what it receives.
+        block: Of a switch or a trunk: the block.
+        value, expected: Median of its values, and of the values of parts that are not slow, in bytes per
+            second; of a lossy cable the share that was sent again.
+        partners: Number of nodes with which it was measured.
+        lowest, highest: Range of what these partners reach with others, in bytes per second.
+        confirmed: Whether it was slow again with other partners.
+        share: Of a spine switch: share of the paths between blocks that are slow.
     """
 
     kind: PartKind
@@ -156,31 +131,20 @@ class SlowPart(msgspec.Struct, frozen=True, omit_defaults=True):
 class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
     """The nodes of a cluster, what was measured of them, and what is slow.
 
-    Parameters
-    ----------
-    nodes : tuple[QualifiedNode, ...]
-        All nodes.
-    rounds : tuple[Round, ...]
-        Everything that ran, in order.
-    culprits : tuple[SlowPart, ...]
-        What is slow; the most severe first.
-    seed : int
-        Seed of the choice of partners.
-    transport : str
-        What the processes used between nodes, e.g. ``TCP``.
-    limit : float
-        Maximum that the NICs of one rail can carry in one direction, in bytes per second; 0 if unknown.
-    noise : float
-        Relative standard deviation of the values of paths that are not slow.
-    threshold : float
-        Share of the median below which a part is slow.
-    wrongly_blamed : float
-        Upper bound of the probability that a good node is blamed if 1 % of the nodes are bad.
-    notes : tuple[str, ...]
-        Conditions under which it was measured.
-    doubts : tuple[str, ...]
-        What was not compared, or a transport that is not what it should be, so that a qualification that
-        finds nothing is only a warning.
+    Attributes:
+        nodes: All nodes.
+        rounds: Everything that ran, in order.
+        culprits: What is slow; the most severe first.
+        seed: Seed of the choice of partners.
+        transport: What the processes used between nodes, e.g. ``TCP``.
+        limit: Maximum that the NICs of one rail can carry in one direction, in bytes per second; 0 if
+            unknown.
+        noise: Relative standard deviation of the values of paths that are not slow.
+        threshold: Share of the median below which a part is slow.
+        wrongly_blamed: Upper bound of the probability that a good node is blamed if 1 % of the nodes are bad.
+        notes: Conditions under which it was measured.
+        doubts: What was not compared, or a transport that is not what it should be, so that a qualification
+            that finds nothing is only a warning.
     """
 
     nodes: tuple[QualifiedNode, ...]

@@ -31,20 +31,13 @@ Positive = Annotated[float, msgspec.Meta(ge=SMALLEST, le=LARGEST)]
 class Quantity(msgspec.Struct, frozen=True, omit_defaults=True):
     """A quantity of the state of the hardware, and its value at one time.
 
-    Parameters
-    ----------
-    device : str
-        Name of the device; empty for a host or the whole job.
-    name : str
-        Name of the quantity.
-    value : float, str or tuple[str, ...]
-        The value; several texts, or none, for throttle reasons.
-    unit : str
-        Unit of the value; empty for texts, counters and other numbers without one.
-    host : str
-        Name of its host; empty for the host of the first process.
-    counter : bool
-        Whether it only increases: it counts errors, or a time in s.
+    Attributes:
+        device: Name of the device; empty for a host or the whole job.
+        name: Name of the quantity.
+        value: The value; several texts, or none, for throttle reasons.
+        unit: Unit of the value; empty for texts, counters and other numbers without one.
+        host: Name of its host; empty for the host of the first process.
+        counter: Whether it only increases: it counts errors, or a time in s.
     """
 
     device: str
@@ -83,12 +76,9 @@ State = tuple[Quantity, ...]
 class Reading(msgspec.Struct, frozen=True):
     """State of the hardware during a testcase.
 
-    Parameters
-    ----------
-    seconds : float
-        Time since the start of the testcase, in s.
-    state : tuple[Quantity, ...]
-        The quantities that the backends reported.
+    Attributes:
+        seconds: Time since the start of the testcase, in s.
+        state: The quantities that the backends reported.
     """
 
     seconds: Amount

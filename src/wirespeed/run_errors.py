@@ -13,12 +13,9 @@ if TYPE_CHECKING:
 class MeasurementFailed(WirespeedError):
     """The requested measurement has no value; the message says why.
 
-    Parameters
-    ----------
-    message : str
-        The reason.
-    document : Document
-        The results.
+    Attributes:
+        message: The reason.
+        document: The results.
     """
 
     def __init__(self, message: str, document: Document) -> None:
@@ -29,10 +26,8 @@ class MeasurementFailed(WirespeedError):
 class RunInterrupted(KeyboardInterrupt):
     """The user interrupted a run.
 
-    Parameters
-    ----------
-    document : Document
-        The results so far.
+    Attributes:
+        document: The results so far.
     """
 
     def __init__(self, document: Document) -> None:

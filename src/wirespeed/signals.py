@@ -20,10 +20,8 @@ class Undisturbed:
     A further signal, more than ``GRACE_S`` after the first one, interrupts nevertheless. Nothing is raised at
     the end. Only the main thread handles signals: elsewhere nothing changes.
 
-    Attributes
-    ----------
-    signals : list[int]
-        The signal that came, if one did.
+    Attributes:
+        signals: The signal that came, if one did.
     """
 
     def __enter__(self) -> Undisturbed:

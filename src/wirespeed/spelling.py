@@ -27,14 +27,10 @@ def meant(name: str, known: Collection[str]) -> str:
 class UnknownName(NamedTuple):
     """A name that a type does not have.
 
-    Parameters
-    ----------
-    place : str
-        Where it is in the file: ``override[0]``; empty at the top.
-    name : str
-        The name.
-    hint : str
-        The name that was probably meant, or those that are known.
+    Attributes:
+        place: Where it is in the file: ``override[0]``; empty at the top.
+        name: The name.
+        hint: The name that was probably meant, or those that are known.
     """
 
     place: str
@@ -48,12 +44,9 @@ class UnknownName(NamedTuple):
 def unknown_name(value: object, kind: Any) -> UnknownName | None:
     """The first name in decoded TOML or JSON that its type does not have; None if there is none.
 
-    Parameters
-    ----------
-    value : object
-        Plain data.
-    kind : Any
-        The type to which it is to be converted: a dataclass or a Struct, possibly of others.
+    Args:
+        value: Plain data.
+        kind: The type to which it is to be converted: a dataclass or a Struct, possibly of others.
     """
     from msgspec import inspect
 

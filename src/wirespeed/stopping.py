@@ -36,16 +36,11 @@ _MOST_COUNT = 2**40
 class Rule:
     """When sampling stops: what the driver asks. The methods here are those of a rule without a time budget.
 
-    Attributes
-    ----------
-    rounds : int
-        Number of rounds, or their minimum; 0: until interrupted.
-    copies : int or None
-        Number of copies per sample; None: enough for the clock of the backend.
-    interleaved : bool
-        Whether the rounds of all testcases are interleaved, in random order.
-    time_budget : float
-        Maximum time of a Measurement whose values scatter, in s; 0 if scatter does not matter.
+    Attributes:
+        rounds: Number of rounds, or their minimum; 0: until interrupted.
+        copies: Number of copies per sample; None: enough for the clock of the backend.
+        interleaved: Whether the rounds of all testcases are interleaved, in random order.
+        time_budget: Maximum time of a Measurement whose values scatter, in s; 0 if scatter does not matter.
     """
 
     rounds: int
@@ -71,16 +66,11 @@ class Rule:
     ) -> bool:
         """Whether sampling a Measurement in one round is over.
 
-        Parameters
-        ----------
-        samples : int
-            Number of samples so far.
-        seconds : float
-            Time of this round so far, in s.
-        precise : Callable
-            Returns whether the medians of the samples have a precision, given as a fraction.
-        wanted : int or None
-            Number of samples to take within the time budget; None: until their median is precise.
+        Args:
+            samples: Number of samples so far.
+            seconds: Time of this round so far, in s.
+            precise: Returns whether the medians of the samples have a precision, given as a fraction.
+            wanted: Number of samples to take within the time budget; None: until their median is precise.
         """
         raise NotImplementedError
 
@@ -89,28 +79,21 @@ class Rule:
     ) -> bool:
         """Whether another round of a Measurement follows.
 
-        Parameters
-        ----------
-        done : int
-            Number of rounds so far.
-        seconds : float
-            Time of these rounds, in s.
-        planned : Callable
-            Returns the number of rounds that the first ones demand, for a precision and a time budget in s.
-        once : bool
-            Whether what is measured happens only once.
+        Args:
+            done: Number of rounds so far.
+            seconds: Time of these rounds, in s.
+            planned: Returns the number of rounds that the first ones demand, for a precision and a time
+                budget in s.
+            once: Whether what is measured happens only once.
         """
         raise NotImplementedError
 
     def least_seconds(self, copy_s: float, sample_s: float, verify_s: float) -> float:
         """The time of the fewest samples of a round, in s.
 
-        Parameters
-        ----------
-        copy_s, verify_s : float
-            Time of one copy, and of the verification of a sample, in s.
-        sample_s : float
-            Minimum duration of a sample for the clock of the backend, in s.
+        Args:
+            copy_s, verify_s: Time of one copy, and of the verification of a sample, in s.
+            sample_s: Minimum duration of a sample for the clock of the backend, in s.
         """
         raise NotImplementedError
 
@@ -119,14 +102,10 @@ class Rule:
 class Fixed(Rule):
     """A fixed number of samples and copies, after a warm-up of one copy.
 
-    Parameters
-    ----------
-    samples : int
-        Number of samples.
-    copies : int
-        Number of copies per sample.
-    rounds : int
-        Number of rounds, one testcase after the other; 0: until interrupted.
+    Attributes:
+        samples: Number of samples.
+        copies: Number of copies per sample.
+        rounds: Number of rounds, one testcase after the other; 0: until interrupted.
     """
 
     interleaved = False  #: as in the tools whose command lines have these counts
@@ -160,20 +139,15 @@ class Fixed(Rule):
 class Precise(Rule):
     """Measure in rounds until a value has the required precision or the time budget is spent.
 
-    Parameters
-    ----------
-    precision : float
-        Target for half the 95 % confidence interval of the value, as a fraction of the value. In a run of one
-        or two rounds, which have no such interval: of the median of the samples of a round.
-    time_budget : float
-        Maximum time of a Measurement, in s, with the rounds after the first ``rounds``; up to three times as
-        long until each round has ``fewest_samples``.
-    testcase_budget : float
-        Maximum time of a testcase, in s, divided equally among its Measurements.
-    fewest_samples : int
-        Minimum number of samples of a run of one or two rounds. Of three or more, each has three or more.
-    rounds : int
-        Minimum number of rounds. More follow only if there are three or more.
+    Attributes:
+        precision: Target for half the 95 % confidence interval of the value, as a fraction of the value. In a
+            run of one or two rounds, which have no such interval: of the median of the samples of a round.
+        time_budget: Maximum time of a Measurement, in s, with the rounds after the first ``rounds``; up to
+            three times as long until each round has ``fewest_samples``.
+        testcase_budget: Maximum time of a testcase, in s, divided equally among its Measurements.
+        fewest_samples: Minimum number of samples of a run of one or two rounds. Of three or more, each has
+            three or more.
+        rounds: Minimum number of rounds. More follow only if there are three or more.
     """
 
     copies = None

@@ -20,23 +20,16 @@ _TINY = 1e-300
 def tail(t: float, df: float) -> float:
     """The probability that a variable with Student's t distribution exceeds a value.
 
-    Parameters
-    ----------
-    t : float
-        The value; may be infinite.
-    df : float
-        Degrees of freedom, more than 0, not necessarily whole; infinite for the normal distribution.
+    Args:
+        t: The value; may be infinite.
+        df: Degrees of freedom, more than 0, not necessarily whole; infinite for the normal distribution.
 
-    Returns
-    -------
-    float
+    Returns:
         The probability of the upper tail, from 0 to 1; twice that of ``abs(t)`` is the p-value of a two-sided
         test.
 
-    Raises
-    ------
-    ValueError
-        If ``df`` is not positive or ``t`` is not a number.
+    Raises:
+        ValueError: If ``df`` is not positive or ``t`` is not a number.
     """
     if not df > 0 or math.isnan(t):
         raise ValueError(f"Student's t distribution needs a number and df > 0, not t = {t}, df = {df}")
@@ -57,17 +50,12 @@ def tail(t: float, df: float) -> float:
 def quantile(p: float, df: float) -> float:
     """The value that a variable with Student's t distribution does not exceed with a probability.
 
-    Parameters
-    ----------
-    p : float
-        The probability, more than 0 and less than 1; 0.975 for a two-sided 95 % interval.
-    df : float
-        Degrees of freedom, more than 0, not necessarily whole; infinite for the normal distribution.
+    Args:
+        p: The probability, more than 0 and less than 1; 0.975 for a two-sided 95 % interval.
+        df: Degrees of freedom, more than 0, not necessarily whole; infinite for the normal distribution.
 
-    Raises
-    ------
-    ValueError
-        If ``p`` or ``df`` is out of range.
+    Raises:
+        ValueError: If ``p`` or ``df`` is out of range.
     """
     if not 0 < p < 1:
         raise ValueError(f"a quantile needs a probability between 0 and 1, not {p}")

@@ -27,10 +27,8 @@ NORMAL, _EXCESS = 1.96, 3.6
 def summarise(samples: Sequence[float]) -> Statistics:
     """The statistics of one or more samples.
 
-    Raises
-    ------
-    ValueError
-        If there is no sample.
+    Raises:
+        ValueError: If there is no sample.
     """
     if not samples:
         raise ValueError("no samples to summarise")
@@ -90,17 +88,12 @@ def interval(rounds: Sequence[float], unseen: float = 0.0) -> tuple[float, float
     because single rounds may be far off. q is that for which 95 % of simulated runs with normal rounds have
     their mean in the interval, if runs differ by ``RUN_SHARE`` of the standard deviation of rounds.
 
-    Parameters
-    ----------
-    rounds : Sequence[float]
-        The median of each round.
-    unseen : float
-        Standard deviation between runs that no round shows, as a fraction of the value
-        (``variation.UNSEEN``).
+    Args:
+        rounds: The median of each round.
+        unseen: Standard deviation between runs that no round shows, as a fraction of the value
+            (``variation.UNSEEN``).
 
-    Returns
-    -------
-    tuple[float, float] or None
+    Returns:
         None with fewer than three rounds.
     """
     n = len(rounds)
@@ -114,12 +107,9 @@ def interval(rounds: Sequence[float], unseen: float = 0.0) -> tuple[float, float
 def rounds_for(rounds: Sequence[float], precision: float) -> float:
     """How many rounds make their part of half the interval ``precision``; infinite if no number does.
 
-    Parameters
-    ----------
-    rounds : Sequence[float]
-        The medians of the first rounds, at least three.
-    precision : float
-        Half of the interval, relative to the value.
+    Args:
+        rounds: The medians of the first rounds, at least three.
+        precision: Half of the interval, relative to the value.
     """
     n, half = len(rounds), _quantile(len(rounds)) * spread(rounds)
     if half == 0:

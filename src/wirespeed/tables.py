@@ -18,14 +18,10 @@ LATE = ("late-out-of-place", "late-in-place")
 class Statistics(msgspec.Struct, frozen=True):
     """Statistics of the samples of a cell, in the unit of its table.
 
-    Parameters
-    ----------
-    n : int
-        Number of samples.
-    median, mean, min, max : float
-        Median, mean and range of the samples.
-    cv : float
-        Coefficient of variation: sample standard deviation over mean.
+    Attributes:
+        n: Number of samples.
+        median, mean, min, max: Median, mean and range of the samples.
+        cv: Coefficient of variation: sample standard deviation over mean.
     """
 
     n: Whole
@@ -39,48 +35,29 @@ class Statistics(msgspec.Struct, frozen=True):
 class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     """One cell: a measured value, or the ``reason`` why there is none.
 
-    Parameters
-    ----------
-    row, column : int
-        Indices into the labels of the table's axes.
-    value : float or None
-        Median in base units (B/s, s, 1/s); None if nothing was measured.
-    limit : float or None
-        What the links allow at line rate, all transfers of the measurement considered, in B/s.
-    peak : float or None
-        Limit without the other transfers of the measurement, in B/s, where it differs.
-    expected : tuple[float, float] or None
-        Lower end of the expected range and typical value, in B/s; None if unknown.
-    links : tuple[tuple[int, float, float], ...]
-        Links that the cell uses: index in the machine's links, fraction of the capacity that all transfers
-        typically use, and how far the value depends on the link (0 to 1).
-    shared : tuple[tuple[int, float], ...]
-        Memories of unknown capacity that several transfers share: index of the memory's link, and bytes that
-        it carries per byte of the value; 0 if transfers pass its host without touching the memory.
-        ``expected`` holds only if they do not limit.
-    reason : str
-        Why there is no value, or a remark on the value.
-    corrupted : str
-        Path that delivered wrong data, source and destination (``gpu0->gpu1``); empty if none did.
-    bytes : int
-        Counted bytes of one copy.
-    copies : int
-        Number of copies per sample.
-    means : tuple[str, ...]
-        Transports to the memory of other processes (``vmm-fd``, ``ipc``, ``nccl``).
-    wrong : int or None
-        Number of wrong elements after a collective, in the cell of its time; None if not verified.
-    statistics : Statistics or None
-        Statistics of the samples.
-    samples : tuple[float, ...]
-        All samples, in order, in the unit of the value.
-    rounds : tuple[float, ...]
-        The median of each round, in order, in the unit of the value; empty if there was one round.
-    interval : tuple[float, float] or None
-        95 % confidence interval of the value, which holds for the next run too: from its rounds. None with
-        fewer than three.
-    expect : Expectation or None
-        What the user expected of the value, by which ``check`` judges it.
+    Attributes:
+        row, column: Indices into the labels of the table's axes.
+        value: Median in base units (B/s, s, 1/s); None if nothing was measured.
+        limit: What the links allow at line rate, all transfers of the measurement considered, in B/s.
+        peak: Limit without the other transfers of the measurement, in B/s, where it differs.
+        expected: Lower end of the expected range and typical value, in B/s; None if unknown.
+        links: Links that the cell uses: index in the machine's links, fraction of the capacity that all
+            transfers typically use, and how far the value depends on the link (0 to 1).
+        shared: Memories of unknown capacity that several transfers share: index of the memory's link, and
+            bytes that it carries per byte of the value; 0 if transfers pass its host without touching the
+            memory. ``expected`` holds only if they do not limit.
+        reason: Why there is no value, or a remark on the value.
+        corrupted: Path that delivered wrong data, source and destination (``gpu0->gpu1``); empty if none did.
+        bytes: Counted bytes of one copy.
+        copies: Number of copies per sample.
+        means: Transports to the memory of other processes (``vmm-fd``, ``ipc``, ``nccl``).
+        wrong: Number of wrong elements after a collective, in the cell of its time; None if not verified.
+        statistics: Statistics of the samples.
+        samples: All samples, in order, in the unit of the value.
+        rounds: The median of each round, in order, in the unit of the value; empty if there was one round.
+        interval: 95 % confidence interval of the value, which holds for the next run too: from its rounds.
+            None with fewer than three.
+        expect: What the user expected of the value, by which ``check`` judges it.
     """
 
     row: int
@@ -124,18 +101,12 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
 class Table(msgspec.Struct, frozen=True, omit_defaults=True):
     """A table of cells; curves if the column axis is a quantity. Absent cells do not exist.
 
-    Parameters
-    ----------
-    key : str
-        Name of the table within its testcase; empty if it is the only one.
-    title : str
-        Title for people.
-    unit : Unit
-        Unit of all values.
-    rows, columns : Axis
-        Names and labels of the rows and columns.
-    cells : tuple[Cell, ...]
-        The cells, in any order.
+    Attributes:
+        key: Name of the table within its testcase; empty if it is the only one.
+        title: Title for people.
+        unit: Unit of all values.
+        rows, columns: Names and labels of the rows and columns.
+        cells: The cells, in any order.
     """
 
     key: str

@@ -32,20 +32,16 @@ class Tabular:
     def to_pandas(self) -> pandas.DataFrame:
         """A data frame with one row per cell. Values are in base units: B/s, s, 1/s and bytes.
 
-        Raises
-        ------
-        MissingPackage
-            If pandas is not installed.
+        Raises:
+            MissingPackage: If pandas is not installed.
         """
         return _report("records").to_pandas(self._section())
 
     def figure(self) -> Figure:
         """A matplotlib figure: bars, curves or a heat map, whichever shows the result best.
 
-        Raises
-        ------
-        MissingPackage
-            If matplotlib is not installed.
+        Raises:
+            MissingPackage: If matplotlib is not installed.
         """
         drawn: Figure = _report("figures").figure(self._section())
         return drawn

@@ -43,20 +43,14 @@ class LinkKind(StrEnum):
 class Link:
     """A directed link between two vertices (devices, NUMA nodes, ranks' devices, switches).
 
-    Parameters
-    ----------
-    source, destination : str
-        Vertices that the link connects.
-    kind : LinkKind
-        Kind of the link.
-    capacity : float or None
-        Line rate in B/s; None if unknown.
-    origin : str
-        Origin of the capacity.
-    latency : float or None
-        Round-trip time that the link adds to a dependent load, in s; None if unknown.
-    assumed : bool
-        Whether the capacity is that of a data sheet or of another machine, and was not read from this one.
+    Attributes:
+        source, destination: Vertices that the link connects.
+        kind: Kind of the link.
+        capacity: Line rate in B/s; None if unknown.
+        origin: Origin of the capacity.
+        latency: Round-trip time that the link adds to a dependent load, in s; None if unknown.
+        assumed: Whether the capacity is that of a data sheet or of another machine, and was not read from
+            this one.
     """
 
     source: str
@@ -72,18 +66,12 @@ class Link:
 class Cache:
     """A cache of a core.
 
-    Parameters
-    ----------
-    level : int
-        1 is closest to the core.
-    type : str
-        Kind of its content, e.g. ``Data`` or ``Unified``.
-    bytes : int
-        Size of one instance.
-    shared_by : int
-        Number of logical CPUs that share an instance.
-    latency : float or None
-        Time of a dependent load, in s; None if unknown.
+    Attributes:
+        level: 1 is closest to the core.
+        type: Kind of its content, e.g. ``Data`` or ``Unified``.
+        bytes: Size of one instance.
+        shared_by: Number of logical CPUs that share an instance.
+        latency: Time of a dependent load, in s; None if unknown.
     """
 
     level: int
@@ -97,18 +85,12 @@ class Cache:
 class Rank:
     """A process of a job.
 
-    Parameters
-    ----------
-    index : int
-        Number of the rank.
-    host : str
-        Name of its host.
-    device : str
-        DeviceRecord whose memory it owns: ``gpu0``, ``numa0``.
-    cpus : tuple[int, ...]
-        CPUs of its threads, if the device is host memory.
-    model, bus_id, uuid : str
-        Product, PCI bus ID and UUID of its GPU; empty if unknown.
+    Attributes:
+        index: Number of the rank.
+        host: Name of its host.
+        device: DeviceRecord whose memory it owns: ``gpu0``, ``numa0``.
+        cpus: CPUs of its threads, if the device is host memory.
+        model, bus_id, uuid: Product, PCI bus ID and UUID of its GPU; empty if unknown.
     """
 
     index: int
@@ -124,24 +106,15 @@ class Rank:
 class EngineRate:
     """How an engine uses links of one kind.
 
-    Parameters
-    ----------
-    engine : Engine
-        The engine.
-    link : LinkKind
-        Kind of the links.
-    access : Access or None
-        Access that the record is for; None for any.
-    efficiency : float
-        Payload over line rate.
-    reverse : float
-        Bytes on the opposite link (requests, acknowledgements) per byte of payload.
-    cap : float or None
-        Maximum rate of one executor over such a link, in B/s; for ``cpu``, per thread.
-    block_cap : float or None
-        Maximum rate of one block of a kernel, in B/s.
-    source : str
-        Source of the values.
+    Attributes:
+        engine: The engine.
+        link: Kind of the links.
+        access: Access that the record is for; None for any.
+        efficiency: Payload over line rate.
+        reverse: Bytes on the opposite link (requests, acknowledgements) per byte of payload.
+        cap: Maximum rate of one executor over such a link, in B/s; for ``cpu``, per thread.
+        block_cap: Maximum rate of one block of a kernel, in B/s.
+        source: Source of the values.
     """
 
     engine: Engine
@@ -158,50 +131,28 @@ class EngineRate:
 class Machine(Tabular):
     """All that is known about a machine before a measurement.
 
-    Parameters
-    ----------
-    name : str
-        Name of the machine.
-    host : str
-        Host name.
-    cpu : str
-        Name of the CPU.
-    architecture : str
-        Instruction set, e.g. ``x86_64``.
-    kernel : str
-        Version of the operating system's kernel.
-    simulated : bool
-        Whether the machine exists only as this description.
-    driver : str
-        Version of the GPU driver.
-    cuda : int
-        CUDA version of the driver, e.g. 13000 for 13.0.
-    confidential : bool
-        Whether the GPUs are in confidential computing mode.
-    page_bytes, huge_page_bytes : int
-        Sizes of pages and huge pages.
-    transparent_huge_pages : str
-        Setting of transparent huge pages.
-    caches : tuple[Cache, ...]
-        Caches of a core.
-    numa : tuple[NumaNode, ...]
-        NUMA nodes.
-    gpus : tuple[Gpu, ...]
-        GPUs.
-    others : Mapping[str, tuple[DeviceRecord, ...]]
-        Kind -> its devices, of the kinds that other packages add.
-    links : tuple[Link, ...]
-        Directed links.
-    ranks : tuple[Rank, ...]
-        Ranks of a job of several processes.
-    rates : tuple[EngineRate, ...]
-        How the engines of a simulated machine use its links.
-    noise : float
-        Relative noise of simulated samples.
-    faults : tuple[Fault, ...]
-        Faults of a simulated machine.
-    notes : tuple[str, ...]
-        What could not be determined, and why.
+    Attributes:
+        name: Name of the machine.
+        host: Host name.
+        cpu: Name of the CPU.
+        architecture: Instruction set, e.g. ``x86_64``.
+        kernel: Version of the operating system's kernel.
+        simulated: Whether the machine exists only as this description.
+        driver: Version of the GPU driver.
+        cuda: CUDA version of the driver, e.g. 13000 for 13.0.
+        confidential: Whether the GPUs are in confidential computing mode.
+        page_bytes, huge_page_bytes: Sizes of pages and huge pages.
+        transparent_huge_pages: Setting of transparent huge pages.
+        caches: Caches of a core.
+        numa: NUMA nodes.
+        gpus: GPUs.
+        others: Kind -> its devices, of the kinds that other packages add.
+        links: Directed links.
+        ranks: Ranks of a job of several processes.
+        rates: How the engines of a simulated machine use its links.
+        noise: Relative noise of simulated samples.
+        faults: Faults of a simulated machine.
+        notes: What could not be determined, and why.
     """
 
     name: str
@@ -292,20 +243,14 @@ class Machine(Tabular):
 
         Links and faults of the other GPUs go with them, and so do switches that then lead nowhere.
 
-        Parameters
-        ----------
-        devices : Collection[int]
-            Indices of the GPUs to keep.
+        Args:
+            devices: Indices of the GPUs to keep.
 
-        Returns
-        -------
-        Machine
+        Returns:
             A machine without the other GPUs.
 
-        Raises
-        ------
-        MachineError
-            If a GPU does not exist.
+        Raises:
+            MachineError: If a GPU does not exist.
         """
         present = {gpu.index for gpu in self.gpus}
         if absent := sorted(set(devices) - present):
@@ -411,10 +356,8 @@ def _dead_ends(links: Iterable[Link], removed: set[str], devices: set[str]) -> s
 def load(path: str | Path) -> Machine:
     """Load a Machine from a JSON file.
 
-    Raises
-    ------
-    MachineError
-        If the file cannot be read or is not a valid description; the message names the field.
+    Raises:
+        MachineError: If the file cannot be read or is not a valid description; the message names the field.
     """
     import msgspec
 
@@ -435,10 +378,8 @@ def load(path: str | Path) -> Machine:
 def check(machine: Machine) -> Machine:
     """Reject impossible values of a Machine from a file, so that no other code needs to check them.
 
-    Raises
-    ------
-    MachineError
-        If a value is impossible; the message names the first.
+    Raises:
+        MachineError: If a value is impossible; the message names the first.
     """
     names = {gpu.name for gpu in machine.gpus}
     problems = [
@@ -507,10 +448,8 @@ def _can_be_owned(name: str) -> bool:
 def _recorded(others: Mapping[str, tuple[Any, ...]]) -> dict[str, tuple[DeviceRecord, ...]]:
     """Devices of other kinds as records of their kind.
 
-    Raises
-    ------
-    ValueError
-        If no installed package has the kind, or a field is invalid.
+    Raises:
+        ValueError: If no installed package has the kind, or a field is invalid.
     """
     import msgspec
 

@@ -46,10 +46,8 @@ def parse_size(text: str) -> int:
 
     ``K M G T`` without a ``B`` are powers of 1024, as in nccl-tests; ``KB MB GB TB`` are powers of 1000.
 
-    Raises
-    ------
-    UsageError
-        If the text is not a size, or the size is not from 1 byte to 2**60 bytes.
+    Raises:
+        UsageError: If the text is not a size, or the size is not from 1 byte to 2**60 bytes.
     """
     value = _split(text, _SIZES, "a size", "512MiB, 64KiB or 1GB")
     if not 1 <= value <= LARGEST_SIZE:
@@ -63,10 +61,8 @@ def parse_sizes(text: str) -> tuple[int, ...]:
     A range grows by the factor behind the last colon, 2 where there is none; its end is included
     if the factor hits it.
 
-    Raises
-    ------
-    UsageError
-        If it is neither, or more than 64 sizes.
+    Raises:
+        UsageError: If it is neither, or more than 64 sizes.
     """
     first, *rest = text.split(":")
     if not rest:
@@ -89,10 +85,8 @@ def parse_sizes(text: str) -> tuple[int, ...]:
 def parse_rate(text: str) -> float:
     """Parse a rate in B/s, such as ``48 GB/s``, ``2333 MB/s`` or ``400 Gb/s`` (bits).
 
-    Raises
-    ------
-    UsageError
-        If the text is not a rate, or the rate is not above 0 and at most 1e15 B/s.
+    Raises:
+        UsageError: If the text is not a rate, or the rate is not above 0 and at most 1e15 B/s.
     """
     match = _QUANTITY.fullmatch(text.removesuffix("/s")) if text.endswith("/s") else None
     value = float(match[1]) * _RATES.get(match[2], 0) if match else 0.0
@@ -104,10 +98,8 @@ def parse_rate(text: str) -> float:
 def parse_memory(text: str) -> float:
     """Parse the capacity of a memory in B/s: channels x MT/s of 8 bytes each (``8x4800``), or a rate.
 
-    Raises
-    ------
-    UsageError
-        If the text is neither.
+    Raises:
+        UsageError: If the text is neither.
     """
     match = re.fullmatch(r"(\d{1,3})x(\d{3,5})", text)
     if match and int(match[1]) and int(match[2]):
@@ -124,12 +116,9 @@ def parse_memory(text: str) -> float:
 class Nics:
     """The NICs of a host.
 
-    Parameters
-    ----------
-    rate : float
-        Rate of all of them in one direction, in B/s.
-    count : int
-        Number of NICs; 0 if unknown.
+    Attributes:
+        rate: Rate of all of them in one direction, in B/s.
+        count: Number of NICs; 0 if unknown.
     """
 
     rate: float
@@ -139,10 +128,8 @@ class Nics:
 def parse_nics(text: str) -> Nics:
     """Parse the NICs of a host: number x Gb/s (``8x400G``), or the rate of all of them.
 
-    Raises
-    ------
-    UsageError
-        If the text is neither.
+    Raises:
+        UsageError: If the text is neither.
     """
     match = re.fullmatch(r"(\d{1,3}) ?[xX] ?(\d{1,5}(?:\.\d{1,3})?) ?[gG](?:b/s|bps|bit/s)?", text.strip())
     if match and int(match[1]) and float(match[2]):

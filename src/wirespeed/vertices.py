@@ -17,14 +17,11 @@ _NVLINKS = {"7": (6, 25e9), "8": (12, 25e9), "9": (18, 26.562e9), "10": (18, 50e
 class Vertex(NamedTuple):
     """A device or switch.
 
-    Parameters
-    ----------
-    name : str
-        Name in the links: ``gpu0``; in a job also ``3/gpu0`` (of rank 3) and ``node1:pcie0`` (of a host).
-    host : str
-        Its host, as facts name it: empty for the host of the first rank.
-    device : str
-        Its name on that host, as facts name it.
+    Attributes:
+        name: Name in the links: ``gpu0``; in a job also ``3/gpu0`` (of rank 3) and ``node1:pcie0`` (of a
+            host).
+        host: Its host, as facts name it: empty for the host of the first rank.
+        device: Its name on that host, as facts name it.
     """
 
     name: str

@@ -12,16 +12,11 @@ MOST_LISTED = 4096
 class WrongWord:
     """One wrong word.
 
-    Parameters
-    ----------
-    index : int
-        Position in the buffer, in words of 8 bytes.
-    expected, actual : int
-        What it should be, and what it is.
-    source : int
-        What the source contains there.
-    before : int
-        What the destination contained before the copy.
+    Attributes:
+        index: Position in the buffer, in words of 8 bytes.
+        expected, actual: What it should be, and what it is.
+        source: What the source contains there.
+        before: What the destination contained before the copy.
     """
 
     index: int
@@ -35,18 +30,12 @@ class WrongWord:
 class WrongWords:
     """The wrong words of a destination whose source could be read, too.
 
-    Parameters
-    ----------
-    listed : tuple of WrongWord
-        The first of them.
-    ever, always : int
-        Bits that are wrong in at least one of all, and in each of them.
-    source_wrong : int
-        How many are wrong at the source.
-    unwritten : int
-        How many still are what the destination contained before.
-    copied : int
-        How many others are what the source contains.
+    Attributes:
+        listed: The first of them.
+        ever, always: Bits that are wrong in at least one of all, and in each of them.
+        source_wrong: How many are wrong at the source.
+        unwritten: How many still are what the destination contained before.
+        copied: How many others are what the source contains.
     """
 
     listed: tuple[WrongWord, ...]

@@ -21,29 +21,18 @@ _ATTRIBUTE = real.CUdevice_attribute
 class FakeCuda:
     """GPUs of compute capability 9.0.
 
-    Parameters
-    ----------
-    count, bus
-        How many GPUs, and the PCI address (domain, bus, device) of each.
-    peers
-        Whether one GPU can access another.
-    most_peers
-        Enabled accesses of one GPU that the driver allows.
-    attributes
-        Name without ``CU_DEVICE_ATTRIBUTE_`` -> value of all GPUs.
-    milliseconds
-        What events are apart.
-    refused
-        Function -> the error that it returns, or raises.
+    Attributes:
+        count, bus: How many GPUs, and the PCI address (domain, bus, device) of each.
+        peers: Whether one GPU can access another.
+        most_peers: Enabled accesses of one GPU that the driver allows.
+        attributes: Name without ``CU_DEVICE_ATTRIBUTE_`` -> value of all GPUs.
+        milliseconds: What events are apart.
+        refused: Function -> the error that it returns, or raises.
 
-    Attributes
-    ----------
-    calls
-        Names of the functions that were called.
-    launched
-        Names of the kernels that were launched.
-    enabled
-        Pairs of GPUs of which the first may access the second.
+    Attributes:
+        calls: Names of the functions that were called.
+        launched: Names of the kernels that were launched.
+        enabled: Pairs of GPUs of which the first may access the second.
     """
 
     def __init__(

@@ -96,14 +96,10 @@ _KERNELS: dict[str, Callable[..., None]] = {f.__name__: f for f in (fill, compar
 class MemoryDriver:
     """A driver of GPUs whose memory is the host's.
 
-    Attributes
-    ----------
-    damage : callable
-        Called with the address and the size of each copy that was made.
-    most_peers : int
-        Enabled accesses of all GPUs that the driver allows.
-    left : dict
-        What exists: memory, pinned memory, streams, events, contexts.
+    Attributes:
+        damage: Called with the address and the size of each copy that was made.
+        most_peers: Enabled accesses of all GPUs that the driver allows.
+        left: What exists: memory, pinned memory, streams, events, contexts.
     """
 
     name = __name__

@@ -171,12 +171,9 @@ def written(rng: random.Random, path: Path, value: Any) -> None:
 class Fuzzer:
     """Makes inputs of every kind in a folder.
 
-    Parameters
-    ----------
-    rng : random.Random
-        Where all choices come from.
-    folder : Path
-        An empty folder for files.
+    Attributes:
+        rng: Where all choices come from.
+        folder: An empty folder for files.
     """
 
     def __init__(self, rng: random.Random, folder: Path) -> None:

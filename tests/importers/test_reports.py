@@ -25,18 +25,12 @@ MICRO, MB = 1e-6, 1e6
 class Report:
     """What a posted output says.
 
-    Parameters
-    ----------
-    source : str
-        Where it was posted.
-    verdict : Verdict
-        The verdict on it.
-    values : dict[str, tuple[float, ...]]
-        Testcase -> some of its values, in base units.
-    says : str
-        Part of the reason of its failure, of its doubts, or of what is not comparable.
-    count : int
-        Number of its values; 0: not tested.
+    Attributes:
+        source: Where it was posted.
+        verdict: The verdict on it.
+        values: Testcase -> some of its values, in base units.
+        says: Part of the reason of its failure, of its doubts, or of what is not comparable.
+        count: Number of its values; 0: not tested.
     """
 
     source: str

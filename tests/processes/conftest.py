@@ -162,10 +162,8 @@ def hosts() -> Iterator[Callable[[int], list[str]]]:
 class Network:
     """Hosts on a switch: namespaces whose cables have a rate in both directions.
 
-    Parameters
-    ----------
-    count : int
-        Number of hosts; host i is called ``node<i>`` and has the address 10.78.0.<i + 1>.
+    Attributes:
+        count: Number of hosts; host i is called ``node<i>`` and has the address 10.78.0.<i + 1>.
     """
 
     def __init__(self, count: int) -> None:

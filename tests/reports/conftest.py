@@ -25,7 +25,7 @@ CHROMIUM_FLAGS = (
 
 @pytest.fixture(scope="session")
 def recorded() -> Document:
-    """nvbandwidth's whole suite on two H200s, as it was recorded."""
+    """Nvbandwidth's whole suite on two H200s, as it was recorded."""
     return wirespeed.load(RECORDED)
 
 

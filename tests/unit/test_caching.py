@@ -53,7 +53,7 @@ def test_a_folder_chosen_for_numba_is_taken(monkeypatch: pytest.MonkeyPatch, tmp
 def test_a_folder_that_a_file_in_the_current_folder_names_is_not_taken(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """numba takes its settings from ``.numba_config.yaml``, whoever put it there."""
+    """Numba takes its settings from ``.numba_config.yaml``, whoever put it there."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own"))
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "planted"))

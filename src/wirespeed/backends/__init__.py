@@ -63,12 +63,9 @@ def warm_up() -> None:
 def discover(root: TreePath = HERE, *, glance: bool = False) -> Machine:
     """Discover the hardware of this machine, or of a recorded tree, without measurements.
 
-    Parameters
-    ----------
-    root : TreePath
-        Root of the tree; backends of other packages know only this machine.
-    glance : bool
-        Whether to do without slow initialisation, even if details may then be wrong.
+    Args:
+        root: Root of the tree; backends of other packages know only this machine.
+        glance: Whether to do without slow initialisation, even if details may then be wrong.
     """
     from ..topology import Machine
 
@@ -96,22 +93,15 @@ def _owned(machine: Machine, name: str) -> Machine:
 def describe(spec: str | None = None, *, glance: bool = False) -> Machine:
     """Describe this machine, a simulated one, or one from a file.
 
-    Parameters
-    ----------
-    spec : str, Path or None
-        None for this machine, ``simulated:NAME``, or a machine file.
-    glance : bool
-        As for ``discover``.
+    Args:
+        spec: None for this machine, ``simulated:NAME``, or a machine file.
+        glance: As for ``discover``.
 
-    Returns
-    -------
-    Machine
+    Returns:
         The description.
 
-    Raises
-    ------
-    MachineError
-        If the machine does not exist, or the file describes a different real machine.
+    Raises:
+        MachineError: If the machine does not exist, or the file describes a different real machine.
     """
     from dataclasses import replace
 
@@ -159,12 +149,9 @@ def _check_present(wanted: Machine, here: Machine, spec: str) -> None:
 def facts(machine: Machine, root: TreePath = HERE) -> tuple[Fact, ...]:
     """Read the facts of this machine, of a recorded tree or of a simulated machine, without measurements.
 
-    Parameters
-    ----------
-    machine : Machine
-        The machine.
-    root : TreePath
-        Folder that contains ``sys`` and ``proc``.
+    Args:
+        machine: The machine.
+        root: Folder that contains ``sys`` and ``proc``.
     """
     asked = _own() if root.tree.recorded else backend_modules()
     own = [provider for provider in asked if (name_of(provider) == "simulated") is machine.simulated]
@@ -181,16 +168,11 @@ def connect(machine: Machine) -> list[Backend]:
 def join(world: World, machine: Machine, local: Machine, exchange: Exchange) -> Backend:
     """The backend for the collectives of a job: NCCL if each rank has a GPU, else MPI.
 
-    Parameters
-    ----------
-    world : World
-        The processes of the job.
-    machine : Machine
-        The machine of all ranks.
-    local : Machine
-        The host of this process, as this process discovered it.
-    exchange : Exchange
-        The exchange of the job.
+    Args:
+        world: The processes of the job.
+        machine: The machine of all ranks.
+        local: The host of this process, as this process discovered it.
+        exchange: The exchange of the job.
     """
     from ..devices import kind_of
     from ..devices.gpu import GPU

@@ -45,27 +45,20 @@ class Prepared:
     def sample(self, copies: int) -> Sample:
         """Run every work ``copies`` times from a common start and return the times.
 
-        Raises
-        ------
-        BackendError
-            If the hardware or a library reports an error.
-        MeasurementTimeout
-            If a gate timed out.
+        Raises:
+            BackendError: If the hardware or a library reports an error.
+            MeasurementTimeout: If a gate timed out.
         """
         raise NotImplementedError
 
     def verify(self) -> int | None:
         """Compare the destinations with the expected data after the last sample.
 
-        Returns
-        -------
-        int or None
+        Returns:
             Number of wrong elements of a collective, whose times are kept; None for other works.
 
-        Raises
-        ------
-        VerificationError
-            If a destination of a transfer has a wrong word.
+        Raises:
+            VerificationError: If a destination of a transfer has a wrong word.
         """
         return None
 
@@ -74,16 +67,11 @@ class Prepared:
 class BackendDetails:
     """What a backend adds to the Document.
 
-    Parameters
-    ----------
-    ranks : tuple[RankInfo, ...]
-        The ranks of collectives.
-    device_memory : Mapping[str, int]
-        Use of device memory by purpose, in bytes.
-    options : Mapping[str, Any]
-        Further options of the Document.
-    facts : tuple[Fact, ...]
-        What was found while measuring.
+    Attributes:
+        ranks: The ranks of collectives.
+        device_memory: Use of device memory by purpose, in bytes.
+        options: Further options of the Document.
+        facts: What was found while measuring.
     """
 
     ranks: tuple[RankInfo, ...] = ()
@@ -95,26 +83,19 @@ class BackendDetails:
 class Backend:
     """Runs Measurements on one kind of hardware or library; override ``refuses`` and ``prepare``.
 
-    Attributes
-    ----------
-    name : str
-        Name of the backend: ``host``, ``cuda``, ``simulated``, ...
-    sample_seconds : float
-        Minimum duration of a sample for the clock of this backend, in s.
-    setup_s : float
-        Minimum time-out of a stage, in s. Until the first operation has ended, libraries are loaded, kernels
-        compiled and ranks connected; after that it is 0, or what a long stage is expected to take.
-    progressed : float
-        When it last ended a part of a stage, on the monotonic clock, in s: the time-out counts from there.
-    can_cancel : bool
-        Whether ``cancel`` ends the current operation.
-    may_hang : bool
-        Whether an operation may not return even if it is cancelled, because it waits for a library or for
-        other processes: Ctrl-C does not wait for it.
-    processes : int
-        Number of processes that measure together.
-    virtual : bool
-        Whether nothing is measured in real time.
+    Attributes:
+        name: Name of the backend: ``host``, ``cuda``, ``simulated``, ...
+        sample_seconds: Minimum duration of a sample for the clock of this backend, in s.
+        setup_s: Minimum time-out of a stage, in s. Until the first operation has ended, libraries are loaded,
+            kernels compiled and ranks connected; after that it is 0, or what a long stage is expected to
+            take.
+        progressed: When it last ended a part of a stage, on the monotonic clock, in s: the time-out counts
+            from there.
+        can_cancel: Whether ``cancel`` ends the current operation.
+        may_hang: Whether an operation may not return even if it is cancelled, because it waits for a library
+            or for other processes: Ctrl-C does not wait for it.
+        processes: Number of processes that measure together.
+        virtual: Whether nothing is measured in real time.
     """
 
     name: str
@@ -139,12 +120,9 @@ class Backend:
     def prepare(self, measurement: Measurement, options: RunOptions) -> Prepared:
         """Bind the resources of a Measurement.
 
-        Raises
-        ------
-        BackendError
-            If memory or another resource is not available.
-        Unreachable
-            If the Measurement is not possible on this machine.
+        Raises:
+            BackendError: If memory or another resource is not available.
+            Unreachable: If the Measurement is not possible on this machine.
         """
         raise NotImplementedError
 

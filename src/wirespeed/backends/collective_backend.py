@@ -49,31 +49,21 @@ Make = Callable[[World, Group], Provider]
 class CollectiveBackend(Backend):
     """Runs collectives with one library.
 
-    Parameters
-    ----------
-    name : str
-        ``nccl``, ``mpi`` or ``simulated``.
-    world : World
-        The processes that take part; a World of one process for collectives among the GPUs of this process.
-    group : Group
-        The ranks that take part, as seen from this process.
-    make : Callable
-        Creates the provider; called in the thread that measures.
-    why_not : Callable
-        Returns why this process cannot run collectives, or None if it can; must not load the library.
-    exchange : Exchange or None
-        The exchange of the job; None to create one.
-    options : CollectiveOptions or None
-        How collectives are timed and verified; None for the defaults.
-    virtual : bool
-        Whether the clock advances only by measured time, as on a simulated machine.
+    Attributes:
+        name: ``nccl``, ``mpi`` or ``simulated``.
+        world: The processes that take part; a World of one process for collectives among the GPUs of this
+            process.
+        group: The ranks that take part, as seen from this process.
+        make: Creates the provider; called in the thread that measures.
+        why_not: Returns why this process cannot run collectives, or None if it can; must not load the
+            library.
+        exchange: The exchange of the job; None to create one.
+        options: How collectives are timed and verified; None for the defaults.
+        virtual: Whether the clock advances only by measured time, as on a simulated machine.
 
-    Attributes
-    ----------
-    provider : Provider or None
-        The provider; None until the first measurement.
-    seed : int
-        Seed of the data that was verified last.
+    Attributes:
+        provider: The provider; None until the first measurement.
+        seed: Seed of the data that was verified last.
     """
 
     sample_seconds = 5e-3
@@ -220,10 +210,8 @@ class CollectiveBackend(Backend):
     def _agree(self, setting: Setting, provider: Provider) -> None:
         """Agree, once per setting, whether all processes can run it.
 
-        Raises
-        ------
-        Unreachable
-            If one of them cannot; with its reason.
+        Raises:
+            Unreachable: If one of them cannot; with its reason.
         """
         key = str(setting)
         if key not in self._settings:
@@ -243,10 +231,8 @@ class CollectiveBackend(Backend):
     ) -> None:
         """Allocate buffers for the largest size of a sweep, or for this size if memory is short.
 
-        Raises
-        ------
-        Unreachable
-            If this size does not fit in one of the processes.
+        Raises:
+            Unreachable: If this size does not fit in one of the processes.
         """
         if reason := provider.exceeds(prepared.case(1, work.bytes)):
             raise Unreachable(reason)
@@ -269,12 +255,9 @@ class CollectiveBackend(Backend):
     def run(self, doing: str, call: Callable[[], T]) -> T:
         """Run a step in which all ranks take part; a failure ends the job, as the others would wait forever.
 
-        Raises
-        ------
-        BackendLost
-            If the step fails in this process, or another rank has ended.
-        Unreachable
-            If the step is refused in a job of one process.
+        Raises:
+            BackendLost: If the step fails in this process, or another rank has ended.
+            Unreachable: If the step is refused in a job of one process.
         """
         self._doing = doing
         self.progressed = time.monotonic()

@@ -24,12 +24,9 @@ def current_cpu() -> int:
 def sharing(members: Sequence[Member], cpus: Sequence[Iterable[int]]) -> list[str]:
     """A warning for each host on which ranks shared a CPU.
 
-    Parameters
-    ----------
-    members : Sequence[Member]
-        The processes of the job.
-    cpus : Sequence of Iterable[int]
-        For each process, the CPUs on which its measuring threads ended a sample.
+    Args:
+        members: The processes of the job.
+        cpus: For each process, the CPUs on which its measuring threads ended a sample.
     """
     used = Counter(
         (member.host, cpu)

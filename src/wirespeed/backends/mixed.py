@@ -33,12 +33,9 @@ def parts_of(measurement: Measurement) -> tuple[Measurement, Measurement]:
 def assigned(backends: Sequence[Backend], measurement: Measurement) -> tuple[Backend | None, str]:
     """The backend that runs a Measurement: the first that does not refuse it; None with the reason.
 
-    Parameters
-    ----------
-    backends : Sequence[Backend]
-        The backends of this process.
-    measurement : Measurement
-        What to run.
+    Args:
+        backends: The backends of this process.
+        measurement: What to run.
     """
     reasons = []
     for backend in backends:
@@ -74,10 +71,8 @@ def _is_load(work: Work) -> bool:
 class MixedBackend(Backend):
     """Runs a Measurement whose load belongs to another backend than what is measured.
 
-    Parameters
-    ----------
-    measuring, loading : Backend
-        Backends of the measured works and of the load.
+    Attributes:
+        measuring, loading: Backends of the measured works and of the load.
     """
 
     def __init__(self, measuring: Backend, loading: Backend) -> None:
@@ -148,14 +143,10 @@ class MixedBackend(Backend):
 class MixedPrepared(Prepared):
     """Both parts with their resources.
 
-    Parameters
-    ----------
-    measuring, loading : Prepared
-        The measured part, and the load.
-    loads : tuple[bool, ...]
-        Whether each work of the whole Measurement is load.
-    resources : ExitStack
-        Returns their resources.
+    Attributes:
+        measuring, loading: The measured part, and the load.
+        loads: Whether each work of the whole Measurement is load.
+        resources: Returns their resources.
     """
 
     def __init__(

@@ -35,12 +35,9 @@ _STATUS = 32
 class Failure:
     """A call that failed.
 
-    Parameters
-    ----------
-    name : str
-        Name of the function.
-    status : int
-        What it returned.
+    Attributes:
+        name: Name of the function.
+        status: What it returned.
     """
 
     name: str
@@ -140,12 +137,9 @@ def _failure(coded: int, calls: Sequence[Call]) -> Failure | None:
 class Functions:
     """C functions by name.
 
-    Parameters
-    ----------
-    libraries : ctypes.CDLL
-        Loaded libraries; the first one that has a function is used.
-    known : int
-        Addresses of functions that are in no library, by name.
+    Attributes:
+        libraries: Loaded libraries; the first one that has a function is used.
+        known: Addresses of functions that are in no library, by name.
     """
 
     def __init__(self, *libraries: Any, **known: int) -> None:
@@ -155,10 +149,8 @@ class Functions:
     def address(self, name: str) -> int:
         """The address of a function.
 
-        Raises
-        ------
-        AttributeError
-            If no library has it.
+        Raises:
+            AttributeError: If no library has it.
         """
         if name not in self._addresses:
             library = next(
@@ -181,25 +173,16 @@ class Functions:
     ) -> tuple[Failure | None, float, float]:
         """Make three sequences of calls until one fails, and time the last two.
 
-        Parameters
-        ----------
-        before : Sequence[Call]
-            Untimed calls.
-        calls : Sequence[Call]
-            Timed calls.
-        after : Sequence[Call]
-            Calls at the end, such as waits.
-        rounds : int
-            Number of times that ``calls`` are made.
+        Args:
+            before: Untimed calls.
+            calls: Timed calls.
+            after: Calls at the end, such as waits.
+            rounds: Number of times that ``calls`` are made.
 
-        Returns
-        -------
-        failed : Failure or None
-            The call that failed; None if all succeeded.
-        calls_s : float
-            Time of ``calls``, in s.
-        total_s : float
-            Time of ``calls`` and ``after``, in s.
+        Returns:
+            failed: The call that failed; None if all succeeded.
+            calls_s: Time of ``calls``, in s.
+            total_s: Time of ``calls`` and ``after``, in s.
         """
         failed, times = self._laps(before, calls, after, rounds, 1)
         start, between, end = times[0].tolist()
@@ -210,23 +193,15 @@ class Functions:
     ) -> tuple[Failure | None, tuple[float, ...]]:
         """Make calls several times until one fails, and time each lap.
 
-        Parameters
-        ----------
-        before : Sequence[Call]
-            Untimed calls, once.
-        calls : Sequence[Call]
-            Timed calls of each lap.
-        after : Sequence[Call]
-            Untimed calls at the end of each lap.
-        count : int
-            Number of laps.
+        Args:
+            before: Untimed calls, once.
+            calls: Timed calls of each lap.
+            after: Untimed calls at the end of each lap.
+            count: Number of laps.
 
-        Returns
-        -------
-        failed : Failure or None
-            The call that failed; None if all succeeded.
-        seconds : tuple[float, ...]
-            Time of each lap, in s.
+        Returns:
+            failed: The call that failed; None if all succeeded.
+            seconds: Time of each lap, in s.
         """
         failed, times = self._laps(before, calls, after, 1, count)
         return failed, tuple(((times[:, 1] - times[:, 0]) * NANO).tolist())

@@ -147,18 +147,12 @@ def links_above(
 ) -> tuple[list[Link], list[str]]:
     """The links from a GPU up to its NUMA node, and remarks about them.
 
-    Parameters
-    ----------
-    device : TreePath
-        The GPU's entry in ``sys/bus/pci/devices``: a link to its place below its bridges.
-    gpu, node : str
-        Vertices at the two ends.
-    known : Sequence[Link]
-        Links that are already described. GPUs below one switch share its uplink, which is one link.
+    Args:
+        device: The GPU's entry in ``sys/bus/pci/devices``: a link to its place below its bridges.
+        gpu, node: Vertices at the two ends.
+        known: Links that are already described. GPUs below one switch share its uplink, which is one link.
 
-    Returns
-    -------
-    tuple
+    Returns:
         Links and remarks. No links if sysfs does not show all of them, as in most virtual machines.
     """
     pairs = hops(device)
@@ -197,14 +191,10 @@ def narrowest(links: Sequence[Hop]) -> Hop:
 class LinkSpeed:
     """The speed of a link at one time, and what both of its ends support.
 
-    Parameters
-    ----------
-    address : str
-        PCI address of its lower end.
-    generation, width : int
-        Current generation, and number of lanes.
-    generation_possible, width_possible : int
-        Generation and number of lanes that both ends support.
+    Attributes:
+        address: PCI address of its lower end.
+        generation, width: Current generation, and number of lanes.
+        generation_possible, width_possible: Generation and number of lanes that both ends support.
     """
 
     address: str

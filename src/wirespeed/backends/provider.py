@@ -23,12 +23,9 @@ class Refused(BackendError):
 class Timing:
     """How a loop of operations runs.
 
-    Parameters
-    ----------
-    iterations : int
-        Number of iterations.
-    aggregate, blocking, graphs, per_iteration
-        As in ``CollectiveOptions``.
+    Attributes:
+        iterations: Number of iterations.
+        aggregate, blocking, graphs, per_iteration: As in ``CollectiveOptions``.
     """
 
     iterations: int = 20
@@ -47,18 +44,12 @@ class Timing:
 class Case:
     """A loop of one collective at one size.
 
-    Parameters
-    ----------
-    setting : Setting
-        The operation with its arguments.
-    ranks : int
-        Number of ranks.
-    counts : Counts
-        Counts of one call.
-    in_place : bool
-        Whether the operation runs in place.
-    timing : Timing
-        How the loop runs.
+    Attributes:
+        setting: The operation with its arguments.
+        ranks: Number of ranks.
+        counts: Counts of one call.
+        in_place: Whether the operation runs in place.
+        timing: How the loop runs.
     """
 
     setting: Setting
@@ -90,16 +81,11 @@ class Case:
 class Elapsed:
     """Times of a loop in one thread.
 
-    Parameters
-    ----------
-    seconds : float
-        Time of one operation, in s.
-    cpu : float
-        Time until all operations were enqueued, per operation, in s.
-    iterations : tuple[float, ...]
-        Time of one operation in each iteration, in s; empty unless requested.
-    core : int
-        Number of the CPU on which the loop ended; ``NO_CPU`` if the operations do not keep one busy.
+    Attributes:
+        seconds: Time of one operation, in s.
+        cpu: Time until all operations were enqueued, per operation, in s.
+        iterations: Time of one operation in each iteration, in s; empty unless requested.
+        core: Number of the CPU on which the loop ended; ``NO_CPU`` if the operations do not keep one busy.
     """
 
     seconds: float
@@ -112,16 +98,11 @@ class Elapsed:
 class RankDevice:
     """Device of a rank.
 
-    Parameters
-    ----------
-    index : int
-        CUDA's index of the GPU; the local rank on host memory.
-    bus_id : str
-        PCI bus ID of the GPU; ``host`` for host memory.
-    name : str
-        Name of the product.
-    color : int or None
-        Number of its group; None for that of its process.
+    Attributes:
+        index: CUDA's index of the GPU; the local rank on host memory.
+        bus_id: PCI bus ID of the GPU; ``host`` for host memory.
+        name: Name of the product.
+        color: Number of its group; None for that of its process.
     """
 
     index: int
@@ -134,14 +115,10 @@ class RankDevice:
 class Group:
     """The ranks that take part in a collective, as seen from one process.
 
-    Parameters
-    ----------
-    color : int
-        Number of the group.
-    processes : tuple[int, ...]
-        Ranks of its processes in the World.
-    ranks_each : int
-        Number of ranks of the collective per process.
+    Attributes:
+        color: Number of the group.
+        processes: Ranks of its processes in the World.
+        ranks_each: Number of ranks of the collective per process.
     """
 
     color: int
@@ -157,18 +134,12 @@ class Group:
 class Provider:
     """Runs collectives with one library. All processes of a World make the same calls in the same order.
 
-    Attributes
-    ----------
-    name : str
-        ``nccl``, ``mpi`` or ``simulated``.
-    can_cancel : bool
-        Whether ``cancel`` ends the current operation.
-    group : Group
-        The ranks that take part.
-    devices : tuple[RankDevice, ...]
-        Devices of the ranks of this process, in their order.
-    operations : Collection[str]
-        Names of the operations that it implements.
+    Attributes:
+        name: ``nccl``, ``mpi`` or ``simulated``.
+        can_cancel: Whether ``cancel`` ends the current operation.
+        group: The ranks that take part.
+        devices: Devices of the ranks of this process, in their order.
+        operations: Names of the operations that it implements.
     """
 
     name: str
@@ -203,10 +174,8 @@ class Provider:
     def allocate(self, size: int) -> None:
         """Allocate two buffers of ``size`` bytes for each rank, and free the previous ones.
 
-        Raises
-        ------
-        OutOfMemory
-            If the memory is not available.
+        Raises:
+            OutOfMemory: If the memory is not available.
         """
         raise NotImplementedError
 

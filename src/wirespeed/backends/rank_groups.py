@@ -21,23 +21,15 @@ def settings(
 ) -> tuple[Setting, ...]:
     """The settings in the order of nccl-tests: by type, then operator, then root.
 
-    Parameters
-    ----------
-    operation : CollectiveOp
-        The collective.
-    types : Sequence[DataType]
-        Element types.
-    operators : Sequence[str]
-        Reduction operators; ignored if the operation has none and names none.
-    root : int or None
-        Root; None for all ranks in turn. Ignored if the operation has none.
-    ranks : int
-        Number of ranks.
+    Args:
+        operation: The collective.
+        types: Element types.
+        operators: Reduction operators; ignored if the operation has none and names none.
+        root: Root; None for all ranks in turn. Ignored if the operation has none.
+        ranks: Number of ranks.
 
-    Raises
-    ------
-    UsageError
-        If the root is not a rank.
+    Raises:
+        UsageError: If the root is not a rank.
     """
     if operation.names_operators:
         operators = ["" if name == operation.operator else name for name in operators]
@@ -54,19 +46,13 @@ def settings(
 def group_of(world: World, ranks_each: int, environment: Mapping[str, str] = os.environ) -> Group:
     """The group of this process: all processes, unless ``NCCL_TESTS_SPLIT`` divides them.
 
-    Parameters
-    ----------
-    world : World
-        The processes of the job.
-    ranks_each : int
-        Number of ranks of the collective per process.
-    environment : Mapping[str, str]
-        Environment variables.
+    Args:
+        world: The processes of the job.
+        ranks_each: Number of ranks of the collective per process.
+        environment: Environment variables.
 
-    Raises
-    ------
-    UsageError
-        If a variable is invalid.
+    Raises:
+        UsageError: If a variable is invalid.
     """
     colors = colors_of(world.size, environment)
     mine = colors[world.rank]
@@ -76,10 +62,8 @@ def group_of(world: World, ranks_each: int, environment: Mapping[str, str] = os.
 def colors_of(size: int, environment: Mapping[str, str] = os.environ) -> list[int]:
     """The number of the group of each process.
 
-    Raises
-    ------
-    UsageError
-        If a variable is invalid.
+    Raises:
+        UsageError: If a variable is invalid.
     """
     text = environment.get(SPLIT, "")
     if MASK in environment:
@@ -115,10 +99,8 @@ def smallest(world: World) -> int:
 def minimum() -> float | None:
     """The minimum mean bus bandwidth from ``NCCL_TESTS_MIN_BW`` (in GB/s), in B/s; None if not set.
 
-    Raises
-    ------
-    UsageError
-        If the variable is not a number.
+    Raises:
+        UsageError: If the variable is not a number.
     """
     text = os.environ.get("NCCL_TESTS_MIN_BW")
     try:

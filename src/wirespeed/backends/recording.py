@@ -31,10 +31,8 @@ _EMPTY = ".folder"
 class Recorder(Tree):
     """This machine, with notes about what is read of it.
 
-    Parameters
-    ----------
-    folder : str or Path
-        As for Tree.
+    Attributes:
+        folder: As for Tree.
     """
 
     def __init__(self, folder: str | Path = "/") -> None:
@@ -49,10 +47,8 @@ class Recorder(Tree):
     def save(self, folder: Path) -> int:
         """Write what was noted; return the number of files.
 
-        Raises
-        ------
-        OSError
-            If a file cannot be written.
+        Raises:
+            OSError: If a file cannot be written.
         """
         variables = {name: text for name, text in self.environment.items() if _VARIABLES.fullmatch(name)}
         for name, answers in ((_NVML, self.answers), (_ENVIRONMENT, variables)):
@@ -91,10 +87,8 @@ class Recorder(Tree):
 def record_in(folder: str | Path, recorder: Recorder | None = None) -> int:
     """Record this machine in a folder; return the number of files.
 
-    Raises
-    ------
-    UsageError
-        If the folder is not empty, or cannot be written.
+    Raises:
+        UsageError: If the folder is not empty, or cannot be written.
     """
     place = Path(folder)
     try:
@@ -121,10 +115,8 @@ def record_in(folder: str | Path, recorder: Recorder | None = None) -> int:
 def opened(folder: str | Path) -> TreePath:
     """The root of a recorded tree.
 
-    Raises
-    ------
-    MachineError
-        If the folder has neither ``sys`` nor ``proc``, or a file of the recorder is damaged.
+    Raises:
+        MachineError: If the folder has neither ``sys`` nor ``proc``, or a file of the recorder is damaged.
     """
     place = Path(folder)
     if not any(os.path.lexists(place / part) for part in _PARTS):
@@ -135,10 +127,8 @@ def opened(folder: str | Path) -> TreePath:
 def machine_in(root: TreePath) -> Machine:
     """The machine of a recorded tree, from its description or discovered from its files.
 
-    Raises
-    ------
-    MachineError
-        If the description is damaged, or is not of a real machine.
+    Raises:
+        MachineError: If the description is damaged, or is not of a real machine.
     """
     path = Path(root.tree.folder, _MACHINE)
     if not path.exists():

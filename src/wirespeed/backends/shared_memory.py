@@ -18,17 +18,12 @@ from ..worlds.descriptors import Descriptors, fetch
 class Handle:
     """Plain values with which another process opens a buffer.
 
-    Parameters
-    ----------
-    means : str
-        Name of the mechanism.
-    data : bytes
-        The handle. For a file descriptor: its token and the address of the process that offers it, see
-        ``worlds.descriptors``.
-    offset : int
-        Offset of the buffer in the opened memory, in bytes.
-    bytes : int
-        Size of the buffer.
+    Attributes:
+        means: Name of the mechanism.
+        data: The handle. For a file descriptor: its token and the address of the process that offers it, see
+            ``worlds.descriptors``.
+        offset: Offset of the buffer in the opened memory, in bytes.
+        bytes: Size of the buffer.
     """
 
     means: str
@@ -41,18 +36,12 @@ class Handle:
 class Allocation:
     """Memory that can be exported.
 
-    Parameters
-    ----------
-    place : Any
-        GPU that holds it; None for host memory.
-    address : int
-        Address in this process.
-    bytes : int
-        Size of the buffer.
-    inner : Any
-        Data of the mechanism, such as a handle.
-    release : Callable
-        Frees the memory; other processes must have closed it before.
+    Attributes:
+        place: GPU that holds it; None for host memory.
+        address: Address in this process.
+        bytes: Size of the buffer.
+        inner: Data of the mechanism, such as a handle.
+        release: Frees the memory; other processes must have closed it before.
     """
 
     place: Any
@@ -66,14 +55,10 @@ class Allocation:
 class Opened:
     """A buffer of another process in the address space of this one.
 
-    Parameters
-    ----------
-    address : int
-        Address in this process.
-    bytes : int
-        Size of the buffer.
-    close : Callable
-        Unmaps it.
+    Attributes:
+        address: Address in this process.
+        bytes: Size of the buffer.
+        close: Unmaps it.
     """
 
     address: int
@@ -84,10 +69,8 @@ class Opened:
 class Mechanism(Protocol):
     """A mechanism of sharing.
 
-    Attributes
-    ----------
-    name : str
-        Its name, as in ``--share``: ``ipc``, ``vmm-fd``, ``fabric``, ``shm``.
+    Attributes:
+        name: Its name, as in ``--share``: ``ipc``, ``vmm-fd``, ``fabric``, ``shm``.
     """
 
     name: str
@@ -95,10 +78,8 @@ class Mechanism(Protocol):
     def allocate(self, place: Any, size: int) -> Allocation:
         """Allocate ``size`` bytes of memory that can be exported.
 
-        Raises
-        ------
-        BackendError
-            If such memory is not available or not permitted; the message says what to do.
+        Raises:
+            BackendError: If such memory is not available or not permitted; the message says what to do.
         """
         ...
 
@@ -109,17 +90,12 @@ class Mechanism(Protocol):
     def open(self, place: Any, handle: Handle) -> Opened:
         """Map a buffer of another process.
 
-        Parameters
-        ----------
-        place : Any
-            GPU of this process that will use it; None for host memory.
-        handle : Handle
-            Handle from the owner.
+        Args:
+            place: GPU of this process that will use it; None for host memory.
+            handle: Handle from the owner.
 
-        Raises
-        ------
-        BackendError
-            If it cannot be opened.
+        Raises:
+            BackendError: If it cannot be opened.
         """
         ...
 
@@ -144,17 +120,12 @@ def offer(descriptors: Descriptors, descriptor: int, allocation: Allocation, mea
 def fetched(handle: Handle, timeout: float) -> Iterator[int]:
     """Provide a copy of a descriptor that another process offers, and close it at the end.
 
-    Parameters
-    ----------
-    handle : Handle
-        Handle from ``offer``.
-    timeout : float
-        Maximum time to wait for the other process, in s.
+    Args:
+        handle: Handle from ``offer``.
+        timeout: Maximum time to wait for the other process, in s.
 
-    Raises
-    ------
-    WorldError
-        If the other process does not answer or refuses.
+    Raises:
+        WorldError: If the other process does not answer or refuses.
     """
     token, address = handle.data.decode().split("@")
     descriptor = fetch(address, int(token), timeout)

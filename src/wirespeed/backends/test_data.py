@@ -126,10 +126,8 @@ def reduced(
 def wrong(received: Array, piece: Piece, type: DataType, operator: str | None, ranks: int, seed: int) -> int:
     """How many elements of a piece are not what they must be.
 
-    Parameters
-    ----------
-    received
-        The elements of the piece: of numpy's type for reductions, as bits otherwise.
+    Args:
+        received: The elements of the piece: of numpy's type for reductions, as bits otherwise.
     """
     if piece.source is not None:
         want = raw(type, seed, piece.source, piece.start, piece.count)

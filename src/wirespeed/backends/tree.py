@@ -30,21 +30,14 @@ _MESSAGE_BYTES, _MOST_MESSAGES = 2**13, 100_000
 class Tree:
     """The files, variables and answers of libraries that describe a system.
 
-    Parameters
-    ----------
-    folder : str or Path
-        Folder that contains ``sys`` and ``proc``; ``/`` for this machine.
-    environment : Mapping[str, str] or None
-        Environment variables; None for those of this process.
-    nvml : Mapping[str, Any] or None
-        Recorded answers of NVML; None for this machine, whose NVML is asked.
+    Attributes:
+        folder: Folder that contains ``sys`` and ``proc``; ``/`` for this machine.
+        environment: Environment variables; None for those of this process.
+        nvml: Recorded answers of NVML; None for this machine, whose NVML is asked.
 
-    Attributes
-    ----------
-    recorded : bool
-        Whether it describes a recorded system, so that nothing may be asked of this one instead.
-    answers : dict[str, Any] or None
-        Where a recorder wants the answers of NVML.
+    Attributes:
+        recorded: Whether it describes a recorded system, so that nothing may be asked of this one instead.
+        answers: Where a recorder wants the answers of NVML.
     """
 
     answers: dict[str, Any] | None = None
@@ -86,12 +79,9 @@ class Tree:
 class TreePath:
     """A file or folder of a Tree, with the few methods of a path that readers need. None of them fails.
 
-    Parameters
-    ----------
-    tree : Tree
-        The tree.
-    path : PurePosixPath
-        Path below the root; ``~`` is the home of the user.
+    Attributes:
+        tree: The tree.
+        path: Path below the root; ``~`` is the home of the user.
     """
 
     tree: Tree = field(compare=False)
@@ -118,10 +108,8 @@ class TreePath:
     def read(self, keep: re.Pattern[str] | None = None) -> str | None:
         """The text of a file; None if it is missing or cannot be read.
 
-        Parameters
-        ----------
-        keep : re.Pattern or None
-            Only what matches is read, and recorded: one match per line.
+        Args:
+            keep: Only what matches is read, and recorded: one match per line.
         """
         place = self.tree.real(self.path)
         try:
@@ -141,10 +129,8 @@ class TreePath:
     def table(self, keep: Callable[[bytes], bytes]) -> bytes | None:
         """What is kept of a binary file; None if it is missing or cannot be read.
 
-        Parameters
-        ----------
-        keep : Callable
-            Returns the part of the content that is needed, and recorded; of its own result, all.
+        Args:
+            keep: Returns the part of the content that is needed, and recorded; of its own result, all.
         """
         place = self.tree.real(self.path)
         try:

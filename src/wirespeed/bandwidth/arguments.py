@@ -51,22 +51,15 @@ def devices_of(machine: Machine) -> list[str]:
 def one_device(machine: Machine, device: Device | None) -> str:
     """An existing device; the first one if none is named.
 
-    Parameters
-    ----------
-    machine : Machine
-        The machine.
-    device : str, int or None
-        The wanted device, or its index; default: the first one.
+    Args:
+        machine: The machine.
+        device: The wanted device, or its index; default: the first one.
 
-    Returns
-    -------
-    str
+    Returns:
         Name of the device.
 
-    Raises
-    ------
-    MachineError
-        If the device does not exist, or the machine has none.
+    Raises:
+        MachineError: If the device does not exist, or the machine has none.
     """
     there = devices_of(machine)
     if not there:
@@ -91,22 +84,15 @@ def one_device(machine: Machine, device: Device | None) -> str:
 def several(machine: Machine, devices: Sequence[Device] | None) -> list[str]:
     """At least two devices of one kind.
 
-    Parameters
-    ----------
-    machine : Machine
-        The machine.
-    devices : Sequence of str or int, or None
-        The wanted devices, or their indices; default: all of the kind of the first one.
+    Args:
+        machine: The machine.
+        devices: The wanted devices, or their indices; default: all of the kind of the first one.
 
-    Returns
-    -------
-    list[str]
+    Returns:
         Names of the devices, each once.
 
-    Raises
-    ------
-    UsageError
-        If they are fewer than two, or not of one kind.
+    Raises:
+        UsageError: If they are fewer than two, or not of one kind.
     """
     if devices is None:
         first = one_device(machine, None)
@@ -131,22 +117,15 @@ def several(machine: Machine, devices: Sequence[Device] | None) -> list[str]:
 def pair_of(machine: Machine, src: Device | None, dst: Device | None) -> tuple[str, str]:
     """A pair; unnamed devices are chosen so that the source can access the destination.
 
-    Parameters
-    ----------
-    machine : Machine
-        The machine.
-    src, dst : str, int or None
-        Source and destination, or their indices; default: chosen.
+    Args:
+        machine: The machine.
+        src, dst: Source and destination, or their indices; default: chosen.
 
-    Returns
-    -------
-    tuple[str, str]
+    Returns:
         Source and destination.
 
-    Raises
-    ------
-    UsageError
-        If the two are the same device, or not of one kind.
+    Raises:
+        UsageError: If the two are the same device, or not of one kind.
     """
     a, b = (None if device is None else one_device(machine, device) for device in (src, dst))
     kind = kind_of(machine, a or b or one_device(machine, None))
@@ -165,24 +144,16 @@ def pair_of(machine: Machine, src: Device | None, dst: Device | None) -> tuple[s
 def engine_for(machine: Machine, name: str, engine: CopyEngine | None) -> CopyEngine:
     """The engine with which a device copies; the default of its kind if none is named.
 
-    Parameters
-    ----------
-    machine : Machine
-        The machine of the device.
-    name : str
-        The device.
-    engine : str or None
-        ``ce``, ``sm`` or ``cpu``; default: ``ce`` of a GPU, ``cpu`` of a NUMA node.
+    Args:
+        machine: The machine of the device.
+        name: The device.
+        engine: ``ce``, ``sm`` or ``cpu``; default: ``ce`` of a GPU, ``cpu`` of a NUMA node.
 
-    Returns
-    -------
-    str
+    Returns:
         The engine.
 
-    Raises
-    ------
-    UsageError
-        If the device has no such engine.
+    Raises:
+        UsageError: If the device has no such engine.
     """
     possible = _ENGINES[kind_of(machine, name)]
     if engine is None:
@@ -200,10 +171,8 @@ def in_bytes(size: Size) -> int:
 def whole(number: SupportsIndex, name: str) -> int:
     """A whole number of at least 1; numpy's integers are accepted.
 
-    Raises
-    ------
-    UsageError
-        If it is not such a number.
+    Raises:
+        UsageError: If it is not such a number.
     """
     try:
         value = index(number)

@@ -38,13 +38,10 @@ _INSTEAD = {
 def with_original_keywords(function: Callable[P, Bandwidth]) -> Callable[P, Bandwidth]:
     """Let a function accept ``memsize``, ``nbench``, ``verbose`` and ``stats``.
 
-    Raises
-    ------
-    UsageError
-        If one is given together with our name of the same, or is a keyword of GPUInspector.jl that the
-        function does not have; the message says what to use.
-    TypeError
-        If a keyword is unknown; the message suggests the nearest one.
+    Raises:
+        UsageError: If one is given together with our name of the same, or is a keyword of GPUInspector.jl
+            that the function does not have; the message says what to use.
+        TypeError: If a keyword is unknown; the message suggests the nearest one.
     """
     parameters = signature(function).parameters
     measures = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values())

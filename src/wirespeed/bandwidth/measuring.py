@@ -31,10 +31,8 @@ def measured(
 ) -> Document:
     """Run testcases and return the Document.
 
-    Raises
-    ------
-    MeasurementFailed
-        If one did not pass.
+    Raises:
+        MeasurementFailed: If one did not pass.
     """
     from ..progress import listener
 

@@ -48,34 +48,25 @@ def theoretical_memory_bandwidth(
 
     Bytes read and bytes written both count.
 
-    Parameters
-    ----------
-    device : str, int or None
-        ``gpu0`` or ``numa0``, or the index of a GPU, of a NUMA node on a machine without GPUs; default: the
-        first one.
-    machine : str, Machine or None
-        None for this machine, ``"simulated:NAME"``, a machine file, or a Machine.
-    verbose : bool
-        Whether to print the result, too; default: no.
+    Args:
+        device: ``gpu0`` or ``numa0``, or the index of a GPU, of a NUMA node on a machine without GPUs;
+            default: the first one.
+        machine: None for this machine, ``"simulated:NAME"``, a machine file, or a Machine.
+        verbose: Whether to print the result, too; default: no.
 
-    Returns
-    -------
-    Bandwidth
+    Returns:
         The bandwidth, in B/s, and its origin.
 
-    Raises
-    ------
-    UsageError
-        If the device does not exist, or the clock or width of its memory is unknown. Those of host memory are
-        always unknown, because only the firmware's tables contain them.
+    Raises:
+        UsageError: If the device does not exist, or the clock or width of its memory is unknown. Those of
+            host memory are always unknown, because only the firmware's tables contain them.
 
-    Examples
-    --------
-    >>> import wirespeed
-    >>> print(wirespeed.theoretical_memory_bandwidth("gpu0", machine="simulated:hgx-h200-2"))
-    Theoretical Maximal Memory Bandwidth (GiB/s):
-     └ max: 4483.39
-    gpu0 · 3201 MHz x 2 x 6016 bit · SIMULATED: no hardware was measured
+    Examples:
+        >>> import wirespeed
+        >>> print(wirespeed.theoretical_memory_bandwidth("gpu0", machine="simulated:hgx-h200-2"))
+        Theoretical Maximal Memory Bandwidth (GiB/s):
+         └ max: 4483.39
+        gpu0 · 3201 MHz x 2 x 6016 bit · SIMULATED: no hardware was measured
     """
     target = described(machine)
     name = one_device(target, device)
@@ -95,37 +86,27 @@ def theoretical_memory_bandwidth(
 def memory_bandwidth(size: Size | None = None, *, device: Device | None = None, **how: Any) -> Bandwidth:
     """Copy within a device's own memory; bytes read and bytes written both count.
 
-    Parameters
-    ----------
-    size : int, str or None
-        Bytes of one buffer; default: 512 MiB, on a host at least twice its last cache.
-    device : str, int or None
-        ``gpu0`` or ``numa0``, or the index of a GPU, of a NUMA node on a machine without GPUs; default: the
-        first one.
-    **how
-        ``machine`` and the options of `wirespeed.run`. Without them, sampling stops when the median is known
-        to ±1 % from the samples of this run, or after 0.6 s per value. Keywords of GPUInspector.jl:
-        ``memsize`` is another name of ``size`` and ``nbench`` of ``samples``; ``verbose=True`` prints the
-        result (the plot of a curve), with ``stats=False`` only its maximum.
+    Args:
+        size: Bytes of one buffer; default: 512 MiB, on a host at least twice its last cache.
+        device: ``gpu0`` or ``numa0``, or the index of a GPU, of a NUMA node on a machine without GPUs;
+            default: the first one.
+        **how: ``machine`` and the options of `wirespeed.run`. Without them, sampling stops when the median is
+            known to ±1 % from the samples of this run, or after 0.6 s per value. Keywords of GPUInspector.jl:
+            ``memsize`` is another name of ``size`` and ``nbench`` of ``samples``; ``verbose=True`` prints the
+            result (the plot of a curve), with ``stats=False`` only its maximum.
 
-    Returns
-    -------
-    Bandwidth
+    Returns:
         The median, in B/s, with its samples.
 
-    Raises
-    ------
-    UsageError
-        If an argument is invalid.
-    MeasurementFailed
-        If it cannot be measured here, or the data was wrong.
+    Raises:
+        UsageError: If an argument is invalid.
+        MeasurementFailed: If it cannot be measured here, or the data was wrong.
 
-    Examples
-    --------
-    >>> import wirespeed
-    >>> result = wirespeed.memory_bandwidth(device="gpu0", machine="simulated:hgx-h200-2")
-    >>> round(result.gb_per_s), round(result.gib_per_s)
-    (4123, 3840)
+    Examples:
+        >>> import wirespeed
+        >>> result = wirespeed.memory_bandwidth(device="gpu0", machine="simulated:hgx-h200-2")
+        >>> round(result.gb_per_s), round(result.gib_per_s)
+        (4123, 3840)
     """
     machine = described(how.get("machine"))
     name = one_device(machine, device)
@@ -140,17 +121,12 @@ def memory_bandwidth_scaling(
 ) -> Bandwidth:
     """Measure ``memory_bandwidth`` over buffer sizes; ``.plot()`` draws it with the peak marked.
 
-    Parameters
-    ----------
-    sizes : Sequence of int or str, or None
-        Bytes of one buffer, or texts such as ``"64MiB"``; default: powers of two from 1 B to 1 GiB. CPUs
-        copy whole lines of 64 B, so on a host the default starts there.
-    device, **how
-        As for `memory_bandwidth`.
+    Args:
+        sizes: Bytes of one buffer, or texts such as ``"64MiB"``; default: powers of two from 1 B to 1 GiB.
+            CPUs copy whole lines of 64 B, so on a host the default starts there.
+        device, **how: As for `memory_bandwidth`.
 
-    Returns
-    -------
-    Bandwidth
+    Returns:
         A bandwidth for each size.
     """
     machine = described(how.get("machine"))
@@ -173,21 +149,14 @@ def memory_bandwidth_saxpy(
 ) -> Bandwidth:
     """Measure ``z = a x + y`` within a device's own memory; all three vectors count.
 
-    Parameters
-    ----------
-    size : int
-        Length of each vector, in numbers.
-    dtype : {'float16', 'float32', 'float64'} or numpy type
-        Type of the numbers; ``float16`` only on a GPU.
-    cublas : bool
-        Whether cuBLAS computes ``y = a x + y`` in place, instead of a kernel with another vector for the
-        result; requires ``pip install 'wirespeed[cublas]'``.
-    device, **how
-        As for `memory_bandwidth`, without ``memsize``.
+    Args:
+        size: Length of each vector, in numbers.
+        dtype: Type of the numbers; ``float16`` only on a GPU.
+        cublas: Whether cuBLAS computes ``y = a x + y`` in place, instead of a kernel with another vector for
+            the result; requires ``pip install 'wirespeed[cublas]'``.
+        device, **how: As for `memory_bandwidth`, without ``memsize``.
 
-    Returns
-    -------
-    Bandwidth
+    Returns:
         The median, in B/s, with its samples.
     """
     machine = described(how.get("machine"))
@@ -209,16 +178,11 @@ def memory_bandwidth_saxpy_scaling(
 ) -> Bandwidth:
     """Measure ``memory_bandwidth_saxpy`` over vector lengths; ``.plot()`` draws it.
 
-    Parameters
-    ----------
-    sizes : Sequence of int
-        Lengths of each vector, in numbers; default: 10, 20, … 300 Mi.
-    dtype, device, cublas, **how
-        As for `memory_bandwidth_saxpy`.
+    Args:
+        sizes: Lengths of each vector, in numbers; default: 10, 20, … 300 Mi.
+        dtype, device, cublas, **how: As for `memory_bandwidth_saxpy`.
 
-    Returns
-    -------
-    Bandwidth
+    Returns:
         A bandwidth for each length.
     """
     machine = described(how.get("machine"))
@@ -237,10 +201,9 @@ def _saxpy_title(number: str, cublas: bool) -> str:
 def _saxpy_case(machine: Machine, name: str, number: str, cublas: bool) -> Testcase:
     """The testcase of a x + y on a device.
 
-    Raises
-    ------
-    UsageError
-        If host memory is to be measured with cuBLAS, or with a type that CPUs do not compute with.
+    Raises:
+        UsageError: If host memory is to be measured with cuBLAS, or with a type that CPUs do not compute
+            with.
     """
     if kind_of(machine, name) == "gpu":
         return narrow(saxpy(number, cublas), columns=[name])

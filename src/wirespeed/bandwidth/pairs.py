@@ -30,18 +30,12 @@ def host2device_bandwidth(size: Size | None = None, *, device: Device | None = N
 
     Every copied byte counts once. The executor is the GPU's copy engine.
 
-    Parameters
-    ----------
-    size : int or str
-        Bytes of the buffer; default: 512 MiB.
-    device : str, int or None
-        A GPU or its index; default: the first one.
-    **how
-        As for `memory_bandwidth`.
+    Args:
+        size: Bytes of the buffer; default: 512 MiB.
+        device: A GPU or its index; default: the first one.
+        **how: As for `memory_bandwidth`.
 
-    Returns
-    -------
-    Bandwidth
+    Returns:
         Four bandwidths.
     """
     machine = described(how.get("machine"))
@@ -76,23 +70,16 @@ def p2p_bandwidth(
 
     The source executes; every copied byte counts once.
 
-    Parameters
-    ----------
-    src, dst : str, int or None
-        Two GPUs or two NUMA nodes, or their indices; default: the first two GPUs that are peers, or the
-        first two NUMA nodes without GPUs.
-    size : int or str
-        Bytes of the buffer; default: 40 MB.
-    engine : {'ce', 'sm', 'cpu'} or None
-        ``ce`` (a copy engine) or ``sm`` (a kernel) for GPUs; ``cpu`` for NUMA nodes.
-    alternate : bool
-        Whether to measure the copy back, too: first one direction, then the other, never both at once.
-    **how
-        As for `memory_bandwidth`.
+    Args:
+        src, dst: Two GPUs or two NUMA nodes, or their indices; default: the first two GPUs that are peers, or
+            the first two NUMA nodes without GPUs.
+        size: Bytes of the buffer; default: 40 MB.
+        engine: ``ce`` (a copy engine) or ``sm`` (a kernel) for GPUs; ``cpu`` for NUMA nodes.
+        alternate: Whether to measure the copy back, too: first one direction, then the other, never both at
+            once.
+        **how: As for `memory_bandwidth`.
 
-    Returns
-    -------
-    Bandwidth
+    Returns:
         The median, in B/s, with its samples; with ``alternate``, a bandwidth for each direction.
     """
     if alternate:
@@ -114,14 +101,10 @@ def p2p_bandwidth_bidirectional(
 
     Each device pushes; every copied byte of both directions counts once.
 
-    Parameters
-    ----------
-    src, dst, size, engine, **how
-        As for `p2p_bandwidth`.
+    Args:
+        src, dst, size, engine, **how: As for `p2p_bandwidth`.
 
-    Returns
-    -------
-    Bandwidth
+    Returns:
         The median of the sum, in B/s, with its samples.
     """
     return _pair("Bandwidth (both directions, sum)", _BOTH, src, dst, size, engine, how)
@@ -137,28 +120,22 @@ def p2p_bandwidth_all(
 ) -> Bandwidth:
     """Measure ``p2p_bandwidth`` for all ordered pairs, one at a time; the row is the source.
 
-    Parameters
-    ----------
-    size, engine, **how
-        As for `p2p_bandwidth`.
-    devices : Sequence of str or int, or None
-        At least two GPUs or two NUMA nodes, or their indices; default: all GPUs, or all NUMA nodes without
-        GPUs.
+    Args:
+        size, engine, **how: As for `p2p_bandwidth`.
+        devices: At least two GPUs or two NUMA nodes, or their indices; default: all GPUs, or all NUMA nodes
+            without GPUs.
 
-    Returns
-    -------
-    Bandwidth
+    Returns:
         A bandwidth for each pair.
 
-    Examples
-    --------
-    >>> import wirespeed
-    >>> print(wirespeed.p2p_bandwidth_all(machine="simulated:hgx-h200-2"))
-    Bandwidth, row to column (GiB/s):
-            gpu0    gpu1
-    gpu0       -  361.89
-    gpu1  361.71       -
-    2 pairs · 38.15 MiB · counts every copied byte once · SIMULATED: no hardware was measured
+    Examples:
+        >>> import wirespeed
+        >>> print(wirespeed.p2p_bandwidth_all(machine="simulated:hgx-h200-2"))
+        Bandwidth, row to column (GiB/s):
+                gpu0    gpu1
+        gpu0       -  361.89
+        gpu1  361.71       -
+        2 pairs · 38.15 MiB · counts every copied byte once · SIMULATED: no hardware was measured
     """
     return _matrix("Bandwidth, row to column", _PUSH, devices, size, engine, how)
 
@@ -173,14 +150,10 @@ def p2p_bandwidth_bidirectional_all(
 ) -> Bandwidth:
     """Measure ``p2p_bandwidth_bidirectional`` for all pairs, one at a time.
 
-    Parameters
-    ----------
-    size, devices, engine, **how
-        As for `p2p_bandwidth_all`.
+    Args:
+        size, devices, engine, **how: As for `p2p_bandwidth_all`.
 
-    Returns
-    -------
-    Bandwidth
+    Returns:
         A bandwidth for each pair.
     """
     title = "Bandwidth, both directions, sum"

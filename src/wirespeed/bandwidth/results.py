@@ -43,29 +43,18 @@ class Bandwidth(Tabular):
     of several. Iterating yields the single bandwidths; an index or name of row and column selects one:
     ``pairs[0, 1]``, ``pairs["gpu0", "gpu1"]``.
 
-    Parameters
-    ----------
-    title : str
-        Name of the measurement.
-    device : str
-        Device or pair: ``gpu0``, ``gpu0 -> gpu1``; empty for several pairs.
-    table : Table
-        The measured cells; of a curve, the columns are sizes.
-    bytes : int
-        Size of one buffer; 0 for a curve and for a theoretical value.
-    counts : str
-        Which bytes count.
-    note : str
-        The product that gives a theoretical value, or why pairs could not be measured.
-    simulated : bool
-        Whether no hardware was measured.
-    detailed : bool
-        Whether the text of one bandwidth has the size of the buffer, and minimum, mean and deviation of the
-        samples; like GPUInspector.jl, only that of copies between two devices has.
-    document : Document or None
-        Document of the run; None for a theoretical value.
-    points : tuple[Bandwidth, ...]
-        The single bandwidths of a curve or table, in the order of its cells; empty for one bandwidth.
+    Attributes:
+        title: Name of the measurement.
+        device: Device or pair: ``gpu0``, ``gpu0 -> gpu1``; empty for several pairs.
+        table: The measured cells; of a curve, the columns are sizes.
+        bytes: Size of one buffer; 0 for a curve and for a theoretical value.
+        counts: Which bytes count.
+        note: The product that gives a theoretical value, or why pairs could not be measured.
+        simulated: Whether no hardware was measured.
+        detailed: Whether the text of one bandwidth has the size of the buffer, and minimum, mean and
+            deviation of the samples; like GPUInspector.jl, only that of copies between two devices has.
+        document: Document of the run; None for a theoretical value.
+        points: The single bandwidths of a curve or table, in the order of its cells; empty for one bandwidth.
     """
 
     title: str
@@ -83,18 +72,12 @@ class Bandwidth(Tabular):
     def one(title: str, device: str, cell: Cell, **fields: Any) -> Bandwidth:
         """The bandwidth of a cell; ``fields`` are further fields of the result.
 
-        Parameters
-        ----------
-        title, device : str
-            Name of the measurement, and measured device or pair.
-        cell : Cell
-            The measured cell; value in B/s.
-        **fields
-            Further fields of the result.
+        Args:
+            title, device: Name of the measurement, and measured device or pair.
+            cell: The measured cell; value in B/s.
+            **fields: Further fields of the result.
 
-        Returns
-        -------
-        Bandwidth
+        Returns:
             The bandwidth, with a table of one cell.
         """
         placed = msgspec.structs.replace(cell, row=0, column=0)
@@ -107,20 +90,13 @@ class Bandwidth(Tabular):
     ) -> Bandwidth:
         """Several bandwidths, given by row and column; ``fields`` replace those of the first.
 
-        Parameters
-        ----------
-        title : str
-            Name of the measurement.
-        rows, columns : Axis
-            Axes of the table; the columns of a curve have values.
-        points : Mapping[tuple[int, int], Bandwidth]
-            Row and column -> single bandwidth; at least one.
-        **fields
-            Fields that differ from those of the first bandwidth.
+        Args:
+            title: Name of the measurement.
+            rows, columns: Axes of the table; the columns of a curve have values.
+            points: Row and column -> single bandwidth; at least one.
+            **fields: Fields that differ from those of the first bandwidth.
 
-        Returns
-        -------
-        Bandwidth
+        Returns:
             A curve, or a table.
         """
         cells = tuple(
@@ -275,11 +251,9 @@ class Bandwidth(Tabular):
     def show(self, stats: bool | None = None) -> None:
         """Print the values, or the plot of a curve.
 
-        Parameters
-        ----------
-        stats : bool or None
-            Whether to print more than the maximum of each bandwidth; None: as ``print`` does. A table of
-            pairs has one value for each.
+        Args:
+            stats: Whether to print more than the maximum of each bandwidth; None: as ``print`` does. A table
+                of pairs has one value for each.
         """
         if self.table.is_curve:
             self.plot()

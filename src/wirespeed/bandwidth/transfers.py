@@ -32,10 +32,8 @@ class Transfers(Tabular):
 
     ``result["gpu0->gpu1"]`` is a value by its label; ``bandwidths`` and ``latencies`` are all of them.
 
-    Parameters
-    ----------
-    document : Document
-        Document of the run.
+    Attributes:
+        document: Document of the run.
     """
 
     document: Document
@@ -127,34 +125,24 @@ def transfer(
 ) -> Transfers:
     """Measure transfers that start together.
 
-    Parameters
-    ----------
-    what : str, Path, Transfer or Iterable[Transfer]
-        A line of transfers (docs/transfers.md), a file of measurements as a Path, or Transfers.
-    machine : str, Machine or None
-        None for this machine, ``"simulated:NAME"``, a machine file, or a Machine.
-    **how
-        Options of `wirespeed.run`. Without them, sampling stops when the median of the samples is known
-        to ±1 %, or after 0.6 s per value.
+    Args:
+        what: A line of transfers (docs/transfers.md), a file of measurements as a Path, or Transfers.
+        machine: None for this machine, ``"simulated:NAME"``, a machine file, or a Machine.
+        **how: Options of `wirespeed.run`. Without them, sampling stops when the median of the samples is
+            known to ±1 %, or after 0.6 s per value.
 
-    Returns
-    -------
-    Transfers
+    Returns:
         The rates in B/s and latencies in s.
 
-    Raises
-    ------
-    UsageError
-        If the transfers are invalid; the message shows the place.
-    MeasurementFailed
-        If they cannot be measured here, or the data was wrong.
+    Raises:
+        UsageError: If the transfers are invalid; the message shows the place.
+        MeasurementFailed: If they cannot be measured here, or the data was wrong.
 
-    Examples
-    --------
-    >>> import wirespeed
-    >>> result = wirespeed.transfer("gpu0 -> gpu1; gpu2 -> gpu1", machine="simulated:dgx-a100-8")
-    >>> round(result.bandwidths["sum"].gb_per_s)
-    276
+    Examples:
+        >>> import wirespeed
+        >>> result = wirespeed.transfer("gpu0 -> gpu1; gpu2 -> gpu1", machine="simulated:dgx-a100-8")
+        >>> round(result.bandwidths["sum"].gb_per_s)
+        276
     """
     target = described(machine)
     if isinstance(what, Path):

@@ -98,10 +98,8 @@ def main(name: str, argv: Sequence[str]) -> int:
 def _refuse_contradictions(options: argparse.Namespace) -> None:
     """Refuse options that contradict each other.
 
-    Raises
-    ------
-    UsageError
-        If there are such options.
+    Raises:
+        UsageError: If there are such options.
     """
     if options.source and options.output:
         raise UsageError("-o saves a new measurement, --from judges saved ones: give one of them")

@@ -62,10 +62,9 @@ def check_many(
 ) -> int:
     """Judge saved runs, print the report of all, and return the exit code.
 
-    Raises
-    ------
-    UsageError
-        If a run is simulated and this is not allowed, or a set of gates fits none of the machines.
+    Raises:
+        UsageError: If a run is simulated and this is not allowed, or a set of gates fits none of the
+            machines.
     """
     shown = style(options)
     work = _Work(by, tuple(gates), options.host_memory, options.nics, options.format, shown)
@@ -102,10 +101,8 @@ def check_many(
 def _compared(found: Sequence[_Done]) -> list[_Done]:
     """The runs with what is slow compared with the others of their model.
 
-    Raises
-    ------
-    UsageError
-        If no model has enough runs.
+    Raises:
+        UsageError: If no model has enough runs.
     """
     fleet = analyse(done.run.node for done in found)
     most = max((len(nodes) for nodes in fleet.models.values()), default=0)

@@ -179,12 +179,9 @@ def add_saving(to: TakesOptions) -> None:
 def saving(options: argparse.Namespace) -> Output | None:
     """Where the options of ``add_saving`` save the Document; None for nowhere.
 
-    Raises
-    ------
-    UsageError
-        If the options contradict each other.
-    StorageError
-        If no file is given, and the current folder cannot be written.
+    Raises:
+        UsageError: If the options contradict each other.
+        StorageError: If no file is given, and the current folder cannot be written.
     """
     if options.no_save and options.output:
         raise UsageError("-o saves the run, --no-save does not: give one of them")
@@ -364,10 +361,8 @@ def with_programs(
 ) -> dict[str, Any]:
     """The arguments of ``wirespeed.run`` for programs: their testcases, settings and text.
 
-    Raises
-    ------
-    UsageError
-        If a setting of a program differs from the options.
+    Raises:
+        UsageError: If a setting of a program differs from the options.
     """
     cases = [case for program in programs for case in program.testcases]
     arguments: dict[str, Any] = {"testcases": [*testcases, *cases]}
@@ -401,10 +396,8 @@ def measured_code(document: Document) -> ExitCode:
 def check_format(name: str) -> None:
     """Refuse an unknown format before anything is measured.
 
-    Raises
-    ------
-    UsageError
-        If there is no such format; the message lists all.
+    Raises:
+        UsageError: If there is no such format; the message lists all.
     """
     from ..reports import find
 

@@ -71,10 +71,8 @@ def _compared(before: Sequence[str], after: Sequence[str], options: argparse.Nam
 def _read(files: Sequence[str]) -> ReadRuns[_Named]:
     """Read the runs of a side.
 
-    Raises
-    ------
-    DocumentError
-        If none of the files can be read.
+    Raises:
+        DocumentError: If none of the files can be read.
     """
     from ..results.many_files import read_many
 

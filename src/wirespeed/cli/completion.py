@@ -36,10 +36,8 @@ def parser(name: str) -> Parser:
 def words() -> tuple[list[str], str]:
     """The arguments before the word to complete, and the word.
 
-    Raises
-    ------
-    UsageError
-        If the variable with the place in the line is not a number.
+    Raises:
+        UsageError: If the variable with the place in the line is not a number.
     """
     point = os.environ.get("COMP_POINT", "")
     if not re.fullmatch("[0-9]{1,9}", point):

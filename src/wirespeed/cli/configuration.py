@@ -91,16 +91,11 @@ _ONLY_GIVEN = ("force", OPTION.removeprefix("--"))
 class ConfigurationFile:
     """A configuration file that exists.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    is_project : bool
-        Whether it is that of a project, not of the user.
-    content : bytes
-        Its content; empty if it is refused.
-    refused : str
-        Why it is not read; empty if it is.
+    Attributes:
+        path: The file.
+        is_project: Whether it is that of a project, not of the user.
+        content: Its content; empty if it is refused.
+        refused: Why it is not read; empty if it is.
     """
 
     path: Path
@@ -113,20 +108,13 @@ class ConfigurationFile:
 class ConfiguredOption:
     """A default of an option.
 
-    Parameters
-    ----------
-    command : str
-        The command, or ``defaults``.
-    option : str
-        Name of the option without dashes.
-    values : tuple[str, ...]
-        The values, as on the command line; empty for a flag.
-    origin : str
-        File or variable that it comes from.
-    is_off : bool
-        Whether a flag is not set.
-    is_project : bool
-        Whether it comes from a project's file.
+    Attributes:
+        command: The command, or ``defaults``.
+        option: Name of the option without dashes.
+        values: The values, as on the command line; empty for a flag.
+        origin: File or variable that it comes from.
+        is_off: Whether a flag is not set.
+        is_project: Whether it comes from a project's file.
     """
 
     command: str
@@ -147,10 +135,8 @@ class ConfiguredOption:
 def files(environment: Mapping[str, str] = os.environ, folder: Path | None = None) -> list[ConfigurationFile]:
     """The configuration files that exist, in increasing precedence.
 
-    Raises
-    ------
-    UsageError
-        If one is too large, or cannot be read.
+    Raises:
+        UsageError: If one is too large, or cannot be read.
     """
     home = own_folder("XDG_CONFIG_HOME", ".config", environment)
     of_user = [ConfigurationFile(home / NAME, False)] if home else []
@@ -199,19 +185,13 @@ def settings(
 ) -> list[ConfiguredOption]:
     """All settings, in increasing precedence.
 
-    Parameters
-    ----------
-    environment : Mapping[str, str]
-        The variables.
-    folder : Path or None
-        The current folder; None for that of this process.
-    existing : Sequence[ConfigurationFile] or None
-        What ``files`` returned; None to look for the files.
+    Args:
+        environment: The variables.
+        folder: The current folder; None for that of this process.
+        existing: What ``files`` returned; None to look for the files.
 
-    Raises
-    ------
-    UsageError
-        If a file cannot be read, or contains something else than options.
+    Raises:
+        UsageError: If a file cannot be read, or contains something else than options.
     """
     read = files(environment, folder) if existing is None else existing
     options = [option for file in read if not file.refused for option in _of_file(file)]
@@ -225,10 +205,8 @@ def settings(
 def _option_of(variable: str) -> str:
     """The option that a variable is for; empty if it is for none.
 
-    Raises
-    ------
-    UsageError
-        If its name begins like ours, and is not known.
+    Raises:
+        UsageError: If its name begins like ours, and is not known.
     """
     if not variable.startswith(_PREFIX) or variable in _NO_OPTIONS or _OF_SERVICES.fullmatch(variable):
         return ""
@@ -245,10 +223,8 @@ def _option_of(variable: str) -> str:
 def check_variables(environment: Mapping[str, str] = os.environ) -> None:
     """Refuse unknown variables for programs that read only some of them.
 
-    Raises
-    ------
-    UsageError
-        If the name of a variable begins like ours, and is not known.
+    Raises:
+        UsageError: If the name of a variable begins like ours, and is not known.
     """
     for variable, text in sorted(environment.items()):
         if text:
@@ -258,20 +234,14 @@ def check_variables(environment: Mapping[str, str] = os.environ) -> None:
 def arguments(command: str, options: Mapping[str, bool], own: Sequence[ConfiguredOption]) -> list[str]:
     """The arguments that precede a command line.
 
-    Parameters
-    ----------
-    command : str
-        Name of the command.
-    options : Mapping[str, bool]
-        Its options, without dashes -> whether they take a value.
-    own : Sequence[ConfiguredOption]
-        The settings.
+    Args:
+        command: Name of the command.
+        options: Its options, without dashes -> whether they take a value.
+        own: The settings.
 
-    Raises
-    ------
-    UsageError
-        If a setting for this command is not one of its options, a flag has a value or an option none, or a
-        project's file sets an option that only the user may set.
+    Raises:
+        UsageError: If a setting for this command is not one of its options, a flag has a value or an option
+            none, or a project's file sets an option that only the user may set.
     """
     chosen: dict[str, ConfiguredOption] = {}
     for setting in own:
@@ -307,12 +277,9 @@ def in_force(
 ) -> tuple[str, ...]:
     """The settings that change what a command measures or judges, each with its origin, for people.
 
-    Parameters
-    ----------
-    command, options, own
-        As in ``arguments``.
-    words : Sequence[str]
-        The command line, whose options replace settings.
+    Args:
+        command, options, own: As in ``arguments``.
+        words: The command line, whose options replace settings.
     """
     given = {word.partition("=")[0].removeprefix("--") for word in words if word.startswith("--")}
     chosen = {
@@ -333,10 +300,8 @@ def in_force(
 def _of_file(file: ConfigurationFile) -> Iterator[ConfiguredOption]:
     """Yield the settings of a file.
 
-    Raises
-    ------
-    UsageError
-        If it contains something else than options.
+    Raises:
+        UsageError: If it contains something else than options.
     """
     import tomllib
 
@@ -371,10 +336,8 @@ def _tables() -> set[str]:
 def _expectation(key: str, value: object, file: ConfigurationFile) -> ConfiguredOption:
     """Something that each host should have.
 
-    Raises
-    ------
-    UsageError
-        If it cannot be expected.
+    Raises:
+        UsageError: If it cannot be expected.
     """
     from ..results.inventory import parse
 
@@ -390,11 +353,9 @@ def _expectation(key: str, value: object, file: ConfigurationFile) -> Configured
 def _setting(command: str, option: str, value: object, origin: str) -> ConfiguredOption:
     """A setting.
 
-    Raises
-    ------
-    UsageError
-        If the value is neither a text, a number, true, false nor a list of texts and numbers, or the option
-        protects files.
+    Raises:
+        UsageError: If the value is neither a text, a number, true, false nor a list of texts and numbers, or
+            the option protects files.
     """
     if option in _ONLY_GIVEN:
         raise UsageError(f"{origin}: {option} can only be given on the command line")

@@ -34,22 +34,14 @@ _CUT = "..."
 class Consumer:
     """A program, or a kind of program, that acts on an exit code and shows a line.
 
-    Parameters
-    ----------
-    codes : Mapping[ExitCode, int]
-        Exit code of the command -> exit code that the consumer understands.
-    other : int
-        What it gets for all other exit codes.
-    most_bytes : int
-        Maximum length of the line, without the line end, in bytes.
-    words : Mapping[ExitCode, str]
-        Its words for exit codes.
-    other_word : str
-        Its word for all others; empty for that of wirespeed.
-    ignored : str
-        What is printed on standard error if the result is not good and the consumer gets 0.
-    log : Path or None
-        File that gets the line too, if it exists and can be written.
+    Attributes:
+        codes: Exit code of the command -> exit code that the consumer understands.
+        other: What it gets for all other exit codes.
+        most_bytes: Maximum length of the line, without the line end, in bytes.
+        words: Its words for exit codes.
+        other_word: Its word for all others; empty for that of wirespeed.
+        ignored: What is printed on standard error if the result is not good and the consumer gets 0.
+        log: File that gets the line too, if it exists and can be written.
     """
 
     codes: Mapping[ExitCode, int]
@@ -92,14 +84,10 @@ class Consumer:
 class Answer(int):
     """An exit code with the reason for it.
 
-    Parameters
-    ----------
-    code : int
-        The exit code.
-    reason : str
-        The reason, in one sentence.
-    host : str
-        The host that it is about; empty for this one.
+    Attributes:
+        code: The exit code.
+        reason: The reason, in one sentence.
+        host: The host that it is about; empty for this one.
     """
 
     reason: str
@@ -172,12 +160,9 @@ def translated(code: int, arguments: Sequence[str]) -> int:
 def answer(consumer: Consumer, command: Callable[[], int]) -> int:
     """Run a command for a consumer: print the line, and return the exit code that it understands.
 
-    Parameters
-    ----------
-    consumer : Consumer
-        The consumer.
-    command : Callable
-        Returns the exit code of the command: an ``Answer`` if there is something to say.
+    Args:
+        consumer: The consumer.
+        command: Returns the exit code of the command: an ``Answer`` if there is something to say.
     """
     with _only_errors():
         try:
@@ -209,10 +194,8 @@ def _only_errors() -> Iterator[None]:
 def refuse_mixed(consumer: str | None, is_to_stdout: bool) -> None:
     """Refuse a Document on standard output, which has the line.
 
-    Raises
-    ------
-    UsageError
-        If both are requested.
+    Raises:
+        UsageError: If both are requested.
     """
     if consumer and is_to_stdout:
         raise UsageError(f"{OPTION} prints its line on standard output: give -o a file")

@@ -27,12 +27,9 @@ def add_dry_run(to: TakesOptions) -> None:
 def dry_run(arguments: dict[str, Any], options: argparse.Namespace) -> int:
     """Print the plan of a run; return the exit code.
 
-    Parameters
-    ----------
-    arguments : dict
-        Those of ``wirespeed.run``, as ``measuring`` returns them.
-    options : argparse.Namespace
-        Options of the command.
+    Args:
+        arguments: Those of ``wirespeed.run``, as ``measuring`` returns them.
+        options: Options of the command.
     """
     from ..api import choose
     from ..backends import describe

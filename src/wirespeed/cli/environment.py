@@ -28,23 +28,15 @@ def version(
 ) -> Name:
     """The version of the program: ``--compat``, else the variable, else the default.
 
-    Parameters
-    ----------
-    arguments : Sequence[str]
-        The command line.
-    known : Collection[str]
-        The versions of the program.
-    default : str
-        Its default.
-    others : Collection[str]
-        Versions of other programs, for which the variable may be.
-    environment : Mapping[str, str]
-        The environment.
+    Args:
+        arguments: The command line.
+        known: The versions of the program.
+        default: Its default.
+        others: Versions of other programs, for which the variable may be.
+        environment: The environment.
 
-    Raises
-    ------
-    UsageError
-        If the variable is no version of any of these programs.
+    Raises:
+        UsageError: If the variable is no version of any of these programs.
     """
     names: dict[str, Name] = {name: name for name in known}
     for i, word in enumerate(arguments):

@@ -38,27 +38,17 @@ def lead(
 ) -> int:
     """Measure, show the Document on rank 0, and return the exit code.
 
-    Parameters
-    ----------
-    world : World or None
-        The processes of the job; None for a single process.
-    measure : Callable
-        Runs the measurements; called on all ranks.
-    show : Callable
-        Prints the Document; called on rank 0.
-    code : Callable
-        Returns the exit code of a Document; called on rank 0.
-    broken : int
-        The exit code if the job broke off, for a reason other than the user's.
-    broken_off : Callable or None
-        Returns the exit code of a Document of such a job; None for ``broken``.
+    Args:
+        world: The processes of the job; None for a single process.
+        measure: Runs the measurements; called on all ranks.
+        show: Prints the Document; called on rank 0.
+        code: Returns the exit code of a Document; called on rank 0.
+        broken: The exit code if the job broke off, for a reason other than the user's.
+        broken_off: Returns the exit code of a Document of such a job; None for ``broken``.
 
-    Raises
-    ------
-    RunInterrupted
-        On Ctrl-C, after showing the Document.
-    WirespeedError
-        If nothing could be measured; only on rank 0.
+    Raises:
+        RunInterrupted: On Ctrl-C, after showing the Document.
+        WirespeedError: If nothing could be measured; only on rank 0.
     """
     first = world is None or world.rank == 0
     interrupted = None

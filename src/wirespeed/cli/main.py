@@ -162,10 +162,8 @@ class _Ending:
     This takes a moment, in which further signals (launchers send several) must not interrupt. A signal after
     that ends the process.
 
-    Parameters
-    ----------
-    code : int
-        Exit code of the process if it ends then.
+    Attributes:
+        code: Exit code of the process if it ends then.
     """
 
     def __init__(self, code: int) -> None:

@@ -166,12 +166,9 @@ def _measure(
 ) -> Document:  # fmt: skip
     """Run the collectives in all processes.
 
-    Raises
-    ------
-    UsageError
-        If the ranks have different options.
-    NotPossible
-        If there are fewer GPUs than ranks, or none of the requested settings can run here.
+    Raises:
+        UsageError: If the ranks have different options.
+        NotPossible: If there are fewer GPUs than ranks, or none of the requested settings can run here.
     """
     from ..backends.collective_backend import CollectiveBackend
     from ..backends.rank_groups import colors_of, group_of, settings, smallest
@@ -421,10 +418,8 @@ def _maker(wanted: Asked, simulated: Provider | None) -> Make:
 def _simulated(options: argparse.Namespace) -> Machine | None:
     """The simulated machine of ``--machine``; None if the option is not given.
 
-    Raises
-    ------
-    UsageError
-        If it is not simulated: the launcher places real ranks.
+    Raises:
+        UsageError: If it is not simulated: the launcher places real ranks.
     """
     if options.machine is None:
         return None
@@ -438,10 +433,8 @@ def _simulated(options: argparse.Namespace) -> Machine | None:
 def _gpus() -> int:
     """The number of GPUs that this process may use.
 
-    Raises
-    ------
-    UsageError
-        If an NVIDIA driver is loaded but the packages that use it are missing.
+    Raises:
+        UsageError: If an NVIDIA driver is loaded but the packages that use it are missing.
     """
     from importlib.util import find_spec
 

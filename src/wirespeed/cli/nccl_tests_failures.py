@@ -32,14 +32,10 @@ class TooFewGpus(NotPossible):
 def header_without_devices(wanted: Asked, ranks: int, machine: Machine | None) -> str:
     """The header of a run for which there are too few GPUs, as nccl-tests prints it before it finds out.
 
-    Parameters
-    ----------
-    wanted : Asked
-        The run.
-    ranks : int
-        Number of requested ranks.
-    machine : Machine or None
-        The simulated machine; None if it is not simulated.
+    Args:
+        wanted: The run.
+        ranks: Number of requested ranks.
+        machine: The simulated machine; None if it is not simulated.
     """
     from ..document import SCHEMA, Document
     from ..reports.nccl_tests import header

@@ -22,12 +22,9 @@ def reserve(options: argparse.Namespace) -> list[Output]:
     Like nccl-tests, an existing file is not replaced (``.0``, ``.1``... is appended to the name), and one
     that cannot be written is left out.
 
-    Raises
-    ------
-    UsageError
-        If the file of the Document exists.
-    StorageError
-        If it cannot be written.
+    Raises:
+        UsageError: If the file of the Document exists.
+        StorageError: If it cannot be written.
     """
     from ..results.output import Output
 

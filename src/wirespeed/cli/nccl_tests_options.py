@@ -111,10 +111,8 @@ def _add(group: argparse._ArgumentGroup, name: str, about: CollectiveOption) -> 
 def parsed(parser: Parser, program: str, argv: Sequence[str]) -> argparse.Namespace:
     """Parse a command line; words that belong to no option are ignored, as nccl-tests ignores them.
 
-    Raises
-    ------
-    SystemExit
-        After an unknown option: like nccl-tests, with its usage on standard output, and 0.
+    Raises:
+        SystemExit: After an unknown option: like nccl-tests, with its usage on standard output, and 0.
     """
     options, stray = parser.parse_known_args(argv)
     unknown = [word for word in stray if word.startswith("-")]
@@ -143,10 +141,8 @@ def _note(text: str) -> None:
 def given(program: str, options: argparse.Namespace, arguments: Sequence[str]) -> CollectiveOptions:
     """What was given on a command line and in the environment, without what nccl-tests ignores.
 
-    Raises
-    ------
-    UsageError
-        If options exclude each other, or a variable is invalid; the message has the reason.
+    Raises:
+        UsageError: If options exclude each other, or a variable is invalid; the message has the reason.
     """
     from ..collectives.operations import OPERATIONS
 
@@ -198,10 +194,8 @@ def given(program: str, options: argparse.Namespace, arguments: Sequence[str]) -
 def chosen(options: CollectiveOptions) -> CollectiveOp:
     """The operation; for unequal parts, divided as environment variables say.
 
-    Raises
-    ------
-    UsageError
-        If a variable is invalid, or the sizes do not fit the traffic matrix.
+    Raises:
+        UsageError: If a variable is invalid, or the sizes do not fit the traffic matrix.
     """
     from ..collectives.operations import OPERATIONS, Division, operation_of
 
@@ -221,10 +215,8 @@ def chosen(options: CollectiveOptions) -> CollectiveOp:
 def _matrix(file: str, scale: float) -> tuple[tuple[int, ...], ...]:
     """The bytes from each rank to each, in the arithmetic of nccl-tests: ``long double``, truncated.
 
-    Raises
-    ------
-    UsageError
-        If the file is not a square matrix of numbers of 0 or more.
+    Raises:
+        UsageError: If the file is not a square matrix of numbers of 0 or more.
     """
     from numpy import longdouble
 
@@ -244,10 +236,8 @@ def _matrix(file: str, scale: float) -> tuple[tuple[int, ...], ...]:
 def room_for(operation: CollectiveOp, size: int, ranks: int) -> None:
     """Refuse a size that is less than a traffic matrix requires.
 
-    Raises
-    ------
-    UsageError
-        If it is; the message has the required size.
+    Raises:
+        UsageError: If it is; the message has the required size.
     """
     needed = operation.size(operation.counts(size, 1, ranks), 1)
     if needed > size:
@@ -269,10 +259,8 @@ def _number(variable: str) -> float:
 def refuse(collectives: CollectiveOptions, options: argparse.Namespace, provider: str) -> None:
     """Refuse options that the provider does not support.
 
-    Raises
-    ------
-    UsageError
-        If one is set; the message has the reason.
+    Raises:
+        UsageError: If one is set; the message has the reason.
     """
     from ..worlds.mpirun import mpirun
 
@@ -289,10 +277,8 @@ def refuse(collectives: CollectiveOptions, options: argparse.Namespace, provider
 def check_kernels(program: str, options: CollectiveOptions) -> None:
     """Refuse implementations with kernels of NCCL's device API that do not exist or cannot run.
 
-    Raises
-    ------
-    UsageError
-        If the requested one is refused; the message has the reason.
+    Raises:
+        UsageError: If the requested one is refused; the message has the reason.
     """
     number = options.device_implementation
     if not number:
@@ -313,22 +299,15 @@ def check_kernels(program: str, options: CollectiveOptions) -> None:
 class Asked:
     """The requested run, in the terms of the Session and of the Document.
 
-    Parameters
-    ----------
-    options : CollectiveOptions
-        What was given.
-    operation : CollectiveOp
-        The collective.
-    provider : str
-        Name of the library.
-    per_process : int
-        Number of ranks of the collective per process.
-    sizes : tuple of int
-        Sizes of the array, in bytes.
-    timestamps : list of str or None
-        Time stamps of the lines printed so far, for the Document; None if not requested.
-    reduced_to : int
-        Largest size that fits the memory of the GPUs, in bytes, if larger ones were requested; else 0.
+    Attributes:
+        options: What was given.
+        operation: The collective.
+        provider: Name of the library.
+        per_process: Number of ranks of the collective per process.
+        sizes: Sizes of the array, in bytes.
+        timestamps: Time stamps of the lines printed so far, for the Document; None if not requested.
+        reduced_to: Largest size that fits the memory of the GPUs, in bytes, if larger ones were requested;
+            else 0.
     """
 
     options: CollectiveOptions
@@ -358,10 +337,8 @@ class Asked:
 def sizes(options: CollectiveOptions) -> tuple[int, ...]:
     """The sizes from the first to the last, in bytes.
 
-    Raises
-    ------
-    UsageError
-        If there are too many.
+    Raises:
+        UsageError: If there are too many.
     """
     first, last, step, factor = options.first_size, options.last_size, options.step, options.factor
     if factor < 2:

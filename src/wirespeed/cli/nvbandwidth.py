@@ -74,24 +74,15 @@ class _Refused(WirespeedError):
 class PeerProgram:
     """A program with this command line.
 
-    Parameters
-    ----------
-    name : str
-        Its name.
-    add : Callable
-        Adds options that not all of these programs have; sets defaults of the others.
-    version : Callable
-        Returns the version whose output to have, by the arguments: a value of ``Style.dialect``.
-    whole : Callable
-        Parses the size of a buffer, and numbers of samples and copies.
-    refusal : Callable
-        Returns why the program refuses its options, in its own words; empty if it does not.
-    ignored : Callable
-        Returns notes on options that have no effect.
-    faults : Callable
-        Returns the faults that a machine is to have, if it is simulated.
-    dumps : bool
-        Whether it writes files of wrong values.
+    Attributes:
+        name: Its name.
+        add: Adds options that not all of these programs have; sets defaults of the others.
+        version: Returns the version whose output to have, by the arguments: a value of ``Style.dialect``.
+        whole: Parses the size of a buffer, and numbers of samples and copies.
+        refusal: Returns why the program refuses its options, in its own words; empty if it does not.
+        ignored: Returns notes on options that have no effect.
+        faults: Returns the faults that a machine is to have, if it is simulated.
+        dumps: Whether it writes files of wrong values.
     """
 
     name: str
@@ -144,12 +135,9 @@ def _separated(arguments: Sequence[str]) -> Iterator[str]:
 def parser_of(program: PeerProgram, given: Sequence[str] = ()) -> Parser:
     """The parser of the program's options and of those that wirespeed adds.
 
-    Parameters
-    ----------
-    program : PeerProgram
-        The program.
-    given : Sequence[str]
-        The command line, for the version and for messages.
+    Args:
+        program: The program.
+        given: The command line, for the version and for messages.
     """
     version = program.version(given)
     dialect = DIALECTS[version]
@@ -291,14 +279,10 @@ def main_of(program: PeerProgram, argv: Sequence[str]) -> int:
 def _say(options: argparse.Namespace, error: WirespeedError, started: str = "") -> None:
     """Report why nothing was run, in the requested format.
 
-    Parameters
-    ----------
-    options : argparse.Namespace
-        The options.
-    error : WirespeedError
-        Why.
-    started : str
-        What the program printed before, as text.
+    Args:
+        options: The options.
+        error: Why.
+        started: What the program printed before, as text.
     """
     if options.format == "json":
         print(nvbandwidth_json.error(str(error), options.dialect), end="")
@@ -449,10 +433,8 @@ def _choose(options: argparse.Namespace, *, several: bool) -> list[Testcase]:
 
     nvbandwidth ignores a prefix that fits no testcase unless there is no other.
 
-    Raises
-    ------
-    WirespeedError
-        If no testcase starts with a prefix.
+    Raises:
+        WirespeedError: If no testcase starts with a prefix.
     """
     dialect = DIALECTS[options.dialect]
     known = _listed(dialect, several=several)

@@ -18,18 +18,12 @@ class Parser(argparse.ArgumentParser):
 
     It completes words for shells, and reads defaults of its options from the configuration.
 
-    Parameters
-    ----------
-    name : str
-        Name of the command; empty for ``wirespeed`` itself.
-    does : str
-        Description of the command.
-    epilog : str
-        Text after the options.
-    configured : bool
-        Whether configuration files have its options; False for those of another program.
-    settings : Any
-        Settings of ``argparse.ArgumentParser``.
+    Attributes:
+        name: Name of the command; empty for ``wirespeed`` itself.
+        does: Description of the command.
+        epilog: Text after the options.
+        configured: Whether configuration files have its options; False for those of another program.
+        settings: Settings of ``argparse.ArgumentParser``.
     """
 
     def __init__(

@@ -25,10 +25,8 @@ _DEFAULT_SIZE = 100
 class Dumps(Listener):
     """Keeps what was found of wrong data, and writes a file of the values for each path.
 
-    Parameters
-    ----------
-    note : str
-        What explains wrong data; empty if nothing is known.
+    Attributes:
+        note: What explains wrong data; empty if nothing is known.
     """
 
     def __init__(self, note: str = "") -> None:

@@ -29,16 +29,11 @@ def add_sail_options(
 ) -> None:
     """Add the options.
 
-    Parameters
-    ----------
-    parser : Parser
-        The parser of a program.
-    default : bool
-        Whether the program has the defaults of sailbandwidth.
-    note : str
-        Added to the description.
-    blocks : Callable
-        Parses the number of blocks, and of threads; 0 stands for -1.
+    Args:
+        parser: The parser of a program.
+        default: Whether the program has the defaults of sailbandwidth.
+        note: Added to the description.
+        blocks: Parses the number of blocks, and of threads; 0 stands for -1.
     """
     group = parser.add_argument_group(
         "options of sailbandwidth",

@@ -77,10 +77,8 @@ def parser(name: str) -> Parser:
 def _chosen(document: Document, options: argparse.Namespace) -> Document:
     """A Document with the requested testcases.
 
-    Raises
-    ------
-    UsageError
-        If the Document has none of them.
+    Raises:
+        UsageError: If the Document has none of them.
     """
     from msgspec.structs import replace
 

@@ -52,10 +52,8 @@ class Lines(Listener):
 def countable(*sizes: int) -> None:
     """Refuse messages with more bytes than MPI can count.
 
-    Raises
-    ------
-    UsageError
-        If a message is too large.
+    Raises:
+        UsageError: If a message is too large.
     """
     from ..testcases.messages import MAX_MPI_BYTES
 
@@ -96,27 +94,17 @@ def between_two(
 ) -> int:  # fmt: skip
     """Join the ranks, measure, print and save; return the exit code.
 
-    Parameters
-    ----------
-    name : str
-        Name of the command.
-    argv : Sequence[str]
-        Its arguments.
-    options : Namespace
-        Its parsed options.
-    cases : Sequence[Testcase]
-        The testcases to measure.
-    described : dict[str, Any]
-        Options of the command, for the Document.
-    printing : Lines or None
-        Prints results during the run, instead of progress.
-    settings : Any
-        Options of ``wirespeed.run``: when to stop.
+    Args:
+        name: Name of the command.
+        argv: Its arguments.
+        options: Its parsed options.
+        cases: The testcases to measure.
+        described: Options of the command, for the Document.
+        printing: Prints results during the run, instead of progress.
+        settings: Options of ``wirespeed.run``: when to stop.
 
-    Raises
-    ------
-    WirespeedError
-        If nothing can be measured; only on rank 0.
+    Raises:
+        WirespeedError: If nothing can be measured; only on rank 0.
     """
     from ..api import run
     from ..driver.jobs import join

@@ -13,18 +13,12 @@ OPERATORS = ("sum", "prod", "max", "min", "avg", "mulsum")
 class DataType:
     """A type of elements.
 
-    Parameters
-    ----------
-    name : str
-        Name in nccl-tests.
-    code : int
-        Value of NCCL's enumeration.
-    bytes : int
-        Size of an element.
-    numpy : str
-        Name in numpy; empty if numpy has no such type.
-    exponent, mantissa : int
-        Number of bits in a floating-point type; 0 for integers.
+    Attributes:
+        name: Name in nccl-tests.
+        code: Value of NCCL's enumeration.
+        bytes: Size of an element.
+        numpy: Name in numpy; empty if numpy has no such type.
+        exponent, mantissa: Number of bits in a floating-point type; 0 for integers.
     """
 
     name: str

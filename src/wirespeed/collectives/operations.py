@@ -18,14 +18,10 @@ _ALL_TO_ALL_V = "alltoallv"
 class Counts:
     """Counts of one call on one rank, in elements.
 
-    Parameters
-    ----------
-    send, receive : int
-        Sizes of the two buffers.
-    each : int
-        Count argument of the call; 0 if a matrix gives the parts.
-    send_at, receive_at : int
-        Offset in the common buffer of an in-place call, to be multiplied by the rank.
+    Attributes:
+        send, receive: Sizes of the two buffers.
+        each: Count argument of the call; 0 if a matrix gives the parts.
+        send_at, receive_at: Offset in the common buffer of an in-place call, to be multiplied by the rank.
     """
 
     send: int
@@ -39,16 +35,11 @@ class Counts:
 class Piece:
     """A part of the expected result of a rank.
 
-    Parameters
-    ----------
-    at : int
-        Offset in the result, in elements.
-    count : int
-        Number of elements.
-    source : int or None
-        Rank whose data it is; None for the reduction over all ranks.
-    start : int
-        Offset in the data of the source, in elements.
+    Attributes:
+        at: Offset in the result, in elements.
+        count: Number of elements.
+        source: Rank whose data it is; None for the reduction over all ranks.
+        start: Offset in the data of the source, in elements.
     """
 
     at: int
@@ -70,42 +61,25 @@ Parting = Callable[[Counts, int, int, int], tuple[list[int], list[int]]]
 class CollectiveOp:
     """A collective.
 
-    Parameters
-    ----------
-    name : str
-        Name of the testcase; the command of nccl-tests adds ``_perf``.
-    does : str
-        Description.
-    counts : Counting
-        Function that returns the counts.
-    factor : Callable
-        Returns bus bandwidth over algorithm bandwidth for a number of ranks.
-    why : str
-        The derivation of the factor.
-    holds : Holding
-        Function that returns the expected result.
-    operator : str or None
-        Text of the column ``redop`` if there is no operator; None if there is one.
-    rooted : bool
-        Whether there is a root.
-    checks_in_place : bool
-        Whether the in-place result is defined.
-    judged : bool
-        Whether all links are busy all the time, so that they determine the expected bus bandwidth.
-    effective : float
-        Maximum of bus bandwidth over link bandwidth if the switch reduces.
-    counts_others : bool
-        Whether the algorithm bandwidth counts the parts of the other ranks instead of the larger buffer.
-    power_of_two : bool
-        Whether the number of ranks must be a power of two.
-    most_ranks : int
-        Maximum number of ranks; 0 for no maximum.
-    parts : Parting or None
-        Function that returns the parts, if they are not equal.
-    traffic : str
-        How the parts are divided, as ``division_of`` reads it; empty for the default.
-    names_operators : bool
-        Whether the column ``redop`` names the requested operator although there is none.
+    Attributes:
+        name: Name of the testcase; the command of nccl-tests adds ``_perf``.
+        does: Description.
+        counts: Function that returns the counts.
+        factor: Returns bus bandwidth over algorithm bandwidth for a number of ranks.
+        why: The derivation of the factor.
+        holds: Function that returns the expected result.
+        operator: Text of the column ``redop`` if there is no operator; None if there is one.
+        rooted: Whether there is a root.
+        checks_in_place: Whether the in-place result is defined.
+        judged: Whether all links are busy all the time, so that they determine the expected bus bandwidth.
+        effective: Maximum of bus bandwidth over link bandwidth if the switch reduces.
+        counts_others: Whether the algorithm bandwidth counts the parts of the other ranks instead of the
+            larger buffer.
+        power_of_two: Whether the number of ranks must be a power of two.
+        most_ranks: Maximum number of ranks; 0 for no maximum.
+        parts: Function that returns the parts, if they are not equal.
+        traffic: How the parts are divided, as ``division_of`` reads it; empty for the default.
+        names_operators: Whether the column ``redop`` names the requested operator although there is none.
     """
 
     name: str
@@ -154,16 +128,12 @@ class CollectiveOp:
 class Setting:
     """An operation with its arguments.
 
-    Parameters
-    ----------
-    operation : CollectiveOp
-        The collective.
-    type : DataType
-        Element type.
-    operator : str
-        Reduction operator; empty if the operation has none. It has no effect if the operation only names it.
-    root : int
-        Root; -1 if the operation has none.
+    Attributes:
+        operation: The collective.
+        type: Element type.
+        operator: Reduction operator; empty if the operation has none. It has no effect if the operation only
+            names it.
+        root: Root; -1 if the operation has none.
     """
 
     operation: CollectiveOp
@@ -371,12 +341,9 @@ _TABLE = (
 class Division:
     """How an array is divided into unequal parts.
 
-    Parameters
-    ----------
-    spread : float
-        How much the parts grow with the distance: 0 (equal parts) to 1.
-    matrix : tuple[tuple[int, ...], ...]
-        Bytes from each rank to each, which replace the spread; empty if there are none.
+    Attributes:
+        spread: How much the parts grow with the distance: 0 (equal parts) to 1.
+        matrix: Bytes from each rank to each, which replace the spread; empty if there are none.
     """
 
     spread: float = 1.0
@@ -392,16 +359,12 @@ class Division:
 def division_of(traffic: str) -> Division:
     """The division that a text describes.
 
-    Parameters
-    ----------
-    traffic : str
-        ``spread 0.5``, or ``matrix`` and the bytes from each rank (lines, separated by semicolons) to each;
-        empty for the default.
+    Args:
+        traffic: ``spread 0.5``, or ``matrix`` and the bytes from each rank (lines, separated by semicolons)
+            to each; empty for the default.
 
-    Raises
-    ------
-    UsageError
-        If the text is something else.
+    Raises:
+        UsageError: If the text is something else.
     """
     if not traffic:
         return Division()
@@ -425,17 +388,12 @@ def division_of(traffic: str) -> Division:
 def divided(operation: CollectiveOp, traffic: str) -> CollectiveOp:
     """An all-to-all of unequal parts with another division.
 
-    Parameters
-    ----------
-    operation : CollectiveOp
-        The operation.
-    traffic : str
-        The division, as ``division_of`` reads it.
+    Args:
+        operation: The operation.
+        traffic: The division, as ``division_of`` reads it.
 
-    Raises
-    ------
-    UsageError
-        If the text is no division.
+    Raises:
+        UsageError: If the text is no division.
     """
     division = division_of(traffic)
     matrix = division.matrix
@@ -454,12 +412,9 @@ OPERATIONS = {op.name: divided(op, "") if op.name == _ALL_TO_ALL_V else op for o
 def operation_of(name: str, traffic: str = "") -> CollectiveOp:
     """An operation by name, with the division of its parts (see ``division_of``).
 
-    Raises
-    ------
-    KeyError
-        If it does not exist.
-    UsageError
-        If it has equal parts.
+    Raises:
+        KeyError: If it does not exist.
+        UsageError: If it has equal parts.
     """
     operation = OPERATIONS[name]
     if traffic and operation.parts is None:

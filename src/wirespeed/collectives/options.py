@@ -50,16 +50,11 @@ _OF_NCCL = _OF_GPUS | _OF_A_LIBRARY
 class CollectiveOption(Option):
     """The declaration of an option of nccl-tests; ``parse`` is None for those that are not parsed.
 
-    Parameters
-    ----------
-    flags : tuple[str, ...]
-        Short and long name on the command line.
-    json : str
-        Name in the configuration of nccl-tests' JSON; empty if it is not there.
-    refused : Mapping[str, str]
-        Provider -> why it does not support another value than the default.
-    only : str
-        The provider with which the Document contains the option; empty for all.
+    Attributes:
+        flags: Short and long name on the command line.
+        json: Name in the configuration of nccl-tests' JSON; empty if it is not there.
+        refused: Provider -> why it does not support another value than the default.
+        only: The provider with which the Document contains the option; empty for all.
     """
 
     flags: tuple[str, ...] = ()

@@ -117,13 +117,10 @@ def sheets() -> dict[str, CpuSheet]:
 def sheet_of(name: str, design: str = "") -> tuple[str, CpuSheet] | None:
     """Return name and data sheet of a CPU's design; None if there is none.
 
-    Parameters
-    ----------
-    name : str
-        Name of the CPU, as the kernel reports it.
-    design : str
-        Vendor, family and model of an x86 CPU; empty if unknown. Where they are known, a name counts only for
-        designs that they do not tell apart.
+    Args:
+        name: Name of the CPU, as the kernel reports it.
+        design: Vendor, family and model of an x86 CPU; empty if unknown. Where they are known, a name counts
+            only for designs that they do not tell apart.
     """
     if _IMITATED.search(name):
         return None

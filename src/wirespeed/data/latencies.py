@@ -64,14 +64,10 @@ def paths() -> tuple[PathLatency, ...]:
 def path_latency(ends: str, link: LinkKind, capability: str) -> PathLatency | None:
     """Return the latency of a path; None if nothing is known of it.
 
-    Parameters
-    ----------
-    ends : str
-        Where the memory is that a GPU reads: ``host`` or ``gpu``.
-    link : LinkKind
-        Kind of the slowest link on the way.
-    capability : str
-        Compute capability of the GPU, e.g. ``9.0``.
+    Args:
+        ends: Where the memory is that a GPU reads: ``host`` or ``gpu``.
+        link: Kind of the slowest link on the way.
+        capability: Compute capability of the GPU, e.g. ``9.0``.
     """
     major = capability.partition(".")[0]
     return next(

@@ -38,14 +38,10 @@ def networks() -> tuple[MachineNetwork, ...]:
 def of_platform(platform: str, model: str, count: int) -> MachineNetwork | None:
     """Return the network of a machine of AWS; None if it is unknown, or several have different NICs.
 
-    Parameters
-    ----------
-    platform : str
-        Name of the machine, such as ``p5.48xlarge``; empty if unknown.
-    model : str
-        Name of its GPUs.
-    count : int
-        Number of its NICs; 0 if unknown.
+    Args:
+        platform: Name of the machine, such as ``p5.48xlarge``; empty if unknown.
+        model: Name of its GPUs.
+        count: Number of its NICs; 0 if unknown.
     """
     family = platform.lower().partition(".")[0]
     sheet = (sheet_of(model) or ("", None))[0]

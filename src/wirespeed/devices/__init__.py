@@ -42,10 +42,8 @@ def _registered(path: tuple[str, ...]) -> tuple[DeviceKind, ...]:
 def parse(name: str) -> tuple[DeviceKind, int] | None:
     """Return the kind and the number of a device; None if it is the name of no device.
 
-    Parameters
-    ----------
-    name : str
-        Name of a device, without its rank or host: ``gpu0``.
+    Args:
+        name: Name of a device, without its rank or host: ``gpu0``.
     """
     match = _NAME.fullmatch(name)
     kind = next((kind for kind in kinds() if match and kind.name == match[1]), None)
@@ -63,10 +61,8 @@ def _parsed(name: str) -> tuple[DeviceKind, int]:
 def kind_of(name: str) -> DeviceKind:
     """Return the kind of a device by its name.
 
-    Raises
-    ------
-    MachineError
-        If no kind has such a name.
+    Raises:
+        MachineError: If no kind has such a name.
     """
     return _parsed(name)[0]
 
@@ -74,10 +70,8 @@ def kind_of(name: str) -> DeviceKind:
 def number_of(name: str) -> int:
     """Return the number of a device by its name: 3 of ``gpu3``.
 
-    Raises
-    ------
-    MachineError
-        If no kind has such a name.
+    Raises:
+        MachineError: If no kind has such a name.
     """
     return _parsed(name)[1]
 

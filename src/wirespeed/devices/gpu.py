@@ -13,28 +13,17 @@ from .kind import DeviceKind, DeviceRecord
 class Gpu(DeviceRecord):
     """A GPU.
 
-    Parameters
-    ----------
-    index : int
-        Number of the GPU.
-    model : str
-        Name of the product.
-    bus_id : str
-        PCI bus ID.
-    memory_bytes : int
-        Size of the memory.
-    numa : int
-        Index of the nearest NUMA node.
-    multiprocessors : int
-        Number of streaming multiprocessors.
-    compute_capability : str
-        CUDA compute capability, e.g. ``9.0``.
-    peers : tuple[str, ...]
-        Names of the GPUs whose memory it can access.
-    backend : str
-        Backend that discovered and measures it; empty if it was described by hand.
-    uuid : str
-        UUID, as ``nvidia-smi -L`` shows it; empty if unknown.
+    Attributes:
+        index: Number of the GPU.
+        model: Name of the product.
+        bus_id: PCI bus ID.
+        memory_bytes: Size of the memory.
+        numa: Index of the nearest NUMA node.
+        multiprocessors: Number of streaming multiprocessors.
+        compute_capability: CUDA compute capability, e.g. ``9.0``.
+        peers: Names of the GPUs whose memory it can access.
+        backend: Backend that discovered and measures it; empty if it was described by hand.
+        uuid: UUID, as ``nvidia-smi -L`` shows it; empty if unknown.
     """
 
     prefix: ClassVar[str] = "gpu"

@@ -11,14 +11,10 @@ from ..model import Engine, MemoryKind
 class DeviceRecord:
     """Base of the records that describe one device in a Machine: frozen dataclasses.
 
-    Attributes
-    ----------
-    prefix : str
-        Name of its kind, and the beginning of its own: ``gpu``.
-    index : int
-        Number of the device.
-    memory_bytes : int
-        Size of its memory.
+    Attributes:
+        prefix: Name of its kind, and the beginning of its own: ``gpu``.
+        index: Number of the device.
+        memory_bytes: Size of its memory.
     """
 
     prefix: ClassVar[str]
@@ -45,14 +41,10 @@ class DeviceRecord:
 class Picture:
     """How drawings of a machine show a device of a kind.
 
-    Parameters
-    ----------
-    width, height : float
-        Maximum width and height of its box, in pixels.
-    radius : float
-        Radius of the corners, in pixels.
-    css : str
-        CSS classes of the box.
+    Attributes:
+        width, height: Maximum width and height of its box, in pixels.
+        radius: Radius of the corners, in pixels.
+        css: CSS classes of the box.
     """
 
     width: float = 190.0
@@ -65,28 +57,18 @@ class Picture:
 class DeviceKind:
     """A kind of device.
 
-    Parameters
-    ----------
-    name : str
-        Name of the kind, of lower-case letters; the names of its devices are this and a number: ``gpu0``. All
-        of its devices are ``gpus`` in the language of transfers.
-    words : tuple[str, str]
-        What people call one of its devices, and several.
-    record : type[DeviceRecord]
-        Class of the records of its devices in a Machine, and in its JSON.
-    memories : tuple[MemoryKind, ...]
-        How its memory is allocated; the default first.
-    engines : tuple[Engine, ...]
-        Engines of its executors, the default first; empty if it executes no transfers.
-    key_figures : tuple[tuple[str, ...], ...]
-        Testcases whose typical value is the key figure of its memory; the first group that was measured
-        counts.
-    testcases : tuple[str, ...]
-        Prefixes of the names of the testcases of its memory; empty for those that every kind has.
-    ranks : bool
-        Whether a process of a job can own one.
-    picture : Picture
-        How drawings show it.
+    Attributes:
+        name: Name of the kind, of lower-case letters; the names of its devices are this and a number:
+            ``gpu0``. All of its devices are ``gpus`` in the language of transfers.
+        words: What people call one of its devices, and several.
+        record: Class of the records of its devices in a Machine, and in its JSON.
+        memories: How its memory is allocated; the default first.
+        engines: Engines of its executors, the default first; empty if it executes no transfers.
+        key_figures: Testcases whose typical value is the key figure of its memory; the first group that was
+            measured counts.
+        testcases: Prefixes of the names of the testcases of its memory; empty for those that every kind has.
+        ranks: Whether a process of a job can own one.
+        picture: How drawings show it.
     """
 
     name: str

@@ -14,22 +14,14 @@ from .kind import DeviceKind, DeviceRecord
 class NumaNode(DeviceRecord):
     """A NUMA node.
 
-    Parameters
-    ----------
-    index : int
-        Number of the node.
-    cpus : tuple[int, ...]
-        Logical CPUs that this process may use; first one per physical core, then the others.
-    threads_per_core : int
-        Hardware threads per physical core; of cores with unequal numbers, the largest.
-    memory_bytes, free_bytes : int
-        Size of the memory and its free part.
-    distances : tuple[int, ...]
-        ACPI SLIT distances to all nodes.
-    core_count : int
-        Number of physical cores, if they have unequal numbers of usable threads; else 0.
-    allowed : bool
-        Whether this process may use the memory.
+    Attributes:
+        index: Number of the node.
+        cpus: Logical CPUs that this process may use; first one per physical core, then the others.
+        threads_per_core: Hardware threads per physical core; of cores with unequal numbers, the largest.
+        memory_bytes, free_bytes: Size of the memory and its free part.
+        distances: ACPI SLIT distances to all nodes.
+        core_count: Number of physical cores, if they have unequal numbers of usable threads; else 0.
+        allowed: Whether this process may use the memory.
     """
 
     prefix: ClassVar[str] = "numa"

@@ -29,16 +29,11 @@ def cell_of(
 
     Its value is the median of the medians of the rounds.
 
-    Parameters
-    ----------
-    by_links : Allowance
-        What the links allow.
-    rounds : Rounds
-        The samples of all rounds, and the number of wrong elements of a collective.
-    skip : int
-        Number of leading iterations that statistics leave out.
-    use_mean : bool
-        Whether the value is the mean of the samples; the median otherwise.
+    Args:
+        by_links: What the links allow.
+        rounds: The samples of all rounds, and the number of wrong elements of a collective.
+        skip: Number of leading iterations that statistics leave out.
+        use_mean: Whether the value is the mean of the samples; the median otherwise.
     """
     taken, wrong = rounds.combined, rounds.wrong
     samples = counting(taken.samples, place, skip)

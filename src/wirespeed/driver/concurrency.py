@@ -31,14 +31,10 @@ def one_after_another(network: Network, measurement: Measurement, samples: Seque
     than they need alone. If a queue or an engine serialises them, each ends a whole duration after the one
     before it. Those that were to begin after the end of another one are not concurrent, and no warning.
 
-    Parameters
-    ----------
-    network : Network
-        Links of the machine, for the typical duration of each transfer alone.
-    measurement : Measurement
-        Transfers that start together.
-    samples : Sequence[Sample]
-        Its samples.
+    Args:
+        network: Links of the machine, for the typical duration of each transfer alone.
+        measurement: Transfers that start together.
+        samples: Its samples.
     """
     works = measurement.transfers
     measured = [

@@ -38,12 +38,9 @@ def suspects(
     Low means below the typical value of a single pair, or below the median of similar pairs, by more than
     5 %; or without a value, because another pair may have failed.
 
-    Parameters
-    ----------
-    pairs : Sequence[Measurement]
-        The pairs.
-    cells : Mapping
-        The measured cells, by table, row and column.
+    Args:
+        pairs: The pairs.
+        cells: The measured cells, by table, row and column.
     """
     alike: dict[tuple[str, str], list[float]] = {}
     looked = []
@@ -102,12 +99,9 @@ def blocking(tables: Sequence[Table]) -> str:
 def slowed(cells: Sequence[tuple[Cell, Cell]], left: int) -> list[str]:
     """Warnings about pairs that had low values while others ran and were measured again.
 
-    Parameters
-    ----------
-    cells : Sequence[tuple[Cell, Cell]]
-        For each pair, its cell while others ran, and its cell measured separately.
-    left : int
-        Number of other low pairs that were not measured again.
+    Args:
+        cells: For each pair, its cell while others ran, and its cell measured separately.
+        left: Number of other low pairs that were not measured again.
     """
     changes = [1 - slow.value / fast.value for slow, fast in cells
                if _apart(slow, fast) and slow.value and fast.value]  # fmt: skip

@@ -17,10 +17,8 @@ STATE_MAX_AGE_S = 0.05
 class HardwareState:
     """Readings of the backends of a run.
 
-    Attributes
-    ----------
-    counted : State
-        Slow counters before the first testcase of each backend.
+    Attributes:
+        counted: Slow counters before the first testcase of each backend.
     """
 
     def __init__(self) -> None:

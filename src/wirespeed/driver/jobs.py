@@ -42,21 +42,14 @@ def join(
 ) -> World | None:
     """Join the job and return the World of this process; None if it is the only process.
 
-    Parameters
-    ----------
-    processes : int
-        Number of processes to start on this host if no launcher started any; 1 starts none.
-    arguments : Sequence[str]
-        Command line of the started processes.
-    timeout : float
-        Maximum time for all processes to join, in s.
-    partial : bool
-        Whether the job goes on without processes that do not join, as ``worlds.join`` says.
+    Args:
+        processes: Number of processes to start on this host if no launcher started any; 1 starts none.
+        arguments: Command line of the started processes.
+        timeout: Maximum time for all processes to join, in s.
+        partial: Whether the job goes on without processes that do not join, as ``worlds.join`` says.
 
-    Raises
-    ------
-    WorldError
-        If the other processes do not join.
+    Raises:
+        WorldError: If the other processes do not join.
     """
     from .. import worlds
     from ..worlds.launchers import promised
@@ -80,10 +73,8 @@ def gather_machine(world: World, local: Machine) -> Machine:
     Each rank owns one device: the GPU with its local rank, or host memory if no rank has a GPU. The
     description of a host is sent once per host.
 
-    Raises
-    ------
-    UsageError
-        If a host has more ranks than GPUs, or only some hosts have GPUs.
+    Raises:
+        UsageError: If a host has more ranks than GPUs, or only some hosts have GPUs.
     """
     content = replace(local, notes=(), numa=tuple(replace(node, free_bytes=0) for node in local.numa))
     digest = hashlib.blake2b(content.to_json(), digest_size=16).hexdigest()
@@ -107,12 +98,9 @@ def gather_machine(world: World, local: Machine) -> Machine:
 def gather_facts(world: World, read: Callable[[], Sequence[Fact]]) -> tuple[Fact, ...]:
     """The facts of all hosts; the first rank of each host reads them. All ranks return the same.
 
-    Parameters
-    ----------
-    world : World
-        The processes of the job.
-    read : Callable
-        Returns the facts of this host.
+    Args:
+        world: The processes of the job.
+        read: Returns the facts of this host.
     """
     facts = _of_hosts(world, read, list[Fact], "reading the facts of all hosts")
     return tuple(structs.replace(fact, host=host) for host in facts for fact in facts[host])
@@ -121,12 +109,9 @@ def gather_facts(world: World, read: Callable[[], Sequence[Fact]]) -> tuple[Fact
 def gather_observed(world: World, observed: Observed) -> Observed:
     """What the other hosts observed during a run. All ranks must call it, and return the same.
 
-    Parameters
-    ----------
-    world : World
-        The processes of the job.
-    observed : Observed
-        What this process observed; that of the first rank of each host counts.
+    Args:
+        world: The processes of the job.
+        observed: What this process observed; that of the first rank of each host counts.
     """
     hosts = _of_hosts(world, lambda: observed, Observed, "asking all hosts what they observed")
     return Observed(

@@ -31,14 +31,10 @@ class Listener:
     def measured(self, case: Testcase, cells: Sequence[Filled], known: Callable[[], Document]) -> None:
         """Handle the end of a measurement.
 
-        Parameters
-        ----------
-        case : Testcase
-            The running testcase.
-        cells : Sequence of Filled
-            Cells that the measurement filled, from its samples only.
-        known : Callable
-            Returns the Document of all results so far.
+        Args:
+            case: The running testcase.
+            cells: Cells that the measurement filled, from its samples only.
+            known: Returns the Document of all results so far.
         """
 
     def data_wrong(self, case: Testcase, error: VerificationError) -> None:

@@ -30,46 +30,26 @@ MadeCells = Callable[[], Sequence[tuple[str, Cell]]]
 class PartialResult:
     """Results of a testcase so far. The worker writes them, the watching thread reads them.
 
-    Parameters
-    ----------
-    cells : dict
-        Cells by table, row and column.
-    status : Status
-        Status so far.
-    reason : str
-        Reason of the first failure.
-    done : int
-        Number of Measurements that are done.
-    stage : str
-        Current stage, for progress and errors.
-    running : tuple of Transfer
-        Transfers that are being sampled; empty otherwise.
-    since : float
-        Start of the stage on the monotonic clock, in s.
-    lost : str
-        Why the run cannot continue; empty if it can.
-    unreachable : str
-        The first reason why a Measurement could not run.
-    crash : BaseException or None
-        Exception of the worker, which the watching thread raises.
-    cancelled : bool
-        Whether the worker should stop.
-    out_of_time : bool
-        Whether a measurement was cancelled because the time of the run was over.
-    left_out : list of Measurement
-        Those for which no time was left.
-    readings : list of Reading
-        Hardware state under load.
-    warnings : list of str
-        Warnings of the session; those of backends are separate.
-    filled : queue.SimpleQueue
-        For each finished Measurement what returns its cells, for the watching thread.
-    wrong : queue.SimpleQueue
-        Errors of wrong data, for the watching thread.
-    rounds : dict
-        What was taken of each Measurement.
-    stale : dict
-        Those of which there are more samples than are in the cells, and what makes their cells.
+    Attributes:
+        cells: Cells by table, row and column.
+        status: Status so far.
+        reason: Reason of the first failure.
+        done: Number of Measurements that are done.
+        stage: Current stage, for progress and errors.
+        running: Transfers that are being sampled; empty otherwise.
+        since: Start of the stage on the monotonic clock, in s.
+        lost: Why the run cannot continue; empty if it can.
+        unreachable: The first reason why a Measurement could not run.
+        crash: Exception of the worker, which the watching thread raises.
+        cancelled: Whether the worker should stop.
+        out_of_time: Whether a measurement was cancelled because the time of the run was over.
+        left_out: Those for which no time was left.
+        readings: Hardware state under load.
+        warnings: Warnings of the session; those of backends are separate.
+        filled: For each finished Measurement what returns its cells, for the watching thread.
+        wrong: Errors of wrong data, for the watching thread.
+        rounds: What was taken of each Measurement.
+        stale: Those of which there are more samples than are in the cells, and what makes their cells.
     """
 
     cells: dict[str, dict[tuple[int, int], Cell]]

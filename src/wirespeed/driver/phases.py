@@ -20,10 +20,8 @@ FOOTNOTE = "* half as long again as the fastest of the phase, or longer, in ever
 def slow(samples: Sequence[Sequence[float]]) -> list[str]:
     """For each row of a column the reason why it is slow (see `SLOW`); empty if it is not.
 
-    Parameters
-    ----------
-    samples : Sequence of Sequence of float
-        Times of each row, in s.
+    Args:
+        samples: Times of each row, in s.
     """
     medians = [summarise(times).median if times else float("inf") for times in samples]
     best = min(range(len(medians)), key=lambda i: medians[i], default=0)

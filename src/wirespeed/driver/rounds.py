@@ -30,22 +30,14 @@ _MOST_CORRELATION = 0.9
 class Rounds:
     """What was taken of a Measurement in all rounds so far.
 
-    Parameters
-    ----------
-    measurement : Measurement
-        What is measured, with smaller buffers than planned if there was not enough memory.
-    taken : list of Taken
-        The samples of each round.
-    preparing : list of float
-        Time of each round without sampling, in s.
-    wrong : int or None
-        Number of wrong elements of all rounds; None if nothing was verified.
-    planned : int or None
-        Number of rounds that the first ones demand; None until they are measured.
-    samples : int or None
-        Number of samples of each further round.
-    ended : bool
-        Whether no round follows because one failed.
+    Attributes:
+        measurement: What is measured, with smaller buffers than planned if there was not enough memory.
+        taken: The samples of each round.
+        preparing: Time of each round without sampling, in s.
+        wrong: Number of wrong elements of all rounds; None if nothing was verified.
+        planned: Number of rounds that the first ones demand; None until they are measured.
+        samples: Number of samples of each further round.
+        ended: Whether no round follows because one failed.
     """
 
     measurement: Measurement

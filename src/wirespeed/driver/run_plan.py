@@ -24,20 +24,13 @@ _SAMPLE_S = 1e-3
 class PlannedTestcase:
     """A testcase of a run.
 
-    Parameters
-    ----------
-    case : Testcase
-        The testcase.
-    values : int
-        Number of values.
-    seconds : float
-        How long it takes, in s.
-    begins : float
-        When it begins, in s from the start of the process.
-    in_time : bool
-        Whether it ends within the time limit of the run.
-    reason : str
-        Why it cannot be measured on this machine; empty if it can.
+    Attributes:
+        case: The testcase.
+        values: Number of values.
+        seconds: How long it takes, in s.
+        begins: When it begins, in s from the start of the process.
+        in_time: Whether it ends within the time limit of the run.
+        reason: Why it cannot be measured on this machine; empty if it can.
     """
 
     case: Testcase
@@ -53,14 +46,10 @@ def run_plan(cases: Sequence[Testcase], machine: Machine, options: RunOptions) -
 
     Times are those of earlier runs of this machine with the same options, else estimated from the plan.
 
-    Parameters
-    ----------
-    cases : Sequence[Testcase]
-        The testcases.
-    machine : Machine
-        The machine.
-    options : RunOptions
-        Options of the run.
+    Args:
+        cases: The testcases.
+        machine: The machine.
+        options: Options of the run.
     """
     is_here = not machine.simulated and machine.host == platform.node()
     earlier = run_times.earlier(run_times.kind(machine, options)) if is_here else {}

@@ -52,10 +52,8 @@ def _load() -> dict[str, Any]:
 class RunTimes(Listener):
     """Keeps the times of the complete testcases of a run.
 
-    Parameters
-    ----------
-    of_kind : str
-        The kind of the run.
+    Attributes:
+        of_kind: The kind of the run.
     """
 
     def __init__(self, of_kind: str) -> None:

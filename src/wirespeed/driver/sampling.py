@@ -18,14 +18,10 @@ MAX_COPIES = 2**16
 class Taken:
     """The samples of a Measurement in one round.
 
-    Parameters
-    ----------
-    samples : tuple of Sample
-        In the order in which they were taken.
-    copies : int
-        Number of copies per sample.
-    seconds : float
-        Time of sampling, with verification, in s.
+    Attributes:
+        samples: In the order in which they were taken.
+        copies: Number of copies per sample.
+        seconds: Time of sampling, with verification, in s.
     """
 
     samples: tuple[Sample, ...]
@@ -45,28 +41,17 @@ def take(
 ) -> Taken:
     """Sample a prepared Measurement until the stopping rule ends the round.
 
-    Parameters
-    ----------
-    sample : Callable
-        Runs every transfer the given number of times and returns the times.
-    measurement : Measurement
-        What is sampled.
-    rule : Rule
-        When to stop.
-    now : Callable
-        Clock of the time budget, in s.
-    sample_seconds : float
-        Minimum duration of a sample, in s; determines the number of copies.
-    check : Callable
-        Verifies the data; called after every sample except warm-ups.
-    warm_up : Callable
-        Called before the first sample if the number of copies is fixed.
-    wanted : int or None
-        Number of samples to take within the time budget; None: until their median is precise.
+    Args:
+        sample: Runs every transfer the given number of times and returns the times.
+        measurement: What is sampled.
+        rule: When to stop.
+        now: Clock of the time budget, in s.
+        sample_seconds: Minimum duration of a sample, in s; determines the number of copies.
+        check: Verifies the data; called after every sample except warm-ups.
+        warm_up: Called before the first sample if the number of copies is fixed.
+        wanted: Number of samples to take within the time budget; None: until their median is precise.
 
-    Returns
-    -------
-    Taken
+    Returns:
         Samples of new buffers have one copy each and no warm-up.
     """
     start, samples = now(), list[Sample]()

@@ -60,16 +60,11 @@ T = TypeVar("T")
 class Session:
     """One run.
 
-    Parameters
-    ----------
-    machine : Machine
-        Machine to plan for.
-    backends : Sequence[Backend]
-        The first backend that does not refuse a Measurement runs it.
-    options : SessionOptions
-        What to run, and how.
-    listeners : Iterable[Listener]
-        Called at every step: progress, printing, saving.
+    Attributes:
+        machine: Machine to plan for.
+        backends: The first backend that does not refuse a Measurement runs it.
+        options: What to run, and how.
+        listeners: Called at every step: progress, printing, saving.
     """
 
     def __init__(
@@ -96,10 +91,8 @@ class Session:
     def run(self) -> Document:
         """Run every testcase and return the Document.
 
-        Raises
-        ------
-        RunInterrupted
-            On Ctrl-C; it carries the Document.
+        Raises:
+            RunInterrupted: On Ctrl-C; it carries the Document.
         """
         self._started = time.monotonic()
         self._document = self._begun()

@@ -19,14 +19,10 @@ from ..testcases import Testcase
 class Observed(msgspec.Struct, frozen=True):
     """What the hardware of a host showed during a run.
 
-    Parameters
-    ----------
-    before : State
-        Slow counters before the first testcase.
-    after : State
-        The same after the last one.
-    facts : tuple[Fact, ...]
-        Facts that were found while measuring.
+    Attributes:
+        before: Slow counters before the first testcase.
+        after: The same after the last one.
+        facts: Facts that were found while measuring.
     """
 
     before: State = ()
@@ -38,36 +34,23 @@ class Observed(msgspec.Struct, frozen=True):
 class SessionOptions:
     """What to run and how.
 
-    Parameters
-    ----------
-    testcases : tuple[Testcase, ...]
-        Testcases, in order.
-    run : RunOptions
-        Options of the run.
-    grace : float
-        Time that the Session waits beyond the time-out of a stage, in s, because the errors of backends with
-        time-outs of their own are more specific.
-    skip : int
-        Number of leading iterations of a sample that lateness does not count.
-    command : str
-        Command line, for the Document.
-    warnings : tuple[str, ...]
-        Warnings about the whole run.
-    launcher : str
-        What started the processes of a job; empty for one process.
-    described : Mapping[str, Any]
-        Additional options for the Document, of a compatible command line.
-    facts : tuple[Fact, ...]
-        What was read of this host, for the Document.
-    following : Callable or None
-        Returns the testcases to measure next, for the Document of all that were measured; the run ends
-        when there are none. None: the run ends after ``testcases``.
-    gather : Callable or None
-        Returns what the other hosts of a job observed, for what this one did; None in one process.
-    since : float or None
-        When the time limit of the run began, in s of the monotonic clock; None: when its Session began.
-    earlier : Mapping[str, float]
-        Testcase -> its time in an earlier run of this machine, in s.
+    Attributes:
+        testcases: Testcases, in order.
+        run: Options of the run.
+        grace: Time that the Session waits beyond the time-out of a stage, in s, because the errors of
+            backends with time-outs of their own are more specific.
+        skip: Number of leading iterations of a sample that lateness does not count.
+        command: Command line, for the Document.
+        warnings: Warnings about the whole run.
+        launcher: What started the processes of a job; empty for one process.
+        described: Additional options for the Document, of a compatible command line.
+        facts: What was read of this host, for the Document.
+        following: Returns the testcases to measure next, for the Document of all that were measured; the run
+            ends when there are none. None: the run ends after ``testcases``.
+        gather: Returns what the other hosts of a job observed, for what this one did; None in one process.
+        since: When the time limit of the run began, in s of the monotonic clock; None: when its Session
+            began.
+        earlier: Testcase -> its time in an earlier run of this machine, in s.
     """
 
     testcases: tuple[Testcase, ...]

@@ -23,10 +23,8 @@ from .worker import Worker
 class Ended:
     """A testcase of which nothing can be measured.
 
-    Parameters
-    ----------
-    result : TestcaseResult
-        Its result.
+    Attributes:
+        result: Its result.
     """
 
     result: TestcaseResult
@@ -40,33 +38,20 @@ class Ended:
 class TestcaseRun:
     """A testcase that is measured in one or more rounds.
 
-    Parameters
-    ----------
-    case : Testcase
-        The testcase.
-    base : TestcaseResult
-        Its result without measurements.
-    plan : Plan
-        What it measures.
-    worker : Worker
-        What measures it.
-    watched : Sequence[Backend]
-        The backends that report the state of the hardware.
-    before : State
-        State of the hardware before it.
+    Attributes:
+        case: The testcase.
+        base: Its result without measurements.
+        plan: What it measures.
+        worker: What measures it.
+        watched: The backends that report the state of the hardware.
+        before: State of the hardware before it.
 
-    Attributes
-    ----------
-    result : TestcaseResult or None
-        Its result; None until it is complete.
-    since : float or None
-        When the current round began, on the clock of the first backend in s; None between rounds.
-    seconds : float
-        Time of the rounds that are over, in s.
-    busy : dict[str, str]
-        Devices that other processes used meanwhile: device -> how.
-    warnings : list[str]
-        Warnings of the backends.
+    Attributes:
+        result: Its result; None until it is complete.
+        since: When the current round began, on the clock of the first backend in s; None between rounds.
+        seconds: Time of the rounds that are over, in s.
+        busy: Devices that other processes used meanwhile: device -> how.
+        warnings: Warnings of the backends.
     """
 
     def __init__(
@@ -115,12 +100,9 @@ class TestcaseRun:
     def concluded(self, after: State, *, together: bool) -> TestcaseResult:
         """Its result, when nothing more is measured.
 
-        Parameters
-        ----------
-        after : State
-            State of the hardware.
-        together : bool
-            Whether pairs were measured in parallel on purpose.
+        Args:
+            after: State of the hardware.
+            together: Whether pairs were measured in parallel on purpose.
         """
         outcome, plan = self.outcome, self.plan
         if outcome.crash is not None:

@@ -31,18 +31,12 @@ _FACTORS = 0.2, 5.0
 class Estimates:
     """The times of testcases on a machine, from their plans and from earlier runs.
 
-    Parameters
-    ----------
-    network : Network
-        Links of the machine.
-    rule : Rule
-        When sampling stops.
-    verify : bool
-        Whether every sample is verified.
-    sample_s : float
-        Minimum duration of a sample, in s.
-    earlier : Mapping[str, float]
-        Testcase -> its time in an earlier run, in s.
+    Attributes:
+        network: Links of the machine.
+        rule: When sampling stops.
+        verify: Whether every sample is verified.
+        sample_s: Minimum duration of a sample, in s.
+        earlier: Testcase -> its time in an earlier run, in s.
     """
 
     def __init__(
@@ -83,16 +77,11 @@ class Estimates:
 class TimeLimit:
     """The limit of a run.
 
-    Parameters
-    ----------
-    end : float
-        When measuring ends, in s on the clock.
-    now : Callable
-        The clock: that of this host, or virtual time.
-    estimates : Estimates
-        What testcases take.
-    virtual : bool
-        Whether the clock is virtual: nothing is late there.
+    Attributes:
+        end: When measuring ends, in s on the clock.
+        now: The clock: that of this host, or virtual time.
+        estimates: What testcases take.
+        virtual: Whether the clock is virtual: nothing is late there.
     """
 
     def __init__(self, end: float, now: Callable[[], float], estimates: Estimates, *, virtual: bool) -> None:
@@ -156,16 +145,11 @@ def limit_of(
 ) -> TimeLimit | None:
     """The time limit of a run; in virtual time if nothing is measured in real time. None without one.
 
-    Parameters
-    ----------
-    options : SessionOptions
-        Options of the run.
-    network : Network
-        Links of its machine.
-    backends : Sequence[Backend]
-        What measures it.
-    started : float
-        When its Session began, in s of the monotonic clock.
+    Args:
+        options: Options of the run.
+        network: Links of its machine.
+        backends: What measures it.
+        started: When its Session began, in s of the monotonic clock.
     """
     within, machine = options.run.within, network.machine
     if within is None:

@@ -54,27 +54,17 @@ T = TypeVar("T")
 class Worker:
     """Measures the jobs of a testcase one after the other, in rounds.
 
-    Parameters
-    ----------
-    network : Network
-        Links of the machine, for limits.
-    options : SessionOptions
-        How to run it.
-    outcome : PartialResult
-        Where the results go.
-    jobs : Sequence[tuple[Backend, Measurement]]
-        Each Measurement with the backend that runs it.
-    can_shrink : bool
-        Whether smaller buffers may be used where there is not enough memory for these.
-    case : Testcase
-        The testcase.
-    limit : TimeLimit or None
-        The time that the run has left; None without a limit.
+    Attributes:
+        network: Links of the machine, for limits.
+        options: How to run it.
+        outcome: Where the results go.
+        jobs: Each Measurement with the backend that runs it.
+        can_shrink: Whether smaller buffers may be used where there is not enough memory for these.
+        case: The testcase.
+        limit: The time that the run has left; None without a limit.
 
-    Attributes
-    ----------
-    finished : threading.Event
-        Set when the round is over.
+    Attributes:
+        finished: Set when the round is over.
     """
 
     def __init__(

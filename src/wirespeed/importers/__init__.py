@@ -78,36 +78,28 @@ def load_log(
 ) -> Document:
     """Convert logs of other tools to a Document, which ``judge`` and all reports accept.
 
-    Parameters
-    ----------
-    source : str, Path, or Sequence of them
-        Files of one machine; ``-`` is standard input. The tool is recognised; a file may contain the output
-        of several.
-    machine : str, Machine or None
-        The machine of the logs: such as ``hgx-h100-8``, ``simulated:NAME``, a machine file, or a Machine.
-        None: derived from the names and the number of GPUs in the logs, and data sheets.
-    nics : str or None
-        Number and rate of the NICs of each host, such as ``8x400G``, for collectives between hosts. None: as
-        the lines of NCCL in the logs say.
+    Args:
+        source: Files of one machine; ``-`` is standard input. The tool is recognised; a file may contain the
+            output of several.
+        machine: The machine of the logs: such as ``hgx-h100-8``, ``simulated:NAME``, a machine file, or a
+            Machine. None: derived from the names and the number of GPUs in the logs, and data sheets.
+        nics: Number and rate of the NICs of each host, such as ``8x400G``, for collectives between hosts.
+            None: as the lines of NCCL in the logs say.
 
-    Returns
-    -------
-    Document
-        The values, with limits as if wirespeed had measured them on that machine, and wider ranges. The
-        field ``imported`` says where they come from.
+    Returns:
+        The values, with limits as if wirespeed had measured them on that machine, and wider ranges. The field
+        ``imported`` says where they come from.
 
-    Raises
-    ------
-    UsageError
-        If a file cannot be read, contains nothing that is understood, or does not fit the machine; if
-        ``nics`` is no rate.
+    Raises:
+        UsageError: If a file cannot be read, contains nothing that is understood, or does not fit the
+            machine; if ``nics`` is no rate.
 
-    Examples
-    --------
-    >>> import wirespeed
-    >>> document = wirespeed.load_log("tests/data/published/nvbandwidth-a100-readme.txt", "dgx-a100-40g-8")
-    >>> wirespeed.judge(document).verdict.value
-    'pass'
+    Examples:
+        >>> import wirespeed
+        >>> log = "tests/data/published/nvbandwidth-a100-readme.txt"
+        >>> document = wirespeed.load_log(log, "dgx-a100-40g-8")
+        >>> wirespeed.judge(document).verdict.value
+        'pass'
     """
     files = [source] if isinstance(source, (str, Path)) else list(source)
     if not files:
@@ -240,10 +232,8 @@ def _also(log: FoundLog, lines: Sequence[str]) -> None:
 def _json(lines: Sequence[str], at: int) -> tuple[FoundLog, int] | None:
     """Read a JSON object that begins at a line; return the log and the index of the next line.
 
-    Raises
-    ------
-    UsageError
-        If it begins like that of a tool and is broken.
+    Raises:
+        UsageError: If it begins like that of a tool and is broken.
     """
     remaining = "\n".join(lines[at:])
     try:

@@ -25,14 +25,10 @@ WIDER = 0.9
 def allowed(network: Network, measurement: Measurement, testcase: str) -> list[Allowance]:
     """What the links allow for each Place of a Measurement of a log.
 
-    Parameters
-    ----------
-    network : Network
-        The links of the machine that the log is about.
-    measurement : Measurement
-        What a testcase measures.
-    testcase : str
-        Its name.
+    Args:
+        network: The links of the machine that the log is about.
+        measurement: What a testcase measures.
+        testcase: Its name.
     """
     widened = [_widened(allowance) for allowance in allowances(network, measurement, efficiencies())]
     return [_bridged(network, allowance, both_ways=_BOTH_WAYS in testcase) for allowance in widened]

@@ -42,10 +42,8 @@ _CLOCK = 0.01
 def count_of(logs: Sequence[FoundLog]) -> int:
     """The number of GPUs of one host in some logs.
 
-    Raises
-    ------
-    UsageError
-        If the logs are of machines with different GPUs.
+    Raises:
+        UsageError: If the logs are of machines with different GPUs.
     """
     named: dict[tuple[str, ...], str] = {}
     for log in logs:
@@ -93,18 +91,13 @@ def _columns(log: FoundLog) -> int:
 def machine_of(logs: Sequence[FoundLog], wanted: str | Machine | None) -> Machine:
     """The machine that some logs are of.
 
-    Parameters
-    ----------
-    logs : Sequence[FoundLog]
-        The logs.
-    wanted : str, Machine or None
-        Name of a data sheet and a number (``hgx-h100-8``), ``simulated:NAME``, a machine file, or a Machine;
-        None: derived from the logs.
+    Args:
+        logs: The logs.
+        wanted: Name of a data sheet and a number (``hgx-h100-8``), ``simulated:NAME``, a machine file, or a
+            Machine; None: derived from the logs.
 
-    Raises
-    ------
-    UsageError
-        If the machine does not exist, or has not the GPUs of the logs.
+    Raises:
+        UsageError: If the machine does not exist, or has not the GPUs of the logs.
     """
     count = count_of(logs)
     models = _models(logs, count)
@@ -282,14 +275,10 @@ def _through_host(
 def _explaining(rates: Iterable[float], fastest: float, lowest: float) -> float | None:
     """The first standard rate that explains the fastest of all devices; None if none does.
 
-    Parameters
-    ----------
-    rates : Iterable[float]
-        Standard rates of a link, the preferred first, in B/s.
-    fastest : float
-        The fastest value of all devices, in B/s.
-    lowest : float
-        Fraction of the rate that a good machine reaches.
+    Args:
+        rates: Standard rates of a link, the preferred first, in B/s.
+        fastest: The fastest value of all devices, in B/s.
+        lowest: Fraction of the rate that a good machine reaches.
     """
     return next((r for r in rates if r * lowest <= fastest <= r * (1 + _CLOCK)), None)
 

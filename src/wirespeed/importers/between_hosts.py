@@ -54,10 +54,8 @@ def with_network(machine: Machine, rate: float, origin: str) -> Machine:
 def with_nics(document: Document, nics: Nics) -> Document:
     """An imported run with these NICs of each host, and the limits that follow.
 
-    Raises
-    ------
-    UsageError
-        If the run was measured by wirespeed.
+    Raises:
+        UsageError: If the run was measured by wirespeed.
     """
     if not document.imported:
         raise UsageError("--nics is for imported logs; this run was measured by wirespeed")
@@ -109,14 +107,10 @@ def networked(
 ) -> tuple[Machine, Sequence[str]]:
     """The machine of some logs with the network between hosts, and what is wrong with it.
 
-    Parameters
-    ----------
-    machine : Machine
-        The machine of one host.
-    logs : Sequence[FoundLog]
-        The logs, which may name the NICs.
-    rate : float or None
-        Rate of the NICs of a host in one direction, in B/s, in place of what the logs say.
+    Args:
+        machine: The machine of one host.
+        logs: The logs, which may name the NICs.
+        rate: Rate of the NICs of a host in one direction, in B/s, in place of what the logs say.
     """
     several = any(len({rank.host for rank in log.ranks}) > 1 for log in logs)
     if several and _shares_nvlink(machine):
@@ -158,16 +152,11 @@ def between_hosts(
     to gather or to scatter it, twice as much to reduce it for all. Bus bandwidth is defined by what each of R
     ranks sends, (R - 1)/R instead, so that it may exceed the rate of the network.
 
-    Parameters
-    ----------
-    machine : Machine
-        The machine of one host.
-    ranks : Sequence[RankInfo]
-        All ranks; none if the log does not list them.
-    run : CollectiveInfo
-        The operation.
-    size : int
-        Size of the array, in bytes.
+    Args:
+        machine: The machine of one host.
+        ranks: All ranks; none if the log does not list them.
+        run: The operation.
+        size: Size of the array, in bytes.
     """
     layout = _hosts(machine, ranks, run.ranks)
     links = [i for i, link in enumerate(machine.links) if _NETWORK in (link.source, link.destination)]

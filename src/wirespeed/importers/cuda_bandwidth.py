@@ -172,14 +172,10 @@ def _tables(
 ) -> Iterator[FoundTable]:
     """Yield the table of the largest size, and the curve over all sizes if there are several.
 
-    Parameters
-    ----------
-    series : _Series
-        What is copied.
-    found : Mapping
-        Index of the GPU -> size in bytes -> rate in B/s.
-    last : int
-        Largest index of a GPU in the log.
+    Args:
+        series: What is copied.
+        found: Index of the GPU -> size in bytes -> rate in B/s.
+        last: Largest index of a GPU in the log.
     """
     why, title = series.why_not, series.title
     size = max(size for values in found.values() for size in values)

@@ -43,28 +43,18 @@ _NONE = ("N/A", "n/a", "-", "nan", "-nan")
 class FoundTable:
     """A table of a log.
 
-    Parameters
-    ----------
-    testcase : str
-        The testcase that measures the same; a name of the tool if none does.
-    values : tuple[tuple[float or None, ...], ...]
-        Rows of values, in base units; None without a value.
-    rows, columns : tuple[str, ...]
-        Labels as the testcase has them: ``gpu0``, ``numa0``, ``host``.
-    axes : tuple[str, str]
-        Names of the axes of rows and columns.
-    unit : Unit
-        Unit of the values.
-    key : str
-        Key of the table in the testcase.
-    title : str
-        Title in the log.
-    bytes : int
-        Size of a buffer; 0 if the log does not tell.
-    why_not : str
-        Why no testcase measures the same; empty if one does.
-    positions : tuple[float, ...]
-        Sizes of the messages that the columns stand for, in bytes; empty if the columns are no curve.
+    Attributes:
+        testcase: The testcase that measures the same; a name of the tool if none does.
+        values: Rows of values, in base units; None without a value.
+        rows, columns: Labels as the testcase has them: ``gpu0``, ``numa0``, ``host``.
+        axes: Names of the axes of rows and columns.
+        unit: Unit of the values.
+        key: Key of the table in the testcase.
+        title: Title in the log.
+        bytes: Size of a buffer; 0 if the log does not tell.
+        why_not: Why no testcase measures the same; empty if one does.
+        positions: Sizes of the messages that the columns stand for, in bytes; empty if the columns are no
+            curve.
     """
 
     testcase: str
@@ -89,18 +79,12 @@ class FoundTable:
 class FoundHalf:
     """Result of a collective at one size, out of place or in place.
 
-    Parameters
-    ----------
-    seconds : float
-        Time of an operation, in s.
-    algorithm, bus : float
-        Algorithm and bus bandwidth, in B/s.
-    wrong : int or None
-        Number of wrong elements; None if the data was not verified.
-    iterations : tuple[float, ...]
-        Time of each iteration, in s; empty if the log does not tell.
-    by_process : tuple[tuple[float, ...], ...]
-        The same in each process.
+    Attributes:
+        seconds: Time of an operation, in s.
+        algorithm, bus: Algorithm and bus bandwidth, in B/s.
+        wrong: Number of wrong elements; None if the data was not verified.
+        iterations: Time of each iteration, in s; empty if the log does not tell.
+        by_process: The same in each process.
     """
 
     seconds: float
@@ -115,16 +99,12 @@ class FoundHalf:
 class FoundCollective:
     """A collective with its arguments over sizes.
 
-    Parameters
-    ----------
-    operation, type, operator : str
-        Name of the operation, data type and reduction operator; empty if there is no operator.
-    root : int
-        Root rank; -1 if there is none.
-    ranks : int
-        Number of ranks.
-    points : dict[int, tuple[FoundHalf or None, FoundHalf or None]]
-        Size in bytes -> the results out of place and in place.
+    Attributes:
+        operation, type, operator: Name of the operation, data type and reduction operator; empty if there is
+            no operator.
+        root: Root rank; -1 if there is none.
+        ranks: Number of ranks.
+        points: Size in bytes -> the results out of place and in place.
     """
 
     operation: str
@@ -139,47 +119,29 @@ class FoundCollective:
 class FoundLog:
     """The output of one run of a tool.
 
-    Parameters
-    ----------
-    tool, version, file : str
-        Name and version of the tool, and of the file that was read.
-    lines : int
-        Number of lines.
-    unknown : list[str]
-        Lines that the importer does not know.
-    host, driver : str
-        Name of the host, and version of the GPU driver.
-    cuda : int
-        CUDA version, e.g. 13000.
-    gpus : list[tuple[str, str]]
-        Name and PCI bus ID of each GPU.
-    tables : list[FoundTable]
-        The tables.
-    collectives : list[FoundCollective]
-        The collectives.
-    outcomes : dict[str, tuple[Status, str]]
-        Testcase -> status and reason, of those that did not pass.
-    failures : list[str]
-        Why the whole run failed, in the words of the log.
-    ranks : list[RankInfo]
-        Ranks of a job.
-    nics : FoundNics or None
-        What the NICs of a host can do; None if the log does not name them.
-    facts : list[Fact]
-        What the log says of the hosts.
-    options : dict
-        Options of the run, as a Document has them.
-    warnings : list[str]
-        Why the log may lack values, or its values may be wrong: where it ends, sums that do not fit. Nothing
-        passes with them, and nothing fails.
-    notes : list[str]
-        What else is known of the measurement and of the log.
-    simulated : bool
-        Whether the log is of a simulated machine.
-    independent : bool
-        Whether each testcase has its own status, so that a failure of the run does not change the others.
-    partial : bool
-        Whether the tool measures a part of the machine, so that the log may name fewer GPUs than there are.
+    Attributes:
+        tool, version, file: Name and version of the tool, and of the file that was read.
+        lines: Number of lines.
+        unknown: Lines that the importer does not know.
+        host, driver: Name of the host, and version of the GPU driver.
+        cuda: CUDA version, e.g. 13000.
+        gpus: Name and PCI bus ID of each GPU.
+        tables: The tables.
+        collectives: The collectives.
+        outcomes: Testcase -> status and reason, of those that did not pass.
+        failures: Why the whole run failed, in the words of the log.
+        ranks: Ranks of a job.
+        nics: What the NICs of a host can do; None if the log does not name them.
+        facts: What the log says of the hosts.
+        options: Options of the run, as a Document has them.
+        warnings: Why the log may lack values, or its values may be wrong: where it ends, sums that do not
+            fit. Nothing passes with them, and nothing fails.
+        notes: What else is known of the measurement and of the log.
+        simulated: Whether the log is of a simulated machine.
+        independent: Whether each testcase has its own status, so that a failure of the run does not change
+            the others.
+        partial: Whether the tool measures a part of the machine, so that the log may name fewer GPUs than
+            there are.
     """
 
     tool: str
@@ -272,10 +234,8 @@ def reason_of(line: str) -> str:
 def number(word: str) -> float | None:
     """The number that a word is; None for words that stand for no value.
 
-    Raises
-    ------
-    ValueError
-        If it is neither, or out of range.
+    Raises:
+        ValueError: If it is neither, or out of range.
     """
     if word in _NONE:
         return None
@@ -290,10 +250,8 @@ def number(word: str) -> float | None:
 def whole(word: str) -> int:
     """The whole number that a word is, -1 or larger.
 
-    Raises
-    ------
-    ValueError
-        If it is not one.
+    Raises:
+        ValueError: If it is not one.
     """
     if not re.fullmatch(r"-1|\d{1,18}", word):
         raise ValueError(f"{word!r} is not a whole number")
@@ -310,21 +268,14 @@ def scaled(values: Iterable[float | None], scale: float) -> tuple[float | None, 
 def grid(lines: Sequence[str], start: int) -> tuple[list[str], list[tuple[str, list[float | None]]], int]:
     """Read a table of numbers: a line of column numbers, and lines of a row number and values.
 
-    Parameters
-    ----------
-    lines : Sequence[str]
-        The lines of a log.
-    start : int
-        Index of the line of column numbers.
+    Args:
+        lines: The lines of a log.
+        start: Index of the line of column numbers.
 
-    Returns
-    -------
-    columns : list[str]
-        The column numbers; empty if there is no table.
-    rows : list of tuple
-        Row number and values of each row.
-    end : int
-        Index of the first line behind the table.
+    Returns:
+        columns: The column numbers; empty if there is no table.
+        rows: Row number and values of each row.
+        end: Index of the first line behind the table.
     """
     if start >= len(lines):
         return [], [], start

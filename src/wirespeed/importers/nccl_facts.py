@@ -40,10 +40,8 @@ class NcclLines:
     def facts(self, hosts: Collection[str]) -> tuple[Fact, ...]:
         """Return the facts of each host; the name of the first is empty.
 
-        Parameters
-        ----------
-        hosts : Collection[str]
-            The hosts of the ranks, as the log lists them, the first first; empty if it does not.
+        Args:
+            hosts: The hosts of the ranks, as the log lists them, the first first; empty if it does not.
         """
         first = next(iter(hosts or self._ways), "")
         return tuple(

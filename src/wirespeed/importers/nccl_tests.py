@@ -354,14 +354,10 @@ def _counts(operation: str, points: dict[int, Any], least: int) -> list[int]:
 def _ranks_by(points: dict[int, Any], operations: Sequence[str], least: int) -> int:
     """The number of ranks by the bus bandwidth, where the log does not list them.
 
-    Parameters
-    ----------
-    points : dict
-        The results of each size.
-    operations : Sequence[str]
-        Names of the operations that it may be.
-    least : int
-        Number of GPUs of a process, which the number of ranks is a multiple of.
+    Args:
+        points: The results of each size.
+        operations: Names of the operations that it may be.
+        least: Number of GPUs of a process, which the number of ranks is a multiple of.
     """
     fitting = {count for operation in operations for count in _counts(operation, points, least)}
     return fitting.pop() if len(fitting) == 1 else least
@@ -373,14 +369,10 @@ def _guessed(points: dict[int, Any], operator: str, root: int, ranks: int) -> li
     Older versions print neither the operation nor the program. Where the result in place is undefined, it is
     not verified, although the other one is.
 
-    Parameters
-    ----------
-    points : dict
-        The results of each size.
-    operator, root : str, int
-        As the columns say.
-    ranks : int
-        Number of ranks; 0 if it is unknown.
+    Args:
+        points: The results of each size.
+        operator, root: As the columns say.
+        ranks: Number of ranks; 0 if it is unknown.
     """
     if ranks == 1:
         return []

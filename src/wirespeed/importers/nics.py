@@ -36,12 +36,9 @@ _PORT = re.compile(r"\d{1,3}$")
 class FoundNics:
     """What the NICs of a host can do together.
 
-    Parameters
-    ----------
-    rate : float or None
-        Rate in one direction, in B/s; None if the log names NICs but not their rates.
-    origin : str
-        Where the rate comes from, for people.
+    Attributes:
+        rate: Rate in one direction, in B/s; None if the log names NICs but not their rates.
+        origin: Where the rate comes from, for people.
     """
 
     rate: float | None
@@ -94,10 +91,8 @@ class NicLines:
 
         Of several hosts, the one whose lines name most counts: the lines of others may be missing.
 
-        Parameters
-        ----------
-        model : str
-            Name of the GPUs.
+        Args:
+            model: Name of the GPUs.
         """
         if "Socket" in self._networks:
             return None

@@ -49,12 +49,10 @@ _ROW = re.compile(r"\s*\d")
 class Stream:
     """The lines of one job, without what was put before them.
 
-    Parameters
-    ----------
-    lines : list[str]
-        The lines.
-    removed : dict[str, int]
-        The prefix of the first line that had one of its form -> number of lines from which it was removed.
+    Attributes:
+        lines: The lines.
+        removed: The prefix of the first line that had one of its form -> number of lines from which it was
+            removed.
     """
 
     lines: list[str] = field(default_factory=list)
@@ -72,12 +70,9 @@ class Stream:
 def without_prefixes(lines: Sequence[str], known: Sequence[re.Pattern[str]]) -> list[Stream]:
     """Remove the prefixes of lines; lines of several jobs, each with its label, become a stream for each.
 
-    Parameters
-    ----------
-    lines : Sequence[str]
-        The lines of a text.
-    known : Sequence[re.Pattern]
-        Lines that tools print, from their beginning on.
+    Args:
+        lines: The lines of a text.
+        known: Lines that tools print, from their beginning on.
     """
     labels: set[str] = set()
     seen: set[str] = set()

@@ -61,14 +61,10 @@ def curve(
 ) -> FoundTable:
     """A table over the size of a message, one row for each quantity.
 
-    Parameters
-    ----------
-    testcase, key, title, unit, why_not : str, Unit
-        As in ``FoundTable``.
-    rows : Mapping
-        Label -> size in bytes -> value in base units.
-    axis : str
-        Name of the axis of the rows.
+    Args:
+        testcase, key, title, unit, why_not: As in ``FoundTable``.
+        rows: Label -> size in bytes -> value in base units.
+        axis: Name of the axis of the rows.
     """
     sizes = sorted({size for values in rows.values() for size in values})
     return FoundTable(

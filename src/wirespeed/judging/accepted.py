@@ -18,11 +18,8 @@ def accept(
 ) -> tuple[dict[Override, int], set[int]]:
     """Waive what overrides accept; the first matching override counts.
 
-    Returns
-    -------
-    accepted
+    Returns:
         Override -> number of cells that it waives.
-    exempt
         The cells that may be slow, waived or not; they are not compared with their peers.
     """
     accepted: dict[Override, int] = {}

@@ -20,12 +20,9 @@ _MOST_ROUNDS = 2
 class Step:
     """Testcases that were measured together.
 
-    Parameters
-    ----------
-    testcases : tuple[Testcase, ...]
-        The testcases.
-    why : str
-        Why they were measured, as a phrase for people.
+    Attributes:
+        testcases: The testcases.
+        why: Why they were measured, as a phrase for people.
     """
 
     testcases: tuple[Testcase, ...]
@@ -39,17 +36,12 @@ class Adaptive:
     tell causes apart. The rest of the quick tier follows if the facts show none, or if these values show
     none, or do not explain what is slow.
 
-    Parameters
-    ----------
-    expected : Inventory or None
-        What each host of the machine should have.
+    Attributes:
+        expected: What each host of the machine should have.
 
-    Attributes
-    ----------
-    steps : list[Step]
-        What was measured, in order.
-    concluded : tuple[Check, Diagnosis] or None
-        Verdicts and diagnosis of the whole run; None before its end.
+    Attributes:
+        steps: What was measured, in order.
+        concluded: Verdicts and diagnosis of the whole run; None before its end.
     """
 
     def __init__(self, expected: Inventory | None = None) -> None:

@@ -12,12 +12,9 @@ from .culprits import SuspectKind
 class Advice:
     """What to do.
 
-    Parameters
-    ----------
-    do : str
-        The step; empty if there is nothing to do.
-    command : str
-        A command that helps, as in ``commands.at_device``; empty if there is none.
+    Attributes:
+        do: The step; empty if there is nothing to do.
+        command: A command that helps, as in ``commands.at_device``; empty if there is none.
     """
 
     do: str = ""
@@ -115,12 +112,10 @@ _OF_ERRORS = (
 def of_error(reason: str, *, imported: bool) -> Advice:
     """What to do about an error, by its text, which a library or a log gives.
 
-    Parameters
-    ----------
-    reason : str
-        The text.
-    imported : bool
-        Whether it is of another tool's log, which may have failed for reasons that are none of the device's.
+    Args:
+        reason: The text.
+        imported: Whether it is of another tool's log, which may have failed for reasons that are none of the
+            device's.
     """
     for pattern, do, command in _OF_ERRORS:
         if re.search(pattern, reason, re.IGNORECASE):

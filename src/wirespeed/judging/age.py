@@ -15,12 +15,9 @@ from .verdicts import Check
 class MaxAge:
     """The age from which on a run is not judged.
 
-    Parameters
-    ----------
-    seconds : float
-        Maximum age, in s.
-    now : float
-        Time of the judgement, in s since 1970.
+    Attributes:
+        seconds: Maximum age, in s.
+        now: Time of the judgement, in s since 1970.
     """
 
     seconds: float

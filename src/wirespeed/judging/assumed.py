@@ -21,18 +21,12 @@ def unconfirmed(machine: Machine, cells: Sequence[Placed], tolerance: float) -> 
     A data sheet says what a GPU can do, not what its slot, host or partition allows. If a device reaches the
     expected range, others of the same rate are compared with it; if none does, the capacity may be wrong.
 
-    Parameters
-    ----------
-    machine : Machine
-        The machine.
-    cells : Sequence[Placed]
-        All cells of the run.
-    tolerance : float
-        Fraction above the limit that clocks explain.
+    Args:
+        machine: The machine.
+        cells: All cells of the run.
+        tolerance: Fraction above the limit that clocks explain.
 
-    Returns
-    -------
-    dict[int, str]
+    Returns:
         Index of the cell -> why it is outside of its range.
     """
     if not any(link.assumed for link in machine.links):

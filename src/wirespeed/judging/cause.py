@@ -30,16 +30,11 @@ def heaviest(signs: Iterable[Sign], cause: Cause) -> Weight:
 class Sign:
     """Something in the facts that speaks for a cause.
 
-    Parameters
-    ----------
-    device : str
-        Device that it is about; empty for the host.
-    text : str
-        What was found, as a sentence without a full stop.
-    weight : Weight or None
-        Whether it is a defect on its own; None for the weight of the cause.
-    host : str
-        Host that it is about; empty for the host of the first process.
+    Attributes:
+        device: Device that it is about; empty for the host.
+        text: What was found, as a sentence without a full stop.
+        weight: Whether it is a defect on its own; None for the weight of the cause.
+        host: Host that it is about; empty for the host of the first process.
     """
 
     device: str
@@ -82,26 +77,16 @@ Evidence = Callable[[Machine, Facts], Iterator[Sign]]
 class Cause:
     """Something that makes paths slow.
 
-    Parameters
-    ----------
-    name : str
-        Short name; also the anchor in ``docs/doctor.md``.
-    title : str
-        What is the case, for people.
-    weight : Weight
-        Whether it is a defect on its own.
-    slows : frozenset[LinkKind]
-        Kinds of the links that it slows down.
-    evidence : Callable
-        Yields what speaks for it, from the facts of one host.
-    confirm : str
-        Command that confirms it, with the places of the device as in ``commands.at_device``.
-    remedy : str
-        What to do.
-    collectives : bool
-        Whether it slows only collectives down.
-    shows : str
-        What the command shows then, for people; empty if that is plain.
+    Attributes:
+        name: Short name; also the anchor in ``docs/doctor.md``.
+        title: What is the case, for people.
+        weight: Whether it is a defect on its own.
+        slows: Kinds of the links that it slows down.
+        evidence: Yields what speaks for it, from the facts of one host.
+        confirm: Command that confirms it, with the places of the device as in ``commands.at_device``.
+        remedy: What to do.
+        collectives: Whether it slows only collectives down.
+        shows: What the command shows then, for people; empty if that is plain.
     """
 
     name: str

@@ -14,19 +14,13 @@ _BUS_ID = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.0)
 def at_device(command: str, machine: Machine, *places: str) -> str:
     """Return a command with the first GPU among some places filled in.
 
-    Parameters
-    ----------
-    command : str
-        The command, with ``{pci}`` and ``{gpu}`` where options of lspci and nvidia-smi go, and ``{address}``
-        for the name of the device in ``/sys/bus/pci/devices``.
-    machine : Machine
-        The machine with the GPU. Its bus ID names the GPU, since programs number GPUs differently.
-    *places : str
-        Vertices: devices, switches.
+    Args:
+        command: The command, with ``{pci}`` and ``{gpu}`` where options of lspci and nvidia-smi go, and
+            ``{address}`` for the name of the device in ``/sys/bus/pci/devices``.
+        machine: The machine with the GPU. Its bus ID names the GPU, since programs number GPUs differently.
+        *places: Vertices: devices, switches.
 
-    Returns
-    -------
-    str
+    Returns:
         The command for this GPU, or for all if no place is a GPU whose bus ID is known.
     """
     known = {gpu.name: gpu.bus_id for gpu in machine.gpus}

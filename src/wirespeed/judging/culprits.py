@@ -48,14 +48,10 @@ _DEVICES = (SuspectKind.GPU, SuspectKind.NODE, SuspectKind.DEVICE)
 class Suspect:
     """A device, memory, switch, link or pair that may be slow.
 
-    Parameters
-    ----------
-    kind : SuspectKind
-        What it is.
-    ends : tuple[str, ...]
-        Its vertex; of a link or pair, both ends.
-    one_way : bool
-        Whether only the direction from the first to the second end is slow.
+    Attributes:
+        kind: What it is.
+        ends: Its vertex; of a link or pair, both ends.
+        one_way: Whether only the direction from the first to the second end is slow.
     """
 
     kind: SuspectKind
@@ -88,16 +84,11 @@ class Suspect:
 class Culprit:
     """Explanation of low cells. If several suspects explain the same cells, it is one of them.
 
-    Parameters
-    ----------
-    suspects : tuple[Suspect, ...]
-        Links, devices or pairs.
-    ratio : float
-        Median over its cells of the value over what ``of`` says.
-    cells : tuple[int, ...]
-        Indices of the observations that it explains.
-    of : str
-        What the ratio is relative to, for people: ``expected``, or what its peers reach.
+    Attributes:
+        suspects: Links, devices or pairs.
+        ratio: Median over its cells of the value over what ``of`` says.
+        cells: Indices of the observations that it explains.
+        of: What the ratio is relative to, for people: ``expected``, or what its peers reach.
     """
 
     suspects: tuple[Suspect, ...]
@@ -117,12 +108,9 @@ class Culprit:
 def of_expected(culprit: Culprit, shares: Mapping[int, float]) -> Culprit:
     """Return a culprit with its share of what is expected; without failing values, its share of its peers.
 
-    Parameters
-    ----------
-    culprit : Culprit
-        A culprit with its ratio to its peers.
-    shares : Mapping[int, float]
-        Index of an observation that fails -> its value over the typical one.
+    Args:
+        culprit: A culprit with its ratio to its peers.
+        shares: Index of an observation that fails -> its value over the typical one.
     """
     failing = sorted(shares[i] for i in culprit.cells if i in shares)
     return replace(culprit, ratio=median(failing), of="expected") if failing else culprit

@@ -45,16 +45,11 @@ def device_verdicts(
     explains it, it counts for the device that it uses; of several, one may be slow, and none is judged.
     A device that a cause, wrong data or a defect names never passes.
 
-    Parameters
-    ----------
-    document : Document
-        The run.
-    check : Check
-        The judgement of its cells.
-    diagnosis : Diagnosis
-        Its causes.
-    cells : Mapping[Key, frozenset[str]]
-        Devices of each cell (``devices_of_cells``).
+    Args:
+        document: The run.
+        check: The judgement of its cells.
+        diagnosis: Its causes.
+        cells: Devices of each cell (``devices_of_cells``).
     """
     vertices = MachineVertices(document.machine)
     by_device: dict[str, set[Verdict]] = {device: set() for device in _devices(vertices)}

@@ -36,33 +36,20 @@ if TYPE_CHECKING:
 class Finding:
     """A cause that the measured values or the facts speak for.
 
-    Parameters
-    ----------
-    cause : Cause
-        The cause.
-    place : str
-        Device or switch that it applies to; empty for the machine.
-    evidence : str
-        Facts that speak for it; empty if there are none.
-    cells : int
-        Number of slow cells that it explains, or may explain.
-    factor : float or None
-        Factor of the speed of its links that predicts the cells that it explains; None if only facts
-        speak for it.
-    others : tuple[Cause, ...]
-        Causes that explain the same cells equally well.
-    lower : int
-        Number of other cells below the typical value that it explains.
-    weight : Weight
-        What it says of the machine on its own, as its evidence says.
-    host : str
-        Host of the place; empty for the host of the first process, and for a place that names its rank.
-    residual : bool
-        Whether only what another cause leaves unexplained speaks for it, and no fact.
-    next : Testcase or None
-        Testcase that was not measured and would tell it from most of ``others``; None if there is none.
-    commands : tuple[str, ...]
-        Commands that confirm it, then those for ``others``, for the device.
+    Attributes:
+        cause: The cause.
+        place: Device or switch that it applies to; empty for the machine.
+        evidence: Facts that speak for it; empty if there are none.
+        cells: Number of slow cells that it explains, or may explain.
+        factor: Factor of the speed of its links that predicts the cells that it explains; None if only facts
+            speak for it.
+        others: Causes that explain the same cells equally well.
+        lower: Number of other cells below the typical value that it explains.
+        weight: What it says of the machine on its own, as its evidence says.
+        host: Host of the place; empty for the host of the first process, and for a place that names its rank.
+        residual: Whether only what another cause leaves unexplained speaks for it, and no fact.
+        next: Testcase that was not measured and would tell it from most of ``others``; None if there is none.
+        commands: Commands that confirm it, then those for ``others``, for the device.
     """
 
     cause: Cause
@@ -101,21 +88,14 @@ class Finding:
 class Diagnosis(Tabular):
     """What explains the slow cells of a run.
 
-    Parameters
-    ----------
-    findings : tuple[Finding, ...]
-        The causes: first those that predict slow cells, then those that may explain some, then defects that
-        explain none.
-    slow : int
-        Number of slow cells.
-    unexplained : int
-        Number of slow cells that no finding may explain.
-    unreadable : tuple[Fact, ...]
-        Facts that could not be read.
-    has_facts : bool
-        Whether the run has facts at all; those of older versions have none.
-    simulated : bool
-        Whether no hardware was measured.
+    Attributes:
+        findings: The causes: first those that predict slow cells, then those that may explain some, then
+            defects that explain none.
+        slow: Number of slow cells.
+        unexplained: Number of slow cells that no finding may explain.
+        unreadable: Facts that could not be read.
+        has_facts: Whether the run has facts at all; those of older versions have none.
+        simulated: Whether no hardware was measured.
     """
 
     findings: tuple[Finding, ...]
@@ -152,12 +132,9 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
     value, and the predictions for all other cells fit, too (see ``fit``). For what is left, a cause that
     facts speak for *may explain* a cell if it slows down links of a kind that the cell loads, at its device.
 
-    Parameters
-    ----------
-    document : Document
-        The run.
-    check : Check or None
-        The judgement of its cells, if it was judged by other limits than its own; None: ``judge`` it.
+    Args:
+        document: The run.
+        check: The judgement of its cells, if it was judged by other limits than its own; None: ``judge`` it.
     """
     from .fit import explain  # imports numpy, which is slow
 

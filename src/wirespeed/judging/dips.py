@@ -29,14 +29,10 @@ _KINDS = (COLLECTIVES, PROCESSES, HOST_GPU, GPU_GPU)
 class Dip:
     """A size that is far slower than a neighbouring one.
 
-    Parameters
-    ----------
-    key : Key
-        The value of the size, which the verdicts are on.
-    size, other : int
-        The slow size and the neighbouring one, in bytes.
-    times : float
-        Time of the slow size over that of the other one.
+    Attributes:
+        key: The value of the size, which the verdicts are on.
+        size, other: The slow size and the neighbouring one, in bytes.
+        times: Time of the slow size over that of the other one.
     """
 
     key: Key

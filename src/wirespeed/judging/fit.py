@@ -80,26 +80,16 @@ _MOST_CAUSES = 3
 class Explanation:
     """A cause at a place that explains slow cells.
 
-    Parameters
-    ----------
-    cause : Cause or None
-        The cause; None for a slow link or device without a known cause.
-    place : str
-        Device, switch or link; empty for the whole machine.
-    factor : float
-        Factor of the speed of its links.
-    evidence : str
-        Facts that speak for it; empty if there are none.
-    keys : frozenset[Key]
-        The slow cells that it explains.
-    lower : int
-        Number of other cells below the typical value that it explains.
-    rivals : tuple[Hypothesis, ...]
-        Its machine, and that of each other cause that explains them equally well.
-    weight : Weight
-        Whether it is a defect on its own, by its evidence.
-    residual : bool
-        Whether only what an earlier explanation leaves speaks for it, and no fact.
+    Attributes:
+        cause: The cause; None for a slow link or device without a known cause.
+        place: Device, switch or link; empty for the whole machine.
+        factor: Factor of the speed of its links.
+        evidence: Facts that speak for it; empty if there are none.
+        keys: The slow cells that it explains.
+        lower: Number of other cells below the typical value that it explains.
+        rivals: Its machine, and that of each other cause that explains them equally well.
+        weight: Whether it is a defect on its own, by its evidence.
+        residual: Whether only what an earlier explanation leaves speaks for it, and no fact.
     """
 
     cause: Cause | None

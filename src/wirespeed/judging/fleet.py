@@ -45,16 +45,11 @@ _LONGEST, _LONGEST_VALUE, _MOST_FACTS = 300, 80, 200
 class FleetFigure:
     """A key figure of a node.
 
-    Parameters
-    ----------
-    title : str
-        What the values are.
-    testcases : tuple[str, ...]
-        Testcases that measured them; only values of the same testcases are compared.
-    typical, lowest : float
-        Median and smallest value, in B/s.
-    bad : int
-        Number of values of this kind of path that are worse than expected.
+    Attributes:
+        title: What the values are.
+        testcases: Testcases that measured them; only values of the same testcases are compared.
+        typical, lowest: Median and smallest value, in B/s.
+        bad: Number of values of this kind of path that are worse than expected.
     """
 
     title: str
@@ -68,30 +63,18 @@ class FleetFigure:
 class FleetNode:
     """Summary of a run of one node.
 
-    Parameters
-    ----------
-    file : str
-        File of the run.
-    host : str
-        Name of the host, or of the machine if the host is unknown.
-    started : str
-        Start, as ISO 8601 text.
-    model : str
-        CPU and GPUs; nodes of one model are compared.
-    word : str
-        Verdict, one of ``WORDS``.
-    sentence, extent : str
-        The cause, and how much of the run it concerns.
-    figures : tuple[FleetFigure, ...]
-        Key figures.
-    attributes : Mapping[str, str]
-        What may separate groups of nodes: versions, settings, facts.
-    simulated : bool
-        Whether the machine is simulated.
-    step : str
-        What to do; empty if there is nothing to do.
-    topic : str
-        What the sentence is about, without the numbers that differ between nodes with the same fault.
+    Attributes:
+        file: File of the run.
+        host: Name of the host, or of the machine if the host is unknown.
+        started: Start, as ISO 8601 text.
+        model: CPU and GPUs; nodes of one model are compared.
+        word: Verdict, one of ``WORDS``.
+        sentence, extent: The cause, and how much of the run it concerns.
+        figures: Key figures.
+        attributes: What may separate groups of nodes: versions, settings, facts.
+        simulated: Whether the machine is simulated.
+        step: What to do; empty if there is nothing to do.
+        topic: What the sentence is about, without the numbers that differ between nodes with the same fault.
     """
 
     file: str
@@ -117,14 +100,10 @@ class FleetNode:
 class Separation:
     """An attribute whose values separate two groups of nodes.
 
-    Parameters
-    ----------
-    attribute : str
-        Name of the attribute.
-    slow, fast : str
-        Its most frequent values in the slower and in the faster group.
-    share : float
-        Fraction of the nodes whose group the value predicts, of the group with the smaller fraction.
+    Attributes:
+        attribute: Name of the attribute.
+        slow, fast: Its most frequent values in the slower and in the faster group.
+        share: Fraction of the nodes whose group the value predicts, of the group with the smaller fraction.
     """
 
     attribute: str
@@ -137,20 +116,13 @@ class Separation:
 class TwoGroups:
     """Two groups of nodes in one figure.
 
-    Parameters
-    ----------
-    title : str
-        The figure.
-    quantity : str
-        ``typical`` or ``lowest``.
-    model : str
-        Model of the nodes; empty for all models.
-    slow, fast : tuple[int, ...]
-        Indices of the nodes.
-    slow_median, fast_median : float
-        Medians, in B/s.
-    separations : tuple[Separation, ...]
-        Attributes that separate the groups equally well; empty if none does.
+    Attributes:
+        title: The figure.
+        quantity: ``typical`` or ``lowest``.
+        model: Model of the nodes; empty for all models.
+        slow, fast: Indices of the nodes.
+        slow_median, fast_median: Medians, in B/s.
+        separations: Attributes that separate the groups equally well; empty if none does.
     """
 
     title: str
@@ -167,17 +139,13 @@ class TwoGroups:
 class Fleet:
     """Many nodes.
 
-    Parameters
-    ----------
-    nodes : tuple[FleetNode, ...]
-        The nodes, the worst first.
-    models : Mapping[str, tuple[int, ...]]
-        Model -> indices of its nodes; the most frequent model first.
-    groups : tuple[TwoGroups, ...]
-        Groups of nodes: first those that an attribute separates, the most different first.
-    outliers : Mapping[tuple[int, str, str], float]
-        Index of a node, title of a figure, ``typical`` or ``lowest`` -> difference from the median of the
-        peers, as a fraction of it; without the lowest value where the typical one is an outlier, too.
+    Attributes:
+        nodes: The nodes, the worst first.
+        models: Model -> indices of its nodes; the most frequent model first.
+        groups: Groups of nodes: first those that an attribute separates, the most different first.
+        outliers: Index of a node, title of a figure, ``typical`` or ``lowest`` -> difference from the median
+            of the peers, as a fraction of it; without the lowest value where the typical one is an outlier,
+            too.
     """
 
     nodes: tuple[FleetNode, ...]
@@ -198,16 +166,11 @@ def node_summary(
 ) -> FleetNode:
     """Return the summary of a run.
 
-    Parameters
-    ----------
-    file : str
-        Its file.
-    document : Document
-        The run.
-    check : Check
-        The judgement of its cells.
-    diagnosis : Diagnosis or None
-        Its causes; None to find them.
+    Args:
+        file: Its file.
+        document: The run.
+        check: The judgement of its cells.
+        diagnosis: Its causes; None to find them.
     """
     machine = document.machine
     view = overview(document, check, diagnosis)
@@ -345,10 +308,8 @@ def separating(
 
     A value that only one node has predicts nothing: serial numbers separate any two groups.
 
-    Parameters
-    ----------
-    slow, fast : Sequence[Mapping[str, str]]
-        Attributes of the nodes of both groups.
+    Args:
+        slow, fast: Attributes of the nodes of both groups.
     """
     separations = []
     for name in dict.fromkeys(name for node in (*slow, *fast) for name in node):

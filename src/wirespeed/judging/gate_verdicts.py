@@ -40,20 +40,13 @@ class GateVerdict(StrEnum):
 class GateResult:
     """Result of one gate.
 
-    Parameters
-    ----------
-    gate : PublishedGate
-        The gate.
-    verdict : GateVerdict
-        The verdict.
-    lowest : Judgement or None
-        The lowest measured cell; None if there is none.
-    expected : tuple[float, float] or None
-        Expected range of these cells: the lowest value that passes and the typical one, in B/s.
-    why : str
-        Reason why the gate is not applicable, impossible, unclear or failed without a value.
-    remark : str
-        What is wrong with a gate that is possible; empty if nothing is.
+    Attributes:
+        gate: The gate.
+        verdict: The verdict.
+        lowest: The lowest measured cell; None if there is none.
+        expected: Expected range of these cells: the lowest value that passes and the typical one, in B/s.
+        why: Reason why the gate is not applicable, impossible, unclear or failed without a value.
+        remark: What is wrong with a gate that is possible; empty if nothing is.
     """
 
     gate: PublishedGate
@@ -72,14 +65,10 @@ class GateResult:
 class GateComparison(Tabular):
     """A run compared with a set of gates.
 
-    Parameters
-    ----------
-    gates : GateSet
-        The gates.
-    results : tuple[GateResult, ...]
-        A result for each gate, in order.
-    simulated : bool
-        Whether no hardware was measured.
+    Attributes:
+        gates: The gates.
+        results: A result for each gate, in order.
+        simulated: Whether no hardware was measured.
     """
 
     gates: GateSet
@@ -118,10 +107,8 @@ def compare_gates(gates: GateSet, document: Document, judgements: Sequence[Judge
 def check_models(gates: GateSet, machines: Sequence[Machine]) -> None:
     """Refuse a set without any gate for the GPUs of some machines.
 
-    Raises
-    ------
-    UsageError
-        If there is no such gate.
+    Raises:
+        UsageError: If there is no such gate.
     """
     if any(not gate.models or len(_others(gate, machine)) < len(machine.gpus)
            for gate in gates.gates for machine in machines):  # fmt: skip

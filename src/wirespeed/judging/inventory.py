@@ -69,24 +69,17 @@ _NOWHERE = {"", "none", "unknown"}
 class Missing:
     """Something that should be there, and is not, or is not given to this process.
 
-    Parameters
-    ----------
-    part : InventoryPart
-        What it is.
-    verdict : Verdict
-        Fail if it is missing, warn if that is likely or not known, waived if it was left out on purpose.
-    text : str
-        What is the case, as a sentence without a full stop.
-    where : tuple[str, ...]
-        PCI addresses or devices; empty for the host.
-    slots : tuple[str, ...]
-        Slots of the addresses, as far as the system knows them.
-    expected, found : float, str or None
-        What should be there, and what is: numbers of devices or bytes, or the model. None if unknown.
-    advice : Advice
-        What to do.
-    host : str
-        Host that it is about; empty for the host of the first process.
+    Attributes:
+        part: What it is.
+        verdict: Fail if it is missing, warn if that is likely or not known, waived if it was left out on
+            purpose.
+        text: What is the case, as a sentence without a full stop.
+        where: PCI addresses or devices; empty for the host.
+        slots: Slots of the addresses, as far as the system knows them.
+        expected, found: What should be there, and what is: numbers of devices or bytes, or the model. None if
+            unknown.
+        advice: What to do.
+        host: Host that it is about; empty for the host of the first process.
     """
 
     part: InventoryPart
@@ -108,19 +101,13 @@ def missing(
 ) -> tuple[Missing, ...]:
     """Return what is missing, the worst first.
 
-    Parameters
-    ----------
-    document : Document
-        The run.
-    expected : Inventory or None
-        What the user expects of each host.
-    baseline : Inventory or None
-        What good machines of this model have.
+    Args:
+        document: The run.
+        expected: What the user expects of each host.
+        baseline: What good machines of this model have.
 
-    Raises
-    ------
-    UsageError
-        If something is expected, and the run knows nothing of it.
+    Raises:
+        UsageError: If something is expected, and the run knows nothing of it.
     """
     absences: list[Missing] = []
     hosts = possessions(document, facts_of(document))

@@ -66,31 +66,20 @@ def judge(
     replaces its expected range. If several transfers share a memory of unknown capacity, the rate that the
     CPUs reached in the same run replaces the capacity.
 
-    Parameters
-    ----------
-    document : Document
-        The run to judge.
-    overrides : Sequence[Override]
-        Accepted deviations.
-    baseline : Baseline or None
-        Values of good machines of the same model.
-    tolerance : float
-        A value fails if it is below its baseline by more than this fraction.
-    ignore_busy : bool
-        Whether to judge cells of devices that another process used, too.
-    expected : Inventory or None
-        What each host of the machine should have.
+    Args:
+        document: The run to judge.
+        overrides: Accepted deviations.
+        baseline: Values of good machines of the same model.
+        tolerance: A value fails if it is below its baseline by more than this fraction.
+        ignore_busy: Whether to judge cells of devices that another process used, too.
+        expected: What each host of the machine should have.
 
-    Returns
-    -------
-    Check
+    Returns:
         The verdicts, culprits and possible causes.
 
-    Raises
-    ------
-    UsageError
-        If an override matches no cell, or the baseline is for a different kind of machine or has no value
-        that the run has; if the run knows nothing of what is expected.
+    Raises:
+        UsageError: If an override matches no cell, or the baseline is for a different kind of machine or has
+            no value that the run has; if the run knows nothing of what is expected.
     """
     if document.qualification:
         if overrides or baseline:
@@ -166,19 +155,13 @@ def judge(
 def gates(document: Document, name: GateSetName | str | Path, check: Check | None = None) -> GateComparison:
     """Compare a run with published gates.
 
-    Parameters
-    ----------
-    document : Document
-        The run.
-    name : {'aws', 'azure', 'dcgm', 'gcp', 'oci'}, str or Path
-        Name of a set that wirespeed contains, or the path of a TOML file.
-    check : Check or None
-        The verdicts on the run; None for those of ``judge(document)``.
+    Args:
+        document: The run.
+        name: Name of a set that wirespeed contains, or the path of a TOML file.
+        check: The verdicts on the run; None for those of ``judge(document)``.
 
-    Raises
-    ------
-    UsageError
-        If there is no such set or file, or the file is invalid.
+    Raises:
+        UsageError: If there is no such set or file, or the file is invalid.
     """
     return compare_gates(load(str(name)), document, (check or judge(document)).judgements)
 

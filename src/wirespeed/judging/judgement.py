@@ -20,28 +20,18 @@ BELOW_NEIGHBOUR = "far slower than a neighbouring size"
 class Judgement:
     """The verdict on one cell; without row and column, on a testcase or run that failed as a whole.
 
-    Parameters
-    ----------
-    key : Key
-        Location of the cell.
-    unit : Unit
-        Unit of the value.
-    verdict : Verdict
-        The verdict.
-    value : float or None
-        Measured median in base units; None if there is none.
-    limit : float or None
-        What the links allow, in the unit of the value.
-    least : float or None
-        The lowest value that passes; for a latency, the highest.
-    normal : float or None
-        The typical value.
-    why : str
-        Reason if the verdict is not a pass.
-    culprits : tuple[Suspect, ...]
-        The devices or links of which one explains a low value; empty if none does.
-    basis : str
-        Measurement of the same run that the range was derived from; empty if it is derived from the links.
+    Attributes:
+        key: Location of the cell.
+        unit: Unit of the value.
+        verdict: The verdict.
+        value: Measured median in base units; None if there is none.
+        limit: What the links allow, in the unit of the value.
+        least: The lowest value that passes; for a latency, the highest.
+        normal: The typical value.
+        why: Reason if the verdict is not a pass.
+        culprits: The devices or links of which one explains a low value; empty if none does.
+        basis: Measurement of the same run that the range was derived from; empty if it is derived from the
+            links.
     """
 
     key: Key

@@ -35,20 +35,15 @@ _DEVICE_ORDER = 2
 class Observation(NamedTuple):
     """One cell, as input to ``localise``.
 
-    Parameters
-    ----------
-    group : Hashable
-        Equal for cells that are comparable; they use links of the same kinds.
-    ratio : float
-        Value over limit.
-    normal : float
-        Typical value over limit on a good machine.
-    links : tuple[tuple[int, float, float], ...]
-        Links of the cell: index, used fraction of the capacity, and how far the value depends on the link.
-    low : bool
-        Whether the cell is low regardless of its peers.
-    value, limit : float
-        Value and limit in B/s, 0 if unknown; with them a link is known to carry little if another one limits.
+    Attributes:
+        group: Equal for cells that are comparable; they use links of the same kinds.
+        ratio: Value over limit.
+        normal: Typical value over limit on a good machine.
+        links: Links of the cell: index, used fraction of the capacity, and how far the value depends on the
+            link.
+        low: Whether the cell is low regardless of its peers.
+        value, limit: Value and limit in B/s, 0 if unknown; with them a link is known to carry little if
+            another one limits.
     """
 
     group: Hashable
@@ -144,16 +139,11 @@ def _relative(
 class _Candidate:
     """A link, device or pair that may be slow.
 
-    Parameters
-    ----------
-    order : int
-        Of candidates that explain the same observations, the lowest is named.
-    touched : frozenset[int]
-        The observations that it may slow down.
-    weights : Mapping[int, float]
-        How far each of them depends on it.
-    innocent : int
-        Number of observations that show that it is not slow.
+    Attributes:
+        order: Of candidates that explain the same observations, the lowest is named.
+        touched: The observations that it may slow down.
+        weights: How far each of them depends on it.
+        innocent: Number of observations that show that it is not slow.
     """
 
     suspect: Suspect

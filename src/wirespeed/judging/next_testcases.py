@@ -38,12 +38,9 @@ def distinguishing(document: Document, rivals: Sequence[Hypothesis]) -> Testcase
     Testcases of a lower tier come first. Of these, it is the one that tells it from most rivals, and
     whose values differ most.
 
-    Parameters
-    ----------
-    document : Document
-        The run, which lacks the testcase.
-    rivals : Sequence[Hypothesis]
-        What explains the values of the run: the hypothesis, then its rivals.
+    Args:
+        document: The run, which lacks the testcase.
+        rivals: What explains the values of the run: the hypothesis, then its rivals.
     """
     candidates = _Candidates(document)
     compared = _Compared(candidates, rivals)
@@ -68,10 +65,8 @@ def suspected(document: Document) -> dict[tuple[Cause, str], tuple[Testcase, ...
     They are the simplest of the quick tier that depend on each link that the cause would change. If the facts
     show no defect that values can show, there is nothing to start with: the result is empty.
 
-    Parameters
-    ----------
-    document : Document
-        Machine, facts and options of a run.
+    Args:
+        document: Machine, facts and options of a run.
     """
     hypotheses = list(_hypotheses(document))
     defects = {

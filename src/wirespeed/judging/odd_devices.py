@@ -23,12 +23,9 @@ _SAME = 0.01
 class OddDevices:
     """Some GPUs that differ from most GPUs of their model.
 
-    Parameters
-    ----------
-    names : tuple[str, ...]
-        The GPUs; all of the model if no majority of them agrees.
-    text : str
-        What is different, as a sentence without a full stop.
+    Attributes:
+        names: The GPUs; all of the model if no majority of them agrees.
+        text: What is different, as a sentence without a full stop.
     """
 
     names: tuple[str, ...]

@@ -25,16 +25,11 @@ _NAMED = 2
 class BaselineUse:
     """How a baseline was used.
 
-    Parameters
-    ----------
-    compared : int
-        Number of values that were compared with it.
-    absent : Mapping[str, int]
-        Testcase -> number of values that the baseline lacks.
-    uncertain : Mapping[str, int]
-        Testcase -> number of values for which the runs of the baseline differ too much.
-    unmeasured : Mapping[str, int]
-        Testcase -> number of values of the baseline that the run lacks.
+    Attributes:
+        compared: Number of values that were compared with it.
+        absent: Testcase -> number of values that the baseline lacks.
+        uncertain: Testcase -> number of values for which the runs of the baseline differ too much.
+        unmeasured: Testcase -> number of values of the baseline that the run lacks.
     """
 
     compared: int
@@ -59,17 +54,12 @@ class BaselineUse:
 def baseline_use(entries: Mapping[Key, Entry], cells: Iterable[Placed]) -> BaselineUse:
     """Return how a baseline was used.
 
-    Parameters
-    ----------
-    entries : Mapping[Key, Entry]
-        What the baseline says about the model of the machine.
-    cells : Iterable[Placed]
-        The cells of the run that are judged.
+    Args:
+        entries: What the baseline says about the model of the machine.
+        cells: The cells of the run that are judged.
 
-    Raises
-    ------
-    UsageError
-        If no value of the run could be compared.
+    Raises:
+        UsageError: If no value of the run could be compared.
     """
     measured = {placed.key for placed in cells if placed.cell.value is not None}
     compared = sum(key in entries and entries[key].judges for key in measured)

@@ -68,16 +68,11 @@ def by_other_ways(
 ) -> dict[int, Judgement]:
     """Return the warnings on pairs of GPUs that are slower than another way, by the index of the cell.
 
-    Parameters
-    ----------
-    judged : list[Judgement]
-        The judgement on each cell by itself.
-    cells : Sequence[Placed]
-        The cells.
-    final : Collection[int]
-        Cells for which the user or a baseline says what is expected.
-    machine : Machine
-        The machine.
+    Args:
+        judged: The judgement on each cell by itself.
+        cells: The cells.
+        final: Cells for which the user or a baseline says what is expected.
+        machine: The machine.
     """
     gpus = {gpu.name for gpu in MachineVertices(machine).gpus}
     rates: dict[tuple[str, str], dict[_Ends, float]] = {}  # testcase or table, and its kind -> rates
@@ -156,14 +151,10 @@ def _is_tree(measured: Placed, machine: Machine) -> bool:
 def slow_pairs(found: dict[int, Judgement], cells: Sequence[Placed], machine: Machine) -> list[Culprit]:
     """Return the pairs that are slower than another way, as culprits; none if all or many pairs are.
 
-    Parameters
-    ----------
-    found : dict[int, Judgement]
-        The warnings, by the index of their cell.
-    cells : Sequence[Placed]
-        All cells.
-    machine : Machine
-        The machine.
+    Args:
+        found: The warnings, by the index of their cell.
+        cells: All cells.
+        machine: The machine.
     """
     testcases = {cells[i].key.testcase for i in found}
     measured = {

@@ -46,26 +46,18 @@ from .wrong_data import WrongData
 class KeyFigure:
     """The typical rate of a kind of path.
 
-    Parameters
-    ----------
-    kind : PathKind
-        The kind.
-    verdict : Verdict
-        The worst verdict of all its values, and fail if wrong data arrived or a testcase failed; values that
-        cannot be judged or measured only count alone.
-    typical : Judgement
-        The median value, with its limit and expected range; of curves over sizes, that of the largest size.
-    worst : Judgement or None
-        Of the bad values, that with the smallest share of what is expected; of those above their limit,
-        that with the largest share of it.
-    bad : int
-        Number of values that are below what is expected, or above their limit.
-    lowest : float
-        Smallest of the values that ``typical`` is the median of.
-    testcases : tuple[str, ...]
-        Testcases of these values, sorted.
-    size : int
-        Size of the buffers in bytes, if there are values of several; else 0.
+    Attributes:
+        kind: The kind.
+        verdict: The worst verdict of all its values, and fail if wrong data arrived or a testcase failed;
+            values that cannot be judged or measured only count alone.
+        typical: The median value, with its limit and expected range; of curves over sizes, that of the
+            largest size.
+        worst: Of the bad values, that with the smallest share of what is expected; of those above their
+            limit, that with the largest share of it.
+        bad: Number of values that are below what is expected, or above their limit.
+        lowest: Smallest of the values that ``typical`` is the median of.
+        testcases: Testcases of these values, sorted.
+        size: Size of the buffers in bytes, if there are values of several; else 0.
     """
 
     kind: PathKind
@@ -88,26 +80,16 @@ class KeyFigure:
 class Overview:
     """What a reader needs first.
 
-    Parameters
-    ----------
-    word : str
-        PASS, WARN, FAIL, BUSY, NOT JUDGED or INTERRUPTED.
-    verdict : Verdict
-        The verdict of the run.
-    sentence : str
-        The cause, or what is the case.
-    extent : str
-        How much of the run it concerns.
-    figures : tuple[KeyFigure, ...]
-        A key figure for each kind of path that was measured.
-    finding : Finding or None
-        The cause that explains most; None without one.
-    diagnosis : Diagnosis
-        All causes.
-    advice : Advice
-        What to do about what the sentence says.
-    by_finding : bool
-        Whether the sentence says what the finding is, and the advice its remedy.
+    Attributes:
+        word: PASS, WARN, FAIL, BUSY, NOT JUDGED or INTERRUPTED.
+        verdict: The verdict of the run.
+        sentence: The cause, or what is the case.
+        extent: How much of the run it concerns.
+        figures: A key figure for each kind of path that was measured.
+        finding: The cause that explains most; None without one.
+        diagnosis: All causes.
+        advice: What to do about what the sentence says.
+        by_finding: Whether the sentence says what the finding is, and the advice its remedy.
     """
 
     word: str
@@ -124,14 +106,10 @@ class Overview:
 def overview(document: Document, check: Check, diagnosis: Diagnosis | None = None) -> Overview:
     """Return the overview of a run.
 
-    Parameters
-    ----------
-    document : Document
-        The run.
-    check : Check
-        The judgement of its cells.
-    diagnosis : Diagnosis or None
-        Its causes; None to find them.
+    Args:
+        document: The run.
+        check: The judgement of its cells.
+        diagnosis: Its causes; None to find them.
     """
     diagnosis = diagnosis or diagnose(document, check)
     counts = Counter(judgement.verdict for judgement in check.judgements if judgement.key.column)
@@ -252,14 +230,10 @@ def _key_figure(kind: PathKind, judgements: Sequence[Judgement], cache: float) -
 class Share:
     """A value as a fraction of another one: all reports give shares in these words.
 
-    Parameters
-    ----------
-    fraction : float
-        The value over ``whole``.
-    of : str
-        What ``whole`` is: ``expected`` or ``limit``.
-    whole : float
-        The typical value, or the limit, in the unit of the value.
+    Attributes:
+        fraction: The value over ``whole``.
+        of: What ``whole`` is: ``expected`` or ``limit``.
+        whole: The typical value, or the limit, in the unit of the value.
     """
 
     fraction: float

@@ -15,18 +15,13 @@ from ..devices.numa import NUMA
 class PathKind:
     """What data moves along.
 
-    Parameters
-    ----------
-    name : str
-        Name for programs.
-    title : str
-        Name for people.
-    prefixes : tuple[str, ...]
-        Prefixes of the names of its testcases.
-    key_figures : tuple[tuple[str, ...], ...]
-        Testcases of its key figure; the first group that was measured counts. Empty without a key figure.
-    device : str
-        Kind of the devices at its ends; empty if it uses all at once.
+    Attributes:
+        name: Name for programs.
+        title: Name for people.
+        prefixes: Prefixes of the names of its testcases.
+        key_figures: Testcases of its key figure; the first group that was measured counts. Empty without a
+            key figure.
+        device: Kind of the devices at its ends; empty if it uses all at once.
     """
 
     name: str

@@ -37,12 +37,9 @@ class ComparableCells:
     def group(self, measured: Placed, normal: float) -> Hashable:
         """Return what comparable cells have in common: testcase, kinds of links, limit and typical value.
 
-        Parameters
-        ----------
-        measured : Placed
-            The cell.
-        normal : float
-            Its typical value.
+        Args:
+            measured: The cell.
+            normal: Its typical value.
         """
         key, cell, _, result = measured
         used = tuple([link for link, _, _ in cell.links])

@@ -22,18 +22,12 @@ Routes = dict[int, list[Demand] | None]
 class Hypothesis:
     """A changed machine.
 
-    Parameters
-    ----------
-    machine : Machine
-        The machine as it would behave.
-    place : str
-        Device or switch of the cause; empty for the whole machine, and without a known cause.
-    cause : Cause or None
-        What would have changed it; None for a slow link or device without a known cause.
-    effect : Effect or None
-        Effect of the cause.
-    amount, factor : float
-        Amount of the effect, and factor of the speed of its links.
+    Attributes:
+        machine: The machine as it would behave.
+        place: Device or switch of the cause; empty for the whole machine, and without a known cause.
+        cause: What would have changed it; None for a slow link or device without a known cause.
+        effect: Effect of the cause.
+        amount, factor: Amount of the effect, and factor of the speed of its links.
     """
 
     machine: Machine
@@ -52,14 +46,11 @@ def typical_rates(machine: Machine) -> Sequence[EngineRate]:
 class Predictions:
     """Values of Measurements on one machine.
 
-    Parameters
-    ----------
-    network : Network
-        Links of the machine.
-    rates : Sequence[EngineRate]
-        What engines reach.
-    routes : Routes or None
-        Routes of a machine with other speeds of the same links, to which new ones are added; None: none yet.
+    Attributes:
+        network: Links of the machine.
+        rates: What engines reach.
+        routes: Routes of a machine with other speeds of the same links, to which new ones are added; None:
+            none yet.
     """
 
     def __init__(self, network: Network, rates: Sequence[EngineRate], routes: Routes | None = None) -> None:

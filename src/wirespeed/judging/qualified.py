@@ -14,12 +14,9 @@ _NAMED = 3
 def verdict_of(qualification: Qualification, interrupted: str = "") -> Verdict:
     """Whether the nodes are as they should be: fail, not judged, interrupted, warn or pass.
 
-    Parameters
-    ----------
-    qualification : Qualification
-        What was found.
-    interrupted : str
-        Why the run ended early; empty if it did not.
+    Args:
+        qualification: What was found.
+        interrupted: Why the run ended early; empty if it did not.
     """
     if qualification.fails:
         return Verdict.FAIL

@@ -20,23 +20,15 @@ SLOWEST = 1e-6
 class Seen:
     """A measured cell.
 
-    Parameters
-    ----------
-    key : Key
-        Location of the cell.
-    group : int
-        Equal for cells that are comparable.
-    typical, ratio : float
-        Value over the typical value of the expected range, and over that of the better comparable cells, if
-        these are as expected.
-    slow : bool
-        Whether it is slow.
-    links : tuple[tuple[int, float, float], ...]
-        Links of the cell, as in ``Allowance``.
-    measurement : Measurement
-        How it was measured.
-    place : int
-        Index of its Place.
+    Attributes:
+        key: Location of the cell.
+        group: Equal for cells that are comparable.
+        typical, ratio: Value over the typical value of the expected range, and over that of the better
+            comparable cells, if these are as expected.
+        slow: Whether it is slow.
+        links: Links of the cell, as in ``Allowance``.
+        measurement: How it was measured.
+        place: Index of its Place.
     """
 
     key: Key

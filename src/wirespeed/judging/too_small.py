@@ -29,12 +29,9 @@ def too_small(document: Document, cells: Iterable[Placed]) -> dict[Key, str]:
     The plan of a testcase says what its links would allow. Of what is not in the plan, such as the sizes of a
     sweep, a smaller buffer than another one of the testcase that has a range is too small.
 
-    Parameters
-    ----------
-    document : Document
-        The run.
-    cells : Iterable[Placed]
-        Its cells.
+    Args:
+        document: The run.
+        cells: Its cells.
     """
     rated = [one for one in cells if one.unit is Unit.RATE and one.cell.value is not None and one.cell.limit]
     open_ = [one for one in rated if one.cell.expected is None and one.cell.bytes]

@@ -19,18 +19,12 @@ from .verdict import Verdict, worst
 class Uncovered:
     """A kind of path of some devices of which no rate was judged, although a rate can be.
 
-    Parameters
-    ----------
-    kind : PathKind
-        The kind.
-    devices : tuple[str, ...]
-        The devices at its ends; empty for the whole kind.
-    verdict : Verdict
-        Why not: busy, or unknown.
-    why : str
-        The same in words.
-    of_size : bool
-        Whether larger buffers would be judged.
+    Attributes:
+        kind: The kind.
+        devices: The devices at its ends; empty for the whole kind.
+        verdict: Why not: busy, or unknown.
+        why: The same in words.
+        of_size: Whether larger buffers would be judged.
     """
 
     kind: PathKind
@@ -51,16 +45,11 @@ def uncovered(
     A rate can be judged if only a device in use, a lack of memory or the size of the buffers prevents it. One
     that nothing on this machine limits, such as that of host memory of unknown capacity, cannot.
 
-    Parameters
-    ----------
-    judged : Sequence[Judgement]
-        The judgements on the cells.
-    cells : Sequence[Placed]
-        The cells, in the same order.
-    small : Container[Key]
-        The cells whose buffers are too small to judge them.
-    machine : Machine
-        The machine.
+    Args:
+        judged: The judgements on the cells.
+        cells: The cells, in the same order.
+        small: The cells whose buffers are too small to judge them.
+        machine: The machine.
     """
     covered: dict[tuple[PathKind, str], bool] = {}
     lost: dict[tuple[PathKind, str], list[tuple[Judgement, Placed]]] = {}

@@ -66,22 +66,14 @@ _FAR = 0.5
 class UsualRange:
     """What is known about a value.
 
-    Parameters
-    ----------
-    bound : float
-        The lowest rate, or the highest latency, that passes, in B/s or s.
-    basis : str
-        What it is known from.
-    usual : float or None
-        Typical value.
-    far : float or None
-        A rate below, or a latency above, fails; None: a value outside is only a warning.
-    limit : float or None
-        What the line rate of the memory allows, in B/s; None if it is not known.
-    most : float or None
-        The highest possible rate, which this machine may be far from, in B/s.
-    floor : float
-        A latency below is a warning, in s.
+    Attributes:
+        bound: The lowest rate, or the highest latency, that passes, in B/s or s.
+        basis: What it is known from.
+        usual: Typical value.
+        far: A rate below, or a latency above, fails; None: a value outside is only a warning.
+        limit: What the line rate of the memory allows, in B/s; None if it is not known.
+        most: The highest possible rate, which this machine may be far from, in B/s.
+        floor: A latency below is a warning, in s.
     """
 
     bound: float
@@ -201,18 +193,13 @@ class UsualRanges:
     ) -> UsualRange | None:
         """Return what some CPUs reach in their own memory.
 
-        Parameters
-        ----------
-        node : NumaNode
-            The node.
-        cpus : float
-            Number of CPUs.
-        buffers : float
-            Bytes read and written per byte of the value.
-        read : float
-            Bytes of the buffer if it is only read, of which caches may keep a part; 0 for other kernels.
-        share : float
-            Share of the lowest and typical rate, if other transfers run at the same time.
+        Args:
+            node: The node.
+            cpus: Number of CPUs.
+            buffers: Bytes read and written per byte of the value.
+            read: Bytes of the buffer if it is only read, of which caches may keep a part; 0 for other
+                kernels.
+            share: Share of the lowest and typical rate, if other transfers run at the same time.
         """
         rate, most, slowest, source = self._memory(node)
         if most is None and rate is None:

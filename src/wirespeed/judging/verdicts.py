@@ -28,40 +28,24 @@ TOLERANCE = 0.05
 class Check(Tabular):
     """All verdicts on a Document.
 
-    Parameters
-    ----------
-    judgements : tuple[Judgement, ...]
-        One per cell, the worst first.
-    testcases : Mapping[str, Verdict]
-        Testcase name -> the worst verdict of its cells.
-    culprits : tuple[Culprit, ...]
-        Devices and links that explain low cells.
-    accepted : Mapping[Override, int]
-        Override -> number of cells that it accepts.
-    causes : Mapping[str, tuple[str, ...]]
-        Testcase name -> states of the hardware that may explain low values.
-    wrong : tuple[WrongData, ...]
-        Devices and paths that delivered wrong data.
-    doubts : tuple[str, ...]
-        Why values that are as expected are no pass: what was not verified, or requested and not measured.
-    baseline : BaselineUse or None
-        What the baseline was compared with; None without one.
-    simulated : bool
-        Whether no hardware was measured.
-    defects : tuple[str, ...]
-        What the facts show to be wrong, and where.
-    gates : tuple[GateComparison, ...]
-        Comparisons with published gates.
-    missing : tuple[Missing, ...]
-        What should be there and is not, the worst first.
-    nodes : Verdict or None
-        Verdict on the nodes of a qualification; None for other runs.
-    dips : tuple[Dip, ...]
-        Sizes of curves that are far slower than a neighbouring one.
-    stale : str
-        Why the run is not judged at all: its age; empty if it is.
-    uncovered : tuple[Uncovered, ...]
-        Kinds of paths that were measured, and of which no value was judged.
+    Attributes:
+        judgements: One per cell, the worst first.
+        testcases: Testcase name -> the worst verdict of its cells.
+        culprits: Devices and links that explain low cells.
+        accepted: Override -> number of cells that it accepts.
+        causes: Testcase name -> states of the hardware that may explain low values.
+        wrong: Devices and paths that delivered wrong data.
+        doubts: Why values that are as expected are no pass: what was not verified, or requested and not
+            measured.
+        baseline: What the baseline was compared with; None without one.
+        simulated: Whether no hardware was measured.
+        defects: What the facts show to be wrong, and where.
+        gates: Comparisons with published gates.
+        missing: What should be there and is not, the worst first.
+        nodes: Verdict on the nodes of a qualification; None for other runs.
+        dips: Sizes of curves that are far slower than a neighbouring one.
+        stale: Why the run is not judged at all: its age; empty if it is.
+        uncovered: Kinds of paths that were measured, and of which no value was judged.
     """
 
     judgements: tuple[Judgement, ...]

@@ -23,20 +23,13 @@ _Path = tuple[str, ...]
 class WrongData:
     """Paths that delivered wrong data: those of one device, or all that have no device in common.
 
-    Parameters
-    ----------
-    device : str
-        Vertex that explains the wrong data; empty if none does.
-    paths : tuple[tuple[str, ...], ...]
-        Source and destinations of each path, the most frequent first.
-    testcases : tuple[str, ...]
-        Testcases in which wrong data arrived.
-    everywhere : bool
-        Whether these are paths between the device and all other GPUs.
-    by_pcie : bool
-        Whether all paths use PCIe, which settings of the host redirect and translate.
-    between_gpus : bool
-        Whether all paths are between GPUs.
+    Attributes:
+        device: Vertex that explains the wrong data; empty if none does.
+        paths: Source and destinations of each path, the most frequent first.
+        testcases: Testcases in which wrong data arrived.
+        everywhere: Whether these are paths between the device and all other GPUs.
+        by_pcie: Whether all paths use PCIe, which settings of the host redirect and translate.
+        between_gpus: Whether all paths are between GPUs.
     """
 
     device: str

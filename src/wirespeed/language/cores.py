@@ -18,26 +18,17 @@ def share_cores(
 
     Transfers that want a number of cores get the first free ones of their node; the others share the rest.
 
-    Parameters
-    ----------
-    transfers : Sequence[Transfer or None]
-        Works that start together; None for a collective.
-    wanted : Sequence[int]
-        Number of cores that each one wants; 0 for a share.
-    cores_of : Callable
-        Returns the cores of an executor.
-    refuse : Callable
-        Returns the error of a transfer that gets no core.
+    Args:
+        transfers: Works that start together; None for a collective.
+        wanted: Number of cores that each one wants; 0 for a share.
+        cores_of: Returns the cores of an executor.
+        refuse: Returns the error of a transfer that gets no core.
 
-    Returns
-    -------
-    dict[int, tuple[int, ...]]
+    Returns:
         Index of a transfer -> its CPUs.
 
-    Raises
-    ------
-    UsageError
-        If there are not enough cores.
+    Raises:
+        UsageError: If there are not enough cores.
     """
     cpus_of: dict[int, tuple[int, ...]] = {}
     places: dict[tuple[str, int | None], list[int]] = {}

@@ -26,42 +26,24 @@ _ROUNDING = 1e-9
 class PlannedWork:
     """A transfer or a collective as it would run.
 
-    Parameters
-    ----------
-    source, destination : str
-        The memories; empty for a collective. Several destinations: ``gpu1+gpu2``.
-    memory : tuple[str, str]
-        How they are allocated.
-    operation : str
-        What is done: ``copy``, ``read``, ``chase``, or a collective.
-    executor : str
-        The device that executes.
-    engine : str
-        What moves the bytes.
-    blocks, threads : int
-        Shape of the kernel, or number of CPUs; 0 for the choice of the backend.
-    bytes : int
-        Bytes of one buffer.
-    load : bool
-        Whether it is load, whose rate is not reported.
-    route : tuple[str, ...]
-        Vertices from the source over the executor to the (first) destination; empty if unknown.
-    limit : float or None
-        Rate that the links allow while all transfers of the measurement run, in B/s; None if unknown.
-    alone : float or None
-        Rate that they allow if it runs alone, in B/s.
-    bound : str
-        What bounds it: a link (``gpu0->nvswitch``), a memory, its rate, or why that is unknown.
-    start : float
-        Time from the common start until it begins, in s.
-    end : float or None
-        When one copy ends at the limits, in s from the common start; None if unknown, and for load.
-    rate : float or None
-        Rate to which it is held, in B/s as in its result; None for its full speed.
-    pace : float
-        Fraction of its full speed at which a load by CPUs runs.
-    free : float or None
-        Rate that the links allow if it runs alone and at its full speed, in B/s.
+    Attributes:
+        source, destination: The memories; empty for a collective. Several destinations: ``gpu1+gpu2``.
+        memory: How they are allocated.
+        operation: What is done: ``copy``, ``read``, ``chase``, or a collective.
+        executor: The device that executes.
+        engine: What moves the bytes.
+        blocks, threads: Shape of the kernel, or number of CPUs; 0 for the choice of the backend.
+        bytes: Bytes of one buffer.
+        load: Whether it is load, whose rate is not reported.
+        route: Vertices from the source over the executor to the (first) destination; empty if unknown.
+        limit: Rate that the links allow while all transfers of the measurement run, in B/s; None if unknown.
+        alone: Rate that they allow if it runs alone, in B/s.
+        bound: What bounds it: a link (``gpu0->nvswitch``), a memory, its rate, or why that is unknown.
+        start: Time from the common start until it begins, in s.
+        end: When one copy ends at the limits, in s from the common start; None if unknown, and for load.
+        rate: Rate to which it is held, in B/s as in its result; None for its full speed.
+        pace: Fraction of its full speed at which a load by CPUs runs.
+        free: Rate that the links allow if it runs alone and at its full speed, in B/s.
     """
 
     source: str
@@ -94,20 +76,13 @@ class PlannedWork:
 class PlannedLink:
     """A link that the transfers of a measurement use.
 
-    Parameters
-    ----------
-    index : int
-        Index in the links of the machine.
-    name : str
-        Source and destination, or the device of a memory.
-    kind : str
-        Kind of the link.
-    capacity : float or None
-        Its rate, in B/s; None if unknown.
-    load : float
-        Bytes per second that it carries at the limits.
-    used_by : tuple[int, ...]
-        Numbers of the transfers that use it, from 0.
+    Attributes:
+        index: Index in the links of the machine.
+        name: Source and destination, or the device of a memory.
+        kind: Kind of the link.
+        capacity: Its rate, in B/s; None if unknown.
+        load: Bytes per second that it carries at the limits.
+        used_by: Numbers of the transfers that use it, from 0.
     """
 
     index: int
@@ -127,20 +102,13 @@ class PlannedLink:
 class PlannedValue:
     """A value that a measurement would report.
 
-    Parameters
-    ----------
-    table, row, column : str
-        Its place.
-    unit : Unit
-        Its unit.
-    reduce : str
-        How it is made of the times.
-    of : tuple[int, ...]
-        Numbers of the transfers that it is made of.
-    limit : float or None
-        What the links allow, in B/s.
-    expected : tuple[float, float] or None
-        Lowest value that passes and typical value, in B/s.
+    Attributes:
+        table, row, column: Its place.
+        unit: Its unit.
+        reduce: How it is made of the times.
+        of: Numbers of the transfers that it is made of.
+        limit: What the links allow, in B/s.
+        expected: Lowest value that passes and typical value, in B/s.
     """
 
     table: str
@@ -157,18 +125,12 @@ class PlannedValue:
 class PlannedMeasurement:
     """Works that would start together.
 
-    Parameters
-    ----------
-    testcase : str
-        Name of the testcase.
-    works : tuple[PlannedWork, ...]
-        The transfers.
-    links : tuple[PlannedLink, ...]
-        Links that they use.
-    values : tuple[PlannedValue, ...]
-        Values that are reported.
-    refused : str
-        Why it cannot run here; empty if it can.
+    Attributes:
+        testcase: Name of the testcase.
+        works: The transfers.
+        links: Links that they use.
+        values: Values that are reported.
+        refused: Why it cannot run here; empty if it can.
     """
 
     testcase: str
@@ -182,16 +144,11 @@ class PlannedMeasurement:
 class DryRun:
     """Everything that a run would measure.
 
-    Parameters
-    ----------
-    machine : str
-        Name of the machine.
-    simulated : bool
-        Whether it exists only as a description.
-    measurements : tuple[PlannedMeasurement, ...]
-        The measurements, in order.
-    waived : tuple[str, ...]
-        What cannot be measured, with the reasons.
+    Attributes:
+        machine: Name of the machine.
+        simulated: Whether it exists only as a description.
+        measurements: The measurements, in order.
+        waived: What cannot be measured, with the reasons.
     """
 
     machine: str
@@ -208,21 +165,14 @@ def dry_run(
 ) -> DryRun:
     """What a run of some testcases would measure.
 
-    Parameters
-    ----------
-    testcases : Sequence[Testcase]
-        The testcases.
-    machine : Machine
-        The machine.
-    options : PlanOptions
-        Options of the run.
-    refuses : Callable
-        Returns why no backend runs a measurement; empty if one does.
+    Args:
+        testcases: The testcases.
+        machine: The machine.
+        options: Options of the run.
+        refuses: Returns why no backend runs a measurement; empty if one does.
 
-    Raises
-    ------
-    UsageError
-        If a testcase is not valid on the machine.
+    Raises:
+        UsageError: If a testcase is not valid on the machine.
     """
     network = Network(machine)
     measurements, waived = [], []

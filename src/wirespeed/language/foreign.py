@@ -12,10 +12,8 @@ from .toml_file import Program, loads
 def program_of(source: Source, tests: Sequence[tuple[str, Sequence[str]]]) -> Program:
     """The program of transfers in the language, each group of them with its name.
 
-    Raises
-    ------
-    UsageError
-        If there is none.
+    Raises:
+        UsageError: If there is none.
     """
     if not tests:
         raise source.error("there is no transfer", 0)

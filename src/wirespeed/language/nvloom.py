@@ -28,17 +28,12 @@ _Wrong = Callable[[str, int], LanguageError]
 def load(path: str | Path, device: str = "gpu") -> Program:
     """The transfers of a CSV file of nvloom; each measurement ID is a testcase.
 
-    Parameters
-    ----------
-    path : str or Path
-        The file.
-    device : str
-        What a number stands for: ``gpu``, or ``rank`` in a job of one process for each GPU.
+    Args:
+        path: The file.
+        device: What a number stands for: ``gpu``, or ``rank`` in a job of one process for each GPU.
 
-    Raises
-    ------
-    UsageError
-        If the file cannot be read or is invalid, or has something without an equivalent.
+    Raises:
+        UsageError: If the file cannot be read or is invalid, or has something without an equivalent.
     """
     return loads(contents(path), str(path), device)
 
@@ -46,10 +41,8 @@ def load(path: str | Path, device: str = "gpu") -> Program:
 def loads(text: str, name: str = "", device: str = "gpu") -> Program:
     """The transfers of a text in the format of nvloom; parameters as in ``load``.
 
-    Raises
-    ------
-    UsageError
-        If it is invalid, or has something without an equivalent.
+    Raises:
+        UsageError: If it is invalid, or has something without an equivalent.
     """
     source = Source(text, name)
     transfers: dict[int, list[str]] = {}

@@ -98,15 +98,11 @@ def _tokens(source: Source) -> list[_Token]:
 def parse(source: Source | str) -> Line:
     """Parse transfers that start together.
 
-    Parameters
-    ----------
-    source : Source or str
-        The text.
+    Args:
+        source: The text.
 
-    Raises
-    ------
-    LanguageError
-        If it is invalid; with line, column and reason.
+    Raises:
+        LanguageError: If it is invalid; with line, column and reason.
     """
     return _LineParser(source if isinstance(source, Source) else Source(source)).line()
 
@@ -114,10 +110,8 @@ def parse(source: Source | str) -> Line:
 def parse_devices(source: Source) -> tuple[Devices, ...]:
     """Parse names of devices, such as ``gpu[0-3]``.
 
-    Raises
-    ------
-    LanguageError
-        If they are invalid.
+    Raises:
+        LanguageError: If they are invalid.
     """
     parser = _LineParser(source)
     devices = parser.devices()

@@ -58,10 +58,8 @@ def numbers(values: Sequence[int]) -> str:
 def written(transfers: Sequence[Transfer], machine: Machine) -> list[str]:
     """Transfers that start together in the language.
 
-    Raises
-    ------
-    UsageError
-        If the language has no words for it.
+    Raises:
+        UsageError: If the language has no words for it.
     """
     nodes = Counter(str(transfer.executor) for transfer in transfers if transfer.engine is Engine.CPU)
     return [_written(transfer, machine, alone=nodes[str(transfer.executor)] == 1) for transfer in transfers]
@@ -139,10 +137,8 @@ def _shape(transfer: Transfer, machine: Machine, *, alone: bool) -> list[str]:
 def line_of(transfers: Iterable[Transfer], machine: Machine) -> str:
     """Transfers that start together as one line.
 
-    Raises
-    ------
-    UsageError
-        If the language has no words for one of them.
+    Raises:
+        UsageError: If the language has no words for one of them.
     """
     return "; ".join(written(list(transfers), machine))
 
@@ -150,17 +146,12 @@ def line_of(transfers: Iterable[Transfer], machine: Machine) -> str:
 def file_of(planned: Iterable[tuple[Testcase, Plan]], machine: Machine) -> str:
     """Testcases as a file that is parsed into the same plans.
 
-    Parameters
-    ----------
-    planned : Iterable[tuple[Testcase, Plan]]
-        The testcases with their plans.
-    machine : Machine
-        The machine that they were planned for.
+    Args:
+        planned: The testcases with their plans.
+        machine: The machine that they were planned for.
 
-    Raises
-    ------
-    UsageError
-        If a testcase cannot be measured, or measures something other than transfers.
+    Raises:
+        UsageError: If a testcase cannot be measured, or measures something other than transfers.
     """
     return "\n".join([heading(machine), *(testcase_text(case, plan, machine) for case, plan in planned)])
 

@@ -34,16 +34,11 @@ _COUNTS = "every copied byte once"
 class LabelledValue:
     """A cell that a measurement fills, with its place given by labels.
 
-    Parameters
-    ----------
-    table : str
-        Key of the table.
-    row, column : str
-        Labels.
-    reduce : Reduce
-        How the times become the value.
-    of : tuple[int, ...]
-        Numbers of the transfers that it is made of, from 0.
+    Attributes:
+        table: Key of the table.
+        row, column: Labels.
+        reduce: How the times become the value.
+        of: Numbers of the transfers that it is made of, from 0.
     """
 
     table: str = ""
@@ -57,16 +52,11 @@ class LabelledValue:
 class WantedValues:
     """What a measurement expects of its values.
 
-    Parameters
-    ----------
-    of_limit : float or None
-        Lowest fraction of the limit of the links.
-    least : float or None
-        Lowest rate, in B/s.
-    most : float or None
-        Highest latency, in s.
-    like : Callable or None
-        Returns the expectation of a cell from a baseline: machine, testcase, table, row, column.
+    Attributes:
+        of_limit: Lowest fraction of the limit of the links.
+        least: Lowest rate, in B/s.
+        most: Highest latency, in s.
+        like: Returns the expectation of a cell from a baseline: machine, testcase, table, row, column.
     """
 
     of_limit: float | None = None
@@ -88,28 +78,17 @@ class WantedValues:
 class Definition:
     """Transfers that start together, over an axis, and what is reported of them.
 
-    Parameters
-    ----------
-    line : Line or None
-        The transfers; None if they cannot be measured.
-    label : str
-        Label of the rows.
-    reduce : tuple[str, ...]
-        Which values are reported; empty for each and, of several rates, the sum.
-    sizes, blocks, threads : tuple[int, ...]
-        An axis: values for the transfers that do not name one.
-    each : tuple[Devices, ...]
-        An axis of devices, for which ``$`` stands in the line.
-    each_source : Source or None
-        Text of the axis of devices.
-    expect : WantedValues or None
-        What is expected of the values.
-    values : tuple[LabelledValue, ...]
-        Cells by their labels; empty for cells made from ``reduce``.
-    waived : str
-        Why the cells of ``values`` cannot be measured.
-    independent : bool
-        As in ``Measurement``.
+    Attributes:
+        line: The transfers; None if they cannot be measured.
+        label: Label of the rows.
+        reduce: Which values are reported; empty for each and, of several rates, the sum.
+        sizes, blocks, threads: An axis: values for the transfers that do not name one.
+        each: An axis of devices, for which ``$`` stands in the line.
+        each_source: Text of the axis of devices.
+        expect: What is expected of the values.
+        values: Cells by their labels; empty for cells made from ``reduce``.
+        waived: Why the cells of ``values`` cannot be measured.
+        independent: As in ``Measurement``.
     """
 
     line: Line | None
@@ -138,20 +117,13 @@ class Definition:
 class TestcaseText:
     """Measurements that fill the tables of one testcase.
 
-    Parameters
-    ----------
-    name : str
-        Name of the testcase.
-    definitions : tuple[Definition, ...]
-        The measurements.
-    description : str
-        What is measured; empty for the text of the lines.
-    counts : str
-        Which bytes count.
-    engine : Engine
-        What moves the bytes.
-    tables : tuple[Layout, ...]
-        Its tables; empty for tables made from the definitions.
+    Attributes:
+        name: Name of the testcase.
+        definitions: The measurements.
+        description: What is measured; empty for the text of the lines.
+        counts: Which bytes count.
+        engine: What moves the bytes.
+        tables: Its tables; empty for tables made from the definitions.
     """
 
     name: str

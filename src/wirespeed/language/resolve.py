@@ -46,16 +46,11 @@ _KERNELS = (Engine.SM, Engine.SM_BULK, Engine.SM_SPLIT)
 class Defaults:
     """What a transfer uses where its words say nothing.
 
-    Parameters
-    ----------
-    size : int or None
-        Bytes of one buffer; None for the default of its executor.
-    blocks : int
-        Blocks of a kernel; 0 for the choice of the backend.
-    threads : int
-        Threads of a block, and of CPUs; 0 for the choice of the backend and all cores.
-    device : str
-        Device for which ``$`` stands; empty if there is none.
+    Attributes:
+        size: Bytes of one buffer; None for the default of its executor.
+        blocks: Blocks of a kernel; 0 for the choice of the backend.
+        threads: Threads of a block, and of CPUs; 0 for the choice of the backend and all cores.
+        device: Device for which ``$`` stands; empty if there is none.
     """
 
     size: int | None = None
@@ -68,12 +63,9 @@ class Defaults:
 class Labelled:
     """A work with the label of its result.
 
-    Parameters
-    ----------
-    work : Transfer or Collective
-        The work.
-    label : str
-        Its label, such as ``gpu0->gpu1``.
+    Attributes:
+        work: The work.
+        label: Its label, such as ``gpu0->gpu1``.
     """
 
     work: Transfer | Collective
@@ -91,10 +83,8 @@ class _End:
 def resolve(line: Line, machine: Machine, defaults: Defaults = Defaults()) -> tuple[Labelled, ...]:
     """The works of a line on a machine.
 
-    Raises
-    ------
-    LanguageError
-        If a name does not exist on the machine, or a transfer is not possible.
+    Raises:
+        LanguageError: If a name does not exist on the machine, or a transfer is not possible.
     """
     works: list[Labelled] = []
     statements: list[Statement | CollectiveStatement] = []
@@ -116,10 +106,8 @@ def resolve(line: Line, machine: Machine, defaults: Defaults = Defaults()) -> tu
 def _ordered(works: list[Labelled], line: Line) -> tuple[Labelled, ...]:
     """The works of a line; next to a collective, those that are measured come first.
 
-    Raises
-    ------
-    LanguageError
-        If a line has two collectives, or measures a collective and transfers at once.
+    Raises:
+        LanguageError: If a line has two collectives, or measures a collective and transfers at once.
     """
     collectives = [labelled.work for labelled in works if isinstance(labelled.work, Collective)]
     if not collectives:
@@ -149,10 +137,8 @@ def _ordered(works: list[Labelled], line: Line) -> tuple[Labelled, ...]:
 def devices_of(devices: Sequence[Devices], source: Source, machine: Machine) -> list[str]:
     """The names of devices, such as those of an axis.
 
-    Raises
-    ------
-    LanguageError
-        If one does not exist.
+    Raises:
+        LanguageError: If one does not exist.
     """
     if any(named.kind in ("void", "$") or named.wrappers for named in devices):
         raise source.error("an axis names devices, such as gpus or gpu[0-3]", *devices[0].span)

@@ -20,12 +20,9 @@ _NAMED = 12
 class LanguageError(UsageError):
     """Invalid text; the message has the line, the column and the reason.
 
-    Parameters
-    ----------
-    message : str
-        The reason, in one line.
-    place : str
-        Two lines below it: the part of the text, and where it is wrong.
+    Attributes:
+        message: The reason, in one line.
+        place: Two lines below it: the part of the text, and where it is wrong.
     """
 
     def __init__(self, message: str, place: str = "") -> None:
@@ -40,14 +37,10 @@ class LanguageError(UsageError):
 class Source:
     """Text, and where it comes from.
 
-    Parameters
-    ----------
-    text : str
-        The text.
-    name : str
-        Name of its file; empty for a command line.
-    line, column : int
-        Position of its first character in the file, from 1.
+    Attributes:
+        text: The text.
+        name: Name of its file; empty for a command line.
+        line, column: Position of its first character in the file, from 1.
     """
 
     text: str
@@ -58,12 +51,9 @@ class Source:
     def error(self, message: str, start: int, end: int | None = None) -> LanguageError:
         """An error at a part of the text.
 
-        Parameters
-        ----------
-        message : str
-            What is wrong, and what to do.
-        start, end : int
-            Begin and end of the part; without an end, one character.
+        Args:
+            message: What is wrong, and what to do.
+            start, end: Begin and end of the part; without an end, one character.
         """
         before = self.text.rfind("\n", 0, start) + 1
         after = self.text.find("\n", start)
@@ -91,10 +81,8 @@ def nearest(name: str, valid: Collection[str]) -> str:
 def contents(path: str | Path) -> str:
     """The text of a file.
 
-    Raises
-    ------
-    UsageError
-        If it cannot be read.
+    Raises:
+        UsageError: If it cannot be read.
     """
     try:
         return read(path, LARGEST_WRITTEN).decode()

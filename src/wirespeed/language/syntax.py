@@ -15,18 +15,12 @@ Span = tuple[int, int]
 class Devices:
     """Names of memories or executors: one device, several of one kind, or those of ranks.
 
-    Parameters
-    ----------
-    kind : str
-        ``gpu``, ``numa``, ``rank``, ``void`` (no memory) or ``$`` (the device of an axis).
-    indices : tuple[int, ...] or None
-        Numbers of the devices; None for all.
-    wrappers : tuple[str, ...]
-        Functions around the name, the outermost first: ``near``, ``pageable``, ``other``.
-    owned : Devices or None
-        The device of a rank, if it is named.
-    span : tuple[int, int]
-        Its place in the text.
+    Attributes:
+        kind: ``gpu``, ``numa``, ``rank``, ``void`` (no memory) or ``$`` (the device of an axis).
+        indices: Numbers of the devices; None for all.
+        wrappers: Functions around the name, the outermost first: ``near``, ``pageable``, ``other``.
+        owned: The device of a rank, if it is named.
+        span: Its place in the text.
     """
 
     kind: str
@@ -40,12 +34,10 @@ class Devices:
 class Rate:
     """A rate to which a transfer is held.
 
-    Parameters
-    ----------
-    value : float
-        The rate in B/s, or a fraction.
-    fraction : bool
-        Whether it is a fraction of the limit of the transfer, or of the full speed of a load by CPUs.
+    Attributes:
+        value: The rate in B/s, or a fraction.
+        fraction: Whether it is a fraction of the limit of the transfer, or of the full speed of a load by
+            CPUs.
     """
 
     value: float
@@ -56,26 +48,16 @@ class Rate:
 class Words:
     """The words behind the memories of a transfer; None where a word is not given.
 
-    Parameters
-    ----------
-    engine : Engine or None
-        What moves the bytes.
-    operation : Operation or None
-        What is computed.
-    size : int or None
-        Bytes of one buffer.
-    blocks, threads : int or None
-        Shape of a kernel; for CPUs, the number of threads.
-    cpus : tuple[int, ...] or None
-        Logical CPUs to use.
-    counted : int or None
-        How often each byte of the buffer counts.
-    rate : Rate or None
-        Rate that it does not exceed.
-    start : float or None
-        Time from the common start until it begins, in s.
-    broadcast : bool
-        Whether one transfer writes to all destinations.
+    Attributes:
+        engine: What moves the bytes.
+        operation: What is computed.
+        size: Bytes of one buffer.
+        blocks, threads: Shape of a kernel; for CPUs, the number of threads.
+        cpus: Logical CPUs to use.
+        counted: How often each byte of the buffer counts.
+        rate: Rate that it does not exceed.
+        start: Time from the common start until it begins, in s.
+        broadcast: Whether one transfer writes to all destinations.
     """
 
     engine: Engine | None = None
@@ -94,28 +76,17 @@ class Words:
 class Statement:
     """One or several transfers with the same words.
 
-    Parameters
-    ----------
-    sources, destinations : tuple[Devices, ...]
-        The memories.
-    pulls : bool
-        Whether the destination executes; the source otherwise.
-    executors : tuple[Devices, ...]
-        A third device that executes; empty if one of the two sides does.
-    role : Role
-        Whether the transfers are measured.
-    latency : bool
-        Whether the time of one dependent load is measured.
-    label : str
-        Label of the result; empty for one made of the names.
-    words : Words
-        Engine, size and the rest.
-    places : dict[str, tuple[int, int]]
-        Places of the words in the text, for errors.
-    source : Source
-        The text.
-    span : tuple[int, int]
-        Place of the statement in the text.
+    Attributes:
+        sources, destinations: The memories.
+        pulls: Whether the destination executes; the source otherwise.
+        executors: A third device that executes; empty if one of the two sides does.
+        role: Whether the transfers are measured.
+        latency: Whether the time of one dependent load is measured.
+        label: Label of the result; empty for one made of the names.
+        words: Engine, size and the rest.
+        places: Places of the words in the text, for errors.
+        source: The text.
+        span: Place of the statement in the text.
     """
 
     sources: tuple[Devices, ...]
@@ -135,20 +106,13 @@ class Statement:
 class CollectiveStatement:
     """A collective of all GPUs.
 
-    Parameters
-    ----------
-    operation : str
-        Its name.
-    size : int or None
-        Bytes of the array.
-    role : Role
-        Whether it is measured.
-    label : str
-        Label of the result; empty for the name.
-    source : Source
-        The text.
-    span : tuple[int, int]
-        Place of the statement in the text.
+    Attributes:
+        operation: Its name.
+        size: Bytes of the array.
+        role: Whether it is measured.
+        label: Label of the result; empty for the name.
+        source: The text.
+        span: Place of the statement in the text.
     """
 
     operation: str
@@ -163,14 +127,10 @@ class CollectiveStatement:
 class RunSetting:
     """A setting of the whole run that a statement contains.
 
-    Parameters
-    ----------
-    name : str
-        Option of the run: ``copies``, ``samples`` or ``share``.
-    value : int or str
-        Its value.
-    span : tuple[int, int]
-        Its place in the text.
+    Attributes:
+        name: Option of the run: ``copies``, ``samples`` or ``share``.
+        value: Its value.
+        span: Its place in the text.
     """
 
     name: str
@@ -182,14 +142,10 @@ class RunSetting:
 class Line:
     """Transfers that start together.
 
-    Parameters
-    ----------
-    source : Source
-        The text; of several, the first one.
-    statements : tuple[Statement or CollectiveStatement, ...]
-        The transfers.
-    settings : tuple[RunSetting, ...]
-        Settings of the run.
+    Attributes:
+        source: The text; of several, the first one.
+        statements: The transfers.
+        settings: Settings of the run.
     """
 
     source: Source

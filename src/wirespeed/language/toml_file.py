@@ -79,14 +79,10 @@ class _TransferFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Program:
     """The testcases of a file or a line, and the settings of the run that it contains.
 
-    Parameters
-    ----------
-    testcases : tuple[Testcase, ...]
-        The testcases.
-    text : str
-        The text as a file, for the Document.
-    lines : tuple[Line, ...]
-        The parsed lines.
+    Attributes:
+        testcases: The testcases.
+        text: The text as a file, for the Document.
+        lines: The parsed lines.
     """
 
     testcases: tuple[Testcase, ...]
@@ -96,15 +92,11 @@ class Program:
     def settings(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """The settings of the run that the lines contain: option -> value.
 
-        Parameters
-        ----------
-        options : Mapping[str, Any]
-            Options of the run.
+        Args:
+            options: Options of the run.
 
-        Raises
-        ------
-        LanguageError
-            If two lines, or a line and an option, contain different values.
+        Raises:
+            LanguageError: If two lines, or a line and an option, contain different values.
         """
         settings: dict[str, RunSetting] = {}
         for line in self.lines:
@@ -121,10 +113,8 @@ class Program:
 def of_line(text: str) -> Program:
     """The testcase of one line of transfers.
 
-    Raises
-    ------
-    LanguageError
-        If it is invalid.
+    Raises:
+        LanguageError: If it is invalid.
     """
     line = parse(text)
     file = f"[[measurement]]\nname = {quoted(LINE)}\ntransfers = {quoted(text)}\n"
@@ -134,10 +124,8 @@ def of_line(text: str) -> Program:
 def load(path: str | Path) -> Program:
     """Load the testcases of a TOML file.
 
-    Raises
-    ------
-    UsageError
-        If the file cannot be read or is invalid; with line and column where they are known.
+    Raises:
+        UsageError: If the file cannot be read or is invalid; with line and column where they are known.
     """
     return loads(contents(path), str(path))
 
@@ -145,19 +133,13 @@ def load(path: str | Path) -> Program:
 def loads(text: str, name: str = "", *, judged: bool = True) -> Program:
     """The testcases of a text in TOML.
 
-    Parameters
-    ----------
-    text : str
-        The text.
-    name : str
-        Name of its file, for errors, and to find the baselines that it names.
-    judged : bool
-        Whether to read the baselines of ``like``; without it, no other file is read.
+    Args:
+        text: The text.
+        name: Name of its file, for errors, and to find the baselines that it names.
+        judged: Whether to read the baselines of ``like``; without it, no other file is read.
 
-    Raises
-    ------
-    UsageError
-        If it is invalid.
+    Raises:
+        UsageError: If it is invalid.
     """
     where = name or "the text"
     try:

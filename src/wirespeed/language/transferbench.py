@@ -48,10 +48,8 @@ class _Word:
 def load(path: str | Path) -> Program:
     """The transfers of a configuration file of TransferBench; each of its lines is a testcase.
 
-    Raises
-    ------
-    UsageError
-        If the file cannot be read or is invalid, or has something without an equivalent.
+    Raises:
+        UsageError: If the file cannot be read or is invalid, or has something without an equivalent.
     """
     return loads(contents(path), str(path))
 
@@ -59,10 +57,8 @@ def load(path: str | Path) -> Program:
 def loads(text: str, name: str = "") -> Program:
     """The transfers of a text in the format of TransferBench.
 
-    Raises
-    ------
-    UsageError
-        If it is invalid, or has something without an equivalent.
+    Raises:
+        UsageError: If it is invalid, or has something without an equivalent.
     """
     source = Source(text, name)
     tests = [

@@ -39,21 +39,14 @@ def parse_cluster_fault(
 ) -> ClusterFault:
     """Parse a fault such as ``nic=0.5@node17.3``, ``leaf=0.7@block2.0`` or ``node=0.5@node3``.
 
-    Parameters
-    ----------
-    text : str
-        The fault.
-    nodes, blocks : Sequence[str]
-        Names of the nodes and of the blocks.
-    rails, spines : int
-        Numbers of rails, and of the spine switches of each.
-    has_gpus : bool
-        Whether the nodes have GPUs.
+    Args:
+        text: The fault.
+        nodes, blocks: Names of the nodes and of the blocks.
+        rails, spines: Numbers of rails, and of the spine switches of each.
+        has_gpus: Whether the nodes have GPUs.
 
-    Raises
-    ------
-    MachineError
-        If there is no such fault or place.
+    Raises:
+        MachineError: If there is no such fault or place.
     """
     match = re.fullmatch(r"(\w+)=(0?\.\d{1,6})@([^@<]{1,200})(<-)?", text)
     kind = _KINDS.get(match[1]) if match else None
@@ -85,22 +78,15 @@ def parse_cluster_fault(
 class ClusterFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A file that describes a simulated cluster, in TOML.
 
-    Parameters
-    ----------
-    machine : str
-        Name of the simulated machine that each node is, e.g. ``dgx-a100-8``.
-    leaves : dict[str, str]
-        Name of each leaf switch (there is one for each rail) -> its nodes, as a list of hosts of Slurm.
-    spines : int
-        Number of spine switches of a rail.
-    rails : int
-        Number of rails; 0 for one per GPU.
-    rate : str
-        Bandwidth of a rail in one direction, e.g. ``46 GB/s``.
-    noise : str
-        Relative standard deviation of a value, e.g. ``1%``.
-    faults : tuple[str, ...]
-        Faults, written as behind the name of a machine.
+    Attributes:
+        machine: Name of the simulated machine that each node is, e.g. ``dgx-a100-8``.
+        leaves: Name of each leaf switch (there is one for each rail) -> its nodes, as a list of hosts of
+            Slurm.
+        spines: Number of spine switches of a rail.
+        rails: Number of rails; 0 for one per GPU.
+        rate: Bandwidth of a rail in one direction, e.g. ``46 GB/s``.
+        noise: Relative standard deviation of a value, e.g. ``1%``.
+        faults: Faults, written as behind the name of a machine.
     """
 
     machine: str
@@ -115,19 +101,14 @@ class ClusterFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def parse_cluster(spec: str, *, seed: int = 0, spares: int = 0) -> SimulatedCluster | None:
     """The cluster of a text such as ``dgx-a100-8x64+nic=0.5@node17.3+noise=3%``; None for one machine.
 
-    Parameters
-    ----------
-    spec : str
-        Name of a machine and number of nodes, or a file that ends in ``.toml`` (`ClusterFile`); then faults.
-    seed : int
-        Seed of the noise.
-    spares : int
-        Number of nodes at the end that are spares.
+    Args:
+        spec: Name of a machine and number of nodes, or a file that ends in ``.toml`` (`ClusterFile`); then
+            faults.
+        seed: Seed of the noise.
+        spares: Number of nodes at the end that are spares.
 
-    Raises
-    ------
-    MachineError
-        If there is no such machine, file, fault or place.
+    Raises:
+        MachineError: If there is no such machine, file, fault or place.
     """
     from ..backends.simulated.machines import MACHINES
 

@@ -40,12 +40,9 @@ _MOST_CULPRITS = 200
 class Paths:
     """Measured paths, one value each.
 
-    Parameters
-    ----------
-    source, target, rail : array of int
-        Indices of the nodes and the rail.
-    value : array of float
-        Bandwidth in bytes per second.
+    Attributes:
+        source, target, rail: Indices of the nodes and the rail.
+        value: Bandwidth in bytes per second.
     """
 
     source: npt.NDArray[np.int64]
@@ -82,18 +79,13 @@ class Paths:
 class Inference:
     """What explains the slow paths.
 
-    Parameters
-    ----------
-    culprits : tuple[SlowPart, ...]
-        Slow parts, not confirmed yet.
-    reference : float
-        Median of the paths that are not slow, in bytes per second.
-    noise : float
-        Their relative standard deviation.
-    threshold : float
-        Share of the median below which a path is slow.
-    unexplained : float
-        Share of the paths between blocks that are slow and that no culprit explains, in the rail with most.
+    Attributes:
+        culprits: Slow parts, not confirmed yet.
+        reference: Median of the paths that are not slow, in bytes per second.
+        noise: Their relative standard deviation.
+        threshold: Share of the median below which a path is slow.
+        unexplained: Share of the paths between blocks that are slow and that no culprit explains, in the rail
+            with most.
     """
 
     culprits: tuple[SlowPart, ...]
@@ -108,12 +100,9 @@ def reference_of(values: Values, noise: float = 0.0) -> tuple[float, float]:
 
     The best tenth shows where these are, so that it does not matter how many are slow.
 
-    Parameters
-    ----------
-    values : array of float
-        Values in bytes per second.
-    noise : float
-        Relative standard deviation of one value, if it is known.
+    Args:
+        values: Values in bytes per second.
+        noise: Relative standard deviation of one value, if it is known.
     """
     if not len(values):
         return 0.0, 0.0
@@ -139,16 +128,11 @@ def spread(paths: Paths, rails: int) -> float:
     Unlike the deviation of the fast paths, it does not become smaller where fast and slow are only chance.
     It is robust against slow partners as long as most parts have fewer than half of them.
 
-    Parameters
-    ----------
-    paths : Paths
-        Measured paths.
-    rails : int
-        Number of rails.
+    Args:
+        paths: Measured paths.
+        rails: Number of rails.
 
-    Returns
-    -------
-    float
+    Returns:
         The deviation; 0 if no part has enough values.
     """
     if not len(paths.value):
@@ -176,12 +160,9 @@ def deviation(values: Values) -> Values:
 def margin(noise: float, count: npt.ArrayLike) -> Values:
     """Share of the reference by which the median of values of paths that are not slow stays above.
 
-    Parameters
-    ----------
-    noise : float
-        Relative standard deviation of one value.
-    count : int, or array of int
-        Number of values.
+    Args:
+        noise: Relative standard deviation of one value.
+        count: Number of values.
     """
     return np.asarray(SIGMAS_OF_MEDIAN * 1.2533 * noise / np.sqrt(count), dtype=np.float64)
 
@@ -189,16 +170,12 @@ def margin(noise: float, count: npt.ArrayLike) -> Values:
 def explain(paths: Paths, blocks: Sequence[str], rails: int, variation: float = 0.0) -> Inference:
     """Name the parts that explain the slow paths.
 
-    Parameters
-    ----------
-    paths : Paths
-        Measured paths.
-    blocks : Sequence[str]
-        Block of each node; empty if unknown.
-    rails : int
-        Number of rails.
-    variation : float
-        Relative standard deviation of a value while it was measured: the least by which values vary.
+    Args:
+        paths: Measured paths.
+        blocks: Block of each node; empty if unknown.
+        rails: Number of rails.
+        variation: Relative standard deviation of a value while it was measured: the least by which values
+            vary.
     """
     varies = max(spread(paths, rails), variation)
     reference, noise = reference_of(paths.value, varies)

@@ -30,21 +30,14 @@ def lead(
 ) -> ProcessCluster | TransferCluster:  # fmt: skip
     """The nodes of the job; on rank 0.
 
-    Parameters
-    ----------
-    world : World
-        The processes.
-    blocks, spares, expected : object
-        As for `introduce`.
-    over : str or None
-        One of `OVER`; None for NCCL if all nodes have GPUs and NCCL, else TCP.
-    patience : float
-        Maximum time of a round, in s.
+    Args:
+        world: The processes.
+        blocks, spares, expected: As for `introduce`.
+        over: One of `OVER`; None for NCCL if all nodes have GPUs and NCCL, else TCP.
+        patience: Maximum time of a round, in s.
 
-    Raises
-    ------
-    WirespeedError
-        If NCCL or MPI is asked for, but processes are missing.
+    Raises:
+        WirespeedError: If NCCL or MPI is asked for, but processes are missing.
     """
     crew, secret = Crew(world), secrets.token_bytes(_SECRET_BYTES)
     probe = TcpProbe(secret)
@@ -73,10 +66,8 @@ def lead(
 def serve(world: World, patience: float) -> None:
     """Measure what rank 0 says, on other ranks.
 
-    Raises
-    ------
-    WirespeedError
-        If rank 0 or, over NCCL and MPI, another process has ended.
+    Raises:
+        WirespeedError: If rank 0 or, over NCCL and MPI, another process has ended.
     """
     probes: list[TcpProbe] = []
     over: list[str] = []

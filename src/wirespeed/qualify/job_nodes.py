@@ -31,26 +31,16 @@ _MOST_NAMES = 4
 class JobNodes:
     """The nodes of a job, and what they are.
 
-    Parameters
-    ----------
-    nodes : tuple[QualifiedNode, ...]
-        All nodes; those from which no process came are missing.
-    ranks : tuple[tuple[int, ...], ...]
-        The ranks of each node, by their local rank.
-    ports : Mapping[int, int]
-        Rank -> port on which it listens.
-    gpus : frozenset[int]
-        Indices of the nodes that have GPUs.
-    limit : float
-        What most nodes' network interfaces carry in one direction, in bytes per second; 0 if unknown.
-    notes : tuple[str, ...]
-        In what nodes differ.
-    without_nccl : tuple[str, ...]
-        Names of nodes without NCCL, if others have it.
-    shared : bool
-        Whether some nodes run on the same machine, so that they do not measure themselves.
-    rdma : tuple[str, ...]
-        Names of RDMA devices that nodes have, and whose links are up.
+    Attributes:
+        nodes: All nodes; those from which no process came are missing.
+        ranks: The ranks of each node, by their local rank.
+        ports: Rank -> port on which it listens.
+        gpus: Indices of the nodes that have GPUs.
+        limit: What most nodes' network interfaces carry in one direction, in bytes per second; 0 if unknown.
+        notes: In what nodes differ.
+        without_nccl: Names of nodes without NCCL, if others have it.
+        shared: Whether some nodes run on the same machine, so that they do not measure themselves.
+        rdma: Names of RDMA devices that nodes have, and whose links are up.
     """
 
     nodes: tuple[QualifiedNode, ...]
@@ -75,22 +65,15 @@ def introduce(
 ) -> JobNodes:  # fmt: skip
     """Ask all processes where they listen and what their nodes are; on rank 0.
 
-    Parameters
-    ----------
-    crew : Crew
-        The processes.
-    secret : bytes
-        What connections between them begin with.
-    port : int
-        Port on which rank 0 listens.
-    blocks : Mapping[str, str]
-        Host -> its block.
-    spares : int
-        Number of nodes at the end that are spares.
-    expected : Sequence[str]
-        The hosts of the job by its scheduler, to name those from which no process came; empty if unknown.
-    patience : float
-        Maximum time, in s.
+    Args:
+        crew: The processes.
+        secret: What connections between them begin with.
+        port: Port on which rank 0 listens.
+        blocks: Host -> its block.
+        spares: Number of nodes at the end that are spares.
+        expected: The hosts of the job by its scheduler, to name those from which no process came; empty if
+            unknown.
+        patience: Maximum time, in s.
     """
     world = crew.world
     asked, clock = time.monotonic(), time.time()
@@ -142,9 +125,7 @@ _OF_GPUS, _OF_HOST, _SAMPLES = {
 def own_values() -> dict[str, list[float]] | str:
     """Measure this node by itself.
 
-    Returns
-    -------
-    dict or str
+    Returns:
         Kind of part -> bandwidth of each in bytes per second, of a link that of the slower direction; or the
         error.
     """
@@ -174,12 +155,9 @@ def own_table(
 ) -> dict[PartKind, Values]:
     """The values of some nodes: kind of part -> array of shape (nodes, parts), NaN where a node has none.
 
-    Parameters
-    ----------
-    nodes : Sequence[int]
-        The nodes.
-    rows : Mapping
-        Node -> kind of part -> its values.
+    Args:
+        nodes: The nodes.
+        rows: Node -> kind of part -> its values.
     """
     table = {}
     for kind in OWN_PARTS:

@@ -17,14 +17,10 @@ _FEWEST = 3
 def lossy(rounds: Sequence[Round]) -> list[SlowPart]:
     """The nodes whose packets are lost with most of their partners, the worst first.
 
-    Parameters
-    ----------
-    rounds : Sequence[Round]
-        All rounds; those of pairs and of confirmation count.
+    Args:
+        rounds: All rounds; those of pairs and of confirmation count.
 
-    Returns
-    -------
-    list[SlowPart]
+    Returns:
         Not confirmed: no path has to be slower for it.
     """
     paths = [

@@ -16,16 +16,11 @@ _TRIES = 8
 def matchings(blocks: Sequence[str], nodes: Sequence[int], rounds: int, seed: int) -> list[list[Pair]]:
     """Pair the nodes anew in each round, by turns across blocks and within them.
 
-    Parameters
-    ----------
-    blocks : Sequence[str]
-        Block of each node of the cluster; empty if unknown.
-    nodes : Sequence[int]
-        The nodes to pair. If their number is odd, another node is left out in each round.
-    rounds : int
-        Number of rounds.
-    seed : int
-        Seed of the choice.
+    Args:
+        blocks: Block of each node of the cluster; empty if unknown.
+        nodes: The nodes to pair. If their number is odd, another node is left out in each round.
+        rounds: Number of rounds.
+        seed: Seed of the choice.
     """
     random = np.random.default_rng(seed)
     seen: set[Pair] = set()
@@ -87,12 +82,9 @@ def representatives(groups: Sequence[Sequence[int]]) -> list[list[int]]:
 def wrongly_blamed(partners: int, share: float = 0.01) -> float:
     """Probability that more than half of a node's partners are bad.
 
-    Parameters
-    ----------
-    partners : int
-        Number of partners.
-    share : float
-        Share of bad nodes.
+    Args:
+        partners: Number of partners.
+        share: Share of bad nodes.
     """
     return math.fsum(
         math.comb(partners, bad) * share**bad * (1 - share) ** (partners - bad)

@@ -25,12 +25,9 @@ _FAR = 0.1
 class MeasuredTopology:
     """Groups of nodes that are near each other.
 
-    Parameters
-    ----------
-    blocks : tuple[str, ...]
-        Name of the group of each node; empty where no other node is near.
-    note : str
-        What the latencies show, or why they show no groups.
+    Attributes:
+        blocks: Name of the group of each node; empty where no other node is near.
+        note: What the latencies show, or why they show no groups.
     """
 
     blocks: tuple[str, ...]
@@ -40,12 +37,9 @@ class MeasuredTopology:
 def rounds_of_all(nodes: Sequence[int], seed: int) -> list[list[Pair]]:
     """Matchings of all nodes: each pair twice (the circle method), or some of them once with many nodes.
 
-    Parameters
-    ----------
-    nodes : Sequence[int]
-        The nodes to pair.
-    seed : int
-        Seed of the choice.
+    Args:
+        nodes: The nodes to pair.
+        seed: Seed of the choice.
     """
     order = np.random.default_rng([seed, 3]).permutation(np.array(nodes, dtype=int)).tolist()
     circle = order if len(order) % 2 == 0 else [*order, -1]
@@ -64,14 +58,10 @@ def topology_of(count: int, measured: Sequence[tuple[Sequence[Pair], Values]], s
     Latencies form two groups if `boundary` says so, which also tells nodes of a fleet apart; nodes with a
     small one are in the same group.
 
-    Parameters
-    ----------
-    count : int
-        Number of nodes.
-    measured : Sequence
-        Rounds: their pairs, and the latency of each in s.
-    seed : int
-        Seed of the choice of latencies.
+    Args:
+        count: Number of nodes.
+        measured: Rounds: their pairs, and the latency of each in s.
+        seed: Seed of the choice of latencies.
     """
     pairs = np.array([pair for each, _ in measured for pair in each], dtype=int).reshape(-1, 2)
     latency = np.concatenate([values for _, values in measured]) if measured else np.zeros(0)

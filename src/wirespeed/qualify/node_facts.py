@@ -33,22 +33,16 @@ _MOST = 20
 class NodeFacts(msgspec.Struct, array_like=True, frozen=True):
     """A node.
 
-    Parameters
-    ----------
-    gpus : str
-        Number and models of its GPUs, e.g. ``8 x NVIDIA H100``.
-    driver, nccl, cpu, kernel : str
-        Version of the driver and of NCCL, model of the CPUs, version of the kernel.
-    interface : str
-        Network interface with the address by which rank 0 reaches it; empty if unknown.
-    limit : float
-        Speed of that interface in bytes per second; 0 if unknown.
-    rdma : tuple[str, ...]
-        Names of its RDMA devices whose link is up.
-    clock : float
-        Its time of day, in s since 1970.
-    boot : str
-        Identifier of the boot of its kernel, which containers and namespaces of one machine share; or empty.
+    Attributes:
+        gpus: Number and models of its GPUs, e.g. ``8 x NVIDIA H100``.
+        driver, nccl, cpu, kernel: Version of the driver and of NCCL, model of the CPUs, version of the
+            kernel.
+        interface: Network interface with the address by which rank 0 reaches it; empty if unknown.
+        limit: Speed of that interface in bytes per second; 0 if unknown.
+        rdma: Names of its RDMA devices whose link is up.
+        clock: Its time of day, in s since 1970.
+        boot: Identifier of the boot of its kernel, which containers and namespaces of one machine share; or
+            empty.
     """
 
     gpus: str
@@ -66,12 +60,9 @@ class NodeFacts(msgspec.Struct, array_like=True, frozen=True):
 def node_facts(address: str, root: TreePath = HERE) -> NodeFacts:
     """The facts of this node.
 
-    Parameters
-    ----------
-    address : str
-        IPv4 address by which rank 0 reaches it.
-    root : TreePath
-        Folder that contains ``sys``.
+    Args:
+        address: IPv4 address by which rank 0 reaches it.
+        root: Folder that contains ``sys``.
     """
     from ..backends import describe
 
@@ -90,14 +81,10 @@ def node_facts(address: str, root: TreePath = HERE) -> NodeFacts:
 def differences(nodes: Mapping[str, NodeFacts], asked_s: float, clock: float) -> list[str]:
     """What distinguishes nodes from most others, a line each.
 
-    Parameters
-    ----------
-    nodes : Mapping[str, NodeFacts]
-        Host -> its facts.
-    asked_s : float
-        How long it took to ask all, in s.
-    clock : float
-        The asking process's time of day then, in s since 1970.
+    Args:
+        nodes: Host -> its facts.
+        asked_s: How long it took to ask all, in s.
+        clock: The asking process's time of day then, in s since 1970.
     """
     lines = []
     for name in ("GPUs", "driver", "NCCL", "CPUs", "kernel", "network"):

@@ -43,18 +43,13 @@ _PAIRS_OF_SWITCH = 3
 class Procedure:
     """The rounds of one qualification.
 
-    Parameters
-    ----------
-    cluster : Cluster
-        What is measured.
-    within : float
-        Maximum duration in s; rounds for which there is no time are left out.
-    seed : int
-        Seed of the choice of partners.
-    measures_topology : bool
-        Whether latencies show which nodes share a switch, in place of what the cluster says.
-    said : callable
-        Called with the qualification so far after each round.
+    Attributes:
+        cluster: What is measured.
+        within: Maximum duration in s; rounds for which there is no time are left out.
+        seed: Seed of the choice of partners.
+        measures_topology: Whether latencies show which nodes share a switch, in place of what the cluster
+            says.
+        said: Called with the qualification so far after each round.
     """
 
     cluster: Cluster

@@ -32,16 +32,11 @@ _PAIR, _RING, _OWN, _ROUND_TRIP = "pair", "ring", "own", "round trip"
 class ProcessCluster:
     """The nodes of a job, on rank 0.
 
-    Parameters
-    ----------
-    crew : Crew
-        The processes of the job.
-    job : JobNodes
-        Its nodes.
-    probe : TcpProbe
-        Rank 0's end of connections.
-    patience : float
-        Maximum time of a round, in s; longer ones end earlier.
+    Attributes:
+        crew: The processes of the job.
+        job: Its nodes.
+        probe: Rank 0's end of connections.
+        patience: Maximum time of a round, in s; longer ones end earlier.
     """
 
     transport = "TCP"

@@ -22,18 +22,12 @@ _NEAR_S, _FAR_S = 4e-6, 7e-6
 class ClusterFault:
     """A fault of a simulated cluster.
 
-    Parameters
-    ----------
-    kind : PartKind
-        What is slow.
-    where : int
-        Index of the node, of the block of a leaf switch or trunk, or of the spine switch.
-    rail : int
-        Its rail; of a GPU, its index; not used for nodes. Of a spine switch: -1 for all rails.
-    factor : float
-        Factor of its bandwidth.
-    sends : bool
-        Of a cable: whether what the node sends is slow, or what it receives.
+    Attributes:
+        kind: What is slow.
+        where: Index of the node, of the block of a leaf switch or trunk, or of the spine switch.
+        rail: Its rail; of a GPU, its index; not used for nodes. Of a spine switch: -1 for all rails.
+        factor: Factor of its bandwidth.
+        sends: Of a cable: whether what the node sends is slow, or what it receives.
     """
 
     kind: PartKind
@@ -51,42 +45,26 @@ class SimulatedCluster:
     of both blocks and a spine switch if they differ, b's leaf switch, and b's cable, NIC and node. Which
     spine switch that is depends on both nodes and the rail, as the hash of a router does.
 
-    Parameters
-    ----------
-    count : int
-        Number of nodes.
-    block : int
-        Number of nodes of a block.
-    rails : int
-        Number of rails.
-    spines : int
-        Number of spine switches of a rail.
-    names, blocks_of : tuple[str, ...]
-        Name and block of each node; by default ``node0`` and ``block0``, of ``block`` nodes each.
-    peak, own_peak : float
-        Bandwidth of a rail in one direction, and of a GPU's memory (without GPUs: of the host's), in bytes
-        per second.
-    noise : float
-        Relative standard deviation of each value.
-    faults : tuple[ClusterFault, ...]
-        What is slow.
-    missing : frozenset[int]
-        Nodes that do not answer.
-    transient : float
-        Probability that a value is half of what it should be, only this time.
-    seed : int
-        Seed of the noise.
-    model, machine : str
-        Model of the GPUs, and name of the simulated machine that each node is.
-    has_gpus : bool
-        Whether the nodes have a GPU for each rail; else their host memory is measured.
-    spares : int
-        Number of nodes at the end that are spares.
+    Attributes:
+        count: Number of nodes.
+        block: Number of nodes of a block.
+        rails: Number of rails.
+        spines: Number of spine switches of a rail.
+        names, blocks_of: Name and block of each node; by default ``node0`` and ``block0``, of ``block`` nodes
+            each.
+        peak, own_peak: Bandwidth of a rail in one direction, and of a GPU's memory (without GPUs: of the
+            host's), in bytes per second.
+        noise: Relative standard deviation of each value.
+        faults: What is slow.
+        missing: Nodes that do not answer.
+        transient: Probability that a value is half of what it should be, only this time.
+        seed: Seed of the noise.
+        model, machine: Model of the GPUs, and name of the simulated machine that each node is.
+        has_gpus: Whether the nodes have a GPU for each rail; else their host memory is measured.
+        spares: Number of nodes at the end that are spares.
 
-    Attributes
-    ----------
-    tests : int
-        Number of nodes, pairs and groups that were measured.
+    Attributes:
+        tests: Number of nodes, pairs and groups that were measured.
     """
 
     count: int

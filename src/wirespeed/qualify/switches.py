@@ -25,10 +25,8 @@ _TIMEOUT_S = 10.0
 def hosts_of(text: str) -> list[str]:
     """The names of a list of hosts of Slurm, e.g. ``rack[01-16,20],login``.
 
-    Raises
-    ------
-    UsageError
-        If it is not such a list, or has too many names.
+    Raises:
+        UsageError: If it is not such a list, or has too many names.
     """
     elements = _ELEMENT.findall(text)
     if ",".join(elements) != text:
@@ -68,17 +66,12 @@ def parse_topology(text: str) -> dict[str, str]:
 def topology(file: str | None, environment: Mapping[str, str]) -> dict[str, str]:
     """Host -> its leaf switch: of a file, or of Slurm in one of its jobs; empty if unknown.
 
-    Parameters
-    ----------
-    file : str or None
-        File with the output of ``scontrol show topology``.
-    environment : Mapping
-        Environment variables of the job.
+    Args:
+        file: File with the output of ``scontrol show topology``.
+        environment: Environment variables of the job.
 
-    Raises
-    ------
-    UsageError
-        If the file cannot be read, or has no leaf switch.
+    Raises:
+        UsageError: If the file cannot be read, or has no leaf switch.
     """
     if file is not None:
         try:

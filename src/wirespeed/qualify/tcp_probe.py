@@ -31,10 +31,8 @@ Place = tuple[str, int]
 class TcpProbe:
     """One end of connections with other processes of a job.
 
-    Parameters
-    ----------
-    secret : bytes
-        The beginning of each connection, so that strangers are refused.
+    Attributes:
+        secret: The beginning of each connection, so that strangers are refused.
     """
 
     def __init__(self, secret: bytes) -> None:
@@ -53,16 +51,11 @@ class TcpProbe:
     def pair(self, place: Place | None, number: int) -> tuple[float, float, float] | None:
         """Send, then receive; without a place, receive from who connects, then send.
 
-        Parameters
-        ----------
-        place : Place or None
-            Where the other process listens.
-        number : int
-            Number of the round: connections of other rounds are refused.
+        Args:
+            place: Where the other process listens.
+            number: Number of the round: connections of other rounds are refused.
 
-        Returns
-        -------
-        tuple or None
+        Returns:
             Rate of what arrived in bytes per second, its relative standard deviation during the measurement,
             and the share of what was sent that was sent again; None if nothing arrived.
         """

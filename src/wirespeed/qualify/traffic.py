@@ -36,10 +36,8 @@ Sent = dict[str, tuple[str, int, float]]
 def counters(root: TreePath = HERE) -> Sent:
     """What the network interfaces and RDMA devices of this node have sent.
 
-    Parameters
-    ----------
-    root : TreePath
-        Folder that contains ``proc`` and ``sys``.
+    Args:
+        root: Folder that contains ``proc`` and ``sys``.
     """
     sent: Sent = {}
     for name, count in _LINE.findall((root / "proc/self/net/dev").read() or ""):
@@ -73,14 +71,10 @@ def difference(before: Mapping[str, Sequence[Any]], after: Mapping[str, Sequence
 class Carrier:
     """What carried the bytes that a node sent.
 
-    Parameters
-    ----------
-    kind : str
-        ``TCP``, ``InfiniBand``, ``RoCE`` or ``EFA``; empty if no device has sent most of them.
-    devices : tuple[str, ...]
-        Names of the devices.
-    speed : float
-        Sum of their speeds, in bytes per second; 0 if unknown.
+    Attributes:
+        kind: ``TCP``, ``InfiniBand``, ``RoCE`` or ``EFA``; empty if no device has sent most of them.
+        devices: Names of the devices.
+        speed: Sum of their speeds, in bytes per second; 0 if unknown.
     """
 
     kind: str = ""
@@ -91,12 +85,9 @@ class Carrier:
 def carrier(sent: Mapping[str, Sequence[Any]], payload: float) -> Carrier:
     """What carried most of the bytes that a node sent.
 
-    Parameters
-    ----------
-    sent : Mapping
-        What its devices sent meanwhile.
-    payload : float
-        Bytes that it had to send to other nodes, at least.
+    Args:
+        sent: What its devices sent meanwhile.
+        payload: Bytes that it had to send to other nodes, at least.
     """
     by_kind: dict[str, int] = {}
     for kind, count, _ in sent.values():
@@ -127,10 +118,8 @@ def said(carriers: Sequence[Carrier]) -> str:
 def others(carriers: Mapping[str, Carrier]) -> str:
     """The nodes that use another transport than most; empty if there are none.
 
-    Parameters
-    ----------
-    carriers : Mapping[str, Carrier]
-        Node -> what carried its bytes.
+    Args:
+        carriers: Node -> what carried its bytes.
     """
     usual, count = Counter(each.kind for each in carriers.values()).most_common(1)[0] if carriers else ("", 0)
     names = [name for name, each in carriers.items() if each.kind != usual and each.kind]

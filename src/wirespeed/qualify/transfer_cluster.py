@@ -49,14 +49,10 @@ _LOWEST = 0.8
 class TransferCluster:
     """The nodes of a job, on rank 0.
 
-    Parameters
-    ----------
-    world : World
-        The processes of the job.
-    job : JobNodes
-        Its nodes.
-    over : str
-        ``nccl`` or ``mpi``.
+    Attributes:
+        world: The processes of the job.
+        job: Its nodes.
+        over: ``nccl`` or ``mpi``.
     """
 
     def __init__(self, world: World, job: JobNodes, over: str) -> None:
@@ -152,10 +148,8 @@ class TransferCluster:
     def serve(world: World, over: str) -> None:
         """Take part in the rounds that rank 0 chooses, on other ranks.
 
-        Raises
-        ------
-        WirespeedError
-            If a process has ended, or the transfers are not possible.
+        Raises:
+            WirespeedError: If a process has ended, or the transfers are not possible.
         """
         while True:
             kind, what = world.broadcast(None, _CHOOSING)

@@ -21,14 +21,10 @@ ERROR, PASS = "ERROR", "PASS"
 class CheckedRun:
     """What the reports of many runs need of one run.
 
-    Parameters
-    ----------
-    node : FleetNode
-        Its summary.
-    remarks : tuple[str, ...]
-        What its row says about gates and the baseline.
-    part : Any
-        What it adds to the report, in the form that the format requires.
+    Attributes:
+        node: Its summary.
+        remarks: What its row says about gates and the baseline.
+        part: What it adds to the report, in the form that the format requires.
     """
 
     node: FleetNode

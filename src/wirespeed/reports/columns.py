@@ -21,16 +21,11 @@ _TYPES = {msgspec.inspect.FloatType: float, msgspec.inspect.IntType: int, msgspe
 class CellColumn:
     """A column of values.
 
-    Parameters
-    ----------
-    name : str
-        Its name.
-    kind : type
-        Type of its entries: float in base units, int, bool, str, or tuple if a value has several.
-    get : callable
-        Returns the entry of a cell; None if it is unknown.
-    field : str
-        Field of ``Cell`` that it shows; empty for what testcase and table say of the cell.
+    Attributes:
+        name: Its name.
+        kind: Type of its entries: float in base units, int, bool, str, or tuple if a value has several.
+        get: Returns the entry of a cell; None if it is unknown.
+        field: Field of ``Cell`` that it shows; empty for what testcase and table say of the cell.
     """
 
     name: str

@@ -174,22 +174,14 @@ def pieces(
 ) -> list[RichTable]:
     """A table; if it is too wide for the terminal, several, each with some of the columns.
 
-    Parameters
-    ----------
-    heading : Column
-        Column of the labels of the rows.
-    columns : Sequence[str]
-        Headings of the columns of values.
-    rows : Sequence of Sequence of Text or str
-        For each row its label, the values, and the details.
-    width : int
-        Columns of the terminal.
-    details : Sequence[Column]
-        Additional columns behind the values; those that are empty in all rows are omitted.
+    Args:
+        heading: Column of the labels of the rows.
+        columns: Headings of the columns of values.
+        rows: For each row its label, the values, and the details.
+        width: Columns of the terminal.
+        details: Additional columns behind the values; those that are empty in all rows are omitted.
 
-    Returns
-    -------
-    list[RichTable]
+    Returns:
         The tables, in the order of their columns.
     """
     values = len(columns) + 1

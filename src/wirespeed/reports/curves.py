@@ -18,16 +18,12 @@ _OUTLIER = 0.05
 class Curve:
     """A curve: values over a quantity, in base units.
 
-    Parameters
-    ----------
-    name : str
-        What was measured, e.g. a device.
-    xs : tuple[float, ...]
-        Positions, in the unit of the axis.
-    ys : tuple[float, ...]
-        Values, in base units.
-    apart : float
-        Mean difference from the median of all curves, relative to it; 0 unless the curve is an outlier.
+    Attributes:
+        name: What was measured, e.g. a device.
+        xs: Positions, in the unit of the axis.
+        ys: Values, in base units.
+        apart: Mean difference from the median of all curves, relative to it; 0 unless the curve is an
+            outlier.
     """
 
     name: str
@@ -59,14 +55,10 @@ def curves_of(table: Table) -> list[Curve]:
 def outliers_first(curves: Sequence[Curve]) -> tuple[list[Curve], list[Curve]]:
     """Choose the curves to tell apart in one plot.
 
-    Parameters
-    ----------
-    curves : Sequence[Curve]
-        All curves of the plot.
+    Args:
+        curves: All curves of the plot.
 
-    Returns
-    -------
-    tuple[list[Curve], list[Curve]]
+    Returns:
         At most ``MOST_CURVES`` curves, and the others. If there are others, the first curves are those that
         differ most from the median of all.
     """

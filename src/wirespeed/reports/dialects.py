@@ -28,60 +28,37 @@ _SMALLER = (
 class Dialect:
     """What distinguishes the output of a version of a program.
 
-    Parameters
-    ----------
-    program, version : str
-        Name and version at the start of the text.
-    json_version : str
-        Version in the JSON.
-    testcases : str
-        Version of nvbandwidth whose list of testcases it has.
-    exact : bool
-        Whether samples, ranges and the parts of bidirectional testcases have nvbandwidth's form, and unknown
-        testcases do not change the exit code.
-    variation : {'', 'cells', 'samples'}
-        Whether it prints coefficients of variation, and of what: of the values of a table, or of the samples.
-    cuda_names : bool
-        Whether CUDA versions are ``13.2 (13020)``.
-    starts : tuple of str
-        What begins with the version of the program: outputs of ``run``, ``list``, ``help`` and ``usage``.
-    listed_apart : bool
-        Whether an empty line follows each testcase in the list.
-    note_first : bool
-        Whether the note on small buffers precedes even the version.
-    default_mebibytes : int
-        Default size of a buffer.
-    smaller : str
-        The note on smaller buffers.
-    opening, closing : str
-        Notes before the versions of libraries, and at the end.
-    names : {'model', 'bus', 'host and bus', 'bus and function'}
-        What the lines of devices have: the model only; the PCI bus ID too; a line with the host before them;
-        the PCI function too, and lines of the NVLink fabric of processes.
-    waived : str
-        Line of a testcase that cannot be measured, with ``{name}`` and ``{reason}``.
-    parts : Mapping
-        Suffix of the name of a bidirectional testcase between GPUs -> the only table that it has; empty if it
-        has all of them.
-    titles : Mapping
-        Name of a testcase -> title of its table, where it differs.
-    after_usage : str
-        What follows the arguments before the help, if they are invalid.
-    padded : bool
-        Whether the numbers of rows are padded to one width.
-    both : str
-        What the program says if testcases and prefixes are given.
-    words : Mapping
-        Words of titles -> what this program says for them.
-    whole_ratios : bool
-        Whether tables of ratios have sums, only the total of a bidirectional testcase has one, and none has a
-        diagonal.
-    first_samples : bool
-        Whether only the first copy of a value has lines of samples, and latencies have none.
-    json_root : str
-        Key of the only member of the JSON.
-    refuses_on_output : bool
-        Whether standard output, not standard error, has why the program refuses to run.
+    Attributes:
+        program, version: Name and version at the start of the text.
+        json_version: Version in the JSON.
+        testcases: Version of nvbandwidth whose list of testcases it has.
+        exact: Whether samples, ranges and the parts of bidirectional testcases have nvbandwidth's form, and
+            unknown testcases do not change the exit code.
+        variation: Whether it prints coefficients of variation, and of what: of the values of a table, or of
+            the samples.
+        cuda_names: Whether CUDA versions are ``13.2 (13020)``.
+        starts: What begins with the version of the program: outputs of ``run``, ``list``, ``help`` and
+            ``usage``.
+        listed_apart: Whether an empty line follows each testcase in the list.
+        note_first: Whether the note on small buffers precedes even the version.
+        default_mebibytes: Default size of a buffer.
+        smaller: The note on smaller buffers.
+        opening, closing: Notes before the versions of libraries, and at the end.
+        names: What the lines of devices have: the model only; the PCI bus ID too; a line with the host before
+            them; the PCI function too, and lines of the NVLink fabric of processes.
+        waived: Line of a testcase that cannot be measured, with ``{name}`` and ``{reason}``.
+        parts: Suffix of the name of a bidirectional testcase between GPUs -> the only table that it has;
+            empty if it has all of them.
+        titles: Name of a testcase -> title of its table, where it differs.
+        after_usage: What follows the arguments before the help, if they are invalid.
+        padded: Whether the numbers of rows are padded to one width.
+        both: What the program says if testcases and prefixes are given.
+        words: Words of titles -> what this program says for them.
+        whole_ratios: Whether tables of ratios have sums, only the total of a bidirectional testcase has one,
+            and none has a diagonal.
+        first_samples: Whether only the first copy of a value has lines of samples, and latencies have none.
+        json_root: Key of the only member of the JSON.
+        refuses_on_output: Whether standard output, not standard error, has why the program refuses to run.
     """
 
     program: str

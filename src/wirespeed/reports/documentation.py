@@ -25,16 +25,11 @@ LINK = re.compile(r"\[([^\]]+)\]\(([^)#\s]*)(#[^)\s]*)?\)")
 class Topic:
     """A page, or a section of it.
 
-    Parameters
-    ----------
-    file : Path
-        The page.
-    anchor : str
-        Anchor of the section; empty for the whole page.
-    title : str
-        The heading.
-    text : str
-        What follows the heading, as Markdown.
+    Attributes:
+        file: The page.
+        anchor: Anchor of the section; empty for the whole page.
+        title: The heading.
+        text: What follows the heading, as Markdown.
     """
 
     file: Path

@@ -17,14 +17,10 @@ def explanations(
 ) -> list[str]:
     """What is missing or was not verified or measured, busy devices, warnings, and errors.
 
-    Parameters
-    ----------
-    document : Document
-        The run.
-    busy : bool
-        Whether to name busy devices.
-    lacking : Iterable[Missing] or None
-        What a check found to be missing; None for what is missing without expectations.
+    Args:
+        document: The run.
+        busy: Whether to name busy devices.
+        lacking: What a check found to be missing; None for what is missing without expectations.
     """
     lacking = missing(document) if lacking is None else lacking
     gpus = {gpu.name for gpu in document.machine.gpus}

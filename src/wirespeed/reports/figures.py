@@ -52,10 +52,8 @@ _GOOD, _BAD, _LIMIT = "#1f6fbf", "#c2410c", "#14181f"
 def figure(result: object) -> Figure:
     """A figure of a result of a public function.
 
-    Raises
-    ------
-    MissingPackage
-        If matplotlib is not installed.
+    Raises:
+        MissingPackage: If matplotlib is not installed.
     """
     try:
         drawn: Figure = _shown_in_notebooks()(layout="constrained")

@@ -16,14 +16,10 @@ from .numbers import number
 class Detail:
     """A line of what is known of a cause.
 
-    Parameters
-    ----------
-    name : str
-        What it says; empty if it continues the line above.
-    text : str
-        The text.
-    is_command : bool
-        Whether the text is a command.
+    Attributes:
+        name: What it says; empty if it continues the line above.
+        text: The text.
+        is_command: Whether the text is a command.
     """
 
     name: str
@@ -35,12 +31,9 @@ class Detail:
 class FindingView:
     """A finding as text; reports and screens only lay it out.
 
-    Parameters
-    ----------
-    finding : Finding
-        The finding.
-    slow : int
-        Number of slow values of the run.
+    Attributes:
+        finding: The finding.
+        slow: Number of slow values of the run.
     """
 
     finding: Finding

@@ -31,14 +31,10 @@ def footnotes(cells: Iterable[Cell]) -> list[str]:
 class GridCell:
     """One cell of a Grid.
 
-    Parameters
-    ----------
-    cell : Cell or None
-        The cell; None if it does not exist.
-    text : str
-        Its value in the unit of the Grid; ``n/a`` without a value, ``-`` without a cell.
-    mark : str
-        Its mark, a key of ``FOOTNOTES``; empty for most cells.
+    Attributes:
+        cell: The cell; None if it does not exist.
+        text: Its value in the unit of the Grid; ``n/a`` without a value, ``-`` without a cell.
+        mark: Its mark, a key of ``FOOTNOTES``; empty for most cells.
     """
 
     cell: Cell | None
@@ -53,18 +49,12 @@ class GridCell:
 class Grid:
     """A table of texts. The points of curves are its rows, because there can be many.
 
-    Parameters
-    ----------
-    rows, columns : Axis
-        Names and labels of the axes.
-    entries : tuple[tuple[GridCell, ...], ...]
-        The cells, rows x columns.
-    scale : float
-        Base units per display unit.
-    unit : str
-        Name of the display unit.
-    turned : bool
-        Whether rows and columns are exchanged with respect to the Table.
+    Attributes:
+        rows, columns: Names and labels of the axes.
+        entries: The cells, rows x columns.
+        scale: Base units per display unit.
+        unit: Name of the display unit.
+        turned: Whether rows and columns are exchanged with respect to the Table.
     """
 
     rows: Axis

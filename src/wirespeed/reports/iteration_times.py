@@ -11,16 +11,11 @@ from dataclasses import dataclass
 class Spread:
     """Statistics of iteration times.
 
-    Parameters
-    ----------
-    min, max, mean : float
-        Range and mean, in s.
-    p50, p95, p99 : float
-        Percentiles, in s.
-    deviation : float
-        Standard deviation, in s.
-    cv : float
-        Standard deviation over mean, in percent.
+    Attributes:
+        min, max, mean: Range and mean, in s.
+        p50, p95, p99: Percentiles, in s.
+        deviation: Standard deviation, in s.
+        cv: Standard deviation over mean, in percent.
     """
 
     min: float

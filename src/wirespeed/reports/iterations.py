@@ -31,18 +31,12 @@ _PLACES = ("out of place", "in place")
 class _Size:
     """The iterations of a collective at one size.
 
-    Parameters
-    ----------
-    bytes : int
-        The size.
-    times : tuple[float, ...]
-        Time of each iteration, in s.
-    steady : tuple[float, ...]
-        The same without the leading iterations that statistics leave out.
-    processes : list[tuple[float, ...]]
-        Time of each iteration in each process, in s; empty if they are not known.
-    spreads : list[Spread]
-        The statistics of each process, without leading iterations.
+    Attributes:
+        bytes: The size.
+        times: Time of each iteration, in s.
+        steady: The same without the leading iterations that statistics leave out.
+        processes: Time of each iteration in each process, in s; empty if they are not known.
+        spreads: The statistics of each process, without leading iterations.
     """
 
     bytes: int

@@ -12,11 +12,9 @@ from ..tables import Cell
 def styled(value: object) -> str:
     """A value with a tab for each level, sorted keys, and ``[`` and ``{`` of a value on a line of their own.
 
-    Parameters
-    ----------
-    value : object
-        Objects, arrays, texts, numbers, truth values and None. Numbers that are not integers have 17 digits;
-        those that are no number become null.
+    Args:
+        value: Objects, arrays, texts, numbers, truth values and None. Numbers that are not integers have 17
+            digits; those that are no number become null.
     """
     return "\n".join(_lines(value, "")) + "\n"
 

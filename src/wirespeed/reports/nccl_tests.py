@@ -30,16 +30,11 @@ _BLOCKING = {
 def fixed(value: float, width: int) -> str:
     """Format a number in a fixed width, with as many of two decimals as fit.
 
-    Parameters
-    ----------
-    value : float
-        The number.
-    width : int
-        Number of characters.
+    Args:
+        value: The number.
+        width: Number of characters.
 
-    Returns
-    -------
-    str
+    Returns:
         The number, right-aligned; a power of ten if it is too wide.
     """
     for decimals in (2, 1, 0):

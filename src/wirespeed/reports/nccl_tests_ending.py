@@ -72,10 +72,8 @@ def _summary(view: View) -> list[str]:
 def failure(view: View) -> list[str]:
     """The lines with which nccl-tests ends a run that failed, which programs look for.
 
-    Parameters
-    ----------
-    view : View
-        The run.
+    Args:
+        view: The run.
     """
     document = view.document
     rank = document.ranks[0] if document.ranks else RankInfo(0, 0, 0, document.host, 0, "", "")
@@ -95,12 +93,9 @@ def failure(view: View) -> list[str]:
 def stopped(host: str, pid: int) -> str:
     """The line with which every failure of nccl-tests ends.
 
-    Parameters
-    ----------
-    host : str
-        Name of the host.
-    pid : int
-        Number of the process.
+    Args:
+        host: Name of the host.
+        pid: Number of the process.
     """
     return f" .. {one_line(short(host))} pid {pid}: Test failure {_PLACE}"
 

@@ -29,18 +29,13 @@ _MOST_RANKS = 10**6
 class Given(CollectiveOptions):
     """What a run of collectives was given, and where it ran.
 
-    Parameters
-    ----------
-    ranks, processes, hosts : int
-        Number of ranks of the collective, of processes and of hosts.
-    launcher, transport : str
-        What started the processes, and what moves the bytes.
-    environment : tuple[str, ...]
-        Environment variables of the libraries.
-    timestamps : tuple[str, ...] or None
-        Time at which each line was measured; None if not requested.
-    reduced_to : int
-        Largest size that fits the memory of the GPUs, in bytes, if larger ones were requested; else 0.
+    Attributes:
+        ranks, processes, hosts: Number of ranks of the collective, of processes and of hosts.
+        launcher, transport: What started the processes, and what moves the bytes.
+        environment: Environment variables of the libraries.
+        timestamps: Time at which each line was measured; None if not requested.
+        reduced_to: Largest size that fits the memory of the GPUs, in bytes, if larger ones were requested;
+            else 0.
     """
 
     ranks: Whole
@@ -68,18 +63,12 @@ _UNKNOWN = {"first_size": 0, "last_size": 0, "step": 0, "iterations": 0, "timeou
 class Half:
     """An out-of-place or in-place result.
 
-    Parameters
-    ----------
-    seconds : float
-        Time of an operation, in s.
-    algorithm, bus : float
-        Algorithm and bus bandwidth, in B/s.
-    wrong : int or None
-        Number of wrong elements; None if the data was not verified.
-    iterations : tuple[float, ...]
-        Time of each iteration, in s; empty if not timed.
-    cycles : tuple[float, ...]
-        Bus bandwidth in each cycle, in B/s; empty for one cycle, or if iterations are timed.
+    Attributes:
+        seconds: Time of an operation, in s.
+        algorithm, bus: Algorithm and bus bandwidth, in B/s.
+        wrong: Number of wrong elements; None if the data was not verified.
+        iterations: Time of each iteration, in s; empty if not timed.
+        cycles: Bus bandwidth in each cycle, in B/s; empty for one cycle, or if iterations are timed.
     """
 
     seconds: float
@@ -94,26 +83,16 @@ class Half:
 class Row:
     """One line of the table.
 
-    Parameters
-    ----------
-    size : int
-        Size in bytes.
-    count : int
-        Number of elements.
-    type, operator : str
-        Data type and reduction operator.
-    root : int
-        Root rank; -1 if there is none.
-    halves : tuple[Half or None, Half or None]
-        Results out of place and in place; None if nothing was measured.
-    reason : str
-        Why nothing was measured.
-    timestamp : str
-        When it was measured; empty if not requested.
-    division : str
-        How the array is divided into unequal parts, in the words of nccl-tests.
-    parts : tuple[tuple[int, int], ...]
-        Bytes that each rank sends and receives; empty if not requested.
+    Attributes:
+        size: Size in bytes.
+        count: Number of elements.
+        type, operator: Data type and reduction operator.
+        root: Root rank; -1 if there is none.
+        halves: Results out of place and in place; None if nothing was measured.
+        reason: Why nothing was measured.
+        timestamp: When it was measured; empty if not requested.
+        division: How the array is divided into unequal parts, in the words of nccl-tests.
+        parts: Bytes that each rank sends and receives; empty if not requested.
     """
 
     size: int
@@ -132,15 +111,11 @@ class Row:
 class View:
     """A Document in nccl-tests' form.
 
-    Parameters
-    ----------
-    document : Document
-        A run of collectives.
+    Attributes:
+        document: A run of collectives.
 
-    Raises
-    ------
-    DocumentError
-        Raised by any property if the Document lacks the required data.
+    Raises:
+        DocumentError: Raised by any property if the Document lacks the required data.
     """
 
     document: Document
@@ -225,25 +200,16 @@ def row_of(
 ) -> Row:
     """A line from its cells out of place and in place.
 
-    Parameters
-    ----------
-    name : str
-        Name of the testcase.
-    info : CollectiveInfo
-        The collective.
-    size : float
-        Size, in bytes.
-    cells : Sequence of Sequence of Cell or None
-        Time, algorithm and bus bandwidth, out of place and in place.
-    options : Given
-        The options of the run.
-    stamp : str
-        When it was measured; empty if not requested.
+    Args:
+        name: Name of the testcase.
+        info: The collective.
+        size: Size, in bytes.
+        cells: Time, algorithm and bus bandwidth, out of place and in place.
+        options: The options of the run.
+        stamp: When it was measured; empty if not requested.
 
-    Raises
-    ------
-    DocumentError
-        If they are not those of a collective.
+    Raises:
+        DocumentError: If they are not those of a collective.
     """
     setting = _setting(name, info)
     width = setting.type.bytes

@@ -11,19 +11,13 @@ _NO_DECIMALS, _DECIMALS = 10_000, 2
 def number(value: float, scale: float = 1.0, digits: int = EXACT) -> str:
     """Format a value: ``12346``, ``396.18``, ``1.74``, ``0.396``; with ``GLANCE`` digits ``396``.
 
-    Parameters
-    ----------
-    value : float
-        The value, in base units.
-    scale : float
-        Base units per display unit.
-    digits : int
-        Significant digits; at most two of them are decimals, and of values below 1 there are three. Digits
-        before the point are never dropped.
+    Args:
+        value: The value, in base units.
+        scale: Base units per display unit.
+        digits: Significant digits; at most two of them are decimals, and of values below 1 there are three.
+            Digits before the point are never dropped.
 
-    Returns
-    -------
-    str
+    Returns:
         The number without its unit.
     """
     shown = value / scale

@@ -26,14 +26,10 @@ _STATUS = {Status.PASSED: "Passed", Status.WAIVED: "Waived", Status.NOT_FOUND: "
 def render(document: Document, style: Style, error: str = "") -> str:
     """One object under the key of the program; ``simulated`` is present only if true.
 
-    Parameters
-    ----------
-    document : Document
-        The run.
-    style : Style
-        How to show it.
-    error : str
-        Why nothing was run.
+    Args:
+        document: The run.
+        style: How to show it.
+        error: Why nothing was run.
     """
     dialect = DIALECTS[style.dialect]
     content = _CONTENTS[dialect.json_root](document, style)

@@ -41,22 +41,14 @@ def plot(
     Rates: the highest value is marked and named. Times: the y axis is logarithmic too, and the heading
     gives the range.
 
-    Parameters
-    ----------
-    curves : Sequence[Curve]
-        The curves; at most ``MOST_CURVES`` are drawn, first those that differ from the others.
-    axis : Axis
-        The quantity along the x axis.
-    unit : Unit
-        Unit of the values.
-    width : int
-        Width in characters.
-    title : str
-        Title above the plot; empty for none.
+    Args:
+        curves: The curves; at most ``MOST_CURVES`` are drawn, first those that differ from the others.
+        axis: The quantity along the x axis.
+        unit: Unit of the values.
+        width: Width in characters.
+        title: Title above the plot; empty for none.
 
-    Returns
-    -------
-    list[Text]
+    Returns:
         The lines of the plot.
     """
     if not curves:
@@ -141,14 +133,10 @@ def _ticks(xs: list[float], place: Callable[[float], float], width: int) -> list
 def steps(top: float) -> list[float]:
     """Round levels from 0 to just above the top.
 
-    Parameters
-    ----------
-    top : float
-        Highest value, in the display unit.
+    Args:
+        top: Highest value, in the display unit.
 
-    Returns
-    -------
-    list[float]
+    Returns:
         Levels in ascending order.
     """
     if top <= 0:
@@ -162,14 +150,10 @@ def steps(top: float) -> list[float]:
 def levels(low: float, high: float) -> list[float]:
     """The levels 1, 2, 5, 10, ... around a range; only powers of ten for a wide range.
 
-    Parameters
-    ----------
-    low, high : float
-        Ends of the range, above 0, in the display unit.
+    Args:
+        low, high: Ends of the range, above 0, in the display unit.
 
-    Returns
-    -------
-    list[float]
+    Returns:
         Levels in ascending order, for a logarithmic axis.
     """
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
@@ -203,10 +187,8 @@ def _colored(line: str, curves: int) -> Text:
 class Scale:
     """Maps values to steps.
 
-    Parameters
-    ----------
-    low, high : float
-        Ends of the scale, in base units.
+    Attributes:
+        low, high: Ends of the scale, in base units.
     """
 
     low: float
@@ -242,22 +224,14 @@ def heat_map(
 ) -> list[Text]:
     """A matrix as a heat map: values in the cells if they fit, else one character per cell.
 
-    Parameters
-    ----------
-    values : Sequence of Sequence of float or None
-        Rows of values, in base units; None where nothing was measured.
-    rows, columns : Sequence[str]
-        Labels.
-    unit : Unit
-        Unit of the values.
-    width : int
-        Width in characters.
-    color : bool
-        Whether to colour the cells; otherwise a character next to a value shows its size.
+    Args:
+        values: Rows of values, in base units; None where nothing was measured.
+        rows, columns: Labels.
+        unit: Unit of the values.
+        width: Width in characters.
+        color: Whether to colour the cells; otherwise a character next to a value shows its size.
 
-    Returns
-    -------
-    list[Text]
+    Returns:
         The lines of the map, with its scale.
     """
     known = [value for row in values for value in row if value is not None]
@@ -355,20 +329,13 @@ def _legend(scale: Scale, divisor: float, name: str, signs: str) -> Text:
 def histogram(samples: Sequence[float], unit: Unit, width: int = 80, *, bins: int = 12) -> list[Text]:
     """The distribution of samples as bars, one line for each range of values.
 
-    Parameters
-    ----------
-    samples : Sequence[float]
-        At least one sample, in base units.
-    unit : Unit
-        Unit of the samples.
-    width : int
-        Width in characters.
-    bins : int
-        Maximum number of ranges.
+    Args:
+        samples: At least one sample, in base units.
+        unit: Unit of the samples.
+        width: Width in characters.
+        bins: Maximum number of ranges.
 
-    Returns
-    -------
-    list[Text]
+    Returns:
         The lines.
     """
     divisor, name = fitting(unit, samples)
@@ -388,16 +355,11 @@ def histogram(samples: Sequence[float], unit: Unit, width: int = 80, *, bins: in
 def binned(samples: Sequence[float], bins: int) -> Iterator[tuple[float, float, int]]:
     """Equal ranges from the smallest to the largest sample: begin, end, number of samples.
 
-    Parameters
-    ----------
-    samples : Sequence[float]
-        At least one sample.
-    bins : int
-        Maximum number of ranges.
+    Args:
+        samples: At least one sample.
+        bins: Maximum number of ranges.
 
-    Returns
-    -------
-    Iterator[tuple[float, float, int]]
+    Returns:
         The ranges in ascending order.
     """
     low, high = min(samples), max(samples)

@@ -50,18 +50,12 @@ _PLACE = "testcase table row column bytes"
 class Section:
     """Testcases that are shown on their own, without the verdict and the other parts of their run.
 
-    Parameters
-    ----------
-    title : str
-        What was measured.
-    results : tuple[TestcaseResult, ...]
-        The testcases.
-    note : str
-        Text below the tables.
-    document : Document or None
-        The run; None if nothing was run.
-    simulated : bool
-        Whether no hardware was measured.
+    Attributes:
+        title: What was measured.
+        results: The testcases.
+        note: Text below the tables.
+        document: The run; None if nothing was run.
+        simulated: Whether no hardware was measured.
     """
 
     title: str
@@ -75,16 +69,11 @@ class Section:
 class Records:
     """A result as records.
 
-    Parameters
-    ----------
-    columns : tuple[str, ...]
-        Names of all fields.
-    rows : Sequence[Mapping[str, Any]]
-        The records; absent fields are unknown.
-    shown : tuple[str, ...]
-        The fields that the table of a notebook shows.
-    relevant : int or None
-        Number of the first rows that it shows; None for all.
+    Attributes:
+        columns: Names of all fields.
+        rows: The records; absent fields are unknown.
+        shown: The fields that the table of a notebook shows.
+        relevant: Number of the first rows that it shows; None for all.
     """
 
     columns: tuple[str, ...]
@@ -216,15 +205,11 @@ def _place(key: Key) -> dict[str, Any]:
 def to_pandas(result: object) -> pandas.DataFrame:
     """A data frame with one row per record; types of columns do not depend on the rows.
 
-    Parameters
-    ----------
-    result : object
-        A result of a public function.
+    Args:
+        result: A result of a public function.
 
-    Raises
-    ------
-    MissingPackage
-        If pandas is not installed.
+    Raises:
+        MissingPackage: If pandas is not installed.
     """
     try:
         import pandas

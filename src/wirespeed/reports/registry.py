@@ -33,25 +33,16 @@ class ReportFormat:
     ``part(document, style)``, which returns what a run adds to the report of several, for
     ``joined(runs: Sequence[CheckedRun], unreadable, style) -> str``.
 
-    Parameters
-    ----------
-    name : str
-        Name that ``--format`` accepts.
-    form : {'text', 'terminal', 'json'}
-        What it is; ``terminal`` is text with colours for people.
-    suffixes : tuple[str, ...]
-        Suffixes of file names that stand for it; the first is that of new files.
-    checked : bool
-        Whether ``wirespeed check`` offers it.
-    qualified : bool
-        Whether it shows qualifications of nodes.
-    short : bool
-        Whether lines of text are shortened to `LONGEST_LINE`; rows of numbers are not.
-    module : str
-        Its module; empty for that of this package with its name, with ``_`` for ``-``.
-    point : EntryPoint or None
-        What another package registered in place of a module: the function ``render``, or an object with all
-        functions.
+    Attributes:
+        name: Name that ``--format`` accepts.
+        form: What it is; ``terminal`` is text with colours for people.
+        suffixes: Suffixes of file names that stand for it; the first is that of new files.
+        checked: Whether ``wirespeed check`` offers it.
+        qualified: Whether it shows qualifications of nodes.
+        short: Whether lines of text are shortened to `LONGEST_LINE`; rows of numbers are not.
+        module: Its module; empty for that of this package with its name, with ``_`` for ``-``.
+        point: What another package registered in place of a module: the function ``render``, or an object
+            with all functions.
     """
 
     name: str
@@ -80,10 +71,8 @@ class ReportFormat:
     def render(self, document: Document, style: Style) -> str:
         """The report of a run, without control characters from the Document.
 
-        Raises
-        ------
-        UsageError
-            If the run qualified nodes, which the format does not show.
+        Raises:
+            UsageError: If the run qualified nodes, which the format does not show.
         """
         if document.qualification and not self.qualified:
             names = ", ".join(row.name for row in FORMATS if row.qualified)
@@ -136,10 +125,8 @@ def formats() -> list[str]:
 def find(name: str) -> ReportFormat:
     """The format with this name; one of another package takes precedence.
 
-    Raises
-    ------
-    UsageError
-        If the format does not exist; the message lists all.
+    Raises:
+        UsageError: If the format does not exist; the message lists all.
     """
     for point in metadata.entry_points(group=GROUP, name=name):
         return ReportFormat.of(point)
@@ -160,23 +147,16 @@ def format_of_suffix(suffix: str) -> str:
 def render(document: Document, format: str | Report = "table", style: Style = _PLAIN) -> str:
     """Render a Document as text.
 
-    Parameters
-    ----------
-    document : Document
-        The run to show.
-    format : str or callable
-        Name of a format, of this package or another one, or a function ``report(document, style) -> str``.
-    style : Style
-        Width, colour, verbosity and criteria.
+    Args:
+        document: The run to show.
+        format: Name of a format, of this package or another one, or a function ``report(document, style) ->
+            str``.
+        style: Width, colour, verbosity and criteria.
 
-    Returns
-    -------
-    str
+    Returns:
         The report.
 
-    Raises
-    ------
-    UsageError
-        If the format does not exist.
+    Raises:
+        UsageError: If the format does not exist.
     """
     return find(format).render(document, style) if isinstance(format, str) else format(document, style)

@@ -19,14 +19,10 @@ from ..units import format_time
 class Look:
     """How to show a verdict.
 
-    Parameters
-    ----------
-    mark : str
-        One character.
-    style : str
-        Style of rich.
-    css : str
-        Class in pages.
+    Attributes:
+        mark: One character.
+        style: Style of rich.
+        css: Class in pages.
     """
 
     mark: str
@@ -58,14 +54,10 @@ VERDICTS = {verdict.word.upper(): verdict for verdict in Verdict}
 class Shown:
     """A verdict as the page shows it.
 
-    Parameters
-    ----------
-    css : str
-        CSS class.
-    sign : str
-        Sign next to the text.
-    text : str
-        The verdict.
+    Attributes:
+        css: CSS class.
+        sign: Sign next to the text.
+        text: The verdict.
     """
 
     css: str

@@ -27,20 +27,14 @@ SIMULATED = "SIMULATED: no hardware was measured"
 class Criteria:
     """What values are judged by, in addition to the limits of the links.
 
-    Parameters
-    ----------
-    overrides : tuple[Override, ...]
-        Accepted deviations.
-    baseline : Baseline or None
-        Values that good machines of the same model reach.
-    tolerance : float
-        A value fails if it is below its baseline by more than this fraction (``verdicts.TOLERANCE``).
-    ignore_busy : bool
-        Whether to judge devices that another process used, too.
-    expected : Inventory or None
-        What each host should have; None: nothing is expected.
-    max_age : MaxAge or None
-        Older runs are not judged.
+    Attributes:
+        overrides: Accepted deviations.
+        baseline: Values that good machines of the same model reach.
+        tolerance: A value fails if it is below its baseline by more than this fraction
+            (``verdicts.TOLERANCE``).
+        ignore_busy: Whether to judge devices that another process used, too.
+        expected: What each host should have; None: nothing is expected.
+        max_age: Older runs are not judged.
     """
 
     overrides: tuple[Override, ...] = ()
@@ -53,10 +47,8 @@ class Criteria:
     def judge(self, document: Document) -> Check:
         """Give a verdict for each cell, each testcase and the machine.
 
-        Raises
-        ------
-        UsageError
-            If an override matches no cell, or the baseline is for a different kind of machine.
+        Raises:
+            UsageError: If an override matches no cell, or the baseline is for a different kind of machine.
         """
         from ..judging.age import unjudged
         from ..judging.judge import judge
@@ -76,14 +68,10 @@ BY_LIMITS = Criteria()
 class Judged:
     """What ``wirespeed check`` found about a run.
 
-    Parameters
-    ----------
-    check : Check
-        The verdicts.
-    diagnosis : Diagnosis
-        What explains the slow cells.
-    file : str
-        The file of the run; empty if it was not saved.
+    Attributes:
+        check: The verdicts.
+        diagnosis: What explains the slow cells.
+        file: The file of the run; empty if it was not saved.
     """
 
     check: Check
@@ -96,10 +84,8 @@ class Judged:
     ) -> Judged:
         """Judge a run, diagnose it, and compare it with sets of gates.
 
-        Raises
-        ------
-        UsageError
-            If an override matches no cell, or the baseline is for a different kind of machine.
+        Raises:
+            UsageError: If an override matches no cell, or the baseline is for a different kind of machine.
         """
         from ..judging.diagnosis import Diagnosis, diagnose
         from ..judging.gate_verdicts import compare_gates
@@ -115,34 +101,22 @@ class Judged:
 class Style:
     """How to show a report.
 
-    Parameters
-    ----------
-    width : int
-        Columns of the terminal.
-    color : bool
-        Whether to add colour escape sequences.
-    verbose : bool
-        Whether to show every sample and every cell.
-    utilization : bool
-        Whether to add tables of measured value over limit, if the format has them.
-    criteria : Criteria
-        What values are judged by, if the format has verdicts.
-    judged : Judged or None
-        What ``wirespeed check`` found, for the formats that it offers; None for a run that was not checked.
-    dialect : DialectName
-        Version of nvbandwidth or sailbandwidth whose output nvbandwidth's formats have.
-    perf : bool
-        Whether nvbandwidth's text has lines ``&&&& PERF`` in place of sums.
-    notes : tuple of str
-        Notes before the versions in nvbandwidth's text; in its JSON, ``warning``.
-    ignored : tuple of str
-        Notes behind the devices in nvbandwidth's text; in its JSON, ``warning``.
-    empty_tables : bool
-        Whether nvbandwidth's text has tables of testcases between processes none of whose values was wanted.
-    all_cells : bool
-        Whether Prometheus gets every value, in addition to those of each device and kind of path.
-    settings : tuple of str
-        Settings of the environment and of files that changed what was measured or judged.
+    Attributes:
+        width: Columns of the terminal.
+        color: Whether to add colour escape sequences.
+        verbose: Whether to show every sample and every cell.
+        utilization: Whether to add tables of measured value over limit, if the format has them.
+        criteria: What values are judged by, if the format has verdicts.
+        judged: What ``wirespeed check`` found, for the formats that it offers; None for a run that was not
+            checked.
+        dialect: Version of nvbandwidth or sailbandwidth whose output nvbandwidth's formats have.
+        perf: Whether nvbandwidth's text has lines ``&&&& PERF`` in place of sums.
+        notes: Notes before the versions in nvbandwidth's text; in its JSON, ``warning``.
+        ignored: Notes behind the devices in nvbandwidth's text; in its JSON, ``warning``.
+        empty_tables: Whether nvbandwidth's text has tables of testcases between processes none of whose
+            values was wanted.
+        all_cells: Whether Prometheus gets every value, in addition to those of each device and kind of path.
+        settings: Settings of the environment and of files that changed what was measured or judged.
     """
 
     width: int = 80

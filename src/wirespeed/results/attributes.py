@@ -32,12 +32,9 @@ _TEXTS = 3
 class Difference:
     """Something that differs between the runs before and after.
 
-    Parameters
-    ----------
-    name : str
-        What differs.
-    before, after : str
-        What it is; empty if unknown.
+    Attributes:
+        name: What differs.
+        before, after: What it is; empty if unknown.
     """
 
     name: str

@@ -38,20 +38,13 @@ DEVIATIONS = 3
 class Entry(msgspec.Struct, frozen=True):
     """Baseline of one cell.
 
-    Parameters
-    ----------
-    testcase, table, row, column : str
-        Location of the cell.
-    bytes : int
-        Counted bytes of one copy.
-    unit : Unit
-        Unit of the median.
-    median : float
-        Median over the runs, in base units; above 0.
-    spread : float
-        Standard deviation over the runs, relative to the median; 0 or more.
-    runs : int
-        Number of runs.
+    Attributes:
+        testcase, table, row, column: Location of the cell.
+        bytes: Counted bytes of one copy.
+        unit: Unit of the median.
+        median: Median over the runs, in base units; above 0.
+        spread: Standard deviation over the runs, relative to the median; 0 or more.
+        runs: Number of runs.
     """
 
     testcase: str
@@ -78,16 +71,11 @@ class Entry(msgspec.Struct, frozen=True):
 class Baseline(Tabular, msgspec.Struct, frozen=True, kw_only=True):
     """Baselines by machine model.
 
-    Parameters
-    ----------
-    schema : int
-        Version of the schema (``wirespeed_baseline`` in JSON).
-    simulated : bool
-        Whether the machines are simulated.
-    models : dict[str, tuple[Entry, ...]]
-        Machine model -> its cells.
-    inventories : dict[str, Inventory]
-        Machine model -> what each of its hosts has; older baselines have none.
+    Attributes:
+        schema: Version of the schema (``wirespeed_baseline`` in JSON).
+        simulated: Whether the machines are simulated.
+        models: Machine model -> its cells.
+        inventories: Machine model -> what each of its hosts has; older baselines have none.
     """
 
     schema: int = msgspec.field(name="wirespeed_baseline")
@@ -115,17 +103,12 @@ class Baseline(Tabular, msgspec.Struct, frozen=True, kw_only=True):
     def entries(self, machine: Machine, *, is_lesser: bool = False) -> dict[Key, Entry]:
         """The entries for a machine's model.
 
-        Parameters
-        ----------
-        machine : Machine
-            The machine.
-        is_lesser : bool
-            Whether it lacks devices of its model; then there are none.
+        Args:
+            machine: The machine.
+            is_lesser: Whether it lacks devices of its model; then there are none.
 
-        Raises
-        ------
-        UsageError
-            If there are none, or only one of baseline and machine is simulated.
+        Raises:
+            UsageError: If there are none, or only one of baseline and machine is simulated.
         """
         if machine.simulated != self.simulated:
             kinds = ("a real machine", "a simulated machine")
@@ -163,21 +146,15 @@ def make(documents: Sequence[Document]) -> Baseline:
     The spread is the median absolute deviation, scaled to a standard deviation. With a single run it is half
     of the confidence interval of the value or, without one, of the median of its samples.
 
-    Parameters
-    ----------
-    documents : Sequence[Document]
-        Complete runs without failures.
+    Args:
+        documents: Complete runs without failures.
 
-    Returns
-    -------
-    Baseline
+    Returns:
         Median and spread of each cell, by machine model.
 
-    Raises
-    ------
-    UsageError
-        If there is no run, a run failed or was interrupted, only some of the runs are simulated, or runs of
-        one model differ by more than ``AGREEMENT``.
+    Raises:
+        UsageError: If there is no run, a run failed or was interrupted, only some of the runs are simulated,
+            or runs of one model differ by more than ``AGREEMENT``.
     """
     if not documents:
         raise UsageError("a baseline requires at least one run")
@@ -245,10 +222,8 @@ def encode(baseline: Baseline) -> bytes:
 def load(path: str | Path) -> Baseline:
     """Read a baseline.
 
-    Raises
-    ------
-    DocumentError
-        If the file cannot be read, is not a baseline, or has a newer schema.
+    Raises:
+        DocumentError: If the file cannot be read, is not a baseline, or has a newer schema.
     """
     try:
         data = neutral_json(read(path))

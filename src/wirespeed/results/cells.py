@@ -15,16 +15,11 @@ from ..topology import Machine
 class Key(NamedTuple):  # a tuple, because there are many
     """Location of a cell.
 
-    Parameters
-    ----------
-    testcase : str
-        Name of the testcase.
-    table : str
-        Key of the table.
-    row, column : str
-        Labels of row and column.
-    bytes : int
-        Counted bytes of one copy.
+    Attributes:
+        testcase: Name of the testcase.
+        table: Key of the table.
+        row, column: Labels of row and column.
+        bytes: Counted bytes of one copy.
     """
 
     testcase: str
@@ -42,16 +37,11 @@ class Key(NamedTuple):  # a tuple, because there are many
 class Placed(NamedTuple):
     """A cell with its context.
 
-    Parameters
-    ----------
-    key : Key
-        Location of the cell.
-    cell : Cell
-        The cell.
-    unit : Unit
-        Unit of its value.
-    result : TestcaseResult
-        Result of its testcase.
+    Attributes:
+        key: Location of the cell.
+        cell: The cell.
+        unit: Unit of its value.
+        result: Result of its testcase.
     """
 
     key: Key

@@ -42,14 +42,10 @@ class Outcome(StrEnum):
 class HostChange:
     """Change of a cell on one of several hosts that are compared with themselves.
 
-    Parameters
-    ----------
-    host : str
-        Name of the host.
-    ratio : float
-        Ratio of the geometric means of what was compared, after over before.
-    is_better : bool
-        Whether it got better.
+    Attributes:
+        host: Name of the host.
+        ratio: Ratio of the geometric means of what was compared, after over before.
+        is_better: Whether it got better.
     """
 
     host: str
@@ -61,30 +57,18 @@ class HostChange:
 class Change:
     """Change of one cell.
 
-    Parameters
-    ----------
-    key : Key
-        Location of the cell.
-    unit : Unit
-        Unit of the values.
-    outcome : Outcome
-        Better, worse, lost, ...
-    before, after : float or None
-        Medians of the runs in base units; None if there is none.
-    ratio : float
-        Ratio of the geometric means of what was compared, after over before; 1 if a value is missing.
-    interval : tuple[float, float] or None
-        95 % confidence interval of the ratio; None if the cell was not compared.
-    p : float or None
-        p-value, adjusted for the number of cells; None if the cell was not compared.
-    evidence : Evidence or None
-        What shows how much the value varies; None if the cell was not compared.
-    runs : tuple[int, int]
-        Number of values before and after.
-    hosts : tuple[HostChange, ...]
-        Of several hosts those on which the cell changed, if it did not on all: the most changed first.
-    reason : str
-        Why a value was lost, or was not compared.
+    Attributes:
+        key: Location of the cell.
+        unit: Unit of the values.
+        outcome: Better, worse, lost, ...
+        before, after: Medians of the runs in base units; None if there is none.
+        ratio: Ratio of the geometric means of what was compared, after over before; 1 if a value is missing.
+        interval: 95 % confidence interval of the ratio; None if the cell was not compared.
+        p: p-value, adjusted for the number of cells; None if the cell was not compared.
+        evidence: What shows how much the value varies; None if the cell was not compared.
+        runs: Number of values before and after.
+        hosts: Of several hosts those on which the cell changed, if it did not on all: the most changed first.
+        reason: Why a value was lost, or was not compared.
     """
 
     key: Key
@@ -132,20 +116,13 @@ class Change:
 class Comparison(Tabular):
     """Comparison of runs.
 
-    Parameters
-    ----------
-    before, after : tuple[Document, ...]
-        The compared runs.
-    changes : tuple[Change, ...]
-        All cells, the worst first.
-    least : float
-        Minimum relative change.
-    differences : tuple[Difference, ...]
-        What differs between the runs.
-    hosts : tuple[str, ...]
-        Hosts that were compared with themselves; empty if all runs of a side were taken together.
-    unmatched : tuple[str, ...]
-        Hosts that were not compared, because they have runs on one side only.
+    Attributes:
+        before, after: The compared runs.
+        changes: All cells, the worst first.
+        least: Minimum relative change.
+        differences: What differs between the runs.
+        hosts: Hosts that were compared with themselves; empty if all runs of a side were taken together.
+        unmatched: Hosts that were not compared, because they have runs on one side only.
     """
 
     before: tuple[Document, ...]
@@ -211,24 +188,16 @@ def compare(
     values, and adds more. Cells match if testcase, table, row, column and bytes are equal. Cells of devices
     that another process used are not compared.
 
-    Parameters
-    ----------
-    before, after : Document or Sequence[Document]
-        The runs to compare.
-    least : float
-        Minimum relative change.
-    ignore_busy : bool
-        Whether to compare cells of devices that another process used, too.
+    Args:
+        before, after: The runs to compare.
+        least: Minimum relative change.
+        ignore_busy: Whether to compare cells of devices that another process used, too.
 
-    Returns
-    -------
-    Comparison
+    Returns:
         All cells, the worst first.
 
-    Raises
-    ------
-    UsageError
-        If a side has no run, or no cell has a value on both.
+    Raises:
+        UsageError: If a side has no run, or no cell has a value on both.
     """
     before, after = ((side,) if isinstance(side, Document) else tuple(side) for side in (before, after))
     if not before or not after:

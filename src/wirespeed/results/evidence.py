@@ -63,18 +63,12 @@ _UNSEEN_DF = 15
 class Found:
     """Values of a cell on one side.
 
-    Parameters
-    ----------
-    unit : Unit
-        Their unit.
-    noise : NoiseKind
-        Their kind.
-    cells : list[tuple[str, Cell]]
-        The cells to compare, with their hosts.
-    busy : dict[str, str]
-        Devices of other cells that another process used -> how.
-    values : list[float]
-        All values, those of busy devices, too.
+    Attributes:
+        unit: Their unit.
+        noise: Their kind.
+        cells: The cells to compare, with their hosts.
+        busy: Devices of other cells that another process used -> how.
+        values: All values, those of busy devices, too.
     """
 
     unit: Unit = Unit.RATE
@@ -92,14 +86,10 @@ class Found:
 class Tested:
     """Difference of a cell between the sides.
 
-    Parameters
-    ----------
-    evidence : Evidence
-        What shows how much the value varies.
-    noise : NoiseKind
-        Kind of the value.
-    contrast : Contrast
-        The difference.
+    Attributes:
+        evidence: What shows how much the value varies.
+        noise: Kind of the value.
+        contrast: The difference.
     """
 
     evidence: Evidence
@@ -146,12 +136,9 @@ def _of_iterations(place: Placed) -> Placed:
 def tested(first: Found, second: Found, *, paired: bool) -> Tested | None:
     """The difference by the best evidence that both sides have; None without cells to compare.
 
-    Parameters
-    ----------
-    first, second : Found
-        Values before and after.
-    paired : bool
-        Whether to compare each host with itself, if one has values on both sides.
+    Args:
+        first, second: Values before and after.
+        paired: Whether to compare each host with itself, if one has values on both sides.
     """
     if not (first.cells and second.cells):
         return None

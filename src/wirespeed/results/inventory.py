@@ -47,14 +47,11 @@ _Number = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_SIZE)]
 class Inventory(msgspec.Struct, frozen=True, omit_defaults=True):
     """What each host of a machine should have at least.
 
-    Parameters
-    ----------
-    numbers : dict[InventoryPart, int]
-        Part -> number of devices or bytes.
-    models : tuple[str, ...]
-        Texts that the name of each GPU contains.
-    gpu_addresses, nic_addresses : tuple[str, ...]
-        PCI addresses of the GPUs and NICs; empty if unknown, or if they differ between good machines.
+    Attributes:
+        numbers: Part -> number of devices or bytes.
+        models: Texts that the name of each GPU contains.
+        gpu_addresses, nic_addresses: PCI addresses of the GPUs and NICs; empty if unknown, or if they differ
+            between good machines.
     """
 
     numbers: dict[InventoryPart, _Number] = {}
@@ -71,10 +68,8 @@ class Inventory(msgspec.Struct, frozen=True, omit_defaults=True):
 def parse(text: str) -> Inventory:
     """The inventory of a text such as ``gpus=8,nvlinks=18,memory=1TiB``.
 
-    Raises
-    ------
-    UsageError
-        If it is not one.
+    Raises:
+        UsageError: If it is not one.
     """
     numbers: dict[InventoryPart, int] = {}
     models: list[str] = []
@@ -119,18 +114,13 @@ def strictest(inventories: Iterable[Inventory]) -> Inventory:
 class Possession:
     """What a host has, as far as a run says.
 
-    Parameters
-    ----------
-    facts : Facts
-        The facts of the host.
-    numbers : Mapping[InventoryPart, Mapping[str, float]]
-        Part -> device -> number; the device is empty for what the host has. Unknown parts are absent.
-    models : Mapping[str, str]
-        GPU -> name of its model.
-    gpus : tuple[str, ...]
-        PCI addresses of the GPUs that the driver shows.
-    nics : Mapping[str, str]
-        PCI address -> NIC.
+    Attributes:
+        facts: The facts of the host.
+        numbers: Part -> device -> number; the device is empty for what the host has. Unknown parts are
+            absent.
+        models: GPU -> name of its model.
+        gpus: PCI addresses of the GPUs that the driver shows.
+        nics: PCI address -> NIC.
     """
 
     facts: Facts
@@ -143,12 +133,9 @@ class Possession:
 def possessions(document: Document, facts: Facts) -> list[Possession]:
     """What each host of a run has; nothing for values of other tools, whose machine is assumed.
 
-    Parameters
-    ----------
-    document : Document
-        The run.
-    facts : Facts
-        Its facts.
+    Args:
+        document: The run.
+        facts: Its facts.
     """
     return [] if document.imported else [_of_host(document, host) for host in facts.of_each_host]
 
@@ -187,10 +174,8 @@ def _of_host(document: Document, facts: Facts) -> Possession:
 def recorded(runs: Iterable[list[Possession]]) -> Inventory:
     """The inventory of good machines: what all of them have.
 
-    Raises
-    ------
-    UsageError
-        If they have different numbers of devices, so that one of them is not good.
+    Raises:
+        UsageError: If they have different numbers of devices, so that one of them is not good.
     """
     hosts = [host for run in runs for host in run]
     numbers: dict[InventoryPart, int] = {}

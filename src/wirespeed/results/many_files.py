@@ -36,12 +36,9 @@ _MOST_PROCESSES = 16
 class Unreadable:
     """A file that cannot be read or judged.
 
-    Parameters
-    ----------
-    file : str
-        The file.
-    why : str
-        The error, for people.
+    Attributes:
+        file: The file.
+        why: The error, for people.
     """
 
     file: str
@@ -60,12 +57,9 @@ class Unreadable:
 class ReadRuns(Generic[T]):
     """What was kept of many files.
 
-    Parameters
-    ----------
-    found : list
-        What was kept of each run, in the order of the files.
-    unreadable : list[Unreadable]
-        The other files.
+    Attributes:
+        found: What was kept of each run, in the order of the files.
+        unreadable: The other files.
     """
 
     found: list[T]
@@ -77,10 +71,8 @@ def files_in(names: Sequence[str]) -> list[str]:
 
     Deeper folders and other files are left out, as ``left_out`` says; hidden ones are ignored.
 
-    Raises
-    ------
-    UsageError
-        If a folder contains no such file.
+    Raises:
+        UsageError: If a folder contains no such file.
     """
     files: list[str] = []
     for name in names:
@@ -128,19 +120,13 @@ def read_many(
 ) -> ReadRuns[T]:
     """Read saved runs in several processes, and go on after files that cannot be read or judged.
 
-    Parameters
-    ----------
-    files : Sequence[str]
-        Saved runs; ``-`` is standard input.
-    keep : Callable[[str, Document], T]
-        Returns what is kept of a file's Document. Other processes import it by its name.
-    load : Callable[[str], Document]
-        Reads a file; imported in the same way.
+    Args:
+        files: Saved runs; ``-`` is standard input.
+        keep: Returns what is kept of a file's Document. Other processes import it by its name.
+        load: Reads a file; imported in the same way.
 
-    Raises
-    ------
-    OutOfMemory
-        If a process that read Documents was killed.
+    Raises:
+        OutOfMemory: If a process that read Documents was killed.
     """
     others = [file for file in files if file != STDIN]
     with _mapping(len(others), partial(_read, keep=keep, load=load)) as read:

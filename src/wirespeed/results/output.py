@@ -40,22 +40,15 @@ class Output:
     appears with its content, so a command that is killed at any moment leaves no empty file. A writing that a
     signal interrupts can be repeated. Devices and pipes are written directly.
 
-    Parameters
-    ----------
-    path : Path
-        The file, or ``-`` for standard output.
-    replace : bool
-        Whether to replace a file that exists. An empty one is always replaced.
-    names : Iterator[Path] or None
-        Names, in the same folder, to use in place of ``path`` and of each other if they exist, whatever
-        ``replace`` is; None if the user chose the name.
+    Attributes:
+        path: The file, or ``-`` for standard output.
+        replace: Whether to replace a file that exists. An empty one is always replaced.
+        names: Names, in the same folder, to use in place of ``path`` and of each other if they exist,
+            whatever ``replace`` is; None if the user chose the name.
 
-    Attributes
-    ----------
-    path : Path
-        The file that was written, or will be unless another process creates it before.
-    written : bool
-        Whether something was written.
+    Attributes:
+        path: The file that was written, or will be unless another process creates it before.
+        written: Whether something was written.
     """
 
     def __init__(self, path: Path, *, replace: bool = False, names: Iterator[Path] | None = None) -> None:
@@ -81,17 +74,13 @@ class Output:
     def check(self, force: bool = False) -> None:
         """Check, before anything is measured, that the file can be written.
 
-        Parameters
-        ----------
-        force : bool
-            Whether to replace a file that exists, here and when it is written.
+        Args:
+            force: Whether to replace a file that exists, here and when it is written.
 
-        Raises
-        ------
-        UsageError
-            If it would replace a file.
-        StorageError
-            If the folder is missing or read-only, the disk is full, or the path is not that of a file.
+        Raises:
+            UsageError: If it would replace a file.
+            StorageError: If the folder is missing or read-only, the disk is full, or the path is not that of
+                a file.
         """
         self.replace |= force
         while self._names is not None and os.path.lexists(self.path):
@@ -115,10 +104,9 @@ class Output:
     def write(self, data: bytes) -> None:
         """Write the file.
 
-        Raises
-        ------
-        StorageError
-            If the file cannot be written, or another process has created it; a file is left unchanged.
+        Raises:
+            StorageError: If the file cannot be written, or another process has created it; a file is left
+                unchanged.
         """
         target = self._target()
         if self.is_stream:
@@ -228,10 +216,8 @@ def _mode(path: Path) -> int:
 def check_replaceable(path: Path, key: str, force: bool = False) -> None:
     """Refuse to replace a file with content that is not of the kind that ``key`` identifies.
 
-    Raises
-    ------
-    UsageError
-        If the file has other content; the message names ``--force``.
+    Raises:
+        UsageError: If the file has other content; the message names ``--force``.
     """
     if not force and _is_regular(path) and path.stat().st_size and not holds(path, key):
         kind = {DOCUMENT: "saved run", BASELINE: "baseline"}[key]

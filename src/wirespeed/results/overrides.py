@@ -24,17 +24,12 @@ _MEMORY_MATTERS = 0.2
 class Override(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One accepted deviation. It applies to cells that match all given fields.
 
-    Parameters
-    ----------
-    reason : str
-        Shown wherever the override applies.
-    link : str
-        Cells that use this link: ``numa0-gpu1``, ``gpu0->gpu1``, or ``gpu1`` for all links at it.
-    testcase, row, column : str
-        Names and labels, with the wildcards ``*`` and ``?``.
-    accept : float or None
-        Accept values from this fraction of the lowest passing value, but no implausible values; if omitted,
-        accept any value.
+    Attributes:
+        reason: Shown wherever the override applies.
+        link: Cells that use this link: ``numa0-gpu1``, ``gpu0->gpu1``, or ``gpu1`` for all links at it.
+        testcase, row, column: Names and labels, with the wildcards ``*`` and ``?``.
+        accept: Accept values from this fraction of the lowest passing value, but no implausible values; if
+            omitted, accept any value.
     """
 
     reason: str
@@ -69,10 +64,8 @@ class _OverrideFile(msgspec.Struct, forbid_unknown_fields=True):
 def load(path: str | Path) -> tuple[Override, ...]:
     """Load overrides from a TOML file.
 
-    Raises
-    ------
-    UsageError
-        If the file cannot be read or an entry is invalid.
+    Raises:
+        UsageError: If the file cannot be read or an entry is invalid.
     """
     try:
         text = read(path, LARGEST_WRITTEN).decode()
@@ -97,10 +90,8 @@ def load(path: str | Path) -> tuple[Override, ...]:
 def check_links(overrides: Sequence[Override], machine: Machine) -> None:
     """Reject overrides of links that the machine does not have, before anything is measured.
 
-    Raises
-    ------
-    UsageError
-        For the first such override.
+    Raises:
+        UsageError: For the first such override.
     """
     for entry in overrides:
         if entry.link and not machine.links_at(entry.link):

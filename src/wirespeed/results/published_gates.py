@@ -23,30 +23,19 @@ from ..units import parse_rate, parse_size
 class PublishedGate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One threshold. It applies to machines that match all given fields.
 
-    Parameters
-    ----------
-    measures : str
-        What it measures, for people.
-    at_least : str
-        The lowest rate that passes, with its unit.
-    source : str
-        Repository and file.
-    testcases : tuple[str, ...]
-        Testcases that measure the same, with the wildcards ``*`` and ``?``.
-    models : tuple[str, ...]
-        Models of GPUs, with the wildcards ``*`` and ``?``; empty for any machine.
-    gpus : int
-        Number of GPUs per node; 0 for any.
-    nodes : int
-        Number of nodes.
-    size : str
-        Lowest size at which a lower rate is a failure. The default is that of expected ranges.
-    link : LinkKind or None
-        Kind of the links that limit the rate; a path without such a link does not make the gate impossible.
-    network : str
-        Rate of the network of a node in each direction, if known.
-    needs : str
-        What no testcase measures; empty if one does.
+    Attributes:
+        measures: What it measures, for people.
+        at_least: The lowest rate that passes, with its unit.
+        source: Repository and file.
+        testcases: Testcases that measure the same, with the wildcards ``*`` and ``?``.
+        models: Models of GPUs, with the wildcards ``*`` and ``?``; empty for any machine.
+        gpus: Number of GPUs per node; 0 for any.
+        nodes: Number of nodes.
+        size: Lowest size at which a lower rate is a failure. The default is that of expected ranges.
+        link: Kind of the links that limit the rate; a path without such a link does not make the gate
+            impossible.
+        network: Rate of the network of a node in each direction, if known.
+        needs: What no testcase measures; empty if one does.
     """
 
     measures: str
@@ -71,14 +60,10 @@ class _GateFile(msgspec.Struct, forbid_unknown_fields=True):
 class GateSet:
     """The gates of one operator or file.
 
-    Parameters
-    ----------
-    name : str
-        Name of the set, or the path of the file.
-    read : date
-        When the source was read.
-    gates : tuple[PublishedGate, ...]
-        The gates.
+    Attributes:
+        name: Name of the set, or the path of the file.
+        read: When the source was read.
+        gates: The gates.
     """
 
     name: str
@@ -100,20 +85,14 @@ def known() -> tuple[GateSetName, ...]:
 def load(name: str) -> GateSet:
     """Load a set of gates.
 
-    Parameters
-    ----------
-    name : str
-        Name of a known set, or path of a TOML file.
+    Args:
+        name: Name of a known set, or path of a TOML file.
 
-    Returns
-    -------
-    GateSet
+    Returns:
         The gates.
 
-    Raises
-    ------
-    UsageError
-        If there is no such set or file, or an entry is invalid.
+    Raises:
+        UsageError: If there is no such set or file, or an entry is invalid.
     """
     try:
         shipped = name in known()

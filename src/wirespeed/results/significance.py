@@ -35,20 +35,13 @@ Blocks = Mapping[str, Sequence[float]]
 class Contrast:
     """Difference between the sides, of logarithms.
 
-    Parameters
-    ----------
-    difference : float
-        Mean difference, after minus before.
-    variance : float
-        Residual variance of an observation; 0 without degrees of freedom.
-    df : int
-        Its degrees of freedom.
-    scale : float
-        Variance of the difference, over that of an observation.
-    unseen : float
-        Variance of the difference that the observations do not show.
-    unseen_df : float
-        Degrees of freedom from which ``unseen`` is known.
+    Attributes:
+        difference: Mean difference, after minus before.
+        variance: Residual variance of an observation; 0 without degrees of freedom.
+        df: Its degrees of freedom.
+        scale: Variance of the difference, over that of an observation.
+        unseen: Variance of the difference that the observations do not show.
+        unseen_df: Degrees of freedom from which ``unseen`` is known.
     """
 
     difference: float
@@ -63,12 +56,10 @@ class Contrast:
 class Significance:
     """Significance of a difference.
 
-    Parameters
-    ----------
-    p : float
-        Adjusted p-value: the smallest fraction of false changes (``FALSE_CHANGES``) at which it is a change.
-    low, high : float
-        95 % confidence interval of the ratio of the sides, after over before, not adjusted.
+    Attributes:
+        p: Adjusted p-value: the smallest fraction of false changes (``FALSE_CHANGES``) at which it is a
+            change.
+        low, high: 95 % confidence interval of the ratio of the sides, after over before, not adjusted.
     """
 
     p: float
@@ -90,14 +81,11 @@ def contrast(
     paired test; several in each are used completely. A block of one side tells only about the variance. At
     least one block must have observations on both sides.
 
-    Parameters
-    ----------
-    before, after : Blocks
-        The observations.
-    shared : float
-        Variance that all observations of a side share, over that which they show.
-    unseen, unseen_df : float
-        Further variance of the difference, and the degrees of freedom from which it is known.
+    Args:
+        before, after: The observations.
+        shared: Variance that all observations of a side share, over that which they show.
+        unseen, unseen_df: Further variance of the difference, and the degrees of freedom from which it is
+            known.
     """
     total, weights, squares, n = 0.0, 0.0, 0.0, 0
     differences = []
@@ -128,12 +116,9 @@ def assessed(contrasts: Sequence[Contrast], kinds: Sequence[str]) -> list[Signif
     expression in microarray experiments" (2004). How many cells there are is accounted for by Benjamini and
     Hochberg, "Controlling the false discovery rate" (1995).
 
-    Parameters
-    ----------
-    contrasts : Sequence[Contrast]
-        The differences.
-    kinds : Sequence[str]
-        Kind of each; cells of one kind have similar variances.
+    Args:
+        contrasts: The differences.
+        kinds: Kind of each; cells of one kind have similar variances.
     """
     of_kind: dict[str, list[Contrast]] = defaultdict(list)
     for cell, kind in zip(contrasts, kinds, strict=True):

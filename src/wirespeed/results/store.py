@@ -56,17 +56,12 @@ _TRANSFERS = "transfers"
 def save(document: Document, path: str | Path) -> None:
     """Write a Document atomically: ``path`` always holds a complete file.
 
-    Parameters
-    ----------
-    document : Document
-        The run to save.
-    path : str or Path
-        File to write, or ``-`` for standard output; one that exists is replaced.
+    Args:
+        document: The run to save.
+        path: File to write, or ``-`` for standard output; one that exists is replaced.
 
-    Raises
-    ------
-    StorageError
-        If the file cannot be written; an existing file is left unchanged.
+    Raises:
+        StorageError: If the file cannot be written; an existing file is left unchanged.
     """
     Output(Path(path), replace=True).write(encode(document))
 
@@ -78,10 +73,8 @@ _OTHER_TOOL = "; for a log of another tool: `wirespeed import LOG -o run.json`"
 def decode(data: bytes, name: str) -> Document:
     """Decode a Document from JSON; ``name`` identifies it in errors.
 
-    Raises
-    ------
-    DocumentError
-        If it is not a Document (``NotARun``), or has another schema.
+    Raises:
+        DocumentError: If it is not a Document (``NotARun``), or has another schema.
     """
     written, data = data, neutral_json(data)
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError, MachineError):
@@ -170,20 +163,14 @@ def _text(document: Document) -> int:
 def load(path: str | Path) -> Document:
     """Load a Document.
 
-    Parameters
-    ----------
-    path : str or Path
-        File to read.
+    Args:
+        path: File to read.
 
-    Returns
-    -------
-    Document
+    Returns:
         The saved run.
 
-    Raises
-    ------
-    DocumentError
-        If the file cannot be read, is not a Document, or has another schema.
+    Raises:
+        DocumentError: If the file cannot be read, is not a Document, or has another schema.
     """
     try:
         data = read(path)
@@ -206,10 +193,8 @@ def schema() -> bytes:
 class Draft:
     """Save a Document while the run continues, so that even a killed process leaves results.
 
-    Parameters
-    ----------
-    output : Output
-        File to write; one that is a device or a pipe gets only the final Document.
+    Attributes:
+        output: File to write; one that is a device or a pipe gets only the final Document.
     """
 
     #: Maximum fraction of the time spent on saving.
@@ -227,12 +212,9 @@ class Draft:
 
         A full disk does not stop the run: saving the final Document reports it.
 
-        Parameters
-        ----------
-        known : Callable
-            Returns the current Document.
-        always : bool
-            Whether to save even if the Document was saved a moment ago.
+        Args:
+            known: Returns the current Document.
+            always: Whether to save even if the Document was saved a moment ago.
         """
         with self._saving:
             start = time.monotonic()
@@ -253,10 +235,8 @@ class Draft:
     def last(self, document: Document) -> None:
         """Save the final Document.
 
-        Raises
-        ------
-        StorageError
-            If it cannot be written.
+        Raises:
+            StorageError: If it cannot be written.
         """
         with self._saving:
             self._next = math.inf
@@ -269,19 +249,13 @@ class Saver(Listener):
     A disk that fills up later does not stop the run: the final Document is then written to the temporary
     folder. A target that is not a file gets only the final Document.
 
-    Parameters
-    ----------
-    output : Output
-        File to write.
-    force : bool
-        Whether it may replace a file that exists.
+    Attributes:
+        output: File to write.
+        force: Whether it may replace a file that exists.
 
-    Raises
-    ------
-    UsageError
-        If it would replace a file.
-    StorageError
-        If the file cannot be written.
+    Raises:
+        UsageError: If it would replace a file.
+        StorageError: If the file cannot be written.
     """
 
     def __init__(self, output: Output, force: bool = False) -> None:
@@ -305,10 +279,9 @@ class Saver(Listener):
     def run_ended(self, document: Document) -> None:
         """Save the final Document.
 
-        Raises
-        ------
-        StorageError
-            If it could not be written to the file; the message names the copy in the temporary folder.
+        Raises:
+            StorageError: If it could not be written to the file; the message names the copy in the temporary
+                folder.
         """
         try:
             self._draft.last(document)

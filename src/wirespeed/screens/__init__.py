@@ -18,10 +18,8 @@ def check_formats() -> list[str]:
 def check_format(name: str) -> ReportFormat:
     """The format of ``wirespeed check`` with this name.
 
-    Raises
-    ------
-    UsageError
-        If a format of another package cannot show what a check found.
+    Raises:
+        UsageError: If a format of another package cannot show what a check found.
     """
     row = TEXT if name == TEXT.name else find(name)
     if not row.checked:

@@ -34,18 +34,12 @@ def render(
 ) -> str:
     """Render a diagnosis of a Document as text; ``verbose`` includes all facts.
 
-    Parameters
-    ----------
-    document : Document
-        The run.
-    diagnosis : Diagnosis
-        What explains its slow cells.
-    check : Check
-        Its verdicts.
-    style : Style
-        Width, colour and verbosity.
-    steps : Sequence[Step]
-        What was measured and why, if the diagnosis required it.
+    Args:
+        document: The run.
+        diagnosis: What explains its slow cells.
+        check: Its verdicts.
+        style: Width, colour and verbosity.
+        steps: What was measured and why, if the diagnosis required it.
     """
     parts: list[RenderableType] = [heading(document)]
     parts += [

@@ -33,20 +33,13 @@ _LONGEST = 150
 class _Line:
     """A run or a file.
 
-    Parameters
-    ----------
-    word : str
-        Its verdict.
-    label : str
-        Its host or file.
-    figures : tuple[FleetFigure, ...]
-        Its key figures.
-    alike : tuple[str, ...]
-        Equal for rows with the same finding.
-    sentence, topic, extent, step : str
-        The finding, without its numbers, how much it concerns, and what to do.
-    remarks : tuple[str, ...]
-        Remarks on gates and the baseline.
+    Attributes:
+        word: Its verdict.
+        label: Its host or file.
+        figures: Its key figures.
+        alike: Equal for rows with the same finding.
+        sentence, topic, extent, step: The finding, without its numbers, how much it concerns, and what to do.
+        remarks: Remarks on gates and the baseline.
     """
 
     word: str
@@ -66,14 +59,10 @@ def render(runs: Sequence[CheckedRun], style: Style, unreadable: Sequence[Unread
     If this does not fit a screen, runs that pass are only counted, and runs with the same finding too, unless
     ``style.verbose``.
 
-    Parameters
-    ----------
-    runs : Sequence[CheckedRun]
-        The runs; their parts are not used.
-    style : Style
-        Width, colour and detail.
-    unreadable : Sequence[Unreadable]
-        Files that cannot be read or judged.
+    Args:
+        runs: The runs; their parts are not used.
+        style: Width, colour and detail.
+        unreadable: Files that cannot be read or judged.
     """
     rows, nodes = _rows(runs, unreadable), [run.node for run in runs]
     groups: dict[tuple[str, ...], list[_Line]] = {}

@@ -34,10 +34,8 @@ TABLE: tuple[Testcase, ...] = (
 def find(wanted: str, table: Sequence[Testcase] = TABLE) -> Testcase:
     """The testcase with this name, or with this nvbandwidth index.
 
-    Raises
-    ------
-    UnknownTestcase
-        If there is none; the message suggests the nearest names.
+    Raises:
+        UnknownTestcase: If there is none; the message suggests the nearest names.
     """
     wanted = str(wanted)  # an index may be a number
     for case in table:
@@ -59,10 +57,8 @@ def select(
 
     With neither, all of them.
 
-    Raises
-    ------
-    UnknownTestcase
-        If a name does not exist, or no name starts with a prefix.
+    Raises:
+        UnknownTestcase: If a name does not exist, or no name starts with a prefix.
     """
     names, prefixes = tuple(names), tuple(prefixes)
     if not names and not prefixes:

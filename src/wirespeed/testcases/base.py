@@ -21,20 +21,13 @@ DEFAULT_SIZE = 512 * MIB
 class Layout:
     """An empty table.
 
-    Parameters
-    ----------
-    key : str
-        Key of the table in its testcase, such as ``""`` or ``"read1"``.
-    title : str
-        Title without the unit.
-    rows, columns : Axis
-        The axes.
-    unit : Unit
-        Base unit of the values.
-    rows_alike : bool
-        Whether rows should have equal times; slow cells of a column are then marked.
-    engine : Engine or None
-        Engine that fills ``{engine}`` in the title, unless messages move the bytes.
+    Attributes:
+        key: Key of the table in its testcase, such as ``""`` or ``"read1"``.
+        title: Title without the unit.
+        rows, columns: The axes.
+        unit: Base unit of the values.
+        rows_alike: Whether rows should have equal times; slow cells of a column are then marked.
+        engine: Engine that fills ``{engine}`` in the title, unless messages move the bytes.
     """
 
     key: str
@@ -50,14 +43,10 @@ class Layout:
 class WaivedCell:
     """A cell that cannot be measured on this machine.
 
-    Parameters
-    ----------
-    table : str
-        Key of the table.
-    row, column : int
-        Location in the table.
-    reason : str
-        Why it cannot be measured.
+    Attributes:
+        table: Key of the table.
+        row, column: Location in the table.
+        reason: Why it cannot be measured.
     """
 
     table: str
@@ -70,16 +59,12 @@ class WaivedCell:
 class Plan:
     """The tables and Measurements of a Testcase on one Machine.
 
-    Parameters
-    ----------
-    tables : tuple of Layout
-        The empty tables.
-    measurements : tuple of Measurement
-        The Measurements that fill them.
-    waived : tuple of WaivedCell
-        Cells that cannot be measured.
-    reason : str
-        Why nothing can be measured; empty if something can. If all cells are waived, that of the first.
+    Attributes:
+        tables: The empty tables.
+        measurements: The Measurements that fill them.
+        waived: Cells that cannot be measured.
+        reason: Why nothing can be measured; empty if something can. If all cells are waived, that of the
+            first.
     """
 
     tables: tuple[Layout, ...] = ()
@@ -105,41 +90,24 @@ Pattern = Callable[[Machine, "Testcase", PlanOptions], Plan]
 class Testcase:
     """One row of the table of testcases.
 
-    Parameters
-    ----------
-    name : str
-        Unique name.
-    description : str
-        What is measured, in one phrase.
-    pattern : Pattern
-        Returns the Measurements on a Machine.
-    title : str
-        Title of its table, without the unit; ``{part}`` is filled if there are several tables, and
-        ``{engine}`` once it is known whether messages move the bytes.
-    engine : Engine
-        What moves the bytes.
-    access : Access
-        Whether the Executor reads or writes remote memory.
-    operation : Operation
-        What the Executor computes.
-    size : int or Callable
-        Default bytes of a buffer, or a function of the Machine that returns them.
-    fixed_size : bool
-        Whether the size is part of the definition, so that ``--size`` does not apply.
-    counted : int
-        Number of times that each byte of a buffer counts in the rate.
-    counts : str
-        Description of the bytes that count; empty for latencies.
-    unit : Unit
-        Base unit of the values.
-    tier : Tier
-        The lowest tier that runs it.
-    index : int or None
-        Number in nvbandwidth's list; None if nvbandwidth has no such testcase.
-    swept : Callable or None
-        Returns the pattern for several sizes; None if a sweep turns each cell into a curve.
-    written : bool
-        Whether the user wrote it, so that an error of its plan is an error of usage.
+    Attributes:
+        name: Unique name.
+        description: What is measured, in one phrase.
+        pattern: Returns the Measurements on a Machine.
+        title: Title of its table, without the unit; ``{part}`` is filled if there are several tables, and
+            ``{engine}`` once it is known whether messages move the bytes.
+        engine: What moves the bytes.
+        access: Whether the Executor reads or writes remote memory.
+        operation: What the Executor computes.
+        size: Default bytes of a buffer, or a function of the Machine that returns them.
+        fixed_size: Whether the size is part of the definition, so that ``--size`` does not apply.
+        counted: Number of times that each byte of a buffer counts in the rate.
+        counts: Description of the bytes that count; empty for latencies.
+        unit: Base unit of the values.
+        tier: The lowest tier that runs it.
+        index: Number in nvbandwidth's list; None if nvbandwidth has no such testcase.
+        swept: Returns the pattern for several sizes; None if a sweep turns each cell into a curve.
+        written: Whether the user wrote it, so that an error of its plan is an error of usage.
     """
 
     __test__ = False  # pytest: not a class of tests

@@ -34,20 +34,13 @@ def collective(
 ) -> Testcase:
     """The testcase of a collective.
 
-    Parameters
-    ----------
-    setting : Setting
-        The operation with its arguments.
-    name : str
-        Name of the testcase; empty for that of the operation.
-    ranks : int
-        Number of ranks; 0 for all ranks or GPUs of the machine.
-    lateness : int
-        Number of processes whose delay is measured; 0 to measure none.
-    cpu_time : bool
-        Whether times are CPU times until all operations are enqueued.
-    judged : bool
-        Whether the data uses the links between the machine's GPUs.
+    Args:
+        setting: The operation with its arguments.
+        name: Name of the testcase; empty for that of the operation.
+        ranks: Number of ranks; 0 for all ranks or GPUs of the machine.
+        lateness: Number of processes whose delay is measured; 0 to measure none.
+        cpu_time: Whether times are CPU times until all operations are enqueued.
+        judged: Whether the data uses the links between the machine's GPUs.
     """
     operation = setting.operation
 

@@ -29,16 +29,12 @@ def _nearest(machine: Machine, column: int, kind: MemoryKind = MemoryKind.PINNED
 def host(*, to_device: bool, opposite: bool = False, others: bool = False) -> Pattern:
     """1 x GPUs: copies between each GPU and the host memory nearest to it; the GPU executes.
 
-    Parameters
-    ----------
-    to_device : bool
-        Whether the copies go to the GPU.
-    opposite : bool
-        Whether the other direction runs too: on copy engines as load with buffers of twice the size, on SMs
-        in the same kernel, whose warps alternate.
-    others : bool
-        Whether all other GPUs do the same as load. In the quick tier one Measurement has the rates of all
-        GPUs, each of which is the load of the others.
+    Args:
+        to_device: Whether the copies go to the GPU.
+        opposite: Whether the other direction runs too: on copy engines as load with buffers of twice the
+            size, on SMs in the same kernel, whose warps alternate.
+        others: Whether all other GPUs do the same as load. In the quick tier one Measurement has the rates of
+            all GPUs, each of which is the load of the others.
     """
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
@@ -252,12 +248,9 @@ _AXPY = {
 def saxpy(number: str, cublas: bool) -> Testcase:
     """The testcase of ``z = s x + y``; that in half precision and those by cuBLAS are not in the table.
 
-    Parameters
-    ----------
-    number : str
-        Type of the numbers: ``float16``, ``float32`` or ``float64``.
-    cublas : bool
-        Whether cuBLAS computes it, in place; otherwise a kernel with another vector for the result.
+    Args:
+        number: Type of the numbers: ``float16``, ``float32`` or ``float64``.
+        cublas: Whether cuBLAS computes it, in place; otherwise a kernel with another vector for the result.
     """
     letter, precision, operation = _AXPY[number]
     known = {case.operation: case for case in (*TESTCASES, *OWN) if case.access is Access.LOCAL}

@@ -48,10 +48,8 @@ _FABRIC_TRANSPORT = 10
 def of_nvbandwidth(version: str) -> tuple[Testcase, ...]:
     """The testcases of a version of nvbandwidth, with its numbers, in its order.
 
-    Parameters
-    ----------
-    version : str
-        One of 0.4 to 0.11; or sailbandwidth-2.2.1.
+    Args:
+        version: One of 0.4 to 0.11; or sailbandwidth-2.2.1.
     """
     between = (
         () if version in _WITHOUT_PROCESSES

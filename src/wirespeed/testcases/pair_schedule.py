@@ -61,16 +61,11 @@ def at_once(plan: Plan, parties: int, title: str, *, checked: bool) -> Plan:
     Each round has two Measurements, one per direction of its pairs; one if both cells of a pair have the same
     transfers.
 
-    Parameters
-    ----------
-    plan : Plan
-        A plan with one Measurement per pair.
-    parties : int
-        Number of parties.
-    title : str
-        Title of the table, without the unit.
-    checked : bool
-        Whether a few pairs of large groups are also measured separately, to detect blocking.
+    Args:
+        plan: A plan with one Measurement per pair.
+        parties: Number of parties.
+        title: Title of the table, without the unit.
+        checked: Whether a few pairs of large groups are also measured separately, to detect blocking.
     """
     by_cell = {(m.places[0].row, m.places[0].column): m for m in plan.measurements}
     local = [m for (row, column), m in by_cell.items() if row == column]

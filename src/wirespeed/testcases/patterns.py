@@ -28,14 +28,10 @@ ONE_RANK = (
 class Party:
     """One end of a transfer.
 
-    Parameters
-    ----------
-    label : str
-        Label in tables.
-    memory : Memory
-        Its memory.
-    executor : Executor
-        What moves bytes for it.
+    Attributes:
+        label: Label in tables.
+        memory: Its memory.
+        executor: What moves bytes for it.
     """
 
     label: str
@@ -47,18 +43,12 @@ class Party:
 class Parties:
     """Parties of one kind.
 
-    Parameters
-    ----------
-    kind : str
-        Name of the kind, for axes.
-    parties : tuple of Party
-        The parties.
-    none, few : str
-        Reasons if there are none, or too few.
-    peers : tuple of tuple of str, or None
-        Names that each party can reach; None for all.
-    disjoint : bool
-        Whether pairs without a common party normally share no links.
+    Attributes:
+        kind: Name of the kind, for axes.
+        parties: The parties.
+        none, few: Reasons if there are none, or too few.
+        peers: Names that each party can reach; None for all.
+        disjoint: Whether pairs without a common party normally share no links.
     """
 
     kind: str

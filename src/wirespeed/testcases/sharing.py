@@ -83,15 +83,11 @@ def sharing(
 def reproducer(memory: str, iterations: int, repeats: int, copied: int, buffer: int, more: int) -> Testcase:
     """A testcase that sends from new over-allocated buffers, then from exact ones.
 
-    Parameters
-    ----------
-    memory : str
-        ``gpu`` or ``host``.
-    iterations, repeats : int
-        Number of new buffers, and of messages from each.
-    copied, buffer, more : int
-        Size of a message, of a buffer, and of the over-allocation, in bytes. A message that is larger than an
-        exact buffer is all of it.
+    Args:
+        memory: ``gpu`` or ``host``.
+        iterations, repeats: Number of new buffers, and of messages from each.
+        copied, buffer, more: Size of a message, of a buffer, and of the over-allocation, in bytes. A message
+            that is larger than an exact buffer is all of it.
     """
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:

@@ -21,12 +21,9 @@ def narrow(case: Testcase, rows: Collection[str] = (), columns: Collection[str] 
 
     Measurements that fill no remaining cell are omitted. No labels select all.
 
-    Parameters
-    ----------
-    case : Testcase
-        The testcase to restrict.
-    rows, columns : Collection[str]
-        Labels, such as ``gpu0``; labels that a table does not have are ignored.
+    Args:
+        case: The testcase to restrict.
+        rows, columns: Labels, such as ``gpu0``; labels that a table does not have are ignored.
     """
 
     def pattern(machine: Machine, _: Testcase, options: PlanOptions) -> Plan:
@@ -65,14 +62,10 @@ def only_pairs(case: Testcase, chosen: Callable[[Machine], Pairs], why: str) -> 
 
     Testcases without a table of pairs are not changed.
 
-    Parameters
-    ----------
-    case : Testcase
-        The testcase to restrict.
-    chosen : callable
-        Returns the cells to measure.
-    why : str
-        Reason of the cells that are left out.
+    Args:
+        case: The testcase to restrict.
+        chosen: Returns the cells to measure.
+        why: Reason of the cells that are left out.
     """
 
     def pattern(machine: Machine, _: Testcase, options: PlanOptions) -> Plan:
@@ -96,10 +89,8 @@ def only_pairs(case: Testcase, chosen: Callable[[Machine], Pairs], why: str) -> 
 def named_pair(machine: Machine, uuids: Sequence[str]) -> Pairs:
     """The pair of GPUs with these UUIDs, which may be shortened, or of their ranks; in both directions.
 
-    Raises
-    ------
-    MachineError
-        If a UUID does not name one GPU, or both name the same.
+    Raises:
+        MachineError: If a UUID does not name one GPU, or both name the same.
     """
     known = [(gpu.name, gpu.uuid) for gpu in machine.gpus if not machine.ranks]
     known += [(str(rank.index), rank.uuid) for rank in machine.ranks]

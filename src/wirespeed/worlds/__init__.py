@@ -37,21 +37,14 @@ def join(
 ) -> World:
     """Join the job and return the World of this process.
 
-    Parameters
-    ----------
-    timeout : float
-        Maximum time for all processes to join, and for an exchange, in s.
-    mpi : bool
-        Whether MPI is needed even for one process.
-    spawn : int
-        Number of processes if no launcher started this one; the others are started with ``arguments``.
-    partial : bool
-        Whether ranks in the environment go on without others that do not join in time. MPI cannot.
+    Args:
+        timeout: Maximum time for all processes to join, and for an exchange, in s.
+        mpi: Whether MPI is needed even for one process.
+        spawn: Number of processes if no launcher started this one; the others are started with ``arguments``.
+        partial: Whether ranks in the environment go on without others that do not join in time. MPI cannot.
 
-    Raises
-    ------
-    WorldError
-        If the others do not join, or a launcher promises more ranks than the job has.
+    Raises:
+        WorldError: If the others do not join, or a launcher promises more ranks than the job has.
     """
     from . import launchers
     from .base import WorldError

@@ -41,21 +41,14 @@ class NotAdmitted(ConnectionError):
 def admit(channel: Channel, secret: bytes, deadline: float) -> None:
     """Let the other end prove that it knows the secret, then prove the same to it; for rank 0.
 
-    Parameters
-    ----------
-    channel : Channel
-        A new connection.
-    secret : bytes
-        The secret of the job.
-    deadline : float
-        Time of ``time.monotonic`` at which to give up, in s.
+    Args:
+        channel: A new connection.
+        secret: The secret of the job.
+        deadline: Time of ``time.monotonic`` at which to give up, in s.
 
-    Raises
-    ------
-    NotAdmitted
-        If the proof is wrong.
-    OSError, EOFError
-        If the other end says nothing, too much, or closes the connection.
+    Raises:
+        NotAdmitted: If the proof is wrong.
+        OSError, EOFError: If the other end says nothing, too much, or closes the connection.
     """
     mine = secrets.token_bytes(_NONCE_BYTES)
     channel.send_bytes(mine, deadline)
@@ -70,10 +63,8 @@ def admit(channel: Channel, secret: bytes, deadline: float) -> None:
 def enter(channel: Channel, secret: bytes, deadline: float) -> None:
     """Prove to rank 0 that this process knows the secret, and let it prove the same; as ``admit``.
 
-    Raises
-    ------
-    NotAdmitted
-        If either proof is wrong.
+    Raises:
+        NotAdmitted: If either proof is wrong.
     """
     theirs = channel.receive_bytes(deadline, _NONCE_BYTES)
     mine = secrets.token_bytes(_NONCE_BYTES)
@@ -100,10 +91,8 @@ def secret_of(environment: Mapping[str, str]) -> bytes:
     It is made from ``WIRESPEED_JOB_SECRET`` or else the user's key file, and from what identifies the job to
     torchrun or Slurm: ranks of two jobs of one user do not mix.
 
-    Raises
-    ------
-    WorldError
-        If there is neither the variable nor a file that only this user can read.
+    Raises:
+        WorldError: If there is neither the variable nor a file that only this user can read.
     """
     secret = environment.get(SECRET_VARIABLE, "").encode()
     job = [environment.get("TORCHELASTIC_RUN_ID", "")]

@@ -9,17 +9,12 @@ from .base import World, WorldError
 def agree_on(world: World, options: dict[str, object]) -> None:
     """Compare the options of all ranks.
 
-    Parameters
-    ----------
-    world : World
-        The processes; all must call it.
-    options : dict[str, object]
-        Name -> value of this process.
+    Args:
+        world: The processes; all must call it.
+        options: Name -> value of this process.
 
-    Raises
-    ------
-    WorldError
-        For the first option that differs, with the rank.
+    Raises:
+        WorldError: For the first option that differs, with the rank.
     """
     everyone = world.allgather(options, "comparing options")
     first = everyone[0]

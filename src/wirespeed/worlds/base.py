@@ -78,22 +78,15 @@ def _nothing() -> None:
 class World:
     """This process and the others of its job.
 
-    Parameters
-    ----------
-    members : Sequence[Member]
-        All processes, by rank.
-    launcher : str
-        Description of the launcher.
-    links, watches : dict[int, Channel]
-        Rank -> channel for data and for failures: to all others on rank 0, to rank 0 elsewhere.
-    timeout : float
-        Maximum time of an exchange, in s.
-    leave : callable
-        Ends this process immediately.
-    finish : callable
-        Called at the end.
-    absent : Mapping[int, str]
-        Ranks that did not join, where that is allowed -> why. Their host is the empty text.
+    Attributes:
+        members: All processes, by rank.
+        launcher: Description of the launcher.
+        links, watches: Rank -> channel for data and for failures: to all others on rank 0, to rank 0
+            elsewhere.
+        timeout: Maximum time of an exchange, in s.
+        leave: Ends this process immediately.
+        finish: Called at the end.
+        absent: Ranks that did not join, where that is allowed -> why. Their host is the empty text.
     """
 
     def __init__(
@@ -145,23 +138,15 @@ class World:
     def allgather(self, value: object, doing: str, patience: float = 0.0) -> list[Any]:
         """Exchange values: return those of all processes, by rank. All must call it for the same purpose.
 
-        Parameters
-        ----------
-        value : object
-            Values that MessagePack supports: numbers, texts, bytes, lists, mappings.
-        doing : str
-            Purpose, for error messages; to be read after "while".
-        patience : float
-            Time that the others may take beyond the time-out, in s.
+        Args:
+            value: Values that MessagePack supports: numbers, texts, bytes, lists, mappings.
+            doing: Purpose, for error messages; to be read after "while".
+            patience: Time that the others may take beyond the time-out, in s.
 
-        Raises
-        ------
-        MeasurementTimeout
-            If a process does not answer; rank 0 knows and reports which one.
-        RankLost
-            If a process has ended or reported a failure.
-        WorldError
-            If the processes do different things.
+        Raises:
+            MeasurementTimeout: If a process does not answer; rank 0 knows and reports which one.
+            RankLost: If a process has ended or reported a failure.
+            WorldError: If the processes do different things.
         """
         self._sequence += 1
         if self.size == 1:
@@ -200,15 +185,11 @@ class World:
     def measure_clock(self, rank: int, rounds: int, now: Callable[[], int]) -> tuple[int, int]:
         """Compare a rank's clock with rank 0's. All ranks must call it; only these two take part.
 
-        Returns
-        -------
-        tuple
+        Returns:
             On rank 0: that clock minus this one, and half of the shortest round trip, in ns.
 
-        Raises
-        ------
-        RankLost
-            If that rank or rank 0 has ended.
+        Raises:
+            RankLost: If that rank or rank 0 has ended.
         """
         if self.rank not in (0, rank):
             return 0, 0
@@ -290,15 +271,11 @@ class World:
     def check(self, patience: float = 0.0) -> None:
         """Check whether another process has failed or ended.
 
-        Parameters
-        ----------
-        patience : float
-            Maximum time to wait for a report, in s.
+        Args:
+            patience: Maximum time to wait for a report, in s.
 
-        Raises
-        ------
-        RankLost
-            With the reason. Rank 0 has informed the others.
+        Raises:
+            RankLost: With the reason. Rank 0 has informed the others.
         """
         until = time.monotonic() + patience
         while True:
@@ -337,12 +314,10 @@ class World:
     def fail(self, reason: str, *, interrupted: bool = False) -> None:
         """Report to the others that this process has failed; they end.
 
-        Parameters
-        ----------
-        reason : str
-            Why.
-        interrupted : bool
-            Whether a signal ended it, perhaps because another process has ended, which is then the reason.
+        Args:
+            reason: Why.
+            interrupted: Whether a signal ended it, perhaps because another process has ended, which is then
+                the reason.
         """
         if not self._ended:
             self._ended = reason
@@ -359,9 +334,7 @@ class World:
         Each process calls it after its own time-out, and reports its stage. A process that does not report is
         stuck; one that is in another stage than rank 0 is what the others wait for.
 
-        Returns
-        -------
-        WirespeedError
+        Returns:
             The error to raise; the others have been informed.
         """
         if self.size == 1:

@@ -28,10 +28,8 @@ class InvalidMessage(ConnectionError):
 class Channel:
     """A connection to another process that carries messages of plain values.
 
-    Parameters
-    ----------
-    sock : socket.socket
-        A connected stream socket; the channel owns it.
+    Attributes:
+        sock: A connected stream socket; the channel owns it.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -51,19 +49,13 @@ class Channel:
     def send_bytes(self, body: bytes, deadline: float) -> None:
         """Send one message.
 
-        Parameters
-        ----------
-        body : bytes
-            The message.
-        deadline : float
-            Time of ``time.monotonic`` at which to give up, in s.
+        Args:
+            body: The message.
+            deadline: Time of ``time.monotonic`` at which to give up, in s.
 
-        Raises
-        ------
-        TimeoutError
-            If the peer does not read it in time.
-        OSError
-            If the connection is closed.
+        Raises:
+            TimeoutError: If the peer does not read it in time.
+            OSError: If the connection is closed.
         """
         self._limit(deadline)
         self.socket.sendall(len(body).to_bytes(_LENGTH_BYTES, "little") + body)
@@ -71,19 +63,13 @@ class Channel:
     def receive(self, deadline: float, kind: Any = Any, limit: int = MESSAGE_LIMIT_BYTES) -> Any:
         """The values of the next message.
 
-        Parameters
-        ----------
-        deadline, limit : float, int
-            As for ``receive_bytes``.
-        kind : type
-            The type that the values must have.
+        Args:
+            deadline, limit: As for ``receive_bytes``.
+            kind: The type that the values must have.
 
-        Raises
-        ------
-        InvalidMessage
-            If the message is too long, malformed, or has another type.
-        TimeoutError, EOFError, OSError
-            As for ``receive_bytes``.
+        Raises:
+            InvalidMessage: If the message is too long, malformed, or has another type.
+            TimeoutError, EOFError, OSError: As for ``receive_bytes``.
         """
         body = self.receive_bytes(deadline, limit)
         try:
@@ -94,21 +80,14 @@ class Channel:
     def receive_bytes(self, deadline: float, limit: int) -> bytes:
         """The next message.
 
-        Parameters
-        ----------
-        deadline : float
-            Time of ``time.monotonic`` at which to give up, in s.
-        limit : int
-            Maximum length of the message, in bytes; nothing longer is allocated.
+        Args:
+            deadline: Time of ``time.monotonic`` at which to give up, in s.
+            limit: Maximum length of the message, in bytes; nothing longer is allocated.
 
-        Raises
-        ------
-        InvalidMessage
-            If the message is too long.
-        TimeoutError
-            If it does not arrive in time.
-        EOFError, OSError
-            If the connection is closed.
+        Raises:
+            InvalidMessage: If the message is too long.
+            TimeoutError: If it does not arrive in time.
+            EOFError, OSError: If the connection is closed.
         """
         size = int.from_bytes(self._read(_LENGTH_BYTES, deadline), "little")
         if size > limit:
@@ -142,12 +121,9 @@ class Channel:
 def arrived(channels: Iterable[Channel], seconds: float) -> list[Channel]:
     """The channels on which a message, or the end of the connection, has arrived.
 
-    Parameters
-    ----------
-    channels : Iterable[Channel]
-        The channels to wait for; closed ones are left out.
-    seconds : float
-        Maximum time to wait for the first, in s.
+    Args:
+        channels: The channels to wait for; closed ones are left out.
+        seconds: Maximum time to wait for the first, in s.
     """
     by_descriptor = {channel.fileno(): channel for channel in channels}
     by_descriptor.pop(-1, None)

@@ -15,12 +15,9 @@ _ROUND_TRIPS = 40
 class Clocks:
     """The monotonic clocks of all ranks, compared with rank 0's.
 
-    Parameters
-    ----------
-    offsets : tuple[int, ...]
-        By rank: its clock minus rank 0's, in ns.
-    errors : tuple[int, ...]
-        By rank: half of the shortest round trip, in ns; bounds the error of the offset.
+    Attributes:
+        offsets: By rank: its clock minus rank 0's, in ns.
+        errors: By rank: half of the shortest round trip, in ns; bounds the error of the offset.
     """
 
     offsets: tuple[int, ...]

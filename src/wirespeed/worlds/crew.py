@@ -16,15 +16,11 @@ _NO_MORE = -1
 class Crew:
     """The ranks of a World that take tasks.
 
-    Parameters
-    ----------
-    world : World
-        The World, of which nothing else is used meanwhile.
+    Attributes:
+        world: The World, of which nothing else is used meanwhile.
 
-    Attributes
-    ----------
-    lost : dict[int, str]
-        Ranks that have not joined, have ended or do not answer -> what is the matter, after their name.
+    Attributes:
+        lost: Ranks that have not joined, have ended or do not answer -> what is the matter, after their name.
     """
 
     def __init__(self, world: World) -> None:
@@ -35,14 +31,10 @@ class Crew:
     def ask(self, tasks: Mapping[int, object], seconds: float, own: Callable[[Any], Any]) -> dict[int, Any]:
         """On rank 0: give each rank its task; the answers of those that give one.
 
-        Parameters
-        ----------
-        tasks : Mapping[int, object]
-            Rank -> its task, of values that MessagePack supports. Ranks that are lost get none.
-        seconds : float
-            Maximum time, in s; who has not answered then is lost.
-        own : callable
-            Does rank 0's own task.
+        Args:
+            tasks: Rank -> its task, of values that MessagePack supports. Ranks that are lost get none.
+            seconds: Maximum time, in s; who has not answered then is lost.
+            own: Does rank 0's own task.
         """
         self._number += 1
         deadline = time.monotonic() + seconds
@@ -83,17 +75,12 @@ class Crew:
     def serve(self, work: Callable[[Any], Any], patience: float) -> None:
         """On other ranks: do the tasks that rank 0 gives, until there are no more.
 
-        Parameters
-        ----------
-        work : callable
-            Does a task; returns the answer.
-        patience : float
-            Maximum time between two tasks, in s.
+        Args:
+            work: Does a task; returns the answer.
+            patience: Maximum time between two tasks, in s.
 
-        Raises
-        ------
-        RankLost
-            If rank 0 has ended or gives no task for so long.
+        Raises:
+            RankLost: If rank 0 has ended or gives no task for so long.
         """
         link = self.world.links[0]
         while True:

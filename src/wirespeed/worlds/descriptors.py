@@ -35,10 +35,8 @@ _POLL_S = 0.01
 class Descriptors:
     """Serves descriptors of this process to others of the same user on this host.
 
-    Attributes
-    ----------
-    address : str
-        Address for ``fetch``; an abstract name, so no file is created.
+    Attributes:
+        address: Address for ``fetch``; an abstract name, so no file is created.
     """
 
     def __init__(self) -> None:
@@ -108,19 +106,13 @@ class Descriptors:
 def fetch(address: str, token: int, timeout: float) -> int:
     """A copy of another process' descriptor.
 
-    Parameters
-    ----------
-    address : str
-        The address of its ``Descriptors``.
-    token : int
-        What ``offer`` returned there.
-    timeout : float
-        Maximum time, in s.
+    Args:
+        address: The address of its ``Descriptors``.
+        token: What ``offer`` returned there.
+        timeout: Maximum time, in s.
 
-    Raises
-    ------
-    WorldError
-        If that process cannot be reached, or does not serve the descriptor.
+    Raises:
+        WorldError: If that process cannot be reached, or does not serve the descriptor.
     """
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -155,19 +147,13 @@ def _dial(connection: socket.socket, address: str, deadline: float) -> None:
 class SharedMemory:
     """Memory that several processes have mapped.
 
-    Parameters
-    ----------
-    descriptor : int
-        Descriptor of the memory.
-    size : int
-        Size of the memory, in bytes.
+    Attributes:
+        descriptor: Descriptor of the memory.
+        size: Size of the memory, in bytes.
 
-    Attributes
-    ----------
-    descriptor : int
-        Descriptor of the memory; closing it is up to its owner.
-    address, bytes : int
-        Address and size of the mapping in this process.
+    Attributes:
+        descriptor: Descriptor of the memory; closing it is up to its owner.
+        address, bytes: Address and size of the mapping in this process.
     """
 
     def __init__(self, descriptor: int, size: int) -> None:

@@ -36,10 +36,8 @@ _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 def present(environment: Mapping[str, str]) -> bool:
     """Whether the environment contains a rank.
 
-    Raises
-    ------
-    UsageError
-        If only some of the required variables are set.
+    Raises:
+        UsageError: If only some of the required variables are set.
     """
     if "RANK" not in environment or "WORLD_SIZE" not in environment:
         return False
@@ -57,12 +55,9 @@ def present(environment: Mapping[str, str]) -> bool:
 def by_environment(environment: Mapping[str, str], timeout: float, *, partial: bool = False) -> World:
     """The World that the environment describes; without ranks that do not join if ``partial``.
 
-    Raises
-    ------
-    UsageError
-        If a number is invalid.
-    WorldError
-        If the others do not join in time.
+    Raises:
+        UsageError: If a number is invalid.
+        WorldError: If the others do not join in time.
     """
     inherited = environment.get(CHANNELS, "")
     host, number = environment.get("MASTER_ADDR", ""), environment.get("MASTER_PORT", "")
@@ -121,10 +116,8 @@ def promised(environment: Mapping[str, str] = os.environ) -> tuple[str, int]:
 def by_mpi(timeout: float, *, launched: bool = True) -> World:
     """The World of ``MPI_COMM_WORLD``; of this process only if no launcher started it.
 
-    Raises
-    ------
-    WorldError
-        If mpi4py is missing, or rank 0 cannot be reached by TCP.
+    Raises:
+        WorldError: If mpi4py is missing, or rank 0 cannot be reached by TCP.
     """
     from .mpi import MPI_START_S, library, limited, version
 
@@ -163,10 +156,8 @@ def alone() -> World:
 def spawn(size: int, arguments: Sequence[str], timeout: float) -> World:
     """Start ``size - 1`` more processes with these arguments and return the World; this is rank 0.
 
-    Raises
-    ------
-    WorldError
-        If a process does not start in time.
+    Raises:
+        WorldError: If a process does not start in time.
     """
     children: list[subprocess.Popen[bytes]] = []
     ends: list[socket.socket] = []

@@ -18,20 +18,14 @@ Address = tuple[str, int] | str
 def listen(secret: bytes, port: int = 0, host: str = "") -> list[socket.socket]:
     """Sockets that listen for the other ranks; the last is a Unix socket if that is possible.
 
-    Parameters
-    ----------
-    secret : bytes
-        The secret of the job.
-    port : int
-        The TCP port; 0 selects a free one.
-    host : str
-        The name or address by which other ranks reach this host; only its interfaces are used. Empty, or a
-        name that others resolve differently: all interfaces.
+    Args:
+        secret: The secret of the job.
+        port: The TCP port; 0 selects a free one.
+        host: The name or address by which other ranks reach this host; only its interfaces are used. Empty,
+            or a name that others resolve differently: all interfaces.
 
-    Raises
-    ------
-    WorldError
-        If the port is in use.
+    Raises:
+        WorldError: If the port is in use.
     """
     listeners = []
     for address in _interfaces(host) or [""]:

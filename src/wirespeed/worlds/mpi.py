@@ -43,12 +43,9 @@ def limited(seconds: float, doing: str) -> Iterator[None]:
 
     MPI starts and ends without letting other threads of Python run, so that another process watches it.
 
-    Parameters
-    ----------
-    seconds : float
-        Maximum time, in s.
-    doing : str
-        What MPI does; to be read after "MPI did not".
+    Args:
+        seconds: Maximum time, in s.
+        doing: What MPI does; to be read after "MPI did not".
     """
     rank = next((os.environ[name] for name in _RANK_VARIABLES if name in os.environ), "")
     who = f" (rank {rank})" if rank else ""
@@ -77,10 +74,8 @@ def finalize() -> None:
 def library() -> Any:
     """The module ``mpi4py.MPI``.
 
-    Raises
-    ------
-    WorldError
-        If mpi4py or the MPI library is missing.
+    Raises:
+        WorldError: If mpi4py or the MPI library is missing.
     """
     try:
         import mpi4py
@@ -131,10 +126,8 @@ class Move:
 class Messages:
     """Messages from and to buffers, given by their addresses, between the ranks of a World.
 
-    Raises
-    ------
-    MessagesRefused
-        If mpi4py is missing, or MPI did not start the processes.
+    Raises:
+        MessagesRefused: If mpi4py is missing, or MPI did not start the processes.
     """
 
     #: Maximum number of concurrent messages.

@@ -8,10 +8,8 @@ import os
 def mpirun(command: str, ranks: int = 0) -> str:
     """How to start a command with mpirun, with the options that Open MPI requires here.
 
-    Parameters
-    ----------
-    ranks : int
-        Number of ranks; 0 for any.
+    Args:
+        ranks: Number of ranks; 0 for any.
     """
     cores = len(os.sched_getaffinity(0))
     needed = []

@@ -13,15 +13,11 @@ _OTHERS = 512
 def allow_open_files(connections: int) -> None:
     """Raise the limit to what the connections of rank 0 require.
 
-    Parameters
-    ----------
-    connections : int
-        Number of connections with other ranks.
+    Args:
+        connections: Number of connections with other ranks.
 
-    Raises
-    ------
-    WorldError
-        If the system does not permit as many.
+    Raises:
+        WorldError: If the system does not permit as many.
     """
     needed = connections + _OTHERS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -189,33 +189,20 @@ def gather(
     Connections that do not prove that they know the secret, and ranks that do not fit, are refused with a
     note; the job goes on waiting.
 
-    Parameters
-    ----------
-    listeners : Sequence[socket.socket]
-        What ``listen`` returned; they are closed at the end.
-    secret : bytes
-        The secret of the job.
-    size : int
-        Number of ranks.
-    launcher : str
-        Description of the launcher.
-    timeout : float
-        Maximum time for all ranks to join, and then for an exchange, in s.
-    look : callable
-        Called many times per second; raises if a rank cannot join any more.
-    local : int
-        Local rank set by the launcher; -1 to number the processes of a host by rank.
-    inherited : Sequence[socket.socket]
-        Connections to processes that this one started: nobody else has their other ends.
-    partial : bool
-        Whether the job goes on without ranks that do not join in time, if any other does.
-    **extra : object
-        Further parameters of the World.
+    Args:
+        listeners: What ``listen`` returned; they are closed at the end.
+        secret: The secret of the job.
+        size: Number of ranks.
+        launcher: Description of the launcher.
+        timeout: Maximum time for all ranks to join, and then for an exchange, in s.
+        look: Called many times per second; raises if a rank cannot join any more.
+        local: Local rank set by the launcher; -1 to number the processes of a host by rank.
+        inherited: Connections to processes that this one started: nobody else has their other ends.
+        partial: Whether the job goes on without ranks that do not join in time, if any other does.
+        **extra: Further parameters of the World.
 
-    Raises
-    ------
-    WorldError
-        If ranks do not join in time.
+    Raises:
+        WorldError: If ranks do not join in time.
     """
     deadline = time.monotonic() + timeout
     allow_open_files(len(_PURPOSES) * size)
@@ -321,23 +308,15 @@ def connect(
 ) -> World:
     """On other ranks: connect to rank 0 and return the World.
 
-    Parameters
-    ----------
-    to : Sequence[Address]
-        Addresses of rank 0, tried in order.
-    secret : bytes
-        The secret of the job.
-    rank, size : int
-        Number of this rank, and of all.
-    launcher, timeout, local, partial, **extra : object
-        As for ``gather``.
-    inherited : Sequence[socket.socket]
-        The two connections that rank 0 made when it started this process, in place of addresses.
+    Args:
+        to: Addresses of rank 0, tried in order.
+        secret: The secret of the job.
+        rank, size: Number of this rank, and of all.
+        launcher, timeout, local, partial, **extra: As for ``gather``.
+        inherited: The two connections that rank 0 made when it started this process, in place of addresses.
 
-    Raises
-    ------
-    WorldError
-        If rank 0 cannot be reached in time, is not of this job, or refuses this rank.
+    Raises:
+        WorldError: If rank 0 cannot be reached in time, is not of this job, or refuses this rank.
     """
     deadline = time.monotonic() + timeout
     where = "rank 0" + next((f" at {host[0]}:{host[1]}" for host in to if isinstance(host, tuple)), "")

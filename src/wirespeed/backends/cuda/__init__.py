@@ -98,10 +98,8 @@ def _initialise() -> None:
 def open_driver() -> GpuDriver:
     """The CUDA driver.
 
-    Raises
-    ------
-    BackendError
-        If the Python package for it is missing.
+    Raises:
+        BackendError: If the Python package for it is missing.
     """
     try:
         from .cuda_driver import CudaDriver

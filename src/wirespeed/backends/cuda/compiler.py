@@ -43,17 +43,12 @@ def compiled(
 
     A cubin, or PTX for the newest earlier architecture if NVRTC does not know this one.
 
-    Parameters
-    ----------
-    folder : Path or None
-        Folder of cached machine code; not used if it cannot be written.
-    headers : Headers or None
-        Headers that the source includes.
+    Args:
+        folder: Folder of cached machine code; not used if it cannot be written.
+        headers: Headers that the source includes.
 
-    Raises
-    ------
-    BackendError
-        If NVRTC cannot be loaded, rejects the source, or does not support the architecture.
+    Raises:
+        BackendError: If NVRTC cannot be loaded, rejects the source, or does not support the architecture.
     """
     included = headers.version if headers else ""
     key = "\0".join((text, architecture, nvrtc_version(), __version__, included))
@@ -102,10 +97,8 @@ def _compile(text: str, architecture: str, headers: Headers | None) -> bytes:
 def _target(architecture: str, known: Sequence[int]) -> str:
     """The compilation target: the architecture, or the newest earlier one as PTX.
 
-    Raises
-    ------
-    BackendError
-        If NVRTC supports only newer ones.
+    Raises:
+        BackendError: If NVRTC supports only newer ones.
     """
     number = int(architecture.removeprefix("sm_"))
     if number in known:

@@ -58,18 +58,12 @@ _MEMORY_CLOCK, _IS_SWITCH, _NVLINK_SPEED = 2, 2, 164
 def discover(machine: Machine, root: TreePath = HERE, library: Any = None, *, exact: bool = True) -> Machine:
     """Add the GPUs of this host to a Machine, numbered as in CUDA.
 
-    Parameters
-    ----------
-    root : TreePath
-        Folder that contains ``sys`` and ``dev``.
-    library : module or None
-        Replacement for ``pynvml``; None for the installed one.
-    exact : bool
-        Whether CUDA confirms peer access that NVML allows. Its initialisation takes half a second.
+    Args:
+        root: Folder that contains ``sys`` and ``dev``.
+        library: Replacement for ``pynvml``; None for the installed one.
+        exact: Whether CUDA confirms peer access that NVML allows. Its initialisation takes half a second.
 
-    Returns
-    -------
-    Machine
+    Returns:
         The machine; ``notes`` name what could not be determined.
     """
     if not is_present(root):

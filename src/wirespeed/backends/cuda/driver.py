@@ -30,14 +30,10 @@ _LASTING = {
 def check(function: Callable[..., tuple[Any, ...]], *arguments: Any) -> Any:
     """Call a driver function and return its results without the status.
 
-    Raises
-    ------
-    OutOfMemory
-        If there is not enough memory.
-    BackendLost
-        If the error is permanent: this process cannot measure any more.
-    BackendError
-        If the call failed for another reason, or the driver cannot be loaded.
+    Raises:
+        OutOfMemory: If there is not enough memory.
+        BackendLost: If the error is permanent: this process cannot measure any more.
+        BackendError: If the call failed for another reason, or the driver cannot be loaded.
     """
     try:
         status, *values = function(*arguments)

@@ -16,10 +16,8 @@ _NATIVE_ATOMICS = driver.CUdevice_P2PAttribute.CU_DEVICE_P2P_ATTRIBUTE_NATIVE_AT
 class Cuda:
     """The GPUs that CUDA lets this process use, by bus ID as in ``Gpu``.
 
-    Raises
-    ------
-    BackendError
-        If the driver cannot be loaded or initialised.
+    Raises:
+        BackendError: If the driver cannot be loaded or initialised.
     """
 
     def __init__(self) -> None:

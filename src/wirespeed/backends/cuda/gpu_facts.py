@@ -38,14 +38,10 @@ _DENIED = "NVML does not report it"
 def facts(gpus: Sequence[Gpu], nvml: Nvml, root: TreePath = HERE) -> Iterator[Fact]:
     """Yield the facts of some GPUs.
 
-    Parameters
-    ----------
-    gpus : Sequence[Gpu]
-        The GPUs.
-    nvml : Nvml
-        NVML, initialised.
-    root : TreePath
-        Folder that contains ``sys`` and ``proc``.
+    Args:
+        gpus: The GPUs.
+        nvml: NVML, initialised.
+        root: Folder that contains ``sys`` and ``proc``.
     """
     version = re.search(r"\b\d{3,}\.\d[\d.]*", pci.read(root / "proc/driver/nvidia/version"))
     yield Fact(Known.DRIVER_KERNEL, version[0] if version else None, reason="" if version else "no such file")

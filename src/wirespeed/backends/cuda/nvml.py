@@ -81,10 +81,8 @@ class Silence:
 class Nvml:
     """NVML, initialised. A query that NVML does not answer returns None.
 
-    Parameters
-    ----------
-    library : module
-        The module ``pynvml``, or a replacement in a test.
+    Attributes:
+        library: The module ``pynvml``, or a replacement in a test.
     """
 
     def __init__(self, library: Any) -> None:

@@ -78,17 +78,12 @@ _ANSWERS: dict[str, Any] = {
 def opened(root: TreePath, library: Any) -> Nvml:
     """NVML, initialised: a library, while its answers are recorded or not, or recorded answers.
 
-    Parameters
-    ----------
-    root : TreePath
-        Root of the tree.
-    library : module
-        The module ``pynvml``, or a replacement; not used for a recorded tree.
+    Args:
+        root: Root of the tree.
+        library: The module ``pynvml``, or a replacement; not used for a recorded tree.
 
-    Raises
-    ------
-    pynvml.NVMLError
-        If NVML cannot be initialised.
+    Raises:
+        pynvml.NVMLError: If NVML cannot be initialised.
     """
     if root.tree.recorded:
         return RecordedNvml(root.tree.nvml or {})
@@ -98,12 +93,9 @@ def opened(root: TreePath, library: Any) -> Nvml:
 class RecordingNvml(Nvml):
     """NVML that writes down what it answers.
 
-    Parameters
-    ----------
-    library : module
-        The module ``pynvml``, or a replacement.
-    answers : dict[str, Any]
-        The call -> the answer; calls that fail are not in it.
+    Attributes:
+        library: The module ``pynvml``, or a replacement.
+        answers: The call -> the answer; calls that fail are not in it.
     """
 
     def __init__(self, library: Any, answers: dict[str, Any]) -> None:
@@ -153,10 +145,8 @@ _INSIDE = ("nvmlDeviceGetFieldValues", "nvmlDeviceGetGpuFabricInfoV", "nvmlDevic
 class RecordedNvml(Nvml):
     """NVML of a recorded tree. An answer of another kind than NVML gives is none.
 
-    Parameters
-    ----------
-    answers : Mapping[str, Any]
-        The call -> the answer, as ``RecordingNvml`` wrote it.
+    Attributes:
+        answers: The call -> the answer, as ``RecordingNvml`` wrote it.
     """
 
     def __init__(self, answers: Mapping[str, Any]) -> None:

@@ -40,15 +40,11 @@ def create(device: Any, size: int, mechanism: str = "") -> tuple[Any, int]:
 def map_for(memory: Any, size: int, devices: Sequence[Any]) -> tuple[int, Callable[[], None]]:
     """Map memory for some GPUs of this process; the mapping takes over the memory.
 
-    Returns
-    -------
-    tuple
+    Returns:
         Its address, and a function that unmaps and frees it.
 
-    Raises
-    ------
-    BackendError
-        If it cannot be mapped; then the memory is freed.
+    Raises:
+        BackendError: If it cannot be mapped; then the memory is freed.
     """
     undo: list[tuple[Any, ...]] = [(driver.cuMemRelease, memory)]
 

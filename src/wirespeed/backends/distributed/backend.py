@@ -39,18 +39,12 @@ _STATE_INTERVAL_S = 5.0
 class DistributedBackend(Backend):
     """Backend for transfers between the processes of a World.
 
-    Parameters
-    ----------
-    world : World
-        The processes.
-    machine : Machine
-        The machine of all ranks, the same in every process.
-    local : sequence of Backend
-        The backends of this process.
-    options : RunOptions
-        Options, the same in every process.
-    grace : float
-        Time in which the processes find out which one is late, in s.
+    Attributes:
+        world: The processes.
+        machine: The machine of all ranks, the same in every process.
+        local: The backends of this process.
+        options: Options, the same in every process.
+        grace: Time in which the processes find out which one is late, in s.
     """
 
     name = "ranks"

@@ -20,22 +20,14 @@ LINE = 64
 class JobContext:
     """What a process knows of its job.
 
-    Parameters
-    ----------
-    world : World
-        The processes of the job.
-    descriptors : Descriptors
-        Serves the descriptors that this process exports.
-    page : SharedMemory
-        Memory that all processes of this host have mapped, with their gate.
-    place : tuple[int, int]
-        Index of this process among those of its host, and their number.
-    device : str
-        Device of this process.
-    cpus : tuple[int, ...]
-        CPUs of this process, if it measures host memory.
-    options : RunOptions
-        Options, the same in every process.
+    Attributes:
+        world: The processes of the job.
+        descriptors: Serves the descriptors that this process exports.
+        page: Memory that all processes of this host have mapped, with their gate.
+        place: Index of this process among those of its host, and their number.
+        device: Device of this process.
+        cpus: CPUs of this process, if it measures host memory.
+        options: Options, the same in every process.
     """
 
     world: World
@@ -51,22 +43,14 @@ class JobContext:
 class LocalTransfer:
     """A transfer that this process executes, or of which it owns a buffer.
 
-    Parameters
-    ----------
-    index : int
-        Position in the Measurement.
-    transfer : Transfer
-        The transfer.
-    means : str
-        Its transport.
-    source, destination : int
-        Addresses of its buffers in this process; 0 if they are not mapped here.
-    owns_source, owns_destination : bool
-        Whether this process fills the source, and verifies the destination.
-    moves : bool
-        Whether this process executes it; for messages, whether it is one of the two sides.
-    peer : int
-        For messages: the other rank.
+    Attributes:
+        index: Position in the Measurement.
+        transfer: The transfer.
+        means: Its transport.
+        source, destination: Addresses of its buffers in this process; 0 if they are not mapped here.
+        owns_source, owns_destination: Whether this process fills the source, and verifies the destination.
+        moves: Whether this process executes it; for messages, whether it is one of the two sides.
+        peer: For messages: the other rank.
     """
 
     index: int
@@ -89,16 +73,11 @@ class LocalTransfer:
 class TransferTiming:
     """Times of one transfer in one process.
 
-    Parameters
-    ----------
-    index : int
-        Position of the transfer in the Measurement.
-    seconds : float
-        Duration of the copies, in s.
-    amount : float
-        Bytes of the copies.
-    wall : float
-        Time from the release to the end of the last copy, in s.
+    Attributes:
+        index: Position of the transfer in the Measurement.
+        seconds: Duration of the copies, in s.
+        amount: Bytes of the copies.
+        wall: Time from the release to the end of the last copy, in s.
     """
 
     index: int
@@ -122,20 +101,16 @@ class LocalPrepared(Protocol):
     def finish(self) -> list[TransferTiming]:
         """Wait until the copies have ended, and return their times.
 
-        Raises
-        ------
-        MeasurementTimeout
-            If they do not end in time.
+        Raises:
+            MeasurementTimeout: If they do not end in time.
         """
         ...
 
     def verify(self) -> None:
         """Verify the destinations of this process; they are poisoned before the next sample.
 
-        Raises
-        ------
-        VerificationError
-            If a word differs.
+        Raises:
+            VerificationError: If a word differs.
         """
 
     def abandon(self) -> None:
@@ -148,12 +123,9 @@ class LocalPrepared(Protocol):
 class Endpoint(Protocol):
     """The hardware of one process.
 
-    Attributes
-    ----------
-    means : tuple[str, ...]
-        Transports by which it can share memory, the best one first; without messages.
-    plain : str
-        The transport with ordinary allocations.
+    Attributes:
+        means: Transports by which it can share memory, the best one first; without messages.
+        plain: The transport with ordinary allocations.
     """
 
     means: tuple[str, ...]
@@ -170,24 +142,18 @@ class Endpoint(Protocol):
     def can_send(self, means: str) -> tuple[str, bytes]:
         """Why this process cannot send messages by a transport, and data for ``connect``.
 
-        Returns
-        -------
-        reason : str
-            Empty if it can.
-        data : bytes
-            What the other processes need in order to connect.
+        Returns:
+            reason: Empty if it can.
+            data: What the other processes need in order to connect.
         """
         ...
 
     def connect(self, means: str, told: Sequence[bytes]) -> None:
         """Connect all processes by a transport for messages.
 
-        Parameters
-        ----------
-        means : str
-            The transport.
-        told : sequence of bytes
-            By rank: the data from ``can_send``.
+        Args:
+            means: The transport.
+            told: By rank: the data from ``can_send``.
         """
 
     def part(self, pieces: Sequence[LocalTransfer]) -> LocalPrepared:
@@ -200,12 +166,9 @@ class Endpoint(Protocol):
     def threads(self, transfers: Sequence[Transfer], messengers: int) -> int:
         """The number of arrivals at the gate of the host.
 
-        Parameters
-        ----------
-        transfers : sequence of Transfer
-            Transfers that processes of this host execute, without messages.
-        messengers : int
-            Number of processes of this host that send or receive messages.
+        Args:
+            transfers: Transfers that processes of this host execute, without messages.
+            messengers: Number of processes of this host that send or receive messages.
         """
         ...
 

@@ -34,12 +34,9 @@ def told(error: WirespeedError) -> list[Any]:
 def heard(who: str, told: list[Any]) -> WirespeedError:
     """Another process' error as one that can be raised here.
 
-    Parameters
-    ----------
-    who : str
-        The other process, for the message.
-    told : list
-        Result of ``told`` in that process.
+    Args:
+        who: The other process, for the message.
+        told: Result of ``told`` in that process.
     """
     kind, text, *more = told
     text = visible(text)

@@ -22,21 +22,15 @@ _INTERRUPTED = "interrupted"
 class Exchange:
     """Steps that all processes take together.
 
-    Parameters
-    ----------
-    world : World
-        The processes of the job.
-    cancel : callable
-        Release everything that waits in this process; called from another thread when a process has ended.
+    Attributes:
+        world: The processes of the job.
+        cancel: Release everything that waits in this process; called from another thread when a process has
+            ended.
 
-    Attributes
-    ----------
-    now : float
-        Rank 0's clock at the last exchange, in s: the same in all processes.
-    lost : str
-        Why exchanges are no longer possible; empty while they are.
-    gone : str
-        Process that ended or failed, as reported outside of an exchange; empty if none.
+    Attributes:
+        now: Rank 0's clock at the last exchange, in s: the same in all processes.
+        lost: Why exchanges are no longer possible; empty while they are.
+        gone: Process that ended or failed, as reported outside of an exchange; empty if none.
     """
 
     def __init__(self, world: World, cancel: Callable[[], None]) -> None:
@@ -52,19 +46,13 @@ class Exchange:
     def gather(self, value: object, doing: str, patience: float = 0.0) -> list[Any]:
         """The values of all processes, by rank.
 
-        Parameters
-        ----------
-        value : object
-            Plain value of this process.
-        doing : str
-            Text that names the step in errors.
-        patience : float
-            Additional time that another process may take, in s.
+        Args:
+            value: Plain value of this process.
+            doing: Text that names the step in errors.
+            patience: Additional time that another process may take, in s.
 
-        Raises
-        ------
-        BackendLost
-            If a process has ended, does not arrive in time, or is at another step.
+        Raises:
+            BackendLost: If a process has ended, does not arrive in time, or is at another step.
         """
         self.check()
         try:
@@ -77,10 +65,8 @@ class Exchange:
     def together(self, call: Callable[[], object], doing: str) -> list[Any]:
         """Call a function in every process and return all results, by rank.
 
-        Raises
-        ------
-        WirespeedError
-            In all processes, if the call fails in one.
+        Raises:
+            WirespeedError: In all processes, if the call fails in one.
         """
         mine: list[Any]
         try:
@@ -101,10 +87,8 @@ class Exchange:
     def check(self) -> None:
         """Check that exchanges are possible.
 
-        Raises
-        ------
-        BackendLost
-            If they are not.
+        Raises:
+            BackendLost: If they are not.
         """
         if self.lost:
             raise BackendLost(self.lost)

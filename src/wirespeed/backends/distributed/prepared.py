@@ -34,18 +34,12 @@ Failures = list[tuple[int, str]]
 class Running:
     """Resources of a process once all processes have connected.
 
-    Parameters
-    ----------
-    side : Endpoint
-        Hardware of this process.
-    pool : SharedBufferPool
-        Its buffers, and those of others that it has opened.
-    start : SynchronisedStart
-        The common start.
-    choice : TransportSelector
-        Selects the transport of each transfer.
-    descriptors : Descriptors
-        Serves the descriptors that this process exports.
+    Attributes:
+        side: Hardware of this process.
+        pool: Its buffers, and those of others that it has opened.
+        start: The common start.
+        choice: Selects the transport of each transfer.
+        descriptors: Serves the descriptors that this process exports.
     """
 
     side: Endpoint
@@ -58,16 +52,11 @@ class Running:
 class DistributedPrepared(Prepared):
     """This process' part of a common Measurement; all processes call every method together.
 
-    Parameters
-    ----------
-    exchange : Exchange
-        The exchange of the job.
-    running : Running
-        Resources of this process.
-    measurement : Measurement
-        Measurement, the same in all processes.
-    means : tuple[str, ...]
-        Transport of each transfer.
+    Attributes:
+        exchange: The exchange of the job.
+        running: Resources of this process.
+        measurement: Measurement, the same in all processes.
+        means: Transport of each transfer.
     """
 
     def __init__(
@@ -92,10 +81,8 @@ class DistributedPrepared(Prepared):
     def set_up(self) -> Failures:
         """Share the buffers, bind the part of this process, and fill; return the transports that do not work.
 
-        Raises
-        ------
-        WirespeedError
-            If something else fails, in any process.
+        Raises:
+            WirespeedError: If something else fails, in any process.
         """
         text = str(self._measurement)
         offers = self._exchange.together(self._offer, f"sharing the buffers of {text}")

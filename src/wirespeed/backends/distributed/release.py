@@ -29,14 +29,10 @@ def share_page(exchange: Exchange, descriptors: Descriptors, timeout: float) -> 
 
     The first process of the host creates it: one page, or more if a page has too few lines for all processes.
 
-    Parameters
-    ----------
-    exchange : Exchange
-        Exchanges with the other processes.
-    descriptors : Descriptors
-        Serves the descriptor of the memory.
-    timeout : float
-        Maximum time to fetch the descriptor, in s.
+    Args:
+        exchange: Exchanges with the other processes.
+        descriptors: Serves the descriptor of the memory.
+        timeout: Maximum time to fetch the descriptor, in s.
     """
     world = exchange.world
     here = [member.rank for member in world.members if member.host == world.me.host]
@@ -61,19 +57,13 @@ def share_page(exchange: Exchange, descriptors: Descriptors, timeout: float) -> 
 class SynchronisedStart:
     """Opens the gate of this host when all processes of all hosts are ready.
 
-    Parameters
-    ----------
-    exchange : Exchange
-        Exchanges with the other processes.
-    side : Endpoint
-        Hardware of this process, with the gate.
+    Attributes:
+        exchange: Exchanges with the other processes.
+        side: Hardware of this process, with the gate.
 
-    Attributes
-    ----------
-    clocks : Clocks
-        Clocks of all ranks, compared with rank 0's.
-    skews : list[float]
-        Start skews of all processes so far, in s.
+    Attributes:
+        clocks: Clocks of all ranks, compared with rank 0's.
+        skews: Start skews of all processes so far, in s.
     """
 
     def __init__(self, exchange: Exchange, side: Endpoint) -> None:
@@ -109,12 +99,9 @@ class SynchronisedStart:
     def open(self, ready: Sequence[int], arriving: int) -> int:
         """Open this host's gate; return the delay after the agreed time, in ns.
 
-        Parameters
-        ----------
-        ready : sequence of int
-            By rank: when the process was ready, on rank 0's clock, in ns.
-        arriving : int
-            Number of arrivals at the gate of this host.
+        Args:
+            ready: By rank: when the process was ready, on rank 0's clock, in ns.
+            arriving: Number of arrivals at the gate of this host.
         """
         if not self._opens:
             return 0
@@ -131,10 +118,8 @@ class SynchronisedStart:
     def late(self, lateness: Sequence[float]) -> float:
         """The start skew between hosts, in s; 0 for one host.
 
-        Parameters
-        ----------
-        lateness : sequence of float
-            By rank: result of ``open``, in ns.
+        Args:
+            lateness: By rank: result of ``open``, in ns.
         """
         if len(self._world.hosts) == 1:
             return 0.0

@@ -16,18 +16,12 @@ from .endpoint import Endpoint
 class Own:
     """A buffer of this process.
 
-    Parameters
-    ----------
-    number : int
-        Number by which other processes refer to it.
-    means : str
-        Transport that can export it.
-    memory : Memory
-        Memory that it is in.
-    allocation : Allocation
-        Its address and size.
-    handle : Handle or None
-        What other processes open; None until it is exported.
+    Attributes:
+        number: Number by which other processes refer to it.
+        means: Transport that can export it.
+        memory: Memory that it is in.
+        allocation: Its address and size.
+        handle: What other processes open; None until it is exported.
     """
 
     number: int
@@ -40,10 +34,8 @@ class Own:
 class SharedBufferPool:
     """The buffers of one process.
 
-    Parameters
-    ----------
-    side : Endpoint
-        Hardware of this process, which allocates, exports and opens.
+    Attributes:
+        side: Hardware of this process, which allocates, exports and opens.
     """
 
     def __init__(self, side: Endpoint) -> None:
@@ -56,10 +48,8 @@ class SharedBufferPool:
     def take(self, memory: Memory, means: str, size: int) -> Own:
         """A buffer of at least ``size`` bytes that a transport can export.
 
-        Raises
-        ------
-        BackendError
-            If it cannot be allocated.
+        Raises:
+            BackendError: If it cannot be allocated.
         """
         fitting = [
             own for own in self._free
@@ -84,14 +74,10 @@ class SharedBufferPool:
     def open(self, rank: int, number: int, handle: Handle, memory: Memory) -> int:
         """The address of another rank's buffer, opened in this process.
 
-        Parameters
-        ----------
-        rank, number : int
-            The rank that owns the buffer, and its number there.
-        handle : Handle
-            What the owner exported.
-        memory : Memory
-            Memory at the other end of the transfer, in this process.
+        Args:
+            rank, number: The rank that owns the buffer, and its number there.
+            handle: What the owner exported.
+            memory: Memory at the other end of the transfer, in this process.
         """
         if (rank, number) not in self._opened:
             opened = self._side.sharing(handle.means).open(self._side.place(memory), handle)

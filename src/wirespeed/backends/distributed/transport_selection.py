@@ -16,16 +16,11 @@ from .transports import FAR, MPI, NCCL, TWO_SIDED
 class TransportSelector:
     """Transports with their failures so far; the same in all processes.
 
-    Parameters
-    ----------
-    exchange : Exchange
-        Exchanges with the other processes.
-    side : Endpoint
-        Hardware of this process.
-    share : str or None
-        The only transport to use; None: the best one that works for each pair.
-    warn : callable
-        Report a transport that does not work.
+    Attributes:
+        exchange: Exchanges with the other processes.
+        side: Hardware of this process.
+        share: The only transport to use; None: the best one that works for each pair.
+        warn: Report a transport that does not work.
     """
 
     def __init__(
@@ -39,12 +34,9 @@ class TransportSelector:
     def of(self, transfer: Transfer) -> str:
         """The best transport for a transfer that has not failed.
 
-        Raises
-        ------
-        Unreachable
-            If none is left; the message contains the reason for each.
-        BackendError
-            The same, if the user selected the transport.
+        Raises:
+            Unreachable: If none is left; the message contains the reason for each.
+            BackendError: The same, if the user selected the transport.
         """
         source, destination = transfer.source.rank, transfer.destination.rank
         assert source is not None and destination is not None

@@ -9,12 +9,9 @@ from typing import Any
 class Arguments:
     """Values and the array of pointers to them, as a launch requires.
 
-    Attributes
-    ----------
-    values : tuple
-        ctypes scalars. A launch reads them when it is enqueued; they may be changed afterwards.
-    address : int
-        Address of the array.
+    Attributes:
+        values: ctypes scalars. A launch reads them when it is enqueued; they may be changed afterwards.
+        address: Address of the array.
     """
 
     def __init__(self, *values: Any) -> None:

@@ -52,17 +52,12 @@ _SPREAD_TRIALS = 3
 class GpuBackend(Backend, ABC):
     """Backend for transfers of GPUs: copy engines, kernels, chases.
 
-    Parameters
-    ----------
-    machine : Machine
-        Machine that this process runs on, with the GPUs of this backend.
-    gate : str
-        Mechanism that holds streams until all work is enqueued: ``wait_value`` or ``spin``.
+    Attributes:
+        machine: Machine that this process runs on, with the GPUs of this backend.
+        gate: Mechanism that holds streams until all work is enqueued: ``wait_value`` or ``spin``.
 
-    Attributes
-    ----------
-    title : str
-        Its name in messages.
+    Attributes:
+        title: Its name in messages.
     """
 
     name: str

@@ -41,14 +41,10 @@ class Buffers:
 class BoundCopy:
     """A Transfer that is ready to be enqueued.
 
-    Parameters
-    ----------
-    lanes : list[TimedStream]
-        Its streams with their work; the first one times the transfer.
-    expected : list[Expected]
-        Required content of its destinations after a sample.
-    fills, verifies : bool
-        Whether this process fills the sources; and poisons and verifies the destination.
+    Attributes:
+        lanes: Its streams with their work; the first one times the transfer.
+        expected: Required content of its destinations after a sample.
+        fills, verifies: Whether this process fills the sources; and poisons and verifies the destination.
     """
 
     transfer: Transfer
@@ -101,10 +97,8 @@ class BoundCopy:
     def check_account(self) -> None:
         """Check the sum of a read, or the final positions of a chase.
 
-        Raises
-        ------
-        VerificationError
-            If it is wrong. All words count as wrong, because the wrong ones are unknown.
+        Raises:
+            VerificationError: If it is wrong. All words count as wrong, because the wrong ones are unknown.
         """
         work = self.lanes[0][1] if self.lanes else None
         work = work.work if isinstance(work, Paced) else work
@@ -125,17 +119,12 @@ class Binder:
 
     ``taken``, ``reached``, ``lanes`` and ``fillers`` record what they use.
 
-    Parameters
-    ----------
-    device, contents : callable
-        Return the open GPU with a name, and the Contents that fill and compare on a GPU.
-    ticks : Ticks or None
-        The clock for start offsets and rates; None if no transfer has one.
+    Attributes:
+        device, contents: Return the open GPU with a name, and the Contents that fill and compare on a GPU.
+        ticks: The clock for start offsets and rates; None if no transfer has one.
 
-    Attributes
-    ----------
-    paced : int
-        Number of transfers that are held to a rate.
+    Attributes:
+        paced: Number of transfers that are held to a rate.
     """
 
     paced = 1
@@ -160,12 +149,9 @@ class Binder:
     def bind(self, index: int, transfer: Transfer, engines: int, sharing: int = 1) -> BoundCopy:
         """Allocate and fill the buffers of a transfer, and prepare its work.
 
-        Parameters
-        ----------
-        engines : int
-            Number of streams over which a copy by copy engine is spread.
-        sharing : int
-            Number of transfers that share its source or destination, including itself.
+        Args:
+            engines: Number of streams over which a copy by copy engine is spread.
+            sharing: Number of transfers that share its source or destination, including itself.
         """
         executor = self._device(transfer.executor.device)
         for end in transfer.ends:

@@ -34,10 +34,8 @@ class TimedStream:
     def elapsed(self, start: Any, stop: Any) -> float:
         """The seconds between two events.
 
-        Raises
-        ------
-        BackendError
-            If the difference is not plausible, so the event clock cannot be trusted.
+        Raises:
+            BackendError: If the difference is not plausible, so the event clock cannot be trusted.
         """
         seconds = self.device.driver.elapsed(start, stop)
         if seconds <= 0:
@@ -60,12 +58,9 @@ class TimedStream:
 class Device:
     """A GPU with its primary context.
 
-    Attributes
-    ----------
-    use : Callable
-        Makes its context current in the calling thread.
-    multiprocessors, shared_memory, has_stream_waits
-        As in ``GpuProperties``.
+    Attributes:
+        use: Makes its context current in the calling thread.
+        multiprocessors, shared_memory, has_stream_waits: As in ``GpuProperties``.
     """
 
     def __init__(self, gpu: Gpu, driver: GpuDriver, handle: Any) -> None:
@@ -135,15 +130,11 @@ class Device:
 def map_for(users: Sequence[Device], memory: Any, size: int) -> tuple[int, Callable[[], None]]:
     """Map created memory for some GPUs of this process, the first of which is current.
 
-    Returns
-    -------
-    tuple
+    Returns:
         Its address, and a function that unmaps and frees it.
 
-    Raises
-    ------
-    BackendError
-        If it cannot be mapped; then the memory is freed.
+    Raises:
+        BackendError: If it cannot be mapped; then the memory is freed.
     """
     device = users[0]
     try:
@@ -165,12 +156,9 @@ class Peers:
     def take(self, device: Device, other: Device) -> None:
         """Make the memory of another GPU accessible until ``give``.
 
-        Raises
-        ------
-        Unreachable
-            If the driver's maximum number of peers is in use.
-        BackendError
-            If enabling fails although the driver reports that the GPUs are peers.
+        Raises:
+            Unreachable: If the driver's maximum number of peers is in use.
+            BackendError: If enabling fails although the driver reports that the GPUs are peers.
         """
         pair = (device, other)
         if pair not in self._uses:

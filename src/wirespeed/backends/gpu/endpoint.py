@@ -134,10 +134,8 @@ class GpuEndpoint:
     def wait(self) -> None:
         """Wait for the release in a host thread.
 
-        Raises
-        ------
-        BackendError
-            If it was cancelled, or the gate was not opened in time.
+        Raises:
+            BackendError: If it was cancelled, or the gate was not opened in time.
         """
         end = time.monotonic() + self.options.timeout
         while not self.gate.is_open:
@@ -167,10 +165,8 @@ class GpuEndpoint:
 class SharedBinder(Binder):
     """Bind transfers whose buffers exist, some of them in other processes.
 
-    Parameters
-    ----------
-    pieces : sequence of LocalTransfer
-        The transfers of the Measurement, in its order, with the addresses of their buffers.
+    Attributes:
+        pieces: The transfers of the Measurement, in its order, with the addresses of their buffers.
     """
 
     def __init__(self, side: GpuEndpoint, pieces: Sequence[LocalTransfer]) -> None:

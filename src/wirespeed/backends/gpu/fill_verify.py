@@ -60,12 +60,9 @@ def pattern_of(operation: Operation) -> Pattern:
 class Region:
     """Bytes of a buffer that are filled or compared together.
 
-    Parameters
-    ----------
-    device : Device
-        GPU that does it: the owner of device memory, else the executor of the transfer.
-    staging : GpuBuffer or None
-        Device memory for filling and comparing pageable memory, which kernels cannot access.
+    Attributes:
+        device: GPU that does it: the owner of device memory, else the executor of the transfer.
+        staging: Device memory for filling and comparing pageable memory, which kernels cannot access.
     """
 
     device: Device

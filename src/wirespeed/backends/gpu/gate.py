@@ -23,21 +23,14 @@ class GateKind(StrEnum):
 class SignalPage:
     """Pinned memory with words that streams of every GPU can wait for and write.
 
-    Parameters
-    ----------
-    kind : GateKind
-        How streams wait.
-    device : Device
-        Any GPU; its context owns the page.
-    timeout : float
-        Time after which a spinning kernel gives up, in s.
-    page : SharedMemory or None
-        Memory that several processes have mapped; None for memory of this process.
+    Attributes:
+        kind: How streams wait.
+        device: Any GPU; its context owns the page.
+        timeout: Time after which a spinning kernel gives up, in s.
+        page: Memory that several processes have mapped; None for memory of this process.
 
-    Attributes
-    ----------
-    host, address : int
-        Address for the CPU, and for GPUs.
+    Attributes:
+        host, address: Address for the CPU, and for GPUs.
     """
 
     def __init__(
@@ -91,15 +84,11 @@ class SignalPage:
 class Gate:
     """A word of pinned memory visible to every GPU. It only counts up, so it is never reset.
 
-    Parameters
-    ----------
-    device : Device
-        Any GPU; its context owns the word.
-    timeout : float
-        Time after which a spinning kernel gives up, in s.
-    page : SharedMemory or None
-        Memory that several processes have mapped; its first word is the gate of all of them. They must
-        agree on the rounds. None: the gate of one process.
+    Attributes:
+        device: Any GPU; its context owns the word.
+        timeout: Time after which a spinning kernel gives up, in s.
+        page: Memory that several processes have mapped; its first word is the gate of all of them. They must
+            agree on the rounds. None: the gate of one process.
     """
 
     def __init__(

@@ -19,12 +19,9 @@ from .ipc import DescriptorSharing, FabricSharing, IpcSharing
 class GpuBuffers:
     """Memory of one GPU, from the plain allocator.
 
-    Parameters
-    ----------
-    gpu : Gpu
-        A GPU of this process.
-    timeout : float
-        Maximum time to open another process' memory, in s.
+    Attributes:
+        gpu: A GPU of this process.
+        timeout: Maximum time to open another process' memory, in s.
     """
 
     def __init__(self, gpu: Gpu, timeout: float) -> None:

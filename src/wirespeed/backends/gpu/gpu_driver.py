@@ -31,18 +31,12 @@ class TooManyPeers(BackendError):
 class GpuProperties:
     """Properties of a GPU.
 
-    Parameters
-    ----------
-    model : str
-        Name of the product.
-    capability : tuple[int, int]
-        Version of the architecture, as in ``Gpu.compute_capability``.
-    multiprocessors : int
-        Number of multiprocessors.
-    shared_memory : int
-        Maximum shared memory of a block, in bytes.
-    has_stream_waits : bool
-        Whether its streams can wait for a value in memory and write one.
+    Attributes:
+        model: Name of the product.
+        capability: Version of the architecture, as in ``Gpu.compute_capability``.
+        multiprocessors: Number of multiprocessors.
+        shared_memory: Maximum shared memory of a block, in bytes.
+        has_stream_waits: Whether its streams can wait for a value in memory and write one.
     """
 
     model: str
@@ -56,14 +50,10 @@ class GpuProperties:
 class Headers:
     """Headers that a source includes; functions that they declare without a space are those of the GPU.
 
-    Parameters
-    ----------
-    folder : Path
-        Folder of the headers.
-    version : str
-        Their version, which distinguishes code in the cache.
-    empty : tuple[str, ...]
-        Names of headers that these include and the compiler lacks. They are empty.
+    Attributes:
+        folder: Folder of the headers.
+        version: Their version, which distinguishes code in the cache.
+        empty: Names of headers that these include and the compiler lacks. They are empty.
     """
 
     folder: Path
@@ -112,16 +102,11 @@ class GpuDriver(Protocol):
     the status of every call; they raise OutOfMemory, BackendLost (this process cannot measure any more) or
     BackendError.
 
-    Attributes
-    ----------
-    name : str
-        Name of the backend whose GPUs it drives, as in ``Gpu.backend``.
-    hidden_remedy, peer_remedy : str
-        What to check if a GPU cannot be used, and if it cannot access its peer.
-    default_stream : Any
-        Handle of the default stream of every context.
-    native : NativeCalls
-        Its calls without the interpreter.
+    Attributes:
+        name: Name of the backend whose GPUs it drives, as in ``Gpu.backend``.
+        hidden_remedy, peer_remedy: What to check if a GPU cannot be used, and if it cannot access its peer.
+        default_stream: Handle of the default stream of every context.
+        native: Its calls without the interpreter.
     """
 
     name: str
@@ -154,10 +139,8 @@ class GpuDriver(Protocol):
     def enable_peer(self, context: Any) -> None:
         """Let the current context access the memory of another.
 
-        Raises
-        ------
-        TooManyPeers
-            If the driver's maximum is reached.
+        Raises:
+            TooManyPeers: If the driver's maximum is reached.
         """
 
     def disable_peer(self, context: Any) -> None: ...
@@ -251,10 +234,8 @@ class GpuDriver(Protocol):
     def module(self, source: str, device: Any, headers: Headers | None = None) -> Any:
         """A source compiled for a device and loaded.
 
-        Raises
-        ------
-        BackendError
-            If the compiler or the driver rejects it.
+        Raises:
+            BackendError: If the compiler or the driver rejects it.
         """
         ...
 
@@ -277,22 +258,17 @@ class GpuDriver(Protocol):
     ) -> Callable[[], object]:
         """A call that enqueues a kernel; arguments are read at each call.
 
-        Parameters
-        ----------
-        blocks, threads : int
-            Number of blocks, and of threads of a block.
-        shared : int
-            Shared memory of a block, in bytes.
+        Args:
+            blocks, threads: Number of blocks, and of threads of a block.
+            shared: Shared memory of a block, in bytes.
         """
         ...
 
     def open_blas(self) -> Blas:
         """The library of linear algebra for the current context.
 
-        Raises
-        ------
-        BackendError
-            If it cannot be loaded, or there is none.
+        Raises:
+            BackendError: If it cannot be loaded, or there is none.
         """
         ...
 
@@ -316,10 +292,8 @@ class GpuDriver(Protocol):
     def create_memory(self, device: Any, size: int, mechanism: str = "") -> tuple[Any, int]:
         """Create memory without an address; return it with its size, the next multiple of the granularity.
 
-        Parameters
-        ----------
-        mechanism : str
-            ``VMM_FD`` or ``FABRIC`` to export it by; empty if it is not shared.
+        Args:
+            mechanism: ``VMM_FD`` or ``FABRIC`` to export it by; empty if it is not shared.
         """
         ...
 
@@ -356,15 +330,11 @@ class GpuDriver(Protocol):
 def driver_of(backend: str) -> GpuDriver:
     """The driver of the GPUs that a backend discovered.
 
-    Parameters
-    ----------
-    backend : str
-        Its name, as in ``Gpu.backend``. Its module has a function ``open_driver``.
+    Args:
+        backend: Its name, as in ``Gpu.backend``. Its module has a function ``open_driver``.
 
-    Raises
-    ------
-    BackendError
-        If there is no such function, or the driver cannot be loaded.
+    Raises:
+        BackendError: If there is no such function, or the driver cannot be loaded.
     """
     own = (Path(__file__).parents[1] / backend).is_dir()
     module = import_module(f"..{backend}" if own else backend, __package__)

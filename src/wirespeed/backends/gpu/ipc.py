@@ -65,12 +65,9 @@ class _Mapped:
 class DescriptorSharing(_Mapped):
     """POSIX descriptors of virtual-memory allocations, passed over a Unix socket of the host.
 
-    Parameters
-    ----------
-    descriptors : Descriptors
-        Serves the descriptors that this process exports.
-    timeout : float
-        Maximum time to fetch a descriptor, in s.
+    Attributes:
+        descriptors: Serves the descriptors that this process exports.
+        timeout: Maximum time to fetch a descriptor, in s.
     """
 
     name = VMM_FD

@@ -42,15 +42,11 @@ STREAM_KERNELS = {
 class LaunchConfig:
     """A kernel and its grid.
 
-    Parameters
-    ----------
-    loops : bool
-        Whether one launch makes several passes over the buffer. Not used where successive blocks would find
-        their part of the buffer in the cache.
-    chunk : int
-        Size of one bulk copy in bytes.
-    passes : int
-        Passes over the buffer that count as one copy.
+    Attributes:
+        loops: Whether one launch makes several passes over the buffer. Not used where successive blocks would
+            find their part of the buffer in the cache.
+        chunk: Size of one bulk copy in bytes.
+        passes: Passes over the buffer that count as one copy.
     """
 
     file: str
@@ -66,14 +62,11 @@ class LaunchConfig:
 def shape(transfer: Transfer, multiprocessors: int, shared_memory: int, sharing: int = 1) -> LaunchConfig:
     """The kernel and grid that run a transfer.
 
-    Parameters
-    ----------
-    multiprocessors : int
-        Multiprocessors of the executing GPU.
-    shared_memory : int
-        Maximum shared memory of a block on that GPU, in bytes.
-    sharing : int
-        Number of transfers of the Measurement that share its source or destination, including itself.
+    Args:
+        multiprocessors: Multiprocessors of the executing GPU.
+        shared_memory: Maximum shared memory of a block on that GPU, in bytes.
+        sharing: Number of transfers of the Measurement that share its source or destination, including
+            itself.
     """
     if transfer.engine is Engine.SM_BULK:
         return _bulk(transfer, multiprocessors, shared_memory)

@@ -19,14 +19,10 @@ _MIN_READINGS, _MAX_READINGS = 3, 50
 class LoadedLinks:
     """The highest speed of the slowest PCIe link of each GPU, seen while it copies from or to the host.
 
-    Parameters
-    ----------
-    machine : Machine
-        The machine of this process.
-    monitor : Callable
-        Returns the monitor, for links that sysfs does not show; None without one.
-    root : TreePath
-        Folder that contains ``sys``.
+    Attributes:
+        machine: The machine of this process.
+        monitor: Returns the monitor, for links that sysfs does not show; None without one.
+        root: Folder that contains ``sys``.
     """
 
     def __init__(

@@ -29,10 +29,8 @@ _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 class GpuBuffer:
     """Memory of one kind in one place.
 
-    Parameters
-    ----------
-    address, host : int
-        Address for GPUs and address for the host; 0 if not accessible there.
+    Attributes:
+        address, host: Address for GPUs and address for the host; 0 if not accessible there.
     """
 
     memory: Memory
@@ -46,14 +44,10 @@ class GpuBuffer:
 class GpuBufferPool:
     """Buffers by place and kind; the smallest sufficient buffer is reused.
 
-    Parameters
-    ----------
-    machine : Machine
-        Its NUMA nodes define the CPUs that touch host memory.
-    device : callable
-        Returns the open GPU with a name.
-    warn : callable
-        Receives warnings about affinity that could not be set.
+    Attributes:
+        machine: Its NUMA nodes define the CPUs that touch host memory.
+        device: Returns the open GPU with a name.
+        warn: Receives warnings about affinity that could not be set.
     """
 
     def __init__(
@@ -72,23 +66,15 @@ class GpuBufferPool:
     ) -> GpuBuffer:
         """A buffer of at least ``size`` bytes.
 
-        Parameters
-        ----------
-        owner : Device
-            GPU whose context pins host memory.
-        virtual : bool
-            Whether to map device memory by virtual memory management.
-        affinity : bool
-            Whether to touch host memory from the CPUs of its node.
-        huge : bool
-            Whether new host memory must be in huge pages.
+        Args:
+            owner: GPU whose context pins host memory.
+            virtual: Whether to map device memory by virtual memory management.
+            affinity: Whether to touch host memory from the CPUs of its node.
+            huge: Whether new host memory must be in huge pages.
 
-        Raises
-        ------
-        BackendError
-            If host memory must be in huge pages, and the kernel does not provide them.
-        OutOfMemory
-            If there is not enough memory, including freed buffers; ``give_way`` may help.
+        Raises:
+            BackendError: If host memory must be in huge pages, and the kernel does not provide them.
+            OutOfMemory: If there is not enough memory, including freed buffers; ``give_way`` may help.
         """
         virtual = virtual and memory.kind is MemoryKind.DEVICE
         fitting = [b for b in self._free if (b.memory, b.virtual) == (memory, virtual) and b.bytes >= size]

@@ -22,14 +22,10 @@ LEAST_WAIT_S, _AHEAD_S = 50e-6, 10e-3
 def pieces_of(size: int, rate: float, paced: int) -> int:
     """The number of pieces of one copy.
 
-    Parameters
-    ----------
-    size : int
-        Bytes of one copy.
-    rate : float
-        Rate in B/s of the buffer.
-    paced : int
-        Number of transfers of the Measurement that are held to a rate.
+    Args:
+        size: Bytes of one copy.
+        rate: Rate in B/s of the buffer.
+        paced: Number of transfers of the Measurement that are held to a rate.
     """
     return max(1, min(int(size / (rate * _PIECE_S * paced)), size // _LEAST_PIECE_BYTES))
 
@@ -39,16 +35,11 @@ class Paced:
 
     The times count from the start of the transfer, so that a late piece delays no other.
 
-    Parameters
-    ----------
-    work : EngineCopy or Kernel
-        The work at full speed.
-    size, pieces : int
-        Bytes of one copy, and the number of pieces in which it is made.
-    rate : float
-        Rate in B/s of the buffer.
-    start : float
-        Time from the common start until the transfer begins, in s.
+    Attributes:
+        work: The work at full speed.
+        size, pieces: Bytes of one copy, and the number of pieces in which it is made.
+        rate: Rate in B/s of the buffer.
+        start: Time from the common start until the transfer begins, in s.
     """
 
     loops = False

@@ -49,10 +49,8 @@ class GpuPrepared(Prepared):
     sample did not write or wrote wrong. Loads are verified once: their rate does not count, and verifying
     them can take longer than measuring.
 
-    Attributes
-    ----------
-    buffers : list[Buffers]
-        Buffers of each transfer, in the order of the Measurement.
+    Attributes:
+        buffers: Buffers of each transfer, in the order of the Measurement.
     """
 
     def __init__(

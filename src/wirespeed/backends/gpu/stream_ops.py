@@ -24,10 +24,8 @@ ACCESSES = 192
 class Work(Protocol):
     """One transfer, or a part of it, in one stream.
 
-    Attributes
-    ----------
-    loops : bool
-        Whether any number of copies takes a fixed number of entries in the queue of the stream.
+    Attributes:
+        loops: Whether any number of copies takes a fixed number of entries in the queue of the stream.
     """
 
     loops: bool
@@ -69,18 +67,13 @@ class EngineCopy:
 class Kernel:
     """Launches of a kernel.
 
-    Parameters
-    ----------
-    size : int
-        Index of the argument with the bytes; those before it are addresses.
-    passes : int or None
-        Index of the argument with the passes of a looping kernel; None if there is no such argument. A
-        kernel with passes has a smaller warm-up.
+    Attributes:
+        size: Index of the argument with the bytes; those before it are addresses.
+        passes: Index of the argument with the passes of a looping kernel; None if there is no such argument.
+            A kernel with passes has a smaller warm-up.
 
-    Attributes
-    ----------
-    done : int
-        Passes enqueued since it was created, including warm-ups.
+    Attributes:
+        done: Passes enqueued since it was created, including warm-ups.
     """
 
     def __init__(
@@ -143,17 +136,12 @@ class Axpy:
     The scalars make ``z`` alternately ``y + s x`` and ``y - s x``: exact, and never ``y`` again, so that a
     launch that does nothing is found.
 
-    Parameters
-    ----------
-    x, y, z : int
-        Addresses on the GPU of the stream.
-    size : int
-        Bytes of each vector.
+    Attributes:
+        x, y, z: Addresses on the GPU of the stream.
+        size: Bytes of each vector.
 
-    Attributes
-    ----------
-    scalar : float
-        The scalar of ``x`` in what ``z`` contains after all enqueued work.
+    Attributes:
+        scalar: The scalar of ``x`` in what ``z`` contains after all enqueued work.
     """
 
     loops = False
@@ -186,12 +174,9 @@ class Chase:
 
     Each launch continues where the previous one stopped, so that the whole working set is visited.
 
-    Parameters
-    ----------
-    ends : int
-        Device memory with a pointer per multiprocessor: the final position of its last launch.
-    kernel : str
-        Name of the kernel: ``chase``, or ``chase_bulk`` for bulk copies into shared memory.
+    Attributes:
+        ends: Device memory with a pointer per multiprocessor: the final position of its last launch.
+        kernel: Name of the kernel: ``chase``, or ``chase_bulk`` for bulk copies into shared memory.
     """
 
     loops = True

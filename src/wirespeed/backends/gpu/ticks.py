@@ -22,10 +22,8 @@ class Ticks:
     wait for it as for the gate, which takes no multiprocessor: a kernel that waits could not run next to one
     that fills the GPU.
 
-    Parameters
-    ----------
-    page : SignalPage
-        Memory of this process.
+    Attributes:
+        page: Memory of this process.
     """
 
     def __init__(self, page: SignalPage) -> None:

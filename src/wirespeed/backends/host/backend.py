@@ -31,10 +31,8 @@ class HostBackend(Backend):
 
     The first ``prepare`` compiles the kernels, or loads them from numba's cache.
 
-    Parameters
-    ----------
-    machine : Machine
-        Machine that this process runs on, as ``topology.discover`` describes it.
+    Attributes:
+        machine: Machine that this process runs on, as ``topology.discover`` describes it.
     """
 
     name = "host"

@@ -32,21 +32,15 @@ _NUMBER_OF_FACTORS = 14
 class BoundTransfer:
     """A Transfer with what it needs to run.
 
-    Parameters
-    ----------
-    rows : tuple[int, ...]
-        Its threads' rows in the shared table; none if another process executes it.
-    helpers : tuple[int, ...]
-        CPUs for work that is not timed: filling, comparing, building cycles.
-    keys : tuple[int, ...]
-        Keys of the patterns in the two sources, and of the destination's previous content.
-    streaming : bool
-        Whether stores bypass the caches. A transfer larger than the last cache of its CPUs must not read its
-        destination in order to write it; a smaller one must leave it in the cache.
-    cached : bool
-        Whether a buffer fits into the last cache, so that a cycle is followed once before the first sample.
-    fills, verifies : bool
-        Whether this process fills the sources; and poisons and verifies the destination.
+    Attributes:
+        rows: Its threads' rows in the shared table; none if another process executes it.
+        helpers: CPUs for work that is not timed: filling, comparing, building cycles.
+        keys: Keys of the patterns in the two sources, and of the destination's previous content.
+        streaming: Whether stores bypass the caches. A transfer larger than the last cache of its CPUs must
+            not read its destination in order to write it; a smaller one must leave it in the cache.
+        cached: Whether a buffer fits into the last cache, so that a cycle is followed once before the first
+            sample.
+        fills, verifies: Whether this process fills the sources; and poisons and verifies the destination.
     """
 
     transfer: Transfer

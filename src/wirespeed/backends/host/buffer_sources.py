@@ -27,10 +27,8 @@ Run = Callable[[Tasks, str], list[Any]]
 class PoolBuffers:
     """Buffers from the pool of this process.
 
-    Attributes
-    ----------
-    taken : list[HostBuffer]
-        Buffers to give back.
+    Attributes:
+        taken: Buffers to give back.
     """
 
     def __init__(self, pool: HostBufferPool, machine: Machine, options: RunOptions) -> None:
@@ -83,14 +81,10 @@ class PoolBuffers:
 class SharedBuffers:
     """Buffers that exist already, some of them in other processes.
 
-    Parameters
-    ----------
-    pieces : sequence of LocalTransfer
-        The transfers of the Measurement, in its order, with the addresses of their buffers.
-    cpus : tuple[int, ...]
-        CPUs of this process, which fill and compare the buffers that it owns.
-    seed : int
-        Seed of the patterns, the same in all processes.
+    Attributes:
+        pieces: The transfers of the Measurement, in its order, with the addresses of their buffers.
+        cpus: CPUs of this process, which fill and compare the buffers that it owns.
+        seed: Seed of the patterns, the same in all processes.
     """
 
     def __init__(self, pieces: Sequence[LocalTransfer], cpus: tuple[int, ...], seed: int) -> None:

@@ -34,11 +34,9 @@ def compiled(signature: str, **settings: Any) -> Callable[[Callable[..., Any]], 
 def _folder() -> str:
     """A writable cache folder.
 
-    Raises
-    ------
-    OSError
-        If others can write it, or this user cannot: numba would use a folder in the package, which an
-        uninstall would leave behind.
+    Raises:
+        OSError: If others can write it, or this user cannot: numba would use a folder in the package, which
+            an uninstall would leave behind.
     """
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     folder = private_folder(Path(chosen)) if chosen else cache_folder("numba")

@@ -206,10 +206,9 @@ class HostPart:
     def _send(self, copies: int, gate: int) -> None:
         """Send and receive, starting at the release.
 
-        Raises
-        ------
-        MeasurementTimeout, BackendError
-            If the gate was not opened in time, or the copies were cancelled.
+        Raises:
+            MeasurementTimeout, BackendError: If the gate was not opened in time, or the copies were
+                cancelled.
         """
         assert self._side.messenger is not None
         moves = [Move(p.address, whole_lines(p.transfer), p.peer, p.index, p.owns_source) for p in self._sent]

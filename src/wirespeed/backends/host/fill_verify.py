@@ -68,20 +68,14 @@ def poison(bounds: Sequence[BoundTransfer], run: Run) -> None:
 def verify(bound: BoundTransfer, table: Table, run: Run) -> None:
     """Compare a transfer's result with the expected content after the last sample.
 
-    Parameters
-    ----------
-    bound : BoundTransfer
-        The transfer.
-    table : ndarray of int64, shape (threads, words of a row)
-        Rows written by its threads.
-    run : callable
-        Runs tasks.
+    Args:
+        bound: The transfer.
+        table: Rows written by its threads.
+        run: Runs tasks.
 
-    Raises
-    ------
-    VerificationError
-        If a word differs. If the sum of a read or the final position of a chase is wrong, its source is
-        compared; if no word of the source is wrong, all words count as wrong.
+    Raises:
+        VerificationError: If a word differs. If the sum of a read or the final position of a chase is wrong,
+            its source is compared; if no word of the source is wrong, all words count as wrong.
     """
     if not bound.verifies:
         return

@@ -19,15 +19,11 @@ NEVER = -1
 class HostGate:
     """Words at which threads wait for each other; ``kernels`` defines their places.
 
-    Parameters
-    ----------
-    words : ndarray of int64, shape (gates, kernels.ROWS / kernels.WORD)
-        One gate; or two that are used in turn, so that one process can reset a gate before threads of other
-        processes arrive at it.
-    timeout : float
-        Maximum time that a thread waits, in s.
-    expected : int
-        Number of threads that open the gate when all have arrived.
+    Attributes:
+        words: One gate; or two that are used in turn, so that one process can reset a gate before threads of
+            other processes arrive at it.
+        timeout: Maximum time that a thread waits, in s.
+        expected: Number of threads that open the gate when all have arrived.
     """
 
     def __init__(self, words: Words, timeout: float, expected: int) -> None:
@@ -50,12 +46,9 @@ class HostGate:
     def begin(self, *, resets: bool = True, running: int = 0) -> None:
         """Begin a round.
 
-        Parameters
-        ----------
-        resets : bool
-            Whether this process resets a gate: the only one, or that of the next round.
-        running : int
-            Number of measured threads, until whose end the loads run.
+        Args:
+            resets: Whether this process resets a gate: the only one, or that of the next round.
+            running: Number of measured threads, until whose end the loads run.
         """
         self._round += 1
         if resets:

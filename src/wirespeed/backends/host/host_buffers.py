@@ -17,10 +17,8 @@ from .endpoint import SHM, ShmSharing
 class HostBuffers:
     """Memory of the process from ``malloc``, whose pages exist when they are first written.
 
-    Parameters
-    ----------
-    timeout : float
-        Maximum time to open another process' memory, in s.
+    Attributes:
+        timeout: Maximum time to open another process' memory, in s.
     """
 
     where: Any = None

@@ -34,16 +34,11 @@ _ARM_CORES = {
 def discover(machine: Machine, root: TreePath = HERE, cpus: Collection[int] | None = None) -> Machine:
     """Add the kernel's description of this host to a Machine.
 
-    Parameters
-    ----------
-    root : TreePath
-        Folder that contains ``sys`` and ``proc``.
-    cpus : Collection[int] or None
-        Logical CPUs that may be used; None for those that the kernel lets this process use.
+    Args:
+        root: Folder that contains ``sys`` and ``proc``.
+        cpus: Logical CPUs that may be used; None for those that the kernel lets this process use.
 
-    Returns
-    -------
-    Machine
+    Returns:
         The machine. Values that could not be read are unchanged and named in ``notes``.
     """
     usable = frozenset(_usable(root) if cpus is None else cpus)

@@ -24,10 +24,8 @@ _UNREADABLE = "the kernel does not show it here"
 def facts(root: TreePath = HERE) -> Iterator[Fact]:
     """Yield the facts of a host.
 
-    Parameters
-    ----------
-    root : TreePath
-        Folder that contains ``sys`` and ``proc``.
+    Args:
+        root: Folder that contains ``sys`` and ``proc``.
     """
     yield from _limits(root)
     yield from _cpus(root)

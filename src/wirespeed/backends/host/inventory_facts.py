@@ -29,10 +29,8 @@ _UNREADABLE = "the kernel does not show it here"
 def facts(root: TreePath = HERE) -> Iterator[Fact]:
     """Yield the facts of what a host has.
 
-    Parameters
-    ----------
-    root : TreePath
-        Folder that contains ``sys``, ``proc`` and ``dev``.
+    Args:
+        root: Folder that contains ``sys``, ``proc`` and ``dev``.
     """
     total = meminfo(root / "proc/meminfo").get("MemTotal")
     yield _fact(Known.MEMORY_OF_HOST, total, "B")

@@ -181,18 +181,13 @@ def work(
 ) -> None:
     """Wait at the gate with the other threads, run a transfer, and write the times to ``row``.
 
-    Parameters
-    ----------
-    copies : int
-        Number of times to run; ``ENDLESS`` for a load, which runs until no measured thread runs.
-    chunk : int
-        Bytes (accesses, in a chase) after which the thread waits, and a load checks whether to stop.
-    delay : float
-        Time from the release until it begins, in ns.
-    pace : float
-        Fraction of the time for which it works.
-    pause : float
-        Least time of one byte, in ns. Chunks are due at times from the start: late ones delay no others.
+    Args:
+        copies: Number of times to run; ``ENDLESS`` for a load, which runs until no measured thread runs.
+        chunk: Bytes (accesses, in a chase) after which the thread waits, and a load checks whether to stop.
+        delay: Time from the release until it begins, in ns.
+        pace: Fraction of the time for which it works.
+        pause: Least time of one byte, in ns. Chunks are due at times from the start: late ones delay no
+            others.
     """
     status = _arrive(table, now_ns())
     load = 1 if copies == ENDLESS else 0
@@ -280,16 +275,11 @@ def count_wrong(
 ) -> int:
     """The number of words from ``begin`` to ``end`` that are not the result of an operation.
 
-    Parameters
-    ----------
-    kind : int
-        Kind of the values: ``WORDS``, ``DOUBLES`` or ``FLOATS``.
-    step : int
-        Difference between successive words; 0 if all are equal.
-    first, second : int
-        Keys of the sources.
-    a, b : int
-        Factors of the sources.
+    Args:
+        kind: Kind of the values: ``WORDS``, ``DOUBLES`` or ``FLOATS``.
+        step: Difference between successive words; 0 if all are equal.
+        first, second: Keys of the sources.
+        a, b: Factors of the sources.
     """
     words = numba.carray(as_words(base + WORD * begin), (end - begin,))
     first += numba.uint64(begin) * step

@@ -27,18 +27,12 @@ _THROTTLED = {1: ("throttled_time", 1e-9), 2: ("throttled_usec", 1e-6)}
 class CpuLoad:
     """CPU use of other processes on some CPUs since the last reading.
 
-    Parameters
-    ----------
-    cpus : Collection[int]
-        Numbers of the logical CPUs.
-    root : TreePath
-        Folder that contains ``proc``.
-    threads : callable
-        Return the CPU and the thread ID of each measuring thread.
-    own : callable
-        Return the CPU time of this process, all threads, in s.
-    now, sleep : callable
-        The clock, and a function that waits until the first window is long enough.
+    Attributes:
+        cpus: Numbers of the logical CPUs.
+        root: Folder that contains ``proc``.
+        threads: Return the CPU and the thread ID of each measuring thread.
+        own: Return the CPU time of this process, all threads, in s.
+        now, sleep: The clock, and a function that waits until the first window is long enough.
     """
 
     def __init__(

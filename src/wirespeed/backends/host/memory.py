@@ -63,14 +63,10 @@ Toucher = Callable[[HostBuffer], None]
 class HostBufferPool:
     """Buffers by node, kept until memory is needed or the pool is closed.
 
-    Parameters
-    ----------
-    several : bool
-        Whether the machine has several nodes, so that the node of a page must be verified.
-    available : callable
-        Return the bytes that can still be touched on a node; None if unknown.
-    root : TreePath
-        Folder that contains ``proc``.
+    Attributes:
+        several: Whether the machine has several nodes, so that the node of a page must be verified.
+        available: Return the bytes that can still be touched on a node; None if unknown.
+        root: Folder that contains ``proc``.
     """
 
     def __init__(
@@ -89,12 +85,9 @@ class HostBufferPool:
     def take(self, node: int, size: int, touch: Toucher, holds: tuple[int, ...] | None = None) -> HostBuffer:
         """A buffer of at least ``size`` bytes, preferably one that already ``holds`` something.
 
-        Raises
-        ------
-        OutOfMemory
-            If there is not enough memory.
-        BackendError
-            If the pages are on another node.
+        Raises:
+            OutOfMemory: If there is not enough memory.
+            BackendError: If the pages are on another node.
         """
         fitting = [b for b in self._free if b.node == node and b.bytes >= size]
         if fitting:

@@ -37,12 +37,9 @@ _VIRTUAL = "virtual machine: the hypervisor invents the firmware's tables"
 def facts(machine: Machine, root: TreePath = HERE) -> Iterator[Fact]:
     """Yield what is known about the rate of the memory of each node.
 
-    Parameters
-    ----------
-    machine : Machine
-        The machine, with its NUMA nodes.
-    root : TreePath
-        Folder that contains ``sys`` and ``proc``.
+    Args:
+        machine: The machine, with its NUMA nodes.
+        root: Folder that contains ``sys`` and ``proc``.
     """
     cpu = _Cpu.of(root)
     yield Fact(

@@ -47,10 +47,8 @@ _UNREADABLE = "the kernel does not show it here"
 def facts(root: TreePath = HERE) -> Iterator[Fact]:
     """Yield the facts of the RDMA devices of a host; none if it has none.
 
-    Parameters
-    ----------
-    root : TreePath
-        Folder that contains ``sys``, ``dev``, ``etc`` and ``opt``.
+    Args:
+        root: Folder that contains ``sys``, ``dev``, ``etc`` and ``opt``.
     """
     nics = root.glob("sys/class/infiniband/*")
     for nic in nics:
@@ -73,18 +71,12 @@ def counters(root: TreePath = HERE) -> Iterator[Quantity]:
 class NicPort:
     """A port of an RDMA device.
 
-    Parameters
-    ----------
-    label : str
-        Its name: that of the device, with the number of the port if it has several.
-    network : str
-        ``InfiniBand``, ``RoCE`` or ``EFA``.
-    is_active : bool
-        Whether its link is up; true if its state cannot be read.
-    rate : float
-        Speed in bytes per second; 0 if unknown.
-    sent : int or None
-        Bytes that it has sent by RDMA, or by all protocols on InfiniBand; None if they are not counted.
+    Attributes:
+        label: Its name: that of the device, with the number of the port if it has several.
+        network: ``InfiniBand``, ``RoCE`` or ``EFA``.
+        is_active: Whether its link is up; true if its state cannot be read.
+        rate: Speed in bytes per second; 0 if unknown.
+        sent: Bytes that it has sent by RDMA, or by all protocols on InfiniBand; None if they are not counted.
     """
 
     label: str

@@ -39,21 +39,14 @@ class HostPrepared(Prepared):
     word, and that none left it wrong. A load may end in the middle of a pass; the range of its first pass is
     verified.
 
-    Attributes
-    ----------
-    bound : tuple[BoundTransfer, ...]
-        Transfers with their buffers, in the order of the Measurement.
-    table : ndarray of int64, shape (threads, kernels.ROW / kernels.WORD)
-        Results of the threads.
-    repeats : Sequence[int]
-        How often each transfer makes the copies of a sample.
+    Attributes:
+        bound: Transfers with their buffers, in the order of the Measurement.
+        table: Results of the threads.
+        repeats: How often each transfer makes the copies of a sample.
 
-    Parameters
-    ----------
-    buffers : BufferSource
-        Where the buffers come from.
-    gate : HostGate
-        Where the threads wait for each other.
+    Attributes:
+        buffers: Where the buffers come from.
+        gate: Where the threads wait for each other.
     """
 
     def __init__(
@@ -78,10 +71,9 @@ class HostPrepared(Prepared):
     def bind(self) -> None:
         """Allocate and fill the buffers.
 
-        Raises
-        ------
-        BackendError
-            If there is not enough memory, it is on a wrong node, or the preparation was cancelled.
+        Raises:
+            BackendError: If there is not enough memory, it is on a wrong node, or the preparation was
+                cancelled.
         """
         rows = count()
         try:

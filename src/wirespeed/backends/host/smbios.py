@@ -38,16 +38,11 @@ _UNKNOWN, _EXTENDED = 0xFFFF, 0x7FFF
 class Module:
     """A memory module that is plugged in.
 
-    Parameters
-    ----------
-    bytes : int
-        Size.
-    kind : str
-        Kind of memory, e.g. ``DDR5``; empty if it is none whose modules are channels.
-    transfers : int or None
-        Configured speed in millions of transfers per second; None if unknown.
-    width : int
-        Bits of data, without those for error correction.
+    Attributes:
+        bytes: Size.
+        kind: Kind of memory, e.g. ``DDR5``; empty if it is none whose modules are channels.
+        transfers: Configured speed in millions of transfers per second; None if unknown.
+        width: Bits of data, without those for error correction.
     """
 
     bytes: int
@@ -60,12 +55,9 @@ class Module:
 class Modules:
     """What the table says about memory.
 
-    Parameters
-    ----------
-    virtual : bool
-        Whether the table describes a virtual machine, whose modules are invented.
-    modules : tuple[Module, ...]
-        The modules that are plugged in.
+    Attributes:
+        virtual: Whether the table describes a virtual machine, whose modules are invented.
+        modules: The modules that are plugged in.
     """
 
     virtual: bool

@@ -28,10 +28,8 @@ _STOP_GRACE_S = 5.0
 class Workers:
     """A pool of daemon threads, created on first use.
 
-    Attributes
-    ----------
-    unpinned : dict[int, str]
-        CPUs to which a thread could not be pinned -> reason.
+    Attributes:
+        unpinned: CPUs to which a thread could not be pinned -> reason.
     """
 
     def __init__(self) -> None:
@@ -52,23 +50,16 @@ class Workers:
     ) -> RunningTasks[Result]:
         """Start each task on its CPU, all at the same time.
 
-        Parameters
-        ----------
-        tasks : sequence of (int, callable)
-            The CPU and the function of each task.
-        pin : bool
-            Whether each thread is pinned to its CPU.
-        timeout : float
-            Maximum time from now until all tasks have ended, in s.
-        stage : str
-            What the tasks do, for errors.
-        stop : callable
-            Make the tasks end soon.
+        Args:
+            tasks: The CPU and the function of each task.
+            pin: Whether each thread is pinned to its CPU.
+            timeout: Maximum time from now until all tasks have ended, in s.
+            stage: What the tasks do, for errors.
+            stop: Make the tasks end soon.
 
-        Raises
-        ------
-        BackendError
-            If no thread can be started, or the pool is closed, which frees the memory of a task.
+        Raises:
+            BackendError: If no thread can be started, or the pool is closed, which frees the memory of a
+                task.
         """
         before: Counter[int] = Counter()
         inboxes = []
@@ -142,12 +133,9 @@ class RunningTasks(Generic[Result]):
         The calling thread sleeps. When it is interrupted or the time is over, it stops the tasks and waits
         until none runs, so that their memory can be freed.
 
-        Raises
-        ------
-        MeasurementTimeout
-            If not all tasks end in time; the message names the stage.
-        BackendLost
-            If the tasks did not end even after ``stop``.
+        Raises:
+            MeasurementTimeout: If not all tasks end in time; the message names the stage.
+            BackendLost: If the tasks did not end even after ``stop``.
         """
         with self.stopping():
             self._collect()

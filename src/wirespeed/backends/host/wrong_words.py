@@ -22,16 +22,11 @@ def examined(
 ) -> WrongWords:
     """What is wrong in the copy of a pattern.
 
-    Parameters
-    ----------
-    destination, source : int
-        Addresses of the buffers.
-    ranges : Iterable of tuple of int
-        First byte and end of the parts to compare.
-    key : int
-        Key of the pattern.
-    before : int
-        What every word of the destination was before the copy.
+    Args:
+        destination, source: Addresses of the buffers.
+        ranges: First byte and end of the parts to compare.
+        key: Key of the pattern.
+        before: What every word of the destination was before the copy.
     """
     listed: list[WrongWord] = []
     ever, always, source_wrong, unwritten, copied = 0, WORD_MASK, 0, 0, 0

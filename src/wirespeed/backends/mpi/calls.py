@@ -16,18 +16,13 @@ from ..provider import Case
 class MpiSite:
     """Handles and buffers that the calls of a rank use.
 
-    Parameters
-    ----------
-    comm, type, operator : int
-        Handles of the communicator, the element type and the operator (0 if there is none).
-    in_place, status : int
-        MPI_IN_PLACE, and the address of a status that is ignored.
-    rank : int
-        Rank in the communicator.
-    send, receive : ndarray
-        Arrays of one dimension; in place, both are views of one buffer.
-    keep : list
-        Arrays whose addresses are in calls, so that they are not freed.
+    Attributes:
+        comm, type, operator: Handles of the communicator, the element type and the operator (0 if there is
+            none).
+        in_place, status: MPI_IN_PLACE, and the address of a status that is ignored.
+        rank: Rank in the communicator.
+        send, receive: Arrays of one dimension; in place, both are views of one buffer.
+        keep: Arrays whose addresses are in calls, so that they are not freed.
     """
 
     comm: int

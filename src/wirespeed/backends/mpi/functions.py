@@ -14,17 +14,12 @@ from ..native import Call, Failure, Functions, copier
 class MpiFunctions:
     """Makes calls of MPI without the Python interpreter.
 
-    Parameters
-    ----------
-    mpi : module
-        The module ``mpi4py.MPI``.
+    Attributes:
+        mpi: The module ``mpi4py.MPI``.
 
-    Attributes
-    ----------
-    functions : Functions
-        The C functions.
-    status : int
-        Address of a status that is ignored.
+    Attributes:
+        functions: The C functions.
+        status: Address of a status that is ignored.
     """
 
     def __init__(self, mpi: Any) -> None:
@@ -56,10 +51,8 @@ class MpiFunctions:
     def run(self, calls: list[Call]) -> None:
         """Make the calls.
 
-        Raises
-        ------
-        BackendError
-            If a call fails.
+        Raises:
+            BackendError: If a call fails.
         """
         self.refuse(self.functions.bind(calls)())
 
@@ -68,10 +61,8 @@ class MpiFunctions:
     ) -> tuple[float, float]:
         """Make the calls; return the time of ``calls``, and of ``calls`` and ``after``, in s.
 
-        Raises
-        ------
-        BackendError
-            If a call fails.
+        Raises:
+            BackendError: If a call fails.
         """
         failed, between, whole = self.functions.timed(before, calls, after, rounds)
         self.refuse(failed)
@@ -80,10 +71,8 @@ class MpiFunctions:
     def laps(self, before: list[Call], calls: list[Call], after: list[Call], count: int) -> tuple[float, ...]:
         """Make the calls; return the time of ``calls`` in each lap, in s.
 
-        Raises
-        ------
-        BackendError
-            If a call fails.
+        Raises:
+            BackendError: If a call fails.
         """
         failed, seconds = self.functions.laps(before, calls, after, count)
         self.refuse(failed)
@@ -92,10 +81,8 @@ class MpiFunctions:
     def refuse(self, failed: Failure | None) -> None:
         """Raise an error if a call failed.
 
-        Raises
-        ------
-        BackendError
-            If ``failed`` is a call.
+        Raises:
+            BackendError: If ``failed`` is a call.
         """
         if failed:
             raise BackendError(f"MPI failed in {failed.name}")

@@ -51,19 +51,13 @@ def largest_buffer(world: World) -> int:
 class MpiProvider(Provider):
     """Runs collectives with MPI.
 
-    Parameters
-    ----------
-    world : World
-        The processes of the job, which MPI must have started.
-    group : Group
-        The ranks that take part.
-    unalign : int
-        Offset of the buffers from an aligned address, in elements.
+    Attributes:
+        world: The processes of the job, which MPI must have started.
+        group: The ranks that take part.
+        unalign: Offset of the buffers from an aligned address, in elements.
 
-    Raises
-    ------
-    Refused
-        If MPI has a different number of processes than the World.
+    Raises:
+        Refused: If MPI has a different number of processes than the World.
     """
 
     name = "mpi"

@@ -20,22 +20,14 @@ _SEND, _RECEIVE = "ncclSend", "ncclRecv"
 class Site:
     """Handles and buffers that the calls of a rank use.
 
-    Parameters
-    ----------
-    driver : NativeCalls
-        Calls of the driver.
-    rank : int
-        Rank in the communicator.
-    comm, stream : int
-        Communicator and stream.
-    context : int
-        Context of the GPU; stream 0 is the default stream of the current context.
-    send, receive : int
-        Addresses of the buffers.
-    operator : int
-        Value of ncclRedOp_t; -1 if the operation has none.
-    make : Make or None
-        Function that returns the calls; None for the functions of NCCL.
+    Attributes:
+        driver: Calls of the driver.
+        rank: Rank in the communicator.
+        comm, stream: Communicator and stream.
+        context: Context of the GPU; stream 0 is the default stream of the current context.
+        send, receive: Addresses of the buffers.
+        operator: Value of ncclRedOp_t; -1 if the operation has none.
+        make: Function that returns the calls; None for the functions of NCCL.
     """
 
     driver: NativeCalls

@@ -30,16 +30,11 @@ IDENTIFIER_BYTES = 128
 class Send:
     """A buffer that is sent or received.
 
-    Parameters
-    ----------
-    address : int
-        Address of the buffer.
-    bytes : int
-        Size of the buffer.
-    peer : int
-        The other rank.
-    sends : bool
-        Whether this rank sends.
+    Attributes:
+        address: Address of the buffer.
+        bytes: Size of the buffer.
+        peer: The other rank.
+        sends: Whether this rank sends.
     """
 
     address: int
@@ -51,12 +46,9 @@ class Send:
 def refuses(rank: int) -> tuple[str, bytes]:
     """Check whether NCCL can be used in this process.
 
-    Returns
-    -------
-    reason : str
-        Why NCCL cannot be used; empty if it can.
-    identifier : bytes
-        Identifier of a new communicator on rank 0; empty on the others.
+    Returns:
+        reason: Why NCCL cannot be used; empty if it can.
+        identifier: Identifier of a new communicator on rank 0; empty on the others.
     """
     os.environ.setdefault("NCCL_NVLS_ENABLE", "0")  # sends and receives do not use multicast objects
     try:
@@ -100,19 +92,13 @@ def functions(driver: GpuDriver) -> Functions:
 class NcclMessages:
     """A communicator for sends and receives.
 
-    Parameters
-    ----------
-    size : int
-        Number of ranks.
-    rank : int
-        Rank of this process.
-    identifier : bytes
-        Identifier from rank 0.
+    Attributes:
+        size: Number of ranks.
+        rank: Rank of this process.
+        identifier: Identifier from rank 0.
 
-    Raises
-    ------
-    BackendError
-        If NCCL cannot connect the ranks.
+    Raises:
+        BackendError: If NCCL cannot connect the ranks.
     """
 
     def __init__(self, size: int, rank: int, identifier: bytes) -> None:
@@ -142,10 +128,8 @@ class NcclMessages:
     def close(self) -> None:
         """Abort the communicator, because other ranks may have ended.
 
-        Raises
-        ------
-        BackendError
-            If NCCL fails.
+        Raises:
+            BackendError: If NCCL fails.
         """
         try:
             self._nccl.comm_abort(self._comm)
@@ -159,10 +143,8 @@ class NcclWork:
     NCCL runs the operations of a communicator one after the other, so both directions of a pair must be in
     one group.
 
-    Attributes
-    ----------
-    loops : bool
-        Whether one call makes several copies; always false.
+    Attributes:
+        loops: Whether one call makes several copies; always false.
     """
 
     loops = False
@@ -185,10 +167,8 @@ class NcclWork:
     def put(self, copies: int) -> None:
         """Enqueue ``copies`` copies.
 
-        Raises
-        ------
-        BackendError
-            If NCCL fails.
+        Raises:
+            BackendError: If NCCL fails.
         """
         nccl = self._nccl
         try:

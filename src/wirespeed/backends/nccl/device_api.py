@@ -53,17 +53,12 @@ def source(element: str) -> str:
 def headers(version: int, maps: Path = Path("/proc/self/maps")) -> Headers:
     """The headers of the loaded NCCL.
 
-    Parameters
-    ----------
-    version : int
-        Its version, as ncclGetVersion returns it.
-    maps : Path
-        File that names the libraries of this process.
+    Args:
+        version: Its version, as ncclGetVersion returns it.
+        maps: File that names the libraries of this process.
 
-    Raises
-    ------
-    Refused
-        If they are not installed, or belong to another version.
+    Raises:
+        Refused: If they are not installed, or belong to another version.
     """
     lines = [line.split(maxsplit=5) for line in maps.read_text().splitlines() if "/libnccl.so" in line]
     folders = [parent / "include" for parent in Path(lines[0][-1]).parents[1:3]] if lines else []
@@ -83,21 +78,14 @@ def headers(version: int, maps: Path = Path("/proc/self/maps")) -> Headers:
 class DeviceKernel:
     """The kernel of a rank, with its device communicator.
 
-    Parameters
-    ----------
-    functions : Functions
-        Functions of NCCL and of the driver.
-    gpu : RankGpu
-        The GPU of the rank.
-    headers : Headers
-        The headers of NCCL.
-    implementation, blocks : int
-        Number of the implementation, and of blocks of the grid.
+    Attributes:
+        functions: Functions of NCCL and of the driver.
+        gpu: The GPU of the rank.
+        headers: The headers of NCCL.
+        implementation, blocks: Number of the implementation, and of blocks of the grid.
 
-    Raises
-    ------
-    BackendError
-        If the compiler or the driver rejects the kernels.
+    Raises:
+        BackendError: If the compiler or the driver rejects the kernels.
     """
 
     def __init__(
@@ -136,10 +124,8 @@ class DeviceKernel:
     def bind(self, case: Case, windows: tuple[int, ...], bases: tuple[int, ...]) -> Make:
         """Choose the kernel of a case; return the function that returns its launches.
 
-        Parameters
-        ----------
-        windows, bases : tuple[int, ...]
-            Windows and addresses of the send and the receive buffer.
+        Args:
+            windows, bases: Windows and addresses of the send and the receive buffer.
         """
         module = self._module((_ELEMENTS | _MOVED)[case.setting.type.name])
         name = f"{case.setting.operation.name}_{self._implementation}"

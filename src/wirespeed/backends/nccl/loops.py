@@ -30,14 +30,10 @@ Run = Callable[[], None]
 class Library:
     """The loaded NCCL.
 
-    Parameters
-    ----------
-    functions : Functions
-        Functions of NCCL and of the driver.
-    reason : Callable
-        Returns why a call failed.
-    cancelled : Event
-        Set when the communicators are aborted.
+    Attributes:
+        functions: Functions of NCCL and of the driver.
+        reason: Returns why a call failed.
+        cancelled: Set when the communicators are aborted.
     """
 
     functions: Functions
@@ -48,18 +44,12 @@ class Library:
 class Loop:
     """A case bound to the ranks of one thread.
 
-    Parameters
-    ----------
-    library : Library
-        NCCL.
-    case : Case
-        The loop.
-    sites : Sequence[tuple[Site, RankGpu]]
-        The ranks of the thread with their GPUs.
-    shifts : Sequence[int]
-        Offset of the buffers of each operation, in bytes.
-    meet : Run
-        Waits on the host until all threads of all processes have come there.
+    Attributes:
+        library: NCCL.
+        case: The loop.
+        sites: The ranks of the thread with their GPUs.
+        shifts: Offset of the buffers of each operation, in bytes.
+        meet: Waits on the host until all threads of all processes have come there.
     """
 
     def __init__(

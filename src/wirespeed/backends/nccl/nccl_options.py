@@ -9,28 +9,19 @@ from dataclasses import dataclass
 class NcclOptions:
     """How NCCL is used.
 
-    Parameters
-    ----------
-    threads, gpus : int
-        Number of threads per process, and of GPUs per thread.
-    first : int
-        CUDA's index of the first GPU; -1 to choose it by the local rank.
-    unalign : int
-        Offset of the buffers from an aligned address, in elements.
-    registration : int
-        Registration of buffers: 0 none, 1 per rank, 2 symmetric.
-    policy : int
-        CTA policy of NCCL; -1 for NCCL's default.
-    null_stream : bool
-        Whether operations use the default stream.
-    parallel_init : bool
-        Whether each thread initialises its own ranks.
-    bus_ids : tuple[str, ...]
-        PCI bus IDs of the GPUs, one per rank of this process; empty to use ``first``.
-    p2p_peers : int
-        Maximum number of ranks that a rank exchanges messages with, for NCCL 2.30 or later; 0 if unknown.
-    implementation, blocks : int
-        Implementation with kernels of the device API, and blocks of their grid; 0 for the functions of NCCL.
+    Attributes:
+        threads, gpus: Number of threads per process, and of GPUs per thread.
+        first: CUDA's index of the first GPU; -1 to choose it by the local rank.
+        unalign: Offset of the buffers from an aligned address, in elements.
+        registration: Registration of buffers: 0 none, 1 per rank, 2 symmetric.
+        policy: CTA policy of NCCL; -1 for NCCL's default.
+        null_stream: Whether operations use the default stream.
+        parallel_init: Whether each thread initialises its own ranks.
+        bus_ids: PCI bus IDs of the GPUs, one per rank of this process; empty to use ``first``.
+        p2p_peers: Maximum number of ranks that a rank exchanges messages with, for NCCL 2.30 or later; 0 if
+            unknown.
+        implementation, blocks: Implementation with kernels of the device API, and blocks of their grid; 0 for
+            the functions of NCCL.
     """
 
     threads: int = 1

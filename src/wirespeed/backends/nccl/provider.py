@@ -78,25 +78,17 @@ class _Rank:
 class NcclProvider(Provider):
     """Runs collectives with NCCL.
 
-    Parameters
-    ----------
-    world : World
-        The processes of the job.
-    group : Group
-        The ranks that take part.
-    options : NcclOptions
-        How NCCL is used.
+    Attributes:
+        world: The processes of the job.
+        group: The ranks that take part.
+        options: How NCCL is used.
 
-    Attributes
-    ----------
-    version : int
-        Version as ncclGetVersion returns it, e.g. 22809 for 2.28.9.
+    Attributes:
+        version: Version as ncclGetVersion returns it, e.g. 22809 for 2.28.9.
 
-    Raises
-    ------
-    Refused
-        If NCCL or its bindings are missing, NCCL is too old for the options, or there are fewer GPUs than
-        ranks.
+    Raises:
+        Refused: If NCCL or its bindings are missing, NCCL is too old for the options, or there are fewer GPUs
+            than ranks.
     """
 
     name = "nccl"
@@ -199,10 +191,8 @@ class NcclProvider(Provider):
     def connect(self) -> None:
         """Create the communicators.
 
-        Raises
-        ------
-        Refused
-            If kernels of the device API cannot reach the memory of all GPUs.
+        Raises:
+            Refused: If kernels of the device API cannot reach the memory of all GPUs.
         """
         self._initialise()
         if self.options.implementation:

@@ -48,31 +48,19 @@ def format_of(type: DataType, operator: str, ranks: int) -> Format:
 class RankGpu:
     """A GPU with one stream, which a rank uses.
 
-    Parameters
-    ----------
-    driver : GpuDriver
-        The driver.
-    index : int
-        Position of the GPU among those of the driver.
-    bus_id : str
-        Its bus ID.
-    handle : Any
-        Its handle.
-    null_stream : bool
-        Whether the stream is the default one.
+    Attributes:
+        driver: The driver.
+        index: Position of the GPU among those of the driver.
+        bus_id: Its bus ID.
+        handle: Its handle.
+        null_stream: Whether the stream is the default one.
 
-    Attributes
-    ----------
-    context, stream : Any
-        Primary context, and the stream.
-    device : RankDevice
-        Index, PCI bus ID and name of the GPU.
-    capability : tuple[int, int]
-        As in ``GpuProperties``.
-    multiprocessors : int
-        Number of streaming multiprocessors.
-    scratch : int
-        Address of two words, 8 bytes apart, for synchronisation.
+    Attributes:
+        context, stream: Primary context, and the stream.
+        device: Index, PCI bus ID and name of the GPU.
+        capability: As in ``GpuProperties``.
+        multiprocessors: Number of streaming multiprocessors.
+        scratch: Address of two words, 8 bytes apart, for synchronisation.
     """
 
     def __init__(

@@ -19,10 +19,8 @@ _LINES = re.compile(r"^[ \t]*NCCL_.*$", re.MULTILINE)
 def settings(root: TreePath = HERE) -> Fact:
     """The settings of NCCL: ``NAME=value`` in the environment, ``FILE: NAME=value`` from a file.
 
-    Parameters
-    ----------
-    root : TreePath
-        Folder that contains ``etc``; its tree has the variables.
+    Args:
+        root: Folder that contains ``etc``; its tree has the variables.
     """
     variables = root.tree.environment
     values = [f"{name}={value}" for name, value in sorted(variables.items()) if matters(name)]

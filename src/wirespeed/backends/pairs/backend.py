@@ -19,18 +19,12 @@ from .sharing_phases import PreparedSharing
 class PairsBackend(Backend):
     """Runs messages and the phases of sharing a buffer between two ranks of a job.
 
-    Parameters
-    ----------
-    exchange : Exchange
-        The exchange of the job.
-    machine : Machine
-        The machine of all ranks.
-    local : Machine
-        The host of this process, as this process discovered it.
-    options : RunOptions
-        Options of the run.
-    grace : float
-        Additional time that another process may take at an exchange, in s.
+    Attributes:
+        exchange: The exchange of the job.
+        machine: The machine of all ranks.
+        local: The host of this process, as this process discovered it.
+        options: Options of the run.
+        grace: Additional time that another process may take at an exchange, in s.
     """
 
     name = "pairs"

@@ -22,12 +22,9 @@ _PATTERN_SEED = 20
 class Ends:
     """The two ranks that measure: the first one, which begins, and the last one.
 
-    Parameters
-    ----------
-    rank : int
-        Rank of this process.
-    size : int
-        Number of ranks of the job.
+    Attributes:
+        rank: Rank of this process.
+        size: Number of ranks of the job.
     """
 
     rank: int
@@ -58,12 +55,9 @@ class Ends:
 class Window:
     """Messages that are in flight at the same time.
 
-    Parameters
-    ----------
-    messages : int
-        Number of messages that the first end sends.
-    both : bool
-        Whether the last end sends as many.
+    Attributes:
+        messages: Number of messages that the first end sends.
+        both: Whether the last end sends as many.
     """
 
     messages: int
@@ -73,10 +67,8 @@ class Window:
 class PairMemory(Protocol):
     """Host or GPU memory of one process.
 
-    Attributes
-    ----------
-    where : Any
-        Argument ``place`` of a ``Mechanism``: the GPU, or None for host memory.
+    Attributes:
+        where: Argument ``place`` of a ``Mechanism``: the GPU, or None for host memory.
     """
 
     where: Any
@@ -84,10 +76,8 @@ class PairMemory(Protocol):
     def allocate(self, size: int) -> int:
         """Allocate ``size`` bytes and return their address.
 
-        Raises
-        ------
-        BackendError
-            If the memory is not available.
+        Raises:
+            BackendError: If the memory is not available.
         """
         ...
 
@@ -107,10 +97,8 @@ class PairMemory(Protocol):
     def sharing(self, mechanism: str) -> Mechanism:
         """The mechanism with this name.
 
-        Raises
-        ------
-        BackendError
-            If this memory does not support it.
+        Raises:
+            BackendError: If this memory does not support it.
         """
         ...
 
@@ -142,20 +130,13 @@ class Wire(Protocol):
     def windows(self, send: int, receive: int, size: int, window: Window, count: int) -> float:
         """Send windows of concurrent messages, each of which the last end answers unless it sends as well.
 
-        Parameters
-        ----------
-        send, receive : int
-            Addresses of the buffers; all messages use the same ones.
-        size : int
-            Size of a message, in bytes.
-        window : Window
-            The messages of a window.
-        count : int
-            Number of windows.
+        Args:
+            send, receive: Addresses of the buffers; all messages use the same ones.
+            size: Size of a message, in bytes.
+            window: The messages of a window.
+            count: Number of windows.
 
-        Returns
-        -------
-        float
+        Returns:
             Total time, in s.
         """
         ...
@@ -175,21 +156,14 @@ def pattern(size: int, end: int) -> Any:
 def verify(place: PairMemory, address: int, size: int, end: int, work: str, way: str = "") -> None:
     """Compare received data with the data that an end sends.
 
-    Parameters
-    ----------
-    place : PairMemory
-        Memory of the received data.
-    address, size : int
-        Address and number of the received bytes.
-    end : int
-        The end that sent: 0 for the first, 1 for the last.
-    work, way : str
-        The work and its path, for the error.
+    Args:
+        place: Memory of the received data.
+        address, size: Address and number of the received bytes.
+        end: The end that sent: 0 for the first, 1 for the last.
+        work, way: The work and its path, for the error.
 
-    Raises
-    ------
-    VerificationError
-        If a word differs.
+    Raises:
+        VerificationError: If a word differs.
     """
     wrong = np.unique(np.flatnonzero(place.read(address, size) != pattern(size, end)) // 8)
     if wrong.size:

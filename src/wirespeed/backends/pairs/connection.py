@@ -21,19 +21,13 @@ from .base import Ends, PairMemory, Wire
 class Connection:
     """What this process has of the two ends.
 
-    Parameters
-    ----------
-    exchange, machine, local, options, grace
-        As in ``PairsBackend``.
-    warn : Callable
-        Receives warnings.
+    Attributes:
+        exchange, machine, local, options, grace: As in ``PairsBackend``.
+        warn: Receives warnings.
 
-    Attributes
-    ----------
-    ends : Ends
-        The two ranks that measure.
-    tried : set[tuple[str, MemoryKind]]
-        Mechanisms of sharing that are known to work, with the kind of memory.
+    Attributes:
+        ends: The two ranks that measure.
+        tried: Mechanisms of sharing that are known to work, with the kind of memory.
     """
 
     def __init__(
@@ -82,17 +76,12 @@ class Connection:
     def wire(self, engine: Engine, kind: MemoryKind) -> Wire | None:
         """The connection of the two ends; None on ranks between them.
 
-        Parameters
-        ----------
-        engine : Engine
-            MPI or NCCL.
-        kind : MemoryKind
-            Kind of the memory of the messages.
+        Args:
+            engine: MPI or NCCL.
+            kind: Kind of the memory of the messages.
 
-        Raises
-        ------
-        Unreachable
-            If a process cannot send; the message has the reason of the first one.
+        Raises:
+            Unreachable: If a process cannot send; the message has the reason of the first one.
         """
         key = engine, kind
         if key not in self._refused:
@@ -160,19 +149,13 @@ class Connection:
     def moving(self, call: Callable[[], object], doing: str, engine: Engine = Engine.NCCL) -> list[Any]:
         """Run a step that needs the other end, and return the results of all processes.
 
-        Parameters
-        ----------
-        call : Callable
-            The step in this process.
-        doing : str
-            The activity and its object, to be read after "while".
-        engine : Engine
-            The engine of messages that are timed; MPI keeps a CPU busy, which ends should not share.
+        Args:
+            call: The step in this process.
+            doing: The activity and its object, to be read after "while".
+            engine: The engine of messages that are timed; MPI keeps a CPU busy, which ends should not share.
 
-        Raises
-        ------
-        BackendLost
-            If it fails, because the other end may wait forever.
+        Raises:
+            BackendLost: If it fails, because the other end may wait forever.
         """
         try:
             mine = call()

@@ -18,12 +18,9 @@ _MESSAGE_TAG, _MEETING_TAG = 1, 2
 class MpiWire:
     """Sends and receives with MPI, in loops that run without the interpreter.
 
-    Parameters
-    ----------
-    mpi : module
-        The module ``mpi4py.MPI``, which has started the processes of this job.
-    ends : Ends
-        The two ranks that measure.
+    Attributes:
+        mpi: The module ``mpi4py.MPI``, which has started the processes of this job.
+        ends: The two ranks that measure.
     """
 
     def __init__(self, mpi: Any, ends: Ends) -> None:

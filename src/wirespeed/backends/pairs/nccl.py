@@ -22,16 +22,11 @@ _SCRATCH_BYTES = 64
 class NcclWire:
     """Sends and receives with NCCL in one stream of each GPU.
 
-    Parameters
-    ----------
-    messages : NcclMessages
-        Communicator of the two ends.
-    functions : Functions
-        Functions of NCCL and of the driver of the GPU.
-    first : bool
-        Whether this process is the end that begins.
-    place : GpuBuffers
-        Memory of the GPU.
+    Attributes:
+        messages: Communicator of the two ends.
+        functions: Functions of NCCL and of the driver of the GPU.
+        first: Whether this process is the end that begins.
+        place: Memory of the GPU.
     """
 
     def __init__(self, messages: NcclMessages, functions: Functions, first: bool, place: GpuBuffers) -> None:

@@ -59,10 +59,8 @@ class PreparedSharing(Prepared):
     def sample(self, copies: int) -> Sample:
         """Share a new buffer for each over-allocation in turn, and return the times of all phases.
 
-        Raises
-        ------
-        VerificationError
-            If wrong data arrived.
+        Raises:
+            VerificationError: If wrong data arrived.
         """
         del copies  # always one, because a buffer is new only once
         phases = [(work, self._phases(work)) for work in self._works]
@@ -72,10 +70,8 @@ class PreparedSharing(Prepared):
     def _try(self) -> None:
         """Share a small buffer, so that set-up is not timed, and to find out whether the mechanism works.
 
-        Raises
-        ------
-        Unreachable
-            If it does not work.
+        Raises:
+            Unreachable: If it does not work.
         """
         work = self._works[0]
         try:

@@ -38,10 +38,8 @@ def parse(spec: str) -> Machine:
     PCI bus but not shown by the driver, ``+CAUSE=AMOUNT@PLACE`` a cause that
     ``doctor`` knows, with what the system reports then.
 
-    Raises
-    ------
-    MachineError
-        If the machine or fault does not exist.
+    Raises:
+        MachineError: If the machine or fault does not exist.
     """
     from dataclasses import replace
     from pathlib import Path

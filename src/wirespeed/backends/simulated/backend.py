@@ -27,10 +27,8 @@ if TYPE_CHECKING:
 class SimulatedBackend(Backend):
     """Run Measurements on a machine description.
 
-    Parameters
-    ----------
-    machine : Machine
-        The machine, with the capacities of its links, and its faults.
+    Attributes:
+        machine: The machine, with the capacities of its links, and its faults.
     """
 
     name = "simulated"

@@ -19,10 +19,8 @@ from .noise import LEVELS
 def without_gone(texts: Sequence[str], machine: Machine) -> tuple[Machine, list[Fault], list[str]]:
     """The machine without the GPUs of ``gone@gpu3``, these faults, and the texts of the others.
 
-    Raises
-    ------
-    MachineError
-        If the machine has no such GPU, or several hosts.
+    Raises:
+        MachineError: If the machine has no such GPU, or several hosts.
     """
     names = [where for kind, _, where in (text.partition("@") for text in texts) if kind == FaultKind.GONE]
     gpus = {gpu.name: gpu for gpu in machine.gpus} if not machine.ranks else {}
@@ -39,10 +37,8 @@ def without_gone(texts: Sequence[str], machine: Machine) -> tuple[Machine, list[
 def parse_fault(text: str, machine: Machine) -> Fault:
     """Parse a fault such as ``corrupt@gpu0->gpu1`` or ``speed@gpu0-gpu1=0.5``.
 
-    Raises
-    ------
-    MachineError
-        If the fault does not exist, or the machine has no such link or device.
+    Raises:
+        MachineError: If the fault does not exist, or the machine has no such link or device.
     """
     kind, _, where = text.partition("@")
     name, _, amount = kind.partition("=")

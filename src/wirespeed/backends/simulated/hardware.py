@@ -27,14 +27,10 @@ from .noise import Noise
 class Exact(NamedTuple):
     """What is known of a simulated Measurement before it is measured, the same in all rounds.
 
-    Parameters
-    ----------
-    identity : str
-        A text that is unique to it.
-    seconds, rates : list[float]
-        Time of a copy of each transfer without noise in s, and its rate while all run in B/s.
-    verify_s : float
-        Time to verify a sample, in s.
+    Attributes:
+        identity: A text that is unique to it.
+        seconds, rates: Time of a copy of each transfer without noise in s, and its rate while all run in B/s.
+        verify_s: Time to verify a sample, in s.
     """
 
     identity: str
@@ -46,29 +42,18 @@ class Exact(NamedTuple):
 class SimulatedHardware:
     """What all simulated Measurements of a machine share.
 
-    Parameters
-    ----------
-    machine : Machine
-        The machine, with the capacities of its links, and its faults.
+    Attributes:
+        machine: The machine, with the capacities of its links, and its faults.
 
-    Attributes
-    ----------
-    network : Network
-        The links of the machine with its faults.
-    capacities : Mapping[int, float]
-        Their capacities, in B/s.
-    clock : float
-        Virtual time of samples, in s.
-    overhead : float
-        Virtual time of everything else, in s.
-    released : Event
-        Ends a simulated hang.
-    noise : Noise
-        By how much times vary.
-    vertices : MachineVertices
-        Its devices and switches.
-    known : dict[Measurement, Exact]
-        The Measurements that were prepared before.
+    Attributes:
+        network: The links of the machine with its faults.
+        capacities: Their capacities, in B/s.
+        clock: Virtual time of samples, in s.
+        overhead: Virtual time of everything else, in s.
+        released: Ends a simulated hang.
+        noise: By how much times vary.
+        vertices: Its devices and switches.
+        known: The Measurements that were prepared before.
     """
 
     def __init__(self, machine: Machine) -> None:

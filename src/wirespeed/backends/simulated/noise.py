@@ -24,10 +24,8 @@ _PERIOD_S = 30.0
 class Noise:
     """The noise of one run.
 
-    Parameters
-    ----------
-    machine : Machine
-        Its ``noise`` is that between samples; faults define the other levels.
+    Attributes:
+        machine: Its ``noise`` is that between samples; faults define the other levels.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -46,10 +44,8 @@ class Noise:
 class PreparedNoise:
     """The noise of one round of a Measurement.
 
-    Attributes
-    ----------
-    random : Random
-        Random numbers of this round.
+    Attributes:
+        random: Random numbers of this round.
     """
 
     def __init__(self, sigmas: dict[str, float], seed: int, identity: str, number: int, phase: float) -> None:

@@ -45,19 +45,13 @@ def levels(ranks: int) -> int:
 def connect(machine: Machine, ranks: int, seed: int = 0) -> CollectiveBackend:
     """The backend for collectives on the first GPUs, or ranks, of a described machine.
 
-    Parameters
-    ----------
-    machine : Machine
-        The machine.
-    ranks : int
-        Number of ranks.
-    seed : int
-        Seed of the noise.
+    Args:
+        machine: The machine.
+        ranks: Number of ranks.
+        seed: Seed of the noise.
 
-    Raises
-    ------
-    MachineError
-        If the machine has fewer GPUs or ranks, or they are not connected.
+    Raises:
+        MachineError: If the machine has fewer GPUs or ranks, or they are not connected.
     """
     provider = SimulatedProvider(machine, ranks, seed)
     return CollectiveBackend(
@@ -68,14 +62,11 @@ def connect(machine: Machine, ranks: int, seed: int = 0) -> CollectiveBackend:
 class SimulatedProvider(Provider):
     """Simulates collectives on the first GPUs, or ranks, of a machine.
 
-    Parameters
-    ----------
-    machine, ranks, seed
-        As in ``connect``.
-    colors : Sequence[int]
-        Number of the group of each rank; empty for one group. All groups run at once; the first is reported.
-    first : int
-        Position of the GPU or rank of the machine with which they begin.
+    Attributes:
+        machine, ranks, seed: As in ``connect``.
+        colors: Number of the group of each rank; empty for one group. All groups run at once; the first is
+            reported.
+        first: Position of the GPU or rank of the machine with which they begin.
     """
 
     name = "simulated"

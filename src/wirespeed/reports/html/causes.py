@@ -29,12 +29,9 @@ _NAMED = 4
 class GatesView:
     """A set of published gates as the page shows it.
 
-    Parameters
-    ----------
-    title : str
-        Name of the set, and when it was read.
-    rows : tuple[tuple[str, str, Shown, str], ...]
-        Each gate that applies: what it measures, its threshold, the verdict, and what was measured.
+    Attributes:
+        title: Name of the set, and when it was read.
+        rows: Each gate that applies: what it measures, its threshold, the verdict, and what was measured.
     """
 
     title: str
@@ -79,18 +76,12 @@ def explained_causes(overview: Overview) -> tuple[tuple[str, Markup], ...]:
 def notes(document: Document, check: Check, overview: Overview) -> list[tuple[Shown, str]]:
     """What else matters to the verdict: wrong data, slow links, what is unexplained or accepted.
 
-    Parameters
-    ----------
-    document : Document
-        The run.
-    check : Check
-        Its verdicts.
-    found : Overview
-        Its overview.
+    Args:
+        document: The run.
+        check: Its verdicts.
+        found: Its overview.
 
-    Returns
-    -------
-    list[tuple[Shown, str]]
+    Returns:
         Each with its sign, the worst first.
     """
     fail, warn, passed = (shown(verdict) for verdict in (Verdict.FAIL, Verdict.WARN, Verdict.WAIVED))

@@ -24,12 +24,9 @@ _NAMES = 186.0
 class Frame:
     """Maps values to positions in a chart, in pixels.
 
-    Parameters
-    ----------
-    x, y : callable
-        Position of a value along each axis.
-    left, right, top, bottom : float
-        Edges of the area of the curves.
+    Attributes:
+        x, y: Position of a value along each axis.
+        left, right, top, bottom: Edges of the area of the curves.
     """
 
     x: Callable[[float], float]
@@ -134,16 +131,11 @@ def draw_curves(svg: Element, curves: Sequence[Curve], frame: Frame, room: float
 
     Of more curves, those that differ from the others get them, and are drawn on top.
 
-    Parameters
-    ----------
-    svg : Element
-        The chart.
-    curves : Sequence[Curve]
-        The curves, in the units of the frame.
-    frame : Frame
-        Where the values are in the chart.
-    room : float
-        Room for the names of curves, in pixels.
+    Args:
+        svg: The chart.
+        curves: The curves, in the units of the frame.
+        frame: Where the values are in the chart.
+        room: Room for the names of curves, in pixels.
     """
     named, others = _named(curves)
     for curve in others:
@@ -172,20 +164,13 @@ def _polyline(svg: Element, curve: Curve, frame: Frame, style: str) -> list[tupl
 def time_chart(title: str, curves: Sequence[Curve], unit: str, end: float) -> Element:
     """Quantities over the time of the run; the other axis starts near their minimum.
 
-    Parameters
-    ----------
-    title : str
-        Name of the quantity.
-    curves : Sequence[Curve]
-        Values over the time in s.
-    unit : str
-        Unit of the values.
-    end : float
-        End of the axis in s; equal for all charts of a run, so that they can be compared.
+    Args:
+        title: Name of the quantity.
+        curves: Values over the time in s.
+        unit: Unit of the values.
+        end: End of the axis in s; equal for all charts of a run, so that they can be compared.
 
-    Returns
-    -------
-    Element
+    Returns:
         The chart.
     """
     low = min(y for c in curves for y in c.ys)

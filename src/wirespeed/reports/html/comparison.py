@@ -29,22 +29,14 @@ _MOST_CELLS = 40
 class Moved:
     """Changed cells, as texts: one cell, or all of a link, device or kind of path.
 
-    Parameters
-    ----------
-    where : str
-        Location of the cell, or name of the place.
-    css : str
-        CSS class of the outcome.
-    outcome : str
-        The outcome, with its sign.
-    change : str
-        Relative difference; of several cells the median change of speed; empty if a value is missing.
-    worst : str
-        Location of the most changed of several cells.
-    values : str
-        Both values of the cell, or of the most changed one.
-    cells : str
-        Number of cells.
+    Attributes:
+        where: Location of the cell, or name of the place.
+        css: CSS class of the outcome.
+        outcome: The outcome, with its sign.
+        change: Relative difference; of several cells the median change of speed; empty if a value is missing.
+        worst: Location of the most changed of several cells.
+        values: Both values of the cell, or of the most changed one.
+        cells: Number of cells.
     """
 
     where: str
@@ -60,24 +52,15 @@ class Moved:
 class Changes:
     """Changes from the first run to another.
 
-    Parameters
-    ----------
-    index : int
-        Index of the other run in the page.
-    summary : str
-        Number of cells by outcome.
-    css : str
-        CSS class of the worst outcome.
-    places : tuple[Moved, ...]
-        Changes by link, device and kind of path.
-    rows : tuple[Moved, ...]
-        The changed cells, the worst first.
-    more : str
-        Number of omitted rows; empty if none are.
-    is_comparable : bool
-        Whether the run can be compared with the first; if not, the summary says why.
-    differences : tuple[str, ...]
-        What differs between this run and the first.
+    Attributes:
+        index: Index of the other run in the page.
+        summary: Number of cells by outcome.
+        css: CSS class of the worst outcome.
+        places: Changes by link, device and kind of path.
+        rows: The changed cells, the worst first.
+        more: Number of omitted rows; empty if none are.
+        is_comparable: Whether the run can be compared with the first; if not, the summary says why.
+        differences: What differs between this run and the first.
     """
 
     index: int
@@ -94,14 +77,10 @@ class Changes:
 class Against:
     """A table of another run, compared with that of the first.
 
-    Parameters
-    ----------
-    css : str
-        CSS class of the colour of its most changed cell.
-    change : str
-        Relative difference of the medians.
-    worst : str
-        The most changed cell; empty without a significant change.
+    Attributes:
+        css: CSS class of the colour of its most changed cell.
+        change: Relative difference of the medians.
+        worst: The most changed cell; empty without a significant change.
     """
 
     css: str = ""
@@ -113,16 +92,11 @@ class Against:
 class ComparedTable:
     """A table in all runs.
 
-    Parameters
-    ----------
-    name : str
-        Name of the table.
-    first : str
-        Its median in the first run.
-    others : tuple[Against, ...]
-        The other runs.
-    extreme : float
-        The largest relative change of a cell; 0 without a significant one.
+    Attributes:
+        name: Name of the table.
+        first: Its median in the first run.
+        others: The other runs.
+        extreme: The largest relative change of a cell; 0 without a significant one.
     """
 
     name: str
@@ -135,12 +109,9 @@ class ComparedTable:
 class Compared:
     """Content of the comparison.
 
-    Parameters
-    ----------
-    runs : tuple[Changes, ...]
-        The changes of each run, the first one included.
-    changed, same : tuple[ComparedTable, ...]
-        Tables with significant changes, the most changed first, and those without.
+    Attributes:
+        runs: The changes of each run, the first one included.
+        changed, same: Tables with significant changes, the most changed first, and those without.
     """
 
     runs: tuple[Changes, ...]

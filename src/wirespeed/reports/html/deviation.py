@@ -28,16 +28,11 @@ _FEW = 2
 def step(speed: float, verdict: Verdict = Verdict.PASS) -> str:
     """The CSS class of a speed relative to what is expected, and of a verdict on it.
 
-    Parameters
-    ----------
-    speed : float
-        1.0 is what is expected; 0.5 is half the rate, or twice the time.
-    verdict : Verdict
-        The verdict; a bad value is never neutral.
+    Args:
+        speed: 1.0 is what is expected; 0.5 is half the rate, or twice the time.
+        verdict: The verdict; a bad value is never neutral.
 
-    Returns
-    -------
-    str
+    Returns:
         A class of ``STEPS``.
     """
     index = max(i for i, (_, least) in enumerate(STEPS) if speed >= least)
@@ -52,16 +47,11 @@ def step(speed: float, verdict: Verdict = Verdict.PASS) -> str:
 class ColorScale:
     """What the colours of comparable values are relative to.
 
-    Parameters
-    ----------
-    unit : Unit
-        Unit of the values.
-    center : float
-        Typical speed of the values that pass, relative to the typical value of their expected ranges.
-    middle : float or None
-        Median of the values that are not judged; None if they are too few to compare.
-    colored : bool
-        Whether there are enough values for colours at all.
+    Attributes:
+        unit: Unit of the values.
+        center: Typical speed of the values that pass, relative to the typical value of their expected ranges.
+        middle: Median of the values that are not judged; None if they are too few to compare.
+        colored: Whether there are enough values for colours at all.
     """
 
     unit: Unit
@@ -73,12 +63,9 @@ class ColorScale:
     def of(cls, unit: Unit, values: Sequence[tuple[Cell, Judgement | None]]) -> ColorScale:
         """Find what is expected of some comparable cells.
 
-        Parameters
-        ----------
-        unit : Unit
-            Unit of the values.
-        values : Sequence of (Cell, Judgement or None)
-            The cells with their verdicts.
+        Args:
+            unit: Unit of the values.
+            values: The cells with their verdicts.
         """
         passed, others = [], []
         known = [(cell.value, judgement) for cell, judgement in values if cell.value]
@@ -97,12 +84,9 @@ class ColorScale:
     def css(self, value: float, judgement: Judgement | None) -> str:
         """The CSS class of a value; empty without colour.
 
-        Parameters
-        ----------
-        value : float
-            A value in base units.
-        judgement : Judgement or None
-            The verdict on it.
+        Args:
+            value: A value in base units.
+            judgement: The verdict on it.
         """
         if not self.colored or not value:
             return ""

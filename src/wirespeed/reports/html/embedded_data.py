@@ -34,16 +34,11 @@ def packed(data: bytes) -> Markup:
 def packed_document(document: Document, room: int = ROOM) -> tuple[Markup, str]:
     """Pack a Document into at most ``room`` bytes; return it with a note on what was left out.
 
-    Parameters
-    ----------
-    document : Document
-        The run.
-    room : int
-        Maximum size of the packed text, in bytes.
+    Args:
+        document: The run.
+        room: Maximum size of the packed text, in bytes.
 
-    Returns
-    -------
-    tuple[Markup, str]
+    Returns:
         The packed Document as JSON, and the note; empty if it is complete.
     """
     text, left_out = packed(b""), ""

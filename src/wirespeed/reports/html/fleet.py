@@ -69,17 +69,12 @@ _STRIPS = {"typical": "median of each node", "lowest": "lowest value of each nod
 def read_nodes(files: Sequence[str], by: Criteria) -> ReadRuns[FleetNode]:
     """A summary of each run.
 
-    Parameters
-    ----------
-    files : Sequence[str]
-        Saved runs.
-    by : Criteria
-        What values are judged by.
+    Args:
+        files: Saved runs.
+        by: What values are judged by.
 
-    Raises
-    ------
-    OutOfMemory
-        If a process that read Documents was killed.
+    Raises:
+        OutOfMemory: If a process that read Documents was killed.
     """
     return read_many(files, partial(_node, by=by))
 
@@ -92,12 +87,9 @@ def _node(file: str, document: Document, by: Criteria) -> FleetNode:
 def fleet_page(nodes: Sequence[FleetNode], failures: Sequence[str] = ()) -> str:
     """Render a page of many nodes, which contains no Documents.
 
-    Parameters
-    ----------
-    nodes : Sequence[FleetNode]
-        Summaries of the runs.
-    failures : Sequence[str]
-        A line for each file that could not be read.
+    Args:
+        nodes: Summaries of the runs.
+        failures: A line for each file that could not be read.
     """
     fleet = analyse(nodes)
     outliers, names = _outliers(fleet), _names([node.file for node in fleet.nodes])
@@ -167,14 +159,10 @@ def _sentence(counts: Counter[str], total: int) -> str:
 class _Finding:
     """What is wrong with some nodes.
 
-    Parameters
-    ----------
-    shown : Shown
-        Sign of the verdict.
-    word, text, step : str
-        The verdict, what is wrong, and what to do.
-    hosts : list[tuple[int, str]]
-        Indices and names of the nodes.
+    Attributes:
+        shown: Sign of the verdict.
+        word, text, step: The verdict, what is wrong, and what to do.
+        hosts: Indices and names of the nodes.
     """
 
     shown: Shown

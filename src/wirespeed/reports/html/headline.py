@@ -28,24 +28,15 @@ if TYPE_CHECKING:
 class Headline:
     """What the page says first.
 
-    Parameters
-    ----------
-    word : str
-        PASS, WARN, FAIL, BUSY, NOT JUDGED or INTERRUPTED.
-    css : str
-        CSS class of the verdict.
-    sentence : str
-        The cause, or what is the case.
-    extent : str
-        How much of the run it concerns.
-    advice, command : str
-        What to do, and a command that helps; empty if nothing is wrong, or if there is none.
-    host : str
-        Name of the host.
-    facts : tuple[str, ...]
-        GPUs with driver, CPUs; date, version and duration.
-    date : str
-        When the run began.
+    Attributes:
+        word: PASS, WARN, FAIL, BUSY, NOT JUDGED or INTERRUPTED.
+        css: CSS class of the verdict.
+        sentence: The cause, or what is the case.
+        extent: How much of the run it concerns.
+        advice, command: What to do, and a command that helps; empty if nothing is wrong, or if there is none.
+        host: Name of the host.
+        facts: GPUs with driver, CPUs; date, version and duration.
+        date: When the run began.
     """
 
     word: str
@@ -63,20 +54,13 @@ class Headline:
 class Tile:
     """A key figure.
 
-    Parameters
-    ----------
-    title : str
-        Kind of path.
-    verdict : Shown
-        The worst verdict of its values.
-    value, unit : str
-        The typical rate.
-    lines : tuple[str, ...]
-        Share of what is expected, the lowest value that passes, the limit, and the worst value.
-    bar : Markup
-        Bar up to the limit; empty without a limit.
-    target : str
-        ID of the section with its values.
+    Attributes:
+        title: Kind of path.
+        verdict: The worst verdict of its values.
+        value, unit: The typical rate.
+        lines: Share of what is expected, the lowest value that passes, the limit, and the worst value.
+        bar: Bar up to the limit; empty without a limit.
+        target: ID of the section with its values.
     """
 
     title: str
@@ -91,14 +75,10 @@ class Tile:
 def headline(document: Document, check: Check, overview: Overview) -> Headline:
     """What the page of a run says first.
 
-    Parameters
-    ----------
-    document : Document
-        The run.
-    check : Check
-        Its verdicts.
-    found : Overview
-        Its overview.
+    Args:
+        document: The run.
+        check: Its verdicts.
+        found: Its overview.
     """
     machine = document.machine
     gpus = [f"{n} × {one_line(model)}" for model, n in _models(machine).items()]
@@ -153,12 +133,9 @@ def date(started: str) -> str:
 def tiles(overview: Overview, target: Callable[[PathKind], str]) -> tuple[Tile, ...]:
     """A tile for each key figure.
 
-    Parameters
-    ----------
-    found : Overview
-        The overview of a run.
-    target : callable
-        Returns the ID of the section of a kind of path.
+    Args:
+        found: The overview of a run.
+        target: Returns the ID of the section of a kind of path.
     """
     return tuple(_tile(figure, target(figure.kind)) for figure in overview.figures)
 

@@ -27,18 +27,12 @@ _BUSY = 0.98
 class Use:
     """The best measured rate over a link.
 
-    Parameters
-    ----------
-    link : Link
-        The link.
-    measured : float or None
-        The rate, in B/s; None if no cell measures the link.
-    verdict : Verdict
-        The worst verdict on it.
-    speed : float or None
-        The rate relative to the typical value of its expected range; None if no range is known.
-    index : int
-        Index of the link in the machine.
+    Attributes:
+        link: The link.
+        measured: The rate, in B/s; None if no cell measures the link.
+        verdict: The worst verdict on it.
+        speed: The rate relative to the typical value of its expected range; None if no range is known.
+        index: Index of the link in the machine.
     """
 
     link: Link
@@ -59,20 +53,13 @@ def uses(machine: Machine, cells: Iterable[Placed], judgements: Judgements, chec
     The best cell counts because the link is at least that fast. The verdict of a link is the worst of that
     cell's verdict, unless it names another culprit, and the verdicts of cells that name the link as one.
 
-    Parameters
-    ----------
-    machine : Machine
-        The machine.
-    cells : Iterable[Placed]
-        All cells of the run.
-    judgements : Mapping[Key, Judgement]
-        The verdicts on them.
-    check : Check
-        The verdicts and causes of the run.
+    Args:
+        machine: The machine.
+        cells: All cells of the run.
+        judgements: The verdicts on them.
+        check: The verdicts and causes of the run.
 
-    Returns
-    -------
-    list[Use]
+    Returns:
         One for each link of the machine, in order.
     """
     best: dict[int, tuple[float, Judgement | None]] = {}

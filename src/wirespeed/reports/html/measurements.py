@@ -40,16 +40,11 @@ _WIDTHS = ((4, "small"), (8, "medium"))
 class Block:
     """A table or a chart of one or several testcases.
 
-    Parameters
-    ----------
-    title : str
-        Its heading.
-    verdict : Shown
-        The worst verdict.
-    cases : str
-        Names and descriptions of its testcases, for the filter.
-    body : Markup
-        The table or chart.
+    Attributes:
+        title: Its heading.
+        verdict: The worst verdict.
+        cases: Names and descriptions of its testcases, for the filter.
+        body: The table or chart.
     """
 
     title: str
@@ -62,14 +57,10 @@ class Block:
 class Family:
     """Blocks that stand side by side: read and write, copy engine and kernels.
 
-    Parameters
-    ----------
-    width : str
-        CSS class of the width of a block.
-    blocks : tuple[Block, ...]
-        The blocks.
-    bad : bool
-        Whether a value of them is worse than expected.
+    Attributes:
+        width: CSS class of the width of a block.
+        blocks: The blocks.
+        bad: Whether a value of them is worse than expected.
     """
 
     width: str
@@ -81,28 +72,17 @@ class Family:
 class PathGroup:
     """The testcases of a kind of path.
 
-    Parameters
-    ----------
-    id : str
-        ID of its section.
-    title : str
-        Kind of path.
-    verdict : Shown
-        The worst verdict.
-    summary : str
-        Key figure, and how many values are as expected.
-    bad : bool
-        Whether it contains values worse than expected, or a testcase that failed.
-    reasons : tuple[tuple[Shown, str], ...]
-        Why values are bad, not judged or missing.
-    families : tuple[Family, ...]
-        What to show: those with bad values, or all of them if none is bad.
-    alike : tuple[Family, ...]
-        More of them with bad values.
-    more : tuple[Family, ...]
-        Those that are as expected, in a group with bad ones.
-    about : tuple[tuple[str, str], ...]
-        Name and description of each testcase.
+    Attributes:
+        id: ID of its section.
+        title: Kind of path.
+        verdict: The worst verdict.
+        summary: Key figure, and how many values are as expected.
+        bad: Whether it contains values worse than expected, or a testcase that failed.
+        reasons: Why values are bad, not judged or missing.
+        families: What to show: those with bad values, or all of them if none is bad.
+        alike: More of them with bad values.
+        more: Those that are as expected, in a group with bad ones.
+        about: Name and description of each testcase.
     """
 
     id: str
@@ -127,18 +107,12 @@ def grouped(
 ) -> tuple[PathGroup, ...]:
     """The measured testcases by kind of path, the worst first.
 
-    Parameters
-    ----------
-    run : int or None
-        Index of the run in the page; None without a page.
-    document : Document
-        The run.
-    check : Check
-        Its verdicts.
-    judgements : Mapping[Key, Judgement]
-        The same by the location of their cell.
-    figures : Iterable[KeyFigure]
-        The key figures of its overview.
+    Args:
+        run: Index of the run in the page; None without a page.
+        document: The run.
+        check: Its verdicts.
+        judgements: The same by the location of their cell.
+        figures: The key figures of its overview.
     """
     by_kind: dict[PathKind, list[tuple[int, TestcaseResult]]] = {}
     for i, result in enumerate(document.testcases):
@@ -236,14 +210,10 @@ def families(
 ) -> list[Family]:
     """The blocks of some testcases, those with bad values first.
 
-    Parameters
-    ----------
-    run : int or None
-        Index of the run in the page; None without a page.
-    results : Iterable of (int, TestcaseResult)
-        The testcases with their indices in the run.
-    judgements : Mapping[Key, Judgement]
-        The verdicts on their cells.
+    Args:
+        run: Index of the run in the page; None without a page.
+        results: The testcases with their indices in the run.
+        judgements: The verdicts on their cells.
     """
     vectors: dict[tuple[object, ...], list[Part]] = {}
     others: dict[tuple[str, str], list[Part]] = {}

@@ -42,10 +42,8 @@ _FRACTIONS = {
 def notebook_html(result: Tabular | Section) -> str:
     """A result as markup. All texts are escaped; it has neither scripts nor links.
 
-    Parameters
-    ----------
-    result : Tabular or Section
-        A result of a public function, or a part of one with a name.
+    Args:
+        result: A result of a public function, or a part of one with a name.
     """
     recorded = records(result)
     shown = recorded.rows[: _MOST_ROWS if recorded.relevant is None else min(recorded.relevant, _MOST_ROWS)]

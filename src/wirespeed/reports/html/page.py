@@ -32,23 +32,15 @@ def page(
 ) -> str:
     """Render one page of a run, or of several runs, which are compared with the first.
 
-    Parameters
-    ----------
-    documents : Sequence[Document]
-        One run, or several.
-    room : int
-        Maximum size of the embedded Documents, in bytes.
-    by : Criteria
-        What values are judged by.
-    judged : Judged or None
-        What ``wirespeed check`` found about the only run; None if it was not checked.
-    labels : Sequence[str]
-        A name for each run, such as its file name; empty for letters and hosts.
+    Args:
+        documents: One run, or several.
+        room: Maximum size of the embedded Documents, in bytes.
+        by: What values are judged by.
+        judged: What ``wirespeed check`` found about the only run; None if it was not checked.
+        labels: A name for each run, such as its file name; empty for letters and hosts.
 
-    Raises
-    ------
-    UsageError
-        If the number of labels is not that of the runs.
+    Raises:
+        UsageError: If the number of labels is not that of the runs.
     """
     if labels and len(labels) != len(documents):
         raise UsageError(

@@ -28,22 +28,14 @@ def pair_matrix(
 ) -> Element | None:
     """The matrix; None if no rate between GPUs was measured.
 
-    Parameters
-    ----------
-    machine : Machine
-        The machine.
-    gpus : Sequence[str]
-        Its GPUs, in order.
-    uses : Sequence[Use]
-        Its links with their use, by which tables can be filtered.
-    cells : Iterable[Placed]
-        All cells of the run.
-    judgements : Mapping[Key, Judgement]
-        The verdicts on them.
+    Args:
+        machine: The machine.
+        gpus: Its GPUs, in order.
+        uses: Its links with their use, by which tables can be filtered.
+        cells: All cells of the run.
+        judgements: The verdicts on them.
 
-    Returns
-    -------
-    Element or None
+    Returns:
         The drawing.
     """
     names = {str(rank.index): f"{rank.index}/{rank.device}" for rank in machine.ranks}

@@ -35,20 +35,13 @@ def run_view(
 ) -> dict[str, Any]:
     """The template's variables for one run.
 
-    Parameters
-    ----------
-    index : int
-        Index of the run in the page.
-    document : Document
-        The run.
-    check : Check
-        Its verdicts.
-    room : int
-        Maximum size of the embedded Document, in bytes.
-    label : str
-        Name of the run; empty for a letter and its host.
-    judged : Judged or None
-        What ``wirespeed check`` found; None if it was not checked.
+    Args:
+        index: Index of the run in the page.
+        document: The run.
+        check: Its verdicts.
+        room: Maximum size of the embedded Document, in bytes.
+        label: Name of the run; empty for a letter and its host.
+        judged: What ``wirespeed check`` found; None if it was not checked.
     """
     summary = overview(document, check, judged.diagnosis if judged else None)
     judgements = {judgement.key: judgement for judgement in check.judgements}

@@ -19,12 +19,9 @@ _MOST_ROWS = 1000
 def sides_page(comparison: Comparison, unreadable: Sequence[Unreadable] = ()) -> str:
     """A page that works offline.
 
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-    unreadable : Sequence[Unreadable]
-        The files that cannot be read.
+    Args:
+        comparison: The comparison.
+        unreadable: The files that cannot be read.
     """
     changed = comparison.those(*CHANGED)
     others = [change for change in comparison.changes if change.outcome not in CHANGED]

@@ -20,18 +20,12 @@ _EM = 14.0
 def drawing(width: float, height: float, title: str, css: str = "") -> Element:
     """An empty chart that scales with the page's font size; the title serves screen readers.
 
-    Parameters
-    ----------
-    width, height : float
-        Size in pixels.
-    title : str
-        Description of the content.
-    css : str
-        CSS class; empty for none.
+    Args:
+        width, height: Size in pixels.
+        title: Description of the content.
+        css: CSS class; empty for none.
 
-    Returns
-    -------
-    Element
+    Returns:
         The chart.
     """
     size = {} if css == "machine" else {"width": f"{width / _EM:.1f}em"}
@@ -45,22 +39,14 @@ def drawing(width: float, height: float, title: str, css: str = "") -> Element:
 def add(to: Element, name: str, css: str = "", text: str = "", **attributes: float | str) -> Element:
     """Add an element; numbers are rounded to visible precision.
 
-    Parameters
-    ----------
-    to : Element
-        The parent.
-    name : str
-        Name of the element.
-    css : str
-        CSS class; empty for none.
-    text : str
-        Text inside; empty for none.
-    **attributes : float or str
-        Attributes; ``_`` in a name stands for ``-``.
+    Args:
+        to: The parent.
+        name: Name of the element.
+        css: CSS class; empty for none.
+        text: Text inside; empty for none.
+        **attributes: Attributes; ``_`` in a name stands for ``-``.
 
-    Returns
-    -------
-    Element
+    Returns:
         The new element.
     """
     texts = {key.replace("_", "-"): _plain(value) for key, value in attributes.items()}
@@ -87,16 +73,11 @@ def markup(svg: Element) -> Markup:
 def fitted(text: str, width: float) -> str:
     """Cut a text to a width in pixels.
 
-    Parameters
-    ----------
-    text : str
-        Any text.
-    width : float
-        Width in pixels.
+    Args:
+        text: Any text.
+        width: Width in pixels.
 
-    Returns
-    -------
-    str
+    Returns:
         At least two letters; an ellipsis stands for the rest.
     """
     text, most = one_line(text), max(2, int(width / LETTER))

@@ -37,16 +37,11 @@ _LOADED = 0.2
 class Part:
     """A table of a testcase, and where it is in the page.
 
-    Parameters
-    ----------
-    at : str
-        Index of run, testcase and table in the page, as its script reads it; empty without a page.
-    result : TestcaseResult
-        The testcase.
-    table : Table
-        The measured values.
-    judged : tuple[tuple[Cell, Judgement | None], ...]
-        Its cells with their verdicts.
+    Attributes:
+        at: Index of run, testcase and table in the page, as its script reads it; empty without a page.
+        result: The testcase.
+        table: The measured values.
+        judged: Its cells with their verdicts.
     """
 
     at: str
@@ -77,20 +72,13 @@ def spelled(
 ) -> str:
     """A table as markup.
 
-    Parameters
-    ----------
-    heading : str
-        Heading of the labels of the rows.
-    columns : Sequence[str]
-        Headings of the other columns.
-    rows : Iterable of (str, Iterable[str])
-        For each row its label, and its cells as markup.
-    attributes : str
-        Markup of the attributes of the table, and of what stands in it above the headings.
+    Args:
+        heading: Heading of the labels of the rows.
+        columns: Headings of the other columns.
+        rows: For each row its label, and its cells as markup.
+        attributes: Markup of the attributes of the table, and of what stands in it above the headings.
 
-    Returns
-    -------
-    str
+    Returns:
         The markup; labels are escaped.
     """
     body = "".join(f'<tr><th scope="row">{_label(name)}</th>{"".join(cells)}</tr>' for name, cells in rows)
@@ -105,10 +93,8 @@ def _head(labels: Sequence[str]) -> str:
 def matrix(part: Part) -> Markup:
     """A table as a heat map; a large one is packed in a page, and elsewhere only described.
 
-    Parameters
-    ----------
-    part : Part
-        The table.
+    Args:
+        part: The table.
     """
     from markupsafe import Markup
 
@@ -161,16 +147,11 @@ def _heat(part: Part, colors: ColorScale) -> Markup:
 def rows(title: str, parts: Sequence[Part]) -> Markup:
     """Tables of one row or one column each as the rows of one table, the worst first.
 
-    Parameters
-    ----------
-    title : str
-        Title of the table.
-    parts : Sequence[Part]
-        Tables with equal labels and unit.
+    Args:
+        title: Title of the table.
+        parts: Tables with equal labels and unit.
 
-    Returns
-    -------
-    Markup
+    Returns:
         A table with a row for each testcase.
     """
     from markupsafe import Markup

@@ -42,14 +42,10 @@ def charts_and_texts(document: Document) -> tuple[list[Element], list[tuple[str,
 
     Counters that do not change are omitted.
 
-    Parameters
-    ----------
-    document : Document
-        The run.
+    Args:
+        document: The run.
 
-    Returns
-    -------
-    tuple[list[Element], list[tuple[str, str]]]
+    Returns:
         The charts; label and changes of each other quantity.
     """
     series: dict[tuple[str, str], Series] = {}

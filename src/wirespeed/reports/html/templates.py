@@ -22,14 +22,10 @@ if TYPE_CHECKING:
 def rendered(template: str, style: str, script: str = "", **variables: Any) -> str:
     """Render a template with the version of wirespeed.
 
-    Parameters
-    ----------
-    template : str
-        Its file; a page extends ``base.html``.
-    style, script : str
-        CSS and JavaScript, the only ones that the page permits.
-    **variables : Any
-        The variables of the template.
+    Args:
+        template: Its file; a page extends ``base.html``.
+        style, script: CSS and JavaScript, the only ones that the page permits.
+        **variables: The variables of the template.
     """
     from markupsafe import Markup
 

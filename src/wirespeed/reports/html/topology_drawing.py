@@ -45,12 +45,9 @@ _HARMLESS = (Verdict.PASS, Verdict.UNKNOWN, Verdict.WAIVED)
 class Box:
     """Position of a vertex, in pixels.
 
-    Parameters
-    ----------
-    x, y : float
-        Left and upper edge.
-    width, height : float
-        Size.
+    Attributes:
+        x, y: Left and upper edge.
+        width, height: Size.
     """
 
     x: float
@@ -73,10 +70,9 @@ class Box:
 class Vertices:
     """The vertices of a machine by kind, in order.
 
-    Parameters
-    ----------
-    hosts, bridges, devices, fabrics : list[str]
-        NUMA nodes, PCIe switches and bridges, GPUs and devices of other kinds, NVLink switches and networks.
+    Attributes:
+        hosts, bridges, devices, fabrics: NUMA nodes, PCIe switches and bridges, GPUs and devices of other
+            kinds, NVLink switches and networks.
     """
 
     hosts: list[str] = field(default_factory=list)
@@ -120,18 +116,12 @@ def draw(
 ) -> Element | None:
     """The diagram; None if no parts of the machine are known, or too many for a diagram.
 
-    Parameters
-    ----------
-    machine : Machine
-        The machine.
-    uses : Sequence[Use]
-        Its links with their use.
-    marked : Mapping[str, Verdict] or None
-        Devices and switches to highlight; None for none.
+    Args:
+        machine: The machine.
+        uses: Its links with their use.
+        marked: Devices and switches to highlight; None for none.
 
-    Returns
-    -------
-    Element or None
+    Returns:
         The diagram.
     """
     layers = vertices(machine)
