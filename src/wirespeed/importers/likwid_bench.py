@@ -26,7 +26,7 @@ _AGAIN = re.compile(rf"{START.pattern}|\s*Cycles:|{_SIZE.pattern}")
 _KERNELS = {"load": ("read", 1), "store": ("write", 1), "copy": ("copy", 2), "stream": ("triad", 3)}
 #: Less, in bytes of all arrays, fits into the caches of some CPUs.
 _LEAST_BYTES = 256 * MIB
-#: What is not the rate, and the last line.
+#: Other lines, among them the last one.
 _KNOWN = re.compile(
     r"$|-{5,}|Warning: |Allocate: |Initialization: |Running without Marker|Group: |Using |LIKWID|Test: |\.+$|"
     r"likwid-|[$>] |\+|\||(CPU|Cycle) Clock:|(MFlops/s|Time|Cycles|Iterations|Vectorlength|Inner loop|"
