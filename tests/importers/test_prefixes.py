@@ -111,6 +111,30 @@ def test_hosts_whose_lines_are_mixed_are_runs_of_their_own(tmp_path: Path) -> No
     assert document.imported[0].doubts == document.imported[1].doubts == ()
 
 
+_ALONE = """# nThread 1 nGpus 1 minBytes 8 maxBytes 8 step: 1048576(bytes) warmup iters: 5 iters: 20 agg iters: 1
+#
+# Using devices
+#  Rank  0 Group  0 Pid   {pid} on {host} device  0 [0x07] NVIDIA A100-SXM4-80GB
+#
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+           8             2     float     sum      -1     3.01    0.00    0.00      0     0.30    0.03    0.00      0
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : 0
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize(("pid", "host"), [(4712, "node-a"), (4711, "node-b")])
+def test_labelled_processes_that_are_all_rank_0_did_not_connect(pid: int, host: str, tmp_path: Path) -> None:
+    """With a label before each line (srun -l), too."""
+    one = [f"0: {line}\n" for line in _ALONE.format(pid=4711, host="node-a").splitlines()]
+    two = [f"1: {line}\n" for line in _ALONE.format(pid=pid, host=host).splitlines()]
+    mixed = (line for pair in zip(one, two, strict=True) for line in pair)
+    document = imported(tmp_path, "".join(mixed))
+    assert len(document.imported) == 2
+    assert all("did not connect" in str(log.doubts) for log in document.imported)
+    assert imported(tmp_path, "".join(one + one)).imported[0].doubts == ()
+
+
 def test_a_quotation_with_a_sign_at_some_lines(tmp_path: Path) -> None:
     text = P2P.replace("Unidirectional", "> Unidirectional").replace(
         "P2P=Enabled Latency", "> P2P=Enabled Latency"

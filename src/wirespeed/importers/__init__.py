@@ -153,7 +153,7 @@ def _logs(file: str) -> list[FoundLog]:
     content = _text(file)
     name = "standard input" if file == STDIN else text(Path(file).name)
     try:
-        logs = [log for log in list(_sections(content)) if not log.is_empty]
+        logs = [log for log in _sections(content) if not log.is_empty]
     except UsageError as error:
         raise UsageError(f"{name}: {error}") from error
     for log in logs:
@@ -177,9 +177,10 @@ def _text(file: str) -> str:
     return data.decode("utf-8-sig", "replace").translate(_SPACES)
 
 
-def _sections(content: str) -> Iterator[FoundLog]:
+def _sections(content: str) -> list[FoundLog]:
     """Split a text into the output of different tools and jobs, and read each."""
     lines = [_COLOR.sub("", line) for line in content.splitlines()]
+    found: list[FoundLog] = []
     for job in without_prefixes(lines, _KNOWN):
         cut = without_cut_line(job.lines) if job.lines[-1:] and not content.endswith("\n") else ""
         logs = list(_of_job(job.lines))
@@ -187,7 +188,9 @@ def _sections(content: str) -> Iterator[FoundLog]:
             log.notes += job.notes
         if cut and logs:
             logs[-1].warnings.append(f"{INCOMPLETE}: its last line is cut: {text(cut)!r}")
-        yield from logs
+        found += logs
+    nccl_tests.note_unconnected(found)
+    return found
 
 
 def _of_job(lines: Sequence[str]) -> Iterator[FoundLog]:

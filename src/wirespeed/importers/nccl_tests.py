@@ -46,6 +46,7 @@ START = re.compile(
     r"# Using devices\s*$|#\s+Rank +\d+ .*\bdevice +\d+ \[|"
     rf"{_HEAD.pattern}|{_ROW.pattern}|(\S{{1,64}}: )?Test (CUDA|NCCL) failure \S+:\d"
 )
+_TOOL = "nccl-tests"
 _MICRO, _MILLI = 1e-6, 1e-3
 #: Said of jobs whose lines are mixed.
 _UNCONNECTED = "every process is rank 0: the launcher did not connect them (nccl-tests built without MPI=1?)"
@@ -126,17 +127,25 @@ def read(lines: Sequence[str]) -> Iterator[FoundLog]:
 
 
 def _logs(jobs: Sequence[_LinesOfRun]) -> Iterator[FoundLog]:
-    for job in jobs:
-        if len(jobs) > 1:
-            job.found.warnings.append(_UNCONNECTED)
-        yield job.log()
+    return (job.log() for job in jobs)
+
+
+def note_unconnected(logs: Sequence[FoundLog]) -> None:
+    """Note that processes which began at the same time are all rank 0, in mixed lines or with a label each.
+
+    Args:
+        logs: The runs of a file.
+    """
+    jobs = [log for log in logs if log.tool == _TOOL and [rank.rank for rank in log.ranks] == [0]]
+    for log in jobs if len({(log.ranks[0].host, log.ranks[0].pid) for log in jobs}) > 1 else ():
+        log.warnings.append(_UNCONNECTED)
 
 
 class _LinesOfRun:
     """Reads the text of one run."""
 
     def __init__(self, mentioned: str) -> None:
-        self.found = FoundLog("nccl-tests")
+        self.found = FoundLog(_TOOL)
         self.mentioned = mentioned
         self._program = ""
         self._head: list[str] = []
@@ -397,7 +406,7 @@ def of_json(content: dict[str, Any]) -> FoundLog | None:
     results, config = content.get("results"), content.get("config")
     if not isinstance(results, list) or not isinstance(config, dict) or "nccl_version" not in content:
         return None
-    log = FoundLog("nccl-tests", text(f"JSON {content.get('version', '')}"))
+    log = FoundLog(_TOOL, text(f"JSON {content.get('version', '')}"))
     words = content.get("args")
     called = " ".join(map(str, words)) if isinstance(words, list) else ""
     mentioned = _MENTIONED.search(called)
