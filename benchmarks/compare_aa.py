@@ -24,13 +24,12 @@ from msgspec.structs import replace
 
 import wirespeed
 from wirespeed.document import Document
+from wirespeed.measurement import NoiseKind
 from wirespeed.results.cells import Key, key_of, placed
-from wirespeed.results.compare import Change, Outcome
+from wirespeed.results.compare import Change, Outcome, files_in
 from wirespeed.results.evidence import noise_of
-from wirespeed.results.many_files import files_in
 from wirespeed.results.store import load
 from wirespeed.tables import Cell
-from wirespeed.variation import NoiseKind
 
 #: Factor of the speed of the slower cell; number of comparisons with one, and of divisions into halves.
 SLOWER, TRIALS, DIVISIONS = 0.97, 200, 20

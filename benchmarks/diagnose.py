@@ -28,12 +28,11 @@ import wirespeed
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.machines import MACHINES
 from wirespeed.document import Document
-from wirespeed.effects import EFFECTS
 from wirespeed.faults import Fault, FaultKind
-from wirespeed.judging.adaptive import Adaptive
-from wirespeed.judging.diagnosis import diagnose
+from wirespeed.hardware.effects import EFFECTS
+from wirespeed.hardware.network import MachineVertices
+from wirespeed.judging.diagnosis import Adaptive, diagnose
 from wirespeed.results.cells import Key, placed
-from wirespeed.vertices import MachineVertices
 
 #: A value that falls by less shows nothing.
 CHANGED = 0.1

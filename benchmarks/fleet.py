@@ -25,8 +25,8 @@ from wirespeed.backends.simulated import parse
 from wirespeed.cli.main import main as command
 from wirespeed.document import Document
 from wirespeed.faults import Fault, FaultKind
+from wirespeed.hardware.topology import LinkKind
 from wirespeed.results.store import save
-from wirespeed.topology import LinkKind
 
 #: Fault of a node -> fraction of the nodes that have it.
 FAULTS = {"": 0.94, "+nvlinks=6@gpu0": 0.02, "+pcie-width=8@gpu3": 0.02, "+speed@gpu2-gpu2=0.7": 0.02}

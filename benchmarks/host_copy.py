@@ -21,11 +21,11 @@ from pathlib import Path
 
 from wirespeed.backends.host import discover
 from wirespeed.backends.host.backend import HostBackend
-from wirespeed.devices.numa import NumaNode
+from wirespeed.hardware.devices import NumaNode
+from wirespeed.hardware.topology import Machine
 from wirespeed.measurement import Measurement
 from wirespeed.model import BUFFERS, Engine, Executor, Memory, MemoryKind, Operation, Transfer
 from wirespeed.options import RunOptions
-from wirespeed.topology import Machine
 from wirespeed.units import GB, format_size, parse_size
 
 #: Minimum of the rate over the rate of the C program.

@@ -65,8 +65,8 @@ def messages(name: str, world: World, largest: int) -> Iterator[tuple[int, float
     import numpy as np
 
     from wirespeed.backends.pairs.base import Ends, Window
-    from wirespeed.backends.pairs.mpi import MpiWire
-    from wirespeed.testcases.messages import WINDOW
+    from wirespeed.backends.pairs.libraries import MpiWire
+    from wirespeed.testcases.base import WINDOW
     from wirespeed.worlds.mpi import library
 
     wire = MpiWire(library(), Ends.of(world))
@@ -87,9 +87,8 @@ def collectives(name: str, world: World, largest: int) -> Iterator[tuple[int, fl
     """Yield sizes in bytes and times of one operation in s."""
     from wirespeed.backends.mpi.provider import MpiProvider
     from wirespeed.backends.provider import Case, Group, Timing
-    from wirespeed.collectives.data_types import BY_NAME
+    from wirespeed.collectives.operations import BY_NAME, Setting
     from wirespeed.collectives.operations import OPERATIONS as TABLE
-    from wirespeed.collectives.operations import Setting
 
     provider = MpiProvider(world, Group(0, tuple(range(world.size)), 1))
     operation, kind = TABLE[name], BY_NAME["float"]

@@ -4,7 +4,7 @@
 
 On simulated machines, every single fault of ``localise.py`` (each GPU with all its links, each memory,
 each link in both directions and in one) lowers its rate by 20 %. The machine is checked with each limit,
-in virtual time that contains what start, buffers, verification and end take (``wirespeed.durations``). A
+in virtual time that contains what start, buffers, verification and end take (``hardware.durations``). A
 fault is noticed if a value fails or a cause is named, and named if it is the likely cause. Prints a
 table in Markdown. The exit code is 1 if a healthy machine is not passed, or if a fault is not named
 within 20 s.

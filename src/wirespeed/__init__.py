@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from .errors import UsageError as UsageError
     from .errors import VerificationError as VerificationError
     from .errors import WirespeedError as WirespeedError
+    from .hardware.topology import Machine as Machine
     from .importers import load_log as load_log
     from .judging.diagnosis import diagnose as diagnose
     from .judging.judge import gates as gates
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
     from .run_errors import RunInterrupted as RunInterrupted
     from .testcases import TABLE
     from .testcases import Testcase as Testcase
-    from .topology import Machine as Machine
 
     machine, baseline, TESTCASES = describe, make, TABLE
 
@@ -93,7 +93,7 @@ _HOME = {
     "RunInterrupted": "run_errors",
     "Testcase": "testcases",
     "TESTCASES": "testcases:TABLE",
-    "Machine": "topology",
+    "Machine": "hardware.topology",
 }
 # fmt: on
 

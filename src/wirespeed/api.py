@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import backends as _backends
 from .backends.base import Backend
-from .caching import refusal
 from .document import DEVICES, REQUESTED, SCHEMA, Document
 from .driver.jobs import gather_facts, gather_machine, gather_observed
 from .errors import MachineError, NotIdle, UsageError
+from .files import refusal
+from .hardware.topology import Machine
 from .measurement import Unit
 from .model import Engine, Operation
 from .options import RunOptions, Tier, agreed, changed, includes, takes_options
 from .run_errors import RunInterrupted
 from .testcases import Testcase, find, select
-from .testcases.sweep import sweep
-from .topology import Machine
+from .testcases.subset import sweep
 from .version import __version__
 
 if TYPE_CHECKING:
-    from .driver.listener import Listener
-    from .facts import Fact
+    from .driver.jobs import Listener
+    from .hardware.facts import Fact
     from .results.output import Output
     from .worlds.base import World
 
@@ -92,9 +92,9 @@ def run(
         >>> document.simulated, document.testcases[0].status.value
         (True, 'passed')
     """
-    from .driver import run_times
+    from .driver.jobs import SessionOptions
+    from .driver.run_plan import RunTimes, earlier_times, kind_of_run
     from .driver.session import Session
-    from .driver.session_options import SessionOptions
 
     since = time.monotonic() if since is None else since
     if world is not None and following is not None:
@@ -154,12 +154,12 @@ def run(
         following=(lambda document: prepared(following(document))) if following else None,
         gather=None if world is None else partial(gather_observed, world),
         since=since,
-        earlier=(run_times.earlier(run_times.kind(target, options)) if options.within is not None else {}),
+        earlier=(earlier_times(kind_of_run(target, options)) if options.within is not None else {}),
     )
     first = world is None or world.rank == 0  # the others measure and say nothing
     watching = list(listeners) if first else []
     if world is None and backends is None and not target.simulated and target.host == platform.node():
-        watching.append(run_times.RunTimes(run_times.kind(target, options)))
+        watching.append(RunTimes(kind_of_run(target, options)))
     if output is not None and first:
         from .results.output import Output
         from .results.store import Saver
@@ -169,7 +169,7 @@ def run(
     if world is not None:
         from .backends.distributed.backend import DistributedBackend
         from .backends.pairs.backend import PairsBackend
-        from .worlds.agreement import agree_on
+        from .worlds.base import agree_on
 
         same = agreed(options) | dict(described or {})
         agree_on(world, same | {"testcases": [case.name for case in chosen]})

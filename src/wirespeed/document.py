@@ -16,13 +16,12 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from .errors import UsageError
-from .facts import Fact
+from .hardware.facts import Fact
+from .hardware.topology import Machine
 from .qualification import Qualification
-from .quantities import Amount, Integer, Number, Quantity, Reading, State, Whole
-from .tables import Table
+from .tables import Amount, Integer, Number, Quantity, Reading, State, Table, Whole
 from .tabular import Tabular
 from .terminal import brief
-from .topology import Machine
 from .units import many
 
 SCHEMA = 2

@@ -1,17 +1,20 @@
 """Measurement: works that run together, the cells that they fill, and how their times become values.
 
 Plain frozen data in base units (bytes, seconds).
+
+How far runs of one machine differ by more than their rounds show, by kind of value.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from .model import BufferAge, Collective, Message, Role, Sharing, Transfer, Work
+from .model import BufferAge, Collective, Engine, MemoryKind, Message, Role, Sharing, Transfer, Work
 
 
 class Reduce(StrEnum):
@@ -221,3 +224,34 @@ def value_of(place: Place, measurement: Measurement, sample: Sample) -> float:
         return math.fsum(counted) / sample.wall
     rates = [n / sample.seconds[i] for n, i in zip(counted, chosen, strict=True)]
     return place.factor * (math.fsum(rates) if place.reduce is Reduce.SUM else rates[0])
+
+
+class NoiseKind(StrEnum):
+    """Kinds of values that vary alike."""
+
+    LATENCY = "latency of host memory"
+    HOST = "host memory"
+    LINK = "host ↔ GPU"
+    GPU = "GPU"
+
+
+#: Standard deviation between runs that no round of a run shows, as a fraction of the value: states that last
+#: longer than a run, such as the two rates, 2 % apart, of copies from an H100 to a virtual machine. From 20
+#: and more fresh processes on two virtual machines (`docs/results`).
+UNSEEN: Mapping[NoiseKind, float] = {
+    NoiseKind.LATENCY: 0.03,
+    NoiseKind.HOST: 0.02,
+    NoiseKind.LINK: 0.008,
+    NoiseKind.GPU: 0.002,
+}
+
+
+def kind_of(measurement: Measurement, place: Place) -> NoiseKind:
+    """What the value of a Place varies with from run to run."""
+    kinds = {end.kind for transfer in measurement.transfers for end in transfer.ends}
+    if measurement.collective:
+        kinds |= {end.kind for end in measurement.collective.members}
+    by_cpus = bool(measurement.transfers) and all(t.engine is Engine.CPU for t in measurement.transfers)
+    if by_cpus or MemoryKind.DEVICE not in kinds:
+        return NoiseKind.LATENCY if place.reduce is Reduce.LATENCY else NoiseKind.HOST
+    return NoiseKind.GPU if kinds == {MemoryKind.DEVICE} else NoiseKind.LINK

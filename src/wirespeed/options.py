@@ -18,7 +18,7 @@ from operator import index
 from typing import Any, Literal, TypeVar, get_args
 
 from .errors import UsageError
-from .stopping import ROUNDS, Fixed, Precise, Rule
+from .statistics.stopping import ROUNDS, Fixed, Precise, Rule
 from .units import LARGEST_SIZE, parse_duration, parse_fraction, parse_memory, parse_size, parse_sizes
 
 F = TypeVar("F", bound=Callable[..., object])

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from .quantities import Amount, Integer, Number, Whole
+from .tables import Amount, Integer, Number, Whole
 from .units import many
 
 

@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from wirespeed.backends.gpu.arguments import Arguments
 from wirespeed.backends.gpu.backend import GpuBackend
-from wirespeed.backends.gpu.gpu_driver import FABRIC, GpuProperties, Headers, TooManyPeers
-from wirespeed.backends.word_pattern import STEP, WORD_MASK
+from wirespeed.backends.gpu.gpu_driver import FABRIC, Arguments, GpuProperties, Headers, TooManyPeers
+from wirespeed.backends.test_data import STEP, WORD_MASK
 from wirespeed.model import Operation
 
 #: One entry of a stream: returns False as long as it must wait.

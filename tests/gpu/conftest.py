@@ -9,8 +9,8 @@ import pytest
 
 from wirespeed.backends import discover
 from wirespeed.backends.cuda.backend import CudaBackend
+from wirespeed.hardware.topology import Machine
 from wirespeed.options import RunOptions
-from wirespeed.topology import Machine
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from wirespeed.topology import LinkKind, Machine
+from wirespeed.hardware.topology import LinkKind, Machine
 
 
 def handles() -> dict[str, Any]:

@@ -11,12 +11,12 @@ import pytest
 
 from wirespeed.backends.cuda.backend import CudaBackend
 from wirespeed.errors import BackendError
+from wirespeed.hardware.topology import Machine
 from wirespeed.measurement import Measurement
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Transfer
 from wirespeed.options import RunOptions
-from wirespeed.topology import Machine
 from wirespeed.units import MIB
-from wirespeed.worlds.descriptors import SharedMemory
+from wirespeed.worlds.admission import SharedMemory
 
 
 def test_streams_of_a_gpu_in_a_server_wait_by_themselves(backend: CudaBackend) -> None:

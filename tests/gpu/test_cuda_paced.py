@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from wirespeed.backends.cuda.backend import CudaBackend
+from wirespeed.hardware.topology import Machine
 from wirespeed.measurement import Measurement
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Operation, Role, Transfer
 from wirespeed.options import RunOptions
-from wirespeed.topology import Machine
 from wirespeed.units import MIB
 
 ENGINES = pytest.mark.parametrize("engine", [Engine.CE, Engine.SM, Engine.SM_BULK, Engine.SM_SPLIT])

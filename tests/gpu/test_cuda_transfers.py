@@ -10,11 +10,11 @@ import pytest
 
 from wirespeed.backends.cuda.backend import CudaBackend
 from wirespeed.errors import BackendError, MeasurementTimeout, VerificationError
+from wirespeed.hardware.topology import Machine
 from wirespeed.measurement import Measurement, Place, Sample
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Operation, Role, Transfer
 from wirespeed.options import RunOptions
-from wirespeed.quantities import THROTTLED
-from wirespeed.topology import Machine
+from wirespeed.tables import THROTTLED
 from wirespeed.units import MIB
 
 SIZES = (1, 7, 8, 15, 16, 17, 4096, 65_537, MIB + 13)

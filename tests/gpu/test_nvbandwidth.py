@@ -6,8 +6,8 @@ import pytest
 
 import wirespeed
 from wirespeed.document import Status, TestcaseResult
+from wirespeed.hardware.topology import Machine
 from wirespeed.tables import Cell
-from wirespeed.topology import Machine
 
 TMA = [f"device_to_device_{kind}_{way}_tma" for kind in ("memcpy", "bidirectional_memcpy")
        for way in ("read", "write")]  # fmt: skip

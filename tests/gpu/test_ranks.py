@@ -11,7 +11,7 @@ import pytest
 import wirespeed
 from wirespeed.backends import discover
 from wirespeed.document import Status
-from wirespeed.quantities import SKEW
+from wirespeed.tables import SKEW
 
 pytestmark = pytest.mark.gpu
 OPTIONS = ["--size", "64MiB", "--time-budget", "0.3s", "--timeout", "20s"]

@@ -11,10 +11,10 @@ import pytest
 
 from wirespeed.backends.host import discover
 from wirespeed.backends.host.backend import HostBackend
-from wirespeed.devices.numa import NumaNode
+from wirespeed.hardware.devices import NumaNode
+from wirespeed.hardware.topology import Cache, Machine
 from wirespeed.measurement import Measurement
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Operation, Role, Transfer
-from wirespeed.topology import Cache, Machine
 
 MakeMeasurement = Callable[..., Measurement]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from wirespeed.backends.host.bound_transfer import bypasses
-from wirespeed.devices.numa import NumaNode
 from wirespeed.errors import VerificationError
+from wirespeed.hardware.devices import NumaNode
+from wirespeed.hardware.topology import Cache, Machine
 from wirespeed.measurement import Measurement
 from wirespeed.model import BUFFERS, Operation, Role
 from wirespeed.options import RunOptions
-from wirespeed.topology import Cache, Machine
 
 #: The host has no arithmetic in half precision (refused: tests/host/test_running.py).
 OPERATIONS = [o for o in Operation if o is not Operation.HAXPY]

@@ -14,14 +14,13 @@ import pytest
 
 import wirespeed
 from tests.threads import together, worlds
-from wirespeed.backends.host.endpoint import ShmSharing
-from wirespeed.backends.host.host_buffers import HostBuffers
+from wirespeed.backends.host.backend import HostBuffers, ShmSharing
 from wirespeed.backends.pairs.base import Window
 from wirespeed.backends.pairs.connection import Connection
 from wirespeed.document import Document, Status
 from wirespeed.errors import BackendError, OutOfMemory
 from wirespeed.model import Engine, MemoryKind
-from wirespeed.testcases.messages import HOST
+from wirespeed.testcases.base import HOST
 from wirespeed.testcases.sharing import reproducer, sharing
 
 QUICK: dict[str, Any] = {"samples": 2, "copies": 3, "timeout": 5.0}

@@ -22,8 +22,7 @@ from wirespeed.backends.base import Backend
 from wirespeed.backends.distributed.backend import DistributedBackend
 from wirespeed.backends.distributed.endpoint import JobContext, TransferTiming
 from wirespeed.backends.distributed.prepared import DistributedPrepared
-from wirespeed.backends.host.backend import HostBackend
-from wirespeed.backends.host.endpoint import HostEndpoint, HostPart, ShmSharing
+from wirespeed.backends.host.backend import HostBackend, HostEndpoint, HostPart, ShmSharing
 from wirespeed.backends.shared_memory import Allocation, Handle, Opened
 from wirespeed.document import Document, Status
 from wirespeed.driver.jobs import gather_machine
@@ -37,7 +36,7 @@ from wirespeed.errors import (
 )
 from wirespeed.measurement import Sample
 from wirespeed.options import RunOptions
-from wirespeed.quantities import SKEW
+from wirespeed.tables import SKEW
 from wirespeed.worlds.base import World, WorldError
 from wirespeed.worlds.mpi import Move
 
@@ -232,7 +231,7 @@ class Post:
 
 
 def test_hosts_that_share_nothing_send_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wirespeed.backends.host.endpoint.Messages", Post)
+    monkeypatch.setattr("wirespeed.backends.host.backend.Messages", Post)
     found = run(worlds_on(monkeypatch, ["a", "b", "a"]), [READ, BOTH, STAR, BISECT])[0]
     assert [r.status for r in found.testcases] == [Status.PASSED] * 4
     by = {(c.row, c.column): c.means for c in found.testcases[0].tables[0].cells}
@@ -250,7 +249,7 @@ def test_hosts_that_share_nothing_send_messages(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_hosts_that_start_too_far_apart_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wirespeed.backends.host.endpoint.Messages", Post)
+    monkeypatch.setattr("wirespeed.backends.host.backend.Messages", Post)
 
     class Late(HostEndpoint):
         def release(self, arriving: int) -> None:
@@ -425,9 +424,7 @@ def test_a_load_between_ranks_lasts_as_long_as_what_is_measured() -> None:
 def test_messages_have_no_rate_and_no_start(monkeypatch: pytest.MonkeyPatch) -> None:
     from wirespeed.language.toml_file import of_line
 
-    monkeypatch.setattr(
-        "wirespeed.backends.distributed.transport_selection.TransportSelector.of", lambda *_: "mpi"
-    )
+    monkeypatch.setattr("wirespeed.backends.distributed.exchange.TransportSelector.of", lambda *_: "mpi")
     for line in (
         "rank0 -> rank1 rate=1GB/s",
         "rank0 -> rank1 start=1ms",

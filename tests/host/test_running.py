@@ -17,11 +17,11 @@ from wirespeed.backends.host.backend import HostBackend
 from wirespeed.backends.host.threads import Workers
 from wirespeed.backends.tree import Tree
 from wirespeed.errors import BackendError, BackendLost, MeasurementTimeout
+from wirespeed.hardware.topology import Machine
 from wirespeed.measurement import Measurement
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Operation, Role
 from wirespeed.options import RunOptions
-from wirespeed.quantities import Quantity
-from wirespeed.topology import Machine
+from wirespeed.tables import Quantity
 
 NO_CPU = 2**14  # a CPU that no machine has
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from wirespeed.backends.host.host_discovery import discover
-from wirespeed.backends.host.procfs import cpu_list
+from wirespeed.backends.host.load import cpu_list
 from wirespeed.backends.tree import Tree as SystemTree
-from wirespeed.devices.numa import NumaNode
-from wirespeed.topology import Cache, Link, LinkKind, Machine
+from wirespeed.hardware.devices import NumaNode
+from wirespeed.hardware.topology import Cache, Link, LinkKind, Machine
 from wirespeed.units import GIB, KIB, MIB
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -253,7 +253,8 @@ def test_this_machine(machine):
 
 def test_discovery_loads_no_heavy_module():
     script = (
-        "import sys; from wirespeed.backends.host import discover; from wirespeed.topology import Machine;"
+        "import sys; from wirespeed.backends.host import discover;"
+        "from wirespeed.hardware.topology import Machine;"
         "discover(Machine('')); print([m for m in ('numba', 'numpy', 'llvmlite') if m in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

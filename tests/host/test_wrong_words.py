@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import wirespeed
-from wirespeed.backends.host import fill_verify
-from wirespeed.backends.host.wrong_words import examined
-from wirespeed.backends.word_pattern import STEP, WORD_MASK
-from wirespeed.wrong_words import MOST_LISTED
+from wirespeed.backends.host import prepared as fill_verify
+from wirespeed.backends.host.prepared import examined
+from wirespeed.backends.test_data import STEP, WORD_MASK
+from wirespeed.faults import MOST_LISTED
 
 KEY, BEFORE, COUNT = 0x1234_5678_9ABC_DEF0, -3, 2**20 + 512
 

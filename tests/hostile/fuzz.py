@@ -41,7 +41,7 @@ from wirespeed import backends
 from wirespeed.cli.commands import COMMANDS, programs
 from wirespeed.cli.consumers import CONSUMERS
 from wirespeed.cli.main import main
-from wirespeed.exit_codes import ExitCode
+from wirespeed.errors import ExitCode
 from wirespeed.reports import formats
 from wirespeed.results.store import encode
 from wirespeed.terminal import LONGEST_LINE

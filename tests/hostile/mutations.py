@@ -14,11 +14,11 @@ from pathlib import Path
 import wirespeed
 from wirespeed.backends import describe
 from wirespeed.errors import UsageError
+from wirespeed.hardware.topology import Machine
 from wirespeed.judging.judge import judge
 from wirespeed.language import nvloom, toml_file, transferbench
 from wirespeed.language.toml_file import Program
 from wirespeed.results.store import decode, encode
-from wirespeed.topology import Machine
 
 LINES = (
     "gpu0 -> gpu1; gpu1 -> gpu0 1MiB sm blocks=8 threads=64",

@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 import wirespeed
-from wirespeed import files, topology
+from wirespeed import files
 from wirespeed.cli.main import main
 from wirespeed.errors import DocumentError, UsageError
+from wirespeed.hardware import topology
 from wirespeed.language import toml_file
-from wirespeed.results import baseline, output, overrides, published_gates, store
+from wirespeed.results import baseline, output, published_gates, store
+from wirespeed.results import cells as overrides
 from wirespeed.terminal import columns
 
 _DOCUMENT = store.encode(wirespeed.run(["0"], machine="simulated:hgx-h200-2", samples=2, copies=1))

@@ -11,7 +11,7 @@ import pytest
 from wirespeed.backends import describe
 from wirespeed.backends.host.memory import HostBufferPool
 from wirespeed.errors import BackendLost, MachineError
-from wirespeed.topology import load
+from wirespeed.hardware.topology import load
 from wirespeed.units import MIB
 
 

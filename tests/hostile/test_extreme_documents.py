@@ -15,9 +15,9 @@ from wirespeed.errors import DocumentError, UsageError
 from wirespeed.judging.fleet import node_summary
 from wirespeed.reports import Judged, Style, formats
 from wirespeed.reports import json as json_report
-from wirespeed.reports.checked_runs import CheckedRun
 from wirespeed.reports.html.fleet import fleet_page
 from wirespeed.reports.html.page import page
+from wirespeed.reports.records import CheckedRun
 from wirespeed.results import baseline
 from wirespeed.results.store import decode, encode
 from wirespeed.screens import check as check_screen

@@ -12,9 +12,9 @@ from tests.importers.test_failed import BABELSTREAM
 from tests.importers.test_formats import STREAM, imported
 from wirespeed.cli.main import main
 from wirespeed.document import Document
+from wirespeed.hardware.topology import Link, LinkKind
 from wirespeed.judging.judge import judge
 from wirespeed.judging.verdict import Verdict
-from wirespeed.topology import Link, LinkKind
 
 B300, H100, A100 = "NVIDIA B300 SXM6 AC", "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"
 

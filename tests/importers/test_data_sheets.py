@@ -8,11 +8,11 @@ import pytest
 
 from tests.importers.test_assumed import A100, all_reduce, between, to_gpus
 from tests.importers.test_formats import imported
-from wirespeed.data.gpus import sheet_of
+from wirespeed.data.nics import sheet_of
 from wirespeed.document import Document
+from wirespeed.hardware.topology import LinkKind
 from wirespeed.judging.judge import judge
 from wirespeed.judging.verdict import Verdict
-from wirespeed.topology import LinkKind
 
 #: Names as nvidia-smi and logs print them -> the highest rate of the memory in GB/s, the largest number of
 #: NVLinks, and generation and lanes of PCIe.

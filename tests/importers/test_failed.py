@@ -13,12 +13,11 @@ from tests.conftest import GOLDEN
 from tests.importers.test_formats import OSU, STREAM, imported
 from wirespeed.cli.main import main
 from wirespeed.errors import UsageError
-from wirespeed.importers.failures import says_failure, status_of
-from wirespeed.importers.log import number, scaled
+from wirespeed.hardware.limits import Allowance, allowances
+from wirespeed.importers.log import number, says_failure, scaled, status_of
 from wirespeed.judging.judge import judge
 from wirespeed.judging.verdict import Verdict
 from wirespeed.judging.verdicts import Check
-from wirespeed.limits import Allowance, allowances
 
 PUBLISHED = Path(__file__).parents[1] / "data/published"
 BABELSTREAM = """BabelStream
@@ -415,7 +414,7 @@ def test_equal_names_are_planned_once(tmp_path: Path, monkeypatch: pytest.Monkey
         planned.append(arguments)
         return allowances(*arguments)
 
-    monkeypatch.setattr("wirespeed.importers.allowed.allowances", counting)
+    monkeypatch.setattr("wirespeed.importers.placing.allowances", counting)
     one = "Running device_local_copy.\nmemcpy local GPU(column) bandwidth (GB/s)\n  0\n0 1900.00\n\n"
     document = imported(tmp_path, "nvbandwidth Version: v0.8\nDevice 0: NVIDIA H200\n" + one * 300)
     assert [r.name for r in document.testcases[::299]] == ["device_local_copy", "device_local_copy_300"]

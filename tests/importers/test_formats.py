@@ -12,10 +12,10 @@ import wirespeed
 from tests.conftest import GOLDEN
 from wirespeed.backends.simulated.machines import MACHINES
 from wirespeed.cli.main import main
-from wirespeed.data.gpus import sheet_of, sheets
+from wirespeed.data.nics import sheet_of, sheets
 from wirespeed.document import Document
 from wirespeed.errors import UsageError
-from wirespeed.topology import LinkKind
+from wirespeed.hardware.topology import LinkKind
 
 PUBLISHED = Path(__file__).parents[1] / "data/published"
 A100 = (PUBLISHED / "nvbandwidth-a100-readme.txt").read_text()

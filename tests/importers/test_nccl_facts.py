@@ -9,7 +9,7 @@ import pytest
 import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Document
-from wirespeed.facts import Facts, Known
+from wirespeed.hardware.facts import Facts, Known
 
 _HEAD = "# nThread 1 nGpus 1 minBytes 1073741824 maxBytes 1073741824 step: 2(factor) validation: 1\n"
 _TABLE = """\

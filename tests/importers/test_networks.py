@@ -11,12 +11,12 @@ from tests.importers.test_assumed import H100, all_reduce
 from tests.importers.test_formats import imported
 from wirespeed.cli.main import main
 from wirespeed.document import CollectiveInfo, Document, RankInfo
+from wirespeed.hardware.topology import LinkKind
 from wirespeed.importers.between_hosts import UNKNOWN, between_hosts, with_network
 from wirespeed.importers.nics import NicLines
 from wirespeed.judging.judge import judge
 from wirespeed.judging.verdict import Verdict
 from wirespeed.tables import BUSBW, Cell
-from wirespeed.topology import LinkKind
 from wirespeed.units import GIB, parse_nics
 
 V100, H200, GB200 = "Tesla V100-PCIE-16GB", "NVIDIA H200", "NVIDIA GB200"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import wirespeed
-from wirespeed.judging.expectations import with_host_memory
+from wirespeed.judging.omissions import with_host_memory
 from wirespeed.judging.overview import key_figures, missing, overview
 from wirespeed.judging.verdict import Verdict
 from wirespeed.units import GB, parse_memory

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from wirespeed.exit_codes import ExitCode
+from wirespeed.errors import ExitCode
 from wirespeed.results.store import load
 
 from .conftest import OPEN_MPI, WIRESPEED, Job, Network, free_port

@@ -16,7 +16,7 @@ import pytest
 import wirespeed
 from tests.processes.conftest import OPEN_MPI, WIRESPEED, Job, free_port
 from wirespeed.document import UNFINISHED, Document, Status
-from wirespeed.quantities import SKEW
+from wirespeed.tables import SKEW
 
 Start = Callable[..., Job]
 SMALL = ["--size", "256KiB", "--samples", "2", "--copies", "2", "--timeout", "15s"]

@@ -20,6 +20,7 @@ from wirespeed.backends.simulated.faults import parse_fault
 from wirespeed.backends.simulated.machines import dgx_a100_8
 from wirespeed.cli.main import main
 from wirespeed.document import Document
+from wirespeed.hardware.topology import Machine
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.fleet import node_summary
 from wirespeed.judging.judge import judge
@@ -27,7 +28,6 @@ from wirespeed.reports import Judged
 from wirespeed.reports.html.fleet import fleet_page
 from wirespeed.reports.html.page import page
 from wirespeed.results.published_gates import load as load_gates
-from wirespeed.topology import Machine
 
 RECORDED = Path(__file__).parents[1] / "recorded"
 NVLINKS = "+nvlinks=6@gpu3"

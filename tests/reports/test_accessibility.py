@@ -13,11 +13,11 @@ from wirespeed.document import Document
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.fleet import node_summary
 from wirespeed.judging.judge import judge
+from wirespeed.reports.html.deviation import sides_page
 from wirespeed.reports.html.fleet import fleet_page
 from wirespeed.reports.html.notebook import notebook_html
 from wirespeed.reports.html.page import page
-from wirespeed.reports.html.sides import sides_page
-from wirespeed.results.many_files import Unreadable
+from wirespeed.results.compare import Unreadable
 
 from .states import command, run
 

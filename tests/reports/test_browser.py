@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 import wirespeed
 from wirespeed.document import Document
-from wirespeed.quantities import THROTTLED, Quantity, Reading
 from wirespeed.reports.html.page import page
 from wirespeed.results.store import decode
-from wirespeed.summary import summarise
+from wirespeed.statistics.summary import summarise
+from wirespeed.tables import THROTTLED, Quantity, Reading
 
 WIDTHS = (390, 1280, 3840)
 

@@ -15,8 +15,8 @@ import wirespeed
 from wirespeed.document import Document
 from wirespeed.measurement import Expectation
 from wirespeed.reports import Style
-from wirespeed.reports.columns import COLUMNS, cell_columns
-from wirespeed.reports.html.embedded_data import packed_document
+from wirespeed.reports.csv import COLUMNS, cell_columns
+from wirespeed.reports.html.templates import packed_document
 from wirespeed.tables import Cell
 
 FIELDS = {field.name for field in msgspec.structs.fields(Cell)}

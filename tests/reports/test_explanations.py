@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 import wirespeed
 from wirespeed.document import Document, Status
-from wirespeed.quantities import GENERATION, THROTTLED, Quantity, State
 from wirespeed.reports import Judged, Style
-from wirespeed.reports.explanations import explanations
+from wirespeed.reports.findings import explanations
 from wirespeed.screens import check as check_screen
 from wirespeed.screens import compare as compare_screen
+from wirespeed.tables import GENERATION, THROTTLED, Quantity, State
 
 BUSY = "gpu0 is in use by python3 (PID 3088)"
 LOAD = "16 processes use the CPUs"

@@ -18,7 +18,7 @@ from wirespeed.reports import Criteria
 from wirespeed.reports.html.fleet import fleet_page, read_nodes
 from wirespeed.reports.html.headline import capital
 from wirespeed.reports.html.page import page
-from wirespeed.results import many_files
+from wirespeed.results import compare as many_files
 from wirespeed.results.store import save
 
 from .test_hostile import STRINGS, spoiled

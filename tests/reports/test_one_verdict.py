@@ -20,22 +20,22 @@ import wirespeed
 from wirespeed.cli.common import code_of, measured_code
 from wirespeed.cli.main import main
 from wirespeed.document import Document, Status
-from wirespeed.exit_codes import ExitCode
-from wirespeed.facts import Fact, Known
+from wirespeed.errors import ExitCode
+from wirespeed.hardware.facts import Fact, Known
+from wirespeed.hardware.topology import Machine
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.fleet import node_summary
 from wirespeed.judging.verdict import Verdict
 from wirespeed.reports import Criteria, Judged, Style
 from wirespeed.reports import json as json_report
-from wirespeed.reports.checked_runs import CheckedRun
 from wirespeed.reports.html.fleet import fleet_page
 from wirespeed.reports.html.notebook import notebook_html
-from wirespeed.results import overrides
+from wirespeed.reports.records import CheckedRun
+from wirespeed.results import cells as overrides
 from wirespeed.results.published_gates import load as load_gates
 from wirespeed.screens import check as check_screen
 from wirespeed.screens import doctor as doctor_screen
 from wirespeed.screens import many_runs
-from wirespeed.topology import Machine
 
 H200 = "simulated:hgx-h200-2"
 A100 = "simulated:dgx-a100-8"

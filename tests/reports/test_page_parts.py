@@ -9,19 +9,17 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
-from wirespeed.devices.numa import NumaNode
+from wirespeed.hardware.devices import NumaNode
+from wirespeed.hardware.topology import Link, LinkKind, Machine
 from wirespeed.judging.judge import judge
-from wirespeed.judging.judgement import Judgement
 from wirespeed.judging.overview import overview
-from wirespeed.judging.verdict import Verdict
+from wirespeed.judging.verdict import Judgement, Verdict
 from wirespeed.measurement import Unit
+from wirespeed.reports.findings import GLANCE, number
 from wirespeed.reports.html.deviation import STEPS, ColorScale, step
-from wirespeed.reports.html.link_use import Use, uses
+from wirespeed.reports.html.link_use import Use, draw, uses
 from wirespeed.reports.html.page import page
-from wirespeed.reports.html.topology_drawing import draw
-from wirespeed.reports.numbers import GLANCE, number
 from wirespeed.results.cells import Key, placed
-from wirespeed.topology import Link, LinkKind, Machine
 
 from .states import command, sixteen
 

@@ -13,7 +13,7 @@ import pytest
 
 import wirespeed
 from wirespeed.errors import MachineError, UsageError
-from wirespeed.reports.numbers import GLANCE, number
+from wirespeed.reports.findings import GLANCE, number
 from wirespeed.run_errors import MeasurementFailed
 
 H200, A100, CPU = "simulated:hgx-h200-2", "simulated:dgx-a100-8", "simulated:cpu-2-sockets"

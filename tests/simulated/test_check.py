@@ -19,13 +19,13 @@ from wirespeed.document import Status
 from wirespeed.judging.fleet import node_summary
 from wirespeed.judging.judge import judge
 from wirespeed.judging.verdict import Verdict
-from wirespeed.quantities import THROTTLED, Quantity
 from wirespeed.reports import Judged, Style
-from wirespeed.reports.checked_runs import CheckedRun
+from wirespeed.reports.records import CheckedRun
 from wirespeed.screens import check as check_screen
 from wirespeed.screens import compare as compare_screen
 from wirespeed.screens import machine as machine_screen
 from wirespeed.screens import many_runs
+from wirespeed.tables import THROTTLED, Quantity
 from wirespeed.units import MIB
 
 Golden = Callable[[str, str], None]
@@ -223,7 +223,7 @@ def test_overrides_that_cannot_be_are_refused(
 
 
 def test_an_override_accepts_no_more_than_it_says() -> None:
-    from wirespeed.results.overrides import Override
+    from wirespeed.results.cells import Override
 
     document = wirespeed.run(["0"], machine="simulated:hgx-h200-2+speed@numa0-gpu1=0.5")
     for accept, verdict in ((0.6, Verdict.PASS), (0.9, Verdict.FAIL), (None, Verdict.PASS)):

@@ -18,14 +18,13 @@ import wirespeed
 from wirespeed.cli.check_many import worst
 from wirespeed.cli.main import main
 from wirespeed.document import Document, Status
-from wirespeed.errors import UsageError
-from wirespeed.exit_codes import ExitCode
-from wirespeed.judging.age import MaxAge, unjudged
+from wirespeed.errors import ExitCode, UsageError
 from wirespeed.judging.fleet import FleetFigure, FleetNode
+from wirespeed.judging.verdicts import MaxAge, unjudged
 from wirespeed.reports import Criteria, Judged, Style
-from wirespeed.reports.checked_runs import CheckedRun
-from wirespeed.results import many_files
-from wirespeed.results.many_files import Unreadable, files_in, left_out
+from wirespeed.reports.records import CheckedRun
+from wirespeed.results import compare as many_files
+from wirespeed.results.compare import Unreadable, files_in, left_out
 from wirespeed.results.store import save
 from wirespeed.screens import check_formats, many_runs
 from wirespeed.units import format_age, parse_age

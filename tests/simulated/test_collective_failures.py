@@ -18,8 +18,8 @@ import pytest
 import wirespeed
 from wirespeed.backends import collective_backend, describe
 from wirespeed.backends.provider import Elapsed
-from wirespeed.backends.simulated import simulated_collectives
-from wirespeed.backends.simulated.simulated_collectives import SimulatedProvider
+from wirespeed.backends.simulated import backend as simulated_collectives
+from wirespeed.backends.simulated.backend import SimulatedProvider
 from wirespeed.cli import nccl_tests, nccl_tests_options
 from wirespeed.cli.main import main
 from wirespeed.driver import session, worker

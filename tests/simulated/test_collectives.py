@@ -15,10 +15,9 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
-from wirespeed.backends.simulated.simulated_collectives import SimulatedProvider
+from wirespeed.backends.simulated.backend import SimulatedProvider
 from wirespeed.cli.main import main
-from wirespeed.collectives.data_types import OPERATORS
-from wirespeed.collectives.operations import OPERATIONS
+from wirespeed.collectives.operations import OPERATIONS, OPERATORS
 from wirespeed.document import RankInfo, Status
 from wirespeed.errors import OutOfMemory
 from wirespeed.reports import Style, formats

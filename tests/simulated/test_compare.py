@@ -11,11 +11,11 @@ from msgspec.structs import replace
 import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Document
-from wirespeed.facts import Fact, Known
-from wirespeed.quantities import Quantity
+from wirespeed.hardware.facts import Fact, Known
 from wirespeed.reports.html.page import page
 from wirespeed.results.compare import Outcome
 from wirespeed.results.store import save
+from wirespeed.tables import Quantity
 
 NAMES = ["host_to_device_memcpy_ce", "device_to_device_memcpy_read_ce"]
 

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Document
+from wirespeed.hardware.topology import LinkKind, Machine
+from wirespeed.judging.cause import facts_of
+from wirespeed.judging.coverage import odd_devices
 from wirespeed.judging.judge import judge
-from wirespeed.judging.odd_devices import odd_devices
 from wirespeed.judging.overview import overview
-from wirespeed.judging.run_facts import facts_of
 from wirespeed.judging.verdict import Verdict
-from wirespeed.topology import LinkKind, Machine
 
 CHECK = ["check", "--allow-simulated", "--no-save", "--machine"]
 H200, A100 = "simulated:hgx-h200-2", "simulated:dgx-a100-8"

@@ -11,20 +11,19 @@ import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.data import efficiencies
 from wirespeed.document import Document
-from wirespeed.effects import scaled
-from wirespeed.facts import Fact, Known
-from wirespeed.judging.advice import AT
-from wirespeed.judging.culprits import Culprit, Suspect, SuspectKind
+from wirespeed.hardware.effects import scaled
+from wirespeed.hardware.facts import Fact, Known
+from wirespeed.hardware.limits import allowances
+from wirespeed.hardware.network import Network
+from wirespeed.hardware.topology import Machine
+from wirespeed.judging.cells_seen import Hypothesis
+from wirespeed.judging.culprits import AT, Culprit, Suspect, SuspectKind
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.judge import judge
 from wirespeed.judging.localise import Observation, localise
 from wirespeed.judging.next_testcases import distinguishing
 from wirespeed.judging.overview import overview
-from wirespeed.judging.predictions import Hypothesis
-from wirespeed.limits import allowances
-from wirespeed.network import Network
 from wirespeed.testcases import find
-from wirespeed.topology import Machine
 
 READ = "device_to_device_memcpy_read_ce"
 

@@ -12,16 +12,17 @@ import wirespeed
 from wirespeed import backends
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.backend import SimulatedBackend
-from wirespeed.backends.simulated.measurement import SimulatedMeasurement
+from wirespeed.backends.simulated.hardware import SimulatedMeasurement
 from wirespeed.cli.main import main
 from wirespeed.document import Status
-from wirespeed.driver import hardware_state, worker
-from wirespeed.driver.cells_of_samples import cell_of
+from wirespeed.driver import testcase_run as hardware_state
+from wirespeed.driver import worker
+from wirespeed.driver.jobs import SessionOptions
+from wirespeed.driver.partial_result import cell_of
 from wirespeed.driver.session import Session
-from wirespeed.driver.session_options import SessionOptions
 from wirespeed.measurement import Measurement
 from wirespeed.options import RunOptions
-from wirespeed.quantities import Quantity, State
+from wirespeed.tables import Quantity, State
 from wirespeed.testcases import select
 
 TWO = "simulated:hgx-h200-2"

@@ -17,11 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from wirespeed.devices import kind_of, kinds, parse
-from wirespeed.devices.gpu import GPU
-from wirespeed.devices.numa import NUMA
 from wirespeed.errors import MachineError
-from wirespeed.topology import Machine
+from wirespeed.hardware.devices import GPU, NUMA, kind_of, kinds, parse
+from wirespeed.hardware.topology import Machine
 
 DOCS = Path(__file__).parents[2] / "docs"
 CASES = ("drive_local_copy", "drive_from_host", "drive_to_host")

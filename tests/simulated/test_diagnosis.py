@@ -12,12 +12,12 @@ from wirespeed.api import described
 from wirespeed.backends.simulated import parse
 from wirespeed.cli.main import main
 from wirespeed.document import Document
-from wirespeed.effects import EFFECTS
 from wirespeed.errors import MachineError
-from wirespeed.facts import Known
+from wirespeed.hardware.effects import EFFECTS
+from wirespeed.hardware.facts import Known
 from wirespeed.judging.causes import CAUSES
+from wirespeed.judging.cells_seen import seen_cells
 from wirespeed.judging.diagnosis import Diagnosis, diagnose
-from wirespeed.judging.seen_cells import seen_cells
 
 
 def measured(spec: str) -> Document:

@@ -13,7 +13,7 @@ from wirespeed.errors import MachineError, UsageError
 from wirespeed.judging.verdict import Verdict
 from wirespeed.reports import Criteria, Judged, Style
 from wirespeed.results import baseline
-from wirespeed.results.inventory import Inventory, InventoryPart, parse
+from wirespeed.results.published_gates import Inventory, InventoryPart, parse
 from wirespeed.results.store import load, save
 
 A100 = "simulated:dgx-a100-8"

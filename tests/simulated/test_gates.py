@@ -14,13 +14,13 @@ from tests.conftest import still
 from tests.simulated.test_check import Golden, both
 from wirespeed.cli.main import main
 from wirespeed.document import Document
-from wirespeed.facts import Fact, Known
-from wirespeed.judging.gate_verdicts import GateResult, GateVerdict, compare_gates
+from wirespeed.hardware.facts import Fact, Known
+from wirespeed.hardware.topology import LinkKind
 from wirespeed.judging.judge import judge
+from wirespeed.judging.verdict import GateResult, GateVerdict, compare_gates
 from wirespeed.reports import Judged
 from wirespeed.results.published_gates import known, load
 from wirespeed.screens import check as check_screen
-from wirespeed.topology import LinkKind
 from wirespeed.units import GB, parse_rate
 
 GATE = """read = 2026-11-22

@@ -10,16 +10,15 @@ from msgspec.structs import replace
 
 import wirespeed
 from wirespeed.backends.base import Backend, Prepared
-from wirespeed.devices.gpu import Gpu
-from wirespeed.devices.numa import NumaNode
 from wirespeed.document import Document
+from wirespeed.hardware.devices import Gpu, NumaNode
+from wirespeed.hardware.topology import Link, LinkKind, Machine
 from wirespeed.judging.judge import judge
 from wirespeed.judging.verdict import Verdict
 from wirespeed.judging.verdicts import Check
 from wirespeed.measurement import Measurement, Sample
 from wirespeed.model import Engine, Role, Transfer
 from wirespeed.options import RunOptions
-from wirespeed.topology import Link, LinkKind, Machine
 from wirespeed.units import GIB
 from wirespeed.version import __version__
 

@@ -17,7 +17,7 @@ import wirespeed
 from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.cli.main import main
 from wirespeed.document import Status
-from wirespeed.driver.listener import Listener
+from wirespeed.driver.jobs import Listener
 from wirespeed.signals import ENDING, Undisturbed
 
 TWO = "simulated:hgx-h200-2"

@@ -12,8 +12,8 @@ from tests.conftest import SPECS
 from wirespeed.backends.simulated import parse
 from wirespeed.document import Status
 from wirespeed.errors import MachineError
-from wirespeed.network import Network
-from wirespeed.topology import load
+from wirespeed.hardware.network import Network
+from wirespeed.hardware.topology import load
 
 
 def matrix(name: str, machine: str, table: int = 0) -> dict[tuple[int, int], float]:

@@ -17,7 +17,7 @@ from wirespeed.backends.simulated import parse
 from wirespeed.cli.main import main
 from wirespeed.cli.nvbandwidth import Printer
 from wirespeed.errors import MachineError
-from wirespeed.facts import FABRIC_READY, Fact, Known
+from wirespeed.hardware.facts import FABRIC_READY, Fact, Known
 from wirespeed.reports import Style
 from wirespeed.testcases import find
 from wirespeed.testcases.subset import named_pair, only_pairs, random_pairs

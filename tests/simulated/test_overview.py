@@ -15,6 +15,7 @@ from msgspec.structs import replace as changed
 import wirespeed
 from wirespeed.backends import connect as backends
 from wirespeed.document import Document, Status
+from wirespeed.hardware.topology import LinkKind
 from wirespeed.judging.judge import judge
 from wirespeed.judging.overview import Overview, missing, overview
 from wirespeed.judging.path_kinds import COLLECTIVES, HOST_MEMORY, OTHER, path_kind
@@ -23,7 +24,6 @@ from wirespeed.reports import Style
 from wirespeed.screens.overview import render
 from wirespeed.tables import Cell
 from wirespeed.testcases import TABLE
-from wirespeed.topology import LinkKind
 
 
 def found(machine: str, *testcases: str) -> Overview:

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 
 import wirespeed
 from wirespeed.cli.main import main
-from wirespeed.cli.sailbandwidth_dumps import listed
+from wirespeed.cli.sailbandwidth_options import listed
 from wirespeed.document import Document
 from wirespeed.errors import VerificationError
+from wirespeed.faults import WrongWord, WrongWords
 from wirespeed.reports import SIMULATED, Style, sailbandwidth
-from wirespeed.wrong_words import WrongWord, WrongWords
 
 TWO = ["--machine", "simulated:hgx-h200-2"]
 RANKS = ["--machine", f"simulated:{Path(__file__).parents[1] / 'machines/four-ranks.json'}"]

@@ -17,17 +17,17 @@ from wirespeed.backends import cuda
 from wirespeed.backends.base import Backend, Prepared
 from wirespeed.backends.cuda.backend import CudaBackend
 from wirespeed.cli.main import main
-from wirespeed.devices.gpu import Gpu
 from wirespeed.document import Document
+from wirespeed.hardware.devices import Gpu
+from wirespeed.hardware.topology import Rank
 from wirespeed.measurement import Measurement, Sample, Unit
 from wirespeed.model import Access, Engine
 from wirespeed.options import RunOptions
-from wirespeed.quantities import Quantity, State
 from wirespeed.reports import Style, formats
-from wirespeed.reports.checked_runs import CheckedRun
+from wirespeed.reports.records import CheckedRun
+from wirespeed.tables import Quantity, State
 from wirespeed.testcases import Testcase
 from wirespeed.testcases.patterns import bisect, gpus
-from wirespeed.topology import Rank
 
 # A testcase: one row over a pattern.
 HALVES = Testcase("gpus_bisect_write_ce", "every GPU pushes to the one half of the machine away, all at once",

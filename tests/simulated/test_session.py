@@ -17,21 +17,21 @@ from msgspec import structs
 import wirespeed
 from wirespeed import backends as _backends
 from wirespeed.backends.base import Backend, BackendDetails, Prepared
-from wirespeed.backends.simulated import parse, simulated_collectives
+from wirespeed.backends.simulated import backend as simulated_collectives
+from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.backend import SimulatedBackend
-from wirespeed.backends.simulated.measurement import SimulatedMeasurement
+from wirespeed.backends.simulated.hardware import SimulatedMeasurement
 from wirespeed.document import UNFINISHED, Document, Status, TestcaseResult
 from wirespeed.driver import session
-from wirespeed.driver.listener import Listener
+from wirespeed.driver.jobs import Listener, Observed, SessionOptions
 from wirespeed.driver.session import Session
-from wirespeed.driver.session_options import Observed, SessionOptions
-from wirespeed.facts import Fact
+from wirespeed.hardware.facts import Fact
+from wirespeed.hardware.topology import LinkKind, Rank
 from wirespeed.measurement import Measurement, Sample
 from wirespeed.model import Transfer
 from wirespeed.options import RunOptions
-from wirespeed.quantities import Quantity, State
+from wirespeed.tables import Quantity, State
 from wirespeed.testcases import Testcase, select
-from wirespeed.topology import LinkKind, Rank
 from wirespeed.worlds.base import RankLost
 
 TWO = "simulated:hgx-h200-2"

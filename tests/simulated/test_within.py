@@ -15,19 +15,18 @@ from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.cli.common import process_started
 from wirespeed.cli.main import main
 from wirespeed.document import Document, Status, TestcaseResult
-from wirespeed.driver import run_times
-from wirespeed.driver.run_plan import run_plan
-from wirespeed.driver.time_limit import NO_TIME
-from wirespeed.durations import end_seconds, least_seconds, start_seconds, usual_seconds
+from wirespeed.driver import run_plan as run_times
+from wirespeed.driver.run_plan import NO_TIME, run_plan
 from wirespeed.errors import UsageError
+from wirespeed.hardware.durations import end_seconds, least_seconds, start_seconds, usual_seconds
+from wirespeed.hardware.network import Network
 from wirespeed.judging.judge import judge
 from wirespeed.judging.omissions import left_out
 from wirespeed.judging.verdict import Verdict
-from wirespeed.network import Network
 from wirespeed.options import RULES, RunOptions
-from wirespeed.stopping import Fixed, Precise
+from wirespeed.statistics.stopping import Fixed, Precise
 from wirespeed.testcases import TABLE, find
-from wirespeed.testcases.coverage import COVERING, by_value
+from wirespeed.testcases.subset import COVERING, by_value
 
 EIGHT = "dgx-a100-8"
 #: By how much a measurement may exceed its estimate, in s.
@@ -243,20 +242,20 @@ def test_the_process_started_before_now() -> None:
 def test_times_of_earlier_runs_are_kept(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     options = RunOptions(tier="quick")
-    kind = run_times.kind(parse(EIGHT), options)
-    assert kind != run_times.kind(parse(EIGHT), RunOptions(tier="quick", size="1MiB"))
-    assert kind == run_times.kind(parse(EIGHT), RunOptions(tier="full", within=5))
-    assert run_times.earlier(kind) == {}
+    kind = run_times.kind_of_run(parse(EIGHT), options)
+    assert kind != run_times.kind_of_run(parse(EIGHT), RunOptions(tier="quick", size="1MiB"))
+    assert kind == run_times.kind_of_run(parse(EIGHT), RunOptions(tier="full", within=5))
+    assert run_times.earlier_times(kind) == {}
     names = ["host_to_device_memcpy_ce", "device_to_host_memcpy_ce", "host_stream_copy", "host_stream_triad"]
     document = wirespeed.run(names, machine=f"simulated:{EIGHT}", tier="quick")
     run_times.RunTimes(kind).run_ended(document)
-    times = run_times.earlier(kind)
+    times = run_times.earlier_times(kind)
     assert list(times) == ["device_to_host_memcpy_ce", "host_stream_triad"]  # the first ones load libraries
     run_times.RunTimes("other").run_ended(document)
-    assert run_times.earlier(kind) == times
+    assert run_times.earlier_times(kind) == times
     file = tmp_path / "wirespeed" / "times.json"
     for content in ("{", "[]", f'{{"{kind}": 3}}', f'{{"{kind}": {{"a": "x", "b": -1, "c": true}}}}'):
         file.write_text(content)
-        assert not run_times.earlier(kind).keys() - {"c"}
+        assert not run_times.earlier_times(kind).keys() - {"c"}
     file.chmod(0o666)
-    assert run_times.earlier(kind) == {}
+    assert run_times.earlier_times(kind) == {}

@@ -15,7 +15,7 @@ import pytest
 from wirespeed.backends import native
 from wirespeed.backends.host import kernels
 from wirespeed.backends.host.compiled import compiled
-from wirespeed.caching import cache_folder, refusal
+from wirespeed.files import cache_folder, refusal
 from wirespeed.worlds.admission import secret_of
 from wirespeed.worlds.base import WorldError
 

@@ -13,18 +13,18 @@ import wirespeed
 from tests.conftest import still
 from wirespeed.backends.simulated import parse
 from wirespeed.cli.main import main
-from wirespeed.devices.gpu import Gpu
 from wirespeed.document import Document
-from wirespeed.facts import OFF, ON, Fact, Facts, Known
+from wirespeed.hardware.devices import Gpu
+from wirespeed.hardware.facts import OFF, ON, Fact, Facts, Known
+from wirespeed.hardware.topology import Machine, Rank
 from wirespeed.judging.cause import Weight
 from wirespeed.judging.causes import CAUSES
-from wirespeed.judging.commands import at_device
+from wirespeed.judging.culprits import at_device
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.judge import judge
 from wirespeed.reports import Judged, Style
 from wirespeed.screens import check as check_screen
 from wirespeed.screens import doctor as doctor_screen
-from wirespeed.topology import Machine, Rank
 
 EIGHT = parse("dgx-a100-8")
 RECORDED = Path(__file__).parents[1] / "recorded"

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from wirespeed.backends import describe
-from wirespeed.backends.rank_groups import group_of
-from wirespeed.backends.simulated.simulated_collectives import SimulatedProvider
+from wirespeed.backends.provider import group_of
+from wirespeed.backends.simulated.backend import SimulatedProvider
 from wirespeed.cli import nccl_tests, nccl_tests_options
 from wirespeed.cli.commands import called_as, executables, module_of
 from wirespeed.cli.main import main
@@ -21,8 +21,7 @@ from wirespeed.cli.nccl_tests_options import check_kernels, given, parser, sizes
 from wirespeed.collectives.operations import OPERATIONS
 from wirespeed.collectives.options import OPTIONS, CollectiveOptions
 from wirespeed.errors import UsageError
-from wirespeed.worlds.launchers import alone
-from wirespeed.worlds.mpirun import mpirun
+from wirespeed.worlds.launchers import alone, mpirun
 
 H200 = ("--machine", "simulated:hgx-h200-2", "-g", "2")
 

@@ -22,16 +22,15 @@ from wirespeed.backends import native
 from wirespeed.backends import test_data as contents
 from wirespeed.backends.cuda import cuda_driver
 from wirespeed.backends.cuda.cuda_driver import CudaDriver
+from wirespeed.backends.nccl import calls as gpu
 from wirespeed.backends.nccl import channel as messages
 from wirespeed.backends.nccl import device_api, provider
-from wirespeed.backends.nccl import rank_gpu as gpu
+from wirespeed.backends.nccl.calls import Format, format_of
+from wirespeed.backends.nccl.channel import NcclOptions
 from wirespeed.backends.nccl.device_api import DeviceKernel
-from wirespeed.backends.nccl.nccl_options import NcclOptions
 from wirespeed.backends.nccl.provider import NcclProvider
-from wirespeed.backends.nccl.rank_gpu import Format, format_of
 from wirespeed.backends.provider import BackendError, Case, Group, Refused, Timing
-from wirespeed.collectives.data_types import BY_NAME, OPERATORS, TYPES, DataType
-from wirespeed.collectives.operations import OPERATIONS, Setting
+from wirespeed.collectives.operations import BY_NAME, OPERATIONS, OPERATORS, TYPES, DataType, Setting
 from wirespeed.errors import BackendLost, OutOfMemory
 from wirespeed.worlds.base import RankLost
 from wirespeed.worlds.launchers import alone

@@ -11,16 +11,15 @@ import pytest
 
 import wirespeed
 from wirespeed.backends import describe
-from wirespeed.backends.base import Backend, Prepared
-from wirespeed.backends.mixed import MixedBackend, assigned
+from wirespeed.backends.base import Backend, MixedBackend, Prepared, assigned
 from wirespeed.data import efficiencies
-from wirespeed.driver.concurrency import one_after_another
+from wirespeed.driver.contention import one_after_another
 from wirespeed.errors import BackendError
+from wirespeed.hardware.limits import allowances
+from wirespeed.hardware.network import Network
 from wirespeed.language.toml_file import of_line
-from wirespeed.limits import allowances
 from wirespeed.measurement import Measurement, Sample
 from wirespeed.model import Engine
-from wirespeed.network import Network
 from wirespeed.options import RunOptions
 
 TWO = describe("simulated:hgx-h200-2")
@@ -85,7 +84,7 @@ def test_transfers_whose_clocks_start_at_their_turn_were_serialised(wall: float,
 
 
 def test_the_warning_is_in_the_document(monkeypatch: pytest.MonkeyPatch) -> None:
-    from wirespeed.backends.simulated.measurement import SimulatedMeasurement
+    from wirespeed.backends.simulated.hardware import SimulatedMeasurement
 
     one = measurement("gpu0 -> gpu1; gpu0 -> gpu1")
     late = sample(one, 1, 2)

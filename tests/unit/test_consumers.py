@@ -16,7 +16,7 @@ import pytest
 
 from wirespeed.cli.consumers import CONSUMERS, Answer, answer, requested, translated
 from wirespeed.cli.main import main
-from wirespeed.exit_codes import ExitCode
+from wirespeed.errors import ExitCode
 
 #: What each consumer documents, by our exit code.
 EXPECTED = {

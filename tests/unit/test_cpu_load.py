@@ -10,8 +10,8 @@ import pytest
 from wirespeed.backends.host.backend import HostBackend
 from wirespeed.backends.host.load import CpuLoad
 from wirespeed.backends.tree import Tree
-from wirespeed.devices.numa import NumaNode
-from wirespeed.topology import Machine
+from wirespeed.hardware.devices import NumaNode
+from wirespeed.hardware.topology import Machine
 
 
 class Cpus:

@@ -18,19 +18,18 @@ from cuda.bindings import driver as real
 
 from tests.fakes.cuda import FakeCuda
 from wirespeed.backends.cuda import discovery
+from wirespeed.backends.cuda.discovery import visible
 from wirespeed.backends.cuda.nvml import Nvml
-from wirespeed.backends.cuda.visible_devices import visible
-from wirespeed.backends.gpu.monitor import process_name
+from wirespeed.backends.gpu.device import process_name
 from wirespeed.backends.tree import Tree
-from wirespeed.devices.gpu import Gpu
-from wirespeed.devices.numa import NumaNode
-from wirespeed.limits import ceilings
+from wirespeed.hardware.devices import Gpu, NumaNode
+from wirespeed.hardware.limits import ceilings
+from wirespeed.hardware.network import Network
+from wirespeed.hardware.topology import Link, LinkKind, Machine
 from wirespeed.measurement import Measurement, Place
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Transfer
-from wirespeed.network import Network
-from wirespeed.quantities import Quantity
+from wirespeed.tables import Quantity
 from wirespeed.testcases import PlanOptions
-from wirespeed.topology import Link, LinkKind, Machine
 
 SWITCH, DIRECT, UNKNOWN = 2, 0, 255
 

@@ -26,24 +26,23 @@ from wirespeed.backends.cuda.cuda_driver import CudaDriver
 from wirespeed.backends.cuda.nvml import Nvml
 from wirespeed.backends.distributed.endpoint import JobContext, LocalTransfer
 from wirespeed.backends.distributed.exchange import Exchange
-from wirespeed.backends.distributed.release import share_page
+from wirespeed.backends.distributed.prepared import share_page
 from wirespeed.backends.gpu import memory
 from wirespeed.backends.gpu.device import Device, Peers, TimedStream
 from wirespeed.backends.gpu.endpoint import GpuEndpoint
-from wirespeed.backends.gpu.fill_verify import Contents
 from wirespeed.backends.gpu.gate import Gate, GateKind
 from wirespeed.backends.gpu.memory import GpuBufferPool
 from wirespeed.backends.gpu.prepared import GpuPrepared
-from wirespeed.devices.gpu import Gpu
-from wirespeed.devices.numa import NumaNode
+from wirespeed.backends.gpu.stream_ops import Contents
 from wirespeed.errors import BackendError, OutOfMemory, Unreachable
+from wirespeed.hardware.devices import Gpu, NumaNode
+from wirespeed.hardware.topology import Machine
 from wirespeed.measurement import Measurement, Place
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Operation, Role, Transfer
 from wirespeed.options import RunOptions
-from wirespeed.topology import Machine
 from wirespeed.units import MIB
+from wirespeed.worlds.admission import Descriptors, SharedMemory
 from wirespeed.worlds.base import World
-from wirespeed.worlds.descriptors import Descriptors, SharedMemory
 from wirespeed.worlds.launchers import alone
 
 Cuda = Callable[..., FakeCuda]

@@ -9,7 +9,7 @@ import pytest
 
 import wirespeed
 from wirespeed.backends.cuda import compiler
-from wirespeed.backends.word_pattern import STEP
+from wirespeed.backends.test_data import STEP
 from wirespeed.errors import BackendError
 
 driver = pytest.importorskip("cuda.bindings.driver")

@@ -17,16 +17,13 @@ from tests.fakes.cuda import FakeCuda
 from wirespeed.backends.cuda import compiler
 from wirespeed.backends.cuda.backend import CudaBackend
 from wirespeed.backends.gpu.device import TimedStream
-from wirespeed.backends.gpu.gate import GateKind, SignalPage
-from wirespeed.backends.gpu.paced import pieces_of
+from wirespeed.backends.gpu.gate import GateKind, SignalPage, Ticks, pieces_of
 from wirespeed.backends.gpu.prepared import GpuPrepared
-from wirespeed.backends.gpu.ticks import Ticks
-from wirespeed.devices.gpu import Gpu
-from wirespeed.devices.numa import NumaNode
+from wirespeed.hardware.devices import Gpu, NumaNode
+from wirespeed.hardware.topology import Machine
 from wirespeed.measurement import Measurement
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Operation, Role, Transfer
 from wirespeed.options import RunOptions
-from wirespeed.topology import Machine
 from wirespeed.units import KIB, MIB
 
 OPTIONS = RunOptions(timeout=5)

@@ -12,13 +12,12 @@ from wirespeed.backends.cuda import backend as module
 from wirespeed.backends.cuda import connect
 from wirespeed.backends.cuda.backend import CudaBackend
 from wirespeed.backends.gpu.launch_config import shape, unfit
-from wirespeed.backends.word_pattern import keys_of
-from wirespeed.devices.gpu import Gpu
-from wirespeed.devices.numa import NumaNode
+from wirespeed.backends.test_data import keys_of
 from wirespeed.errors import BackendError
+from wirespeed.hardware.devices import Gpu, NumaNode
+from wirespeed.hardware.topology import Machine
 from wirespeed.measurement import Measurement
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Operation, Role, Transfer
-from wirespeed.topology import Machine
 from wirespeed.units import KIB, MIB
 
 H200_SHARED = 232_448

@@ -11,7 +11,7 @@ from wirespeed.cli.main import main
 from wirespeed.judging.causes import CAUSES
 from wirespeed.reports import Style
 from wirespeed.reports.console import printed
-from wirespeed.reports.documentation import causes, markup, topic, topics
+from wirespeed.reports.style import causes, markup, topic, topics
 from wirespeed.screens.help import linked, render
 
 ROOT = Path(__file__).parents[2]

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from wirespeed import backends
-from wirespeed.backends.host.host_facts import facts
-from wirespeed.backends.nccl.settings import settings
+from wirespeed.backends.host.host_discovery import facts
+from wirespeed.backends.nccl.channel import settings
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.tree import HERE, Tree, TreePath
-from wirespeed.facts import OFF, ON, UNLIMITED, Facts, Known
+from wirespeed.hardware.facts import OFF, ON, UNLIMITED, Facts, Known
 
 #: A container on a host with two sockets, as far as facts look at it.
 CONTAINER = {

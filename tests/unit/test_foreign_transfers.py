@@ -7,7 +7,7 @@ import pytest
 from wirespeed.backends import describe
 from wirespeed.errors import UsageError
 from wirespeed.language import nvloom, transferbench
-from wirespeed.language.printing import line_of
+from wirespeed.language.syntax import line_of
 from wirespeed.language.toml_file import Program
 
 EIGHT = describe("simulated:dgx-a100-8")

@@ -14,19 +14,18 @@ import pytest
 import wirespeed
 from tests.fakes import gpu as fake
 from tests.fakes.gpu import MemoryBackend, MemoryDriver
-from wirespeed.backends.gpu.gpu_buffers import GpuBuffers
 from wirespeed.backends.gpu.gpu_driver import FABRIC, IPC, VMM_FD, driver_of
+from wirespeed.backends.gpu.memory import GpuBuffers
 from wirespeed.backends.shared_memory import Handle
-from wirespeed.devices.gpu import Gpu
-from wirespeed.devices.numa import NumaNode
 from wirespeed.document import TestcaseResult
 from wirespeed.errors import BackendError
+from wirespeed.hardware.devices import Gpu, NumaNode
+from wirespeed.hardware.topology import Machine
 from wirespeed.measurement import Measurement
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Operation, Transfer
 from wirespeed.options import RunOptions
 from wirespeed.testcases.device import saxpy
 from wirespeed.testcases.subset import narrow
-from wirespeed.topology import Machine
 from wirespeed.units import KIB, MIB
 
 MACHINE = Machine(

@@ -13,8 +13,8 @@ from tests.unit.test_cuda_discovery import FakeNvml, NVMLError
 from wirespeed.backends.cuda.gpu_facts import facts, problems
 from wirespeed.backends.cuda.nvml import Nvml
 from wirespeed.backends.tree import Tree
-from wirespeed.devices.gpu import Gpu
-from wirespeed.facts import OFF, ON, Facts, Known
+from wirespeed.hardware.devices import Gpu
+from wirespeed.hardware.facts import OFF, ON, Facts, Known
 
 GPU = Gpu(0, "NVIDIA H200", "00000000:03:00")
 

@@ -21,10 +21,10 @@ from wirespeed.backends.recording import Recorder, record_in
 from wirespeed.backends.tree import HERE, Tree
 from wirespeed.document import Document, ImportedLog
 from wirespeed.errors import UsageError
-from wirespeed.facts import Fact, Facts, Known
+from wirespeed.hardware.facts import Fact, Facts, Known
 from wirespeed.judging.inventory import Missing, missing
 from wirespeed.judging.verdict import Verdict
-from wirespeed.results.inventory import Inventory, InventoryPart, parse, strictest
+from wirespeed.results.published_gates import Inventory, InventoryPart, parse, strictest
 
 #: Addresses of eight GPUs, two below each of four PCIe switches.
 ADDRESSES = [f"0000:{switch}{3 + port}:00.0" for switch in range(1, 5) for port in range(2)]

@@ -12,17 +12,15 @@ from threading import local
 import pytest
 
 from tests.threads import together, worlds, worlds_on
-from wirespeed.devices.gpu import Gpu
-from wirespeed.devices.numa import NumaNode
-from wirespeed.driver.jobs import gather_facts, gather_machine, gather_observed, join
-from wirespeed.driver.session_options import Observed
+from wirespeed.driver.jobs import Observed, gather_facts, gather_machine, gather_observed, join
 from wirespeed.errors import UsageError
-from wirespeed.facts import Fact, Facts, Known
-from wirespeed.quantities import Quantity
-from wirespeed.topology import Link, LinkKind, Machine
-from wirespeed.worlds import clocks
+from wirespeed.hardware.devices import Gpu, NumaNode
+from wirespeed.hardware.facts import Fact, Facts, Known
+from wirespeed.hardware.topology import Link, LinkKind, Machine
+from wirespeed.tables import Quantity
+from wirespeed.worlds import base as clocks
+from wirespeed.worlds.admission import Descriptors, SharedMemory, fetch
 from wirespeed.worlds.base import RankLost, WorldError
-from wirespeed.worlds.descriptors import Descriptors, SharedMemory, fetch
 
 NODE = NumaNode(0, tuple(range(8)), 2, 2**34)
 NVLINK = tuple(

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from wirespeed.reports.jsoncpp import styled
+from wirespeed.reports.iteration_times import styled
 
 
 def test_the_layout() -> None:

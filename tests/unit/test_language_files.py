@@ -14,7 +14,7 @@ from wirespeed.errors import UsageError
 from wirespeed.judging.judge import judge
 from wirespeed.judging.verdict import Verdict
 from wirespeed.language import toml_file
-from wirespeed.language.printing import file_of, line_of
+from wirespeed.language.syntax import file_of, line_of
 from wirespeed.measurement import Expectation, Reduce
 from wirespeed.model import Transfer
 from wirespeed.options import PlanOptions

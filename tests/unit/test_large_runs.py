@@ -13,11 +13,11 @@ from rich.table import Column
 from rich.text import Text
 
 import wirespeed
-from wirespeed import limits
 from wirespeed.backends import describe
 from wirespeed.cli.main import main
 from wirespeed.driver import worker
-from wirespeed.judging import expectations
+from wirespeed.hardware import limits
+from wirespeed.judging import omissions as expectations
 from wirespeed.reports import Style, console
 from wirespeed.results.store import load
 from wirespeed.testcases import find

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from wirespeed.backends.simulated import parse
 from wirespeed.errors import MachineError
-from wirespeed.limits import ceilings, undisturbed
+from wirespeed.hardware.limits import ceilings, undisturbed
+from wirespeed.hardware.network import Demand, Network, fair_shares
+from wirespeed.hardware.topology import Link, LinkKind, Machine
 from wirespeed.measurement import Measurement, Place, Reduce
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Operation, Transfer
-from wirespeed.network import Demand, Network, fair_shares
 from wirespeed.testcases import find
-from wirespeed.topology import Link, LinkKind, Machine
 from wirespeed.units import MIB
 
 

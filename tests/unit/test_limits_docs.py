@@ -11,9 +11,9 @@ import pytest
 from wirespeed.cli.main import main
 from wirespeed.data import efficiencies
 from wirespeed.data.cpus import factors, sheets
-from wirespeed.data.latencies import paths
+from wirespeed.data.nics import paths
+from wirespeed.hardware.topology import EngineRate
 from wirespeed.results.published_gates import load
-from wirespeed.topology import EngineRate
 from wirespeed.units import GB
 
 PAGE = Path(__file__).parents[2] / "docs/limits.md"

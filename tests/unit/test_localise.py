@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from wirespeed.backends.simulated import parse
 from wirespeed.data import efficiencies
+from wirespeed.hardware.limits import allowances
+from wirespeed.hardware.network import Network
 from wirespeed.judging.localise import Observation, localise
-from wirespeed.limits import allowances
-from wirespeed.network import Network
 from wirespeed.testcases import find
 
 SWITCHED = parse("dgx-a100-8")

@@ -12,8 +12,8 @@ from wirespeed.backends.host import host_discovery, memory_facts
 from wirespeed.backends.recording import Recorder, machine_in, opened, record_in
 from wirespeed.backends.tree import Tree
 from wirespeed.cli.main import main
-from wirespeed.facts import Facts, Known
-from wirespeed.topology import Machine
+from wirespeed.hardware.facts import Facts, Known
+from wirespeed.hardware.topology import Machine
 
 NODES = "sys/devices/system/node"
 DMI = "sys/firmware/dmi/tables/DMI"

@@ -12,11 +12,10 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
-from wirespeed.backends.distributed.error_wire import heard, told
-from wirespeed.backends.gpu import mpi_aware
+from wirespeed.backends.distributed.exchange import heard, told
+from wirespeed.backends.gpu import device as mpi_aware
 from wirespeed.backends.nccl import channel as messages
 from wirespeed.backends.nccl.channel import NcclMessages, Send
-from wirespeed.devices.gpu import Gpu
 from wirespeed.errors import (
     BackendError,
     BackendLost,
@@ -26,6 +25,7 @@ from wirespeed.errors import (
     VerificationError,
     WirespeedError,
 )
+from wirespeed.hardware.devices import Gpu
 
 GPU = Gpu(0, "NVIDIA H200", "00000000:06:00", backend="cuda")
 

@@ -9,10 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
-from wirespeed.cli import job
+from wirespeed.cli import dry_run as job
 from wirespeed.document import Document
-from wirespeed.errors import UsageError
-from wirespeed.exit_codes import ExitCode
+from wirespeed.errors import ExitCode, UsageError
 from wirespeed.run_errors import RunInterrupted
 from wirespeed.worlds import mpi
 from wirespeed.worlds.base import MPI_VARIABLES, WorldError

@@ -10,8 +10,7 @@ import pytest
 from wirespeed.backends.mpi import provider
 from wirespeed.backends.native import Call
 from wirespeed.backends.provider import REHEARSED_BYTES, Case, Elapsed, Group, Timing
-from wirespeed.collectives.data_types import BY_NAME
-from wirespeed.collectives.operations import OPERATIONS, Setting
+from wirespeed.collectives.operations import BY_NAME, OPERATIONS, Setting
 
 BARRIER = "MPI_Barrier"
 OPERATION = "MPI_Allreduce"

@@ -15,15 +15,15 @@ from wirespeed.backends.host.nic_facts import counters, facts
 from wirespeed.backends.recording import Recorder, opened, record_in
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.tree import Tree
-from wirespeed.facts import COUNTED, OFF, ON, Fact, Facts, Known
+from wirespeed.hardware.facts import COUNTED, OFF, ON, Fact, Facts, Known
+from wirespeed.hardware.topology import Rank
 from wirespeed.judging.cause import Weight
 from wirespeed.judging.causes import CAUSES
+from wirespeed.judging.cells_seen import slow_keys
 from wirespeed.judging.diagnosis import _slow, diagnose
 from wirespeed.judging.judge import judge
-from wirespeed.judging.seen_cells import slow_keys
 from wirespeed.reports import Style
 from wirespeed.screens import doctor as doctor_screen
-from wirespeed.topology import Rank
 
 MACHINE = parse("hgx-h200-2")
 NIC_CAUSES = [one for one in CAUSES if one.name in ("nic-down", "nic-pcie", "nic-errors", "plugin-missing")]

@@ -17,13 +17,13 @@ import wirespeed
 from wirespeed import RunOptions, UsageError
 from wirespeed.bandwidth.arguments import GpuEngine, NumaEngine
 from wirespeed.cli.common import add_measuring, run_options
-from wirespeed.cli.job import add_job
+from wirespeed.cli.dry_run import add_job
 from wirespeed.model import Engine
 from wirespeed.options import PYTHON, Option, PlanOptions, Share, Tier, agreed, declared
 from wirespeed.reports import FORMATS, DialectName
 from wirespeed.reports.nvbandwidth import DIALECTS
 from wirespeed.results.published_gates import GateSetName
-from wirespeed.stopping import Fixed, Precise
+from wirespeed.statistics.stopping import Fixed, Precise
 
 TWO = "simulated:hgx-h200-2"
 DECLARED = {field.name: (field, about) for field, about in declared(RunOptions)}

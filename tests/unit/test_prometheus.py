@@ -20,8 +20,8 @@ import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Document, Status
 from wirespeed.reports import Judged, Style
-from wirespeed.reports.checked_runs import CheckedRun
 from wirespeed.reports.prometheus import HELP, STATES, joined, part
+from wirespeed.reports.records import CheckedRun
 from wirespeed.results.cells import placed
 from wirespeed.results.store import save
 
@@ -228,7 +228,7 @@ def run_of(file: str, document: Document, style: Style) -> CheckedRun:
 
 
 def test_promtool_finds_nothing_wrong_with_the_metrics(promtool: str, good: Document, bad: Document) -> None:
-    from wirespeed.results.many_files import Unreadable
+    from wirespeed.results.compare import Unreadable
 
     runs = [run_of("a.json", good, Style(all_cells=True)), run_of("b.json", bad, Style())]
     for text in (shown(bad), joined(runs, [Unreadable('c".json', "broken")], Style())):
@@ -287,7 +287,7 @@ def checked(expression: str, known: Series) -> None:
 @pytest.fixture(scope="module")
 def output(bad: Document) -> str:
     """What `check` of a failing node and of a broken file prints."""
-    from wirespeed.results.many_files import Unreadable
+    from wirespeed.results.compare import Unreadable
 
     lost = measured("+gone@gpu5")
     made = [run_of("bad.json", real(bad), Style()), run_of("lost.json", real(lost), Style())]

@@ -14,24 +14,24 @@ from msgspec.structs import replace
 
 import wirespeed
 from wirespeed.backends.base import RunOptions
-from wirespeed.backends.host.host_buffers import HostBuffers
+from wirespeed.backends.host.backend import HostBuffers
+from wirespeed.backends.pairs.backend import PreparedMessages
 from wirespeed.backends.pairs.base import Ends, Window, pattern, verify
 from wirespeed.backends.pairs.connection import Connection
-from wirespeed.backends.pairs.message_patterns import PreparedMessages
 from wirespeed.cli.main import main
 from wirespeed.cli.overalloc import Lines
 from wirespeed.document import SCHEMA, Document, Status, TestcaseResult
-from wirespeed.driver import phases
+from wirespeed.driver import partial_result as phases
 from wirespeed.errors import BackendError, VerificationError
+from wirespeed.hardware.topology import Machine, Rank
 from wirespeed.measurement import Axis, Measurement, Unit
 from wirespeed.model import Engine, Memory, MemoryKind, Message, MessagePattern
 from wirespeed.options import PlanOptions
 from wirespeed.reports import render
 from wirespeed.reports.overalloc import reproduced
-from wirespeed.summary import summarise
+from wirespeed.statistics.summary import summarise
 from wirespeed.tables import Cell, Table
 from wirespeed.testcases.sharing import WITH, WITHOUT, exact, reproducer
-from wirespeed.topology import Machine, Rank
 
 
 def document(result: TestcaseResult, **options: Any) -> Document:
@@ -230,7 +230,7 @@ def wires() -> tuple[Any, Any]:
     from tests.fakes.nccl import Driver, Nccl
     from wirespeed.backends.cuda.cuda_driver import CudaNativeCalls
     from wirespeed.backends.native import Functions
-    from wirespeed.backends.pairs.nccl import NcclWire
+    from wirespeed.backends.pairs.libraries import NcclWire
 
     driver = Driver(cast(Any, None))
     nccl = Nccl(driver)
@@ -287,9 +287,9 @@ def connection(rank: int, machine: Machine, here: Machine) -> Connection:
 def test_each_rank_takes_the_gpu_that_it_sees(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where each process sees its own GPU alone, all of them are called gpu0."""
     pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
-    from wirespeed.backends.gpu import gpu_buffers as place
-    from wirespeed.devices.gpu import Gpu
-    from wirespeed.topology import Rank
+    from wirespeed.backends.gpu import memory as place
+    from wirespeed.hardware.devices import Gpu
+    from wirespeed.hardware.topology import Rank
 
     taken: list[str] = []
     monkeypatch.setattr(place, "GpuBuffers", lambda gpu, timeout: taken.append(gpu.bus_id))

@@ -12,20 +12,25 @@ from msgspec.structs import replace
 
 import wirespeed
 from wirespeed.cli.main import main
-from wirespeed.errors import MachineError, UsageError
-from wirespeed.exit_codes import ExitCode
+from wirespeed.errors import ExitCode, MachineError, UsageError
 from wirespeed.judging.judge import judge
-from wirespeed.judging.qualified import verdict_of
+from wirespeed.judging.path_kinds import verdict_of
 from wirespeed.judging.verdict import Verdict
 from wirespeed.qualification import OF_NODE, PartKind, Qualification, SlowPart, Stage, part_name
-from wirespeed.qualify import switches
+from wirespeed.qualify import cluster as switches
 from wirespeed.qualify.cluster import Values
-from wirespeed.qualify.cluster_descriptions import parse_cluster
 from wirespeed.qualify.inference import Paths, explain, reference_of
-from wirespeed.qualify.matchings import Pair, groups_of, matchings, representatives, wrongly_blamed
-from wirespeed.qualify.measured_topology import rounds_of_all, topology_of
+from wirespeed.qualify.measured_topology import (
+    Pair,
+    groups_of,
+    matchings,
+    representatives,
+    rounds_of_all,
+    topology_of,
+    wrongly_blamed,
+)
 from wirespeed.qualify.procedure import FEWEST_PAIR_ROUNDS, PAIR_ROUNDS, Procedure
-from wirespeed.qualify.simulated_cluster import ClusterFault, SimulatedCluster
+from wirespeed.qualify.simulated_cluster import ClusterFault, SimulatedCluster, parse_cluster
 
 
 def qualified(spec: str, seed: int = 0, within: float = float("inf"), spares: int = 0) -> Qualification:

@@ -17,18 +17,16 @@ import wirespeed
 from wirespeed.backends import describe
 from wirespeed.backends.tree import Tree
 from wirespeed.errors import WirespeedError
-from wirespeed.judging.qualified import verdict_of
+from wirespeed.judging.path_kinds import verdict_of
 from wirespeed.judging.verdict import Verdict
 from wirespeed.qualification import PartKind, Round, Stage
 from wirespeed.qualify import job, job_nodes, tcp_probe
-from wirespeed.qualify.job_nodes import own_table, own_values
-from wirespeed.qualify.losses import lossy
-from wirespeed.qualify.matchings import matchings
-from wirespeed.qualify.node_facts import NodeFacts, differences, node_facts
+from wirespeed.qualify.job import lossy
+from wirespeed.qualify.job_nodes import ProcessCluster, own_table, own_values
+from wirespeed.qualify.measured_topology import matchings
 from wirespeed.qualify.procedure import Procedure
-from wirespeed.qualify.process_cluster import ProcessCluster
 from wirespeed.qualify.simulated_cluster import SimulatedCluster
-from wirespeed.qualify.tcp_probe import TcpProbe
+from wirespeed.qualify.tcp_probe import NodeFacts, TcpProbe, differences, node_facts
 from wirespeed.reports.qualification import evidence
 from wirespeed.worlds.base import Member, RankLost, World
 from wirespeed.worlds.channel import Channel

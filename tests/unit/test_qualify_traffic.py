@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from wirespeed.backends.tree import Tree
+from wirespeed.qualify.job import TransferCluster
 from wirespeed.qualify.job_nodes import JobNodes
-from wirespeed.qualify.node_facts import node_facts
-from wirespeed.qualify.traffic import Carrier, carrier, counters, difference, others, said
-from wirespeed.qualify.transfer_cluster import TransferCluster
+from wirespeed.qualify.measured_topology import Carrier, carrier, counters, difference, others, said
+from wirespeed.qualify.tcp_probe import node_facts
 
 PORT = "sys/class/infiniband/mlx5_0/ports/1"
 

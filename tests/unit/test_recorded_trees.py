@@ -24,14 +24,14 @@ from wirespeed.backends.tree import Tree
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.errors import UsageError
-from wirespeed.facts import OFF, Facts, Known
+from wirespeed.hardware.facts import OFF, Facts, Known
+from wirespeed.hardware.topology import LinkKind, Machine
 from wirespeed.judging.causes import CAUSES
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.judge import judge
 from wirespeed.reports import Style
 from wirespeed.results.store import encode
 from wirespeed.screens import doctor as doctor_screen
-from wirespeed.topology import LinkKind, Machine
 
 TREES = Path(__file__).parents[1] / "data/trees"
 SWITCH = "pci0000:00/0000:00:01.0/0000:01:00.0"

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from wirespeed.driver.rounds import WORTH, Rounds
-from wirespeed.driver.sampling import Taken
+from wirespeed.driver.sampling import WORTH, Rounds, Taken
 from wirespeed.errors import UsageError
 from wirespeed.measurement import Measurement, Place, Sample
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Transfer
 from wirespeed.options import RunOptions
-from wirespeed.stopping import Fixed, Precise
+from wirespeed.statistics.stopping import Fixed, Precise
 
 NODE = Memory("numa0", MemoryKind.PAGEABLE)
 COPY = Measurement((Transfer(NODE, NODE, Executor("numa0"), Engine.CPU, 1000),), (Place("", 0, 0),))

@@ -13,19 +13,18 @@ from tests.unit.test_cuda_discovery import FakeNvml
 from tests.unit.test_gpu_facts import GPU, bus
 from wirespeed.backends.cuda import nvml
 from wirespeed.backends.cuda.nvml import Nvml
-from wirespeed.backends.gpu.loaded_links import LoadedLinks
-from wirespeed.backends.nccl.debug import Debug, transports
+from wirespeed.backends.gpu.device import LoadedLinks
+from wirespeed.backends.nccl.channel import Debug, transports
 from wirespeed.backends.tree import Tree
 from wirespeed.document import Document
-from wirespeed.facts import COUNTED, Fact, Facts, Known
-from wirespeed.judging.cause import Weight
+from wirespeed.hardware.facts import COUNTED, Fact, Facts, Known
+from wirespeed.hardware.topology import Link, LinkKind, Machine
+from wirespeed.judging.cause import Weight, facts_of
 from wirespeed.judging.diagnosis import diagnose
-from wirespeed.judging.run_facts import facts_of
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Transfer
-from wirespeed.quantities import RETRAINED, THROTTLED_BY, Quantity, State
-from wirespeed.reports.explanations import explanations
-from wirespeed.reports.html.telemetry import charts_and_texts
-from wirespeed.topology import Link, LinkKind, Machine
+from wirespeed.reports.findings import explanations
+from wirespeed.reports.html.page import charts_and_texts
+from wirespeed.tables import RETRAINED, THROTTLED_BY, Quantity, State
 
 OF_GPU0 = "gpu0"
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from wirespeed.judging.culprits import Culprit, Suspect, SuspectKind, of_expected
-from wirespeed.judging.judgement import Judgement
 from wirespeed.judging.overview import KeyFigure, share
 from wirespeed.judging.path_kinds import HOST_GPU
-from wirespeed.judging.verdict import Verdict
+from wirespeed.judging.verdict import Judgement, Verdict
 from wirespeed.measurement import Unit
-from wirespeed.reports.key_figures import extent
+from wirespeed.reports.findings import extent
 from wirespeed.results.cells import Key
 
 KEY = Key("host_to_device_memcpy_ce", "", "host", "gpu0")

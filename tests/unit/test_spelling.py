@@ -9,7 +9,7 @@ import pytest
 
 from wirespeed.backends import describe
 from wirespeed.cli.main import main
-from wirespeed.spelling import meant
+from wirespeed.terminal import meant
 
 TESTS = Path(__file__).parents[1]
 RUN = str(TESTS / "recorded" / "two-h200.json")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wirespeed.summary import (
+from wirespeed.statistics.summary import (
     RUN_SHARE,
     half_width,
     interval,

@@ -10,21 +10,20 @@ import pytest
 from wirespeed.backends.base import Prepared
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.backend import SimulatedBackend
-from wirespeed.collectives.data_types import BY_NAME
-from wirespeed.collectives.operations import OPERATIONS, Setting
+from wirespeed.collectives.operations import BY_NAME, OPERATIONS, Setting
 from wirespeed.document import TestcaseResult
 from wirespeed.driver.contention import blocking, slowed, suspects
-from wirespeed.driver.phases import slow
+from wirespeed.driver.jobs import SessionOptions
+from wirespeed.driver.partial_result import slow
 from wirespeed.driver.session import Session
-from wirespeed.driver.session_options import SessionOptions
+from wirespeed.hardware.network import Network
+from wirespeed.hardware.topology import Machine
 from wirespeed.measurement import Axis, Measurement, Sample, Unit
-from wirespeed.network import Network
 from wirespeed.options import RunOptions
-from wirespeed.summary import summarise
+from wirespeed.statistics.summary import summarise
 from wirespeed.tables import Cell, Table
 from wirespeed.testcases import collectives, find
-from wirespeed.testcases.pair_schedule import ALONE
-from wirespeed.topology import Machine
+from wirespeed.testcases.patterns import ALONE
 
 
 def cell(value: float, scatter: float = 0.001) -> Cell:

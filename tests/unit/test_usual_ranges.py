@@ -13,12 +13,11 @@ from msgspec.structs import replace
 
 import wirespeed
 from wirespeed.data.cpus import sheet_of, sheets
-from wirespeed.data.latencies import paths
+from wirespeed.data.nics import paths
 from wirespeed.document import Document
-from wirespeed.facts import OFF, ON, UNLIMITED, Fact, Known
+from wirespeed.hardware.facts import OFF, ON, UNLIMITED, Fact, Known
 from wirespeed.judging.judge import judge
-from wirespeed.judging.judgement import Judgement
-from wirespeed.judging.verdict import Verdict
+from wirespeed.judging.verdict import Judgement, Verdict
 from wirespeed.judging.verdicts import Check
 from wirespeed.reports import Judged, Style
 from wirespeed.results.store import load

@@ -11,12 +11,12 @@ import wirespeed
 from wirespeed.backends.simulated import parse
 from wirespeed.data import efficiencies
 from wirespeed.document import Document, Status, TestcaseResult
-from wirespeed.judging.hardware_changes import hardware_changes
+from wirespeed.hardware.limits import JUDGED_BYTES, JUDGED_COPY_BYTES
+from wirespeed.judging.inventory import hardware_changes
 from wirespeed.judging.judge import judge
 from wirespeed.judging.verdict import Verdict
-from wirespeed.limits import JUDGED_BYTES, JUDGED_COPY_BYTES
-from wirespeed.quantities import GENERATION, THROTTLED, Quantity, Reading, State
 from wirespeed.results.baseline import make
+from wirespeed.tables import GENERATION, THROTTLED, Quantity, Reading, State
 
 DOCUMENT = wirespeed.run(["4"], machine="simulated:hgx-h200-2")
 

@@ -12,9 +12,9 @@ import pytest
 from tests.threads import SECRET, together, worlds
 from wirespeed.errors import MeasurementTimeout, UsageError
 from wirespeed.worlds import base, join, launched, launchers
+from wirespeed.worlds.admission import addresses, listen
 from wirespeed.worlds.base import RankLost, World, WorldError
-from wirespeed.worlds.listening import addresses, listen
-from wirespeed.worlds.open_files import allow_open_files
+from wirespeed.worlds.crew import allow_open_files
 from wirespeed.worlds.rendezvous import connect, gather
 
 

@@ -25,8 +25,8 @@ from .tree import HERE
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from ..facts import Fact
-    from ..topology import Machine
+    from ..hardware.facts import Fact
+    from ..hardware.topology import Machine
     from ..worlds.base import World
     from .base import Backend
     from .distributed.exchange import Exchange
@@ -67,7 +67,7 @@ def discover(root: TreePath = HERE, *, glance: bool = False) -> Machine:
         root: Root of the tree; backends of other packages know only this machine.
         glance: Whether to do without slow initialisation, even if details may then be wrong.
     """
-    from ..topology import Machine
+    from ..hardware.topology import Machine
 
     machine = Machine("")
     for provider in _own() if root.tree.recorded else backend_modules():
@@ -106,7 +106,7 @@ def describe(spec: str | None = None, *, glance: bool = False) -> Machine:
     from dataclasses import replace
 
     from ..errors import MachineError
-    from ..topology import load
+    from ..hardware.topology import load
 
     if spec is None:
         return discover(glance=glance)
@@ -174,8 +174,7 @@ def join(world: World, machine: Machine, local: Machine, exchange: Exchange) -> 
         local: The host of this process, as this process discovered it.
         exchange: The exchange of the job.
     """
-    from ..devices import kind_of
-    from ..devices.gpu import GPU
+    from ..hardware.devices import GPU, kind_of
     from . import mpi, nccl
 
     if all(kind_of(rank.device) is GPU for rank in machine.ranks):

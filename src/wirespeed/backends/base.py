@@ -2,23 +2,29 @@
 
 A backend is one folder, or one class in a package of somebody else. It says which Measurements it runs,
 prepares one at a time, and takes Samples of it. What a backend does not override has the default here.
+
+Load of another backend: a collective next to transfers, or CPUs next to GPUs, in one process.
+
+What is measured runs on one backend, while the other one repeats the load in a second thread.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from ..document import RankInfo
-from ..errors import BackendError, WirespeedError
-from ..facts import Fact
+from ..errors import BackendError, WirespeedError, starting_threads
+from ..hardware.facts import Fact
 from ..measurement import Measurement, Sample
-from ..model import Transfer
+from ..model import Collective, Role, Transfer, Work
 from ..options import RunOptions
-from ..quantities import State
+from ..tables import State
 
 if TYPE_CHECKING:
     from .distributed.endpoint import Endpoint, JobContext
@@ -202,3 +208,202 @@ class Backend:
     def side(self, job: JobContext) -> Endpoint:
         """This process' hardware in a job."""
         raise BackendError(f"the backend {self.name} takes no part in jobs")
+
+
+#: Duration of one sample of the load, in s: between two samples it pauses for less than 1 ms.
+_LOAD_SAMPLE_S = 0.05
+_MOST_COPIES = 1000
+
+
+def parts_of(measurement: Measurement) -> tuple[Measurement, Measurement]:
+    """The measured works with their places, and the load as a Measurement without places."""
+    works = [work for work in measurement.works if isinstance(work, Transfer | Collective)]
+    measured = tuple(work for work in works if work.role is Role.MEASURED)
+    load = tuple(replace(work, role=Role.MEASURED) for work in works if work.role is Role.LOAD)
+    return Measurement(measured, measurement.places), Measurement(load, ())
+
+
+def assigned(backends: Sequence[Backend], measurement: Measurement) -> tuple[Backend | None, str]:
+    """The backend that runs a Measurement: the first that does not refuse it; None with the reason.
+
+    Args:
+        backends: The backends of this process.
+        measurement: What to run.
+    """
+    reasons = []
+    for backend in backends:
+        reason = backend.refuses(measurement)
+        if reason is None:
+            return backend, ""
+        reasons.append(reason)
+    why = "; ".join(filter(None, reasons)) or "there is no backend for it"
+    if {work.role for work in measurement.works if isinstance(work, Transfer | Collective)} == set(Role):
+        return _split(backends, measurement, why)
+    return None, why
+
+
+def _split(backends: Sequence[Backend], measurement: Measurement, why: str) -> tuple[Backend | None, str]:
+    """The backend of measured works and of load for different backends; None with the reason."""
+    (measuring, refused), (loading, other) = (assigned(backends, part) for part in parts_of(measurement))
+    if measuring is None or loading is None:
+        return None, refused or other
+    several = max(measuring.processes, loading.processes) > 1
+    if measuring is loading or several:
+        return None, f"{why}; load of another backend is possible in one process only" if several else why
+    if any(t.start for t in measurement.transfers if t.role is Role.LOAD):
+        return None, "a load of another backend has no start offset: it runs all the time"
+    if any(_is_load(measurement.works[i]) for place in measurement.places for i in place.transfers):
+        return None, "the rate of a load of another backend is unknown"
+    return MixedBackend(measuring, loading), ""
+
+
+def _is_load(work: Work) -> bool:
+    return isinstance(work, Transfer | Collective) and work.role is Role.LOAD
+
+
+class MixedBackend(Backend):
+    """Runs a Measurement whose load belongs to another backend than what is measured.
+
+    Attributes:
+        measuring, loading: Backends of the measured works and of the load.
+    """
+
+    def __init__(self, measuring: Backend, loading: Backend) -> None:
+        self.measuring, self.loading = measuring, loading
+        self.name = measuring.name
+        self.sample_seconds = measuring.sample_seconds
+        self.may_hang = measuring.may_hang or loading.may_hang
+
+    @property
+    def progressed(self) -> float:  # type: ignore[override]
+        """When either of them last ended a part of a stage."""
+        return max(self.measuring.progressed, self.loading.progressed)
+
+    @property
+    def setup_s(self) -> float:  # type: ignore[override]
+        """Minimum time-out of a stage, in s."""
+        return max(self.measuring.setup_s, self.loading.setup_s)
+
+    @property
+    def can_cancel(self) -> bool:  # type: ignore[override]
+        """Whether ``cancel`` ends the current operation."""
+        return self.measuring.can_cancel and self.loading.can_cancel
+
+    def drain_warnings(self) -> tuple[str, ...]:
+        return *self.measuring.drain_warnings(), *self.loading.drain_warnings()
+
+    def busy(self) -> dict[str, str]:
+        return self.measuring.busy() | self.loading.busy()
+
+    def observe(self, transfers: Sequence[Transfer]) -> None:
+        self.measuring.observe(transfers)
+        self.loading.observe(transfers)
+
+    def refuses(self, measurement: Measurement) -> str | None:
+        """Why one of the backends refuses its part; None if both run it."""
+        measured, load = parts_of(measurement)
+        return self.measuring.refuses(measured) or self.loading.refuses(load)
+
+    def prepare(self, measurement: Measurement, options: RunOptions) -> MixedPrepared:
+        measured, load = parts_of(measurement)
+        with ExitStack() as stack:
+            loading = stack.enter_context(self.loading.prepare(load, options))
+            measuring = stack.enter_context(self.measuring.prepare(measured, options))
+            loads = tuple(map(_is_load, measurement.works))
+            return MixedPrepared(measuring, loading, loads, stack.pop_all())
+
+    def now(self) -> float:
+        """The time of the measuring backend, in s."""
+        return self.measuring.now()
+
+    def state(self) -> State:
+        return (*self.measuring.state(), *self.loading.state())
+
+    def libraries(self) -> dict[str, str]:
+        return self.measuring.libraries() | self.loading.libraries()
+
+    def interrupted(self) -> str:
+        return self.measuring.interrupted() or self.loading.interrupted()
+
+    def late(self, stage: str, seconds: float) -> WirespeedError | None:
+        return self.measuring.late(stage, seconds) or self.loading.late(stage, seconds)
+
+    def cancel(self) -> None:
+        self.measuring.cancel()
+        self.loading.cancel()
+
+
+class MixedPrepared(Prepared):
+    """Both parts with their resources.
+
+    Attributes:
+        measuring, loading: The measured part, and the load.
+        loads: Whether each work of the whole Measurement is load.
+        resources: Returns their resources.
+    """
+
+    def __init__(
+        self, measuring: Prepared, loading: Prepared, loads: tuple[bool, ...], resources: ExitStack
+    ) -> None:
+        self._measuring, self._loading, self._resources = measuring, loading, resources
+        self._loads = loads
+        self._copies = 0
+
+    def __exit__(self, *_: object) -> None:
+        self._resources.close()
+
+    def warm_up(self) -> None:
+        """Run both parts once, untimed, one after the other."""
+        self._measuring.warm_up()
+        self._calibrate()
+
+    def sample(self, copies: int) -> Sample:
+        """Take a sample of the measured part while the load runs; the load has no times."""
+        self._calibrate()
+        with _Load(lambda: self._loading.sample(self._copies)):
+            sample = self._measuring.sample(copies)
+        times = zip(sample.seconds, sample.amounts, strict=True)
+        placed = [(0.0, 0.0) if load else next(times) for load in self._loads]
+        seconds, amounts = zip(*placed, strict=True)
+        return replace(sample, seconds=seconds, amounts=amounts)
+
+    def verify(self) -> int | None:
+        """Verify both parts; return the number of wrong elements of a collective."""
+        counts = [count for part in (self._measuring, self._loading) if (count := part.verify()) is not None]
+        return sum(counts) if counts else None
+
+    def _calibrate(self) -> None:
+        """Choose the number of copies of a sample of the load."""
+        if not self._copies:
+            self._loading.sample(1)
+            wall = max(self._loading.sample(1).wall, 1e-9)
+            self._copies = max(1, min(_MOST_COPIES, round(_LOAD_SAMPLE_S / wall)))
+
+
+class _Load:
+    """Repeats a call in a thread until the context is left; its error is raised there."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._call = call
+        self._stop, self._running = threading.Event(), threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._repeat, name="load", daemon=True)
+
+    def __enter__(self) -> None:
+        with starting_threads():
+            self._thread.start()
+        self._running.wait()
+
+    def _repeat(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self._running.set()
+                self._call()
+        except BaseException as error:  # raised by the measuring thread
+            self._error = error
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        if self._error is not None and error is None:
+            raise self._error

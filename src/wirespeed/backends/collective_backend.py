@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from ..collectives.data_types import BY_NAME
-from ..collectives.operations import Setting, operation_of
+from ..collectives.operations import BY_NAME, Setting, operation_of
 from ..collectives.options import CollectiveOptions
 from ..document import RankInfo
 from ..errors import BackendError, BackendLost, OutOfMemory, Unreachable, WirespeedError
@@ -19,9 +18,8 @@ from ..model import Collective
 from ..options import RunOptions
 from ..worlds.base import RankLost, World
 from .base import Backend, BackendDetails, Prepared
-from .cpu_sharing import sharing
 from .distributed.exchange import Exchange
-from .provider import Case, Elapsed, Group, Provider, Refused, Timing
+from .provider import Case, Elapsed, Group, Provider, Refused, Timing, sharing
 
 #: Minimum time-out until the first operation has ended, in s: until then libraries are loaded, kernels
 #: compiled and ranks connected.

@@ -17,9 +17,7 @@ import numpy as np
 from llvmlite import ir
 
 from ..units import NANO
-from .host.compiled import compiled
-from .host.intrinsics import now_ns
-from .host.numba_library import cfunc, cgutils, intrinsic, types
+from .host.compiled import cfunc, cgutils, compiled, intrinsic, now_ns, types
 
 #: Name of a function and its arguments: addresses, handles and numbers.
 Call = tuple[str, tuple[int, ...]]

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from ..topology import Link, LinkKind
+from ..hardware.topology import Link, LinkKind
 from ..units import GB
 from .tree import HERE, TreePath
 

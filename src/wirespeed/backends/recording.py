@@ -12,8 +12,8 @@ import msgspec
 
 from ..errors import MachineError, UsageError
 from ..files import distrust, make_folder, read, untrusted_link
+from ..hardware.topology import Machine, load
 from ..terminal import neutral_json
-from ..topology import Machine, load
 from . import discover, facts
 from .tree import Tree, TreePath
 

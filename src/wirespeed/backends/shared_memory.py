@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ..worlds.descriptors import Descriptors, fetch
+from ..worlds.admission import Descriptors, fetch
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,14 @@
-"""What the buffers contain before, what they must contain afterwards, and how far off a value may be.
+"""The contents of test buffers: the one definition, which numba, CUDA and numpy implement.
+
+Word ``index`` of a pattern is ``key + index * STEP`` modulo 2**64: words differ for every key and index.
+Smaller values are parts of a word; arithmetic with them is exact:
+
+- a double is the integer ``word >> 16``, below 2**48;
+- two floats are the lower 20 bits of ``word >> 16`` and of ``word >> 40``;
+- four halves are 9 bits each, from bits 16, 28, 40 and 52;
+- an element of n bits is the upper n bits.
+
+What the buffers contain before, what they must contain afterwards, and how far off a value may be.
 
 Everything follows from (seed, rank, index), so that every rank can work out the result by itself.
 ``kernels/contents.cu`` does the same on a GPU.
@@ -14,12 +24,12 @@ move bits and get bits.
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..collectives.data_types import DataType
-from .word_pattern import STEP, WORD_MASK
+from ..collectives.operations import DataType
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,6 +38,22 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.generic]
     Words = NDArray[np.uint64]
+
+#: Difference between successive words: 2**64 divided by the golden ratio, so that all bits change.
+STEP = 0x9E3779B97F4A7C15
+WORD_MASK = 2**64 - 1
+
+
+def key_of(*numbers: int) -> int:
+    """A key of 64 bits that depends on every bit of every number."""
+    text = "/".join(map(str, numbers)).encode()
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), "little")
+
+
+def keys_of(seed: int, transfer: int) -> tuple[int, int, int]:
+    """The keys of a transfer: of its two sources, and of the destination before a sample."""
+    return key_of(seed, transfer, 0), key_of(seed, transfer, 1), key_of(seed, transfer, 2)
+
 
 _LARGEST_NUMBER = 127  # the largest number in a buffer
 #: Ranks whose factors are not 1: a product of any of them is between 2**-6 and 2**6.

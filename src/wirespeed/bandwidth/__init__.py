@@ -14,14 +14,15 @@ from .memory import (
     theoretical_memory_bandwidth,
 )
 from .pairs import (
+    Transfers,
     host2device_bandwidth,
     p2p_bandwidth,
     p2p_bandwidth_all,
     p2p_bandwidth_bidirectional,
     p2p_bandwidth_bidirectional_all,
+    transfer,
 )
 from .results import Bandwidth
-from .transfers import Transfers, transfer
 
 __all__ = [
     "Bandwidth",

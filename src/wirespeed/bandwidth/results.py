@@ -11,7 +11,7 @@ import msgspec
 from ..document import Document, Status, TestcaseResult
 from ..measurement import Axis, Unit
 from ..reports import SIMULATED, Style
-from ..summary import summarise
+from ..statistics.summary import summarise
 from ..tables import Cell, Statistics, Table
 from ..tabular import Tabular
 from ..terminal import brief, colored, columns

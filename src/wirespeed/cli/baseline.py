@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..exit_codes import ExitCode
+from ..errors import ExitCode
 from ..terminal import one_line
 from .common import add_force, texts_aside
 from .parser import Parser

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..errors import UsageError
-from ..exit_codes import EXIT_CODES
+from ..errors import EXIT_CODES, UsageError
 from ..options import JOB
 from .common import (
     add_all_cells,
@@ -28,18 +27,17 @@ from .common import (
     typed,
 )
 from .consumers import Answer, add_consumer, refuse_mixed
-from .dry_run import add_dry_run, dry_run
-from .job import add_job, lead
+from .dry_run import add_dry_run, add_job, dry_run, lead
 from .parser import Parser
 
 if TYPE_CHECKING:
     import argparse
 
     from ..document import Document
+    from ..hardware.topology import Machine
     from ..reports import Criteria, Judged
     from ..results.output import Output
     from ..results.published_gates import GateSet
-    from ..topology import Machine
     from ..worlds.base import World
 
 
@@ -113,7 +111,7 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
 
 def _loaded(file: str, options: argparse.Namespace) -> Document:
     from ..importers.between_hosts import with_nics
-    from ..judging.expectations import with_host_memory
+    from ..judging.omissions import with_host_memory
 
     document = load_run(file)
     _refuse_simulated(document.simulated, options)
@@ -131,7 +129,7 @@ def _gates(options: argparse.Namespace) -> list[GateSet]:
 
 def _check_gates(gates: Sequence[GateSet], machines: Sequence[Machine]) -> None:
     """Refuse sets of gates that fit none of the machines."""
-    from ..judging.gate_verdicts import check_models
+    from ..judging.verdict import check_models
 
     for gate_set in gates:
         check_models(gate_set, machines)
@@ -142,7 +140,7 @@ def _answer(document: Document, judged: Judged, options: argparse.Namespace) -> 
     code = code_of(judged.check.verdict)
     if not options.consumer:
         return code
-    from ..screens.reason import host_of_run, reason
+    from ..screens.many_runs import host_of_run, reason
 
     return Answer(code, reason(document, judged.check, judged.diagnosis), host_of_run(document))
 
@@ -158,7 +156,7 @@ def _measure(
     from ..api import run, wait_idle
     from ..backends import describe
     from ..progress import listener
-    from ..results.overrides import check_links
+    from ..results.cells import check_links
 
     machine = describe(options.machine)
     _refuse_simulated(machine.simulated, options)

@@ -9,16 +9,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..document import Document
-from ..errors import UsageError
-from ..exit_codes import ExitCode
+from ..errors import ExitCode, UsageError
 from ..importers.between_hosts import with_nics
-from ..judging.expectations import with_host_memory
 from ..judging.fleet import MIN_PEERS, analyse
-from ..judging.gate_verdicts import check_models
-from ..judging.verdict import Verdict
+from ..judging.omissions import with_host_memory
+from ..judging.verdict import Verdict, check_models
 from ..reports import Criteria, Judged, Style
-from ..reports.checked_runs import CheckedRun
-from ..results.many_files import read_many
+from ..reports.records import CheckedRun
+from ..results.compare import read_many
 from ..results.published_gates import GateSet
 from ..screens import check_format
 from ..terminal import error_line
@@ -89,7 +87,7 @@ def check_many(
     code = worst([*(done.code for done in read.found), *(ExitCode.RUN for _ in read.unreadable)])
     if not options.consumer:
         return code
-    from ..screens.reason import reason_of_nodes
+    from ..screens.many_runs import reason_of_nodes
 
     reason = reason_of_nodes([done.run.node for done in read.found])
     if read.unreadable:

@@ -15,8 +15,7 @@ from glob import escape, glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from ..errors import StorageError, UsageError
-from ..exit_codes import ExitCode
+from ..errors import ExitCode, StorageError, UsageError
 from ..terminal import colored, columns, visible
 
 if TYPE_CHECKING:
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
     from ..language.toml_file import Program
     from ..options import RunOptions
     from ..reports import Criteria, Style
-    from ..results.inventory import Inventory
     from ..results.output import Output
+    from ..results.published_gates import Inventory
 
 T = TypeVar("T")
 
@@ -122,7 +121,7 @@ def add_judging(to: TakesOptions) -> None:
 
 def add_expect(to: TakesOptions) -> None:
     """Add ``--expect``."""
-    from ..results.inventory import parse
+    from ..results.published_gates import parse
 
     to.add_argument(
         "--expect",
@@ -137,9 +136,10 @@ def add_expect(to: TakesOptions) -> None:
 
 def criteria(options: argparse.Namespace) -> Criteria:
     """The criteria of judgement; reads the files."""
-    from ..judging.age import MaxAge
+    from ..judging.verdicts import MaxAge
     from ..reports import Criteria
-    from ..results import baseline, overrides
+    from ..results import baseline
+    from ..results import cells as overrides
 
     oldest = getattr(options, "max_age", None)
 
@@ -155,7 +155,7 @@ def criteria(options: argparse.Namespace) -> Criteria:
 
 def expected(options: argparse.Namespace) -> Inventory | None:
     """What each host should have; None if nothing is expected."""
-    from ..results.inventory import strictest
+    from ..results.published_gates import strictest
 
     return strictest(options.expect) if options.expect else None
 
@@ -202,7 +202,7 @@ def load_run(file: str) -> Document:
 
 def saved_files(names: Sequence[str]) -> list[str]:
     """Files, with those of folders; print on standard error what of the folders is left out."""
-    from ..results.many_files import files_in, left_out
+    from ..results.compare import files_in, left_out
 
     files = files_in(names)
     for text in left_out(names):

@@ -6,8 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import DocumentError, UsageError, WirespeedError
-from ..exit_codes import EXIT_CODES, ExitCode
+from ..errors import EXIT_CODES, DocumentError, ExitCode, UsageError, WirespeedError
 from .common import add_verbose, load_run_or_log, saved_files, style, typed
 from .parser import Parser
 
@@ -15,8 +14,7 @@ if TYPE_CHECKING:
     import argparse
 
     from ..document import Document
-    from ..results.compare import Comparison
-    from ..results.many_files import ReadRuns
+    from ..results.compare import Comparison, ReadRuns
 
     #: A file, and the run in it.
     _Named = tuple[str, Document]
@@ -36,8 +34,7 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 def _compared(before: Sequence[str], after: Sequence[str], options: argparse.Namespace) -> int:
     """Compare the runs of some files, print the report and return the exit code."""
-    from ..results.compare import compare
-    from ..results.many_files import defective
+    from ..results.compare import compare, defective
     from ..screens.compare import FORMATS
 
     first, second = map(_read, (before, after))
@@ -74,7 +71,7 @@ def _read(files: Sequence[str]) -> ReadRuns[_Named]:
     Raises:
         DocumentError: If none of the files can be read.
     """
-    from ..results.many_files import read_many
+    from ..results.compare import read_many
 
     read = read_many(files, _kept, load_run_or_log)
     if not read.found:

@@ -8,8 +8,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from ..errors import UsageError
-from ..exit_codes import ExitCode
+from ..errors import ExitCode, UsageError
 from .parser import Parser
 
 

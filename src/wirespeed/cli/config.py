@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..exit_codes import ExitCode
+from ..errors import ExitCode
 from ..terminal import visible
 from . import configuration
 from .parser import Parser

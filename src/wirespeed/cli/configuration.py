@@ -1,4 +1,6 @@
-"""Defaults of options from files and from the environment.
+"""Variables that replace options of the programs of others, for callers whose command line is fixed.
+
+Defaults of options from files and from the environment.
 
 In order of precedence: the command line, ``WIRESPEED_…`` variables, the nearest ``wirespeed.toml`` in this
 folder or one above it, and the user's ``wirespeed.toml`` in ``~/.config``. Files have a table for each
@@ -24,17 +26,59 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
-from ..caching import own_folder
 from ..errors import UsageError
-from ..files import distrust, read_own
-from ..spelling import meant
+from ..files import distrust, own_folder, read_own
+from ..terminal import meant
 from .commands import COMMANDS
 from .consumers import OPTION
-from .environment import COMPAT
+
+Name = TypeVar("Name", bound=str)
+
+#: The version of a program whose output to have, and the machine to measure.
+COMPAT, MACHINE = "WIRESPEED_COMPAT", "WIRESPEED_MACHINE"
+
+
+def machine(environment: Mapping[str, str] = os.environ) -> str | None:
+    """The default of ``--machine``: the variable, or this machine."""
+    return environment.get(MACHINE) or None
+
+
+def version(
+    arguments: Sequence[str],
+    known: Collection[Name],
+    default: Name,
+    others: Collection[str] = (),
+    environment: Mapping[str, str] = os.environ,
+) -> Name:
+    """The version of the program: ``--compat``, else the variable, else the default.
+
+    Args:
+        arguments: The command line.
+        known: The versions of the program.
+        default: Its default.
+        others: Versions of other programs, for which the variable may be.
+        environment: The environment.
+
+    Raises:
+        UsageError: If the variable is no version of any of these programs.
+    """
+    names: dict[str, Name] = {name: name for name in known}
+    for i, word in enumerate(arguments):
+        wanted = word.partition("=")[2] if word.startswith("--compat=") else ""
+        if word == "--compat":
+            wanted = (*arguments[i + 1 :], "")[0]
+        if wanted in names:
+            return names[wanted]
+    wanted = environment.get(COMPAT, "")
+    if wanted and wanted not in names and wanted not in others:
+        raise UsageError(f"{COMPAT}={wanted}: choose one of {', '.join((*known, *others))}")
+    return names.get(wanted, default)
+
 
 NAME = "wirespeed.toml"
 #: Table of the options of all commands.
@@ -339,7 +383,7 @@ def _expectation(key: str, value: object, file: ConfigurationFile) -> Configured
     Raises:
         UsageError: If it cannot be expected.
     """
-    from ..results.inventory import parse
+    from ..results.published_gates import parse
 
     if not isinstance(value, str | int) or isinstance(value, bool) or "," in str(value):
         raise UsageError(f"{file.path}: {EXPECT}.{key} must be a number or a text")

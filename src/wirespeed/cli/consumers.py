@@ -15,8 +15,7 @@ from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..errors import UsageError
-from ..exit_codes import ExitCode
+from ..errors import ExitCode, UsageError
 from ..terminal import PLAIN, flat
 
 #: Name of the option, whose default no file or variable may set: it must be known before they are read.

@@ -7,8 +7,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import UsageError
-from ..exit_codes import EXIT_CODES, ExitCode
+from ..errors import EXIT_CODES, ExitCode, UsageError
 from ..units import many
 from .common import (
     add_expect,
@@ -26,7 +25,7 @@ from .parser import Parser
 
 if TYPE_CHECKING:
     from ..document import Document
-    from ..judging.adaptive import Adaptive
+    from ..judging.diagnosis import Adaptive
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -42,7 +41,7 @@ def main(name: str, argv: Sequence[str]) -> int:
         return ExitCode.PASS
     adaptive = None
     if options.measure and not (options.source or options.testcase or options.prefix or options.tier):
-        from ..judging.adaptive import Adaptive
+        from ..judging.diagnosis import Adaptive
 
         adaptive = Adaptive(expected(options))
     options.tier = options.tier or usual
@@ -109,7 +108,7 @@ def _examine(document: Document, options: Namespace, adaptive: Adaptive | None) 
     code = code_of(Verdict.UNKNOWN if document.simulated and verdict is Verdict.PASS else verdict)
     if not options.consumer:
         return code
-    from ..screens.reason import host_of_run, reason_of_diagnosis
+    from ..screens.many_runs import host_of_run, reason_of_diagnosis
 
     return Answer(code, reason_of_diagnosis(document, check, diagnosis), host_of_run(document))
 

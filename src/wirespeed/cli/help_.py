@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from itertools import chain
 
-from ..errors import UsageError
-from ..exit_codes import ExitCode
+from ..errors import ExitCode, UsageError
 from ..terminal import colored, columns
 from .commands import COMMANDS, programs
 from .parser import Parser
@@ -18,7 +17,7 @@ from .parser import Parser
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code; the options of other commands are not its business."""
     from ..reports import Style
-    from ..reports.documentation import causes, topic, topics
+    from ..reports.style import causes, topic, topics
     from ..screens.help import render
 
     wanted: str = parser(name).parse_args(argv).topic
@@ -33,7 +32,7 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def parser(name: str) -> Parser:
-    from ..reports.documentation import causes, topics
+    from ..reports.style import causes, topics
 
     listed = {"pages": topics(), "causes of doctor": causes()}
     filled = textwrap.TextWrapper(78, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)

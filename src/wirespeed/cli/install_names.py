@@ -7,8 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..errors import StorageError
-from ..exit_codes import ExitCode
+from ..errors import ExitCode, StorageError
 from ..files import make_folder, new_file
 from ..terminal import visible
 from .commands import executables

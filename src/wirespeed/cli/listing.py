@@ -6,10 +6,10 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 
-from ..exit_codes import ExitCode
+from ..errors import ExitCode
+from ..hardware.topology import Machine
 from ..terminal import columns, escaped, visible
 from ..testcases import TABLE, PlanOptions, Testcase, Tier, select
-from ..topology import Machine
 from ..units import format_time
 from .common import add_machine, add_options, testcase_names
 from .parser import Parser
@@ -22,7 +22,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     machine = describe(options.machine, glance=not options.time)
     cases = select(options.testcase)
     if options.form:
-        from ..language.printing import file_of
+        from ..language.syntax import file_of
 
         how = PlanOptions(tier=options.tier)
         print(visible(file_of([(case, case.plan(machine, how)) for case in cases], machine)), end="")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from ..exit_codes import ExitCode
+from ..errors import ExitCode
 from ..terminal import escaped
 from .common import add_machine, style
 from .parser import Parser

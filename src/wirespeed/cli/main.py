@@ -20,8 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from ..errors import NotIdle, UsageError, WirespeedError
-from ..exit_codes import EXIT_CODES, ExitCode
+from ..errors import EXIT_CODES, ExitCode, NotIdle, UsageError, WirespeedError
 from ..run_errors import RunInterrupted
 from ..signals import ENDING, GRACE_S
 from ..terminal import PLAIN, columns, error_line, shows_unicode

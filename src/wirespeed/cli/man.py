@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from itertools import groupby
 
-from ..exit_codes import EXIT_CODES, ExitCode
+from ..errors import EXIT_CODES, ExitCode
 from ..version import __version__
 from .commands import COMMANDS, module_of, programs
 from .parser import Parser

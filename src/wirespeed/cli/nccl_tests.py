@@ -12,26 +12,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..collectives.options import ALL_ROOTS, MPI, NCCL, SIMULATED
-from ..driver.listener import Filled, Listener
-from ..errors import MachineError, StorageError, UsageError, WirespeedError
-from ..exit_codes import ExitCode
+from ..driver.jobs import Filled, Listener
+from ..errors import ExitCode, MachineError, StorageError, UsageError, WirespeedError
 from ..terminal import colored, columns, error_line, visible
 from ..units import GIB
 from .commands import called_as
 from .common import check_format, texts_aside
-from .job import lead
-from .nccl_tests_failures import NotPossible, TooFewGpus, header_without_devices
-from .nccl_tests_files import announce, reserve
+from .dry_run import lead
 from .nccl_tests_options import (
     AUTO,
     FORMAT,
     Asked,
+    NotPossible,
+    TooFewGpus,
+    announce,
     check_kernels,
     chosen,
     given,
+    header_without_devices,
     parsed,
     parser,
     refuse,
+    reserve,
     room_for,
     sizes,
 )
@@ -41,11 +43,11 @@ if TYPE_CHECKING:
     from ..backends.collective_backend import Make
     from ..backends.provider import Group, Provider
     from ..document import Document
+    from ..hardware.topology import Machine
     from ..reports.nccl_tests_view import Row, View
     from ..results.output import Output
     from ..tables import Cell
     from ..testcases import Testcase
-    from ..topology import Machine
     from ..worlds.base import World
     from .parser import Parser
 
@@ -102,7 +104,7 @@ def _run(program: str, called: Sequence[str], arguments: Parser, options: argpar
         world.timeout = max(timeout, SETUP_S) + _EXCHANGE_GRACE_S
         code = _in(world, options, wanted, machine)
     except WirespeedError as error:
-        from ..reports.nccl_tests_ending import Result, stopped
+        from ..reports.nccl_tests_view import Result, stopped
         from ..worlds.base import hostname
 
         live = options.format == FORMAT
@@ -119,7 +121,7 @@ def _run(program: str, called: Sequence[str], arguments: Parser, options: argpar
             print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)
         return Result.NOT_IMPLEMENTED
     if provider == MPI and world.size == 1 and code == ExitCode.PASS:
-        from ..worlds.mpirun import mpirun
+        from ..worlds.launchers import mpirun
 
         start = mpirun(f"wirespeed {program} --mpi ...")
         print(f"wirespeed: note: one rank moves no data; start several ranks with {start}", file=sys.stderr)
@@ -128,8 +130,7 @@ def _run(program: str, called: Sequence[str], arguments: Parser, options: argpar
 
 def _in(world: World, options: argparse.Namespace, wanted: Asked, machine: Machine | None) -> int:
     """Run in a World, and leave it at the end."""
-    from ..reports.nccl_tests_ending import result_of
-    from ..reports.nccl_tests_view import View
+    from ..reports.nccl_tests_view import View, result_of
 
     lines = _Lines(wanted, options.format == FORMAT)
     files: list[Output] = []
@@ -171,19 +172,19 @@ def _measure(
         NotPossible: If there are fewer GPUs than ranks, or none of the requested settings can run here.
     """
     from ..backends.collective_backend import CollectiveBackend
-    from ..backends.rank_groups import colors_of, group_of, settings, smallest
+    from ..backends.provider import colors_of, group_of, settings, smallest
+    from ..driver.jobs import SessionOptions
     from ..driver.session import Session
-    from ..driver.session_options import SessionOptions
     from ..options import RunOptions
     from ..results.store import Saver
     from ..testcases.collectives import collective, names
-    from ..worlds.agreement import agree_on
+    from ..worlds.base import agree_on
 
     agree_on(world, wanted.comparable())
     asked, provider = wanted.options, wanted.provider
     simulated = None
     if machine:
-        from ..backends.simulated.simulated_collectives import SimulatedProvider
+        from ..backends.simulated.backend import SimulatedProvider
 
         try:
             simulated = SimulatedProvider(
@@ -353,8 +354,7 @@ class _Lines(Listener):
 
     def end(self, document: Document) -> None:
         """Print what is left, and the lines after the last size."""
-        from ..reports.nccl_tests_ending import footer
-        from ..reports.nccl_tests_view import View
+        from ..reports.nccl_tests_view import View, footer
 
         view = View(document)
         if self._open:
@@ -399,7 +399,7 @@ def _maker(wanted: Asked, simulated: Provider | None) -> Make:
             from ..backends.mpi.provider import MpiProvider
 
             return MpiProvider(world, group, o.unalign)
-        from ..backends.nccl.nccl_options import NcclOptions
+        from ..backends.nccl.channel import NcclOptions
         from ..backends.nccl.provider import NcclProvider
 
         threads, gpus, first = (o.threads, o.gpus, o.first) if wanted.per_process > 1 else (1, 1, o.first)
@@ -458,6 +458,6 @@ def _here() -> Machine:
 
 def _elsewhere() -> Machine:
     """An empty Machine, for ranks that make no Document."""
-    from ..topology import Machine
+    from ..hardware.topology import Machine
 
     return Machine("")

@@ -1,4 +1,9 @@
-"""The options of nccl-tests, and which of them each provider refuses."""
+"""The options of nccl-tests, and which of them each provider refuses.
+
+What cannot be measured on this machine, and what nccl-tests prints then.
+
+The files that a run of nccl-tests' programs writes: its JSON and the saved run.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +13,21 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..backends.rank_groups import MASK, SPLIT, minimum
-from ..collectives.data_types import BY_NAME, OPERATORS
+from ..backends.provider import MASK, SPLIT, minimum
+from ..collectives.operations import BY_NAME, OPERATORS
 from ..collectives.options import (
     ALL,
     CTAS,
     GROUPS,
     MAX_CTAS,
     MPI,
+    NCCL,
     NO_LIBRARY,
     OPTIONS,
     PROCESSES,
@@ -28,15 +36,18 @@ from ..collectives.options import (
     CollectiveOption,
     CollectiveOptions,
 )
-from ..errors import UsageError
+from ..errors import StorageError, UsageError, WirespeedError
 from ..terminal import visible
-from . import environment
+from ..version import __version__
+from . import configuration as environment
 from .commands import SUFFIX
 from .common import add_machine, output_path, typed
 from .parser import Parser
 
 if TYPE_CHECKING:
     from ..collectives.operations import CollectiveOp
+    from ..hardware.topology import Machine
+    from ..results.output import Output
 
 #: Prefix of the variables that divide the parts of alltoallv.
 _TRAFFIC = "NCCL_TESTS_ALLTOALLV_"
@@ -262,7 +273,7 @@ def refuse(collectives: CollectiveOptions, options: argparse.Namespace, provider
     Raises:
         UsageError: If one is set; the message has the reason.
     """
-    from ..worlds.mpirun import mpirun
+    from ..worlds.launchers import mpirun
 
     for name, about in OPTIONS.items():
         reason = about.refused.get(provider)
@@ -360,3 +371,91 @@ def _first() -> int:
     if not re.fullmatch(r"\s*(-1|\+?\d{1,6})\s*", text, re.ASCII):
         raise UsageError(f"NCCL_TESTS_DEVICE={text!r} is not a GPU index")
     return int(text)
+
+
+class NotPossible(WirespeedError):
+    """What was asked for is not possible on this machine, or with its libraries."""
+
+
+class TooFewGpus(NotPossible):
+    """There are fewer GPUs than ranks, in the words of nccl-tests, which programs look for."""
+
+    def __init__(self, requested: int, found: int) -> None:
+        self.lines = (
+            f"Invalid number of GPUs: {requested} requested but only {found} were found.",
+            "Please check the number of processes and GPUs per process.",
+        )
+        super().__init__(" ".join(self.lines))
+
+
+def header_without_devices(wanted: Asked, ranks: int, machine: Machine | None) -> str:
+    """The header of a run for which there are too few GPUs, as nccl-tests prints it before it finds out.
+
+    Args:
+        wanted: The run.
+        ranks: Number of requested ranks.
+        machine: The simulated machine; None if it is not simulated.
+    """
+    from ..document import SCHEMA, Document
+    from ..hardware.topology import Machine
+    from ..reports.nccl_tests import header
+    from ..reports.nccl_tests_view import View
+    from ..worlds.base import hostname
+
+    libraries: dict[str, str] = {}
+    if wanted.provider == NCCL:
+        from ..backends.nccl.channel import libraries as of_nccl
+
+        with suppress(ImportError, RuntimeError):  # without its version, the header has 0
+            libraries = of_nccl()
+    options = {
+        **wanted.described,
+        "ranks": ranks,
+        "processes": 1,
+        "hosts": 1,
+        "launcher": "one process",
+        "transport": "",
+        "environment": [],
+    }
+    document = Document(
+        schema=SCHEMA, version=__version__, host=hostname(), started="", simulated=machine is not None,
+        machine=machine or Machine(""), libraries=libraries, options=options,
+    )  # fmt: skip
+    return header(View(document))
+
+
+def reserve(options: argparse.Namespace) -> list[Output]:
+    """Check, before anything is measured, that the files can be written; return that of the JSON.
+
+    Like nccl-tests, an existing file is not replaced (``.0``, ``.1``... is appended to the name), and one
+    that cannot be written is left out.
+
+    Raises:
+        UsageError: If the file of the Document exists.
+        StorageError: If it cannot be written.
+    """
+    from ..results.output import Output
+
+    if options.output:
+        options.output.check(options.force)
+    path: Path | None = options.output_file
+    if path is None:
+        return []
+    file = Output(path, names=(path.with_name(f"{path.name}.{i}") for i in count()))
+    try:
+        file.check()
+    except (StorageError, UsageError) as error:
+        _say(f"# skipping json output; {path} not accessible", options)
+        print(visible(f"wirespeed: note: {error}"), file=sys.stderr)
+        return []
+    announce(file, options)
+    return [file]
+
+
+def announce(file: Output, options: argparse.Namespace) -> None:
+    _say(f"# Writing JSON output to {file.path}", options)
+
+
+def _say(line: str, options: argparse.Namespace) -> None:
+    if options.format == FORMAT:
+        print(visible(line), flush=True)

@@ -17,28 +17,24 @@ from functools import partial
 from typing import Any, NoReturn
 
 from ..document import SCHEMA, Document, Status
-from ..errors import UnknownTestcase, WirespeedError
-from ..exit_codes import ExitCode
+from ..errors import ExitCode, UnknownTestcase, WirespeedError
 from ..faults import Fault
+from ..hardware.topology import Machine
 from ..reports import DialectName, Style, nvbandwidth, nvbandwidth_json, sailbandwidth
-from ..reports.dialects import Dialect
+from ..reports.dialects import VERSIONS, Dialect
 from ..reports.nvbandwidth import DIALECTS
-from ..reports.nvbandwidth_versions import VERSIONS
 from ..terminal import visible
 from ..testcases import Testcase, find, missing, select
 from ..testcases.nvbandwidth_versions import PROCESSES, of_nvbandwidth
 from ..testcases.subset import named_pair, only_pairs, random_pairs
-from ..topology import Machine
 from ..units import MIB, parse_duration
 from ..version import __version__
 from ..worlds.launchers import promised
-from . import environment
+from . import configuration as environment
 from .common import add_options, add_output, run_options, texts_aside, typed
-from .job import add_job, lead
-from .nvbandwidth_printer import Printer
+from .dry_run import add_job, lead
 from .parser import Parser
-from .sailbandwidth_dumps import Dumps
-from .sailbandwidth_options import add_sail_options, positive
+from .sailbandwidth_options import Dumps, Printer, add_sail_options, positive
 
 #: Stopping criteria of a cell: looser than elsewhere, because these programs are run often.
 PRECISION, TIME_BUDGET = 0.005, 0.3

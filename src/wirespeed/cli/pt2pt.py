@@ -16,8 +16,8 @@ _SIZES = "1:64MiB:x4"
 
 def main(name: str, argv: Sequence[str]) -> int:
     from ..model import Engine
-    from ..testcases.messages import message
-    from ..testcases.sweep import sweep
+    from ..testcases.base import message
+    from ..testcases.subset import sweep
 
     options = parser(name).parse_args(argv)
     if "mpi" in options.over:

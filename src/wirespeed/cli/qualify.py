@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ..errors import UsageError, WirespeedError
-from ..exit_codes import EXIT_CODES, ExitCode
+from ..errors import EXIT_CODES, ExitCode, UsageError, WirespeedError
 from ..terminal import error_line, visible
 from .common import add_saving as add_saved
 from .common import code_of, saving, tell_saved, texts_aside, typed
@@ -20,10 +19,10 @@ from .parser import Parser
 
 if TYPE_CHECKING:
     from ..document import Document
+    from ..hardware.topology import Machine
     from ..qualification import Qualification
     from ..qualify.cluster import Cluster
     from ..results.output import Output
-    from ..topology import Machine
 
 _SIMULATED = "simulated:"
 _SEVERAL = (
@@ -34,8 +33,8 @@ _SEVERAL = (
 
 def main(name: str, argv: Sequence[str]) -> int:
     from ..backends import describe
-    from ..qualify.cluster_descriptions import parse_cluster
-    from ..qualify.switches import topology
+    from ..qualify.cluster import topology
+    from ..qualify.simulated_cluster import parse_cluster
 
     options = parser(name).parse_args(argv)
     command = " ".join(["wirespeed", name, *argv])
@@ -114,8 +113,8 @@ def _of_job(
     """Measure the nodes of this job: rank 0 leads, the others obey."""
     from ..backends import describe
     from ..driver.jobs import join
+    from ..qualify.cluster import hosts_of
     from ..qualify.job import lead, serve
-    from ..qualify.switches import hosts_of
 
     output = saving(options)
     world = join(options.processes, [name, *argv], options.timeout, partial=True)
@@ -151,7 +150,7 @@ def _lead(
     cluster: Cluster, machine: Machine, options: argparse.Namespace, output: Output | None, command: str
 ) -> int:
     """Measure, print, save; return the exit code."""
-    from ..judging.qualified import verdict_of
+    from ..judging.path_kinds import verdict_of
     from ..qualify.procedure import Procedure
     from ..reports.qualification import lines
     from ..results.store import Saver
@@ -207,7 +206,7 @@ def _progress(qualification: Qualification) -> None:
 
 def _excluded(qualification: Qualification, form: str) -> str:
     """The nodes to leave out, or of a host file those to use."""
-    from ..qualify.switches import compact
+    from ..qualify.cluster import compact
 
     out = list(qualification.excluded)
     if form == "json":

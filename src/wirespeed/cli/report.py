@@ -9,8 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import DocumentError, UsageError, WirespeedError
-from ..exit_codes import ExitCode
+from ..errors import DocumentError, ExitCode, UsageError, WirespeedError
 from ..terminal import error_line, one_line, visible
 from .common import add_all_cells, add_judging, add_verbose, check_format, criteria, saved_files
 from .parser import Parser
@@ -18,7 +17,7 @@ from .parser import Parser
 if TYPE_CHECKING:
     from ..document import Document
     from ..reports import Criteria, Style
-    from ..results.many_files import Unreadable
+    from ..results.compare import Unreadable
     from ..results.output import Output
 
 #: Maximum number of runs that are compared with each other; more make a page with one row per node.
@@ -100,7 +99,7 @@ def parser(name: str) -> Parser:
 
 def _report(files: Sequence[str], output: Output, form: str, style: Style) -> ExitCode:
     """Write one run in any format, or several as a page; report files that cannot be read."""
-    from ..results.many_files import read_many
+    from ..results.compare import read_many
     from ..results.store import load
 
     if len(files) == 1:
@@ -133,7 +132,7 @@ def _named(file: str, document: Document) -> tuple[str, Document]:
 def _page(named: Sequence[tuple[str, Document]], by: Criteria) -> tuple[str, list[Unreadable]]:
     """The page of runs, without those of which none can be made; empty if that are all."""
     from ..reports.html.page import page
-    from ..results.many_files import defective
+    from ..results.compare import defective
 
     def of_all(runs: Sequence[tuple[str, Document]]) -> str:
         documents, labels = [document for _, document in runs], _labels([file for file, _ in runs])

@@ -9,8 +9,8 @@ from types import NoneType
 from typing import TYPE_CHECKING
 
 from ..document import Document, TestcaseResult
-from ..driver.listener import Listener
-from ..exit_codes import EXIT_CODES
+from ..driver.jobs import Listener
+from ..errors import EXIT_CODES
 from ..options import JOB
 from ..terminal import escaped
 from .common import (
@@ -25,8 +25,7 @@ from .common import (
     tell_saved,
     texts_aside,
 )
-from .dry_run import add_dry_run, dry_run
-from .job import add_job, lead
+from .dry_run import add_dry_run, add_job, dry_run, lead
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -83,8 +82,8 @@ class JsonLines(Listener):
 
     def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
         """Print its values in base units, or why it has none; without what is unknown, and without lists."""
-        from ..reports.columns import cells
-        from ..reports.signs import data_word
+        from ..reports.csv import cells
+        from ..reports.findings import data_word
 
         about = {"data": data_word(document, result), "simulated": document.simulated}
         for cell in cells([result]):

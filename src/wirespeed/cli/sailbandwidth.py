@@ -10,11 +10,11 @@ import os
 from collections.abc import Sequence
 
 from ..faults import Fault, FaultKind
+from ..hardware.topology import Machine
 from ..reports import DialectName
-from ..reports.nvbandwidth_versions import VERSIONS
+from ..reports.dialects import VERSIONS
 from ..reports.sailbandwidth import DIALECTS
-from ..topology import Machine
-from . import environment
+from .configuration import COMPAT, version
 from .nvbandwidth import PeerProgram, main_of, parser_of
 from .parser import Parser
 from .sailbandwidth_options import add_sail_options
@@ -69,7 +69,7 @@ def _add(parser: Parser) -> None:
     )
     parser.add_argument(
         "--compat", dest="dialect", type=_compat, metavar="|".join(_versions()),
-        help=f"version whose list of testcases and output to use (${environment.COMPAT}, else {_DEFAULT})",
+        help=f"version whose list of testcases and output to use (${COMPAT}, else {_DEFAULT})",
     )  # fmt: skip
     add_sail_options(parser, default=True, blocks=_blocks)
     group = parser.add_argument_group("options of sailbandwidth that need a PPU, and are ignored")
@@ -81,7 +81,7 @@ def _add(parser: Parser) -> None:
 
 
 def _version(arguments: Sequence[str]) -> DialectName:
-    wanted = environment.version(arguments, _versions(), _DEFAULT, list(VERSIONS))
+    wanted = version(arguments, _versions(), _DEFAULT, list(VERSIONS))
     return next(name for name in DIALECTS if name == f"{_NAME}-{wanted}")
 
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..errors import UsageError
-from ..exit_codes import ExitCode
+from ..errors import ExitCode, UsageError
 from ..terminal import error_line, one_line
 from .common import (
     add_judging,
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 def main(name: str, argv: Sequence[str]) -> int:
     from ..reports import find
-    from ..results.many_files import no_collections, read_many
+    from ..results.compare import no_collections, read_many
 
     options = parser(name).parse_args(argv)
     check_format(options.format)

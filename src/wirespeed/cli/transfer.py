@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..document import Document
-from ..errors import UsageError
-from ..exit_codes import EXIT_CODES, ExitCode
+from ..errors import EXIT_CODES, ExitCode, UsageError
 from ..options import GPU, HOW, JOB, STOP, WHAT
-from ..testcases.sweep import sweep
+from ..testcases.subset import sweep
 from .common import (
     add_machine,
     add_options,
@@ -23,7 +22,7 @@ from .common import (
     texts_aside,
     with_programs,
 )
-from .job import add_job, lead
+from .dry_run import add_job, lead
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ def _program(options: argparse.Namespace) -> Program:
 def _dry_run(options: argparse.Namespace, program: Program) -> int:
     """Print what would be measured on this machine, or on a simulated one."""
     from ..backends import connect, describe
-    from ..backends.mixed import assigned
+    from ..backends.base import assigned
     from ..language.dry_run import dry_run
     from ..screens.dry_run import FORMATS, render
 

@@ -7,10 +7,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..devices import is_host
-from ..driver.listener import Filled, Listener
-from ..errors import UsageError
-from ..exit_codes import ExitCode
+from ..driver.jobs import Filled, Listener
+from ..errors import ExitCode, UsageError
+from ..hardware.devices import is_host
 from ..terminal import error_line, visible
 from .common import (
     add_output,
@@ -22,7 +21,7 @@ from .common import (
     texts_aside,
     typed,
 )
-from .job import lead
+from .dry_run import lead
 
 if TYPE_CHECKING:
     from ..document import Document
@@ -55,7 +54,7 @@ def countable(*sizes: int) -> None:
     Raises:
         UsageError: If a message is too large.
     """
-    from ..testcases.messages import MAX_MPI_BYTES
+    from ..testcases.base import MAX_MPI_BYTES
 
     if max(sizes) > MAX_MPI_BYTES:
         raise UsageError(
@@ -111,7 +110,7 @@ def between_two(
     from ..progress import listener
     from ..reports import render
     from ..worlds import launched
-    from ..worlds.mpirun import mpirun
+    from ..worlds.launchers import mpirun
 
     check_format(options.format)
     if options.output:

@@ -14,9 +14,9 @@ from typing import Any
 
 from ..errors import UsageError
 from ..options import Option, declared, document_options
-from ..quantities import Amount, Integer, Whole
+from ..tables import Amount, Integer, Whole
 from ..units import LARGEST_SIZE
-from .data_types import BY_NAME, OPERATORS, TYPES, DataType
+from .operations import BY_NAME, OPERATORS, TYPES, DataType
 
 NCCL, MPI, SIMULATED = "nccl", "mpi", "simulated"
 # The groups of options in ``--help``.

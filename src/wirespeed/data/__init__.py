@@ -9,8 +9,8 @@ from importlib.resources import files
 
 import msgspec
 
+from ..hardware.topology import EngineRate, LinkKind
 from ..model import Access, Engine
-from ..topology import EngineRate, LinkKind
 
 
 class _Range(msgspec.Struct, forbid_unknown_fields=True):

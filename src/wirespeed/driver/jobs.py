@@ -1,27 +1,102 @@
-"""Jobs of several processes: join them, and describe the machine of all processes."""
+"""What a Session runs, and how.
+
+Jobs of several processes: join them, and describe the machine of all processes.
+
+Listeners of a run: progress, printing, saving.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import structs
 
-from ..devices.gpu import Gpu
-from ..devices.numa import NumaNode
-from ..errors import UsageError
-from ..facts import Fact
-from ..topology import Link, Machine, Rank
-from .session_options import Observed
+from ..document import Document, TestcaseResult
+from ..errors import UsageError, VerificationError
+from ..hardware.devices import Gpu, NumaNode
+from ..hardware.facts import Fact
+from ..hardware.topology import Link, Machine, Rank
+from ..options import RunOptions, documented
+from ..tables import Cell, State
+from ..testcases import Testcase
 
 if TYPE_CHECKING:
     from ..worlds.base import World
+
+
+class Observed(msgspec.Struct, frozen=True):
+    """What the hardware of a host showed during a run.
+
+    Attributes:
+        before: Slow counters before the first testcase.
+        after: The same after the last one.
+        facts: Facts that were found while measuring.
+    """
+
+    before: State = ()
+    after: State = ()
+    facts: tuple[Fact, ...] = ()
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """What to run and how.
+
+    Attributes:
+        testcases: Testcases, in order.
+        run: Options of the run.
+        grace: Time that the Session waits beyond the time-out of a stage, in s, because the errors of
+            backends with time-outs of their own are more specific.
+        skip: Number of leading iterations of a sample that lateness does not count.
+        command: Command line, for the Document.
+        warnings: Warnings about the whole run.
+        launcher: What started the processes of a job; empty for one process.
+        described: Additional options for the Document, of a compatible command line.
+        facts: What was read of this host, for the Document.
+        following: Returns the testcases to measure next, for the Document of all that were measured; the run
+            ends when there are none. None: the run ends after ``testcases``.
+        gather: Returns what the other hosts of a job observed, for what this one did; None in one process.
+        since: When the time limit of the run began, in s of the monotonic clock; None: when its Session
+            began.
+        earlier: Testcase -> its time in an earlier run of this machine, in s.
+    """
+
+    testcases: tuple[Testcase, ...]
+    run: RunOptions = field(default_factory=RunOptions)
+    grace: float = 0.0
+    skip: int = 0
+    command: str = ""
+    warnings: tuple[str, ...] = ()
+    launcher: str = ""
+    described: Mapping[str, Any] = field(default_factory=dict)
+    facts: tuple[Fact, ...] = ()
+    following: Callable[[Document], Iterable[Testcase]] | None = None
+    gather: Callable[[Observed], Observed] | None = None
+    since: float | None = None
+    earlier: Mapping[str, float] = field(default_factory=dict)
+
+
+def recorded(options: SessionOptions) -> dict[str, Any]:
+    """The options as the Document records them."""
+    run = options.run
+    rule = {name: value if math.isfinite(value) else None for name, value in vars(run.rule).items()}
+    return {
+        "testcases": [case.name for case in options.testcases],
+        "rule": type(run.rule).__name__.lower(),
+        **rule,
+        **documented(run),
+        **({"launcher": options.launcher, "share": run.share} if options.launcher else {}),
+        **options.described,
+    }
+
 
 T = TypeVar("T")
 
@@ -218,3 +293,41 @@ def _links(machines: Sequence[Machine], ranks: Sequence[Rank]) -> tuple[Link, ..
             moved = replace(link, source=vertex(link.source), destination=vertex(link.destination))
             links[moved] = None
     return tuple(links)
+
+
+#: Key of a table, and a cell of it.
+Filled = tuple[str, Cell]
+
+
+class Listener:
+    """Base class of listeners: override any methods. The thread that runs the Session calls them."""
+
+    def run_started(self, document: Document, testcases: Sequence[Testcase]) -> None:
+        """Handle the start of a run, before the first measurement."""
+
+    def run_extended(self, testcases: Sequence[Testcase]) -> None:
+        """Handle further testcases, which the run measures next."""
+
+    def testcase_started(self, case: Testcase, measurements: int) -> None:
+        """Handle the start of a testcase with this number of measurements; not called if it is waived."""
+
+    def measuring(self, case: Testcase, done: int, stage: str) -> None:
+        """Handle progress; called about ten times a second while a testcase runs."""
+
+    def measured(self, case: Testcase, cells: Sequence[Filled], known: Callable[[], Document]) -> None:
+        """Handle the end of a measurement.
+
+        Args:
+            case: The running testcase.
+            cells: Cells that the measurement filled, from its samples only.
+            known: Returns the Document of all results so far.
+        """
+
+    def data_wrong(self, case: Testcase, error: VerificationError) -> None:
+        """Handle wrong data of a measurement, before its testcase ends."""
+
+    def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
+        """Handle the result of a testcase, also of a waived one."""
+
+    def run_ended(self, document: Document) -> None:
+        """Handle the end of the run; called exactly once, also after an error."""

@@ -1,24 +1,145 @@
-"""The results of a testcase while it runs, and their conversion to tables."""
+"""Cells from samples: values, statistics, and the bytes that count.
+
+Slow rows of tables whose rows should have equal times.
+
+The results of a testcase while it runs, and their conversion to tables.
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
 import queue
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from ..document import Status
 from ..errors import VerificationError
-from ..measurement import Measurement
-from ..model import Engine, Transfer
-from ..quantities import Reading
-from ..tables import Cell, Table
+from ..hardware.limits import Allowance
+from ..measurement import UNSEEN, Measurement, Place, Reduce, kind_of, value_of
+from ..model import Engine, Role, Transfer
+from ..statistics.summary import interval, median, summarise
+from ..tables import Cell, Reading, Table
 from ..testcases import Layout
-from ..testcases.pair_schedule import ALONE
-from ..units import many
-from . import phases
-from .rounds import Rounds
-from .sampling import Taken
+from ..testcases.patterns import ALONE
+from ..units import format_time, many
+from .sampling import Rounds, Taken, counting
+
+
+def cell_of(
+    measurement: Measurement,
+    place: Place,
+    by_links: Allowance,
+    rounds: Rounds,
+    *,
+    skip: int,
+    use_mean: bool,
+) -> Cell:
+    """A cell from the samples of its Measurement.
+
+    Its value is the median of the medians of the rounds.
+
+    Args:
+        by_links: What the links allow.
+        rounds: The samples of all rounds, and the number of wrong elements of a collective.
+        skip: Number of leading iterations that statistics leave out.
+        use_mean: Whether the value is the mean of the samples; the median otherwise.
+    """
+    taken, wrong = rounds.combined, rounds.wrong
+    samples = counting(taken.samples, place, skip)
+    values = tuple(value_of(place, measurement, sample) for sample in samples)
+    if place.reduce is Reduce.LATENESS:
+        parts = [[lap.by_process[place.transfers[0]] for lap in s.iterations] for s in taken.samples]
+    else:
+        parts = [[value_of(place, measurement, lap) for lap in s.iterations] for s in samples]
+    summary = summarise(values)
+    medians = rounds.medians(place, skip)
+    value = summary.mean if use_mean else median(sorted(medians))
+    if any(parts):  # each iteration was timed: their statistics say more than those of a few runs
+        values = tuple(itertools.chain.from_iterable(parts))
+        summary = summarise(tuple(itertools.chain.from_iterable(laps[skip:] for laps in parts)))
+    first, copies, works = samples[0], taken.copies, measurement.works
+    if measurement.collective:
+        moved, copies = float(measurement.collective.counted), round(first.amounts[0])
+        wrong = wrong if place.table == "time" else None
+    elif place.reduce is Reduce.LATENCY:
+        moved = 0.0
+    else:
+        moved = math.fsum(first.amounts[i] * works[i].counted for i in place.transfers) / copies
+    paced = any(t.role is Role.LOAD for i, t in enumerate(measurement.transfers) if i in place.transfers)
+    return Cell(
+        place.row,
+        place.column,
+        value,
+        **vars(by_links),
+        reason=many(wrong, "wrong element") if wrong else "",
+        bytes=0 if paced or place.reduce is Reduce.LATENCY else round(moved),
+        copies=copies,
+        means=_means(place.transfers, first.means),
+        wrong=wrong,
+        statistics=summary,
+        samples=values,
+        rounds=medians if len(medians) > 1 else (),
+        interval=None if use_mean else interval(medians, UNSEEN[kind_of(measurement, place)]),
+        expect=place.expect,
+    )
+
+
+def _means(transfers: Sequence[int], means: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(means[i] for i in transfers)) if means else ()
+
+
+#: A cell is slow if its median is at least this multiple of the fastest median of its column, and all its
+#: samples are above all samples of the fastest.
+SLOW = 1.5
+#: The explanation of the mark on slow cells.
+FOOTNOTE = "* half as long again as the fastest of the phase, or longer, in every sample"
+
+
+def slow(samples: Sequence[Sequence[float]]) -> list[str]:
+    """For each row of a column the reason why it is slow (see `SLOW`); empty if it is not.
+
+    Args:
+        samples: Times of each row, in s.
+    """
+    medians = [summarise(times).median if times else float("inf") for times in samples]
+    best = min(range(len(medians)), key=lambda i: medians[i], default=0)
+    reasons = []
+    for times, middle in zip(samples, medians, strict=True):
+        is_slow = bool(times) and middle >= SLOW * medians[best] and min(times) > max(samples[best])
+        reasons.append(f"{middle / medians[best]:.3g} times the fastest of this phase" if is_slow else "")
+    return reasons
+
+
+def marked(cells: Iterable[Cell]) -> tuple[Cell, ...]:
+    """The cells; slow ones with the reason."""
+    rows = list(cells)
+    for column in {cell.column for cell in rows}:
+        own = [i for i, cell in enumerate(rows) if cell.column == column and cell.value is not None]
+        for i, why in zip(own, slow([rows[i].samples for i in own]), strict=True):
+            rows[i] = replace(rows[i], reason=why)
+    return tuple(rows)
+
+
+def warnings(name: str, table: Table) -> list[str]:
+    """A warning for each column with slow cells."""
+    lines = []
+    for j, phase in enumerate(table.columns.labels):
+        cells = [cell for cell in table.cells if cell.column == j and cell.value is not None]
+        slowest = [cell for cell in cells if cell.is_slow]
+        if slowest:
+            fastest = min(cell.value or 0 for cell in cells)
+            over = ", ".join(table.rows.labels[cell.row] for cell in slowest)
+            most = max(cell.value or 0 for cell in slowest)
+            lines.append(
+                f"{name}: {phase} takes up to {format_time(most)} in place of {format_time(fastest)} "
+                f"with {over} over"
+            )
+    return lines
+
 
 #: Returns the cells that a Measurement fills, from its rounds.
 ToCells = Callable[[Rounds], Sequence[tuple[str, Cell]]]
@@ -160,7 +281,7 @@ class PartialResult:
 def _table(layout: Layout, cells: Mapping[tuple[int, int], Cell]) -> Table:
     ordered = tuple(cell for _, cell in sorted(cells.items()))
     if layout.rows_alike:
-        ordered = phases.marked(ordered)
+        ordered = marked(ordered)
     return Table(layout.key, _title(layout, ordered), layout.unit, layout.rows, layout.columns, ordered)
 
 

@@ -1,14 +1,25 @@
-"""Sample a prepared Measurement in one round, until the stopping rule ends it."""
+"""Sample a prepared Measurement in one round, until the stopping rule ends it.
+
+The rounds of a Measurement: what they took, whether another one follows, and how long it samples.
+
+A run measures everything in rounds, each with new buffers, because values differ between rounds by more than
+the samples of one round show (T. Kalibera and R. Jones, *Rigorous Benchmarking in Reasonable Time*, ISMM
+2013; A. Abedi and T. Brecht, *Conducting Repeatable Experiments in Highly Variable Cloud Computing
+Environments*, ICPE 2017).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
+from statistics import fmean
 
-from ..measurement import Measurement, Reduce, Sample, value_of
-from ..stopping import Rule
-from ..summary import half_width
+from ..measurement import Measurement, Place, Reduce, Sample, value_of
+from ..statistics.stopping import MAX_SAMPLES, Rule
+from ..statistics.summary import half_width, median, rounds_for
 
 #: Maximum number of copies of a sample, unless it is fixed.
 MAX_COPIES = 2**16
@@ -88,3 +99,133 @@ def _precise(measurement: Measurement, samples: list[Sample], precision: float) 
         for place in measurement.places
         if place.reduce is not Reduce.LATENESS  # of the size of noise
     )
+
+
+#: Maximum number of rounds: with more, the interval gets at most 12 % narrower, because runs vary too
+#: (``summary.RUN_SHARE``).
+WORTH = 16
+#: Largest correlation of successive samples that is believed: few samples do not show more.
+_MOST_CORRELATION = 0.9
+
+
+@dataclass
+class Rounds:
+    """What was taken of a Measurement in all rounds so far.
+
+    Attributes:
+        measurement: What is measured, with smaller buffers than planned if there was not enough memory.
+        taken: The samples of each round.
+        preparing: Time of each round without sampling, in s.
+        wrong: Number of wrong elements of all rounds; None if nothing was verified.
+        planned: Number of rounds that the first ones demand; None until they are measured.
+        samples: Number of samples of each further round.
+        ended: Whether no round follows because one failed.
+    """
+
+    measurement: Measurement
+    taken: list[Taken] = field(default_factory=list)
+    preparing: list[float] = field(default_factory=list)
+    wrong: int | None = None
+    planned: int | None = None
+    samples: int | None = None
+    ended: bool = False
+    _another: tuple[int, bool] = (-1, False)
+
+    def add(self, taken: Taken, wrong: int | None, seconds: float) -> None:
+        """Add a round."""
+        self.taken.append(taken)
+        self.preparing.append(max(0.0, seconds - taken.seconds))
+        if wrong is not None:
+            self.wrong = (self.wrong or 0) + wrong
+
+    @property
+    def combined(self) -> Taken:
+        """The samples of all rounds."""
+        samples = tuple(sample for taken in self.taken for sample in taken.samples)
+        return Taken(samples, self.taken[-1].copies, math.fsum(taken.seconds for taken in self.taken))
+
+    def medians(self, place: Place, skip: int = 0) -> tuple[float, ...]:
+        """The median of each round, in the unit of the place, without leading iterations."""
+        return tuple(median(sorted(values)) for values in self._values(place, skip))
+
+    def follows(self, rule: Rule) -> bool:
+        """Whether another round follows, by the rule of the testcase, which is the same for all rounds."""
+        if self.ended:
+            return False
+        if self._another[0] != len(self.taken):  # asked several times for each round
+            # Preparing the first round also loads libraries.
+            spent = math.fsum(taken.seconds for taken in self.taken) + math.fsum(self.preparing[1:])
+            another = rule.another(len(self.taken), spent, self._plan, once=self.measurement.happens_once)
+            self._another = len(self.taken), another
+        return self._another[1]
+
+    def _plan(self, precision: float, budget: float) -> int:
+        """How many rounds there are; determined once, with the number of samples of further ones.
+
+        The number of samples makes the interval narrowest in the time that there is: the square root of the
+        costs of a round and of a sample over their variances (Kalibera and Jones, section 6).
+        """
+        if self.planned is not None:
+            return self.planned
+        done = len(self.taken)
+        places = [place for place in self.measurement.places if place.reduce is not Reduce.LATENESS]
+        needed = max((rounds_for(self.medians(place), precision) for place in places), default=done)
+        sampling = math.fsum(taken.seconds for taken in self.taken)
+        taken = sum(len(taken.samples) for taken in self.taken)
+        sample_s = sampling / taken
+        preparing = median(sorted(self.preparing))
+        ratio = max((_ratio(list(self._values(place))) for place in places), default=0.0)
+        best = math.sqrt(preparing / sample_s * ratio) if sample_s > 0 else 0.0
+        # Not fewer than before, so that the rounds that follow do not vary more than the first ones.
+        self.samples = math.ceil(min(MAX_SAMPLES, max(taken / done, best)))
+        cost = preparing + self.samples * sample_s
+        affordable = (budget - done * preparing - sampling) / cost if cost > 0 else math.inf
+        self.planned = max(
+            done, min(math.ceil(min(needed, WORTH)), done + math.floor(min(affordable, WORTH)))
+        )
+        return self.planned
+
+    def _values(self, place: Place, skip: int = 0) -> Iterator[list[float]]:
+        """Yield the values of the samples of each round."""
+        for taken in self.taken:
+            yield [
+                value_of(place, self.measurement, sample) for sample in counting(taken.samples, place, skip)
+            ]
+
+
+def counting(samples: Sequence[Sample], place: Place, skip: int) -> Sequence[Sample]:
+    """Samples without the leading iterations that lateness does not count."""
+    if place.reduce is not Reduce.LATENESS:
+        return samples
+    return [replace(sample, iterations=sample.iterations[skip:]) for sample in samples]
+
+
+def _ratio(rounds: Sequence[Sequence[float]]) -> float:
+    """The variance of independent samples over that of rounds; infinite if only samples vary.
+
+    The variance between the medians of rounds contains that of their samples, which is subtracted.
+    """
+    within = fmean([_variance(r) * _inflation(r) if len(r) > 1 else 0.0 for r in rounds])
+    if not within:
+        return 0.0
+    number = fmean([len(r) for r in rounds])
+    between = _variance([median(sorted(r)) for r in rounds]) - math.pi / 2 * within / number
+    return within / between if between > 0 else math.inf
+
+
+def _variance(values: Sequence[float]) -> float:
+    """The variance of a sample. That of the standard library is exact, and takes ten times as long."""
+    middle = fmean(values)
+    return math.fsum((value - middle) ** 2 for value in values) / (len(values) - 1)
+
+
+def _inflation(samples: Sequence[float]) -> float:
+    """By how much correlation of successive samples increases the variance of their mean.
+
+    The factor (1 + r) / (1 - r) of a process with correlation r of neighbours (AR(1)).
+    """
+    middle = fmean(samples)
+    total = math.fsum((x - middle) ** 2 for x in samples)
+    together = math.fsum((x - middle) * (y - middle) for x, y in pairwise(samples))
+    r = min(_MOST_CORRELATION, max(0.0, together / total)) if total else 0.0
+    return (1 + r) / (1 - r)

@@ -19,29 +19,25 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from ..backends.base import Backend
-from ..backends.mixed import assigned
+from ..backends.base import Backend, assigned
 from ..document import REQUESTED, SCHEMA, UNFINISHED, CollectiveInfo, Document, Status, TestcaseResult
 from ..errors import MeasurementTimeout, UnknownTestcase, WirespeedError
-from ..facts import Fact
+from ..hardware.facts import Fact
+from ..hardware.network import Network
+from ..hardware.topology import Machine
 from ..measurement import Measurement
 from ..model import Engine
-from ..network import Network
-from ..quantities import Reading, State
 from ..run_errors import RunInterrupted
 from ..signals import Undisturbed
-from ..tables import Cell
+from ..tables import Cell, Reading, State
 from ..testcases import Testcase
-from ..testcases.coverage import by_value
-from ..topology import Machine
+from ..testcases.subset import by_value
 from ..version import __version__
 from .contention import scheduled
-from .hardware_state import HardwareState, busy_of, state_of
-from .listener import Listener
+from .jobs import Listener, Observed, SessionOptions, recorded
 from .partial_result import PartialResult
-from .session_options import Observed, SessionOptions, recorded
-from .testcase_run import Ended, TestcaseRun
-from .time_limit import NO_TIME, limit_of
+from .run_plan import NO_TIME, limit_of
+from .testcase_run import Ended, HardwareState, TestcaseRun, busy_of, state_of
 from .worker import CANCEL_GRACE_S, NO_CANCEL_GRACE_S, Worker
 
 #: How long a cancelled call that may hang can take to return after Ctrl-C, in s: neither the user nor the

@@ -1,7 +1,14 @@
-"""A testcase while it is measured: what becomes its result."""
+"""What backends report of the hardware: its state around each testcase, and slow counters around the run.
+
+Warnings from the tables of a collective: stragglers, and switches that reduce.
+
+A testcase while it is measured: what becomes its result.
+"""
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,14 +16,95 @@ from msgspec.structs import replace
 
 from ..backends.base import Backend
 from ..document import UNFINISHED, Status, TestcaseResult
-from ..quantities import State
+from ..tables import LATE, State, Table
 from ..testcases import Plan, Testcase
-from . import phases
+from . import partial_result as phases
 from .contention import blocking
-from .observations import observations
 from .partial_result import PartialResult
-from .time_limit import NO_TIME
+from .run_plan import NO_TIME
 from .worker import Worker
+
+#: Reading the state takes 10 ms per GPU: the state after a testcase is also the state before the next one if
+#: no more time than this has passed, in s.
+STATE_MAX_AGE_S = 0.05
+
+
+class HardwareState:
+    """Readings of the backends of a run.
+
+    Attributes:
+        counted: Slow counters before the first testcase of each backend.
+    """
+
+    def __init__(self) -> None:
+        self.counted: State = ()
+        #: Last reading: time, backends, quantities.
+        self._last: tuple[float, tuple[Backend, ...], State] = (-math.inf, (), ())
+        self._counting: list[Backend] = []
+
+    def before(self, watched: Sequence[Backend]) -> State:
+        """The state before a testcase, perhaps a recent one, with counters not read before."""
+        taken, backends, state = self._last
+        if backends != tuple(watched) or time.monotonic() - taken > STATE_MAX_AGE_S:
+            state = self.after(watched)
+        new = [backend for backend in watched if backend not in self._counting]
+        self._counting += new
+        counted = tuple(quantity for backend in new for quantity in backend.counters())
+        self.counted += counted
+        return *state, *counted
+
+    def after(self, watched: Sequence[Backend]) -> State:
+        """The state after a testcase."""
+        state = state_of(watched)
+        self._last = (time.monotonic(), tuple(watched), state)
+        return state
+
+    def count(self) -> State:
+        """The slow counters after the last testcase."""
+        return tuple(quantity for backend in self._counting for quantity in backend.counters())
+
+
+def state_of(watched: Sequence[Backend]) -> State:
+    """The state that some backends report, each quantity once."""
+    return tuple({quantity.key: quantity for backend in watched for quantity in backend.state()}.values())
+
+
+def busy_of(watched: Sequence[Backend]) -> dict[str, str]:
+    """The devices that other processes use, as some backends report it: device -> how."""
+    return {device: how for backend in watched for device, how in backend.busy().items()}
+
+
+#: Thresholds for reporting a straggler: delay as a fraction of the operation's time, and in s.
+STRAGGLER_FRACTION, STRAGGLER_S = 0.1, 5e-6
+
+
+def observations(tables: Sequence[Table]) -> list[str]:
+    """Warnings: bus bandwidth above the rate of the slowest link, and the slowest process to enter."""
+    by_key = {table.key: table for table in tables}
+    if "busbw" not in by_key:
+        return []
+    warnings = []
+    for cell in by_key["busbw"].cells:
+        if cell.limit and cell.value and cell.value > cell.limit:
+            size = by_key["busbw"].columns.labels[cell.column]
+            warnings.append(
+                f"the bus bandwidth at {size} exceeds the "
+                f"{cell.limit / 1e9:.0f} GB/s of the slowest link: the switch reduces, so it is effective"
+            )
+            break
+    late = [
+        (cell.value or 0.0, cell.row, cell.column, place)
+        for place, key in enumerate(LATE) if key in by_key for cell in by_key[key].cells
+    ]  # fmt: skip
+    if late:
+        seconds, process, column, place = max(late, key=lambda entry: entry[:3])
+        times = {(c.row, c.column): c.value or 0.0 for c in by_key["time"].cells}
+        if seconds > max(STRAGGLER_FRACTION * times[place, column], STRAGGLER_S):
+            size = by_key["time"].columns.labels[column]
+            warnings.append(
+                f"straggler: process {process} starts {seconds * 1e6:.1f} µs late on average at {size}"
+            )
+    return warnings
 
 
 @dataclass

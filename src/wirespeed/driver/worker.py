@@ -22,22 +22,17 @@ from ..errors import (
     WirespeedError,
     starting_threads,
 )
-from ..limits import Allowance, allowances
+from ..hardware.limits import Allowance, allowances
+from ..hardware.network import Network
 from ..measurement import Measurement, Sample
-from ..network import Network
-from ..stopping import Rule
+from ..statistics.stopping import Rule
 from ..testcases import Testcase
 from ..units import many
-from .cells_of_samples import cell_of
-from .concurrency import one_after_another
-from .contention import slowed, suspects
-from .listener import Filled
-from .partial_result import PartialResult
-from .rounds import Rounds
-from .sampling import Taken, take
-from .session_options import SessionOptions
-from .smaller import shrunk, smaller_buffers
-from .time_limit import NO_TIME, TimeLimit
+from .contention import one_after_another, slowed, suspects
+from .jobs import Filled, SessionOptions
+from .partial_result import PartialResult, cell_of
+from .run_plan import NO_TIME, TimeLimit, shrunk, smaller_buffers
+from .sampling import Rounds, Taken, take
 
 #: How long a cancelled call may take to return before the run is given up, in s.
 CANCEL_GRACE_S = 5.0

@@ -13,8 +13,8 @@ from typing import Any
 from ..document import SCHEMA, Document, ImportedLog
 from ..errors import UsageError
 from ..files import LARGEST_MIB, read
+from ..hardware.topology import Machine
 from ..terminal import neutral
-from ..topology import Machine
 from ..units import MIB, many, parse_nics
 from ..version import __version__
 from . import (
@@ -34,8 +34,7 @@ from . import (
 )
 from .assumed_machine import machine_of, other_models
 from .between_hosts import networked
-from .failures import says_failure
-from .log import INCOMPLETE, KEPT_LINES, FoundLog, reason_of, text, without_cut_line
+from .log import INCOMPLETE, KEPT_LINES, FoundLog, reason_of, says_failure, text, without_cut_line
 from .placing import ranks_of, results
 from .prefixes import without_prefixes
 

@@ -9,18 +9,16 @@ from pathlib import Path
 
 from ..backends import SIMULATED, describe, pci
 from ..data import efficiencies
-from ..data.gpus import GpuSheet, sheet_of, sheets
-from ..devices import parse
-from ..devices.gpu import GPU, Gpu
-from ..devices.numa import NumaNode
+from ..data.nics import GpuSheet, sheet_of, sheets
 from ..errors import MachineError, UsageError
+from ..hardware.devices import GPU, Gpu, NumaNode, parse
+from ..hardware.network import rate_of
+from ..hardware.topology import Link, LinkKind, Machine, load
 from ..measurement import Unit
 from ..model import Access, Engine
-from ..network import rate_of
-from ..topology import Link, LinkKind, Machine, load
 from ..units import GB, MIB
-from .allowed import WIDER
 from .log import HOST_COPIES, MOST_DEVICES, FoundLog
+from .placing import WIDER
 
 #: What the origin of every derived capacity begins with.
 ASSUMED = "assumed"

@@ -10,15 +10,15 @@ from msgspec.structs import replace as struct_replace
 
 from ..collectives.operations import OPERATIONS
 from ..data import efficiencies
-from ..data.gpus import sheet_of
+from ..data.nics import sheet_of
 from ..document import CollectiveInfo, Document, RankInfo, TestcaseResult
 from ..errors import UsageError
-from ..limits import Allowance, slowest_sender
+from ..hardware.limits import Allowance, slowest_sender
+from ..hardware.network import rate_of
+from ..hardware.topology import Link, LinkKind, Machine
 from ..model import Access, Engine
-from ..network import rate_of
 from ..tables import BUSBW, Table
 from ..testcases.collectives import members
-from ..topology import Link, LinkKind, Machine
 from ..units import GIB, KIB, MIB, Nics
 from .log import FoundLog
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from ..measurement import Unit
 from ..units import GB, MIB, many
-from .log import HOST_COPIES, MOST_DEVICES, FoundLog, FoundTable, number, scaled, text
-from .rows import curve, doubt
+from .log import HOST_COPIES, MOST_DEVICES, FoundLog, FoundTable, curve, doubt, number, scaled, text
 
 _BEGIN = re.compile(r"\s*\[?CUDA Bandwidth Test\]")
 _DIRECTION = re.compile(

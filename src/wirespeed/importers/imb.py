@@ -10,10 +10,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..measurement import Unit
-from ..testcases.messages import BANDWIDTH, LATENCY, RATE
+from ..testcases.base import BANDWIDTH, LATENCY, RATE
 from ..units import MB, MIB, many
-from .log import FoundLog, FoundTable, runs, text
-from .rows import curve, doubt, in_units, numbers, parts, size_of
+from .log import FoundLog, FoundTable, curve, doubt, in_units, numbers, parts, runs, size_of, text
 
 _BLOCK = re.compile(r"\s*#\s*Benchmarking (\S+)")
 _HEAD = re.compile(r"\s*(?:Group +)?#(bytes +#)?repetitions\s")

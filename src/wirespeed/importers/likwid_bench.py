@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from ..measurement import Unit
 from ..units import MB, MIB, many
-from .log import FoundLog, FoundTable, number, scaled, text, whole
-from .rows import doubt, parts
+from .log import FoundLog, FoundTable, doubt, number, parts, scaled, text, whole
 
 _BEGIN = re.compile(r"\s*LIKWID MICRO BENCHMARK")
 #: Lines with which a log of this tool begins.

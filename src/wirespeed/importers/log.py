@@ -1,20 +1,60 @@
-"""What importers read from the log of another tool, in base units, before it becomes a Document."""
+"""Lines of a log that say that a run failed, whoever wrote them: the tool, MPI, Slurm or a shell.
+
+What importers read from the log of another tool, in base units, before it becomes a Document.
+
+Rows of numbers, as most tools print them, and the curves over the size of a message that they make.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from ..document import RankInfo, Status
-from ..facts import Fact
+from ..hardware.facts import Fact
 from ..measurement import Unit
-from ..quantities import LARGEST
+from ..tables import LARGEST
 from ..terminal import one_line
-from .failures import says_failure, status_of
+from ..units import format_size
 from .nics import FoundNics
+
+#: What says that a run failed. Anything else that a tool reports is an unknown line.
+_FAILURE = re.compile(
+    r"fail|error|fatal|abort|assert|\bkilled\b|terminate|segmentation|segfault|core dumped|bus error|"
+    r"received signal|on signal|timed out|test timeout|time ?limit|timeout: |cancell?ed|corrupt|mismatch|"
+    r"invalid|exception|traceback|"
+    r"out[ -]of[ -]memory|oom.kill|non-?zero|exit(ed)? (with )?(code|status)[ :=]*[1-9]|"
+    r"not (enough|have enough) |ended early|interrupted|does not validate",
+    re.IGNORECASE,
+)
+#: Lines with such words that say something else: warnings, settings, commands, counts of zero, and notices of
+#: Open MPI, which go on: what really ends a run is said again, by the tool or the launcher.
+_HARMLESS = re.compile(
+    r"^\W*(warn(ing)?|note|info|debug|trace|hint)\b|^\S+: (warning|note|info)\b|"
+    r"NCCL (INFO|WARN|TRACE|DEBUG)\b|"
+    r"\bUCX\s+(WARN|INFO|DIAG|DEBUG|TRACE)\b|"
+    r"^(export\s+)?[A-Z]\w*=|^[+$] |^(mpirun|mpiexec|prterun|srun|prun)[.\w]*\s+-|"
+    r"\S+@\S+[$#] |"
+    r"more process(es)? ha(s|ve) sent help message|to see all help / error messages|PMIX ERROR: |"
+    r"\b(0|no|zero|without)\s+(\w+\s+)?(errors?|fail\w*|mismatch\w*|corrupt\w*)|"
+    r"(errors?|failed|failures?|mismatches)\s*[:=]\s*0\b",
+    re.IGNORECASE,
+)
+_WRONG_DATA = re.compile(r"validat|corrupt|mismatch|wrong|out of bounds|invalid value", re.IGNORECASE)
+
+
+def status_of(reason: str) -> Status:
+    """The status of a run that failed for this reason: wrong data, or another error."""
+    return Status.FAILED if _WRONG_DATA.search(reason) else Status.ERROR
+
+
+def says_failure(line: str) -> bool:
+    """Whether a line of a log says that the run failed: in words of the tool, of MPI or of a shell."""
+    return bool(_FAILURE.search(line)) and not _HARMLESS.search(line)
+
 
 #: Maximum number of unknown lines that are kept, and of characters of a text from a log.
 KEPT_LINES, LONGEST_TEXT = 5, 120
@@ -318,3 +358,67 @@ def _row(line: str, columns: int) -> tuple[str, list[float | None]] | None:
         return label, [number(word) for word in words]
     except ValueError:
         return None
+
+
+def numbers(line: str) -> list[float | None] | None:
+    """The numbers with which a line begins; None if there are none. A remark may follow; stars are bold."""
+    found: list[float | None] = []
+    for word in line.split():
+        try:
+            found.append(number(word.strip("*")))
+        except ValueError:
+            break
+    return found or None
+
+
+def size_of(value: float | None) -> int | None:
+    """A number as a size in bytes; None if it is none."""
+    return int(value) if value is not None and value == int(value) and 0 <= value < 2**60 else None
+
+
+def in_units(values: Mapping[int, float | None], scale: float) -> dict[int, float | None]:
+    """The values of each size in base units."""
+    return dict(zip(values, scaled(values.values(), scale), strict=True))
+
+
+def doubt(log: FoundLog, what: str) -> None:
+    """Note that a log may lack something, which is no failure."""
+    log.warnings.append(f"{INCOMPLETE}: {text(what)}")
+
+
+def parts(lines: Sequence[str], begin: re.Pattern[str], row: re.Pattern[str]) -> Iterator[Sequence[str]]:
+    """Split lines at those that begin a new table: the first one after a row.
+
+    Titles and headings of one table follow each other; an excerpt may have only some of them.
+    """
+    start, filled = 0, False
+    for i, line in enumerate(lines):
+        if filled and begin.match(line):
+            yield lines[start:i]
+            start, filled = i, False
+        filled = filled or bool(row.match(line))
+    yield lines[start:]
+
+
+def curve(
+    testcase: str,
+    key: str,
+    title: str,
+    rows: Mapping[str, Mapping[int, float | None]],
+    unit: Unit,
+    axis: str,
+    why_not: str = "",
+) -> FoundTable:
+    """A table over the size of a message, one row for each quantity.
+
+    Args:
+        testcase, key, title, unit, why_not: As in ``FoundTable``.
+        rows: Label -> size in bytes -> value in base units.
+        axis: Name of the axis of the rows.
+    """
+    sizes = sorted({size for values in rows.values() for size in values})
+    return FoundTable(
+        testcase, tuple(tuple(values.get(size) for size in sizes) for values in rows.values()),
+        tuple(rows), tuple(map(format_size, sizes)), (axis, "message"), unit, key, text(title),
+        why_not=why_not, positions=tuple(map(float, sizes)),
+    )  # fmt: skip

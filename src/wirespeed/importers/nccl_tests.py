@@ -9,12 +9,10 @@ from typing import Any
 
 from msgspec.structs import replace as struct_replace
 
-from ..collectives.data_types import BY_NAME
-from ..collectives.operations import OPERATIONS
+from ..collectives.operations import BY_NAME, OPERATIONS
 from ..collectives.options import OPTIONS, CollectiveOptions
 from ..document import RankInfo
 from ..units import GB, many
-from .failures import says_failure
 from .log import (
     INCOMPLETE,
     FoundCollective,
@@ -23,6 +21,7 @@ from .log import (
     gpus_of,
     number,
     reason_of,
+    says_failure,
     scaled,
     text,
     whole,

@@ -1,14 +1,76 @@
-"""The NICs that the lines of NCCL in a log name, and their rates."""
+"""What the lines of NCCL in a log say of the hosts, as facts: settings, transports and network.
+
+The NICs that the lines of NCCL in a log name, and their rates.
+"""
 
 from __future__ import annotations
 
 import math
 import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
+from ..backends.nccl.channel import MOST_TRANSPORTS, VIA, matters
 from ..data.nics import of_nics, of_platform
+from ..hardware.facts import OFF, ON, Fact, Known
 from ..units import GB, many
-from .nccl_facts import NcclLines
+
+#: A variable that NCCL obeys: numbers end in a full stop, texts do not. Source: ncclLoadParam and ncclGetEnv.
+_SETTING = re.compile(r"(NCCL_\w{1,60}) set by environment to (.{0,200}?)\.?$")
+_NET = "NET"
+#: The end of a way over the network whose data does not pass host memory.
+_DIRECT = "GDRDMA"
+#: Maximum number of hosts, and of settings of each, that are noted.
+_MOST_HOSTS, _MOST_SETTINGS = 4096, 100
+
+
+class NcclLines:
+    """Reads what NCCL prints with ``NCCL_DEBUG=INFO``."""
+
+    def __init__(self) -> None:
+        self._settings: dict[str, dict[str, str]] = defaultdict(dict)
+        self._ways: dict[str, Counter[tuple[str, bool]]] = defaultdict(Counter)
+
+    def line(self, host: str, message: str) -> None:
+        """Read what follows the host, process and level."""
+        if host not in self._ways and len(self._ways) >= _MOST_HOSTS:
+            return
+        ways, settings = self._ways[host], self._settings[host]
+        if (match := _SETTING.search(message)) and matters(match[1]) and len(settings) < _MOST_SETTINGS:
+            settings[match[1]] = match[2].strip()
+        elif match := VIA.search(message):
+            parts = match[1].rstrip(",").split("/")
+            ways["/".join(parts[:2])[:40], _DIRECT in parts] += 1
+
+    def facts(self, hosts: Collection[str]) -> tuple[Fact, ...]:
+        """Return the facts of each host; the name of the first is empty.
+
+        Args:
+            hosts: The hosts of the ranks, as the log lists them, the first first; empty if it does not.
+        """
+        first = next(iter(hosts or self._ways), "")
+        return tuple(
+            Fact(fact.name, fact.value, host="" if host == first else host)
+            for host in self._ways
+            for fact in self._of(host, len(hosts or self._ways) > 1)
+        )
+
+    def _of(self, host: str, several: bool) -> Iterator[Fact]:
+        """Yield the facts of a host. What the log does not say is unknown, and no fact."""
+        if settings := self._settings[host]:
+            yield Fact(Known.NCCL_VARIABLES, tuple(f"{name}={settings[name]}" for name in sorted(settings)))
+        network, within = Counter[str](), Counter[str]()
+        for (name, _), count in self._ways[host].items():
+            (network if several and name.startswith(_NET) else within)[name] += count
+        if within:
+            names = tuple(name for name, _ in within.most_common(MOST_TRANSPORTS))
+            yield Fact(Known.NCCL_TRANSPORTS, names)
+        if network:
+            name = network.most_common(1)[0][0]
+            yield Fact(Known.NCCL_NETWORK, name)
+            yield Fact(Known.NCCL_GDR, ON if (name, True) in self._ways[host] else OFF)
+
 
 _NCCL = re.compile(r"NCCL (?:INFO|WARN|TRACE)\b\s?(.*)")
 #: Name of the host, number of the process and of the thread before a line of NCCL.
@@ -21,7 +83,7 @@ _SPEED = re.compile(
 _USING = re.compile(r"NET/IB ?: Using (.*)")
 _USED = re.compile(r"\[\d{1,4}\] ?([\w.+-]{1,200}?):(\d{1,3})/\w")
 #: The topology that NCCL prints: ``+ NET[25.0] - NET/0 (0/0/25.000000)``, in GB/s.
-_NET = re.compile(r"\+ NET\[(\d{1,5}(?:\.\d{1,3})?)\] - NET/([\w-]{1,16})\b")
+_NET_OF_NICS = re.compile(r"\+ NET\[(\d{1,5}(?:\.\d{1,3})?)\] - NET/([\w-]{1,16})\b")
 _PLATFORM = re.compile(r"NET/OFI Running on (\S{1,40}) platform")
 _EFA = re.compile(r"NET/OFI Selected [Pp]rovider is efa\b(?:.*\(found (\d{1,4}) nics\))?")
 #: The network that NCCL uses in the end.
@@ -76,7 +138,7 @@ class NicLines:
             self._used.setdefault(host, set()).update(
                 f"{part}:{port}" for name, port in _USED.findall(match[1]) for part in name.split("+")
             )
-        elif match := _NET.search(message):
+        elif match := _NET_OF_NICS.search(message):
             _add(self._nets.setdefault(host, {}), match[2], float(match[1]) * GB)
         elif match := _PLATFORM.search(message):
             self._platform = match[1]

@@ -14,8 +14,19 @@ from ..document import RankInfo, Status
 from ..measurement import Unit
 from ..testcases import TABLE
 from ..units import GB, MIB, NANO
-from .failures import says_failure
-from .log import INCOMPLETE, MOST_DEVICES, FoundLog, FoundTable, by_label, gpus_of, grid, number, scaled, text
+from .log import (
+    INCOMPLETE,
+    MOST_DEVICES,
+    FoundLog,
+    FoundTable,
+    by_label,
+    gpus_of,
+    grid,
+    number,
+    says_failure,
+    scaled,
+    text,
+)
 
 #: Lines with which a log of this tool can begin; an excerpt begins with the title of a table.
 START = re.compile(

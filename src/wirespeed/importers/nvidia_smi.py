@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from ..facts import Fact, Known
-from .log import MOST_DEVICES, FoundLog, number, text
-from .rows import doubt
+from ..hardware.facts import Fact, Known
+from .log import MOST_DEVICES, FoundLog, doubt, number, text
 
 _GPU = re.compile(r"\s*GPU (\d{1,4}): (.+?) \(UUID: ")
 #: Lines with which a log of this tool begins.

@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ..measurement import Unit
-from ..testcases.messages import BANDWIDTH, LATENCY, RATE
+from ..testcases.base import BANDWIDTH, LATENCY, RATE
 from ..units import MB, format_size
-from .failures import says_failure
-from .log import INCOMPLETE, FoundLog, FoundTable, number, runs, scaled, text, whole
+from .log import INCOMPLETE, FoundLog, FoundTable, number, runs, says_failure, scaled, text, whole
 
 #: Lines with which a log of this tool begins; an excerpt begins with the heading of its table.
 START = re.compile(

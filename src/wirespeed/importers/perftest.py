@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ..measurement import Unit
 from ..units import GB, MIB
 from .between_hosts import ONE_NIC, ONE_NIC_BOTH_WAYS
-from .log import FoundLog, FoundTable, text
-from .rows import curve, doubt, in_units, numbers, parts, size_of
+from .log import FoundLog, FoundTable, curve, doubt, in_units, numbers, parts, size_of, text
 
 _TITLE = re.compile(r"\s*((?:Send|RDMA_Write|RDMA_Read|Atomic)\w*(?: [A-Z_]{4,})?) ((?:[A-Z]\w+ )*)Test\s*$")
 _HEAD = re.compile(r"\s*#?bytes\s+(#?sl\s+)?#?iterations\s")

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from ..measurement import Unit
 from ..units import GB
-from .log import FoundLog, FoundTable, number, runs, scaled, text
-from .rows import doubt, numbers
+from .log import FoundLog, FoundTable, doubt, number, numbers, runs, scaled, text
 
 _BAR = r"\s*[|│]\s*"
 _CELLS = (

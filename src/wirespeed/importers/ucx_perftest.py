@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from ..measurement import Unit
 from ..units import MIB, format_size
-from .log import FoundLog, FoundTable, number, scaled, text
-from .rows import doubt, numbers
+from .log import FoundLog, FoundTable, doubt, number, numbers, scaled, text
 
 _HEAD = re.compile(r"\s*\|\s+\|(\s+\|)? +(latency|overhead) \(usec\) +\| +bandwidth \(MB/s\)")
 #: Lines with which a log of this tool begins; the last line of newer versions is enough.

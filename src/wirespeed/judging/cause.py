@@ -1,15 +1,24 @@
-"""What a cause is: a record whose evidence yields the signs that the facts of a host contain."""
+"""What a cause is: a record whose evidence yields the signs that the facts of a host contain.
+
+Facts of a run: what the state of the hardware, read again and again, says about the whole of it.
+
+What speaks for the causes of NICs. A sign lists the NICs of a host, because those of a job are many.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from ..facts import Facts
+from ..document import Document, TestcaseResult, courses
+from ..hardware.facts import COUNTED, ON, Fact, Facts, Known
+from ..hardware.network import MachineVertices
+from ..hardware.topology import LinkKind, Machine
+from ..tables import THROTTLED_BY, Quantity
 from ..terminal import brief
-from ..topology import LinkKind, Machine
-from ..vertices import MachineVertices
+from ..units import many
 
 
 class Weight(StrEnum):
@@ -107,3 +116,189 @@ class Cause:
         for of_host in facts.of_each_host:
             for sign in self.evidence(machine, of_host):
                 yield replace(sign, host=of_host.host)
+
+
+#: Shortest time, in s, in which a share of throttled time means something.
+_MIN_OBSERVED_S = 1.0
+#: A counter of throttled time that increases faster than time, beyond this fraction, counts something else.
+_TOO_FAST = 1.2
+
+
+def facts_of(document: Document) -> Facts:
+    """Return the facts of a Document: those that were read, and those of the run."""
+    return Facts((*document.facts, *_increases(document), *_throttled(document)))
+
+
+def _increases(document: Document) -> Iterator[Fact]:
+    """Yield by how much the error counters of each GPU increased, of several of one kind the most."""
+    increases: dict[tuple[str, str, Known], float] = {}
+    for course in courses(document.testcases, COUNTED):
+        first = course[0]
+        if len(course) > 1 and (name := COUNTED.get(first.name)) is not None:
+            key = (first.host, first.device, name)
+            increases[key] = max(increases.get(key, 0.0), _increase(course))
+    for (host, device, name), count in increases.items():
+        yield Fact(name, count, device=device, host=host)
+
+
+def _throttled(document: Document) -> Iterator[Fact]:
+    """Yield how long each GPU of this host was throttled in the testcases that used it, and why."""
+    observed: dict[str, float] = defaultdict(float)
+    throttled: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for result in document.testcases:
+        counted: dict[str, dict[str, float]] = defaultdict(dict)
+        for course in courses([result]):
+            first = course[0]
+            if first.name.startswith(THROTTLED_BY) and not first.host and len(course) > 1:
+                counted[first.device][first.name.removeprefix(THROTTLED_BY)] = _increase(course)
+        for device in counted.keys() & _used(document, result) if counted else ():
+            observed[device] += result.seconds
+            for reason, seconds in counted[device].items():
+                throttled[device][reason] += seconds
+    for device, seconds in observed.items():
+        if seconds < _MIN_OBSERVED_S:
+            continue
+        times = {reason: time for reason, time in throttled[device].items() if time <= seconds * _TOO_FAST}
+        reason = max(times, key=lambda reason: times[reason], default="")
+        share = min(times.get(reason, 0.0) / seconds, 1.0)
+        yield Fact(Known.THROTTLED_TIME, 100 * share, "%", device)
+        yield Fact(Known.THROTTLED_BY, reason if share else "nothing", device=device)
+        yield Fact(Known.OBSERVED, seconds, "s", device)
+
+
+def _used(document: Document, result: TestcaseResult) -> set[str]:
+    """Return the devices of this host whose links the cells of a testcase load."""
+    links, vertices = document.machine.links, MachineVertices(document.machine)
+    used = {link[0] for table in result.tables for cell in table.cells for link in cell.links}
+    ends = {vertices.of(end) for i in used for end in (links[i].source, links[i].destination)}
+    return {vertex.device for vertex in ends if not vertex.host}
+
+
+def _increase(course: Sequence[Quantity]) -> float:
+    """Return the increase of a counter; 0 if it was reset."""
+    numbers = [reading.value for reading in course if isinstance(reading.value, (int, float))]
+    return max(0.0, numbers[-1] - numbers[0]) if numbers else 0.0
+
+
+_ACTIVE, _INFINIBAND = "ACTIVE", "InfiniBand"
+#: States of a port with a cable: a link exists, or is set up. Source: IBA specification, PortState and
+#: PortPhysicalState.
+_CONNECTED = {"INIT", "ARMED", "ACTIVE_DEFER", "LinkUp", "PortConfigurationTraining", "LinkErrorRecovery"}
+#: Errors of a port during a run that are no defect: a crowded network loses some packets.
+_FEW = 100
+#: Number of NICs that are named in the evidence of errors.
+_WORST = 3
+
+
+def down(machine: Machine, facts: Facts) -> Iterator[Sign]:
+    """Yield the ports that are not active although others of their link layer are."""
+    del machine
+    states = {port: state for port in facts.devices() if (state := facts.text(Known.PORT_STATE, port))}
+    layers = {port: facts.text(Known.PORT_LAYER, port) for port in states}
+    by_sign: dict[tuple[Weight, str], list[str]] = defaultdict(list)
+    for port, state in states.items():
+        peers = [other for other in states if layers[other] == layers[port] and states[other] == _ACTIVE]
+        if state != _ACTIVE and peers and (weight := _weight(facts, port, peers)):
+            physical = facts.text(Known.PORT_PHYSICAL, port)
+            text = ", ".join(filter(None, (state, physical)))
+            text += f"; {many(len(peers), f'other {layers[port]} port')} active"
+            by_sign[weight, text].append(port)
+    for (weight, text), ports in by_sign.items():
+        yield Sign("", f"{', '.join(ports)}: {text}", weight)
+
+
+def _weight(facts: Facts, port: str, active: list[str]) -> Weight | None:
+    """Return whether it is a defect that a port is not active; None if NCCL must not use it."""
+    chosen = _chosen(facts, port)
+    if chosen is False:
+        return None
+    if chosen or {facts.text(name, port) for name in (Known.PORT_STATE, Known.PORT_PHYSICAL)} & _CONNECTED:
+        return Weight.DEFECT
+    lost = bool(facts.number(Known.PORT_LOST, port))
+    if facts.text(Known.PORT_LAYER, port) == _INFINIBAND:
+        spare = _card(facts, port) in {_card(facts, other) for other in active}
+        return Weight.CONDITION if spare and not lost else Weight.DEFECT
+    enabled = facts.text(Known.PORT_INTERFACE, port) == ON
+    return Weight.DEFECT if lost and enabled else Weight.CONDITION
+
+
+def _chosen(facts: Facts, port: str) -> bool | None:
+    """Return whether NCCL_IB_HCA names a port; None if it does not say, or names a group of NICs.
+
+    ``=`` in front of the list asks for whole names instead of their beginnings, ``^`` for all others.
+    """
+    for setting in facts.several(Known.NCCL_VARIABLES):  # those of the environment, which win, come first
+        name, _, value = setting.rpartition(": ")[2].partition("=")
+        if name == "NCCL_IB_HCA" and (names := value.strip().lstrip("^=")):
+            others, exact = value.strip().startswith("^"), "=" in value.partition(names)[0]
+            listed = names.split(",")
+            if others is any(_is_named(port, entry, exact) for entry in listed):
+                return False
+            return True if not others and any(_is_named(port, entry, True) for entry in listed) else None
+    return None
+
+
+def _is_named(port: str, name: str, exact: bool) -> bool:
+    """Return whether an entry of NCCL_IB_HCA, NIC or NIC:PORT, is about a port."""
+    (nic, _, number), (named, _, only) = port.partition(":"), name.partition(":")
+    return (nic == named if exact else nic.startswith(named)) and (not only or (number or "1") == only)
+
+
+def _card(facts: Facts, port: str) -> str:
+    """Return the PCI bus of the card of a port, which its functions share; else the name of the NIC."""
+    nic = port.partition(":")[0]
+    return facts.text(Known.NIC_ADDRESS, nic).rpartition(":")[0] or nic
+
+
+def errors(machine: Machine, facts: Facts) -> Iterator[Sign]:
+    """Yield the ports with errors, those with the most first: during the run, else before it."""
+    del machine
+    for name, when in ((Known.PORT_RETRIED, "during"), (Known.PORT_ERRORS, "before")):
+        counts = {port: count for port in facts.devices() if (count := facts.number(name, port))}
+        worst = sorted(counts, key=lambda port: -counts[port])
+        texts = [f"{port}: {_kinds(facts, name, port, counts[port])}" for port in worst[:_WORST]]
+        if more := worst[_WORST:]:
+            texts.append(f"{many(len(more), 'other port')} with up to {counts[more[0]]:.0f} errors each")
+        if texts:
+            many_now = name is Known.PORT_RETRIED and counts[worst[0]] > _FEW
+            weight = Weight.DEFECT if many_now else Weight.CONDITION
+            yield Sign("", f"{'; '.join(texts)} {when} the run", weight)
+            return
+
+
+def _kinds(facts: Facts, name: Known, port: str, count: float) -> str:
+    """Return the errors of a port by kind, as far as the kinds are known."""
+    kinds = facts.several(Known.PORT_ERROR_KINDS, port) if name is Known.PORT_ERRORS else ()
+    return ", ".join(kinds) or many(int(count), "error")
+
+
+def pcie(machine: Machine, facts: Facts) -> Iterator[Sign]:
+    """Yield the NICs with fewer lanes than both ends of a link support, and those at an older generation."""
+    del machine
+    for now, possible, at, prefix, weight in (
+        (Known.PCIE_WIDTH, Known.PCIE_WIDTH_POSSIBLE, Known.PCIE_NARROWEST, "x", Weight.DEFECT),
+        (Known.PCIE_GENERATION, Known.PCIE_GENERATION_POSSIBLE, Known.NIC_ADDRESS, "generation ",
+         Weight.CONDITION),
+    ):  # fmt: skip
+        by_text: dict[str, list[str]] = defaultdict(list)
+        for nic in _nics(facts):
+            runs, most = facts.number(now, nic), facts.number(possible, nic)
+            if runs and most and runs < most:
+                text = f"{prefix}{runs:.0f}, both ends support {prefix}{most:.0f}"
+                by_text[text].append(f"{nic} ({facts.text(at, nic)})")
+        for text, nics in by_text.items():
+            yield Sign("", f"{', '.join(nics)}: {text}", weight)
+
+
+def plugin(machine: Machine, facts: Facts) -> Iterator[Sign]:
+    """Yield that NCCL finds no plug-in on a host with EFA."""
+    count = [facts.text(Known.NIC_DRIVER, nic) for nic in _nics(facts)].count("efa")
+    missing = not facts.several(Known.NCCL_PLUGINS) and not facts.unreadable(Known.NCCL_PLUGINS)
+    if count and machine.gpus and missing:
+        elsewhere = facts.several(Known.NCCL_PLUGINS_ELSEWHERE)
+        hint = f"; it does not search {', '.join(elsewhere)}" if elsewhere else ""
+        yield Sign("", f"{many(count, 'EFA device')}, but the loader finds no libnccl-net*.so{hint}")
+
+
+def _nics(facts: Facts) -> list[str]:
+    return [device for device in facts.devices() if facts.text(Known.NIC_DRIVER, device)]

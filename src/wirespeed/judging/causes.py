@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
-from ..facts import FABRIC_READY, OFF, ON, Facts, Known
-from ..quantities import IDLE
-from ..topology import LinkKind, Machine
+from ..hardware.facts import FABRIC_READY, OFF, ON, Facts, Known
+from ..hardware.network import MachineVertices
+from ..hardware.topology import LinkKind, Machine
+from ..tables import IDLE
 from ..units import GIB, MIB, format_size, many
-from ..vertices import MachineVertices
-from . import nic_evidence
+from . import cause as nic_evidence
 from .cause import Cause, Evidence, Sign, Weight
 
 _PCIE = frozenset({LinkKind.PCIE, LinkKind.C2C})

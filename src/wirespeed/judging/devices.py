@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping
 
 from ..document import Document
-from ..limits import MATTERS
+from ..hardware.limits import MATTERS
+from ..hardware.network import MachineVertices
+from ..hardware.topology import Machine
 from ..results.cells import Key, placed
-from ..topology import Machine
-from ..vertices import MachineVertices
 from .culprits import Suspect
 from .diagnosis import Diagnosis, Finding
 from .overview import KeyFigure

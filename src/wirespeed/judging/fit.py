@@ -15,17 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ..document import Document
-from ..effects import EFFECTS, Effect, scaled
 from ..errors import MachineError
-from ..facts import Facts
-from ..limits import MATTERS
-from ..network import Network
+from ..hardware.effects import EFFECTS, Effect, scaled
+from ..hardware.facts import Facts
+from ..hardware.limits import MATTERS
+from ..hardware.network import Network
+from ..hardware.topology import Machine
 from ..results.cells import Key
-from ..topology import Machine
 from .cause import Cause, Sign, Weight, devices_at, heaviest, speaking
 from .causes import CAUSES
-from .predictions import Hypothesis, Predictions, Routes, typical_rates
-from .seen_cells import SLOWEST, Seen, seen_cells, slow_keys
+from .cells_seen import SLOWEST, Hypothesis, Predictions, Routes, Seen, seen_cells, slow_keys, typical_rates
 from .verdicts import Check
 
 # Points are half squared deviations, and so logarithms of odds: 4 points are odds of 55 to 1. Where no other

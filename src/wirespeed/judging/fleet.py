@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from ..document import Document
-from ..results.attributes import attributes, gpus_of
-from ..summary import median
+from ..hardware.topology import Machine
+from ..results.cells import attributes, gpus_of
+from ..statistics.summary import median
 from ..terminal import one_line
-from ..topology import Machine
 from .culprits import any_of
 from .diagnosis import Diagnosis
 from .overview import Overview, overview

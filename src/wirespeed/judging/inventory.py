@@ -1,4 +1,7 @@
-"""What should be there and is not: GPUs that the driver does not show, and less than was expected. Pure."""
+"""States of the hardware during a testcase that may explain low values.
+
+What should be there and is not: GPUs that the driver does not show, and less than was expected. Pure.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,48 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ..document import DEVICES, Document
+from ..document import DEVICES, Document, Status, TestcaseResult, courses
 from ..errors import UsageError
-from ..facts import ABSENT, EXCLUDED, OFF, ON, Facts, Known
-from ..results.inventory import Inventory, InventoryPart, Possession, possessions
+from ..hardware.facts import ABSENT, EXCLUDED, OFF, ON, Facts, Known
+from ..hardware.topology import Machine
+from ..results.published_gates import Inventory, InventoryPart, Possession, possessions
+from ..tables import GENERATION, IDLE, RETRAINED, THROTTLED
 from ..units import many
-from .advice import Advice
-from .odd_devices import odd_devices
-from .run_facts import facts_of
+from .cause import facts_of
+from .coverage import odd_devices
+from .culprits import Advice
 from .verdict import Verdict
+
+#: Maximum number of values shown for a reading that changed.
+_MAX_SHOWN_VALUES = 4
+
+
+def hardware_changes(result: TestcaseResult, machine: Machine) -> tuple[str, ...]:
+    """Return states of the hardware that may explain a low value.
+
+    Quantities with a unit (temperatures, clocks) always vary. Texts, counters and links that changed, and
+    throttle reasons, say more.
+    """
+    if result.status is Status.WAIVED:
+        return ()
+    gpus = {gpu.name for gpu in machine.gpus}
+    changes = []
+    for readings in courses([result]):
+        course = [
+            reading for i, reading in enumerate(readings) if i == 0 or reading.value != readings[i - 1].value
+        ]
+        first, values = course[0], [reading.value for reading in course]
+        of_gpu = first.device in gpus
+        if first.unit or first.name == RETRAINED or not (of_gpu or isinstance(first.value, str)):
+            continue
+        if first.name == GENERATION and values == sorted(v for v in values if isinstance(v, (int, float))):
+            continue  # an idle link wakes up
+        throttled = of_gpu and first.name == THROTTLED and first.value not in ((), (IDLE,))
+        if len(course) > 1 or throttled:
+            shown = " → ".join(reading.shown for reading in course[:_MAX_SHOWN_VALUES])
+            changes.append(f"{first.label}: {shown}")
+    return tuple(changes)
+
 
 #: Fraction of an expected number of bytes that is sufficient: firmware and kernel keep some of the memory,
 #: and ECC some of a GPU's. Of good machines of the same model it is known how much.

@@ -9,37 +9,35 @@ from pathlib import Path
 from ..data import measured_memory
 from ..document import Document, Status, TestcaseResult
 from ..errors import UsageError
+from ..hardware.topology import LinkKind, Machine
 from ..measurement import Expectation, Unit
 from ..results.baseline import DEVIATIONS, Baseline, Entry
-from ..results.cells import Key, Placed, busy_devices, placed
-from ..results.inventory import Inventory
-from ..results.overrides import Override, check_links
-from ..results.published_gates import GateSetName, load
+from ..results.cells import Key, Override, Placed, busy_devices, check_links, placed
+from ..results.published_gates import GateSetName, Inventory, load
 from ..tables import BUSBW, Cell
 from ..testcases.host import STREAM
-from ..topology import LinkKind, Machine
 from ..units import GB, format_time
-from .accepted import accept
-from .assumed import unconfirmed, without_peers
+from .cells_seen import ComparableCells
+from .coverage import too_small, uncovered
 from .culprits import Culprit, of_expected
-from .defects import defects
-from .dips import dips
-from .expectations import renewed
-from .gate_verdicts import GateComparison, compare_gates
-from .hardware_changes import hardware_changes
-from .inventory import missing
-from .judgement import BELOW_NEIGHBOUR, BELOW_PEERS, BELOW_RANGE, Judgement
-from .localise import Observation, localise
-from .omissions import baseline_use, doubts
-from .other_ways import by_other_ways, slow_pairs
-from .peers import ComparableCells
-from .qualified import verdict_of
-from .too_small import too_small
-from .uncovered import uncovered
+from .inventory import hardware_changes, missing
+from .localise import Observation, defects, localise
+from .omissions import baseline_use, doubts, renewed
+from .other_ways import by_other_ways, dips, slow_pairs, unconfirmed, without_peers
+from .path_kinds import verdict_of
 from .usual_ranges import LEAST_PART, SIZES, UsualRange, UsualRanges
-from .verdict import Verdict, worst
+from .verdict import (
+    BELOW_NEIGHBOUR,
+    BELOW_PEERS,
+    BELOW_RANGE,
+    GateComparison,
+    Judgement,
+    Verdict,
+    compare_gates,
+    worst,
+)
 from .verdicts import TOLERANCE, Check
-from .wrong_data import wrong_data
+from .wrong_data import accept, wrong_data
 
 #: A value above the limit by at most this fraction is not implausible: clocks are not exact.
 IMPLAUSIBLE = 0.01

@@ -3,20 +3,25 @@
 Pure. Each candidate (a link in one or both directions, a device or switch with all its links, a pair)
 has a set of cells that it would slow down. The culprits are the fewest candidates that explain the low
 cells and few others.
+
+Defects that the facts of a run show, whatever was measured.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..limits import MATTERS
-from ..topology import Link, LinkKind, Machine
+from ..document import Document
+from ..hardware.limits import MATTERS
+from ..hardware.topology import Link, LinkKind, Machine
+from .cause import Weight, facts_of
+from .causes import CAUSES
+from .cells_seen import normal_of, quantile
 from .culprits import Culprit, Suspect, Suspects
-from .peers import normal_of, quantile
 
 #: A cell is low if it is below its peers by this fraction, and by this many of their deviations.
 LOW_FRACTION, LOW_DEVIATIONS = 0.06, 5
@@ -294,3 +299,19 @@ class _Graph:
         sources, destinations = {link.source for link in links}, {link.destination for link in links}
         starts, ends = sorted(sources - destinations), sorted(destinations - sources)
         return (starts[0], ends[0]) if starts and ends else None
+
+
+def defects(document: Document) -> Iterator[str]:
+    """Yield what is wrong, and where: causes that are defects on their own."""
+    if not document.facts:
+        return
+    facts = facts_of(document)
+    for cause in CAUSES:
+        places = [
+            ": ".join(filter(None, (sign.host, sign.device)))
+            for sign in cause.signs(document.machine, facts)
+            if (sign.weight or cause.weight) is Weight.DEFECT
+        ]
+        if places:
+            where = ", ".join(filter(None, dict.fromkeys(places)))
+            yield f"{cause.title} ({where})" if where else cause.title

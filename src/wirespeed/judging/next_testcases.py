@@ -8,19 +8,18 @@ from contextlib import suppress
 
 from ..data import efficiencies
 from ..document import Document
-from ..effects import EFFECTS
 from ..errors import MachineError, WirespeedError
-from ..limits import Allowance, allowances
+from ..hardware.effects import EFFECTS
+from ..hardware.limits import Allowance, allowances
+from ..hardware.network import Network
+from ..hardware.topology import Machine
 from ..measurement import Measurement
-from ..network import Network
 from ..options import TIERS, Tier
 from ..testcases import TABLE, Plan, Testcase
-from ..topology import Machine
-from .cause import Cause, Weight, heaviest, speaking
+from .cause import Cause, Weight, facts_of, heaviest, speaking
 from .causes import CAUSES
-from .expectations import plan_options
-from .predictions import Hypothesis, Predictions, typical_rates
-from .run_facts import facts_of
+from .cells_seen import Hypothesis, Predictions, typical_rates
+from .omissions import plan_options
 
 #: Values that differ by this fraction show which of two predictions is true.
 _DIFFERENT = math.log(1.1)

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from ..document import Document, Status, TestcaseResult
 from ..measurement import Unit
 from ..units import format_size, many
-from .advice import (
+from .cause import Weight
+from .culprits import (
     ABOVE,
     ABOVE_MEMORY,
     AT,
@@ -26,18 +27,15 @@ from .advice import (
     VERIFY,
     WRONG_PATH,
     Advice,
+    at_device,
     of_error,
 )
-from .cause import Weight
-from .commands import at_device
 from .diagnosis import Diagnosis, Finding, corrupting, diagnose
 from .inventory import Missing
-from .judgement import BELOW_PEERS, Judgement
 from .omissions import is_verified, unmeasured
-from .path_kinds import COLLECTIVES, HOST_MEMORY, PathKind, path_kind, path_kinds
-from .qualified import first_words
+from .path_kinds import COLLECTIVES, HOST_MEMORY, PathKind, first_words, path_kind, path_kinds
 from .usual_ranges import UsualRanges
-from .verdict import Verdict, worst
+from .verdict import BELOW_PEERS, Judgement, Verdict, worst
 from .verdicts import Check
 from .wrong_data import WrongData
 

@@ -12,19 +12,19 @@ from functools import cached_property
 from statistics import median
 
 from ..data.cpus import factors, sheet_of
-from ..data.latencies import fail_factor, path_latency
-from ..devices.numa import NumaNode
+from ..data.nics import fail_factor, path_latency
 from ..document import Document
 from ..errors import MachineError
-from ..facts import OFF, Facts, Known
-from ..limits import JUDGED_BYTES
+from ..hardware.devices import NumaNode
+from ..hardware.facts import OFF, Facts, Known
+from ..hardware.limits import JUDGED_BYTES
+from ..hardware.network import Network
+from ..hardware.topology import Cache, LinkKind
 from ..measurement import Unit
 from ..model import BUFFERS, Engine, Operation
-from ..network import Network
 from ..results.cells import Placed
 from ..tables import Table
 from ..testcases import TABLE
-from ..topology import Cache, LinkKind
 from ..units import KIB
 from .verdict import Verdict
 

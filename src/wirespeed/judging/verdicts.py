@@ -1,22 +1,26 @@
-"""All verdicts on a run."""
+"""All verdicts on a run.
+
+Runs that are too old to say anything about a machine: the timer that should have repeated them is dead.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
-from ..results.overrides import Override
+from ..document import Document
+from ..results.cells import Override
 from ..tabular import Tabular
 from ..terminal import brief
+from ..units import format_age
+from .coverage import Uncovered
 from .culprits import Culprit
-from .dips import Dip
-from .gate_verdicts import GateComparison
 from .inventory import Missing
-from .judgement import Judgement
 from .omissions import BaselineUse
-from .uncovered import Uncovered
-from .verdict import Verdict, worst
+from .other_ways import Dip
+from .verdict import GateComparison, Judgement, Verdict, worst
 from .wrong_data import WrongData
 
 #: A value fails if it is below its baseline by more than this fraction, or by more than ``DEVIATIONS`` of the
@@ -96,3 +100,63 @@ class Check(Tabular):
         if self.doubts:
             return Verdict.WARN
         return Verdict.PASS if all(compared.compared for compared in self.gates) else Verdict.UNKNOWN
+
+
+@dataclass(frozen=True)
+class MaxAge:
+    """The age from which on a run is not judged.
+
+    Attributes:
+        seconds: Maximum age, in s.
+        now: Time of the judgement, in s since 1970.
+    """
+
+    seconds: float
+    now: float
+
+    def stale(self, document: Document) -> str:
+        """Return why a run is not judged: too old, of unknown age, or dated in the future; else nothing."""
+        ended = end_of(document)
+        if ended is None:
+            return "the time of the run is unknown, so it may be older than " + format_age(self.seconds)
+        age = self.now - ended
+        if age > self.seconds:
+            return f"the run is older than {format_age(self.seconds)} ({dated(ended)})"
+        if age < -self.seconds:
+            return f"the run is dated in the future ({dated(ended)}): check the clocks"
+        return ""
+
+
+def end_of(document: Document) -> float | None:
+    """Return the end of a run, or its start if it never ended, in s since 1970; None if unknown."""
+    for text in (document.ended, document.started):
+        try:
+            time = datetime.fromisoformat(text)
+            return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+        except (ValueError, OverflowError):
+            continue
+    return None
+
+
+def dated(time: float) -> str:
+    """Return a time in s since 1970 as a date and time of UTC."""
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def unjudged(check: Check, why: str) -> Check:
+    """Return a Check that judges nothing, for one reason."""
+    judgements = tuple(
+        judgement if judgement.verdict is Verdict.WAIVED
+        else replace(
+            judgement, verdict=Verdict.UNKNOWN, why=why, least=None, normal=None, culprits=(), basis=""
+        )
+        for judgement in check.judgements
+    )  # fmt: skip
+    testcases = {
+        name: verdict if verdict is Verdict.WAIVED else Verdict.UNKNOWN
+        for name, verdict in check.testcases.items()
+    }
+    return replace(
+        check, judgements=judgements, testcases=testcases, culprits=(), accepted={}, causes={}, wrong=(),
+        doubts=(), stale=why,
+    )  # fmt: skip

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from ..data import efficiencies
 from ..errors import MachineError
-from ..limits import allowances, demands
+from ..hardware.limits import allowances, demands
+from ..hardware.network import Demand, Network, completions, fair_shares
+from ..hardware.topology import LinkKind, Machine
 from ..measurement import Measurement, Unit
 from ..model import Collective, Engine, Operation, Role, Transfer
-from ..network import Demand, Network, completions, fair_shares
 from ..options import PlanOptions
 from ..testcases import Plan, Testcase
-from ..topology import LinkKind, Machine
 
 #: A link is full if its load reaches this fraction of its capacity.
 _FULL = 1 - 1e-6

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .printing import quoted
-from .source import Source
+from .syntax import Source, quoted
 from .toml_file import Program, loads
 
 

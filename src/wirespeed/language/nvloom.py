@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .foreign import program_of
-from .source import LanguageError, Source, contents
+from .syntax import LanguageError, Source, contents
 from .toml_file import Program
 
 _COLUMNS = (

@@ -19,13 +19,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..collectives.operations import OPERATIONS
-from ..devices import kinds
 from ..errors import UsageError
+from ..hardware.devices import kinds
 from ..model import Engine, Operation, Role
 from ..options import SHARES
 from ..units import parse_duration, parse_fraction, parse_rate, parse_size
-from .source import LanguageError, Source, nearest
-from .syntax import CollectiveStatement, Devices, Line, Rate, RunSetting, Span, Statement, Words
+from .syntax import (
+    CollectiveStatement,
+    Devices,
+    LanguageError,
+    Line,
+    Rate,
+    RunSetting,
+    Source,
+    Span,
+    Statement,
+    Words,
+    nearest,
+)
 
 #: Functions of devices.
 FUNCTIONS = ("near", "pageable", "other")

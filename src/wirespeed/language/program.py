@@ -8,15 +8,14 @@ from itertools import groupby
 from typing import Any
 
 from ..errors import UsageError
+from ..hardware.topology import Machine
 from ..measurement import Axis, Expectation, Measurement, Place, Reduce, Unit
 from ..model import Collective, Engine, Operation, Role, Transfer
 from ..options import PlanOptions
 from ..testcases import Layout, Plan, Testcase, WaivedCell
-from ..topology import Machine
 from ..units import format_size
 from .resolve import Defaults, Labelled, devices_of, resolve
-from .source import Source
-from .syntax import Devices, Line
+from .syntax import Devices, Line, Source
 
 #: Name of the testcase of a line without a name.
 LINE = "transfers"

@@ -1,11 +1,111 @@
-"""The parsed form of the language, before the names of a machine are known."""
+"""Text of the language with its origin, for errors that show line, column and a caret.
+
+The parsed form of the language, before the names of a machine are known.
+
+From Transfers and plans to text that is parsed into the same again.
+"""
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from difflib import get_close_matches
+from itertools import groupby
+from pathlib import Path
 
-from ..model import Engine, Operation, Role
-from .source import Source
+from ..errors import UsageError
+from ..files import LARGEST_WRITTEN, read
+from ..hardware.devices import is_host, kind_of
+from ..hardware.topology import Machine
+from ..measurement import Axis, Measurement, Reduce
+from ..model import Engine, Memory, MemoryKind, Operation, Role, Transfer
+from ..terminal import error_line, one_line
+from ..testcases import Layout, Plan, Testcase, WaivedCell
+from ..units import GB, MB, NANO, parse_duration, parse_rate
+
+#: Characters of a line that an error shows on each side of its place.
+_SHOWN = 50
+#: Number of valid names that an error lists.
+_NAMED = 12
+
+
+class LanguageError(UsageError):
+    """Invalid text; the message has the line, the column and the reason.
+
+    Attributes:
+        message: The reason, in one line.
+        place: Two lines below it: the part of the text, and where it is wrong.
+    """
+
+    def __init__(self, message: str, place: str = "") -> None:
+        super().__init__(message, place)
+
+    def __str__(self) -> str:
+        message, place = self.args
+        return "\n".join(filter(None, (error_line(message), place)))
+
+
+@dataclass(frozen=True)
+class Source:
+    """Text, and where it comes from.
+
+    Attributes:
+        text: The text.
+        name: Name of its file; empty for a command line.
+        line, column: Position of its first character in the file, from 1.
+    """
+
+    text: str
+    name: str = ""
+    line: int = 1
+    column: int = 1
+
+    def error(self, message: str, start: int, end: int | None = None) -> LanguageError:
+        """An error at a part of the text.
+
+        Args:
+            message: What is wrong, and what to do.
+            start, end: Begin and end of the part; without an end, one character.
+        """
+        before = self.text.rfind("\n", 0, start) + 1
+        after = self.text.find("\n", start)
+        content = self.text[before : len(self.text) if after < 0 else after]
+        at = start - before
+        line = self.line + self.text.count("\n", 0, start)
+        column = at + (self.column if line == self.line else 1)
+        low, high = max(0, at - _SHOWN), at + _SHOWN
+        shown = one_line(content[low:high])
+        carets = "^" * max(1, min((end or start + 1) - start, len(shown) - (at - low)))
+        where = f"{self.name}, " if self.name else ""
+        place = f"  {shown}\n  {' ' * (at - low)}{carets}"
+        return LanguageError(f"{where}line {line}, column {column}: {message}", place)
+
+
+def nearest(name: str, valid: Collection[str]) -> str:
+    """A hint to the valid name that is nearest to a wrong one, or to all of them."""
+    if near := get_close_matches(name, valid, 1):
+        return f"did you mean {near[0]}?"
+    names = list(valid)
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"choose from {', '.join(names[:_NAMED])}{more}" if names else "there is none"
+
+
+def contents(path: str | Path) -> str:
+    """The text of a file.
+
+    Raises:
+        UsageError: If it cannot be read.
+    """
+    try:
+        return read(path, LARGEST_WRITTEN).decode()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not text in UTF-8: {error.reason} at byte {error.start}") from error
+
 
 #: Begin and end of a part of the text.
 Span = tuple[int, int]
@@ -156,3 +256,253 @@ class Line:
     def texts(self) -> tuple[str, ...]:
         """The texts of the statements, each once."""
         return tuple(dict.fromkeys(statement.source.text for statement in self.statements))
+
+
+_UNITS = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+#: Longest line of transfers in one string of a file.
+_LONG = 80
+
+
+def exact_size(size: int) -> str:
+    """A size in the largest unit that divides it."""
+    return next((f"{size // scale}{unit}" for scale, unit in _UNITS if size % scale == 0), f"{size}B")
+
+
+def exact_rate(rate: float) -> str:
+    """A rate in B/s as text that is parsed into the same number."""
+    return _exact(rate, ((GB, "GB/s"), (MB, "MB/s"), (1, "B/s")), parse_rate)
+
+
+def exact_time(seconds: float) -> str:
+    """A time in s as text that is parsed into the same number."""
+    return _exact(seconds, ((1e-3, "ms"), (1e-6, "us"), (1.0, "s")), parse_duration)
+
+
+def _exact(value: float, units: Iterable[tuple[float, str]], parse: Callable[[str], float]) -> str:
+    """The first short text that is parsed into a value; else all its digits in the last unit."""
+    for scale, unit in units:
+        text = f"{value / scale:.12g}{unit}"
+        if value >= scale and "e" not in text and parse(text) == value:
+            return text
+    return f"{Decimal(repr(value)):f}{unit}"
+
+
+def numbers(values: Sequence[int]) -> str:
+    """Numbers as ranges in brackets: ``[0-3,8]``."""
+    parts = []
+    for _, run in groupby(enumerate(values), key=lambda pair: pair[1] - pair[0]):
+        consecutive = [value for _, value in run]
+        parts.append(f"{consecutive[0]}-{consecutive[-1]}" if len(consecutive) > 1 else f"{consecutive[0]}")
+    return f"[{','.join(parts)}]"
+
+
+def written(transfers: Sequence[Transfer], machine: Machine) -> list[str]:
+    """Transfers that start together in the language.
+
+    Raises:
+        UsageError: If the language has no words for it.
+    """
+    nodes = Counter(str(transfer.executor) for transfer in transfers if transfer.engine is Engine.CPU)
+    return [_written(transfer, machine, alone=nodes[str(transfer.executor)] == 1) for transfer in transfers]
+
+
+def _written(transfer: Transfer, machine: Machine, *, alone: bool) -> str:
+    """One transfer; ``alone``: whether no other uses the cores of its node."""
+    of_cpus = transfer.engine is Engine.CPU
+    source, *destinations = (_name(end, of_cpus) for end in transfer.ends)
+    destination = ", ".join(destinations)
+    executor = transfer.executor.device if transfer.executor.rank is None else f"rank{transfer.executor.rank}"
+    at_source = executor == source.removeprefix("pageable(").removesuffix(")")
+    if transfer.operation is Operation.CHASE:
+        text = f"latency {executor} <- {source}"
+    elif transfer.operation in (Operation.READ, Operation.WRITE):
+        remote = transfer.source if transfer.operation is Operation.READ else transfer.destination
+        at_executor = transfer.destination if transfer.operation is Operation.READ else transfer.source
+        if (at_executor.device, at_executor.rank) != (transfer.executor.device, transfer.executor.rank):
+            raise UsageError(f"the language has no words for {transfer}")
+        name = _name(remote, of_cpus)
+        text = f"{name} -> void" if transfer.operation is Operation.READ else f"void -> {name}"
+        text += "" if name == executor else f" by {executor}"
+    elif at_source:
+        text = f"{source} -> {destination}"
+    elif executor == destination:
+        of_host = is_host(transfer.source.device) and not of_cpus  # the device executes in any case
+        text = f"{source} -> {destination}" if of_host else f"{destination} <- {source}"
+    else:
+        text = f"{source} -> {destination} by {executor}"
+    usual = (
+        Engine.CPU if of_cpus
+        else kind_of(transfer.executor.device).engines[0]
+        if transfer.operation is Operation.COPY and not transfer.also
+        else Engine.SM
+    )  # fmt: skip
+    words = [text]
+    if transfer.operation not in (Operation.COPY, Operation.CHASE, Operation.READ, Operation.WRITE):
+        words.append(str(transfer.operation))
+    words += ["broadcast"] if transfer.also else []
+    words += [str(transfer.engine)] if transfer.engine is not usual else []
+    words += [exact_size(transfer.bytes), *_shape(transfer, machine, alone=alone)]
+    words += [f"counted={transfer.counted}"] if transfer.counted != 1 else []
+    words += [f"rate={transfer.pace!r}"] if transfer.pace != 1 else []
+    words += [f"rate={exact_rate(transfer.rate)}"] if transfer.is_paced else []
+    words += [f"start={exact_time(transfer.start)}"] if transfer.start else []
+    return ("load " if transfer.role is Role.LOAD else "") + " ".join(words)
+
+
+def _name(memory: Memory, of_cpus: bool) -> str:
+    if memory.rank is not None:
+        return f"rank{memory.rank}"
+    return (
+        f"pageable({memory.device})" if memory.kind is MemoryKind.PAGEABLE and not of_cpus else memory.device
+    )
+
+
+def _shape(transfer: Transfer, machine: Machine, *, alone: bool) -> list[str]:
+    """The words for the shape of a kernel, or for CPUs that are not all cores."""
+    executor = transfer.executor
+    if transfer.engine is not Engine.CPU:
+        shape = (("blocks", executor.blocks), ("threads", executor.threads))
+        return [f"{name}={count}" for name, count in shape if count]
+    if executor.rank is not None:
+        cores = machine.ranks[executor.rank].cpus
+    else:
+        cores = next((node.cores for node in machine.numa if node.name == executor.device), ())
+    usual = cores[:1] if transfer.operation is Operation.CHASE else cores
+    if alone and executor.cpus == usual:
+        return []
+    if alone and executor.cpus == cores[: len(executor.cpus)]:
+        return [f"threads={len(executor.cpus)}"]
+    return [f"cpus={numbers(executor.cpus)}"]
+
+
+def line_of(transfers: Iterable[Transfer], machine: Machine) -> str:
+    """Transfers that start together as one line.
+
+    Raises:
+        UsageError: If the language has no words for one of them.
+    """
+    return "; ".join(written(list(transfers), machine))
+
+
+def file_of(planned: Iterable[tuple[Testcase, Plan]], machine: Machine) -> str:
+    """Testcases as a file that is parsed into the same plans.
+
+    Args:
+        planned: The testcases with their plans.
+        machine: The machine that they were planned for.
+
+    Raises:
+        UsageError: If a testcase cannot be measured, or measures something other than transfers.
+    """
+    return "\n".join([heading(machine), *(testcase_text(case, plan, machine) for case, plan in planned)])
+
+
+def heading(machine: Machine) -> str:
+    """The first line of a file: a comment with the machine."""
+    name = f"{machine.name or machine.host}{' (SIMULATED)' * machine.simulated}"
+    return f"# Transfers on {one_line(name)}; `wirespeed help transfers` explains the file\n"
+
+
+def testcase_text(case: Testcase, plan: Plan, machine: Machine) -> str:
+    """The sections of one testcase; parameters and errors as for ``file_of``."""
+    if plan.reason and not plan.measurements:
+        raise UsageError(f"{case.name} cannot be measured here: {plan.reason}")
+    if any(not measurement.transfers for measurement in plan.measurements):
+        kind = type(plan.measurements[0].works[0]).__name__.lower()
+        raise UsageError(
+            f"{case.name} measures a {kind}, which the language cannot express; it expresses transfers"
+        )
+    if any(measurement.is_mixed for measurement in plan.measurements):
+        raise UsageError(f"{case.name} has a collective next to transfers, whose values have no labels")
+    lines = ["[[testcase]]", *_pairs(name=case.name, description=case.description, counts=case.counts,
+                                     engine=str(case.engine))]  # fmt: skip
+    layouts = {layout.key: layout for layout in plan.tables}
+    for layout in plan.tables:
+        lines += ["[[testcase.table]]", *_layout(layout)]
+    for measurement in plan.measurements:
+        lines += _measurement(case.name, measurement, layouts, machine)
+    lines += [line for cell in plan.waived for line in _waived(case.name, cell, layouts)]
+    return "\n".join(lines) + "\n"
+
+
+def _layout(layout: Layout) -> list[str]:
+    optional = {"rows_alike": layout.rows_alike or None, "engine": layout.engine and str(layout.engine)}
+    return [
+        *_pairs(key=layout.key, title=layout.title, unit=str(layout.unit), **optional),
+        f"rows = {_axis(layout.rows)}",
+        f"columns = {_axis(layout.columns)}",
+    ]
+
+
+def _axis(axis: Axis) -> str:
+    parts = [f"name = {quoted(axis.name)}", f"labels = {_list(axis.labels)}"]
+    parts += [f"values = [{', '.join(map(repr, axis.values))}]"] if axis.values else []
+    parts += [f"unit = {quoted(axis.unit)}"] if axis.unit else []
+    return f"{{ {', '.join(parts)} }}"
+
+
+def _measurement(
+    name: str, measurement: Measurement, layouts: dict[str, Layout], machine: Machine
+) -> list[str]:
+    texts = written(measurement.transfers, machine)
+    line = "; ".join(texts)
+    shown = quoted(line) if len(line) <= _LONG else "[\n" + "".join(f"  {quoted(t)},\n" for t in texts) + "]"
+    values = []
+    for place in measurement.places:
+        layout = layouts[place.table]
+        parts = [f"table = {quoted(place.table)}"] if place.table else []
+        parts += [f"row = {quoted(layout.rows.labels[place.row])}"]
+        parts += [f"column = {quoted(layout.columns.labels[place.column])}"]
+        parts += [f"reduce = {quoted(str(place.reduce))}"] if place.reduce is not Reduce.FIRST else []
+        parts += [f"of = {list(place.transfers)}"] if place.transfers != (0,) else []
+        values.append(f"{{ {', '.join(parts)} }}")
+    return [
+        "", "[[measurement]]", f"name = {quoted(name)}", f"transfers = {shown}", f"values = {_cells(values)}",
+        *(["independent = true"] if measurement.independent else []), *_expected(measurement),
+    ]  # fmt: skip
+
+
+def _expected(measurement: Measurement) -> list[str]:
+    """What is expected of the values, which is the same for all rates and for all latencies."""
+    known: dict[str, str] = {}
+    for expect in (place.expect for place in measurement.places if place.expect):
+        known |= {"of_limit": f"{expect.of_limit!r}"} if expect.of_limit else {}
+        known |= {"least": quoted(f"{expect.least / GB:.12g} GB/s")} if expect.least else {}
+        known |= {"most": quoted(f"{expect.most / NANO:.12g} ns")} if expect.most else {}
+    return (
+        [f"expect = {{ {', '.join(f'{key} = {value}' for key, value in known.items())} }}"] if known else []
+    )
+
+
+def _waived(name: str, cell: WaivedCell, layouts: dict[str, Layout]) -> list[str]:
+    layout = layouts[cell.table]
+    parts = [f"table = {quoted(cell.table)}"] if cell.table else []
+    parts += [f"row = {quoted(layout.rows.labels[cell.row])}"]
+    parts += [f"column = {quoted(layout.columns.labels[cell.column])}"]
+    value = f"{{ {', '.join(parts)} }}"
+    return ["", "[[measurement]]", *_pairs(name=name, waived=cell.reason), f"values = [{value}]"]
+
+
+def _cells(values: Sequence[str]) -> str:
+    if len(values) == 1:
+        return f"[{values[0]}]"
+    return "[\n" + "".join(f"  {value},\n" for value in values) + "]"
+
+
+def _pairs(**values: str | bool | None) -> list[str]:
+    """Lines ``key = value``; values that are None have none."""
+    return [
+        f"{key} = {quoted(value) if isinstance(value, str) else str(value).lower()}"
+        for key, value in values.items()
+        if value is not None
+    ]
+
+
+def _list(texts: Iterable[str]) -> str:
+    return f"[{', '.join(map(quoted, texts))}]"
+
+
+def quoted(text: str) -> str:
+    """A string of TOML, whose escapes are those of JSON; it forbids DEL and lone surrogates, too."""
+    shown = json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return shown.encode("utf-8", "replace").decode()

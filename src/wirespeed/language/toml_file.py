@@ -12,21 +12,18 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from ..errors import UsageError
+from ..hardware.topology import Machine
 from ..judging.verdicts import TOLERANCE
 from ..measurement import Expectation, Reduce, Unit
 from ..model import Engine
-from ..quantities import LARGEST
 from ..results import baseline
-from ..spelling import unknown_name
-from ..terminal import neutral
+from ..tables import LARGEST
+from ..terminal import neutral, unknown_name
 from ..testcases import Layout, Testcase
-from ..topology import Machine
 from ..units import parse_duration, parse_rate, parse_sizes
 from .parser import parse, parse_devices
-from .printing import quoted
 from .program import LINE, REDUCTIONS, Definition, LabelledValue, TestcaseText, WantedValues, grouped
-from .source import Source, contents, nearest
-from .syntax import Line, RunSetting
+from .syntax import Line, RunSetting, Source, contents, nearest, quoted
 
 _Name = Annotated[str, msgspec.Meta(min_length=1)]
 _Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]

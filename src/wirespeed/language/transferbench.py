@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .foreign import program_of
-from .source import Source, contents
+from .syntax import Source, contents
 from .toml_file import Program
 
 #: Letter of a memory -> its name in the language; ``{}`` is the number of the device.

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ..qualification import OF_NODE, PartKind, SlowPart
 from .cluster import Values
-from .matchings import Pair
+from .measured_topology import Pair
 
 #: Least share of the median by which a part is slow, and the same in standard deviations of one value, and of
 #: the median of a part's values.

@@ -1,20 +1,279 @@
-"""The cluster of a job: rank 0 leads, the others measure what it says."""
+"""Cables that lose packets: what TCP sent again. Short paths hide losses, which cost them little time.
+
+The nodes of a job, measured by transfers between ranks over NCCL or MPI, as `wirespeed transfer` does.
+
+The rank with local index i of a node is its rail i: NCCL and MPI give it the NIC next to its GPU. All ranks
+take part in every round, so that a rank that is lost ends the run.
+
+The cluster of a job: rank 0 leads, the others measure what it says.
+"""
 
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from ..errors import WirespeedError
+import msgspec
+import numpy as np
+
+from ..api import run
+from ..errors import UsageError, WirespeedError
+from ..language.toml_file import of_line
+from ..qualification import PartKind, QualifiedNode, Round, SlowPart, Stage
+from ..units import MIB
 from ..worlds.crew import Crew
-from .job_nodes import OWN_S, introduce, introduction
-from .process_cluster import ProcessCluster, work
+from .cluster import Values
+from .job_nodes import OWN_S, JobNodes, ProcessCluster, introduce, introduction, own_table, own_values, work
+from .measured_topology import TCP, Carrier, Sent, carrier, counters, difference, others, said
 from .tcp_probe import TcpProbe
-from .transfer_cluster import TransferCluster
 
 if TYPE_CHECKING:
+    from ..document import Document
     from ..worlds.base import World
+
+#: A cable is lossy if at least this share is sent again, and this many times as much as on nine of ten other
+#: paths: a processor that is busy makes TCP send again, too.
+_LEAST, _TIMES, _OTHERS = 0.002, 2.0, 0.9
+#: Fewest different partners of a node.
+_FEWEST = 3
+
+
+def lossy(rounds: Sequence[Round]) -> list[SlowPart]:
+    """The nodes whose packets are lost with most of their partners, the worst first.
+
+    Args:
+        rounds: All rounds; those of pairs and of confirmation count.
+
+    Returns:
+        Not confirmed: no path has to be slower for it.
+    """
+    paths = [
+        (source, target, share)
+        for each in rounds
+        if each.stage in (Stage.PAIRS, Stage.CONFIRM)
+        for group, losses in zip(each.groups, each.losses, strict=False)
+        for source, target, share in zip(group, group[::-1], losses, strict=False)
+        if share is not None
+    ]
+    found = []
+    for sends in (True, False):
+        of_node: dict[int, dict[int, float]] = {}
+        for source, target, share in paths:
+            node, partner = (source, target) if sends else (target, source)
+            of_node.setdefault(node, {})[partner] = share
+        for node, shares in of_node.items():
+            others = sorted(share for *ends, share in paths if ends[0 if sends else 1] != node)
+            usual = others[int(_OTHERS * (len(others) - 1))] if others else 1.0
+            value = median(shares.values())
+            if len(shares) >= _FEWEST and value >= max(_LEAST, _TIMES * usual):
+                found.append(
+                    SlowPart(
+                        PartKind.LOSSY,
+                        (node,),
+                        sends=sends,
+                        value=value,
+                        expected=usual,
+                        partners=len(shares),
+                    )
+                )
+    return sorted(found, key=lambda part: -part.value)
+
+
+#: A path from a rank to another.
+_Hop = tuple[int, int]
+
+#: Bytes of a transfer, number of samples, and duration of each that is aimed at, in s.
+_BYTES, _SAMPLES, _SAMPLE_S = 8 * MIB, 3, 0.1
+_MOST_COPIES = 256
+_PATHS, _OWN, _STOP = "paths", "own", "stop"
+_CHOOSING, _OWN_NODE = "choosing the next round", "measuring its own node"
+_COUNTING = "reading what the network interfaces sent"
+#: What to do if a library does not use RDMA devices that exist.
+_REMEDIES = {
+    "nccl": "check NCCL_IB_DISABLE, NCCL_NET, /dev/infiniband in the container and ulimit -l; "
+    "NCCL_DEBUG=INFO says what NCCL finds",
+    "mpi": "its UCX may be built without RDMA, as that of the wheel libucx-cu13 is: ucx_info -d",
+}
+#: Share of the speed of its NICs below which a path over RDMA is a warning. No public threshold is known; the
+#: same is assumed for transfers between hosts (data/efficiencies.toml).
+_LOWEST = 0.8
+
+
+class TransferCluster:
+    """The nodes of a job, on rank 0.
+
+    Attributes:
+        world: The processes of the job.
+        job: Its nodes.
+        over: ``nccl`` or ``mpi``.
+    """
+
+    def __init__(self, world: World, job: JobNodes, over: str) -> None:
+        self._started = time.monotonic()
+        self._world, self._job, self._over = world, job, over
+        self._carriers: dict[str, Carrier] = {}  # node -> what carried its bytes
+        self._rate = 0.0  # median of the last rates between nodes, in bytes per second
+        self._copies = 0  # per sample; 0: not known yet
+        self.variation = 0.0
+        self.losses = np.zeros((0, 2))
+        self.notes = job.notes
+
+    @property
+    def nodes(self) -> tuple[QualifiedNode, ...]:
+        return tuple(
+            msgspec.structs.replace(node, rails=len(ranks))
+            for node, ranks in zip(self._job.nodes, self._job.ranks, strict=True)
+        )
+
+    @property
+    def rails(self) -> int:
+        return min(len(ranks) for ranks in self._job.ranks)
+
+    @property
+    def transport(self) -> str:
+        """The library, and what carried its bytes if that is known: ``NCCL over InfiniBand (mlx5_0)``."""
+        name, used = self._over.upper(), said(list(self._carriers.values()))
+        return f"{name} over {used}" if used else name
+
+    @property
+    def limit(self) -> float:
+        """What the devices that carried the bytes can carry for one rail."""
+        speeds = [each.speed for each in self._carriers.values() if each.speed]
+        return float(np.median(speeds)) / self.rails if speeds else 0.0
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """That RDMA devices are not used, by all nodes or by some, or carry less than they can."""
+        kinds = {each.kind for each in self._carriers.values() if each.kind}
+        if self._job.rdma and kinds == {TCP}:
+            return (self._job.unused(self.transport, _REMEDIES[self._over]),)
+        doubts = [others(self._carriers)]
+        if TCP not in kinds and self.limit and self._rate < _LOWEST * self.limit:
+            doubts.append(
+                f"the median path reaches {self._rate / self.limit:.0%} of what its NICs carry, where "
+                f"{_LOWEST:.0%} are usual"
+            )
+        return tuple(filter(None, doubts))
+
+    def seconds(self) -> float:
+        return time.monotonic() - self._started
+
+    def own(self, nodes: Sequence[int]) -> Mapping[PartKind, Values] | None:
+        if self._job.shared:
+            return None
+        first = [ranks[0] for ranks in self._job.ranks]
+        self._world.broadcast([_OWN, first], _CHOOSING)
+        rows = _own(self._world, first)
+        return own_table(nodes, {node: rows[first[node]] for node in nodes})
+
+    def latencies(self, pairs: Sequence[tuple[int, int]]) -> Values:
+        """Refused: the latency of a transfer is that of the library, not of switches."""
+        del pairs
+        raise UsageError("--topology measured requires --over tcp; or give --topology FILE")
+
+    def pairs(self, pairs: Sequence[tuple[int, int]]) -> Values:
+        ranks, rails = self._job.ranks, range(self.rails)
+        there = [(ranks[a][rail], ranks[b][rail]) for a, b in pairs for rail in rails]
+        back = [(b, a) for a, b in there]
+        if not self._copies:
+            self._copies = 1
+            rate = float(np.nanmedian(self._rates(there)))
+            self._copies = int(np.clip(rate * _SAMPLE_S / _BYTES, 1, _MOST_COPIES))
+        rates = [self._rates(hops) for hops in (there, back)]
+        return np.stack([np.reshape(of, (len(pairs), len(rails))) for of in rates], axis=1)
+
+    def groups(self, groups: Sequence[Sequence[int]]) -> Values:
+        """Rings in which each rank sends to the next node's: the slowest path, times the number of rails."""
+        ranks, rails = self._job.ranks, range(self.rails)
+        hops, of = [], []
+        for i, group in enumerate(groups):
+            for node, after in zip(group, (*group[1:], group[0]), strict=True):
+                hops += [(ranks[node][rail], ranks[after][rail]) for rail in rails]
+                of += [i] * len(rails)
+        rates, index = self._rates(hops), np.array(of)
+        return np.array([rates[index == i].min() * len(rails) for i in range(len(groups))])
+
+    def close(self) -> None:
+        """Dismiss the other ranks."""
+        self._world.broadcast([_STOP, []], _CHOOSING)
+
+    @staticmethod
+    def serve(world: World, over: str) -> None:
+        """Take part in the rounds that rank 0 chooses, on other ranks.
+
+        Raises:
+            WirespeedError: If a process has ended, or the transfers are not possible.
+        """
+        while True:
+            kind, what = world.broadcast(None, _CHOOSING)
+            if kind == _STOP:
+                return
+            if kind == _OWN:
+                _own(world, what)
+            else:
+                copies, hops = what
+                _counted(world, [(int(a), int(b)) for a, b in hops], over, int(copies))
+
+    def _rates(self, hops: Sequence[_Hop]) -> Values:
+        """Rates of transfers between ranks that start together, in bytes per second."""
+        self._world.broadcast([_PATHS, [self._copies, [list(hop) for hop in hops]]], _CHOOSING)
+        document, sent = _counted(self._world, hops, self._over, self._copies)
+        cells = {
+            table.rows.labels[cell.row]: cell
+            for result in document.testcases
+            for table in result.tables
+            for cell in table.cells
+        }
+        found = [cells.get(f"rank{a}->rank{b}") for a, b in hops]
+        if not any(cell and cell.value for cell in found):
+            why = next((cell.reason for cell in found if cell and cell.reason), "no transfer was measured")
+            raise WirespeedError(f"--over {self._over} is not possible here: {why}")
+        varied = [cell.statistics.cv for cell in found if cell and cell.statistics]
+        self.variation = float(np.median(varied)) if varied else 0.0
+        for node, ranks in zip(self._job.nodes, self._job.ranks, strict=True):
+            mine = sum(source in ranks for source, _ in hops)
+            used = carrier(sent[ranks[0]], mine * _SAMPLES * self._copies * _BYTES)
+            if used.kind:
+                self._carriers[node.name] = used
+        rates = np.array([cell.value if cell and cell.value else np.nan for cell in found])
+        self._rate = float(np.nanmedian(rates))
+        return rates
+
+
+def _counted(world: World, hops: Sequence[_Hop], over: str, copies: int) -> tuple[Document, list[Sent]]:
+    """Measure transfers, and what the devices of each rank's node sent meanwhile. Called on all ranks."""
+    before = counters()
+    document = _transfers(world, hops, over, copies)
+    return document, world.allgather(difference(before, counters()), _COUNTING)
+
+
+def _transfers(world: World, hops: Sequence[_Hop], over: str, copies: int) -> Document:
+    """Measure transfers between ranks that start together; called on all ranks."""
+    text = "; ".join(f"rank{a} -> rank{b}" for a, b in hops)
+    document = run(
+        of_line(text).testcases, world=world, share=over, sizes=(_BYTES,), samples=_SAMPLES, rounds=1,
+        copies=copies, timeout=world.timeout,
+    )  # fmt: skip
+    if document.interrupted:
+        raise WirespeedError(document.interrupted)
+    for result in document.testcases:
+        if not result.tables:
+            raise WirespeedError(f"--over {over} is not possible here: {result.reason or result.status}")
+    return document
+
+
+def _own(world: World, first: Sequence[int]) -> list[dict[str, list[float]]]:
+    """Let the first rank of each node measure it; their values, by rank. Called on all ranks."""
+    mine = own_values() if world.rank in first else {}
+    rows = world.allgather(mine, _OWN_NODE, patience=world.timeout)
+    for rank, row in enumerate(rows):
+        if isinstance(row, str):
+            raise WirespeedError(f"{world.members[rank]} could not measure its node: {row}")
+    return rows
+
 
 #: What carries the bytes between nodes.
 OVER = ("tcp", "nccl", "mpi")

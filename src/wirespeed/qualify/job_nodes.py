@@ -1,7 +1,14 @@
-"""The nodes of a job: their processes, what they are, and which did not come."""
+"""The nodes of a job: their processes, what they are, and which did not come.
+
+The nodes of a job, measured over TCP between their processes.
+
+The processes of a node measure at once, and their rates are added: over TCP they share its network. Rank 0
+says what to measure and measures itself, too; nodes that are lost on the way are findings.
+"""
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -16,7 +23,7 @@ from ..qualification import OWN_PARTS, PartKind, QualifiedNode
 from ..terminal import one_line
 from ..worlds.crew import Crew
 from .cluster import Values
-from .node_facts import NO_NCCL, NodeFacts, differences, node_facts
+from .tcp_probe import NO_NCCL, SECONDS, TIMEOUT_S, NodeFacts, Place, TcpProbe, differences, node_facts
 
 if TYPE_CHECKING:
     from ..worlds.base import World
@@ -176,3 +183,170 @@ def _absent(world: World, expected: Sequence[str]) -> dict[str, str]:
     if others and world.absent:
         return dict.fromkeys(others, next(iter(world.absent.values())))
     return {f"rank {rank}": why for rank, why in world.absent.items()}
+
+
+#: Maximum time of a round in s: to connect, two directions, and bytes that do not arrive, twice.
+_ROUND_S = 2 * SECONDS + 3 * TIMEOUT_S
+#: Maximum time to dismiss the ranks, in s.
+_DISMISS_S = 5.0
+_PAIR, _RING, _OWN, _ROUND_TRIP = "pair", "ring", "own", "round trip"
+
+
+class ProcessCluster:
+    """The nodes of a job, on rank 0.
+
+    Attributes:
+        crew: The processes of the job.
+        job: Its nodes.
+        probe: Rank 0's end of connections.
+        patience: Maximum time of a round, in s; longer ones end earlier.
+    """
+
+    transport = "TCP"
+    rails = 1
+
+    def __init__(self, crew: Crew, job: JobNodes, probe: TcpProbe, patience: float = float("inf")) -> None:
+        self._started = time.monotonic()
+        self._crew, self._job, self._probe = crew, job, probe
+        self._addresses = crew.world.addresses()
+        self._round_s, self._own_s = min(_ROUND_S, patience), min(OWN_S, patience)
+        self._number = 0
+        self._failed: dict[int, str] = {}
+        self.variation = 0.0
+        self.losses = np.zeros((0, 2))
+        self._sent_again: dict[int, float] = {}
+        self.limit = job.limit
+        self.notes = job.notes
+        unused = job.unused(self.transport, "measure them with --over nccl or --over mpi")
+        missing = (
+            f"NCCL is missing on {', '.join(job.without_nccl[:_MOST_NAMES])} (pip install 'wirespeed[nccl]')"
+        )
+        with_gpus = len(job.gpus) == len(job.nodes)
+        self.doubts = tuple(
+            text for text, holds in ((unused, job.rdma), (missing, with_gpus and job.without_nccl)) if holds
+        )
+
+    @property
+    def nodes(self) -> tuple[QualifiedNode, ...]:
+        """All nodes, with what is known by now about those that are lost."""
+        return tuple(
+            msgspec.structs.replace(node, missing=node.missing or self._lost(i))
+            for i, node in enumerate(self._job.nodes)
+        )
+
+    def seconds(self) -> float:
+        return time.monotonic() - self._started
+
+    def own(self, nodes: Sequence[int]) -> Mapping[PartKind, Values] | None:
+        if self._job.shared:
+            return None
+        asked = {node: self._there(node)[0] for node in nodes if self._there(node)}
+        answers = self._crew.ask(
+            {rank: [_OWN] for rank in asked.values()}, self._own_s, lambda task: work(self._probe, task)
+        )
+        measured = {}
+        for node, rank in asked.items():
+            answer = answers.get(rank, {})
+            if isinstance(answer, str):
+                self._failed[node] = f"could not measure itself: {answer}"
+            else:
+                measured[node] = answer
+        return own_table(nodes, measured)
+
+    def latencies(self, pairs: Sequence[tuple[int, int]]) -> Values:
+        self._number += 1
+        tasks: dict[int, list[Any]] = {}
+        first: dict[int, int] = {}  # pair -> the rank that measures it
+        for i, (a, b) in enumerate(pairs):
+            for here, there in zip(self._there(a)[:1], self._there(b)[:1], strict=False):
+                tasks[here] = [_ROUND_TRIP, self._place(there), self._number]
+                tasks[there] = [_ROUND_TRIP, None, self._number]
+                first[i] = here
+        answers = self._crew.ask(tasks, self._round_s, lambda task: work(self._probe, task))
+        found = [answers.get(first[i]) if i in first else None for i in range(len(pairs))]
+        return np.array([np.nan if value is None else value for value in found])
+
+    def pairs(self, pairs: Sequence[tuple[int, int]]) -> Values:
+        tasks: dict[int, list[Any]] = {}
+        couples = []
+        for i, (a, b) in enumerate(pairs):
+            # Nodes with different numbers of processes: as many as the smaller has.
+            for first, second in zip(self._there(a), self._there(b), strict=False):
+                tasks[first], tasks[second] = [_PAIR, self._place(second)], [_PAIR, None]
+                couples.append((i, first, second))
+        rates = self._measure(tasks)
+        self.losses = np.full((len(pairs), 2), np.nan)
+        for i, first, second in couples:
+            of_pair = [self._sent_again.get(rank, np.nan) for rank in (first, second)]
+            self.losses[i] = np.fmax(self.losses[i], of_pair)
+        values = np.zeros((len(pairs), 2, 1))
+        for i in set(range(len(pairs))) - {couple[0] for couple in couples}:
+            values[i] = np.nan
+        for i, first, second in couples:
+            values[i, 0, 0] += rates.get(second, np.nan)
+            values[i, 1, 0] += rates.get(first, np.nan)
+        return values
+
+    def groups(self, groups: Sequence[Sequence[int]]) -> Values:
+        """Rings in which each node sends to the next: the slowest path."""
+        tasks: dict[int, list[Any]] = {}
+        rings = []
+        for i, group in enumerate(groups):
+            for ring in zip(*(self._there(node) for node in group), strict=False):
+                rings.append((i, ring))
+                for rank, after in zip(ring, (*ring[1:], ring[0]), strict=True):
+                    tasks[rank] = [_RING, self._place(after)]
+        rates = self._measure(tasks)
+        values = np.full(len(groups), np.nan)
+        for i in {ring[0] for ring in rings}:
+            values[i] = math.fsum(
+                min((rates.get(rank, np.nan) for rank in ring), key=lambda rate: (rate == rate, rate))
+                for j, ring in rings
+                if j == i
+            )
+        return values
+
+    def close(self) -> None:
+        """Dismiss the other ranks."""
+        self._crew.dismiss(_DISMISS_S)
+        self._probe.close()
+
+    def _there(self, node: int) -> list[int]:
+        """The ranks of a node that take tasks."""
+        return [
+            rank for rank in self._job.ranks[node] if rank in self._job.ports and rank not in self._crew.lost
+        ]
+
+    def _lost(self, node: int) -> str:
+        """What is the matter with a node; empty if all of its processes take tasks."""
+        if node in self._failed:
+            return self._failed[node]
+        lost = self._crew.lost
+        return next((f"{lost[rank]} (rank {rank})" for rank in self._job.ranks[node] if rank in lost), "")
+
+    def _place(self, rank: int) -> Place:
+        return self._addresses[rank], self._job.ports[rank]
+
+    def _measure(self, tasks: Mapping[int, list[Any]]) -> dict[int, float]:
+        """Let ranks measure at once; rank -> rate at which bytes arrived."""
+        self._number += 1
+        answers = self._crew.ask(
+            {rank: [*task, self._number] for rank, task in tasks.items()},
+            self._round_s,
+            lambda task: work(self._probe, task),
+        )
+        known = {rank: answer for rank, answer in answers.items() if answer is not None}
+        self.variation = float(np.median([answer[1] for answer in known.values()])) if known else 0.0
+        self._sent_again = {rank: answer[2] for rank, answer in known.items() if len(answer) > 2}
+        return {rank: answer[0] for rank, answer in known.items()}
+
+
+def work(probe: TcpProbe, task: Sequence[Any]) -> Any:
+    """Do a task of rank 0: a kind, where the next process listens, and the number of the round."""
+    if task[0] == _OWN:
+        return own_values()
+    kind, place, number = task
+    where = (str(place[0]), int(place[1])) if place else None
+    if kind == _ROUND_TRIP:
+        return probe.round_trip(where, number)
+    return probe.ring(where, number) if kind == _RING and where else probe.pair(where, number)

@@ -20,9 +20,16 @@ from ..qualification import (
 )
 from .cluster import Cluster, Values
 from .inference import LEAST, SIGMAS, Inference, Paths, deviation, explain, margin, reference_of
-from .losses import lossy
-from .matchings import Pair, groups_of, matchings, representatives, wrongly_blamed
-from .measured_topology import rounds_of_all, topology_of
+from .job import lossy
+from .measured_topology import (
+    Pair,
+    groups_of,
+    matchings,
+    representatives,
+    rounds_of_all,
+    topology_of,
+    wrongly_blamed,
+)
 
 #: Rounds of pairs, those after which nothing may be suspected, and confirmations of each suspect.
 PAIR_ROUNDS, FEWEST_PAIR_ROUNDS, CONFIRMATIONS = 7, 4, 2

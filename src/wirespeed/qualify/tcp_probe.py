@@ -1,13 +1,28 @@
-"""How fast bytes arrive over TCP between two processes."""
+"""How fast bytes arrive over TCP between two processes.
+
+What the nodes of a job are, and which of them are not like most.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import hmac
 import socket
 import struct
 import threading
 import time
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from statistics import fmean, pstdev
+
+import msgspec
+
+from ..backends.host import nic_facts
+from ..backends.tree import HERE, TreePath
+from ..units import many
+from .measured_topology import interface_speed
 
 #: Duration of one direction, and of its beginning that does not count: buffers and windows fill, in s.
 SECONDS, _WARMUP_S = 0.5, 0.1
@@ -186,3 +201,120 @@ def _received(peer: socket.socket) -> tuple[float, float]:
         parts[min(int((at - start) / (last - start) * _PARTS), _PARTS - 1)] += size
     mean = fmean(parts)
     return mean * _PARTS / (last - start), pstdev(parts) / mean
+
+
+#: Request of ioctl for the address of an interface (netdevice(7)), and where the address is in its answer.
+_SIOCGIFADDR, _ADDRESS = 0x8915, slice(20, 24)
+#: Difference of clocks that is reported, beyond the time to ask, in s.
+_CLOCKS_S = 2.0
+#: Version of NCCL where no wheel is installed.
+NO_NCCL = "none"
+#: Wheels of NCCL.
+_NCCL = ("nvidia-nccl-cu13", "nvidia-nccl-cu12")
+#: Most differences that are reported.
+_MOST = 20
+
+
+class NodeFacts(msgspec.Struct, array_like=True, frozen=True):
+    """A node.
+
+    Attributes:
+        gpus: Number and models of its GPUs, e.g. ``8 x NVIDIA H100``.
+        driver, nccl, cpu, kernel: Version of the driver and of NCCL, model of the CPUs, version of the
+            kernel.
+        interface: Network interface with the address by which rank 0 reaches it; empty if unknown.
+        limit: Speed of that interface in bytes per second; 0 if unknown.
+        rdma: Names of its RDMA devices whose link is up.
+        clock: Its time of day, in s since 1970.
+        boot: Identifier of the boot of its kernel, which containers and namespaces of one machine share; or
+            empty.
+    """
+
+    gpus: str
+    driver: str
+    nccl: str
+    cpu: str
+    kernel: str
+    interface: str
+    limit: float
+    rdma: tuple[str, ...]
+    clock: float
+    boot: str = ""
+
+
+def node_facts(address: str, root: TreePath = HERE) -> NodeFacts:
+    """The facts of this node.
+
+    Args:
+        address: IPv4 address by which rank 0 reaches it.
+        root: Folder that contains ``sys``.
+    """
+    from ..backends import describe
+
+    machine = describe(None)
+    models = Counter(gpu.model for gpu in machine.gpus)
+    interface = _interface(address)
+    return NodeFacts(
+        ", ".join(f"{count} x {model}" for model, count in sorted(models.items())), machine.driver,
+        _nccl() if machine.gpus else "", machine.cpu, machine.kernel, interface,
+        interface_speed(root, interface) if interface else 0.0,
+        tuple(port.label for port in nic_facts.ports(root) if port.is_active), time.time(),
+        ((root / "proc/sys/kernel/random/boot_id").read() or "").strip(),
+    )  # fmt: skip
+
+
+def differences(nodes: Mapping[str, NodeFacts], asked_s: float, clock: float) -> list[str]:
+    """What distinguishes nodes from most others, a line each.
+
+    Args:
+        nodes: Host -> its facts.
+        asked_s: How long it took to ask all, in s.
+        clock: The asking process's time of day then, in s since 1970.
+    """
+    lines = []
+    for name in ("GPUs", "driver", "NCCL", "CPUs", "kernel", "network"):
+        values = {host: _shown(facts)[name] for host, facts in nodes.items()}
+        usual, count = Counter(values.values()).most_common(1)[0] if values else ("", 0)
+        lines += [
+            f"{host} differs: {name} {found or 'unknown'}; {count} of {many(len(nodes), 'node')}: "
+            f"{usual or 'unknown'}"
+            for host, found in values.items()
+            if found != usual
+        ]
+    for host, facts in nodes.items():
+        if abs(apart := facts.clock - clock) > asked_s + _CLOCKS_S:
+            lines.append(f"{host}'s clock is {abs(apart):.0f} s {'ahead' if apart > 0 else 'behind'}")
+    if len(lines) > _MOST:
+        lines = [*lines[:_MOST], f"and {many(len(lines) - _MOST, 'other difference')} between nodes"]
+    return lines
+
+
+def _shown(node: NodeFacts) -> dict[str, str]:
+    """What is compared, by its name."""
+    return {
+        "GPUs": node.gpus or "none", "driver": node.driver, "NCCL": node.nccl, "CPUs": node.cpu,
+        "kernel": node.kernel, "network": f"{node.limit * 8 / 1e9:g} Gbit/s" if node.limit else "",
+    }  # fmt: skip
+
+
+def _interface(address: str) -> str:
+    """The interface that has an IPv4 address; empty if none has."""
+    try:
+        wanted = socket.inet_aton(address)
+    except OSError:
+        return ""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        for _, name in socket.if_nameindex():
+            with suppress(OSError):  # it has no address
+                answer = fcntl.ioctl(sock, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                if answer[_ADDRESS] == wanted:
+                    return name
+    return ""
+
+
+def _nccl() -> str:
+    """The version of NCCL's wheel; `NO_NCCL` without one."""
+    for wheel in _NCCL:
+        with suppress(PackageNotFoundError):
+            return version(wheel)
+    return NO_NCCL

@@ -10,10 +10,9 @@ from typing import Any
 import msgspec
 
 from ..document import Document
-from ..results.attributes import host_of
-from ..results.compare import Change, Comparison, Outcome
-from ..results.many_files import Unreadable
-from ..results.significance import FALSE_CHANGES
+from ..results.cells import host_of
+from ..results.compare import Change, Comparison, Outcome, Unreadable
+from ..results.evidence import FALSE_CHANGES
 from ..terminal import escaped, visible
 from ..units import many
 from ..version import __version__
@@ -50,7 +49,7 @@ def junit(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable]
 
 def html(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
     """A page that works offline."""
-    from .html.sides import sides_page
+    from .html.deviation import sides_page
 
     del style
     return visible(sides_page(comparison, unreadable))

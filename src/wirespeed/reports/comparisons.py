@@ -6,13 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ..document import Document
-from ..results.attributes import host_of
-from ..results.compare import UNCERTAIN, Change, Comparison, Outcome
-from ..results.many_files import Unreadable
-from ..results.significance import CONFIDENCE, FALSE_CHANGES
+from ..results.cells import host_of
+from ..results.compare import UNCERTAIN, Change, Comparison, Outcome, Unreadable
+from ..results.evidence import CONFIDENCE, FALSE_CHANGES
 from ..units import fitting, many
-from .explanations import explanations
-from .numbers import number
+from .findings import explanations, number
 
 #: Maximum number of reasons why cells were not compared, and of hosts named.
 _REASONS, _HOSTS = 3, 3

@@ -1,17 +1,121 @@
-"""One row per cell (tidy data), for spreadsheets and data frames."""
+"""The columns of a value, from the fields of ``Cell``: CSV and data frames are made of them.
+
+One row per cell (tidy data), for spreadsheets and data frames.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
-from ..document import Document
+from ..document import Document, TestcaseResult
 from ..results.cells import key_of
-from .columns import COLUMNS, cells
-from .signs import data_word
+from ..tables import Cell, Statistics, Table
+from .findings import data_word
 from .style import Style
+
+#: Fields that are an index into labels, and those that are two numbers with a column each.
+_LABELS = ("row", "column")
+_PAIRS = {"expected": ("least", "normal"), "interval": ("low", "high")}
+_TYPES = {msgspec.inspect.FloatType: float, msgspec.inspect.IntType: int, msgspec.inspect.BoolType: bool}
+
+
+@dataclass(frozen=True)
+class CellColumn:
+    """A column of values.
+
+    Attributes:
+        name: Its name.
+        kind: Type of its entries: float in base units, int, bool, str, or tuple if a value has several.
+        get: Returns the entry of a cell; None if it is unknown.
+        field: Field of ``Cell`` that it shows; empty for what testcase and table say of the cell.
+    """
+
+    name: str
+    kind: type
+    get: Callable[[TestcaseResult, Table, Cell], Any]
+    field: str = ""
+
+
+def cell_columns(cell: type[msgspec.Struct]) -> Iterator[CellColumn]:
+    """The columns of a type of cells: where a value is, and all of its fields."""
+    yield CellColumn("testcase", str, lambda result, _, __: result.name)
+    yield CellColumn("table", str, lambda _, table, __: table.key)
+    yield CellColumn("status", str, lambda result, _, __: result.status)
+    yield CellColumn("at", float, _position)
+    yield CellColumn("unit", str, lambda _, table, __: str(table.unit))
+    yield CellColumn("share", float, _share)
+    for field in msgspec.structs.fields(cell):
+        if field.name in _LABELS:
+            yield CellColumn(field.name, str, _label(field.name), field.name)
+        elif field.name in _PAIRS:
+            for i, name in enumerate(_PAIRS[field.name]):
+                yield CellColumn(name, float, _item(field.name, i), field.name)
+        elif field.name == "statistics":
+            for part in msgspec.structs.fields(Statistics):
+                yield CellColumn(part.name, _kind(part.type), _statistic(part.name), field.name)
+        else:
+            yield CellColumn(field.name, _kind(field.type), _plain(field.name), field.name)
+
+
+def _position(_: TestcaseResult, table: Table, cell: Cell) -> float | None:
+    return table.columns.values[cell.column] if table.is_curve else None
+
+
+def _share(_: TestcaseResult, __: Table, cell: Cell) -> float | None:
+    return cell.value / cell.limit if cell.value is not None and cell.limit else None
+
+
+def _label(name: str) -> Callable[[TestcaseResult, Table, Cell], str]:
+    def get(_: TestcaseResult, table: Table, cell: Cell) -> str:
+        labels: tuple[str, ...] = getattr(table, f"{name}s").labels
+        index: int = getattr(cell, name)
+        return labels[index]
+
+    return get
+
+
+def _item(name: str, index: int) -> Callable[[TestcaseResult, Table, Cell], float | None]:
+    return lambda _, __, cell: (getattr(cell, name) or (None, None))[index]
+
+
+def _statistic(name: str) -> Callable[[TestcaseResult, Table, Cell], Any]:
+    return lambda _, __, cell: getattr(cell.statistics, name, None)
+
+
+def _plain(name: str) -> Callable[[TestcaseResult, Table, Cell], Any]:
+    return lambda _, __, cell: getattr(cell, name)
+
+
+def _kind(annotation: Any) -> type:
+    """The type of the entries of a field: that of its values, or tuple for a structure."""
+    info = msgspec.inspect.type_info(annotation)
+    members = info.types if isinstance(info, msgspec.inspect.UnionType) else (info,)
+    (kind,) = (member for member in members if not isinstance(member, msgspec.inspect.NoneType))
+    if isinstance(kind, msgspec.inspect.StrType):
+        return str
+    return _TYPES.get(type(kind), tuple)
+
+
+#: All columns of a cell.
+COLUMNS = tuple(cell_columns(Cell))
+
+
+def cells(results: Iterable[TestcaseResult]) -> Iterator[Mapping[str, Any]]:
+    """The columns of each cell, in base units; for a testcase without cells, its status and reason."""
+    for result in results:
+        rows = [
+            {column.name: column.get(result, table, cell) for column in COLUMNS}
+            for table in result.tables
+            for cell in table.cells
+        ]
+        yield from rows or [{"testcase": result.name, "status": result.status, "reason": result.reason}]
+
 
 #: The first columns, which programs may read by position; further fields of a cell follow.
 _FIRST = (

@@ -11,21 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from ..document import Document
 from ..errors import MissingPackage
+from ..hardware.topology import Machine
 from ..judging.diagnosis import Diagnosis
-from ..judging.gate_verdicts import GateComparison
 from ..judging.judge import judge
+from ..judging.verdict import GateComparison
 from ..judging.verdicts import Check
 from ..measurement import Unit
 from ..results.baseline import Baseline
 from ..results.compare import Comparison, Outcome
 from ..tables import Table
 from ..terminal import one_line
-from ..topology import Machine
 from ..units import GB, fitting, format_quantity, many, parse_rate
-from .curves import curves_of, outliers_first
-from .findings import applicable
-from .numbers import GLANCE, number
-from .plots import binned, scale_of
+from .findings import GLANCE, applicable, number
+from .plots import binned, curves_of, outliers_first, scale_of
 from .records import Section
 from .style import SIMULATED
 

@@ -1,15 +1,246 @@
-"""Findings and gates of a checked run as all reports and screens show them."""
+"""Verdicts and outcomes as all views show them: a sign, a colour, a CSS class; never a colour only.
+
+How measured values are written: the one place that rounds them for people.
+
+Texts of the key figures of a run.
+
+Conditions that may explain low values, collected over a whole Document; reports show them once, on top.
+
+Findings and gates of a checked run as all reports and screens show them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ..document import Document, Status, TestcaseResult, courses
 from ..judging.diagnosis import Diagnosis, Finding
-from ..judging.gate_verdicts import GateComparison, GateResult, GateVerdict
-from ..units import displayed, many
-from .numbers import number
+from ..judging.inventory import Missing, missing
+from ..judging.omissions import doubts, is_verified
+from ..judging.overview import KeyFigure, share, users
+from ..judging.verdict import GateComparison, GateResult, GateVerdict, Judgement, Verdict
+from ..judging.verdicts import Check
+from ..results.compare import Outcome
+from ..tables import IDLE, RETRAINED, THROTTLED
+from ..units import displayed, fitting, format_time, many
+
+
+@dataclass(frozen=True)
+class Look:
+    """How to show a verdict.
+
+    Attributes:
+        mark: One character.
+        style: Style of rich.
+        css: Class in pages.
+    """
+
+    mark: str
+    style: str
+    css: str
+
+
+#: Each verdict on a value or a threshold, and each outcome of a comparison, by its text.
+SIGNS: dict[str, Look] = {
+    Verdict.IMPLAUSIBLE: Look("‼", "bold red", "implausible"),
+    Verdict.FAIL: Look("✖", "bold red", "fail"),
+    Verdict.WARN: Look("▲", "bold yellow", "warn"),
+    Verdict.BUSY: Look("◷", "bold yellow", "busy"),
+    Verdict.INTERRUPTED: Look("■", "bold yellow", "warn"),
+    Verdict.UNKNOWN: Look("?", "bold cyan", "unknown"),
+    Verdict.PASS: Look("✓", "bold green", "pass"),
+    Verdict.WAIVED: Look("–", "dim", "waived"),
+    GateVerdict.IMPOSSIBLE: Look("?", "magenta", "unknown"),
+    GateVerdict.UNCLEAR: Look("?", "cyan", "unknown"),
+    Outcome.LOST: Look("✖", "red", "fail"),
+    Outcome.WORSE: Look("✖", "red", "fail"),
+    Outcome.BETTER: Look("✓", "green", "pass"),
+}
+#: Verdicts by the word that stands for them in tables of runs.
+VERDICTS = {verdict.word.upper(): verdict for verdict in Verdict}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A verdict as the page shows it.
+
+    Attributes:
+        css: CSS class.
+        sign: Sign next to the text.
+        text: The verdict.
+    """
+
+    css: str
+    sign: str
+    text: str
+
+
+def shown(verdict: Verdict | GateVerdict, text: str = "") -> Shown:
+    """A verdict as pages show it; ``text`` replaces its word."""
+    word = verdict.word if isinstance(verdict, Verdict) else verdict
+    return Shown(SIGNS[verdict].css, SIGNS[verdict].mark, text or word)
+
+
+def css_of(word: str) -> str:
+    """The CSS class of a verdict or an outcome; empty for other texts."""
+    return SIGNS[word].css if word in SIGNS else ""
+
+
+def marked(word: str) -> str:
+    """A verdict or an outcome with its sign; other texts without one."""
+    return f"{SIGNS[word].mark} {word}" if word in SIGNS else word
+
+
+#: What is known of data of which some is wrong.
+WRONG_DATA = "wrong data"
+
+
+def counted(verdicts: Iterable[Verdict]) -> str:
+    """How often each verdict occurs, what was not judged last; empty for none."""
+    counts = Counter(verdicts)
+    ordered = sorted(Verdict, key=lambda verdict: not verdict.is_judged)
+    return ", ".join(f"{counts[verdict]} {verdict.word}" for verdict in ordered if counts[verdict])
+
+
+def data_word(document: Document, result: TestcaseResult) -> str:
+    """What is known of the data of a testcase: verified, or why there is none."""
+    if result.status is not Status.PASSED:
+        return WRONG_DATA if result.status is Status.FAILED else str(result.status)
+    return _verification(document, result)
+
+
+def verification(document: Document) -> str:
+    """Whether the data of a run is right; empty for a log of another tool that does not say."""
+    wrong = any(result.status is Status.FAILED for result in document.testcases)
+    return WRONG_DATA if wrong else _verification(document)
+
+
+def _verification(document: Document, result: TestcaseResult | None = None) -> str:
+    """Whether the data of a run or testcase was verified; empty if another tool does not say."""
+    words = {True: "data verified", False: "data not verified", None: ""}
+    return words[is_verified(document, result)]
+
+
+def closing(document: Document, check: Check) -> str:
+    """The verdict on a run, how many testcases have each, and whether the data was verified."""
+    counts = counted(check.testcases[result.name] for result in document.testcases) or "nothing was run"
+    data = verification(document)
+    ending = document.origin or f"in {format_time(document.seconds)}"
+    return f"{check.verdict.word.upper()}  {counts}" + (f" · {data}" if data else "") + f" · {ending}"
+
+
+#: Significant digits of values in tables, and where values are seen at a glance: overviews, plots, pages.
+EXACT, GLANCE = 6, 3
+#: Values from this on have no decimals, others at most ``_DECIMALS``.
+_NO_DECIMALS, _DECIMALS = 10_000, 2
+
+
+def number(value: float, scale: float = 1.0, digits: int = EXACT) -> str:
+    """Format a value: ``12346``, ``396.18``, ``1.74``, ``0.396``; with ``GLANCE`` digits ``396``.
+
+    Args:
+        value: The value, in base units.
+        scale: Base units per display unit.
+        digits: Significant digits; at most two of them are decimals, and of values below 1 there are three.
+            Digits before the point are never dropped.
+
+    Returns:
+        The number without its unit.
+    """
+    shown = value / scale
+    size = abs(shown)
+    if size < 1:
+        return f"{shown:.{GLANCE}g}"
+    decimals = 0 if size >= _NO_DECIMALS else min(_DECIMALS, max(0, digits - len(str(int(size)))))
+    return f"{shown:.{decimals}f}"
+
+
+def rate(judgement: Judgement) -> str:
+    """The value with its unit."""
+    scale, unit = fitting(judgement.unit, [judgement.value or 0.0])
+    return f"{number(judgement.value or 0.0, scale, GLANCE)} {unit}"
+
+
+def extent(figure: KeyFigure) -> str:
+    """The share of what is expected, and that of the worst value if it is bad."""
+    return ", ".join(filter(None, (typical_share(figure), worst_share(figure))))
+
+
+def typical_share(figure: KeyFigure) -> str:
+    """The share of the typical value, with what it is a share of."""
+    typical, portion = figure.typical, share(figure.typical)
+    scale, unit = fitting(typical.unit, [typical.value or 0.0])
+    if portion is None:
+        least = typical.least
+        return f"expected ≥ {number(least, scale, GLANCE)} {unit}" if least else "no limit known"
+    return f"{portion} {number(portion.whole, scale, GLANCE)} {unit}"
+
+
+def worst_share(figure: KeyFigure) -> str:
+    """The share of the worst value; empty without one, and if it says what the typical one does."""
+    portion = share(figure.worst) if figure.worst else None
+    return f"{worst_word(figure)} {portion}" if portion and str(portion) != str(share(figure.typical)) else ""
+
+
+def worst_word(figure: KeyFigure) -> str:
+    """Whether the worst value is the lowest or, above a limit, the highest."""
+    return "highest" if figure.worst and figure.worst.verdict is Verdict.IMPLAUSIBLE else "lowest"
+
+
+def of_limit(figure: KeyFigure, judgement: Judgement) -> float:
+    """A value of a figure as a fraction of its limit, which is the end of a bar."""
+    return (judgement.value or 0.0) / (judgement.limit or figure.typical.limit or 1.0)
+
+
+def explanations(
+    document: Document, *, busy: bool = True, lacking: Iterable[Missing] | None = None
+) -> list[str]:
+    """What is missing or was not verified or measured, busy devices, warnings, and errors.
+
+    Args:
+        document: The run.
+        busy: Whether to name busy devices.
+        lacking: What a check found to be missing; None for what is missing without expectations.
+    """
+    lacking = missing(document) if lacking is None else lacking
+    gpus = {gpu.name for gpu in document.machine.gpus}
+    testcases: dict[str, list[str]] = {}
+    for result in document.testcases:
+        for text in (*result.warnings, *_throttled(result, gpus)):
+            testcases.setdefault(text, []).append(result.name)
+    of_run = list(dict.fromkeys((*map(str, lacking), *doubts(document), *document.warnings)))
+    for device, (how, cases) in users(document).items() if busy else ():
+        of_run.append(f"{device} was {how} ({_where(cases)})")
+    known = set(of_run)
+    of_testcases = [f"{text} ({_where(cases)})" for text, cases in testcases.items() if text not in known]
+    return [*of_run, *of_testcases, *_counted(document, gpus)]
+
+
+def _where(cases: list[str]) -> str:
+    return f"in {cases[0]}" if len(cases) == 1 else f"in {many(len(cases), 'testcase')}"
+
+
+def _throttled(result: TestcaseResult, gpus: set[str]) -> Iterator[str]:
+    """The throttle reasons of each GPU in a testcase."""
+    for readings in courses([result], {THROTTLED}):
+        if readings[0].device in gpus:
+            values = [reading.value for reading in readings if isinstance(reading.value, tuple)]
+            reasons = dict.fromkeys(reason for value in values for reason in value if reason != IDLE)
+            if reasons:
+                yield f"{readings[0].label}: {', '.join(reasons)}"
+
+
+def _counted(document: Document, gpus: set[str]) -> Iterator[str]:
+    """The increase of each GPU error counter from the first to the last reading of a run."""
+    for readings in courses(document.testcases):
+        values = [reading.value for reading in readings if isinstance(reading.value, (int, float))]
+        first = readings[0]
+        errors = first.counter and not first.unit and first.name != RETRAINED
+        if errors and first.device in gpus and values and values[-1] > values[0]:
+            yield f"{first.label}: {values[-1] - values[0]:g} during the run"
 
 
 @dataclass(frozen=True)

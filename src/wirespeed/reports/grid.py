@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ..driver.phases import FOOTNOTE
+from ..driver.partial_result import FOOTNOTE
 from ..measurement import Axis
-from ..summary import median
+from ..statistics.summary import median
 from ..tables import Cell, Table
 from ..units import fitting, many
-from .numbers import EXACT, number
+from .findings import EXACT, number
 
 #: Mark of a slow cell, and of a cell with wrong elements -> its footnote.
 FOOTNOTES = {"*": FOOTNOTE, "!": "! wrong elements in the result"}

@@ -9,17 +9,14 @@ from typing import Any
 import msgspec
 
 from ..document import Document
-from ..judging.gate_verdicts import GateComparison
 from ..judging.inventory import Missing
-from ..judging.judgement import Judgement
 from ..judging.omissions import left_out
-from ..judging.verdict import Verdict
-from ..results.many_files import Unreadable
+from ..judging.verdict import GateComparison, Judgement, Verdict
+from ..results.compare import Unreadable
 from ..results.store import encode
 from ..version import __version__
-from .checked_runs import CheckedRun
-from .findings import views
-from .signs import verification
+from .findings import verification, views
+from .records import CheckedRun
 from .style import Judged, Style
 
 #: Version of the shape, which docs/reports.md describes.

@@ -9,21 +9,16 @@ from collections.abc import Sequence
 
 from ..document import Document, Status, TestcaseResult
 from ..judging.culprits import any_of
-from ..judging.gate_verdicts import GateResult, GateVerdict
 from ..judging.inventory import Missing
-from ..judging.judgement import Judgement
 from ..judging.omissions import UNVERIFIED, is_verified
-from ..judging.verdict import Verdict
+from ..judging.verdict import GateResult, GateVerdict, Judgement, Verdict
 from ..qualification import OF_NODE, Qualification, part_name
-from ..results.many_files import Unreadable
+from ..results.compare import Unreadable
 from ..terminal import visible
 from ..units import fitting, many
-from .checked_runs import CheckedRun
-from .explanations import explanations
-from .findings import applicable, gate_text, views
-from .numbers import number
+from .findings import applicable, data_word, explanations, gate_text, number, verification, views
 from .qualification import evidence
-from .signs import data_word, verification
+from .records import CheckedRun
 from .style import SIMULATED, Style
 
 #: Maximum number of values listed for a testcase.

@@ -8,16 +8,14 @@ from collections.abc import Iterator, Sequence
 
 from ..document import Document, Status, TestcaseResult
 from ..judging.verdicts import Check
-from ..results.many_files import Unreadable
+from ..results.compare import Unreadable
 from ..tables import Table
 from ..terminal import one_line
 from ..units import many
-from .checked_runs import ERROR, PASS, CheckedRun, counted_words
-from .explanations import explanations
-from .findings import applicable, gate_text, views
+from .findings import applicable, closing, counted, data_word, explanations, gate_text, views
 from .grid import Grid, digest, footnotes, is_large
 from .qualification import lines
-from .signs import closing, counted, data_word
+from .records import ERROR, PASS, CheckedRun, counted_words
 from .style import SIMULATED, Judged, Style
 
 #: What Markdown, or HTML within it, interprets: anywhere, next to a word, at the start of a line,

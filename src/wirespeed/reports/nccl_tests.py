@@ -11,8 +11,7 @@ from ..document import Document
 from ..terminal import one_line
 from ..units import GB, format_time
 from .iteration_times import spread, steady
-from .nccl_tests_ending import footer, is_complete, short
-from .nccl_tests_view import Given, Half, Row, View, has_collectives, short_bus
+from .nccl_tests_view import Given, Half, Row, View, footer, has_collectives, is_complete, short, short_bus
 from .style import Style
 
 #: The nccl-tests version whose format this is.

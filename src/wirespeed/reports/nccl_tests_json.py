@@ -15,8 +15,7 @@ from ..document import Document, RankInfo, Status
 from ..tables import LATE
 from ..units import GB
 from .iteration_times import spread, steady
-from .nccl_tests_ending import is_complete, short
-from .nccl_tests_view import Given, Half, View, has_collectives, short_bus
+from .nccl_tests_view import Given, Half, View, has_collectives, is_complete, short, short_bus
 from .style import Style
 
 _VERSION = 3

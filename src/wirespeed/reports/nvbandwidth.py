@@ -1,4 +1,6 @@
-"""nvbandwidth's text output, for scripts that read it by position.
+"""Where each process of a job is in the NVLink fabric, in lines of nvbandwidth's text since 0.11.
+
+nvbandwidth's text output, for scripts that read it by position.
 
 Bidirectional testcases print one table for each part, like nvbandwidth. Reports of a simulated machine
 say so in the line of every device and in a note.
@@ -8,27 +10,56 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, pstdev
 
 from msgspec.structs import replace
 
-from ..devices import is_host, number_of
 from ..document import Document, Status, TestcaseResult
 from ..errors import UnknownTestcase
+from ..hardware.devices import is_host, number_of
+from ..hardware.facts import FABRIC_READY, Facts, Known
+from ..hardware.topology import Machine, Rank
 from ..measurement import Axis, Unit
 from ..model import Executor, Memory, Operation, Transfer
 from ..tables import Cell, Table
 from ..terminal import one_line
 from ..testcases import find
 from ..testcases.nvbandwidth_versions import PROCESSES
-from ..topology import Machine, Rank
 from ..units import MIB, displayed
 from . import sailbandwidth
-from .dialects import Dialect
-from .fabric_lines import fabric_lines
-from .nvbandwidth_versions import VERSIONS
+from .dialects import VERSIONS, Dialect
 from .style import DialectName, Style
+
+
+def fabric_lines(document: Document) -> list[str]:
+    """The cluster and clique of the GPU of each process, then a warning for each whose fabric is not healthy.
+
+    nvbandwidth prints both before the testcases; its words are not published. Processes whose GPU is in no
+    fabric have no line.
+    """
+    placed, unhealthy = list[str](), list[str]()
+    ranks = document.machine.ranks
+    width = len(str(len(ranks) - 1))
+    for rank in ranks:
+        facts = Facts(document.facts, "" if rank.host == ranks[0].host else rank.host)
+        who = f"Process {rank.index:>{width}} ({rank.host})"
+        cluster = facts.text(Known.FABRIC_CLUSTER, rank.device)
+        clique = facts.number(Known.FABRIC_CLIQUE, rank.device)
+        if cluster and clique is not None:
+            placed.append(f"{who}: fabric cluster {cluster}, clique {clique:.0f}")
+        unhealthy += [
+            f"WARNING: {who}: NVLink fabric: {problem}" for problem in _problems(facts, rank.device)
+        ]
+    return placed + unhealthy
+
+
+def _problems(facts: Facts, device: str) -> Iterator[str]:
+    """What NVML reports of the fabric of a GPU: that it has not joined, and each problem."""
+    if (state := facts.text(Known.FABRIC, device)) not in ("", FABRIC_READY):
+        yield state
+    yield from facts.several(Known.FABRIC_HEALTH, device)
+
 
 #: Values of ``Style.dialect``.
 DIALECTS: dict[DialectName, Dialect] = {**VERSIONS, **sailbandwidth.DIALECTS}

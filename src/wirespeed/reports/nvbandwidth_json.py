@@ -16,7 +16,7 @@ from ..units import displayed
 from ..version import __version__
 from . import sailbandwidth_json
 from .dialects import Dialect
-from .jsoncpp import row_of, styled
+from .iteration_times import row_of, styled
 from .nvbandwidth import DIALECTS, TOTAL, arranged, devices, has_failed, notes, title, variation
 from .style import DialectName, Style
 

@@ -8,10 +8,8 @@ from rich.text import Text
 from ..document import Document
 from ..tables import Table
 from .console import heading, printed, warnings
-from .curves import curves_of
-from .explanations import explanations
-from .plots import heat_map, plot
-from .signs import SIGNS, closing
+from .findings import SIGNS, closing, explanations
+from .plots import curves_of, heat_map, plot
 from .style import SIMULATED, Style
 from .table import headed
 

@@ -6,20 +6,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..document import Document, Status
-from ..judging.age import end_of
 from ..judging.devices import device_lowest, device_verdicts, devices_of_cells
 from ..judging.fleet import WORDS
-from ..judging.gate_verdicts import GateVerdict
 from ..judging.overview import Overview, overview
-from ..judging.verdict import Verdict
-from ..judging.verdicts import Check
+from ..judging.verdict import GateVerdict, Verdict
+from ..judging.verdicts import Check, end_of
 from ..measurement import Unit
 from ..results.cells import Placed, placed
-from ..results.many_files import Unreadable
+from ..results.compare import Unreadable
 from ..terminal import one_line
-from .checked_runs import CheckedRun
-from .explanations import explanations
-from .findings import views
+from .findings import explanations, views
+from .records import CheckedRun
 from .style import Judged, Style
 
 #: Labels and value of a series.

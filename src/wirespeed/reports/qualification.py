@@ -6,7 +6,7 @@ import math
 import statistics
 
 from ..document import Document
-from ..judging.qualified import verdict_of
+from ..judging.path_kinds import verdict_of
 from ..qualification import OF_NODE, OWN_PARTS, PartKind, Qualification, SlowPart, Stage, part_name
 from ..units import GB, format_time, many
 

@@ -1,27 +1,32 @@
-"""Results as records, one for each cell: what data frames and the tables of notebooks are made of."""
+"""Results as records, one for each cell: what data frames and the tables of notebooks are made of.
+
+What the reports of many checked runs need of each run, and what they say of all.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
 from ..document import Document, TestcaseResult
 from ..errors import MissingPackage
+from ..hardware.topology import Machine
 from ..judging.culprits import any_of
 from ..judging.diagnosis import Diagnosis
-from ..judging.gate_verdicts import GateComparison
+from ..judging.fleet import WORDS, FleetNode, node_summary
+from ..judging.verdict import GateComparison
 from ..judging.verdicts import Check
 from ..measurement import Unit
 from ..results.baseline import Baseline
 from ..results.cells import Key
-from ..results.compare import Comparison, Outcome
-from ..topology import Machine
-from ..units import parse_rate
-from .columns import COLUMNS, cells
-from .csv import origin
+from ..results.compare import Comparison, Outcome, Unreadable
+from ..units import many, parse_rate
+from .csv import COLUMNS, cells, origin
 from .findings import applicable, views
+from .style import Judged
 
 if TYPE_CHECKING:
     import pandas
@@ -236,3 +241,43 @@ def _dtype(name: str) -> str:
     if name in _LISTS:
         return "object"
     return "Int64" if name in WHOLES else "boolean" if name in FLAGS else "string"
+
+
+#: Verdicts of files that cannot be read, and of runs that are left out if there is no room for all.
+ERROR, PASS = "ERROR", "PASS"
+
+
+@dataclass(frozen=True)
+class CheckedRun:
+    """What the reports of many runs need of one run.
+
+    Attributes:
+        node: Its summary.
+        remarks: What its row says about gates and the baseline.
+        part: What it adds to the report, in the form that the format requires.
+    """
+
+    node: FleetNode
+    remarks: tuple[str, ...]
+    part: Any = None
+
+    @classmethod
+    def of(cls, document: Document, judged: Judged, part: Any) -> CheckedRun:
+        """What a judged run contributes, with ``part`` in the form of a format."""
+        node = node_summary(judged.file, document, judged.check, judged.diagnosis)
+        return cls(node, tuple(_remarks(judged)), part)
+
+
+def counted_words(nodes: Sequence[FleetNode], unreadable: Sequence[Unreadable]) -> str:
+    """How many runs have each verdict, the worst first: ``4 runs: 1 FAIL, 3 PASS``."""
+    counts = Counter([node.word for node in nodes] + [ERROR] * len(unreadable))
+    total = ", ".join(f"{counts[word]} {word}" for word in (WORDS[0], ERROR, *WORDS[1:]) if counts[word])
+    return f"{many(counts.total(), 'run')}: {total}"
+
+
+def _remarks(judged: Judged) -> Iterator[str]:
+    """What the row of a run says about its gates and its baseline."""
+    if failed := sum(compared.failed for compared in judged.check.gates):
+        yield f"{many(failed, 'threshold')} not met"
+    if judged.check.baseline:
+        yield from (f"baseline: {text}" for text in judged.check.baseline.notes)

@@ -13,8 +13,8 @@ from .style import Style
 
 if TYPE_CHECKING:
     from ..document import Document
-    from ..results.many_files import Unreadable
-    from .checked_runs import CheckedRun
+    from ..results.compare import Unreadable
+    from .records import CheckedRun
 
 #: Group of the entry points of formats of other packages.
 GROUP = "wirespeed.reports"

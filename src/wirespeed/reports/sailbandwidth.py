@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..devices import is_host, number_of
 from ..document import Document, TestcaseResult
 from ..errors import VerificationError
-from ..topology import Machine
+from ..faults import MOST_LISTED, WrongWord
+from ..hardware.devices import is_host, number_of
+from ..hardware.topology import Machine
 from ..units import MIB
-from ..wrong_words import MOST_LISTED, WrongWord
 from .dialects import NOTHING_FOUND, Dialect, Found
 from .style import DialectName
 

@@ -6,7 +6,7 @@ import math
 
 from ..document import Document, Status, TestcaseResult
 from ..units import displayed
-from .jsoncpp import row_of
+from .iteration_times import row_of
 from .nvbandwidth import DIALECTS, arranged, devices, has_failed, notes, processes, title
 from .style import Style
 

@@ -1,20 +1,27 @@
-"""How to show a run: width and detail, what values are judged by, and what a check found."""
+"""How to show a run: width and detail, what values are judged by, and what a check found.
+
+The documentation, which is part of the package: pages and sections by topic, for terminals and pages.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import platform
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
+
     from ..document import Document
-    from ..judging.age import MaxAge
     from ..judging.diagnosis import Diagnosis
-    from ..judging.verdicts import Check
+    from ..judging.verdicts import Check, MaxAge
     from ..results.baseline import Baseline
-    from ..results.inventory import Inventory
-    from ..results.overrides import Override
-    from ..results.published_gates import GateSet
+    from ..results.cells import Override
+    from ..results.published_gates import GateSet, Inventory
 
 #: Versions of nvbandwidth, and of its relative sailbandwidth.
 DialectName = Literal[
@@ -50,8 +57,8 @@ class Criteria:
         Raises:
             UsageError: If an override matches no cell, or the baseline is for a different kind of machine.
         """
-        from ..judging.age import unjudged
         from ..judging.judge import judge
+        from ..judging.verdicts import unjudged
 
         check = judge(
             document, self.overrides, self.baseline, self.tolerance, self.ignore_busy, self.expected
@@ -88,7 +95,7 @@ class Judged:
             UsageError: If an override matches no cell, or the baseline is for a different kind of machine.
         """
         from ..judging.diagnosis import Diagnosis, diagnose
-        from ..judging.gate_verdicts import compare_gates
+        from ..judging.verdict import compare_gates
 
         check = by.judge(document)
         if check.stale:
@@ -136,3 +143,88 @@ class Style:
     def check(self, document: Document) -> Check:
         """The verdicts on a Document: those that ``wirespeed check`` found, or by the criteria."""
         return self.judged.check if self.judged else self.criteria.judge(document)
+
+
+#: The page whose sections are topics, too: the causes.
+_CAUSES = "doctor"
+_PAGES = Path(str(files(__package__.partition(".")[0]))) / "docs"
+_HEADING = re.compile(r"(#{1,6}) +(.+)")
+IMAGE = re.compile(r"!\[[^\]]*\]\([^)]*\)")
+LINK = re.compile(r"\[([^\]]+)\]\(([^)#\s]*)(#[^)\s]*)?\)")
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A page, or a section of it.
+
+    Attributes:
+        file: The page.
+        anchor: Anchor of the section; empty for the whole page.
+        title: The heading.
+        text: What follows the heading, as Markdown.
+    """
+
+    file: Path
+    anchor: str
+    title: str
+    text: str
+
+    @property
+    def link(self) -> str:
+        """The address of the page, with the name of this host: a terminal may be on another one."""
+        anchor = f"#{self.anchor}" if self.anchor else ""
+        return f"file://{platform.node()}{self.file.resolve().as_uri().removeprefix('file://')}{anchor}"
+
+
+def topics() -> list[str]:
+    """The names of all pages."""
+    return sorted(path.stem for path in _PAGES.glob("*.md"))
+
+
+def causes() -> list[str]:
+    """The names of the causes that have a section."""
+    return [heading for level, heading, _ in _sections(_read(_CAUSES)) if level == 3 and " " not in heading]
+
+
+def topic(name: str) -> Topic | None:
+    """The page with this name, ``PAGE#ANCHOR``, or the section of a cause; None if there is none."""
+    page, _, anchor = name.removeprefix("docs/").partition("#")
+    page = page.removesuffix(".md")
+    if page not in topics():
+        if anchor or page not in causes():
+            return None
+        page, anchor = _CAUSES, page
+    for _, heading, text in _sections(_read(page)):
+        if not anchor or _slug(heading) == anchor:
+            return Topic(_PAGES / f"{page}.md", anchor, heading, text)
+    return None
+
+
+def markup(shown: Topic) -> Markup:
+    """A topic as markup for a page, without its heading; references become plain text."""
+    from markdown_it import MarkdownIt
+    from markupsafe import Markup
+
+    plain = LINK.sub(r"\1", IMAGE.sub("", shown.text))
+    return Markup(MarkdownIt("commonmark", {"html": False}).enable("table").render(plain))
+
+
+def _read(page: str) -> str:
+    return (_PAGES / f"{page}.md").read_text("utf-8")
+
+
+def _sections(text: str) -> Iterator[tuple[int, str, str]]:
+    """Level, heading and text of each section, with the sections below it."""
+    lines, headings, is_code = text.splitlines(), [], False
+    for i, line in enumerate(lines):
+        is_code ^= line.startswith("```")
+        if not is_code and (match := _HEADING.fullmatch(line)):
+            headings.append((i, len(match[1]), match[2]))
+    for k, (i, level, heading) in enumerate(headings):
+        end = next((j for j, other, _ in headings[k + 1 :] if other <= level), len(lines))
+        yield level, heading, "\n".join(lines[i + 1 : end]).strip()
+
+
+def _slug(heading: str) -> str:
+    """The anchor of a heading, as GitHub makes it."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")

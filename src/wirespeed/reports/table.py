@@ -16,16 +16,13 @@ from ..document import Document, Status, TestcaseResult
 from ..judging.verdict import Verdict
 from ..judging.verdicts import Check
 from ..measurement import Axis, Unit
-from ..quantities import SKEW
-from ..summary import summarise
-from ..tables import Cell, Table
+from ..statistics.summary import summarise
+from ..tables import SKEW, Cell, Table
 from ..units import fitting, format_time, many
 from .console import heading, pieces, printed, warnings, width_of
-from .explanations import explanations
+from .findings import SIGNS, closing, data_word, explanations, number
 from .grid import Grid, GridCell, footnotes, is_large
-from .numbers import number
 from .qualification import lines
-from .signs import SIGNS, closing, data_word
 from .style import SIMULATED, Style
 
 _WIDE = 10_000  #: characters: wider than any table

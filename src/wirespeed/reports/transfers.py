@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..document import Document
 from ..errors import UsageError, WirespeedError
-from ..judging.expectations import plan_options, tested
-from ..language.printing import heading, testcase_text
+from ..judging.omissions import plan_options, tested
+from ..language.syntax import heading, testcase_text
 from ..language.toml_file import loads
 from ..terminal import one_line
 from ..testcases import Testcase

@@ -12,19 +12,17 @@ import msgspec
 
 from ..document import Document
 from ..errors import DocumentError, UsageError
-from ..facts import Facts
 from ..files import read
+from ..hardware.facts import Facts
+from ..hardware.topology import Machine
 from ..measurement import Unit
-from ..quantities import LARGEST, Amount, Positive, Whole
-from ..spelling import unknown_name
-from ..summary import sample_interval
-from ..tables import Cell
+from ..statistics.summary import sample_interval
+from ..tables import LARGEST, Amount, Cell, Positive, Whole
 from ..tabular import Tabular
-from ..terminal import brief, neutral_json
-from ..topology import Machine
+from ..terminal import brief, neutral_json, unknown_name
 from ..units import many
 from .cells import Key, model_of, placed
-from .inventory import Inventory, Possession, possessions, recorded
+from .published_gates import Inventory, Possession, possessions, recorded
 
 SCHEMA = 1
 #: Standard deviation over median absolute deviation of a normal distribution.

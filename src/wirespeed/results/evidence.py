@@ -1,9 +1,13 @@
-"""What a comparison of a cell rests on: values of runs, or the rounds or samples of one run."""
+"""Whether two sides differ by more than chance: moderated t-tests of logarithms, for many cells at once.
+
+What a comparison of a cell rests on: values of runs, or the rounds or samples of one run.
+"""
 
 from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -12,15 +16,226 @@ from statistics import median
 from msgspec.structs import replace as struct_replace
 
 from ..document import Document
-from ..measurement import Unit
+from ..measurement import UNSEEN as UNSEEN_BY_ROUNDS
+from ..measurement import NoiseKind, Unit
 from ..model import Engine
-from ..quantities import SMALLEST
-from ..tables import LATE, Cell
-from ..variation import UNSEEN as UNSEEN_BY_ROUNDS
-from ..variation import NoiseKind
-from .attributes import host_of
-from .cells import Key, Placed, busy_devices, placed
-from .significance import Contrast, contrast
+from ..statistics.summary import quantile, tail
+from ..tables import LATE, SMALLEST, Cell
+from .cells import Key, Placed, busy_devices, host_of, placed
+
+#: Maximum expected fraction of false changes among those reported. If nothing changed, it is the probability
+#: that any change is reported, however many cells there are.
+FALSE_CHANGES = 0.02
+#: Confidence of the interval of a change.
+CONFIDENCE = 0.95
+#: Minimum standard deviation of an observation, relative to its value: clocks and counters have no finer
+#: resolution.
+_FINEST = 1e-4
+#: Minimum number of cells whose variances show how much variances differ.
+_FEWEST_CELLS = 3
+#: Standard errors by which cells are assumed to differ more in variance than they seem to.
+_CAUTION = 2.0
+#: Range of the degrees of freedom of a prior.
+_PRIOR_RANGE = (1e-2, 1e4)
+#: Arguments of the exponential function that keep ratios finite in every format.
+_MOST_EXPONENT = 100.0
+
+#: Observations of one side: natural logarithms of values, by block. A block that occurs on both sides, such
+#: as a host before and after, is compared only with itself.
+Blocks = Mapping[str, Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Difference between the sides, of logarithms.
+
+    Attributes:
+        difference: Mean difference, after minus before.
+        variance: Residual variance of an observation; 0 without degrees of freedom.
+        df: Its degrees of freedom.
+        scale: Variance of the difference, over that of an observation.
+        unseen: Variance of the difference that the observations do not show.
+        unseen_df: Degrees of freedom from which ``unseen`` is known.
+    """
+
+    difference: float
+    variance: float
+    df: int
+    scale: float
+    unseen: float = 0.0
+    unseen_df: float = math.inf
+
+
+@dataclass(frozen=True)
+class Significance:
+    """Significance of a difference.
+
+    Attributes:
+        p: Adjusted p-value: the smallest fraction of false changes (``FALSE_CHANGES``) at which it is a
+            change.
+        low, high: 95 % confidence interval of the ratio of the sides, after over before, not adjusted.
+    """
+
+    p: float
+    low: float
+    high: float
+
+    @property
+    def is_change(self) -> bool:
+        """Whether chance does not explain the difference."""
+        return self.p <= FALSE_CHANGES
+
+
+def contrast(
+    before: Blocks, after: Blocks, shared: float = 0.0, unseen: float = 0.0, unseen_df: float = math.inf
+) -> Contrast:
+    """The difference between two sides, by least squares with one level for each block.
+
+    With one block this is Student's two-sample test, with one observation of each side in each block the
+    paired test; several in each are used completely. A block of one side tells only about the variance. At
+    least one block must have observations on both sides.
+
+    Args:
+        before, after: The observations.
+        shared: Variance that all observations of a side share, over that which they show.
+        unseen, unseen_df: Further variance of the difference, and the degrees of freedom from which it is
+            known.
+    """
+    total, weights, squares, n = 0.0, 0.0, 0.0, 0
+    differences = []
+    for name in before.keys() | after.keys():
+        sides = [side[name] for side in (before, after) if side.get(name)]
+        n += sum(map(len, sides))
+        means = [math.fsum(side) / len(side) for side in sides]
+        observed = zip(sides, means, strict=True)
+        squares += math.fsum((log - mean) ** 2 for side, mean in observed for log in side)
+        if len(sides) == 2:
+            weight = len(sides[0]) * len(sides[1]) / (len(sides[0]) + len(sides[1]))
+            differences.append((weight, means[1] - means[0]))
+            weights += weight
+            total += weight * (means[1] - means[0])
+    mean = total / weights
+    squares += math.fsum(weight * (difference - mean) ** 2 for weight, difference in differences)
+    df = n - len(before.keys() | after.keys()) - 1
+    return Contrast(
+        mean, squares / df if df > 0 else 0.0, max(df, 0), 1 / weights + 2 * shared, unseen, unseen_df
+    )
+
+
+def assessed(contrasts: Sequence[Contrast], kinds: Sequence[str]) -> list[Significance]:
+    """The significance of differences, the number of them accounted for.
+
+    Few observations tell little about the variance of a cell, so that variances are moderated by those of
+    cells of the same kind: Smyth, "Linear models and empirical Bayes methods for assessing differential
+    expression in microarray experiments" (2004). How many cells there are is accounted for by Benjamini and
+    Hochberg, "Controlling the false discovery rate" (1995).
+
+    Args:
+        contrasts: The differences.
+        kinds: Kind of each; cells of one kind have similar variances.
+    """
+    of_kind: dict[str, list[Contrast]] = defaultdict(list)
+    for cell, kind in zip(contrasts, kinds, strict=True):
+        of_kind[kind].append(cell)
+    priors = {kind: _prior(members) for kind, members in of_kind.items()}
+    errors = [_error(cell, *priors[kind]) for cell, kind in zip(contrasts, kinds, strict=True)]
+    tests = list(zip(contrasts, errors, strict=True))
+    ps = adjusted([2 * tail(abs(cell.difference) / error, df) for cell, (error, df) in tests])
+    return [
+        Significance(p, *_interval(cell.difference, error, df))
+        for p, (cell, (error, df)) in zip(ps, tests, strict=True)
+    ]
+
+
+def adjusted(ps: Sequence[float]) -> list[float]:
+    """P-values adjusted by Benjamini and Hochberg's step-up procedure."""
+    order = sorted(range(len(ps)), key=ps.__getitem__, reverse=True)
+    result, least = [0.0] * len(ps), 1.0
+    for rank, i in zip(range(len(ps), 0, -1), order, strict=True):
+        least = min(least, ps[i] * len(ps) / rank)
+        result[i] = least
+    return result
+
+
+def _interval(difference: float, error: float, df: float) -> tuple[float, float]:
+    # Two digits of the degrees of freedom are enough, and thousands of cells share a few quantiles.
+    half = quantile((1 + CONFIDENCE) / 2, float(f"{df:.2g}")) * error
+    return ratio_of(difference - half), ratio_of(difference + half)
+
+
+def ratio_of(difference: float) -> float:
+    """The ratio with a logarithm; extreme ones are limited."""
+    return math.exp(max(-_MOST_EXPONENT, min(difference, _MOST_EXPONENT)))
+
+
+def _error(cell: Contrast, prior_df: float, prior: float, most_df: float) -> tuple[float, float]:
+    """The standard error of a difference and its degrees of freedom (Welch and Satterthwaite)."""
+    df = min(cell.df + prior_df, most_df)
+    shown = 0.0
+    if df > 0:
+        squares = max(cell.variance, _FINEST**2) * cell.df
+        moderated = prior if math.isinf(prior_df) else (squares + prior_df * prior) / (cell.df + prior_df)
+        shown = cell.scale * moderated
+    variance = shown + cell.unseen or cell.scale * _FINEST**2
+    parts = ((shown, df), (cell.unseen, cell.unseen_df))
+    spread = math.fsum((part / variance) ** 2 / df for part, df in parts if part)
+    return math.sqrt(variance), 1 / spread if spread else math.inf
+
+
+def _prior(contrasts: Sequence[Contrast]) -> tuple[float, float, float]:
+    """Degrees of freedom and variance of the prior of some cells, and their total degrees of freedom.
+
+    Variances of cells are taken as drawn from a scaled inverse chi-squared distribution; its parameters come
+    from mean and variance of their logarithms (Smyth 2004, section 6.2). The total limits the degrees of
+    freedom of a moderated variance.
+    """
+    known = [cell for cell in contrasts if cell.df > 0]
+    total = math.fsum(cell.df for cell in known)
+    if len(known) < _FEWEST_CELLS:
+        return 0.0, 0.0, math.inf
+    logs = [
+        math.log(max(cell.variance, _FINEST**2)) - _digamma(cell.df / 2) + math.log(cell.df / 2)
+        for cell in known
+    ]
+    mean = math.fsum(logs) / len(logs)
+    spread = math.fsum((log - mean) ** 2 for log in logs) / (len(logs) - 1)
+    # Few cells may vary alike by chance, which would claim more than is known.
+    spread *= 1 + _CAUTION * math.sqrt(2 / (len(logs) - 1))
+    spread -= math.fsum(_trigamma(cell.df / 2) for cell in known) / len(known)
+    half = _inverse_trigamma(spread) if spread > 0 else math.inf
+    if math.isinf(half):
+        return math.inf, ratio_of(mean), total
+    return 2 * half, ratio_of(mean + _digamma(half) - math.log(half)), total
+
+
+def _digamma(x: float) -> float:
+    """The logarithmic derivative of the gamma function (Abramowitz and Stegun, 6.3.5 and 6.3.18)."""
+    shift = 0.0
+    while x < 8:
+        shift -= 1 / x
+        x += 1
+    y = 1 / (x * x)
+    return shift + math.log(x) - 0.5 / x - y * (1 / 12 - y * (1 / 120 - y * (1 / 252 - y / 240)))
+
+
+def _trigamma(x: float) -> float:
+    """The derivative of the digamma function (Abramowitz and Stegun, 6.4.6 and 6.4.12)."""
+    shift = 0.0
+    while x < 8:
+        shift += 1 / (x * x)
+        x += 1
+    y = 1 / (x * x)
+    return shift + 1 / x + y / 2 + y / x * (1 / 6 - y * (1 / 30 - y * (1 / 42 - y / 30)))
+
+
+def _inverse_trigamma(value: float) -> float:
+    """Where the trigamma function, which falls, has a value; infinite if far out."""
+    low, high = (df / 2 for df in _PRIOR_RANGE)
+    if value <= _trigamma(high):
+        return math.inf
+    while (middle := math.sqrt(low * high)) and high / low > 1 + 1e-9:
+        low, high = (middle, high) if _trigamma(middle) > value else (low, middle)
+    return middle
 
 
 class Evidence(StrEnum):

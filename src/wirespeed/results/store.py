@@ -16,14 +16,13 @@ import msgspec
 from msgspec.structs import replace
 
 from ..document import SCHEMA, UNFINISHED, Document, TestcaseResult
-from ..driver.listener import Filled, Listener
+from ..driver.jobs import Filled, Listener
 from ..errors import DocumentError, MachineError, NotARun, StorageError
 from ..files import new_file, read
+from ..hardware.topology import check
 from ..measurement import Expectation
-from ..quantities import LARGEST, SMALLEST
-from ..tables import Table
+from ..tables import LARGEST, SMALLEST, Table
 from ..terminal import escaped, neutral_json
-from ..topology import check
 from .output import Output
 
 if TYPE_CHECKING:

@@ -1,7 +1,11 @@
-"""Text of ``wirespeed check``: what is worst, the key figures, and last the verdict with cause and remedy."""
+"""Text of ``wirespeed check --gates``: a section for each set of published gates.
+
+Text of ``wirespeed check``: what is worst, the key figures, and last the verdict with cause and remedy.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
@@ -10,26 +14,44 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ..document import Document
-from ..judging.gate_verdicts import GateComparison
-from ..judging.judgement import BELOW_RANGE, Judgement
 from ..judging.omissions import omitted
 from ..judging.overview import Overview, judged_by_baseline, missing, overview, share
-from ..judging.verdict import Verdict
+from ..judging.verdict import BELOW_RANGE, GateComparison, GateResult, GateVerdict, Judgement, Verdict
 from ..judging.verdicts import Check
 from ..reports import SIMULATED, Judged, Style
-from ..reports.checked_runs import CheckedRun
 from ..reports.console import heading, printed
-from ..reports.explanations import explanations
-from ..reports.findings import views
-from ..reports.numbers import number
+from ..reports.findings import SIGNS, applicable, explanations, gate_parts, number, views
 from ..reports.qualification import lines as qualified_lines
-from ..reports.signs import SIGNS
-from ..results.many_files import Unreadable
+from ..reports.records import CheckedRun
+from ..results.compare import Unreadable
 from ..terminal import one_line
 from ..units import fitting, many
 from . import many_runs
-from .gates import section
 from .overview import absent, figures, headline, notes
+
+
+def section(compared: GateComparison, style: Style) -> Iterator[RenderableType]:
+    """The applicable gates of a set, the worst first, and the number of the others by reason."""
+    gates, results = compared.gates, compared.results
+    yield Text(f"published thresholds of {gates.name} (read {gates.read})", style="bold")
+    for result in applicable(compared):
+        line = Text().append(f"{result.verdict:<12}", style=SIGNS[result.verdict].style)
+        yield line.append(f"{result.gate.measures}: at least {result.gate.at_least}")
+        yield from (Padding(Text(text, style="dim"), (0, 0, 0, 2)) for text in _details(result, style))
+    other = Counter(result.why for result in results if result.verdict is GateVerdict.NOT_APPLICABLE)
+    if other:
+        reasons = ", ".join(f"{count} for {why}" for why, count in other.items())
+        yield Text(f"{many(other.total(), 'threshold')} not applicable: {reasons}", style="dim")
+    if not compared.compared:
+        yield Text(f"no threshold of {gates.name} was compared; this is not a pass", style="bold yellow")
+
+
+def _details(result: GateResult, style: Style) -> Iterator[str]:
+    """What was measured and why, and for ``verbose`` the source."""
+    yield from gate_parts(result)
+    if style.verbose:
+        yield result.gate.source
+
 
 #: Maximum number of testcases, warnings and other defects, so that they fit on a screen; ``verbose`` shows
 #: all testcases and warnings.

@@ -11,9 +11,8 @@ from ..reports import SIMULATED, Style
 from ..reports.comparison_formats import COMPARISON_FORMATS
 from ..reports.comparisons import CHANGED, counted, moved, not_compared, notes, pairing, remarks, side_of
 from ..reports.console import MOST_WARNINGS, printed
-from ..reports.signs import SIGNS
-from ..results.compare import Change, Comparison
-from ..results.many_files import Unreadable
+from ..reports.findings import SIGNS
+from ..results.compare import Change, Comparison, Unreadable
 from ..terminal import LONGEST_LINE
 from ..units import many
 

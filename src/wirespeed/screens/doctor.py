@@ -10,18 +10,15 @@ from rich.table import Table
 from rich.text import Text
 
 from ..document import Document, Status
-from ..facts import Fact, Facts
-from ..judging.adaptive import Step
-from ..judging.diagnosis import Diagnosis, concluded
+from ..hardware.facts import Fact, Facts
+from ..judging.cause import facts_of
+from ..judging.diagnosis import Diagnosis, Step, concluded
 from ..judging.omissions import measurable
-from ..judging.run_facts import facts_of
 from ..judging.verdict import Verdict
 from ..judging.verdicts import Check
 from ..reports import SIMULATED, Style
 from ..reports.console import heading, printed, warnings
-from ..reports.explanations import explanations
-from ..reports.findings import FindingView, views
-from ..reports.signs import SIGNS
+from ..reports.findings import SIGNS, FindingView, explanations, views
 from ..units import GB, format_size, format_time, many
 from .help import HELP, linked
 

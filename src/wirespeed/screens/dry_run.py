@@ -8,6 +8,7 @@ from importlib.resources import files
 
 import msgspec
 
+from ..hardware.topology import Machine
 from ..judging.verdict import Verdict
 from ..language.dry_run import DryRun, PlannedMeasurement, PlannedWork
 from ..measurement import Unit
@@ -15,7 +16,6 @@ from ..reports import SIMULATED
 from ..reports.grid import aligned
 from ..reports.html.link_use import Use
 from ..terminal import escaped, visible
-from ..topology import Machine
 from ..units import GB, format_size, format_time, many
 
 #: Formats of a dry run.
@@ -123,12 +123,13 @@ def _rate(value: float | None) -> str:
 
 def _page(run: DryRun, machine: Machine) -> str:
     """A page with a drawing of the machine for each measurement: the load of its links."""
-    from ..reports.html import svg, topology_drawing
+    from ..reports.html import svg
+    from ..reports.html.link_use import draw
 
     style = files("wirespeed.reports.html").joinpath("style.css").read_text()
     parts = []
     for number, measurement in enumerate(run.measurements[:_DRAWN], 1):
-        drawing = topology_drawing.draw(machine, _uses(measurement, machine))
+        drawing = draw(machine, _uses(measurement, machine))
         parts.append(f"<h2>{number}. {escape(measurement.testcase)}</h2>")
         if drawing is not None:
             parts.append(f'<div class="drawing">{svg.markup(drawing)}</div>')

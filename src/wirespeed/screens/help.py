@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ..reports import Style
 from ..reports.console import printed
-from ..reports.documentation import IMAGE, LINK, Topic, topic
+from ..reports.style import IMAGE, LINK, Topic, topic
 
 #: The command that shows a topic in the terminal.
 HELP = "wirespeed help"

@@ -8,13 +8,13 @@ from rich.console import RenderableType
 from rich.table import Column
 from rich.text import Text
 
-from ..devices.numa import NumaNode
 from ..errors import MachineError
+from ..hardware.devices import NumaNode
+from ..hardware.network import Network
+from ..hardware.topology import Cache, Link, LinkKind, Machine
 from ..model import Executor
-from ..network import Network
 from ..reports import Style
 from ..reports.console import pieces, printed
-from ..topology import Cache, Link, LinkKind, Machine
 from ..units import GB, format_size
 
 

@@ -1,4 +1,7 @@
-"""Text of ``wirespeed check --from`` with several runs: the worst first, on one screen."""
+"""Text of ``wirespeed check --from`` with several runs: the worst first, on one screen.
+
+The reason for a verdict in one sentence, for programs that show a single line.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,19 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ..document import Document
+from ..judging.cause import Weight
+from ..judging.diagnosis import Diagnosis
 from ..judging.fleet import WORDS, FleetFigure, FleetNode
+from ..judging.overview import overview
 from ..judging.path_kinds import path_kinds
 from ..judging.verdict import Verdict
+from ..judging.verdicts import Check
 from ..reports import SIMULATED, Style
-from ..reports.checked_runs import ERROR, PASS, CheckedRun, counted_words
 from ..reports.console import printed
-from ..reports.numbers import GLANCE, number
-from ..reports.signs import SIGNS, VERDICTS
-from ..results.many_files import Unreadable
+from ..reports.findings import GLANCE, SIGNS, VERDICTS, number, views
+from ..reports.records import ERROR, PASS, CheckedRun, counted_words
+from ..results.compare import Unreadable
 from ..units import GB, many
 
 #: Indentation of the cause below its runs.
@@ -198,3 +205,33 @@ def _labels(nodes: Sequence[FleetNode]) -> list[str]:
     hosts, names = [node.host for node in nodes], [Path(node.file).stem for node in nodes]
     files = [node.file for node in nodes]
     return next((labels for labels in (hosts, names) if len(set(labels)) == len(nodes)), files)
+
+
+def reason(document: Document, check: Check, diagnosis: Diagnosis) -> str:
+    """The first sentence about a run."""
+    return overview(document, check, diagnosis).sentence
+
+
+def reason_of_nodes(nodes: Sequence[FleetNode]) -> str:
+    """How many of several runs have the worst verdict, and why the first of them has it."""
+    if not nodes:
+        return "no run could be read"
+    worst = min(nodes, key=lambda node: node.order)
+    count = sum(node.word == worst.word for node in nodes)
+    return f"{count} of {many(len(nodes), 'run')}; {worst.host}: {worst.sentence}"
+
+
+def host_of_run(document: Document) -> str:
+    """The host that was measured; the name of the machine if the host is unknown."""
+    return document.hostname or document.machine.name
+
+
+def reason_of_diagnosis(document: Document, check: Check, diagnosis: Diagnosis) -> str:
+    """The first sentence about a machine that was diagnosed, measured or not."""
+    known = views(diagnosis)
+    defects = [view for view in known if view.finding.weight is Weight.DEFECT] or known
+    if check.verdict.is_failure or (document.testcases and not defects):
+        return reason(document, check, diagnosis)
+    named = [str(absence) for absence in check.missing if absence.verdict.is_bad]
+    named += [view.title for view in defects]
+    return "; ".join(named) or "the system reports no defect; nothing was measured"

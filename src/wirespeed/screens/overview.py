@@ -19,9 +19,7 @@ from ..judging.verdict import Verdict
 from ..judging.verdicts import Check
 from ..reports import Style
 from ..reports.console import printed
-from ..reports.findings import FindingView
-from ..reports.key_figures import extent, of_limit, rate, typical_share
-from ..reports.signs import SIGNS, verification
+from ..reports.findings import SIGNS, FindingView, extent, of_limit, rate, typical_share, verification
 from ..units import format_time
 from .doctor import details, named, rows
 

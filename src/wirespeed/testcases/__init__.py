@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..errors import UnknownTestcase
+from ..hardware.topology import Machine
 from ..model import Engine
-from ..topology import Machine
-from . import attached, collectives, device, host, messages, processes, sharing
-from .base import Layout, Pattern, Plan, PlanOptions, Testcase, Tier, WaivedCell
+from . import attached, collectives, device, host, processes, sharing
+from .base import TESTCASES, Layout, Pattern, Plan, PlanOptions, Testcase, Tier, WaivedCell
 
 __all__ = [
     "TABLE",
@@ -27,7 +27,7 @@ __all__ = [
 #: All testcases, in the order in which they run.
 TABLE: tuple[Testcase, ...] = (
     *device.TESTCASES, *device.OWN, *processes.TESTCASES, *collectives.TESTCASES, *host.TESTCASES,
-    *messages.TESTCASES, *sharing.TESTCASES, *attached.TESTCASES,
+    *TESTCASES, *sharing.TESTCASES, *attached.TESTCASES,
 )  # fmt: skip
 
 

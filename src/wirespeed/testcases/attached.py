@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from ..devices import added
-from ..devices.kind import DeviceKind
+from ..hardware.devices import DeviceKind, added
+from ..hardware.topology import Machine
 from ..measurement import Axis
 from ..model import Access, Memory, MemoryKind, Transfer
-from ..topology import Machine
 from .base import Cells, Pattern, Plan, PlanOptions, Testcase, single
 from .patterns import attached, within
 

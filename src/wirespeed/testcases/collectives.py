@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..collectives.data_types import BY_NAME
-from ..collectives.operations import OPERATIONS, Setting
-from ..devices import kind_of
+from ..collectives.operations import BY_NAME, OPERATIONS, Setting
+from ..hardware.devices import kind_of
+from ..hardware.topology import Machine
 from ..measurement import Axis, Measurement, Place, Reduce, Unit
 from ..model import Collective, Engine, Memory, MemoryKind
-from ..topology import Machine
 from ..units import GIB, MIB, format_size
 from .base import Layout, Pattern, Plan, PlanOptions, Testcase
 

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import accumulate, chain
 
+from ..hardware.topology import Machine
 from ..measurement import Axis, Measurement, Place, Reduce, Unit
 from ..model import Access, Engine, Executor, Memory, MemoryKind, Operation, Role, Transfer
-from ..topology import Machine
 from ..units import MIB
 from .base import DEFAULT_SIZE, Cells, Layout, Pattern, Plan, PlanOptions, Testcase, single
+from .host import stream
 from .patterns import bulk, chase, chasing, copy, gpus, pairs, pairs_both_ways, star, within
-from .stream import stream
 
 HOST_ROW = Axis("CPU", ("host",))
 #: Bytes through which a GPU follows pointers.

@@ -1,16 +1,56 @@
-"""Testcases of the CPUs' memory: copies, STREAM kernels, latencies, and curves of both."""
+"""Testcases of the STREAM kernels, in the memory of GPUs or NUMA nodes.
+
+Testcases of the CPUs' memory: copies, STREAM kernels, latencies, and curves of both.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
+from ..hardware.topology import Machine
 from ..measurement import Axis, Measurement, Place, Reduce, Unit
 from ..model import Access, Engine, Memory, Operation, Role, Transfer
-from ..topology import Machine
 from ..units import GIB, KIB, format_size
 from .base import DEFAULT_SIZE, Layout, Plan, PlanOptions, Testcase, Tier, WaivedCell
-from .patterns import Party, chase, chasing, cores, memories, nodes, pairs, pairs_both_ways, within
-from .stream import stream
+from .patterns import Grouping, Party, chase, chasing, cores, memories, nodes, pairs, pairs_both_ways, within
+
+#: Operation, number of arrays that count (each that is read or written, as J. D. McCalpin counts), formula.
+KERNELS = (
+    (Operation.COPY, 2, "b = a"),
+    (Operation.SCALE, 2, "b = s a"),
+    (Operation.ADD, 3, "c = a + b"),
+    (Operation.TRIAD, 3, "c = a + s b"),
+    (Operation.READ, 1, "sum of a, nothing stored"),
+    (Operation.WRITE, 1, "a = s, nothing loaded"),
+)
+
+
+def stream(
+    prefix: str,
+    group: Grouping,
+    engine: Engine,
+    executed: str,
+    title: str,
+    size: int | Callable[[Machine], int],
+) -> tuple[Testcase, ...]:
+    """A testcase per kernel; ``executed`` completes the description."""
+    return tuple(
+        Testcase(
+            f"{prefix}_stream_{operation}",
+            f"STREAM: {formula}, {executed}",
+            within(group),
+            f"STREAM {operation} {title}bandwidth",
+            engine,
+            Access.LOCAL,
+            operation,
+            size,
+            counted=arrays,
+            counts=f"{arrays} array{'s' * (arrays > 1)}, as STREAM counts",
+        )
+        for operation, arrays, formula in KERNELS
+    )
+
 
 #: Working sets and buffers of the ladders grow by this factor.
 _LADDER_STEP = {"quick": 4, "standard": 2, "full": 2}

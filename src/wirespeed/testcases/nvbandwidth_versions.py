@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..hardware.topology import Machine
 from ..measurement import Reduce
 from ..model import Access, Engine
-from ..topology import Machine
 from . import device, processes
 from .base import Pattern, Plan, PlanOptions, Testcase
 from .patterns import gpus, ranks, star

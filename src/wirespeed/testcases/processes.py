@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..devices import is_host
+from ..hardware.devices import is_host
+from ..hardware.topology import Machine
 from ..measurement import Reduce
 from ..model import Access, Engine
-from ..topology import Machine
 from .base import Pattern, Plan, PlanOptions, Testcase
 from .patterns import bisect, pairs, pairs_both_ways, ranks, star
 

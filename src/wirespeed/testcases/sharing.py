@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..hardware.topology import Machine
 from ..measurement import Axis, Measurement, Place, Reduce, Unit
 from ..model import BufferAge, Engine, Message, MessagePattern, Sharing
-from ..topology import Machine
 from ..units import GIB, KIB, MIB, format_size
-from .base import Layout, Pattern, Plan, PlanOptions, Testcase
-from .messages import GPU, HOST, ends
+from .base import GPU, HOST, Layout, Pattern, Plan, PlanOptions, Testcase, ends
 
 #: Size of the buffer and of the copied part, in bytes.
 BUFFER, COPIED = GIB, MIB

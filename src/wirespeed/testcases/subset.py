@@ -1,16 +1,22 @@
-"""A Testcase restricted to some of its cells: a smaller table, or the same table with cells left out."""
+"""A Testcase restricted to some of its cells: a smaller table, or the same table with cells left out.
+
+A sweep over sizes turns any testcase into curves.
+
+The order of testcases in a run with a time limit: what finds most per second comes first.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import permutations
 
 from ..errors import MachineError
+from ..hardware.topology import Machine
 from ..measurement import Axis, Measurement
-from ..topology import Machine
-from .base import Plan, PlanOptions, Testcase, WaivedCell
+from ..units import format_size
+from .base import Layout, Plan, PlanOptions, Testcase, WaivedCell
 
 #: Row and column of cells of a table of pairs, by label.
 Pairs = Collection[tuple[str, str]]
@@ -134,3 +140,78 @@ def _kept(axis: Axis, labels: Collection[str]) -> dict[int, int]:
 def _only(axis: Axis, kept: Collection[int]) -> Axis:
     labels = tuple(axis.labels[i] for i in kept)
     return replace(axis, labels=labels, values=tuple(axis.values[i] for i in kept) if axis.values else ())
+
+
+def sweep(case: Testcase, sizes: tuple[int, ...]) -> Testcase:
+    """A testcase with the same name that measures every cell over buffer sizes.
+
+    Each cell of the original becomes a curve. A testcase with a fixed size is returned unchanged. Sizes
+    are measured in ascending order, each once.
+    """
+    if case.fixed_size:
+        return case
+    sizes = tuple(sorted(set(sizes)))
+    if case.swept is not None:
+        return replace(case, pattern=case.swept(sizes))
+
+    def pattern(machine: Machine, _: Testcase, options: PlanOptions) -> Plan:
+        plans = [case.pattern(machine, case, replace(options, size=size)) for size in sizes]
+        first = plans[0]
+        if first.reason or any(layout.columns.values for layout in first.tables):
+            return case.pattern(machine, case, options)  # nothing to sweep, or a curve already
+        columns = Axis(
+            "buffer size", tuple(format_size(s) for s in sizes), tuple(float(s) for s in sizes), "B"
+        )
+        tables, rows = [], dict[tuple[str, int, int], int]()
+        for layout in first.tables:
+            there = [(p.row, p.column) for m in first.measurements for p in m.places if p.table == layout.key]
+            there += [(w.row, w.column) for w in first.waived if w.table == layout.key]
+            cells = sorted(set(there))
+            rows |= {(layout.key, *cell): i for i, cell in enumerate(cells)}
+            labels = tuple(_label(layout, row, column) for row, column in cells)
+            tables.append(replace(layout, rows=Axis("cell", labels), columns=columns, rows_alike=False))
+        measurements = tuple(
+            replace(
+                m,
+                places=tuple(replace(p, row=rows[p.table, p.row, p.column], column=j) for p in m.places),
+            )
+            for j, plan in enumerate(plans)
+            for m in plan.measurements
+        )
+        waived = tuple(
+            WaivedCell(w.table, rows[w.table, w.row, w.column], j, w.reason)
+            for j, plan in enumerate(plans)
+            for w in plan.waived
+        )
+        return Plan(tuple(tables), measurements, waived)
+
+    return replace(case, pattern=pattern)
+
+
+def _label(layout: Layout, row: int, column: int) -> str:
+    """The name of a cell: only its row if the columns have no name; only its column in one row."""
+    if not layout.columns.name:
+        return layout.rows.labels[row]
+    if len(layout.rows.labels) == 1:
+        return layout.columns.labels[column]
+    return f"{layout.rows.labels[row]},{layout.columns.labels[column]}"
+
+
+#: Testcases that together use every device and every link of a machine at least once, in the order in which
+#: they run: each GPU with its host, in both directions; each pair of GPUs; GPU memory; host memory; the links
+#: between NUMA nodes.
+COVERING = (
+    "host_to_device_memcpy_ce", "device_to_host_memcpy_ce", "device_to_device_memcpy_read_ce",
+    "device_local_copy", "host_stream_copy", "numa_to_numa_memcpy_read_cpu",
+)  # fmt: skip
+#: What follows them: collectives, paths that several devices share, and the other direction of execution.
+_NEXT = (
+    "all_reduce", "host_to_all_memcpy_ce", "all_to_host_memcpy_ce", "device_to_device_memcpy_write_ce",
+    "device_stream_triad", "host_stream_triad",
+)  # fmt: skip
+_RANKS = {name: rank for rank, name in enumerate((*COVERING, *_NEXT))}
+
+
+def by_value(cases: Iterable[Testcase]) -> tuple[Testcase, ...]:
+    """Testcases in the order of a run with a time limit; the others keep their order at the end."""
+    return tuple(sorted(cases, key=lambda case: _RANKS.get(case.name, len(_RANKS))))

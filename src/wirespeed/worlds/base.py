@@ -4,6 +4,10 @@ However they were launched, every other rank has two channels to rank 0. The fir
 the program, always with a time-out. On the second, a process reports its failure, and closing it shows that
 the process has ended. So the other processes can end and name that rank, even while they wait for something
 else.
+
+What all processes of a World must have in common.
+
+Offsets between the clocks of hosts, so that all hosts can start something at the same time.
 """
 
 from __future__ import annotations
@@ -397,3 +401,71 @@ def _names(members: Sequence[Member]) -> str:
 def hostname() -> str:
     """The name by which processes recognise that they share a host."""
     return platform.node() or "localhost"
+
+
+def agree_on(world: World, options: dict[str, object]) -> None:
+    """Compare the options of all ranks.
+
+    Args:
+        world: The processes; all must call it.
+        options: Name -> value of this process.
+
+    Raises:
+        WorldError: For the first option that differs, with the rank.
+    """
+    everyone = world.allgather(options, "comparing options")
+    first = everyone[0]
+    for rank, other in enumerate(everyone):
+        if not isinstance(other, dict) or not all(isinstance(name, str) for name in other):
+            raise WorldError(f"{world.members[rank]} sent no options")
+        for name in sorted(first.keys() | other.keys()):
+            if other.get(name) != first.get(name):
+                raise WorldError(
+                    f"the ranks have different options: {one_line(name)} is {other.get(name)!r} on "
+                    f"{world.members[rank]} and {first.get(name)!r} on rank 0"
+                )
+
+
+#: Number of round trips, of which the shortest counts.
+_ROUND_TRIPS = 40
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """The monotonic clocks of all ranks, compared with rank 0's.
+
+    Attributes:
+        offsets: By rank: its clock minus rank 0's, in ns.
+        errors: By rank: half of the shortest round trip, in ns; bounds the error of the offset.
+    """
+
+    offsets: tuple[int, ...]
+    errors: tuple[int, ...]
+
+    @property
+    def error(self) -> float:
+        """Maximum start skew between two hosts, in s."""
+        known = sorted(self.errors)
+        return (known[-1] + known[-2]) * 1e-9 if len(known) > 1 else 0.0
+
+    @property
+    def lead(self) -> int:
+        """Time between agreeing on a start and the start, in ns."""
+        return 8 * max(self.errors)
+
+
+def compare(world: World) -> Clocks:
+    """Compare the clocks of all hosts; processes of one host share a clock. All must call it.
+
+    Source: the method of the Network Time Protocol, RFC 5905: half of the shortest of several round trips
+    bounds the error.
+    """
+    leaders = [next(m.rank for m in world.members if m.host == host) for host in world.hosts]
+    measured = {leaders[0]: (0, 0)}
+    for rank in leaders[1:]:
+        measured[rank] = world.measure_clock(rank, _ROUND_TRIPS, time.monotonic_ns)
+    everyone = world.broadcast([[k, *v] for k, v in measured.items()], "comparing clocks")
+    known = {rank: (offset, error) for rank, offset, error in everyone}
+    by_host = {world.members[rank].host: known[rank] for rank in leaders}
+    pairs = [by_host[member.host] for member in world.members]
+    return Clocks(tuple(p[0] for p in pairs), tuple(p[1] for p in pairs))

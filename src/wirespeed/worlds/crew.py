@@ -1,12 +1,16 @@
-"""A crew: rank 0 gives tasks to the other ranks, and goes on without those that are lost."""
+"""A crew: rank 0 gives tasks to the other ranks, and goes on without those that are lost.
+
+The limit of open files of a process, which is often 1024.
+"""
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .base import RankLost, World
+from .base import RankLost, World, WorldError
 from .channel import arrived
 
 #: Tells a rank that there are no more tasks.
@@ -94,3 +98,28 @@ class Crew:
                 raise RankLost(f"rank 0 gave no task for {patience:g} s") from None
             except (EOFError, OSError):
                 raise RankLost("rank 0 has ended") from None
+
+
+#: Open files other than connections with ranks: listeners, connections not admitted yet, files.
+_OTHERS = 512
+
+
+def allow_open_files(connections: int) -> None:
+    """Raise the limit to what the connections of rank 0 require.
+
+    Args:
+        connections: Number of connections with other ranks.
+
+    Raises:
+        WorldError: If the system does not permit as many.
+    """
+    needed = connections + _OTHERS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise WorldError(
+            f"rank 0 requires {needed} open files for its connections, but may have {hard}: raise the limit "
+            f"(ulimit -Hn {needed}, or LimitNOFILE= of the service that starts the job)"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

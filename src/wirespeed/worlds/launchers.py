@@ -1,4 +1,7 @@
-"""How processes join a job: alone, started by another, with their rank in the environment, or by MPI."""
+"""How processes join a job: alone, started by another, with their rank in the environment, or by MPI.
+
+Options that Open MPI's mpirun requires on this machine.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,8 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from ..errors import UsageError
-from .admission import SECRET_BYTES, secret_of
+from .admission import SECRET_BYTES, Address, addresses, is_here, listen, local_name, secret_of
 from .base import Member, World, WorldError, hostname
-from .listening import Address, addresses, is_here, listen, local_name
 from .rendezvous import connect, gather
 
 #: Environment variable of processes that another process started.
@@ -215,3 +217,19 @@ def spawn(size: int, arguments: Sequence[str], timeout: float) -> World:
 def _ended(child: subprocess.Popen[bytes]) -> str:
     code = child.returncode
     return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def mpirun(command: str, ranks: int = 0) -> str:
+    """How to start a command with mpirun, with the options that Open MPI requires here.
+
+    Args:
+        ranks: Number of ranks; 0 for any.
+    """
+    cores = len(os.sched_getaffinity(0))
+    needed = []
+    if os.geteuid() == 0:
+        needed.append("--allow-run-as-root for root")
+    if not ranks or ranks > cores:
+        needed.append(f"--oversubscribe for more ranks than cores ({cores})")
+    hint = f" (Open MPI needs {' and '.join(needed)})" if needed else ""
+    return f"`mpirun -np {ranks or 'N'} {command}`{hint}"

@@ -19,11 +19,10 @@ import msgspec
 from ..errors import starting_threads
 from ..terminal import one_line
 from ..version import __version__
-from .admission import SHARE_SECRET, NotAdmitted, admit, enter, same_user
+from .admission import SHARE_SECRET, Address, NotAdmitted, admit, enter, same_user
 from .base import Member, World, WorldError, hostname
 from .channel import Channel, InvalidMessage
-from .listening import Address
-from .open_files import allow_open_files
+from .crew import allow_open_files
 
 _Purpose = Literal["link", "watch"]
 _PURPOSES: tuple[_Purpose, ...] = ("link", "watch")

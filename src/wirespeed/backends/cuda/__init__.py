@@ -20,8 +20,8 @@ from ..tree import HERE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ...facts import Fact
-    from ...topology import Machine
+    from ...hardware.facts import Fact
+    from ...hardware.topology import Machine
     from ..base import Backend
     from ..gpu.gpu_driver import GpuDriver
     from ..tree import TreePath
@@ -54,11 +54,10 @@ def facts(machine: Machine, root: TreePath) -> Iterator[Fact]:
     own = [gpu for gpu in machine.gpus if gpu.backend == NAME]
     if not own and not is_present(root):
         return
-    from ...facts import Fact, Known
+    from ...hardware.facts import Fact, Known
     from . import gpu_facts
-    from .nvml import Silence
+    from .nvml import Silence, opened
     from .packages import NVML_MISSING
-    from .recorded_nvml import opened
 
     if find_spec("pynvml") is None and not root.tree.recorded:
         yield Fact(Known.GPUS_OF_DRIVER, reason=NVML_MISSING)

@@ -20,9 +20,9 @@ class CudaBackend(GpuBackend):
     title = "CUDA"
 
     def without_blas(self) -> str:
-        from . import cublas
+        from .vmm import missing
 
-        return cublas.missing()
+        return missing()
 
     def open_monitor(self) -> Nvml | None:
         """NVML; None without it: discovery has reported the reason."""

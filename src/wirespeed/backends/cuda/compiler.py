@@ -10,9 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ...caching import cache_folder, private_folder
 from ...errors import BackendError
-from ...files import new_file
+from ...files import cache_folder, new_file, private_folder
 from ...version import __version__
 from ..gpu.gpu_driver import Headers
 from .packages import BINDINGS, INSTALL, WHEELS, extra

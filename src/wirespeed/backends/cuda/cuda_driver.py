@@ -11,11 +11,12 @@ from cuda.bindings import driver
 
 from ...errors import BackendError
 from ..gpu.gpu_driver import GpuProperties, Headers, NativeCalls
-from . import compiler, cublas, vmm
+from . import compiler, vmm
 from .driver import check, enable_peer_access, ending, ready
+from .vmm import CuBlas
 
 if TYPE_CHECKING:
-    from ..gpu.arguments import Arguments
+    from ..gpu.gpu_driver import Arguments
     from ..native import Call
 
 _ATTRIBUTE = driver.CUdevice_attribute
@@ -102,7 +103,7 @@ class CudaDriver:
         self.unload = partial(check, driver.cuModuleUnload)
         self.load = partial(check, driver.cuFuncLoad)
 
-        self.open_blas = cublas.CuBlas
+        self.open_blas = CuBlas
 
         self.end_capture = partial(check, driver.cuStreamEndCapture)
         self.launch_graph = partial(check, driver.cuGraphLaunch)

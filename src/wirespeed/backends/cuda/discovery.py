@@ -1,30 +1,62 @@
-"""Discover GPUs, their links and peers with NVML and CUDA, without creating a context."""
+"""The GPUs that ``CUDA_VISIBLE_DEVICES`` selects.
+
+Discover GPUs, their links and peers with NVML and CUDA, without creating a context.
+"""
 
 from __future__ import annotations
 
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from ...devices.gpu import Gpu
-from ...devices.numa import NumaNode
 from ...errors import BackendError
-from ...topology import Link, LinkKind, Machine
+from ...hardware.devices import Gpu, NumaNode
+from ...hardware.topology import Link, LinkKind, Machine
 from ...units import GB, MB
 from .. import pci
 from ..tree import HERE, TreePath
-from .nvml import Nvml, Silence, decoded
+from .nvml import Nvml, Silence, decoded, opened
 from .packages import BINDINGS, INSTALL, NVML_MISSING
-from .recorded_nvml import opened
-from .visible_devices import unmatched, visible
 
 if TYPE_CHECKING:
-    from .enumeration import Cuda
+    from .gpu_facts import Cuda
+
+
+def visible(handles: Sequence[Any], uuids: Sequence[str], environment: Mapping[str, str]) -> list[Any]:
+    """The devices that ``CUDA_VISIBLE_DEVICES`` selects, in its order.
+
+    Entries are numbers or prefixes of UUIDs; the list ends at the first entry without a match.
+    """
+    return [handles[i] for i in _chosen(uuids, environment)[0]]
+
+
+def unmatched(uuids: Sequence[str], environment: Mapping[str, str]) -> str:
+    """The entry of ``CUDA_VISIBLE_DEVICES`` without a match; empty if it is meant to hide devices."""
+    entry = _chosen(uuids, environment)[1]
+    return "" if entry in ("-1", "NoDevFiles") else entry
+
+
+def _chosen(uuids: Sequence[str], environment: Mapping[str, str]) -> tuple[list[int], str]:
+    """The visible devices in order, and the entry at which the list ended."""
+    text = environment.get("CUDA_VISIBLE_DEVICES")
+    if text is None:
+        return list(range(len(uuids))), ""
+    chosen = list[int]()
+    for entry in (part.strip() for part in text.split(",")):
+        if entry.isdecimal():
+            fitting = [int(entry)] if int(entry) < len(uuids) else []
+        else:
+            fitting = [i for i, uuid in enumerate(uuids) if entry and uuid.startswith(entry)]
+        if len(fitting) != 1:
+            return chosen, entry
+        chosen.append(fitting[0])
+    return chosen, ""
+
 
 #: Location of devices if the PCI bus is not visible.
 _NODES = ("dev/nvidiactl", "dev/dxg")
@@ -187,7 +219,7 @@ class _Reader:
         if find_spec("cuda") is None or find_spec("cuda.bindings") is None:
             self.notes.append(f"the GPUs cannot be measured: the package {BINDINGS} is missing: {INSTALL}")
             return None
-        from .enumeration import Cuda
+        from .gpu_facts import Cuda
 
         try:
             return Cuda()

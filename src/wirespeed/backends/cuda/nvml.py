@@ -1,15 +1,22 @@
-"""State of GPUs from NVML: clocks, throttle reasons, temperatures, errors, processes."""
+"""State of GPUs from NVML: clocks, throttle reasons, temperatures, errors, processes.
+
+NVML's answers, written down while they are given, and given again from a recorded tree.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+import ctypes
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from ctypes import byref
 from itertools import takewhile
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from ...devices.gpu import Gpu
-from ...quantities import GENERATION, IDLE, RETRAINED, THROTTLED, THROTTLED_BY, Quantity, State
+import msgspec
+
+from ...hardware.devices import Gpu
+from ...tables import GENERATION, IDLE, RETRAINED, THROTTLED, THROTTLED_BY, Quantity, State
 from ..pci import LinkSpeed
+from ..tree import TreePath
 
 K = TypeVar("K", bound=Hashable)
 
@@ -240,3 +247,175 @@ def _value(answer: Any) -> float:
     """The union member that the type of an answer names. Source: nvmlValueType_t in nvml.h."""
     member = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")[answer.valueType]
     return float(getattr(answer.value, member))
+
+
+#: A number in an answer. No quantity that NVML reports is larger.
+_Number = Annotated[int, msgspec.Meta(ge=0, le=10**15)] | Annotated[float, msgspec.Meta(ge=0, le=1e15)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1024)]
+_Handle = int | str
+
+
+class _MemoryInfo(msgspec.Struct):
+    total: _Number
+
+
+class _Bar1Info(msgspec.Struct):
+    bar1Total: _Number
+
+
+class _PciInfo(msgspec.Struct):
+    domain: Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)]
+    bus: Annotated[int, msgspec.Meta(ge=0, le=0xFF)]
+    device: Annotated[int, msgspec.Meta(ge=0, le=0x1F)]
+
+
+class _ConfidentialState(msgspec.Struct):
+    ccFeature: _Number
+
+
+class _Utilisation(msgspec.Struct):
+    gpu: _Number
+
+
+class _Process(msgspec.Struct):
+    """A process, of which nothing is recorded."""
+
+
+class _FabricInfo(msgspec.Struct):
+    state: _Count
+    status: _Number
+    healthMask: Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)] | None = None
+
+
+#: Function -> what is recorded of its answer; of others, a number. Serial numbers and UUIDs are not.
+_ANSWERS: dict[str, Any] = {
+    "nvmlDeviceGetBAR1MemoryInfo": _Bar1Info,
+    "nvmlDeviceGetComputeRunningProcesses": list[_Process],
+    "nvmlDeviceGetCount": _Count,
+    "nvmlDeviceGetCudaComputeCapability": tuple[_Count, _Count],
+    "nvmlDeviceGetHandleByIndex": _Handle,
+    "nvmlDeviceGetHandleByPciBusId": _Handle,
+    "nvmlDeviceGetMemoryInfo": _MemoryInfo,
+    "nvmlDeviceGetMigMode": tuple[_Count, _Count],
+    "nvmlDeviceGetName": str,
+    "nvmlDeviceGetNvLinkRemotePciInfo": _PciInfo,
+    "nvmlDeviceGetPciInfo": _PciInfo,
+    "nvmlDeviceGetRemappedRows": tuple[_Number, _Number, _Number, _Number],
+    "nvmlDeviceGetUUID": None,
+    "nvmlDeviceGetUtilizationRates": _Utilisation,
+    "nvmlDeviceGetVbiosVersion": str,
+    "nvmlErrorString": str,
+    "nvmlSystemGetConfComputeState": _ConfidentialState,
+    "nvmlSystemGetDriverVersion": str,
+    #: Not functions of NVML.
+    "fabric": _FabricInfo,
+    "field": _Number | None,
+}
+
+
+def opened(root: TreePath, library: Any) -> Nvml:
+    """NVML, initialised: a library, while its answers are recorded or not, or recorded answers.
+
+    Args:
+        root: Root of the tree.
+        library: The module ``pynvml``, or a replacement; not used for a recorded tree.
+
+    Raises:
+        pynvml.NVMLError: If NVML cannot be initialised.
+    """
+    if root.tree.recorded:
+        return RecordedNvml(root.tree.nvml or {})
+    return Nvml(library) if root.tree.answers is None else RecordingNvml(library, root.tree.answers)
+
+
+class RecordingNvml(Nvml):
+    """NVML that writes down what it answers.
+
+    Attributes:
+        library: The module ``pynvml``, or a replacement.
+        answers: The call -> the answer; calls that fail are not in it.
+    """
+
+    def __init__(self, library: Any, answers: dict[str, Any]) -> None:
+        super().__init__(library)
+        self._answers = answers
+        self._handles: dict[int | None, str] = {}
+
+    def ask(self, function: str, *arguments: Any) -> Any:
+        answer = super().ask(function, *arguments)
+        if function.startswith("nvml") and function not in _INSIDE:
+            self._note(function, arguments, answer)
+        return answer
+
+    def field_values(self, handle: Any, fields: Sequence[Any]) -> list[float | None]:
+        values = super().field_values(handle, fields)
+        for field, value in zip(fields, values, strict=False):
+            self._note("field", (handle, field), value)
+        return values
+
+    def fabric_info(self, handle: Any) -> Any:
+        info = super().fabric_info(handle)
+        self._note("fabric", (handle,), info)
+        return info
+
+    def _note(self, function: str, arguments: Sequence[Any], answer: Any) -> None:
+        plain = _checked(function, self._plain(answer))
+        if plain is not None:
+            self._answers[_call(function, map(self._plain, arguments))] = msgspec.to_builtins(plain)
+
+    def _plain(self, value: Any) -> Any:
+        """A value that means the same in another process: a handle is a pointer."""
+        if not isinstance(value, ctypes._Pointer):
+            return decoded(value) if isinstance(value, bytes) else value
+        address = ctypes.cast(value, ctypes.c_void_p).value
+        if address not in self._handles:
+            info = super().ask("nvmlDeviceGetPciInfo", value)
+            self._handles[address] = (
+                f"{info.domain:08x}:{info.bus:02x}:{info.device:02x}" if info else f"GPU {len(self._handles)}"
+            )
+        return self._handles[address]
+
+
+#: Functions whose answers the methods above note in another form.
+_INSIDE = ("nvmlDeviceGetFieldValues", "nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetGpuFabricInfo")
+
+
+class RecordedNvml(Nvml):
+    """NVML of a recorded tree. An answer of another kind than NVML gives is none.
+
+    Attributes:
+        answers: The call -> the answer, as ``RecordingNvml`` wrote it.
+    """
+
+    def __init__(self, answers: Mapping[str, Any]) -> None:
+        super().__init__(Silence())
+        self._answers = answers
+
+    def ask(self, function: str, *arguments: Any) -> Any:
+        return self._answer(function, arguments)
+
+    def field_values(self, handle: Any, fields: Sequence[Any]) -> list[float | None]:
+        return [self._answer("field", (handle, field)) for field in fields]
+
+    def fabric_info(self, handle: Any) -> Any:
+        return self._answer("fabric", (handle,))
+
+    def _answer(self, function: str, arguments: Sequence[Any]) -> Any:
+        keys = (argument.decode() if isinstance(argument, bytes) else argument for argument in arguments)
+        return _checked(function, self._answers.get(_call(function, keys)))
+
+
+def _checked(function: str, answer: Any) -> Any:
+    """What is recorded of an answer; None if nothing is, or if the function gives no such answer."""
+    kind = _ANSWERS.get(function, _Number)
+    if answer is None or kind is None:
+        return None
+    try:
+        return msgspec.convert(answer, kind, from_attributes=True)
+    except msgspec.ValidationError:
+        return None
+
+
+def _call(function: str, arguments: Iterable[Any]) -> str:
+    """A call as text: the function and its arguments."""
+    return " ".join([function, *map(str, arguments)])

@@ -12,25 +12,20 @@ from contextlib import suppress
 import msgspec
 from msgspec.structs import replace
 
-from ...devices import kind_of
-from ...devices.gpu import GPU
 from ...errors import BackendError, BackendLost, OutOfMemory, Unreachable, WirespeedError
+from ...hardware.devices import GPU, kind_of
+from ...hardware.topology import Machine
 from ...measurement import Measurement
 from ...model import Engine, Memory, Operation, Role, Transfer
 from ...options import RunOptions
-from ...quantities import State
-from ...topology import Machine
+from ...tables import State
+from ...worlds.admission import Descriptors
 from ...worlds.base import World
-from ...worlds.descriptors import Descriptors
 from ...worlds.mpi import in_use
 from ..base import Backend, BackendDetails
 from .endpoint import Endpoint, JobContext
-from .exchange import Exchange
-from .prepared import DistributedPrepared, Running
-from .release import SynchronisedStart, share_page
-from .shared_pool import SharedBufferPool
-from .transport_selection import TransportSelector
-from .transports import TWO_SIDED
+from .exchange import TWO_SIDED, Exchange, SharedBufferPool, TransportSelector
+from .prepared import DistributedPrepared, Running, SynchronisedStart, share_page
 
 #: Interval at which the state of the other hosts is read.
 _STATE_INTERVAL_S = 5.0

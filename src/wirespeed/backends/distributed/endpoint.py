@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from ...model import Memory, Transfer
 from ...options import RunOptions
+from ...worlds.admission import Descriptors, SharedMemory
 from ...worlds.base import World
-from ...worlds.descriptors import Descriptors, SharedMemory
 from ..shared_memory import Mechanism
 
 #: Bytes between the words that different processes write in the page of a host; the first is the gate.

@@ -11,30 +11,28 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ...devices.gpu import Gpu
 from ...errors import BackendError, BackendLost, OutOfMemory
+from ...hardware.devices import Gpu
+from ...hardware.topology import Machine
 from ...measurement import Measurement
 from ...model import MOST_DESTINATIONS, Access, Engine, MemoryKind, Operation, Role, Transfer
 from ...options import RunOptions
-from ...quantities import Quantity, State
-from ...topology import Machine
+from ...tables import Quantity, State
 from ...units import MIB, format_size
 from .. import pci
 from ..base import Backend, BackendDetails
+from .device import LoadedLinks, Monitor, process_name
 from .launch_config import NODE, WORD, unfit
-from .loaded_links import LoadedLinks
-from .monitor import Monitor, process_name
 
 if TYPE_CHECKING:
     from ..distributed.endpoint import JobContext
     from .device import Device, Peers
     from .endpoint import GpuEndpoint
-    from .fill_verify import Contents
-    from .gate import Gate
+    from .gate import Gate, Ticks
     from .gpu_driver import GpuDriver
     from .memory import GpuBufferPool
     from .prepared import GpuPrepared
-    from .ticks import Ticks
+    from .stream_ops import Contents
 
 _CONFIDENTIAL = "the GPUs are in confidential computing mode: {} is not timed reliably by events"
 #: Operations of an engine; the engine sm supports all, and others only copies.
@@ -178,9 +176,8 @@ class GpuBackend(Backend, ABC):
     def _prepare(self, measurement: Measurement, engines: list[int], options: RunOptions) -> GpuPrepared:
         from .bound_copy import Binder
         from .device import Peers
-        from .gate import Gate, GateKind, SignalPage
+        from .gate import Gate, GateKind, SignalPage, Ticks
         from .prepared import GpuPrepared, Signals
-        from .ticks import Ticks
 
         if self._peers is None:
             self._peers = Peers()
@@ -353,7 +350,7 @@ class GpuBackend(Backend, ABC):
         return self._pool
 
     def _contents_of(self, device: Device) -> Contents:
-        from .fill_verify import Contents
+        from .stream_ops import Contents
 
         if device.name not in self._contents:
             self._contents[device.name] = Contents(device)

@@ -10,15 +10,25 @@ from typing import Any
 from ...errors import VerificationError
 from ...model import BUFFERS, MOST_DESTINATIONS, Engine, Memory, MemoryKind, Operation, Role, Transfer
 from ...options import RunOptions
-from ..word_pattern import keys_of
-from .arguments import Arguments, narrow, pointer, wide
+from ..test_data import keys_of
 from .device import Device, Peers, TimedStream
-from .fill_verify import SCALAR, Contents, Expected, Region, near, pattern_of
+from .gate import ALIGNMENT_BYTES, Paced, Ticks, pieces_of
+from .gpu_driver import Arguments, narrow, pointer, wide
 from .launch_config import WORD, shape
 from .memory import GpuBuffer, GpuBufferPool
-from .paced import ALIGNMENT_BYTES, Paced, pieces_of
-from .stream_ops import Axpy, Chase, EngineCopy, Kernel, Work
-from .ticks import Ticks
+from .stream_ops import (
+    SCALAR,
+    Axpy,
+    Chase,
+    Contents,
+    EngineCopy,
+    Expected,
+    Kernel,
+    Region,
+    Work,
+    near,
+    pattern_of,
+)
 
 _SUMS_BYTES = 2 * WORD
 

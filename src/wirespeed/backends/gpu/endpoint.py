@@ -14,20 +14,17 @@ from ...model import Engine, Memory, Transfer
 from ...units import NANO
 from ...worlds.mpi import Messages, MessagesRefused, Move
 from ..distributed.endpoint import LINE, JobContext, LocalTransfer, TransferTiming
-from ..distributed.transports import MPI, NCCL, TWO_SIDED
+from ..distributed.exchange import MPI, NCCL, TWO_SIDED
 from ..shared_memory import Mechanism
-from ..word_pattern import keys_of
+from ..test_data import keys_of
 from .bound_copy import Binder, BoundCopy, Buffers
-from .device import Device, Peers, TimedStream
-from .fill_verify import Contents
-from .gate import Gate, GateKind, SignalPage
+from .device import Device, Peers, TimedStream, unaware
+from .gate import Gate, GateKind, SignalPage, Ticks
 from .gpu_driver import FABRIC, IPC, VMM_FD
-from .ipc import DescriptorSharing, FabricSharing, IpcSharing
 from .launch_config import unfit
-from .memory import GpuBuffer, GpuBufferPool
-from .mpi_aware import unaware
+from .memory import DescriptorSharing, FabricSharing, GpuBuffer, GpuBufferPool, IpcSharing
 from .prepared import GpuPrepared, Signals
-from .ticks import Ticks
+from .stream_ops import Contents
 
 if TYPE_CHECKING:
     from ..nccl.channel import NcclMessages

@@ -13,24 +13,25 @@ from ..tree import HERE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ...facts import Fact
-    from ...topology import Machine
+    from ...hardware.facts import Fact
+    from ...hardware.topology import Machine
     from ..base import Backend
     from ..tree import TreePath
 
 
 def discover(machine: Machine, root: TreePath = HERE) -> Machine:
     """Add this host's NUMA nodes, cores, caches and memory to a Machine."""
-    from . import host_discovery as topology
+    from .host_discovery import discover
 
-    return topology.discover(machine, root)
+    return discover(machine, root)
 
 
 def facts(machine: Machine, root: TreePath) -> Iterator[Fact]:
     """Yield the facts of this host."""
-    from . import host_facts, inventory_facts, memory_facts, nic_facts
+    from . import inventory_facts, memory_facts, nic_facts
+    from .host_discovery import facts
 
-    yield from host_facts.facts(root)
+    yield from facts(root)
     yield from memory_facts.facts(machine, root)
     yield from nic_facts.facts(root)
     yield from inventory_facts.facts(root)

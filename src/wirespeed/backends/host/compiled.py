@@ -1,14 +1,59 @@
-"""Compile functions with numba when their module is imported; cache them in the user's cache folder."""
+"""numba, without the settings of the current folder.
+
+numba obeys a file ``.numba_config.yaml`` there, whoever wrote it, when it is imported and again when it
+compiles: the file can redirect caches, whose content is executed. The variables ``NUMBA_...`` still count. A
+program that imported numba before keeps its settings.
+
+Compile functions with numba when their module is imported; cache them in the user's cache folder.
+
+Intrinsics for memory that numba lacks: streaming stores, atomics, a clock, and hints to the CPU.
+
+Addresses are plain int64. numba's cache of compiled kernels does not notice changes in this file: after a
+change, touch ``kernels.py``.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import platform
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ...caching import cache_folder, private_folder
-from .numba_library import numba
+from llvmlite import ir
+
+from ...files import cache_folder, private_folder
+
+_FILE = ".numba_config.yaml"
+
+
+@contextmanager
+def _unseen() -> Iterator[None]:
+    """Hide the file from `os.path.isfile`, by which numba looks for it."""
+    original = os.path.isfile
+
+    def isfile(path: Any) -> bool:
+        return path != _FILE and original(path)
+
+    os.path.isfile = isfile
+    try:
+        yield
+    finally:
+        os.path.isfile = original
+
+
+_is_first = "numba" not in sys.modules
+with _unseen():
+    import numba
+    from numba import cfunc, types
+    from numba.core import cgutils, config
+    from numba.extending import intrinsic
+if _is_first:
+    config._config_fname = os.devnull  # is no file: read when numba compiles
+
+__all__ = ["cfunc", "cgutils", "intrinsic", "numba", "types"]
 
 
 def compiled(signature: str, **settings: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -43,3 +88,272 @@ def _folder() -> str:
     if not os.access(folder, os.W_OK):
         raise PermissionError(f"{folder} is not writable")
     return str(folder)
+
+
+# mypy: disable-error-code="untyped-decorator"
+
+
+Values = Sequence[Any]
+
+#: Bytes of a vector: one cache line on almost every supported CPU.
+LINE = 64
+_UNROLL = 4
+_CLOCK_MONOTONIC = 1
+_MACHINE = platform.machine()
+_WORD = ir.IntType(64)
+_LINE_OF_WORDS = ir.VectorType(_WORD, 8)
+_LINE_OF_DOUBLES = ir.VectorType(ir.DoubleType(), 8)
+_LINE_OF_FLOATS = ir.VectorType(ir.FloatType(), 16)
+
+#: LLVM's name and arguments of the instruction that marks a spin loop, and of the fence that orders
+#: streaming stores. On arm64 the streaming store (STNP) is ordered like any other store, by the release
+#: after a copy.
+_SPIN_HINT = {"x86_64": ("llvm.x86.sse2.pause", ()), "aarch64": ("llvm.aarch64.hint", (1,))}.get(_MACHINE)
+_STORE_FENCE = {"x86_64": ("llvm.x86.sse.sfence", ())}.get(_MACHINE)
+
+
+def _function(builder: ir.IRBuilder, name: str, result: ir.Type, *arguments: ir.Type) -> ir.Function:
+    """Declare a function of the C library or of LLVM."""
+    return cgutils.get_or_insert_function(builder.module, ir.FunctionType(result, arguments), name)
+
+
+def _instruction(builder: ir.IRBuilder, known: tuple[str, tuple[int, ...]] | None) -> None:
+    """Issue an instruction without a result, if the CPU has it."""
+    if known is not None:
+        name, numbers = known
+        arguments = [ir.IntType(32)(n) for n in numbers]
+        builder.call(_function(builder, name, ir.VoidType(), *(a.type for a in arguments)), arguments)
+
+
+def _pointer(builder: ir.IRBuilder, address: Any, pointee: ir.Type) -> Any:
+    return builder.inttoptr(address, pointee.as_pointer())
+
+
+@intrinsic
+def now_ns(typing: Any) -> Any:
+    """CLOCK_MONOTONIC in ns."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
+        pair = ir.LiteralStructType([_WORD, _WORD])
+        place = cgutils.alloca_once(builder, pair)
+        clock = ir.IntType(32)
+        function = _function(builder, "clock_gettime", ir.IntType(32), clock, pair.as_pointer())
+        builder.call(function, [clock(_CLOCK_MONOTONIC), place])
+        seconds, nanoseconds = (builder.load(cgutils.gep_inbounds(builder, place, 0, i)) for i in (0, 1))
+        return builder.add(builder.mul(seconds, _WORD(10**9)), nanoseconds)
+
+    return types.int64(), generate
+
+
+@intrinsic
+def spin_hint(typing: Any) -> Any:
+    """Tell the core that it is spinning, so that its sibling thread runs faster."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
+        _instruction(builder, _SPIN_HINT)
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@intrinsic
+def give_way(typing: Any) -> Any:
+    """Yield this CPU to another waiting thread."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
+        builder.call(_function(builder, "sched_yield", ir.IntType(32)), [])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@intrinsic
+def atomic_add(typing: Any, address: Any, value: Any) -> Any:
+    """Add to the word at an address and return its previous value."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
+        return builder.atomic_rmw("add", _pointer(builder, values[0], _WORD), values[1], "seq_cst")
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@intrinsic
+def atomic_load(typing: Any, address: Any) -> Any:
+    """The word at an address that other threads write."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
+        return builder.load_atomic(_pointer(builder, values[0], _WORD), "acquire", 8)
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def atomic_store(typing: Any, address: Any, value: Any) -> Any:
+    """Write a word that other threads read."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
+        builder.store_atomic(values[1], _pointer(builder, values[0], _WORD), "release", 8)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
+def load_word(typing: Any, address: Any) -> Any:
+    """The word at an address."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
+        return builder.load(_pointer(builder, values[0], _WORD))
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def store_word(typing: Any, address: Any, value: Any) -> Any:
+    """Write the word at an address."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
+        builder.store(values[1], _pointer(builder, values[0], _WORD))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
+def as_words(typing: Any, address: Any) -> Any:
+    """Convert an address to the pointer from which ``numba.carray`` makes an array."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
+        return _pointer(builder, values[0], _WORD)
+
+    return types.CPointer(types.uint64)(types.int64), generate
+
+
+@intrinsic
+def bits_of(typing: Any, number: Any) -> Any:
+    """The 64 bits of a double."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
+        return builder.bitcast(values[0], _WORD)
+
+    return types.uint64(types.float64), generate
+
+
+@intrinsic
+def bits_of_pair(typing: Any, low: Any, high: Any) -> Any:
+    """The 64 bits of two floats, the first one in the lower half."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
+        low, high = (builder.zext(builder.bitcast(value, ir.IntType(32)), _WORD) for value in values)
+        return builder.or_(low, builder.shl(high, _WORD(32)))
+
+    return types.uint64(types.float32, types.float32), generate
+
+
+def _each_line(
+    builder: ir.IRBuilder, size: Any, body: Callable[[Any, int], None], unroll: int = _UNROLL
+) -> None:
+    """Generate loops that call ``body(byte offset, lines)`` over whole lines, ``unroll`` at a time."""
+    lines = builder.lshr(size, _WORD(LINE.bit_length() - 1))
+    blocks = builder.udiv(lines, _WORD(unroll))
+    with cgutils.for_range(builder, blocks) as loop:
+        body(builder.mul(loop.index, _WORD(unroll * LINE)), unroll)
+    done = builder.mul(blocks, _WORD(unroll))
+    with cgutils.for_range(builder, builder.sub(lines, done)) as loop:
+        body(builder.mul(builder.add(loop.index, done), _WORD(LINE)), 1)
+
+
+def _vectors(builder: ir.IRBuilder, base: Any, offset: Any, lines: int, vector: ir.Type) -> list[Any]:
+    """Pointers to consecutive lines."""
+    first = builder.add(base, offset)
+    return [_pointer(builder, builder.add(first, _WORD(i * LINE)), vector) for i in range(lines)]
+
+
+def _sweep(sources: int, combine: Callable[..., Any], vector: ir.VectorType) -> Any:
+    """The intrinsic that stores ``combine(builder, scalar, *loaded)`` over a whole buffer.
+
+    Its arguments: destination, first and second source, the scalar, the bytes (whole lines), and
+    whether the stores bypass the caches.
+    """
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
+        destination, first, second, scalar, size, streaming = values
+        if vector is not _LINE_OF_WORDS:
+            scalar = builder.sitofp(scalar, vector.element)
+        first_lane = builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, ir.IntType(32)(0))
+        mask = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
+        spread = builder.shuffle_vector(first_lane, first_lane, mask)
+        hint = builder.module.add_metadata([ir.IntType(32)(1)])
+
+        def body(offset: Any, lines: int, bypass: bool) -> None:
+            loaded = [
+                [builder.load(p, align=LINE) for p in _vectors(builder, base, offset, lines, vector)]
+                for base in (first, second)[:sources]
+            ]
+            for i, place in enumerate(_vectors(builder, destination, offset, lines, vector)):
+                value = combine(builder, spread, *(line[i] for line in loaded))
+                store = builder.store(value, place, align=LINE)
+                if bypass:
+                    store.set_metadata("nontemporal", hint)
+
+        with builder.if_else(builder.icmp_signed("!=", streaming, _WORD(0))) as (stream, keep):
+            with stream:
+                _each_line(builder, size, lambda offset, lines: body(offset, lines, True))
+                _instruction(builder, _STORE_FENCE)
+            with keep:
+                _each_line(builder, size, lambda offset, lines: body(offset, lines, False))
+        return context.get_dummy_value()
+
+    @intrinsic
+    def sweep(
+        typing: Any, destination: Any, first: Any, second: Any, scalar: Any, size: Any, streaming: Any
+    ) -> Any:
+        return types.void(*[types.int64] * 6), generate
+
+    return sweep
+
+
+def _times(builder: ir.IRBuilder, a: Any, b: Any) -> Any:
+    return builder.fmul(a, b, flags=("contract",))
+
+
+def _plus(builder: ir.IRBuilder, a: Any, b: Any) -> Any:
+    return builder.fadd(a, b, flags=("contract",))  # fuses with a product, if the CPU can
+
+
+copy_lines = _sweep(1, lambda builder, scalar, a: a, _LINE_OF_WORDS)
+write_lines = _sweep(0, lambda builder, scalar: scalar, _LINE_OF_WORDS)
+scale_lines = _sweep(1, lambda builder, scalar, a: _times(builder, scalar, a), _LINE_OF_DOUBLES)
+add_lines = _sweep(2, lambda builder, scalar, a, b: _plus(builder, a, b), _LINE_OF_DOUBLES)
+triad_lines = _sweep(
+    2, lambda builder, scalar, a, b: _plus(builder, a, _times(builder, scalar, b)), _LINE_OF_DOUBLES
+)
+saxpy_lines = _sweep(
+    2, lambda builder, scalar, a, b: _plus(builder, _times(builder, scalar, a), b), _LINE_OF_FLOATS
+)
+
+
+@intrinsic
+def sum_lines(typing: Any, source: Any, size: Any) -> Any:
+    """The wrapping sum of all words of whole lines; the loads are independent of each other."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
+        source, size = values
+        unroll = 2 * _UNROLL
+        zero = ir.Constant(_LINE_OF_WORDS, [0] * 8)
+        sums = [cgutils.alloca_once_value(builder, zero) for _ in range(unroll)]
+
+        def body(offset: Any, lines: int) -> None:
+            places = _vectors(builder, source, offset, lines, _LINE_OF_WORDS)
+            for total, place in zip(sums, places, strict=False):  # a single line adds to the first sum
+                builder.store(builder.add(builder.load(total), builder.load(place, align=LINE)), total)
+
+        _each_line(builder, size, body, unroll)
+        result: Any = _WORD(0)
+        for total in sums:
+            line = builder.load(total)
+            for lane in range(8):
+                result = builder.add(result, builder.extract_element(line, ir.IntType(32)(lane)))
+        return result
+
+    return types.int64(types.int64, types.int64), generate

@@ -1,4 +1,7 @@
-"""The gate of the threads: those of one process, or those of all processes of a host."""
+"""The gate of the threads: those of one process, or those of all processes of a host.
+
+A clock in memory for those who can wait for a word but cannot read a clock: streams of GPUs.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import numpy as np
 
 from ...units import NANO
 from . import kernels
+from .compiled import atomic_load, atomic_store, compiled, now_ns, spin_hint
 from .kernels import WORD
 
 Words = np.ndarray[Any, np.dtype[np.int64]]
@@ -76,3 +80,25 @@ def shared_gate(address: int, timeout: float) -> HostGate:
     """The gate of all processes of a host, in zeroed memory that all have mapped."""
     words = (ctypes.c_int64 * (2 * kernels.ROWS // WORD)).from_address(address)
     return HostGate(np.ctypeslib.as_array(words).reshape(2, -1), timeout, NEVER)
+
+
+#: Offsets of the words: the time in µs, and the number of the round that has started and that is to stop.
+CLOCK, STARTED, STOP = (i * 128 for i in range(3))
+_NS_PER_TICK = 1000
+
+
+@compiled("void(int64, int64)")
+def tick(page: int, serial: int) -> None:
+    """Write the time since a round has started, until it is stopped."""
+    while atomic_load(page + STARTED) != serial:
+        if atomic_load(page + STOP) == serial:
+            return
+        spin_hint()
+    zero = now_ns()
+    before = -1
+    while atomic_load(page + STOP) != serial:
+        ticks = (now_ns() - zero) // _NS_PER_TICK
+        if ticks != before:
+            atomic_store(page + CLOCK, ticks)
+            before = ticks
+        spin_hint()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ...facts import ABSENT, EXCLUDED, OFF, ON, Fact, Known
+from ...hardware.facts import ABSENT, EXCLUDED, OFF, ON, Fact, Known
 from .. import pci
 from ..tree import HERE, TreePath
-from .procfs import cpu_list, meminfo, mounts, read
+from .load import cpu_list, meminfo, mounts, read
 
 #: Messages of the kernel about a GPU that does not answer any more: Xid 79 of the driver, and its text.
 _LOST = re.compile(

@@ -1,5 +1,6 @@
-# mypy: disable-error-code="no-any-return"
-"""The kernels of the threads: the gate, the timed operations, fills, comparisons and cycles.
+"""Operations of this backend, with their numbers in the kernels.
+
+The kernels of the threads: the gate, the timed operations, fills, comparisons and cycles.
 
 Importing this module compiles all of them or loads them from the cache. They release the GIL.
 Addresses and sizes are int64, sizes in bytes and whole lines of 64 bytes.
@@ -9,9 +10,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from ..word_pattern import STEP
-from .compiled import compiled
-from .intrinsics import (
+from ...model import Operation
+from ..test_data import STEP
+from .compiled import (
     add_lines,
     as_words,
     atomic_add,
@@ -19,10 +20,12 @@ from .intrinsics import (
     atomic_store,
     bits_of,
     bits_of_pair,
+    compiled,
     copy_lines,
     give_way,
     load_word,
     now_ns,
+    numba,
     saxpy_lines,
     scale_lines,
     spin_hint,
@@ -31,8 +34,23 @@ from .intrinsics import (
     triad_lines,
     write_lines,
 )
-from .kernel_codes import ADD, CHASE, COPY, READ, SAXPY, SCALE, TRIAD, WRITE
-from .numba_library import numba
+
+COPY, SCALE, ADD, TRIAD, SAXPY, READ, WRITE, CHASE = range(8)
+
+CODES = {
+    Operation.COPY: COPY,
+    Operation.SCALE: SCALE,
+    Operation.ADD: ADD,
+    Operation.TRIAD: TRIAD,
+    Operation.SAXPY: SAXPY,
+    Operation.READ: READ,
+    Operation.WRITE: WRITE,
+    Operation.CHASE: CHASE,
+}
+
+
+# mypy: disable-error-code="no-any-return"
+
 
 #: Bytes of a word, and of a row. Each word of the gate and each thread has its own row: no two share a line.
 WORD, ROW = 8, 128

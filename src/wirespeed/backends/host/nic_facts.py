@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...facts import OFF, ON, Fact, Known
-from ...quantities import Quantity
+from ...hardware.facts import OFF, ON, Fact, Known
+from ...tables import Quantity
 from .. import pci
 from ..tree import HERE, TreePath
-from .procfs import number, read
+from .load import number, read
 
 #: Counters of errors after which data is sent again, below a port. Source: sysfs-class-infiniband in the ABI
 #: documentation of Linux; for hw_counters, the drivers.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def join(world: World, exchange: Exchange) -> Backend:
     """The backend for the collectives of all ranks of a job."""
     from ...worlds import by_mpi
-    from ...worlds.mpirun import mpirun
+    from ...worlds.launchers import mpirun
     from ..collective_backend import CollectiveBackend
     from ..provider import Group
 

@@ -13,15 +13,13 @@ from ...collectives.operations import Piece, Setting
 from ...errors import OutOfMemory
 from ...units import format_size
 from ...worlds.base import World
+from ...worlds.launchers import mpirun
 from ...worlds.mpi import libraries, library, version
-from ...worlds.mpirun import mpirun
 from .. import test_data as contents
-from ..cpu_sharing import current_cpu
-from ..host.procfs import available_bytes
+from ..host.load import available_bytes
 from ..native import Call
-from ..provider import REHEARSED_BYTES, Case, Elapsed, Group, Provider, RankDevice, Refused
-from .calls import CALLS, MpiSite
-from .functions import MpiFunctions
+from ..provider import REHEARSED_BYTES, Case, Elapsed, Group, Provider, RankDevice, Refused, current_cpu
+from .calls import CALLS, MpiFunctions, MpiSite
 
 _ALIGNMENT_BYTES = 4096
 #: Maximum number of elements of a call: the count is an int.

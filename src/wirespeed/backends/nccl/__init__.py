@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ...facts import Fact
-    from ...topology import Machine
+    from ...hardware.facts import Fact
+    from ...hardware.topology import Machine
     from ...worlds.base import World
     from ..base import Backend
     from ..distributed.exchange import Exchange
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def facts(machine: Machine, root: TreePath) -> Iterator[Fact]:
     """Yield the settings of NCCL."""
-    from . import settings
+    from . import channel as settings
 
     if len(machine.gpus) > 1:
         yield settings.settings(root)
@@ -56,7 +56,7 @@ def _backend(world: World, group: Group, bus_ids: list[str], exchange: Exchange 
         return None if find_spec("nccl") else f"nccl4py is not installed: {INSTALL_NCCL}"
 
     def make(world: World, group: Group) -> Provider:
-        from .nccl_options import NcclOptions
+        from .channel import NcclOptions
         from .provider import NcclProvider
 
         return NcclProvider(world, group, NcclOptions(threads=len(bus_ids), bus_ids=tuple(bus_ids)))

@@ -1,22 +1,162 @@
-"""Send and receive over NCCL, for ranks that cannot open the memory of each other."""
+"""How the provider of collectives uses NCCL.
+
+Settings of NCCL that are not its defaults, from the environment and from its files.
+
+Transports and warnings from NCCL's log, the only place where NCCL reports them.
+
+Unless the user has requested a log, NCCL writes it to a temporary file.
+
+Send and receive over NCCL, for ranks that cannot open the memory of each other.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import re
+import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...collectives.data_types import BY_NAME
+from ...collectives.operations import BY_NAME
 from ...errors import BackendError
+from ...hardware.facts import Fact, Known
+from ..tree import HERE, TreePath
 
 if TYPE_CHECKING:
     from ..gpu.device import TimedStream
     from ..gpu.gpu_driver import GpuDriver
     from ..native import Failure, Functions
+
+
+@dataclass(frozen=True)
+class NcclOptions:
+    """How NCCL is used.
+
+    Attributes:
+        threads, gpus: Number of threads per process, and of GPUs per thread.
+        first: CUDA's index of the first GPU; -1 to choose it by the local rank.
+        unalign: Offset of the buffers from an aligned address, in elements.
+        registration: Registration of buffers: 0 none, 1 per rank, 2 symmetric.
+        policy: CTA policy of NCCL; -1 for NCCL's default.
+        null_stream: Whether operations use the default stream.
+        parallel_init: Whether each thread initialises its own ranks.
+        bus_ids: PCI bus IDs of the GPUs, one per rank of this process; empty to use ``first``.
+        p2p_peers: Maximum number of ranks that a rank exchanges messages with, for NCCL 2.30 or later; 0 if
+            unknown.
+        implementation, blocks: Implementation with kernels of the device API, and blocks of their grid; 0 for
+            the functions of NCCL.
+    """
+
+    threads: int = 1
+    gpus: int = 1
+    first: int = -1
+    unalign: int = 0
+    registration: int = 0
+    policy: int = -1
+    null_stream: bool = False
+    parallel_init: bool = False
+    bus_ids: tuple[str, ...] = ()
+    p2p_peers: int = 0
+    implementation: int = 0
+    blocks: int = 0
+
+
+#: Variables that change neither transport nor speed.
+_HARMLESS = ("NCCL_DEBUG", "NCCL_VERSION", "NCCL_CONF_FILE", "NCCL_TESTS")
+
+
+#: Lines of a file that set something.
+_LINES = re.compile(r"^[ \t]*NCCL_.*$", re.MULTILINE)
+
+
+def settings(root: TreePath = HERE) -> Fact:
+    """The settings of NCCL: ``NAME=value`` in the environment, ``FILE: NAME=value`` from a file.
+
+    Args:
+        root: Folder that contains ``etc``; its tree has the variables.
+    """
+    variables = root.tree.environment
+    values = [f"{name}={value}" for name, value in sorted(variables.items()) if matters(name)]
+    own = variables.get("NCCL_CONF_FILE")
+    for path in ("/etc/nccl.conf", str(Path(own).absolute()) if own else "~/.nccl.conf"):
+        lines = [line.strip() for line in ((root / path).read(_LINES) or "").splitlines()]
+        values += [f"{path}: {line}" for line in lines if matters(line.partition("=")[0])]
+    return Fact(Known.NCCL_VARIABLES, tuple(values))
+
+
+def matters(name: str) -> bool:
+    """Return whether a variable may change transport or speed."""
+    return name.startswith("NCCL_") and not name.startswith(_HARMLESS)
+
+
+#: The way of a channel in a line of the log.
+VIA = re.compile(r"Channel \d+.* via (\S+)")
+_NVLS = "NVLS multicast support is available"
+#: Maximum number of transports that a fact names.
+MOST_TRANSPORTS = 4
+_WARNING = re.compile(r"NCCL WARN (.*)")
+
+
+#: Variables of NCCL's log, and their values; the name of the file is added.
+_VARIABLES = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,P2P,SHM,NET,NVLS", "NCCL_DEBUG_FILE": ""}
+_OWN_LOG = "NCCL_DEBUG, NCCL_DEBUG_SUBSYS or NCCL_DEBUG_FILE is set"
+
+
+class Debug:
+    """The log of NCCL. Must be created before NCCL is loaded."""
+
+    def __init__(self) -> None:
+        self._path: Path | None = None
+        if not _VARIABLES.keys().isdisjoint(os.environ):
+            return
+        handle, name = tempfile.mkstemp(prefix="wirespeed-nccl-", suffix=".log")
+        os.close(handle)
+        self._path = Path(name)
+        os.environ.update(_VARIABLES | {"NCCL_DEBUG_FILE": name})
+
+    def _text(self) -> str:
+        return self._path.read_text(errors="replace") if self._path and self._path.exists() else ""
+
+    def transports(self) -> str:
+        """The transports between ranks for people: ``P2P/CUMEM, NET/IB``."""
+        if self._path is None:
+            return f"see NCCL's log ({_OWN_LOG})"
+        text = self._text()
+        names = [*transports(text), *(["NVLS: the switch reduces"] if _NVLS in text else [])]
+        return ", ".join(names) or "no connection between ranks"
+
+    def fact(self) -> Fact:
+        """The transports between ranks as a fact."""
+        if self._path is None:
+            return Fact(Known.NCCL_TRANSPORTS, reason=_OWN_LOG)
+        names = transports(self._text())
+        return Fact(Known.NCCL_TRANSPORTS, names or None, reason="" if names else "not in NCCL's log")
+
+    def explained(self, words: str) -> str:
+        """NCCL's words for an error, with the last warning of its log, as nccl-tests joins them."""
+        warnings = _WARNING.findall(self._text())
+        return " / ".join([words, *(warning.strip() for warning in warnings[-1:])])
+
+    def close(self) -> None:
+        """Remove the temporary file."""
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+
+def transports(log: str) -> tuple[str, ...]:
+    """The transports in NCCL's log, the most frequent first: ``("P2P/CUMEM", "NET/IB")``.
+
+    Lines of a channel end in ``via P2P/CUMEM/read``, ``via SHM/direct/direct`` or ``via NET/IB/0/GDRDMA``.
+    """
+    names = Counter("/".join(name.rstrip(",").split("/")[:2]) for name in VIA.findall(log))
+    return tuple(name for name, _ in names.most_common(MOST_TRANSPORTS))
+
 
 #: Name of the backend whose GPUs NCCL uses.
 GPU_BACKEND = "cuda"

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ...collectives.operations import Setting
-from ..gpu.arguments import Arguments, pointer, wide
-from ..gpu.gpu_driver import Headers
+from ..gpu.gpu_driver import Arguments, Headers, pointer, wide
 from ..native import Failure, Functions
 from ..provider import Case, Refused
-from .calls import Make, Part, Site, in_context
-from .rank_gpu import RankGpu
+from .calls import Make, Part, RankGpu, Site, in_context
 
 _SOURCE = Path(__file__).parent / "kernels" / "device_api.cu"
 #: ``THREADS`` in the source.

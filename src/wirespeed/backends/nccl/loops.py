@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from threading import Event
 from typing import Any
 
-from ...collectives.data_types import BY_NAME, OPERATORS
+from ...collectives.operations import BY_NAME, OPERATORS
 from ...errors import BackendError, BackendLost
 from ..native import Call, Failure, Functions
 from ..provider import Case, Elapsed
-from .calls import Site, calls, grouped, in_context
-from .rank_gpu import RankGpu
+from .calls import RankGpu, Site, calls, grouped, in_context
 
 _SUM, _FLOAT = OPERATORS.index("sum"), BY_NAME["float"].code
 #: Graphs and their executable graphs, one per rank.

@@ -12,10 +12,9 @@ from functools import partial
 from threading import Barrier, BrokenBarrierError, Event
 from typing import Any, TypeVar
 
-from ...collectives.data_types import OPERATORS, DataType
-from ...collectives.operations import Setting
+from ...collectives.operations import OPERATORS, DataType, Setting
 from ...errors import BackendError, BackendLost, MeasurementTimeout, OutOfMemory, starting_threads
-from ...facts import Fact
+from ...hardware.facts import Fact
 from ...units import format_size
 from ...worlds.base import RankLost, World, WorldError
 from ..gpu.gpu_driver import driver_of
@@ -23,12 +22,9 @@ from ..native import Failure
 from ..provider import REHEARSED_BYTES, Case, Elapsed, Group, Provider, RankDevice, Refused
 from ..test_data import BEFORE, scalar
 from . import device_api
-from .calls import CALLS, WITHOUT_2_28, Site, addresses
-from .channel import GPU_BACKEND, IDENTIFIER_BYTES, INSTALL_NCCL, functions, words_of
-from .debug import Debug
+from .calls import CALLS, WITHOUT_2_28, RankGpu, Site, addresses, format_of
+from .channel import GPU_BACKEND, IDENTIFIER_BYTES, INSTALL_NCCL, Debug, NcclOptions, functions, words_of
 from .loops import Library, Loop
-from .nccl_options import NcclOptions
-from .rank_gpu import RankGpu, format_of
 
 #: First versions of NCCL, as ncclGetVersion returns them: with the functions ncclAlltoAll, ncclGather and
 #: ncclScatter (and CTA policies above 1); with symmetric registration; with fp8.

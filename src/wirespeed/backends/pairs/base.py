@@ -11,8 +11,7 @@ import numpy as np
 from ...errors import VerificationError
 from ...worlds.base import World
 from ..shared_memory import Mechanism
-from ..test_data import words
-from ..word_pattern import key_of
+from ..test_data import key_of, words
 
 #: Seed of the data that the two ends send.
 _PATTERN_SEED = 20

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from ...errors import BackendError, Unreachable, WirespeedError
+from ...hardware.topology import Machine
 from ...model import Engine, MemoryKind
 from ...options import RunOptions
-from ...topology import Machine
-from ..cpu_sharing import NO_CPU, current_cpu, sharing
 from ..distributed.exchange import Exchange
+from ..provider import NO_CPU, current_cpu, sharing
 from .base import Ends, PairMemory, Wire
 
 
@@ -62,13 +62,13 @@ class Connection:
         """The memory of a kind in this process; the first call opens it."""
         if kind not in self._places:
             if kind is MemoryKind.DEVICE:
-                from ..gpu.gpu_buffers import GpuBuffers
+                from ..gpu.memory import GpuBuffers
 
                 device = self._machine.ranks[self.ends.rank].device
                 gpu = next(gpu for gpu in self._local.gpus if gpu.name == device)
                 self._places[kind] = GpuBuffers(gpu, self._options.timeout)
             else:
-                from ..host.host_buffers import HostBuffers
+                from ..host.backend import HostBuffers
 
                 self._places[kind] = HostBuffers(self._options.timeout)
         return self._places[kind]
@@ -105,7 +105,7 @@ class Connection:
             return refuses(self.ends.rank) if measures else ("", b"")
         reason = self._refused_by_mpi() or ""
         if not reason and measures and kind is MemoryKind.DEVICE:
-            from ..gpu.mpi_aware import unaware
+            from ..gpu.device import unaware
 
             reason = unaware(self.place(kind).where.gpu, self._options.timeout)
         return reason, b""
@@ -113,8 +113,8 @@ class Connection:
     def _refused_by_mpi(self) -> str | None:
         """Why MPI cannot carry the messages of this job; None if it can."""
         from ...worlds import by_mpi
+        from ...worlds.launchers import mpirun
         from ...worlds.mpi import library
-        from ...worlds.mpirun import mpirun
 
         start = f"start the job with {mpirun('wirespeed ...', 2)}, or srun"
         if not by_mpi():
@@ -133,12 +133,12 @@ class Connection:
         wire: Wire
         if engine is Engine.MPI:
             from ...worlds.mpi import library
-            from .mpi import MpiWire
+            from .libraries import MpiWire
 
             wire = MpiWire(library(), self.ends)
         else:
             from ..nccl.channel import NcclMessages, functions
-            from .nccl import NcclWire
+            from .libraries import NcclWire
 
             place = self.place(kind)
             place.where.use()

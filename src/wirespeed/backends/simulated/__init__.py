@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ...facts import Fact
-    from ...topology import Machine
+    from ...hardware.facts import Fact
+    from ...hardware.topology import Machine
     from ..base import Backend
     from ..tree import TreePath
 
@@ -45,7 +45,7 @@ def parse(spec: str) -> Machine:
     from pathlib import Path
 
     from ...errors import MachineError
-    from ...topology import load
+    from ...hardware.topology import load
     from .faults import parse_fault, without_gone
     from .machines import MACHINES
 

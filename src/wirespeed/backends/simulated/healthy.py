@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from ...effects import CONTROLLER_BYTES, EFFECTS, USUAL_CLOCK_HZ, generation_of
-from ...facts import FABRIC_READY, OFF, ON, Fact, Known
 from ...faults import FaultKind
-from ...topology import LinkKind, Machine
+from ...hardware.effects import CONTROLLER_BYTES, EFFECTS, USUAL_CLOCK_HZ, generation_of
+from ...hardware.facts import FABRIC_READY, OFF, ON, Fact, Known
+from ...hardware.network import MachineVertices, nvlinks_of
+from ...hardware.topology import LinkKind, Machine
 from ...units import GIB
-from ...vertices import MachineVertices, nvlinks_of
 from .. import pci
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from ...devices.gpu import Gpu
-from ...devices.numa import NumaNode
+from ...hardware.devices import Gpu, NumaNode
+from ...hardware.topology import Cache, EngineRate, Link, LinkKind, Machine, Rank
 from ...model import Access, Engine
-from ...topology import Cache, EngineRate, Link, LinkKind, Machine, Rank
 from ...units import GIB, KIB, MIB, NANO
 
 #: 1 GB/s in B/s.

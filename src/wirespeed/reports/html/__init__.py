@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...document import Document
-from ...results.many_files import Unreadable
-from ..checked_runs import CheckedRun
+from ...results.compare import Unreadable
+from ..records import CheckedRun
 from ..style import Style
 
 

@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING
 
 from ...document import Document
 from ...judging.diagnosis import Finding
-from ...judging.gate_verdicts import GateComparison, GateResult
 from ...judging.overview import Overview
-from ...judging.verdict import Verdict
+from ...judging.verdict import GateComparison, GateResult, Verdict
 from ...judging.verdicts import Check
 from ...units import many
-from ..documentation import markup, topic
-from ..explanations import explanations
-from ..findings import FindingView, applicable, gate_text, views
-from ..signs import Shown, shown
+from ..findings import FindingView, Shown, applicable, explanations, gate_text, shown, views
+from ..style import markup, topic
 
 if TYPE_CHECKING:
     from markupsafe import Markup

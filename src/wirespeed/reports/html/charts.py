@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from ...measurement import Axis, Unit
 from ...tables import Table
 from ...units import fitting, format_quantity, many
-from ..curves import Curve, curves_of, outliers_first
-from ..numbers import GLANCE, number
-from ..plots import levels, steps
+from ..findings import GLANCE, number
+from ..plots import Curve, curves_of, levels, outliers_first, steps
 from .svg import LETTER, Element, add, drawing, fitted
 
 _WIDTH, _HEIGHT = 480.0, 260.0

@@ -14,11 +14,10 @@ from ...judging.path_kinds import path_kind
 from ...measurement import Unit
 from ...results.cells import Key, Placed, placed
 from ...results.compare import Change, Comparison, Outcome, compare
-from ...summary import median
+from ...statistics.summary import median
 from ...units import fitting, many
 from ..comparisons import CHANGED
-from ..numbers import GLANCE, number
-from ..signs import SIGNS, css_of, marked
+from ..findings import GLANCE, SIGNS, css_of, marked, number
 from .deviation import step
 
 #: Maximum number of changed cells shown for each run.

@@ -22,13 +22,12 @@ from ...judging.fleet import (
     node_summary,
 )
 from ...judging.verdict import Verdict
-from ...results.attributes import NVLINKS
-from ...results.many_files import ReadRuns, read_many
-from ...summary import median
+from ...results.cells import NVLINKS
+from ...results.compare import ReadRuns, read_many
+from ...statistics.summary import median
 from ...units import GB, many
 from ...version import __version__
-from ..numbers import GLANCE, number
-from ..signs import VERDICTS, Shown, shown
+from ..findings import GLANCE, VERDICTS, Shown, number, shown
 from ..style import Criteria, Judged
 from .comparison import letter
 from .headline import banner, capital, date

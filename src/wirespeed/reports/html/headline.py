@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...document import Document
+from ...hardware.topology import Machine
 from ...judging.overview import KeyFigure, Overview, share
 from ...judging.path_kinds import COLLECTIVES, PathKind
 from ...judging.verdicts import Check
 from ...terminal import one_line
-from ...topology import Machine
 from ...units import fitting, format_time, many
-from ..key_figures import of_limit, worst_word
-from ..numbers import GLANCE, number
-from ..signs import SIGNS, Shown, shown, verification
+from ..findings import GLANCE, SIGNS, Shown, number, of_limit, shown, verification, worst_word
 from ..style import SIMULATED
 from .svg import Element, add, markup
 

@@ -9,17 +9,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...document import Document, Status, TestcaseResult
-from ...judging.judgement import Judgement
 from ...judging.overview import KeyFigure, not_as_expected
 from ...judging.path_kinds import PathKind, path_kind, path_kinds
-from ...judging.verdict import Verdict, worst
+from ...judging.verdict import Judgement, Verdict, worst
 from ...judging.verdicts import Check
 from ...measurement import Unit
 from ...model import Engine
 from ...terminal import one_line
 from ...units import many
-from ..key_figures import extent, rate
-from ..signs import Shown, shown
+from ..findings import Shown, extent, rate, shown
 from .deviation import Judgements
 from .tables import Part, curve, matrix, rows, vector_key
 

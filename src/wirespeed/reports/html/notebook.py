@@ -14,10 +14,8 @@ from ...tables import Cell
 from ...tabular import Tabular
 from ...terminal import one_line
 from ...units import fitting, format_time, many
-from ..key_figures import extent, rate
-from ..numbers import GLANCE, number
+from ..findings import GLANCE, SIGNS, extent, marked, number, rate
 from ..records import NUMBERS, WHOLES, Record, Section, records
-from ..signs import SIGNS, marked
 from ..style import SIMULATED
 from .causes import notes
 from .headline import headline

@@ -1,26 +1,149 @@
-"""The nodes of a qualification on a page: slow parts, a map of nodes and rails, and the rounds."""
+"""Machines of many GPUs as a matrix: the slowest share of what is expected, for each pair.
+
+The nodes of a qualification on a page: slow parts, a map of nodes and rails, and the rounds.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
 from ...document import Document
-from ...judging.verdict import Verdict
+from ...hardware.topology import Machine
+from ...judging.verdict import Judgement, Verdict
+from ...measurement import Unit
 from ...qualification import Qualification, Round, SlowPart, Stage, part_name
-from ...summary import median
+from ...results.cells import Placed
+from ...statistics.summary import median
 from ...terminal import one_line
 from ...units import format_time, many
-from ..numbers import GLANCE, number
+from ..findings import GLANCE, number, shown
 from ..qualification import evidence, lines, scale_of
-from ..signs import shown
-from .deviation import step
+from .deviation import STEPS, Judgements, step
+from .link_use import Use
 from .svg import Element, add, drawing, fitted, markup
 
+_SIDE, _LEFT, _TOP = 12.0, 118.0, 36.0
+
+
+def pair_matrix(
+    machine: Machine,
+    gpus: Sequence[str],
+    uses: Sequence[Use],
+    cells: Iterable[Placed],
+    judgements: Judgements,
+) -> Element | None:
+    """The matrix; None if no rate between GPUs was measured.
+
+    Args:
+        machine: The machine.
+        gpus: Its GPUs, in order.
+        uses: Its links with their use, by which tables can be filtered.
+        cells: All cells of the run.
+        judgements: The verdicts on them.
+
+    Returns:
+        The drawing.
+    """
+    names = {str(rank.index): f"{rank.index}/{rank.device}" for rank in machine.ranks}
+    index = {gpu: i for i, gpu in enumerate(gpus)}
+    slowest: dict[tuple[int, int], Judgement | None] = {}
+    for place in cells:
+        if place.unit is not Unit.RATE or place.cell.value is None:
+            continue
+        ends = [index.get(names.get(end, end)) for end in (place.key.row, place.key.column)]
+        if ends[0] is None or ends[1] is None or ends[0] == ends[1]:
+            continue
+        judgement, at = judgements.get(place.key), (ends[0], ends[1])
+        if at not in slowest or _badness(judgement) < _badness(slowest[at]):
+            slowest[at] = judgement
+    return _drawn(machine, gpus, uses, slowest) if slowest else None
+
+
+def _badness(judgement: Judgement | None) -> tuple[int, float]:
+    """A sort key: the worst verdict, then the slowest."""
+    if judgement is None or not judgement.normal:
+        return Verdict.UNKNOWN.rank, 0.0
+    return judgement.verdict.rank, (judgement.value or 0.0) / judgement.normal
+
+
+def _drawn(
+    machine: Machine,
+    gpus: Sequence[str],
+    uses: Sequence[Use],
+    slowest: Mapping[tuple[int, int], Judgement | None],
+) -> Element:
+    """Draw the matrix: neighbours of one colour are one rectangle, and bad pairs have a title."""
+    count = len(gpus)
+    bad = sum(1 for judgement in slowest.values() if judgement and judgement.verdict.is_bad)
+    title = f"{many(count, 'GPU')}: {many(bad, 'pair')} of {len(slowest)} not as expected"
+    svg = drawing(_LEFT + count * _SIDE + 4, _TOP + count * _SIDE + 4, title, "matrix")
+    text = f"The worst value of each pair; {bad} of {len(slowest)} pairs are not as expected"
+    add(svg, "text", "soft", text, x=_LEFT, y=12)
+    for row in range(count):
+        y = _TOP + row * _SIDE
+        colors = [_css(slowest, (row, column)) for column in range(count)]
+        for (css, _), run in groupby(
+            enumerate(colors), key=lambda numbered: (numbered[1], numbered[1] in _ALONE and numbered[0])
+        ):
+            columns = [column for column, _ in run]
+            wide = len(columns) * _SIDE - 1
+            rect = add(
+                svg, "rect", f"cell {css}", x=_LEFT + columns[0] * _SIDE, y=y, width=wide, height=_SIDE - 1
+            )
+            judgement = slowest.get((row, columns[0]))
+            if judgement and judgement.verdict.is_bad:
+                add(rect, "title", text=f"{gpus[row]} and {gpus[columns[0]]}: {judgement.explanation}")
+    _labels(svg, machine, gpus, uses)
+    return svg
+
+
+#: Colours whose cells are drawn one by one.
+_ALONE = {css for css, least in STEPS if least < 0.95 or least > 1.0}
+
+
+def _css(slowest: Mapping[tuple[int, int], Judgement | None], at: tuple[int, int]) -> str:
+    judgement = slowest.get(at)
+    if at not in slowest:
+        return "empty"
+    if judgement is None or not judgement.normal:
+        return "none"
+    if judgement.verdict is Verdict.PASS:
+        return "n"
+    return step((judgement.value or 0.0) / judgement.normal, judgement.verdict)
+
+
+def _labels(svg: Element, machine: Machine, gpus: Sequence[str], uses: Sequence[Use]) -> None:
+    """Name the GPUs at the left and the hosts at the top, and separate hosts."""
+    hosts = {f"{rank.index}/{rank.device}": rank.host for rank in machine.ranks}
+    links: dict[str, list[str]] = {}
+    for use in uses:
+        for end in dict.fromkeys((use.link.source, use.link.destination)):
+            links.setdefault(end, []).append(str(use.index))
+    length = len(gpus) * _SIDE
+    for i, gpu in enumerate(gpus):
+        at = i * _SIDE
+        group = add(svg, "g", "place", data_place=one_line(gpu), data_links=" ".join(links.get(gpu, ())))
+        name = f"{hosts[gpu]} {gpu.partition('/')[2]}" if gpu in hosts else gpu
+        text = fitted(name, _LEFT - 6)
+        add(group, "text", "tick end", text, x=_LEFT - 4, y=_TOP + at + _SIDE - 2.5)
+        add(group, "rect", "hit", x=0, y=_TOP + at, width=_LEFT, height=_SIDE)
+        if i and hosts.get(gpu) != hosts.get(gpus[i - 1]):
+            add(svg, "line", "grid", x1=_LEFT, x2=_LEFT + length, y1=_TOP + at - 0.5, y2=_TOP + at - 0.5)
+            add(svg, "line", "grid", x1=_LEFT + at - 0.5, x2=_LEFT + at - 0.5, y1=_TOP, y2=_TOP + length)
+    at = 0
+    for host, gpus_of_host in groupby(hosts.get(gpu, "") for gpu in gpus):
+        count = len(list(gpus_of_host))
+        if host:
+            text = fitted(host, count * _SIDE)
+            add(svg, "text", "tick", text, x=_LEFT + at * _SIDE + 1, y=_TOP - 5)
+        at += count
+
+
 #: Pixels: of a square, between groups of nodes, of a group's name, of the map, and the least of a group.
-_SIDE, _GAP, _TITLE, _WIDTH, _NARROWEST = 9.0, 18.0, 15.0, 940.0, 140.0
+_SQUARE, _GAP, _TITLE, _WIDTH, _NARROWEST = 9.0, 18.0, 15.0, 940.0, 140.0
 #: Maximum number of nodes of a group of the map, and of nodes that are drawn.
 _GROUP, _DRAWN = 64, 16384
 #: Maximum number of slow parts in the table.
@@ -97,8 +220,8 @@ def _map(found: Qualification) -> Element | None:
         for block, members in _blocks(found).items()
         for i in range(0, len(members), _GROUP)
     ]
-    height = _TITLE + rails * _SIDE + _GAP
-    width = max(_NARROWEST, max(len(members) for _, members in groups) * _SIDE) + _GAP
+    height = _TITLE + rails * _SQUARE + _GAP
+    width = max(_NARROWEST, max(len(members) for _, members in groups) * _SQUARE) + _GAP
     at_once = max(1, int(_WIDTH / width))
     blamed = {(node, culprit.rail): culprit for culprit in found.culprits for node in culprit.nodes}
     title = (
@@ -113,7 +236,7 @@ def _map(found: Qualification) -> Element | None:
         label = f"{block}: {label}" if block else label
         add(svg, "text", "tick", fitted(label, width - _GAP), x=left, y=top + _TITLE - 4)
         for rail in range(rails):
-            _line(svg, found, members, rail, shares, blamed, (left, top + _TITLE + rail * _SIDE))
+            _line(svg, found, members, rail, shares, blamed, (left, top + _TITLE + rail * _SQUARE))
     return svg
 
 
@@ -127,14 +250,14 @@ def _line(
     at: tuple[float, float],
 ) -> None:
     """The squares of a rail: neighbours that are as expected are one rectangle."""
-    colors = [_css(found, node, shares.get((node, rail))) for node in members]
+    colors = [_cell_css(found, node, shares.get((node, rail))) for node in members]
     for (css, _), run in groupby(
         enumerate(colors), key=lambda each: (each[1], -1 if each[1] == "n" else each[0])
     ):
         columns = [column for column, _ in run]
-        wide = len(columns) * _SIDE - 1
-        left = at[0] + columns[0] * _SIDE
-        rect = add(svg, "rect", f"cell {css}", x=left, y=at[1], width=wide, height=_SIDE - 1)
+        wide = len(columns) * _SQUARE - 1
+        left = at[0] + columns[0] * _SQUARE
+        rect = add(svg, "rect", f"cell {css}", x=left, y=at[1], width=wide, height=_SQUARE - 1)
         node = members[columns[0]]
         culprit = blamed.get((node, rail)) or blamed.get((node, -1))
         if css != "n":
@@ -144,7 +267,7 @@ def _line(
             add(rect, "title", text=f"{text}; {evidence(culprit, found)}" if culprit else text)
 
 
-def _css(found: Qualification, node: int, share: float | None) -> str:
+def _cell_css(found: Qualification, node: int, share: float | None) -> str:
     if found.nodes[node].missing or share is None:
         return "none"
     return "n" if share >= found.threshold else min(step(share), "w1", key=_ORDER.index)

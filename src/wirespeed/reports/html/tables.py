@@ -8,19 +8,17 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ...document import TestcaseResult
-from ...judging.judgement import Judgement
-from ...judging.verdict import Verdict, worst
+from ...judging.verdict import Judgement, Verdict, worst
 from ...results.cells import key_of
 from ...tables import Cell, Table
 from ...terminal import one_line, visible
 from ...units import fitting
+from ..findings import GLANCE, number, shown
 from ..grid import Grid, digest, mark
-from ..numbers import GLANCE, number
-from ..signs import shown
 from .charts import curve_chart
 from .deviation import ColorScale, Judgements
-from .embedded_data import packed
 from .svg import markup
+from .templates import packed
 
 if TYPE_CHECKING:
     from markupsafe import Markup

@@ -1,0 +1,1 @@
+"""What a machine is: its devices and links, facts, and what its links allow."""

@@ -1,0 +1,266 @@
+"""Kinds of devices with their table, and the one function that parses the names of devices.
+
+Another package adds a kind by an entry point of the group ``wirespeed.devices`` that names a ``DeviceKind``.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+from ..errors import MachineError
+from ..extensions import DEVICES, registered
+from ..model import Engine, MemoryKind
+from ..units import format_size
+
+
+class DeviceRecord:
+    """Base of the records that describe one device in a Machine: frozen dataclasses.
+
+    Attributes:
+        prefix: Name of its kind, and the beginning of its own: ``gpu``.
+        index: Number of the device.
+        memory_bytes: Size of its memory.
+    """
+
+    prefix: ClassVar[str]
+    index: int
+    memory_bytes: int
+
+    @property
+    def name(self) -> str:
+        """Name of its Memory and its Executor: ``gpu0``."""
+        return f"{self.prefix}{self.index}"
+
+    @property
+    def about(self) -> str:
+        """What distinguishes it, in a few words: its model."""
+        return self.name
+
+    @property
+    def node(self) -> int | None:
+        """Index of the NUMA node to which it is attached; None if unknown, or if it is one."""
+        return None
+
+
+@dataclass(frozen=True)
+class Picture:
+    """How drawings of a machine show a device of a kind.
+
+    Attributes:
+        width, height: Maximum width and height of its box, in pixels.
+        radius: Radius of the corners, in pixels.
+        css: CSS classes of the box.
+    """
+
+    width: float = 190.0
+    height: float = 62.0
+    radius: float = 9.0
+    css: str = "box"
+
+
+@dataclass(frozen=True)
+class DeviceKind:
+    """A kind of device.
+
+    Attributes:
+        name: Name of the kind, of lower-case letters; the names of its devices are this and a number:
+            ``gpu0``. All of its devices are ``gpus`` in the language of transfers.
+        words: What people call one of its devices, and several.
+        record: Class of the records of its devices in a Machine, and in its JSON.
+        memories: How its memory is allocated; the default first.
+        engines: Engines of its executors, the default first; empty if it executes no transfers.
+        key_figures: Testcases whose typical value is the key figure of its memory; the first group that was
+            measured counts.
+        testcases: Prefixes of the names of the testcases of its memory; empty for those that every kind has.
+        ranks: Whether a process of a job can own one.
+        picture: How drawings show it.
+    """
+
+    name: str
+    words: tuple[str, str]
+    record: type[DeviceRecord]
+    memories: tuple[MemoryKind, ...]
+    engines: tuple[Engine, ...]
+    key_figures: tuple[tuple[str, ...], ...]
+    testcases: tuple[str, ...] = ()
+    ranks: bool = False
+    picture: Picture = Picture()
+
+    @property
+    def is_host(self) -> bool:
+        """Whether its memory is that of CPUs, which are its executors."""
+        return Engine.CPU in self.engines
+
+
+@dataclass(frozen=True)
+class Gpu(DeviceRecord):
+    """A GPU.
+
+    Attributes:
+        index: Number of the GPU.
+        model: Name of the product.
+        bus_id: PCI bus ID.
+        memory_bytes: Size of the memory.
+        numa: Index of the nearest NUMA node.
+        multiprocessors: Number of streaming multiprocessors.
+        compute_capability: CUDA compute capability, e.g. ``9.0``.
+        peers: Names of the GPUs whose memory it can access.
+        backend: Backend that discovered and measures it; empty if it was described by hand.
+        uuid: UUID, as ``nvidia-smi -L`` shows it; empty if unknown.
+    """
+
+    prefix: ClassVar[str] = "gpu"
+    index: int
+    model: str
+    bus_id: str = ""
+    memory_bytes: int = 0
+    numa: int = 0
+    multiprocessors: int = 0
+    compute_capability: str = ""
+    peers: tuple[str, ...] = ()
+    backend: str = ""
+    uuid: str = ""
+
+    @property
+    def has_bulk_copy(self) -> bool:
+        """Whether its kernels support bulk asynchronous copies (compute capability 9.0 and later)."""
+        major = self.compute_capability.partition(".")[0]
+        return major.isdecimal() and int(major) >= 9
+
+    @property
+    def about(self) -> str:
+        return self.model.removeprefix("NVIDIA ")
+
+    @property
+    def node(self) -> int:
+        return self.numa
+
+
+GPU = DeviceKind(
+    name="gpu",
+    words=("GPU", "GPUs"),
+    record=Gpu,
+    memories=(MemoryKind.DEVICE,),
+    engines=(Engine.CE, Engine.SM, Engine.SM_BULK, Engine.SM_SPLIT),
+    key_figures=(("device_stream_triad",), ("device_stream_copy",), ("device_local_copy",)),
+    testcases=("device_local", "device_stream", "device_saxpy"),
+    ranks=True,
+)
+
+
+@dataclass(frozen=True)
+class NumaNode(DeviceRecord):
+    """A NUMA node.
+
+    Attributes:
+        index: Number of the node.
+        cpus: Logical CPUs that this process may use; first one per physical core, then the others.
+        threads_per_core: Hardware threads per physical core; of cores with unequal numbers, the largest.
+        memory_bytes, free_bytes: Size of the memory and its free part.
+        distances: ACPI SLIT distances to all nodes.
+        core_count: Number of physical cores, if they have unequal numbers of usable threads; else 0.
+        allowed: Whether this process may use the memory.
+    """
+
+    prefix: ClassVar[str] = "numa"
+    index: int
+    cpus: tuple[int, ...] = ()
+    threads_per_core: int = 1
+    memory_bytes: int = 0
+    free_bytes: int = 0
+    distances: tuple[int, ...] = ()
+    core_count: int = 0
+    allowed: bool = True
+
+    @property
+    def cores(self) -> tuple[int, ...]:
+        """One logical CPU per physical core."""
+        count = self.core_count or len(self.cpus) // max(1, self.threads_per_core)
+        return self.cpus[: max(1, count)] if self.cpus else ()
+
+    @property
+    def about(self) -> str:
+        return f"{len(self.cores)} cores, {format_size(self.memory_bytes)}"
+
+
+NUMA = DeviceKind(
+    name="numa",
+    words=("NUMA node", "NUMA nodes"),
+    record=NumaNode,
+    memories=(MemoryKind.PAGEABLE, MemoryKind.PINNED),
+    engines=(Engine.CPU,),
+    key_figures=(("host_stream_triad",), ("host_stream_copy",), ("numa_to_numa_memcpy_read_cpu",)),
+    testcases=("numa_", "all_nodes", "host_"),
+    ranks=True,
+)
+
+
+_NAME = re.compile(r"([a-z]+)(\d+)", re.ASCII)
+
+
+#: The kinds of devices of this package.
+KINDS = (NUMA, GPU)
+
+
+def kinds() -> tuple[DeviceKind, ...]:
+    """Return all kinds of devices: those of this package, then those of other packages by name."""
+    return *KINDS, *_registered(tuple(sys.path))
+
+
+def added() -> tuple[DeviceKind, ...]:
+    """Return the kinds whose devices are in ``Machine.others``: all but NUMA nodes and GPUs."""
+    return tuple(kind for kind in kinds() if kind not in (NUMA, GPU))
+
+
+@lru_cache(maxsize=1)
+def _registered(path: tuple[str, ...]) -> tuple[DeviceKind, ...]:
+    del path  # part of the cache key
+    loaded: list[DeviceKind] = [point.load() for point in registered(DEVICES)]
+    return tuple(sorted(loaded, key=lambda kind: kind.name))
+
+
+def parse(name: str) -> tuple[DeviceKind, int] | None:
+    """Return the kind and the number of a device; None if it is the name of no device.
+
+    Args:
+        name: Name of a device, without its rank or host: ``gpu0``.
+    """
+    match = _NAME.fullmatch(name)
+    kind = next((kind for kind in kinds() if match and kind.name == match[1]), None)
+    return (kind, int(match[2])) if match and kind else None
+
+
+def _parsed(name: str) -> tuple[DeviceKind, int]:
+    parsed = parse(name)
+    if parsed is None:
+        known = ", ".join(f"{kind.name}0" for kind in kinds())
+        raise MachineError(f"{name!r} is not the name of a device; names of devices are such as {known}")
+    return parsed
+
+
+def kind_of(name: str) -> DeviceKind:
+    """Return the kind of a device by its name.
+
+    Raises:
+        MachineError: If no kind has such a name.
+    """
+    return _parsed(name)[0]
+
+
+def number_of(name: str) -> int:
+    """Return the number of a device by its name: 3 of ``gpu3``.
+
+    Raises:
+        MachineError: If no kind has such a name.
+    """
+    return _parsed(name)[1]
+
+
+def is_host(name: str) -> bool:
+    """Return whether a name is that of a NUMA node, or of another device whose memory is that of CPUs."""
+    parsed = parse(name)
+    return parsed is not None and parsed[0].is_host

@@ -1,0 +1,157 @@
+"""How long Measurements take, estimated from their plan: nothing is measured.
+
+The costs were derived from recorded runs of one, two and four GPUs (`docs/results`); the simulated backend
+uses the same ones, so that a limit on the time of a run means the same there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from ..errors import MachineError
+from ..measurement import Measurement
+from ..model import Engine, MemoryKind, Operation, Role, Transfer
+from ..statistics.stopping import FEWEST_ROUNDS, Rule
+from .network import Network, completions
+from .topology import Machine
+
+#: Time to bind buffers, streams and threads of a Measurement, and to reset its gate, in s.
+_BIND_S = 0.008
+#: Time to start the verification of a sample, in s.
+_START_VERIFYING_S = 0.0005
+#: Rates at which data is filled and verified, in B/s: in device memory, and in host memory.
+_DEVICE_RATE, _HOST_RATE = 1e12, 35e9
+#: Time from the start of the process until the first testcase, in s; and with each GPU.
+_START_S, _START_OF_GPU_S = 0.8, 0.25
+#: Time to close devices, judge, save and print, in s; and with each GPU.
+_END_S, _END_OF_GPU_S = 0.6, 0.1
+#: Rate and latency that are assumed if the machine's description has none, in B/s and s.
+_ASSUMED_RATE, _ASSUMED_LATENCY_S = 20e9, 2e-7
+#: Number of loads in one copy of a chase.
+_CHASE_LOADS = 2**16
+
+
+def start_seconds(machine: Machine) -> float:
+    """The time from the start of a process until the first testcase, in s."""
+    return _START_S + _START_OF_GPU_S * len(machine.gpus)
+
+
+def end_seconds(machine: Machine) -> float:
+    """The time from the last testcase until the process has judged, saved and printed, in s."""
+    return _END_S + _END_OF_GPU_S * len(machine.gpus)
+
+
+#: Time until a library of collectives has connected its ranks, before the first collective, in s: an
+#: assumption, no recorded run contains it separately.
+CONNECT_S = 2.0
+
+
+def connect_seconds(measurement: Measurement) -> float:
+    """The time that the first Measurement of its kind in a process takes in addition, in s."""
+    return CONNECT_S if measurement.collective else 0.0
+
+
+def prepare_seconds(measurement: Measurement) -> float:
+    """The time to bind and fill the buffers of a Measurement, in s."""
+    return _BIND_S + _touched(measurement, sources=True)
+
+
+def verify_seconds(measurement: Measurement) -> float:
+    """The time to verify a sample of a Measurement, in s."""
+    return _START_VERIFYING_S + _touched(measurement, sources=False)
+
+
+def _touched(measurement: Measurement, *, sources: bool) -> float:
+    """The time to fill all buffers, or to compare those that were written, in s.
+
+    Devices work concurrently.
+    """
+    busy: dict[str, float] = {}
+    for device, host, size in _buffers(measurement, sources=sources):
+        busy[device] = busy.get(device, 0.0) + size / (_HOST_RATE if host else _DEVICE_RATE)
+    return max(busy.values(), default=0.0)
+
+
+def _buffers(measurement: Measurement, *, sources: bool) -> Iterator[tuple[str, bool, int]]:
+    """Yield the device of each buffer, whether it is in host memory, and its bytes."""
+    for transfer in measurement.transfers:
+        if transfer.operation is Operation.CHASE:
+            continue
+        for end in (transfer.source, transfer.destination) if sources else (transfer.destination,):
+            yield end.device, end.kind is not MemoryKind.DEVICE, transfer.bytes
+    if run := measurement.collective:
+        for end in run.members:
+            yield end.device, end.kind is not MemoryKind.DEVICE, run.bytes
+
+
+def copy_seconds(network: Network, measurement: Measurement) -> float:
+    """The time of one copy of every work of a Measurement at the limits of its links, in s."""
+    transfers = measurement.transfers
+    if not transfers:
+        run = measurement.collective
+        return run.bytes / _ASSUMED_RATE if run else 0.0
+    chases = [_chase_seconds(network, t) for t in transfers if t.operation is Operation.CHASE]
+    flows = [t for t in transfers if t.operation is not Operation.CHASE]
+    try:
+        demands = [network.demand(t, network.machine.rates) for t in flows]
+    except MachineError:  # a path is unknown
+        return max([*chases, *(t.bytes / _ASSUMED_RATE for t in flows)])
+    amounts = [float(t.bytes) if t.role is Role.MEASURED else math.inf for t in flows]
+    ends = completions(demands, network.capacities(), amounts, [t.start for t in flows])
+    times = [
+        end if math.isfinite(end) and end > t.start else t.start + t.bytes / _ASSUMED_RATE
+        for t, end in zip(flows, ends, strict=True)
+        if t.role is Role.MEASURED
+    ]
+    return max([*chases, *times], default=0.0)
+
+
+def _chase_seconds(network: Network, transfer: Transfer) -> float:
+    try:
+        return _CHASE_LOADS * network.latency(transfer)
+    except MachineError:
+        return _CHASE_LOADS * _ASSUMED_LATENCY_S
+
+
+def least_seconds(
+    network: Network, measurement: Measurement, rule: Rule, *, verify: bool = True, sample_s: float = 1e-3
+) -> float:
+    """The time of one round of a Measurement with the fewest samples that a rule allows, in s.
+
+    Args:
+        network: Links of the machine.
+        measurement: What is measured.
+        rule: When sampling stops.
+        verify: Whether every sample is verified.
+        sample_s: Minimum duration of a sample, in s.
+    """
+    checking = verify_seconds(measurement) if verify else 0.0
+    return prepare_seconds(measurement) + rule.least_seconds(
+        copy_seconds(network, measurement), sample_s, checking
+    )
+
+
+def usual_seconds(
+    network: Network, measurement: Measurement, rule: Rule, *, verify: bool = True, sample_s: float = 1e-3
+) -> float:
+    """The time that a Measurement takes as a rule, in s; parameters as in ``least_seconds``.
+
+    Values of CPUs and of several transfers that share a memory scatter, so that measuring takes the whole
+    time budget; the others need the fewest rounds and samples.
+    """
+    least = least_seconds(network, measurement, rule, verify=verify, sample_s=sample_s)
+    rounds = 1 if measurement.happens_once else max(1, rule.rounds)
+    if not _scatters(measurement):
+        return rounds * least
+    usual = rounds * max(least, prepare_seconds(measurement) + rule.round_budget)
+    return usual if rounds < FEWEST_ROUNDS else max(usual, rule.time_budget)
+
+
+def _scatters(measurement: Measurement) -> bool:
+    """Whether the samples of a Measurement usually differ by more than the precision."""
+    transfers = measurement.transfers
+    if any(t.engine is Engine.CPU for t in transfers):
+        return True
+    host = sum(any(end.kind is not MemoryKind.DEVICE for end in t.ends) for t in transfers)
+    return host > 1 or measurement.collective is not None

@@ -1,0 +1,481 @@
+"""Limits and expected ranges of Measurements, from what the links allow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from ..collectives.operations import OPERATIONS
+from ..errors import MachineError
+from ..measurement import Measurement, Place, Reduce
+from ..model import Access, Collective, Engine, Executor, Memory, MemoryKind, Operation, Transfer
+from ..units import MIB
+from .network import Demand, Network, fair_shares, rate_of
+from .topology import EngineRate, LinkKind, Machine
+
+
+def ceilings(
+    network: Network, measurement: Measurement, rates: Sequence[EngineRate] = ()
+) -> list[float | None]:
+    """The limit of each Place of a Measurement, in B/s.
+
+    All transfers of the Measurement compete for the links, at line rate or at ``rates``; if they begin at
+    different times, how far they overlap is unknown, and each has the limit that it has alone. None for
+    latencies, for an unknown path, and if the known part of the path does not bound the rate.
+    """
+    return _of_places(measurement, _flows(network, measurement, rates))
+
+
+def demands(network: Network, measurement: Measurement, rates: Sequence[EngineRate]) -> list[Demand] | None:
+    """What each transfer of a Measurement takes of the links; None if a path is unknown.
+
+    It depends on the routes, not on the capacities of the links.
+    """
+    try:
+        return [
+            Demand({}) if t.operation is Operation.CHASE else network.demand(t, rates)
+            for t in measurement.transfers
+        ]
+    except MachineError:
+        return None
+
+
+def predicted(
+    network: Network, measurement: Measurement, needed: Sequence[Demand] | None
+) -> list[float | None]:
+    """The value of each Place of a Measurement with known ``demands``, as ``ceilings`` does."""
+    return _of_places(measurement, _shared(network, measurement, needed))
+
+
+#: For each transfer: what it takes of the links, and its fair share in B/s; None if unknown.
+_Flows = list[tuple[Demand, float | None]]
+
+
+def _flows(network: Network, measurement: Measurement, rates: Sequence[EngineRate]) -> _Flows:
+    return _shared(network, measurement, demands(network, measurement, rates))
+
+
+def _shared(network: Network, measurement: Measurement, needed: Sequence[Demand] | None) -> _Flows:
+    if needed is None:  # unknown path, so unknown limit
+        return [(Demand({}), None)] * len(measurement.transfers)
+    capacities = network.capacities()
+    shares = (
+        [fair_shares([demand], capacities)[0] for demand in needed] if measurement.is_staggered
+        else fair_shares(needed, capacities)
+    )  # fmt: skip
+    known = [
+        t.is_paced or _is_bounded(network, d) for t, d in zip(measurement.transfers, needed, strict=True)
+    ]
+    return [
+        (demand, share if bounded and math.isfinite(share) else None)
+        for demand, share, bounded in zip(needed, shares, known, strict=True)
+    ]
+
+
+def _is_bounded(network: Network, demand: Demand) -> bool:
+    """Whether the known part of the path bounds a flow.
+
+    An unknown memory does not prevent a known link from bounding the flow: no machine has memory that is
+    slower than one of its links. Whether the memory carries several flows at once is a different question;
+    see ``shared_memories``.
+    """
+    if len(network.capacities()) == len(network.links):
+        return True
+    unknown = demand.weights.keys() - network.capacities().keys()
+    kinds = {network.links[i].kind for i in demand.weights.keys() - unknown}
+    return not unknown or (
+        all(network.links[i].kind is LinkKind.MEMORY for i in unknown) and bool(kinds - {LinkKind.MEMORY})
+    )
+
+
+def shared_memories(
+    network: Network, measurement: Measurement, needed: Sequence[Demand] | None = None
+) -> dict[int, dict[int, float]]:
+    """The memories of unknown capacity that several links enter or leave at once.
+
+    A memory of unknown capacity may be as fast as one link and slower than several; the same holds for the
+    root complexes, PCIe switches and sockets that a machine's description does not contain.
+
+    Args:
+        network: The links.
+        measurement: Transfers that run together.
+        needed: What each of them takes of the links at line rate, if known.
+
+    Returns:
+        Index of the memory's link -> index of each transfer that starts at, ends at or passes it -> bytes
+        that the transfer moves in or out of the memory per byte of payload.
+    """
+    entering: dict[int, set[int]] = {}
+    leaving: dict[int, set[int]] = {}
+    passing: dict[int, dict[int, float]] = {}
+    if len(network.capacities()) == len(network.links):
+        return {}
+    for index, transfer in enumerate(measurement.transfers):
+        try:
+            demand = needed[index] if needed else network.demand(transfer)
+        except MachineError:
+            continue
+        used = {} if transfer.operation is Operation.CHASE else demand.weights
+        for link in used:
+            edge = network.links[link]
+            if edge.kind is LinkKind.MEMORY:
+                continue
+            for vertex, crossing in ((edge.destination, entering), (edge.source, leaving)):
+                if (memory := network.unknown_memory(vertex)) is not None:
+                    crossing.setdefault(memory, set()).add(link)
+                    passing.setdefault(memory, {})[index] = used.get(memory, 0.0)
+    return {
+        memory: transfers
+        for memory, transfers in passing.items()
+        if len(entering.get(memory, ())) > 1 or len(leaving.get(memory, ())) > 1
+    }
+
+
+def undisturbed(network: Network, measurement: Measurement) -> bool:
+    """Whether the links give each cell the same rate as if it was measured separately."""
+    if shared_memories(network, measurement):
+        return False
+    alone = {
+        (place.table, place.row, place.column): limit
+        for part in measurement.separate()
+        for place, limit in zip(part.places, ceilings(network, part), strict=True)
+    }
+    return all(
+        place.reduce is Reduce.LATENCY  # one load at a time disturbs no other transfer
+        or (limit is not None and limit >= (alone[place.table, place.row, place.column] or 0.0) * (1 - 1e-6))
+        for place, limit in zip(measurement.places, ceilings(network, measurement), strict=True)
+    )
+
+
+def _of_places(measurement: Measurement, flows: _Flows) -> list[float | None]:
+    values: list[float | None] = []
+    transfers = measurement.transfers
+    for place in measurement.places:
+        shares = [share for i in place.transfers if (share := flows[i][1]) is not None]
+        if place.reduce is Reduce.LATENCY or len(shares) < len(place.transfers):
+            values.append(None)
+            continue
+        chosen = [transfers[i] for i in place.transfers]
+        rates = [share * t.counted for share, t in zip(shares, chosen, strict=True)]
+        if place.reduce is Reduce.WALL:  # the slowest decides; flows that end earlier do not speed it up
+            wall = max(t.bytes / share for share, t in zip(shares, chosen, strict=True))
+            values.append(sum(t.bytes * t.counted for t in chosen) / wall)
+        else:
+            values.append(rates[0] if place.reduce is Reduce.FIRST else math.fsum(rates))
+    return values
+
+
+#: The range of smaller buffers allows for the start of each copy; caches may keep them (those of GPUs have up
+#: to 126 MB).
+JUDGED_BYTES = 256 * MIB
+#: As before, for copies by GPUs between memories: the path between these limits, not a cache.
+JUDGED_COPY_BYTES = 128 * MIB
+#: Time that a copy of a smaller buffer takes besides moving its bytes, in s: at most, and typically.
+#: Recorded on two H200s with 4 KiB to 1 GiB (docs/results/2026-11-21-2xH200.md): 2.4 to 3.3 µs by copy
+#: engines over NVLink, at most 2.1 µs by kernels, 2.3 to 7.0 µs within a GPU.
+START_S = (10e-6, 3e-6)
+#: As before, of a collective. Recorded there for two GPUs: 7 to 19 µs for 8 B to 32 KiB; more ranks take
+#: longer, and an algorithm for small arrays moves them more slowly.
+START_OF_COLLECTIVE_S = (200e-6, 20e-6)
+#: Ranks of a collective above which its start takes longer, in proportion.
+_RANKS_OF_START = 8
+#: Rate of copies within a GPU over that of its memory, at most, if a cache keeps a part of small buffers.
+CACHED = 1.5
+#: Largest cache of GPUs by compute capability, in bytes, from data sheets: A100, RTX 4090, H100 and H200,
+#: B200, RTX 5090; and of all others. Two H200s copied 64 MiB at 0.90 of the rate of 1 GiB, 16 MiB at 1.13.
+_GPU_CACHE_BYTES = {"8.0": 40e6, "8.9": 72e6, "9.0": 50e6, "10.0": 126e6, "12.0": 128e6}
+_ANY_GPU_CACHE_BYTES = 128e6
+#: Smaller buffers are judged if one copy takes this long at the rate to which it is held, in s.
+_JUDGED_COPY_S = 1e-3
+#: Lowest fraction of a requested rate that is expected: the waits between the pieces of a copy cost time.
+HELD = 0.9
+#: Links below this load are omitted.
+NOTED = 0.05
+#: Links below this load do not matter to a value: it says nothing about them, nor they about it.
+MATTERS = 0.2
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """Limit and expected range of one Place of a Measurement.
+
+    Attributes:
+        limit: Fair share at line rate, in B/s.
+        peak: Limit without the other transfers of the Measurement, in B/s, where it differs.
+        expected: Lower end of the expected range and typical value, in B/s; of a small buffer, with the time
+            that the start of a copy takes. None if unknown, or if more than the links limits the rate: a
+            start that takes longer than the copy, a cache that may hold a buffer, a chosen kernel shape,
+            pageable memory on the way to a GPU, delays; and for transfers that begin at different times.
+        links: Links that the Place's transfers use, for data or for requests: index, fraction of the capacity
+            that the whole Measurement typically uses (0 if the capacity is unknown), and how far the value
+            depends on the link. Links with a low load are omitted.
+        shared: Memories of unknown capacity that several of the Measurement's transfers share: index of the
+            link, and bytes that it typically carries per byte of the value; 0 if transfers pass its host
+            without touching it. ``expected`` holds only if they do not limit.
+    """
+
+    limit: float | None
+    peak: float | None
+    expected: tuple[float, float] | None
+    links: tuple[tuple[int, float, float], ...]
+    shared: tuple[tuple[int, float], ...] = ()
+
+
+def allowances(
+    network: Network, measurement: Measurement, ranges: Sequence[Sequence[EngineRate]]
+) -> list[Allowance]:
+    """What the links allow for each Place; ``ranges`` are the lowest and the typical rates."""
+    if measurement.collective:
+        bus = _of_collective(network, measurement.collective, ranges)
+        none = Allowance(None, None, None, ())
+        return [bus if place.reduce is Reduce.BUS else none for place in measurement.places]
+    if measurement.is_mixed:
+        return _next_to_collective(network, measurement, ranges)
+    if not measurement.transfers:  # only routes of transfers are known
+        return [Allowance(None, None, None, ())] * len(measurement.places)
+    transfers = measurement.transfers
+    plain = demands(network, measurement, ())
+    limits = predicted(network, measurement, plain)
+    low, typical = (
+        _flows(network, measurement, capped(rates, ranges[-1], network.machine)) for rates in ranges
+    )
+    low = [
+        (demand, None if share is None else min(share, HELD * t.rate / t.counted))
+        for t, (demand, share) in zip(measurement.transfers, low, strict=True)
+    ]
+    load: dict[int, float] = {}
+    for demand, share in typical:
+        for link, weight in demand.weights.items():
+            load[link] = load.get(link, 0.0) + weight * (share or 0.0)
+    hosts = shared_memories(network, measurement, plain)
+    by_place = []
+    started = (
+        _of_places(measurement, _started(measurement, flows, seconds))
+        for flows, seconds in zip((low, typical), START_S, strict=True)
+    )
+    bounds = zip(limits, *started, _of_places(measurement, typical), strict=True)
+    for place, (limit, least, normal, unstarted) in zip(measurement.places, bounds, strict=True):
+        own = tuple(transfers[i] for i in place.transfers)
+        peak = limit
+        if len(own) < len(transfers):
+            alone = Measurement(own, (replace(place, transfers=tuple(range(len(own)))),))
+            needed = [plain[i] for i in place.transfers] if plain else demands(network, alone, ())
+            peak = predicted(network, alone, needed)[0]
+        judged = not measurement.is_staggered and all(
+            _is_judged(network, transfers[i], *low[i]) and _is_bounded(network, typical[i][0])
+            for i in place.transfers
+        )
+        expected = (least, normal) if judged and least is not None and normal is not None else None
+        if expected and peak and any(_is_small(t) and not _is_between(t) for t in own):
+            peak *= CACHED
+        payload = [plain[i].weights if plain else {} for i in place.transfers]
+        parts = _parts(place, own, [typical[i] for i in place.transfers], payload)
+        links = []
+        for i, part in sorted(parts.items()):
+            capacity = network.links[i].capacity
+            taken = load[i] / capacity if capacity else 0.0
+            if taken >= NOTED or capacity is None:
+                links.append((i, round(taken, 3), part))
+        shared = tuple(
+            (memory, _carried([(moved, typical[i][1]) for i, moved in through.items()], unstarted or 0.0))
+            for memory, through in sorted(hosts.items())
+            if not through.keys().isdisjoint(place.transfers)
+        )
+        by_place.append(Allowance(limit, peak if peak != limit else None, expected, tuple(links), shared))
+    return by_place
+
+
+def _started(measurement: Measurement, flows: _Flows, seconds: float) -> _Flows:
+    """The flows with the time that the start of each copy of a small buffer takes, in s."""
+    return [
+        (demand, with_start(share, t.bytes, seconds) if share and _is_small(t) else share)
+        for t, (demand, share) in zip(measurement.transfers, flows, strict=True)
+    ]
+
+
+def with_start(rate: float, size: int, seconds: float) -> float:
+    """The rate of copies of ``size`` bytes, each of which takes some time besides moving them, in B/s."""
+    return size / (size / rate + seconds)
+
+
+def _next_to_collective(
+    network: Network, measurement: Measurement, ranges: Sequence[Sequence[EngineRate]]
+) -> list[Allowance]:
+    """What the links allow for works next to a collective, whose load on links is not modelled.
+
+    The limits are those without the collective, or of the collective alone, and nothing is expected.
+    """
+    own = measurement.works[:1] if isinstance(measurement.works[0], Collective) else measurement.transfers
+    allowed = allowances(network, Measurement(own, measurement.places), ranges)
+    return [replace(allowance, expected=None) for allowance in allowed]
+
+
+def ring(members: Sequence[Memory]) -> tuple[Transfer, ...]:
+    """The transfers by which each of some GPUs sends to the next one."""
+    return tuple(
+        Transfer(end, members[(i + 1) % len(members)], Executor(end.device, end.rank), Engine.SM, MIB)
+        for i, end in enumerate(members)
+    )
+
+
+def _of_collective(network: Network, run: Collective, ranges: Sequence[Sequence[EngineRate]]) -> Allowance:
+    """What the links allow for the bus bandwidth of a collective.
+
+    The limit is the line rate at which the slowest GPU can send: the bus factor is derived from what must
+    leave every rank, so that no bus bandwidth exceeds it unless the switch reduces. A range is known where
+    each GPU reaches all others by NVLink through one switch, or there are two.
+    """
+    limit = slowest_sender(network.machine, run.members)
+    if limit is None:
+        return Allowance(None, None, None, ())
+    starts = [seconds * max(1.0, run.ranks / _RANKS_OF_START) for seconds in START_OF_COLLECTIVE_S]
+    moved = round(run.counted * OPERATIONS[run.operation].factor(run.ranks))
+    lowest = limit * rate_of(ranges[0], Engine.NCCL, LinkKind.NVLINK, Access.READ).efficiency
+    judged = run.judged and (run.bytes >= JUDGED_BYTES or moved >= starts[0] * lowest)
+    peak = limit * run.effective if judged and run.effective > 1 else None
+    reached: dict[str, set[str]] = {}
+    for edge in network.links:
+        if edge.kind is LinkKind.NVLINK:
+            reached.setdefault(edge.source, set()).add(edge.destination)
+    if any(len(reached.get(network.machine.vertex(member), ())) != 1 for member in run.members):
+        return Allowance(limit, peak, None, ())
+    least, typical = (
+        limit * rate_of(rates, Engine.NCCL, LinkKind.NVLINK, Access.READ).efficiency for rates in ranges
+    )
+    taken: dict[int, float] = {}
+    for transfer in ring(run.members):
+        for link, weight in network.demand(transfer).weights.items():
+            if network.links[link].kind is not LinkKind.MEMORY:
+                taken[link] = taken.get(link, 0.0) + weight * typical / (
+                    network.links[link].capacity or typical
+                )
+    links = tuple((link, round(min(part, 1.0), 3), 1.0) for link, part in sorted(taken.items()))
+    if judged and run.bytes < JUDGED_BYTES:
+        least, typical = (with_start(r, moved, s) for r, s in zip((least, typical), starts, strict=True))
+    return Allowance(limit, peak, (least, typical) if judged else None, links)
+
+
+def slowest_sender(machine: Machine, members: Sequence[Memory]) -> float | None:
+    """The line rate at which the slowest of some GPUs can send, in B/s; None where one is unknown."""
+    rates: list[float | None] = []
+    for member in members:
+        vertex = machine.vertex(member)
+        for kind in (LinkKind.NVLINK, LinkKind.PCIE):
+            links = [link for link in machine.links if link.source == vertex and link.kind is kind]
+            if links:
+                capacities = [link.capacity or 0.0 for link in links]
+                rates.append(math.fsum(capacities) if all(capacities) else None)
+                break
+        else:
+            return None
+    known = [rate for rate in rates if rate]
+    return min(known) if len(members) > 1 and len(known) == len(rates) else None
+
+
+def _carried(through: Sequence[tuple[float, float | None]], value: float) -> float:
+    """The bytes that a memory carries per byte of a value; 0 if some pass without touching it.
+
+    Args:
+        through: For each transfer: bytes that it moves in or out of the memory per byte, and its share in
+            B/s.
+    """
+    if not value or not all(moved and share for moved, share in through):
+        return 0.0
+    return round(math.fsum(moved * (share or 0.0) for moved, share in through) / value, 3)
+
+
+def _parts(
+    place: Place, transfers: Sequence[Transfer], flows: _Flows, payload: Sequence[Collection[int]]
+) -> dict[int, float]:
+    """How far the value of a Place depends on each link that its transfers use.
+
+    0 if a link carries only requests and acknowledgements, not the ``payload`` of a transfer: it may or may
+    not slow the transfer down.
+    """
+    seconds = [t.bytes / share if share else 0.0 for t, (_, share) in zip(transfers, flows, strict=True)]
+    rates = [t.counted * (share or 0.0) for t, (_, share) in zip(transfers, flows, strict=True)]
+    parts: dict[int, float] = {}
+    for (demand, _), time, rate, carrying in zip(flows, seconds, rates, payload, strict=True):
+        for link in demand.weights:
+            before = parts.setdefault(link, 0.0)
+            if link not in carrying:
+                continue
+            if place.reduce is Reduce.WALL:
+                parts[link] = max(before, time / (max(seconds) or 1.0))
+            else:
+                parts[link] = before + rate / (math.fsum(rates) or 1.0)
+    return {link: round(part, 3) for link, part in parts.items()}
+
+
+def capped(
+    rates: Sequence[EngineRate], typical: Sequence[EngineRate], machine: Machine
+) -> Sequence[EngineRate]:
+    """Rates with the caps from the machine's description of its engines."""
+    caps = [rate for rate in machine.rates if rate.cap is not None and rate.engine is not Engine.CPU]
+    if not caps:
+        return rates
+    own = [
+        replace(rate, efficiency=low.efficiency, reverse=low.reverse, cap=(rate.cap or 0.0) * below)
+        for rate in caps
+        for low, normal in zip(rates, typical, strict=True)
+        if (low.engine, low.link) == (rate.engine, rate.link) and low.access in (None, rate.access)
+        for below in (low.efficiency / normal.efficiency,)
+    ]
+    return (*own, *rates)
+
+
+def _is_small(transfer: Transfer) -> bool:
+    """Whether the start of a copy, or a cache, matters to its rate; what is held to a rate waits anyway."""
+    by_gpu = transfer.engine is not Engine.CPU
+    least = JUDGED_COPY_BYTES if by_gpu and _is_between(transfer) else JUDGED_BYTES
+    return transfer.bytes < least and not transfer.is_paced
+
+
+def _is_between(transfer: Transfer) -> bool:
+    """Whether it connects two devices: the path limits it, not a cache."""
+    ends = [(end.rank, end.device) for end in (transfer.source, transfer.destination)]
+    return ends[0] != ends[1]
+
+
+def _is_judged(network: Network, transfer: Transfer, demand: Demand, lowest: float | None) -> bool:
+    """Whether link bandwidth limits a transfer, so that it can be judged.
+
+    Args:
+        network: The links.
+        transfer: The transfer.
+        demand: What it takes of them.
+        lowest: Its lowest rate, in B/s.
+    """
+    kinds = (transfer.source.kind, transfer.destination.kind)
+    return (
+        transfer.operation is not Operation.CHASE
+        and transfer.pace == 1
+        and not transfer.executor.blocks
+        and not transfer.executor.threads
+        and not transfer.also
+        and (transfer.engine is Engine.CPU or MemoryKind.PAGEABLE not in kinds)
+        and _is_large_enough(network, transfer, demand, lowest)
+    )
+
+
+def _is_large_enough(network: Network, transfer: Transfer, demand: Demand, lowest: float | None) -> bool:
+    """Whether neither the start of the copies nor a cache decides their rate."""
+    if transfer.bytes * transfer.counted / transfer.rate >= _JUDGED_COPY_S:
+        return True
+    if transfer.engine is Engine.CPU:
+        return transfer.bytes >= max(JUDGED_BYTES, network.machine.last_cache_bytes())
+    if transfer.is_paced:
+        return transfer.bytes >= (JUDGED_COPY_BYTES if _is_between(transfer) else JUDGED_BYTES)
+    if not _is_small(transfer):
+        return True
+    if not _is_between(transfer) and transfer.bytes < _cache_bytes(network.machine, transfer):
+        return False
+    far = any(network.links[link].kind is LinkKind.NETWORK for link in demand.weights)
+    return not far and lowest is not None and transfer.bytes >= START_S[0] * lowest
+
+
+def _cache_bytes(machine: Machine, transfer: Transfer) -> float:
+    """The size of the cache of the GPU of a local copy, at most."""
+    gpu = next((gpu for gpu in machine.gpus if gpu.name == transfer.source.device), None)
+    return _GPU_CACHE_BYTES.get(gpu.compute_capability if gpu else "", _ANY_GPU_CACHE_BYTES)

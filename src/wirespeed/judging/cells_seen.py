@@ -1,0 +1,207 @@
+"""What is normal among comparable cells.
+
+The cells of a judged run whose values can be predicted, with their ratios to normal.
+
+Values that Measurements would have on a changed machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from ..data import efficiencies
+from ..document import Document
+from ..hardware.effects import Effect
+from ..hardware.limits import capped, demands, predicted, ring
+from ..hardware.network import Demand, Network, fair_shares
+from ..hardware.topology import EngineRate, Machine
+from ..measurement import Measurement
+from ..results.cells import Key, Placed, placed
+from .cause import Cause
+from .omissions import planned
+from .verdict import Verdict
+from .verdicts import Check
+
+#: Fewer cells do not say what is normal.
+_FEWEST = 4
+
+
+def quantile(ordered: Sequence[float], fraction: float) -> float:
+    """Return a quantile of sorted values, interpolated between neighbours."""
+    position = fraction * (len(ordered) - 1)
+    i = int(position)
+    return ordered[i] + (position - i) * (ordered[min(i + 1, len(ordered) - 1)] - ordered[i])
+
+
+def normal_of(ordered: Sequence[float]) -> float | None:
+    """Return what the better quarter of some sorted values reaches; None if they are too few.
+
+    This is normal as long as at most three quarters of them are slow.
+    """
+    return quantile(ordered, 0.75) if len(ordered) >= _FEWEST else None
+
+
+class ComparableCells:
+    """Which cells of a run are comparable."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._kind_of = [link.kind for link in machine.links]
+        self._kinds: dict[tuple[int, ...], str] = {}  # many cells share their links and bounds
+        self._bounds: dict[tuple[float | None, float], str] = {}
+
+    def group(self, measured: Placed, normal: float) -> Hashable:
+        """Return what comparable cells have in common: testcase, kinds of links, limit and typical value.
+
+        Args:
+            measured: The cell.
+            normal: Its typical value.
+        """
+        key, cell, _, result = measured
+        used = tuple([link for link, _, _ in cell.links])
+        if used not in self._kinds:
+            self._kinds[used] = " ".join(sorted({self._kind_of[link] for link in used}))
+        bound = cell.limit, normal
+        if bound not in self._bounds:
+            self._bounds[bound] = f"{cell.limit:.3g} {normal:.3g}"
+        size = key.column if result.collective else ""  # the rate of a collective grows with it
+        return key.testcase, key.table, size, self._kinds[used], self._bounds[bound]
+
+
+#: Lower ratios to normal, measured or predicted, count as this one, because 0 has no logarithm.
+SLOWEST = 1e-6
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A measured cell.
+
+    Attributes:
+        key: Location of the cell.
+        group: Equal for cells that are comparable.
+        typical, ratio: Value over the typical value of the expected range, and over that of the better
+            comparable cells, if these are as expected.
+        slow: Whether it is slow.
+        links: Links of the cell, as in ``Allowance``.
+        measurement: How it was measured.
+        place: Index of its Place.
+    """
+
+    key: Key
+    group: int
+    typical: float
+    ratio: float
+    slow: bool
+    links: tuple[tuple[int, float, float], ...]
+    measurement: Measurement
+    place: int
+
+
+def slow_keys(check: Check) -> frozenset[Key]:
+    """Cells whose value is worse than expected."""
+    return frozenset(
+        judgement.key
+        for judgement in check.judgements
+        if judgement.verdict.is_worse and judgement.value is not None
+    )
+
+
+def seen_cells(document: Document, check: Check) -> list[Seen]:
+    """Return the cells whose value can be predicted, with their ratios to normal.
+
+    Normal is what the better quarter of comparable cells reaches, if that is as expected; else the typical
+    value of the expected range.
+    """
+    slow, plans, peers = slow_keys(check), planned(document), ComparableCells(document.machine)
+    judgements = {judgement.key: judgement for judgement in check.judgements}
+    groups: dict[object, list[tuple[Placed, tuple[float, float, float]]]] = {}
+    for measured in placed(document):
+        cell, judgement = measured.cell, judgements.get(measured.key)
+        if judgement is None or judgement.verdict is Verdict.BUSY:
+            continue
+        value, limit, normal, least = cell.value, cell.limit, judgement.normal, judgement.least
+        if value and limit and normal and least and measured.key._replace(bytes=0) in plans:
+            members = groups.setdefault(peers.group(measured, normal), [])
+            members.append((measured, (value / limit, normal / limit, least / limit)))
+    seen = []
+    for number, members in enumerate(groups.values()):
+        best = normal_of(sorted(reached for _, (reached, _, _) in members)) or 0.0
+        for (key, cell, _, _), (reached, normal, least) in members:
+            good = best if best >= least else normal
+            typical, ratio = (max(reached / usual, SLOWEST) for usual in (normal, good))
+            where = plans[key._replace(bytes=0)]
+            seen.append(Seen(key, number, typical, ratio, key in slow, cell.links, *where))
+    return seen
+
+
+#: What the transfers of each Measurement take of the links, by the identity of the Measurement.
+Routes = dict[int, list[Demand] | None]
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A changed machine.
+
+    Attributes:
+        machine: The machine as it would behave.
+        place: Device or switch of the cause; empty for the whole machine, and without a known cause.
+        cause: What would have changed it; None for a slow link or device without a known cause.
+        effect: Effect of the cause.
+        amount, factor: Amount of the effect, and factor of the speed of its links.
+    """
+
+    machine: Machine
+    place: str = ""
+    cause: Cause | None = None
+    effect: Effect | None = None
+    amount: float = 0.0
+    factor: float = 1.0
+
+
+def typical_rates(machine: Machine) -> Sequence[EngineRate]:
+    """Return the rates that engines typically reach on a machine."""
+    return capped(efficiencies()[-1], efficiencies()[-1], machine)
+
+
+class Predictions:
+    """Values of Measurements on one machine.
+
+    Attributes:
+        network: Links of the machine.
+        rates: What engines reach.
+        routes: Routes of a machine with other speeds of the same links, to which new ones are added; None:
+            none yet.
+    """
+
+    def __init__(self, network: Network, rates: Sequence[EngineRate], routes: Routes | None = None) -> None:
+        self.network, self.rates = network, rates
+        self.routes: Routes = {} if routes is None else routes
+        self._values: dict[int, list[float | None]] = {}
+
+    def of(self, measurement: Measurement) -> list[float | None]:
+        """Return the value of each Place of a Measurement in B/s; None if unknown.
+
+        The Measurement is recognised by its identity: keep it.
+        """
+        key = id(measurement)
+        if key not in self._values:
+            self._values[key] = self._predicted(measurement)
+        return self._values[key]
+
+    def route(self, measurement: Measurement) -> list[Demand] | None:
+        """Return what each transfer takes of the links; None if a path is unknown."""
+        key, run = id(measurement), measurement.collective
+        if key not in self.routes:
+            whole = Measurement(ring(run.members), ()) if run else measurement
+            self.routes[key] = demands(self.network, whole, self.rates)
+        return self.routes[key]
+
+    def _predicted(self, measurement: Measurement) -> list[float | None]:
+        needed = self.route(measurement)
+        if not needed:  # an unknown path, or members without one
+            return [None] * len(measurement.places)
+        if measurement.collective:
+            rate = min(fair_shares(needed, self.network.capacities()))
+            return [rate if math.isfinite(rate) else None] * len(measurement.places)
+        return predicted(self.network, measurement, needed)

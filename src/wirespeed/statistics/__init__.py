@@ -1,0 +1,1 @@
+"""From samples to statistics, and when there are enough of them."""
