@@ -110,8 +110,8 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
 
 
 def _loaded(file: str, options: argparse.Namespace) -> Document:
-    from ..importers.between_hosts import with_nics
     from ..judging.omissions import with_host_memory
+    from ..results.imported_limits import with_nics
 
     document = load_run(file)
     _refuse_simulated(document.simulated, options)

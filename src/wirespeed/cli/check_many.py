@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from ..document import Document
 from ..errors import ExitCode, UsageError
-from ..importers.between_hosts import with_nics
 from ..judging.fleet import MIN_PEERS, analyse
 from ..judging.judged import Criteria, Judged
 from ..judging.omissions import with_host_memory
@@ -18,6 +17,7 @@ from ..judging.verdict import Verdict, check_models
 from ..reports import Style
 from ..reports.records import CheckedRun
 from ..results.compare import read_many
+from ..results.imported_limits import with_nics
 from ..results.published_gates import GateSet
 from ..screens import check_format
 from ..terminal import error_line

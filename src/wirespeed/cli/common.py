@@ -214,11 +214,12 @@ def saved_files(names: Sequence[str]) -> list[str]:
 def load_run_or_log(file: str) -> Document:
     """Load a saved run, or the log of another tool; ``-`` is standard input, with a saved run."""
     from ..errors import NotARun
-    from ..importers import load_log
 
     try:
         return load_run(file)
     except NotARun as error:
+        from ..importers import load_log
+
         try:
             return load_log(file)
         except UsageError:  # not understood either
