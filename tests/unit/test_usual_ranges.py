@@ -198,6 +198,22 @@ def test_a_quota_of_cpus_lowers_what_is_expected() -> None:
     assert verdicts(with_facts(document, Fact(Known.CPU_QUOTA, 2.0)), "host_stream_copy") == {PASS}
 
 
+def test_a_quota_is_for_all_nodes_of_a_host() -> None:
+    (node,) = TWO.machine.numa
+    halves = tuple(dataclasses.replace(node, index=i, cpus=node.cpus[16 * i : 16 * i + 16]) for i in (0, 1))
+    host = replace(EMERALD_TWO, machine=dataclasses.replace(TWO.machine, numa=halves))
+    for quota, used in ((UNLIMITED, 16), (8.0, 4)):
+        (one,) = of(judge(with_facts(host, Fact(Known.CPU_QUOTA, quota))), "host_stream_copy")
+        assert one.basis.endswith(f"{used} CPUs in use")
+
+
+@pytest.mark.parametrize(("gigabytes", "verdict"), [(600, PASS), (750, IMPLAUSIBLE)])
+def test_what_is_only_read_may_come_from_the_last_cache(gigabytes: float, verdict: Verdict) -> None:
+    """Half of the buffer of the load fits into it: up to twice the 358.4 GB/s of the memory."""
+    document = changed(EMERALD_TWO, "host_loaded_latency", lambda _: gigabytes * GB, "100%", "bandwidth")
+    assert verdicts(document, "host_loaded_latency", "100%", "bandwidth") == {verdict}
+
+
 @pytest.mark.parametrize(
     ("gigabytes", "verdict"), [(340, PASS), (365, IMPLAUSIBLE), (146, PASS), (75, WARN), (30, FAIL)]
 )
