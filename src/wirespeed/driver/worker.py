@@ -80,7 +80,7 @@ class Worker:
         self.case = case
         self.can_shrink = can_shrink
         self.limit = limit
-        self.backends = tuple(dict.fromkeys(backend for backend, _ in jobs))
+        self.backends = tuple(dict.fromkeys(part for backend, _ in jobs for part in backend.parts))
         self.finished = threading.Event()
         self._rule = limit.begin(case, options.run.rule) if limit else options.run.rule
         self._rule = self._rule.share(len(jobs))

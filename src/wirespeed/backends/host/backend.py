@@ -19,7 +19,7 @@ import numpy as np
 from ...errors import BackendError, MeasurementTimeout, OutOfMemory, starting_threads
 from ...hardware.topology import Machine
 from ...measurement import Measurement
-from ...model import Engine, MemoryKind, Operation, Role, Transfer
+from ...model import Engine, MemoryKind, Operation, Transfer
 from ...options import RunOptions
 from ...tables import Quantity, State
 from ...units import format_size
@@ -172,17 +172,7 @@ class HostBackend(Backend):
         self._last: HostPrepared | None = None
         self._load: CpuLoad | None = None
 
-    def refuses(self, measurement: Measurement) -> str | None:
-        if not measurement.transfers or measurement.is_mixed:
-            return ""  # other backends run what is no transfer
-        for transfer in measurement.transfers:
-            if reason := self._refuses(transfer):
-                return f"{transfer}: {reason}"
-        if all(t.role is Role.LOAD for t in measurement.transfers):
-            return "no transfer is measured"
-        return None
-
-    def _refuses(self, transfer: Transfer) -> str:
+    def refuses_transfer(self, transfer: Transfer) -> str:
         nodes = {node.name for node in self._machine.numa}
         ends = (transfer.source, transfer.destination)
         if transfer.engine is not Engine.CPU:
