@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ..backends.provider import Group, Provider
     from ..document import Document
     from ..driver.jobs import Listener
-    from ..reports.nccl_tests import Lines
+    from ..reports.nccl_tests import PrintedLines
     from ..results.output import Output
     from ..worlds.base import World
     from .parser import Parser
@@ -123,10 +123,10 @@ def _run(program: str, called: Sequence[str], arguments: Parser, options: argpar
 
 def _in(world: World, options: argparse.Namespace, wanted: Asked, machine: Machine | None) -> int:
     """Run in a World, and leave it at the end."""
-    from ..reports.nccl_tests import Lines
+    from ..reports.nccl_tests import PrintedLines
     from ..reports.nccl_tests_view import View, result_of
 
-    lines = Lines(wanted.sizes, wanted.timestamps, options.format == FORMAT)
+    lines = PrintedLines(wanted.sizes, wanted.timestamps, options.format == FORMAT)
     files: list[Output] = []
 
     def measure() -> Document:
@@ -157,7 +157,7 @@ def _in(world: World, options: argparse.Namespace, wanted: Asked, machine: Machi
 
 
 def _measure(
-    world: World, options: argparse.Namespace, wanted: Asked, machine: Machine | None, lines: Lines
+    world: World, options: argparse.Namespace, wanted: Asked, machine: Machine | None, lines: PrintedLines
 ) -> Document:  # fmt: skip
     """Run the collectives in all processes.
 
@@ -168,7 +168,7 @@ def _measure(
     from ..backends import discover
     from ..backends.collective_backend import CollectiveBackend
     from ..backends.provider import colors_of, group_of, settings, smallest
-    from ..driver.jobs import SessionOptions
+    from ..driver.jobs import begun
     from ..driver.session import Session
     from ..options import RunOptions
     from ..results.store import Saver
@@ -223,18 +223,14 @@ def _measure(
     listeners: list[Listener] = [lines] if first else []
     if first and options.output:
         listeners.insert(0, Saver(options.output, options.force))
-    asked_for = SessionOptions(
-        cases,
-        RunOptions(
-            samples=1, copies=asked.iterations, rounds=asked.cycles, verify=bool(asked.checks),
-            timeout=asked.timeout or _NO_LIMIT_S,
-        ),
-        skip=asked.skip,
-        command=" ".join(["wirespeed", asked.arguments[0].rpartition("/")[2], *asked.arguments[1:]]),
-        described=wanted.described,
+    how = RunOptions(
+        samples=1, copies=asked.iterations, rounds=asked.cycles, verify=bool(asked.checks),
+        timeout=asked.timeout or _NO_LIMIT_S,
     )  # fmt: skip
+    command = " ".join(["wirespeed", asked.arguments[0].rpartition("/")[2], *asked.arguments[1:]])
+    document = begun(machine, cases, how, command=command, described=wanted.described)
     try:
-        document = Session(machine, [backend], asked_for, listeners).run()
+        document = Session(document, [backend], cases, how, listeners, skip=asked.skip).run()
     finally:
         backend.close()
     refusals = [backend.refusal(setting) for setting in run]
@@ -245,7 +241,9 @@ def _measure(
     return document
 
 
-def _finish(document: Document, options: argparse.Namespace, lines: Lines, files: Sequence[Output]) -> None:
+def _finish(
+    document: Document, options: argparse.Namespace, lines: PrintedLines, files: Sequence[Output]
+) -> None:
     """Write the JSON, and print the remaining lines or the requested format."""
     from ..driver.session import BY_USER
     from ..reports import Style, nccl_tests_json, render

@@ -182,7 +182,7 @@ def lines(view: View, rows: Sequence[Row]) -> str:
     return "".join(line(row, view.given) for row in rows)
 
 
-class Lines(Listener):
+class PrintedLines(Listener):
     """Listener that prints the header when the devices are known, and each result when it is measured.
 
     Attributes:
