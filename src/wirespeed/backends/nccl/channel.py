@@ -136,7 +136,7 @@ class Debug:
         if self._path is None:
             return Fact(Known.NCCL_TRANSPORTS, reason=_OWN_LOG)
         names = transports(self._text())
-        return Fact(Known.NCCL_TRANSPORTS, names or None, reason="" if names else "not in NCCL's log")
+        return Fact.of(Known.NCCL_TRANSPORTS, names or None, why="not in NCCL's log")
 
     def explained(self, words: str) -> str:
         """NCCL's words for an error, with the last warning of its log, as nccl-tests joins them."""
