@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..document import Document
+from ..tables import Half
 from ..terminal import one_line
 from ..units import GB, format_time
 from .iteration_times import spread, steady
-from .nccl_tests_view import Given, Half, Row, View, footer, has_collectives, is_complete, short, short_bus
+from .nccl_tests_view import Given, Row, View, footer, has_collectives, is_complete, short, short_bus
 from .style import Style
 
 #: The nccl-tests version whose format this is.
