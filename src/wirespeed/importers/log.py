@@ -282,6 +282,14 @@ def scaled(values: Iterable[float | None], scale: float) -> tuple[float | None, 
     )
 
 
+def in_base(word: str | None, scale: float = 1.0) -> float | None:
+    """The value that a word is, in base units; None if it is none, or out of range."""
+    try:
+        return scaled([number(word or "")], scale)[0]
+    except ValueError:
+        return None
+
+
 def grid(lines: Sequence[str], start: int) -> tuple[list[str], list[tuple[str, list[float | None]]], int]:
     """Read a table of numbers: a line of column numbers, and lines of a row number and values.
 
