@@ -132,10 +132,11 @@ def _named(file: str, document: Document) -> tuple[str, Document]:
 def _page(named: Sequence[tuple[str, Document]], by: Criteria) -> tuple[str, list[Unreadable]]:
     """The page of runs, without those of which none can be made; empty if that are all."""
     from ..reports.html.page import page
+    from ..reports.html.tables import unique_names
     from ..results.compare import defective
 
     def of_all(runs: Sequence[tuple[str, Document]]) -> str:
-        documents, labels = [document for _, document in runs], _labels([file for file, _ in runs])
+        documents, labels = [document for _, document in runs], unique_names([file for file, _ in runs])
         return page(documents, by=by, labels=labels) if runs else ""
 
     try:
@@ -177,12 +178,6 @@ def _beside(file: str, kind: str, form: str) -> Path:
     if not suffixes or not run.name:
         raise UsageError(f"pass -o FILE: no default name for {form} of {file!r}")
     return run.with_name(f"{run.stem}{kind}{suffixes[0]}")
-
-
-def _labels(files: Sequence[str]) -> list[str]:
-    """The names of the files, with their folders if the names are not unique."""
-    names = [Path(file).name for file in files]
-    return names if len(set(names)) == len(names) else list(files)
 
 
 def _progress(text: str) -> AbstractContextManager[object]:
