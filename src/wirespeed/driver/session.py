@@ -33,6 +33,7 @@ from ..tables import Cell, Reading, State
 from ..testcases import Testcase
 from ..testcases.subset import by_value
 from ..version import __version__
+from . import jobs
 from .contention import scheduled
 from .jobs import Listener, Observed, SessionOptions, recorded
 from .partial_result import PartialResult
@@ -319,10 +320,11 @@ class Session:
         """Add the slow counters to the states of the first and the last testcase, of all hosts."""
         counted = self._hardware.count()
         before: State = ()
-        if self.options.gather:
+        if self.options.world:
             facts = self._known().facts[len(self.options.facts) :]
             try:
-                other = self.options.gather(Observed(self._hardware.counted, counted, facts))
+                here = Observed(self._hardware.counted, counted, facts)
+                other = jobs.gather_observed(self.options.world, here)
             except WirespeedError as error:  # everything was measured
                 text = f"what the other hosts observed during the run is not known: {error}"
                 self._document = replace(self._document, warnings=(*self._document.warnings, text))
@@ -363,7 +365,7 @@ class Session:
         case, outcome, worker, watched = run.case, run.outcome, run.worker, run.watched
         used = worker.backends
         ending = ""
-        timeout = self.options.run.timeout + self.options.grace
+        timeout = self.options.run.timeout + (jobs.LATE_RANK_GRACE_S if self.options.world else 0.0)
         started = looked = time.monotonic()
         try:
             outcome.since = started
