@@ -393,7 +393,8 @@ class PreparedCollective(Prepared):
 
         Like nccl-tests, the number of wrong elements is that of this check.
         """
-        if self._checked or not (self._options.checks and self._work.verified):
+        is_defined = self._setting.operation.checks_in_place or not self._work.in_place
+        if self._checked or not (self._options.checks and is_defined):
             return 0 if self._checked else None
         wrong = 0
         for _ in range(self._options.checks):

@@ -88,8 +88,7 @@ def work_of(
     counted = operation.moved(operation.counts(size // width, width, ranks), width, ranks)
     return Collective(
         operation.name, setting.type.name, setting.operator, setting.root, size, counted, ranks, ends,
-        in_place, room or size, operation.checks_in_place or not in_place, operation.judged,
-        operation.effective, operation.traffic, role,
+        in_place, room or size, operation.traffic, role,
     )  # fmt: skip
 
 
