@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import backends as _backends
 from .backends.base import Backend
 from .document import DEVICES, REQUESTED, SCHEMA, Document
-from .driver import jobs
+from .driver.jobs import gather_facts, gather_machine, gather_observed
 from .errors import MachineError, NotIdle, UsageError
 from .files import refusal
 from .hardware.topology import Machine
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: Time beyond the time-out of a stage in which the processes of a job find out which one is late, in s.
+LATE_RANK_GRACE_S = 10.0
 #: Interval between checks whether a machine is idle, in s.
 IDLE_POLL_INTERVAL_S = 1.0
 
@@ -89,6 +92,7 @@ def run(
         >>> document.simulated, document.testcases[0].status.value
         (True, 'passed')
     """
+    from .driver.jobs import SessionOptions
     from .driver.run_plan import RunTimes, earlier_times, kind_of_run
     from .driver.session import Session
 
@@ -99,11 +103,31 @@ def run(
     if world is not None and options.within is not None:
         raise UsageError("--within is for one process: omit it in a job, or limit the job itself")
     testcases, prefixes = _several(testcases), _several(prefixes)
-    described, requested = dict(described or {}), _requested(testcases, prefixes, options)
+    names = [(case if isinstance(case, Testcase) else find(case)).name for case in testcases]
+    asked = [*names, *(f"{prefix}*" for prefix in prefixes)]
+    requested = {REQUESTED: asked} if asked else {}
+    if options.devices is not None:
+        requested[DEVICES] = list(map(str, options.devices))
     adaptive = following is not None and not testcases and not prefixes
     chosen = () if adaptive else choose(testcases, prefixes, options.tier)
-    whole, local, target = _machines(machine, options, world)
-    facts = _facts(whole, local) if world is None else jobs.gather_facts(world, lambda: _facts(whole, local))
+    if machine is None:
+        _backends.warm_up()
+    target = machine if isinstance(machine, Machine) else _backends.describe(machine)
+    whole = target  # of which what is expected to be there is compared
+    if options.devices is not None:
+        target = target.only(options.devices)
+    if options.host_memory is not None:
+        target = target.with_host_memory(options.host_memory)
+    local = target
+    if world is not None:
+        if target.simulated:
+            raise UsageError("a simulated machine has ranks of its own: run it without a launcher")
+        target = gather_machine(world, local)
+    if options.huge_pages and target.transparent_huge_pages == "never":
+        from .backends.host.memory import HUGE_REMEDY
+
+        raise MachineError(f"huge pages are required, but switched off on {target.host}; {HUGE_REMEDY}")
+    facts = _facts(whole, local) if world is None else gather_facts(world, lambda: _facts(whole, local))
     for case in chosen:
         if case.written:
             case.plan(target, options)
@@ -115,13 +139,23 @@ def run(
             cases = (sweep(case, options.sizes) for case in cases)
         return tuple(_with_bulk(case) if options.bulk and not lacking else case for case in cases)
 
-    settings = jobs.SessionOptions(
-        prepared(chosen), options, command=command, described=requested | described, facts=facts,
-        world=world, since=since,
-        warnings=(*_restricted(local), *local.unusual_nodes(), *filter(None, [lacking])),
+    chosen = prepared(chosen)
+    warnings = (*_restricted(local), *local.unusual_nodes(), *filter(None, [lacking]))
+    grace = 0.0 if world is None else LATE_RANK_GRACE_S
+    settings = SessionOptions(
+        chosen,
+        options,
+        grace=grace,
+        command=command,
+        warnings=warnings,
+        launcher="" if world is None else world.launcher,
+        described=requested | dict(described or {}),
+        facts=facts,
         following=(lambda document: prepared(following(document))) if following else None,
-        earlier=earlier_times(kind_of_run(target, options)) if options.within is not None else {},
-    )  # fmt: skip
+        gather=None if world is None else partial(gather_observed, world),
+        since=since,
+        earlier=(earlier_times(kind_of_run(target, options)) if options.within is not None else {}),
+    )
     first = world is None or world.rank == 0  # the others measure and say nothing
     watching = list(listeners) if first else []
     if world is None and backends is None and not target.simulated and target.host == platform.node():
@@ -133,11 +167,18 @@ def run(
         watching.insert(0, Saver(output if isinstance(output, Output) else Output(Path(output)), force))
     own: list[Backend] = _backends.connect(local) if backends is None else []
     if world is not None:
+        from .backends.distributed.backend import DistributedBackend
+        from .backends.pairs.backend import PairsBackend
         from .worlds.base import agree_on
 
-        names = [case.name for case in settings.testcases]
-        agree_on(world, agreed(options) | described | {"testcases": names})
-        own = _between(world, own or backends or (), target, local, options)
+        same = agreed(options) | dict(described or {})
+        agree_on(world, same | {"testcases": [case.name for case in chosen]})
+        ranks = DistributedBackend(world, target, own or backends or (), options, grace)
+        own = [
+            ranks,
+            PairsBackend(ranks.exchange, target, local, options, grace),
+            _backends.join(world, target, local, ranks.exchange),
+        ]
     used = own if backends is None or world is not None else backends
     try:
         document = Session(target, used, settings, watching).run()
@@ -146,48 +187,6 @@ def run(
     if interrupted:
         raise RunInterrupted(document)
     return document
-
-
-def _requested(
-    testcases: Iterable[str | Testcase], prefixes: Iterable[str], options: RunOptions
-) -> dict[str, Any]:
-    """The selected testcases and devices, for the Document; what was not selected is not in it."""
-    names = [(case if isinstance(case, Testcase) else find(case)).name for case in testcases]
-    asked = [*names, *(f"{prefix}*" for prefix in prefixes)]
-    devices = {} if options.devices is None else {DEVICES: list(map(str, options.devices))}
-    return ({REQUESTED: asked} if asked else {}) | devices
-
-
-def _machines(
-    machine: str | Machine | None, options: RunOptions, world: World | None
-) -> tuple[Machine, Machine, Machine]:
-    """The machine, the part of it that the options select, and that of all processes of a job."""
-    if machine is None:
-        _backends.warm_up()
-    whole = machine if isinstance(machine, Machine) else _backends.describe(machine)
-    local = whole if options.devices is None else whole.only(options.devices)
-    if options.host_memory is not None:
-        local = local.with_host_memory(options.host_memory)
-    if world is not None and local.simulated:
-        raise UsageError("a simulated machine has ranks of its own: run it without a launcher")
-    target = local if world is None else jobs.gather_machine(world, local)
-    if options.huge_pages and target.transparent_huge_pages == "never":
-        from .backends.host.memory import HUGE_REMEDY
-
-        raise MachineError(f"huge pages are required, but switched off on {target.host}; {HUGE_REMEDY}")
-    return whole, local, target
-
-
-def _between(
-    world: World, local: Sequence[Backend], target: Machine, here: Machine, options: RunOptions
-) -> list[Backend]:
-    """The backends of a job; the first closes those of this process."""
-    from .backends.distributed.backend import DistributedBackend
-    from .backends.pairs.backend import PairsBackend
-
-    ranks = DistributedBackend(world, target, local, options, jobs.LATE_RANK_GRACE_S)
-    pairs = PairsBackend(ranks.exchange, target, here, options, jobs.LATE_RANK_GRACE_S)
-    return [ranks, pairs, _backends.join(world, target, here, ranks.exchange)]
 
 
 def _closed(backends: Sequence[Backend]) -> bool:

@@ -18,7 +18,6 @@ from wirespeed.backends.host.backend import HostBuffers, ShmSharing
 from wirespeed.backends.pairs.base import Window
 from wirespeed.backends.pairs.connection import Connection
 from wirespeed.document import Document, Status
-from wirespeed.driver import jobs
 from wirespeed.errors import BackendError, OutOfMemory
 from wirespeed.model import Engine, MemoryKind
 from wirespeed.testcases.base import HOST
@@ -168,11 +167,13 @@ def test_a_message_that_never_comes_ends_the_job(wire: type[Queued]) -> None:
     many = worlds(2, 1.0)
 
     def one(world: Any) -> Document:
-        patience, jobs.LATE_RANK_GRACE_S = jobs.LATE_RANK_GRACE_S, 0.5
+        from wirespeed import api
+
+        patience, api.LATE_RANK_GRACE_S = api.LATE_RANK_GRACE_S, 0.5
         try:
             return wirespeed.run(["message_mpi_host"], world=world, **{**QUICK, "timeout": 0.5}, size=8)
         finally:
-            jobs.LATE_RANK_GRACE_S = patience
+            api.LATE_RANK_GRACE_S = patience
 
     for document in together(many, one):
         (result,) = document.testcases

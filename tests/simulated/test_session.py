@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from msgspec import structs
@@ -24,7 +22,7 @@ from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.backends.simulated.hardware import SimulatedMeasurement
 from wirespeed.document import UNFINISHED, Document, Status, TestcaseResult
-from wirespeed.driver import jobs, session
+from wirespeed.driver import session
 from wirespeed.driver.jobs import Listener, Observed, SessionOptions
 from wirespeed.driver.session import Session
 from wirespeed.hardware.facts import Fact
@@ -104,33 +102,29 @@ def test_counters_are_read_at_the_start_and_the_end_and_links_are_observed_betwe
     assert len([fact for fact in document.facts if fact.name == "observed"]) == 1
 
 
-def _job(monkeypatch: pytest.MonkeyPatch, gather: Callable[[Any, Observed], Observed]) -> Document:
-    monkeypatch.setattr(jobs, "gather_observed", gather)
-    world: Any = SimpleNamespace(launcher="mpirun")
-    options = SessionOptions(select(["0", "1"]), RunOptions(samples=1, copies=1), world=world)
+def _job(gather: Callable[[Observed], Observed]) -> Document:
+    options = SessionOptions(select(["0", "1"]), RunOptions(samples=1, copies=1), gather=gather)
     return Session(_backends.describe(TWO), [Watched()], options).run()
 
 
-def test_what_other_hosts_observed_is_part_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    def gather(_: Any, here: Observed) -> Observed:
+def test_what_other_hosts_observed_is_part_of_the_run() -> None:
+    def gather(here: Observed) -> Observed:
         assert [q.value for q in (*here.before, *here.after)] == [1.0, 2.0]
         assert [fact.name for fact in here.facts] == ["observed"]
         far = Quantity("mlx5_0", "errors of the port", 3.0, host="b", counter=True)
         return Observed((far,), (structs.replace(far, value=8.0),), (Fact("far", 1.0, host="b"),))
 
-    document = _job(monkeypatch, gather)
+    document = _job(gather)
     assert [q.value for q in document.testcases[0].state_before if q.host] == [3.0]
     assert [q.value for q in document.testcases[-1].state_after if q.counter] == [2.0, 8.0]
     assert [fact.name for fact in document.facts] == ["observed", "far"]
 
 
-def test_a_job_that_falls_apart_after_its_last_measurement_keeps_everything(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def gather(*_: Any) -> Observed:
+def test_a_job_that_falls_apart_after_its_last_measurement_keeps_everything() -> None:
+    def gather(_: Observed) -> Observed:
         raise RankLost("rank 1 has ended")
 
-    document = _job(monkeypatch, gather)
+    document = _job(gather)
     assert document.warnings == (
         "what the other hosts observed during the run is not known: rank 1 has ended",
     )

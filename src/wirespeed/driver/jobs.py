@@ -46,11 +46,6 @@ class Observed(msgspec.Struct, frozen=True):
     facts: tuple[Fact, ...] = ()
 
 
-#: Time beyond the time-out of a stage in which the processes of a job find out which one is late, in s: their
-#: errors are more specific.
-LATE_RANK_GRACE_S = 10.0
-
-
 @dataclass(frozen=True)
 class SessionOptions:
     """What to run and how.
@@ -58,14 +53,17 @@ class SessionOptions:
     Attributes:
         testcases: Testcases, in order.
         run: Options of the run.
+        grace: Time that the Session waits beyond the time-out of a stage, in s, because the errors of
+            backends with time-outs of their own are more specific.
         skip: Number of leading iterations of a sample that lateness does not count.
         command: Command line, for the Document.
         warnings: Warnings about the whole run.
+        launcher: What started the processes of a job; empty for one process.
         described: Additional options for the Document, of a compatible command line.
         facts: What was read of this host, for the Document.
         following: Returns the testcases to measure next, for the Document of all that were measured; the run
             ends when there are none. None: the run ends after ``testcases``.
-        world: The processes of a job whose hosts are observed; None for one process.
+        gather: Returns what the other hosts of a job observed, for what this one did; None in one process.
         since: When the time limit of the run began, in s of the monotonic clock; None: when its Session
             began.
         earlier: Testcase -> its time in an earlier run of this machine, in s.
@@ -73,13 +71,15 @@ class SessionOptions:
 
     testcases: tuple[Testcase, ...]
     run: RunOptions = field(default_factory=RunOptions)
+    grace: float = 0.0
     skip: int = 0
     command: str = ""
     warnings: tuple[str, ...] = ()
+    launcher: str = ""
     described: Mapping[str, Any] = field(default_factory=dict)
     facts: tuple[Fact, ...] = ()
     following: Callable[[Document], Iterable[Testcase]] | None = None
-    world: World | None = None
+    gather: Callable[[Observed], Observed] | None = None
     since: float | None = None
     earlier: Mapping[str, float] = field(default_factory=dict)
 
@@ -93,7 +93,7 @@ def recorded(options: SessionOptions) -> dict[str, Any]:
         "rule": type(run.rule).__name__.lower(),
         **rule,
         **documented(run),
-        **({"launcher": options.world.launcher, "share": run.share} if options.world else {}),
+        **({"launcher": options.launcher, "share": run.share} if options.launcher else {}),
         **options.described,
     }
 

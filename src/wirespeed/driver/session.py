@@ -33,7 +33,6 @@ from ..tables import Cell, Reading, State
 from ..testcases import Testcase
 from ..testcases.subset import by_value
 from ..version import __version__
-from . import jobs
 from .contention import scheduled
 from .jobs import Listener, Observed, SessionOptions, recorded
 from .partial_result import PartialResult
@@ -320,11 +319,10 @@ class Session:
         """Add the slow counters to the states of the first and the last testcase, of all hosts."""
         counted = self._hardware.count()
         before: State = ()
-        if self.options.world:
+        if self.options.gather:
             facts = self._known().facts[len(self.options.facts) :]
             try:
-                here = Observed(self._hardware.counted, counted, facts)
-                other = jobs.gather_observed(self.options.world, here)
+                other = self.options.gather(Observed(self._hardware.counted, counted, facts))
             except WirespeedError as error:  # everything was measured
                 text = f"what the other hosts observed during the run is not known: {error}"
                 self._document = replace(self._document, warnings=(*self._document.warnings, text))
@@ -365,7 +363,7 @@ class Session:
         case, outcome, worker, watched = run.case, run.outcome, run.worker, run.watched
         used = worker.backends
         ending = ""
-        timeout = self.options.run.timeout + (jobs.LATE_RANK_GRACE_S if self.options.world else 0.0)
+        timeout = self.options.run.timeout + self.options.grace
         started = looked = time.monotonic()
         try:
             outcome.since = started
