@@ -113,9 +113,9 @@ class Exchange:
     def loop(self) -> list[Elapsed]:
         self.world.barrier("aligning")
         start = time.perf_counter()
-        for _ in range(self.bound().timing.iterations):
+        for _ in range(self.bound().options.iterations):
             self.once()
-        seconds = (time.perf_counter() - start) / self.bound().timing.operations
+        seconds = (time.perf_counter() - start) / self.bound().options.operations
         return [Elapsed(seconds, seconds)]
 
     def wrong(self, seed: int) -> int:

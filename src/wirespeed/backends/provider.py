@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..collectives.operations import CollectiveOp, Counts, DataType, Setting
+from ..collectives.options import CollectiveOptions
 from ..errors import BackendError, UsageError
 from ..hardware.devices import Gpu
 from ..hardware.facts import Fact
@@ -62,27 +63,6 @@ class Refused(BackendError):
 
 
 @dataclass(frozen=True)
-class Timing:
-    """How a loop of operations runs.
-
-    Attributes:
-        iterations: Number of iterations.
-        aggregate, blocking, graphs, per_iteration: As in ``CollectiveOptions``.
-    """
-
-    iterations: int = 20
-    aggregate: int = 1
-    blocking: int = 0
-    graphs: int = 0
-    per_iteration: bool = False
-
-    @property
-    def operations(self) -> int:
-        """Number of operations in a loop."""
-        return self.iterations * self.aggregate
-
-
-@dataclass(frozen=True)
 class Case:
     """A loop of one collective at one size.
 
@@ -91,14 +71,14 @@ class Case:
         ranks: Number of ranks.
         counts: Counts of one call.
         in_place: Whether the operation runs in place.
-        timing: How the loop runs.
+        options: How the loop runs.
     """
 
     setting: Setting
     ranks: int
     counts: Counts
     in_place: bool
-    timing: Timing
+    options: CollectiveOptions
 
     @property
     def width(self) -> int:
@@ -116,7 +96,7 @@ class Case:
         Operations use different parts of the allocated ``room`` (in bytes), so that caches do not help.
         """
         parts = max(1, room // self.bytes) if self.bytes else 1
-        return [self.bytes * (i % parts) for i in range(self.timing.operations)]
+        return [self.bytes * (i % parts) for i in range(self.options.operations)]
 
 
 @dataclass(frozen=True)

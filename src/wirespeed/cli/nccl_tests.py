@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..backends.nccl import usable_gpus
@@ -276,17 +277,11 @@ def _maker(wanted: Asked, simulated: Provider | None) -> Make:
             from ..backends.mpi.provider import MpiProvider
 
             return MpiProvider(world, group, o.unalign)
-        from ..backends.nccl.channel import NcclOptions
         from ..backends.nccl.provider import NcclProvider
 
-        threads, gpus, first = (o.threads, o.gpus, o.first) if wanted.per_process > 1 else (1, 1, o.first)
-        if first >= 0 and wanted.per_process < o.threads * o.gpus:  # a process in place of each thread
-            first += world.local_rank
-        how = NcclOptions(
-            threads, gpus, first, o.unalign, o.registration, o.policy, o.null_stream, o.parallel_init,
-            p2p_peers=2 if wanted.operation.name == "sendrecv" else 0,
-            implementation=o.device_implementation, blocks=o.device_blocks,
-        )  # fmt: skip
+        how = o
+        if wanted.per_process < o.threads * o.gpus:  # a process in place of each GPU
+            how = replace(o, threads=1, gpus=1, first=o.first + (world.local_rank if o.first >= 0 else 0))
         return NcclProvider(world, group, how)
 
     return make

@@ -135,11 +135,12 @@ def _page(named: Sequence[tuple[str, Document]], by: Criteria) -> tuple[str, lis
     """The page of runs, without those of which none can be made; empty if that are all."""
     from ..judging.judged import Judged
     from ..reports.html.page import page
+    from ..reports.html.tables import unique_names
     from ..results.compare import defective
 
     def of_all(runs: Sequence[tuple[str, Document]]) -> str:
-        judged, labels = [Judged(document, by) for _, document in runs], _labels([file for file, _ in runs])
-        return page(judged, labels=labels) if runs else ""
+        judged = [Judged(document, by) for _, document in runs]
+        return page(judged, labels=unique_names([file for file, _ in runs])) if runs else ""
 
     try:
         return of_all(named), []
@@ -180,12 +181,6 @@ def _beside(file: str, kind: str, form: str) -> Path:
     if not suffixes or not run.name:
         raise UsageError(f"pass -o FILE: no default name for {form} of {file!r}")
     return run.with_name(f"{run.stem}{kind}{suffixes[0]}")
-
-
-def _labels(files: Sequence[str]) -> list[str]:
-    """The names of the files, with their folders if the names are not unique."""
-    names = [Path(file).name for file in files]
-    return names if len(set(names)) == len(names) else list(files)
 
 
 def _progress(text: str) -> AbstractContextManager[object]:

@@ -368,7 +368,7 @@ def _fastest_of_two(logs: Iterable[FoundLog]) -> float:
         (
             half.bus
             for log in logs if len({rank.host for rank in log.ranks}) == 1
-            for run in log.collectives if run.ranks == 2
+            for run in log.collectives if run.info.ranks == 2
             for pair in run.points.values() for half in pair if half
         ),
         default=0.0,

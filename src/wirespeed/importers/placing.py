@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace as struct_replace
 
 from ..collectives.operations import BY_NAME, OPERATIONS, Setting
-from ..document import CollectiveInfo, RankInfo, Status, TestcaseResult
+from ..document import RankInfo, Status, TestcaseResult
 from ..driver.partial_result import PartialResult
 from ..errors import WirespeedError
 from ..hardware.limits import Allowance
@@ -21,11 +21,11 @@ from ..model import Access, Engine
 from ..options import PlanOptions
 from ..results.imported_limits import allowed, between_hosts, of_collective, of_one_nic, with_cores
 from ..statistics.summary import summarise
-from ..tables import BUSBW, LATE, Cell, Table
+from ..tables import BUSBW, LATE, Cell, Half, Table
 from ..testcases import TABLE, Plan, Testcase
-from ..testcases.collectives import collective, names
-from ..units import Nics, format_size, many
-from .log import FoundCollective, FoundHalf, FoundLog, FoundTable, status_of
+from ..testcases.collectives import PLACES, collective, names
+from ..units import Nics, many
+from .log import FoundCollective, FoundLog, FoundTable, curve, status_of
 
 #: Description of what no testcase measures.
 _NOT_COMPARABLE = "not comparable with a testcase of wirespeed"
@@ -302,8 +302,9 @@ def _failed(log: FoundLog) -> Iterator[tuple[TestcaseResult, int]]:
 
 def _collectives(network: Network, log: FoundLog) -> Iterator[tuple[TestcaseResult, int]]:
     """Yield the result of each collective."""
-    known = [run for run in log.collectives if run.operation in OPERATIONS and run.type in BY_NAME]
-    settings = [Setting(OPERATIONS[r.operation], BY_NAME[r.type], r.operator, r.root) for r in known]
+    known = [r for r in log.collectives if r.info.operation in OPERATIONS and r.info.type in BY_NAME]
+    infos = (run.info for run in known)
+    settings = [Setting(OPERATIONS[i.operation], BY_NAME[i.type], i.operator, i.root) for i in infos]
     own_names = names(settings) if known else []
     for run, setting, name in zip(known, settings, own_names, strict=True):
         yield _collective(network, run, setting, name, log), 0
@@ -320,9 +321,8 @@ def _collective(
     skip = int(log.options.get("skip") or 0)  # type: ignore[arg-type]
     halves = [half for pair in run.points.values() for half in pair if half]
     processes = min((len(half.by_process) for half in halves), default=0)
-    info = CollectiveInfo(run.operation, run.type, run.ranks, run.operator, run.root)
-    fits = len(network.machine.gpus) >= run.ranks
-    case = collective(setting, name, ranks=run.ranks, judged=fits, lateness=processes)
+    info, fits = run.info, len(network.machine.gpus) >= run.info.ranks
+    case = collective(setting, name, ranks=info.ranks, judged=fits, lateness=processes)
     assert case.swept is not None
     sizes = tuple(run.points)
     plan = replace(case, pattern=case.swept(sizes)).plan(network.machine)
@@ -360,7 +360,7 @@ def _collective(
     )  # fmt: skip
 
 
-def _laps(half: FoundHalf) -> list[Sample]:
+def _laps(half: Half) -> list[Sample]:
     """The iterations of a result."""
     rows = half.by_process if all(len(row) == len(half.iterations) for row in half.by_process) else ()
     processes = zip(*rows, strict=True) if rows else ((),) * len(half.iterations)
@@ -389,25 +389,22 @@ def _late(place: Place, measurement: Measurement, laps: Sequence[Sample], skip: 
 
 def _unknown_collective(run: FoundCollective) -> tuple[TestcaseResult, int]:
     """A collective that is not known, as tables without limits."""
-    sizes = tuple(run.points)
-    name = " ".join(filter(None, (run.operation or "collective", run.type, run.operator)))
-    why = f"no collective {name!r} is known" if run.operation else "the log does not name the operation"
-    if " or " in run.operation:
-        why = f"the log does not name the operation, which is {run.operation}"
+    info = run.info
+    name = " ".join(filter(None, (info.operation or "collective", info.type, info.operator)))
+    why = f"no collective {name!r} is known" if info.operation else "the log does not name the operation"
+    if " or " in info.operation:
+        why = f"the log does not name the operation, which is {info.operation}"
     tables = []
     for key, field, title, unit in (
         ("time", "seconds", "time", Unit.TIME), ("algbw", "algorithm", "algorithm bandwidth", Unit.RATE),
         (BUSBW, "bus", "bus bandwidth", Unit.RATE),
     ):  # fmt: skip
-        values = tuple(
-            tuple(getattr(pair[place], field) if pair[place] else None for pair in run.points.values())
-            for place in (0, 1)
-        )
-        tables.append(
-            FoundTable(f"nccl-tests {run.operation}".strip(), values, ("out-of-place", "in-place"),
-                       tuple(map(format_size, sizes)), ("buffers", "size"), unit, key, f"{name}: {title}",
-                       why_not=why, positions=tuple(map(float, sizes)))
-        )  # fmt: skip
+        rows = {
+            place: {size: getattr(halves[i], field, None) for size, halves in run.points.items()}
+            for i, place in enumerate(PLACES)
+        }
+        case = f"nccl-tests {info.operation}".strip()
+        tables.append(curve(case, key, f"{name}: {title}", rows, unit, "buffers", why, "size"))
     return _unplaced(tables, None, Status.PASSED, "")
 
 

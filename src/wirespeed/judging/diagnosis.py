@@ -131,13 +131,17 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
 
     facts = facts_of(document)
     check = check or judge(document)
-    explanations = explain(document, check, facts)
     pairs = {judgement.key: judgement for judgement in check.judgements if judgement.why in tuple(OtherWay)}
     # That a path is slow is known of a pair that is slower than another way: it takes a cause to explain it.
-    nameless = [explanation.keys - pairs.keys() for explanation in explanations if explanation.cause is None]
-    named_keys = [explanation.keys for explanation in explanations if explanation.cause is not None]
-    done = frozenset[Key]().union(*named_keys, *nameless)
-    known = [_known(document, explanation) for explanation in explanations if explanation.cause is not None]
+    nameless, done, known = 0, set[Key](), list[Finding]()
+    for explanation in explain(document, check, facts):
+        keys = explanation.keys
+        if finding := _known(document, explanation):
+            known.append(finding)
+        else:
+            keys -= pairs.keys()
+            nameless += len(keys)
+        done |= keys
     vertices = MachineVertices(document.machine)
     named = {
         (finding.cause.name, vertex.host, device)
@@ -159,15 +163,10 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
                 commands = _commands(document.machine, sign.device, cause)
                 possible.append(
                     Finding(
-                        cause,
-                        sign.device,
-                        sign.text,
-                        len(cells),
-                        weight=weight,
-                        host=sign.host,
+                        cause, sign.device, sign.text, len(cells), weight=weight, host=sign.host,
                         commands=commands,
                     )
-                )
+                )  # fmt: skip
                 explained |= cells
     peers = {i for i, cell in enumerate(left) if cell.key in pairs} - explained
     if candidate := _of_pairs(document, facts, [pairs[left[i].key] for i in sorted(peers)]):
@@ -175,22 +174,24 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
         explained |= peers
     possible.sort(key=lambda finding: -finding.cells)  # equals keep the order of the causes
     unreadable = tuple(fact for of_host in facts.of_each_host for fact in of_host if fact.value is None)
-    unexplained = len(left) - len(explained) + sum(map(len, nameless))
+    unexplained = len(left) - len(explained) + nameless
     has_facts, simulated = bool(document.facts), document.simulated
     return Diagnosis((*known, *possible), len(slow), unexplained, unreadable, has_facts, simulated)
 
 
-def _known(document: Document, explanation: Explanation) -> Finding:
+def _known(document: Document, explanation: Explanation) -> Finding | None:
+    """Return the cause that explains cells; None if the slow link or device has no known cause."""
     from .next_testcases import distinguishing
 
-    assert explanation.cause is not None
-    others = tuple(rival.cause for rival in explanation.rivals[1:] if rival.cause is not None)
-    following = distinguishing(document, explanation.rivals) if others else None
+    hypothesis, *rivals = explanation.hypotheses
+    if (cause := hypothesis.cause) is None:
+        return None
+    others = tuple(rival.cause for rival in rivals if rival.cause is not None)
+    following = distinguishing(document, explanation.hypotheses) if others else None
     return Finding(
-        explanation.cause, explanation.place, explanation.evidence, len(explanation.keys),
-        explanation.factor, others, explanation.lower, explanation.weight,
-        next=following, residual=explanation.residual,
-        commands=_commands(document.machine, explanation.place, explanation.cause, *others),
+        cause, hypothesis.place, explanation.evidence, len(explanation.keys), hypothesis.factor, others,
+        explanation.lower, explanation.weight, next=following, residual=explanation.residual,
+        commands=_commands(document.machine, hypothesis.place, cause, *others),
     )  # fmt: skip
 
 

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 _MOST_TABLES = 4
 #: Maximum number of bars, of labels along an axis of a heat map, and of its rows with numbers.
 _MOST_BARS, _MOST_LABELS, _MOST_NUMBERED = 40, 40, 12
-#: Maximum number of bins of a histogram; width of the only bin of equal samples, relative to their value.
-_BINS, _THINNEST = 12, 1e-3
+#: Width of the only bin of equal samples in a histogram, relative to their value.
+_THINNEST = 1e-3
 #: Number of bars that a drawing has room for at least.
 _FEWEST_BARS = 3
 #: Width of a figure and height of one table, in inches; height of a bar.
@@ -227,7 +227,7 @@ def draw_table(axes: Axes, table: Table) -> None:
         _curves(axes, table)
     elif len(table.cells) == 1 and len(cells[0].samples) > 1:
         scale, unit = fitting(table.unit, cells[0].samples)
-        for low, high, count in binned([sample / scale for sample in cells[0].samples], _BINS):
+        for low, high, count in binned([sample / scale for sample in cells[0].samples]):
             axes.bar(low, count, max(high - low, low * _THINNEST), align="edge", color=_GOOD)
         axes.axvline((cells[0].value or 0.0) / scale, color=_LIMIT, linestyle=":", label="value")
         axes.set(xlabel=f"{_unit_of(table.unit)} [{unit}]", ylabel="samples")

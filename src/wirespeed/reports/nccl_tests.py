@@ -15,13 +15,13 @@ from ..backends.base import Backend
 from ..document import Document
 from ..driver.jobs import Filled, Listener
 from ..judging.judged import Judged
-from ..tables import Cell
+from ..tables import Cell, Half
 from ..terminal import one_line, visible
 from ..testcases import Testcase
 from ..units import GB, format_time
 from . import nccl_tests_view as views
 from .iteration_times import spread, steady
-from .nccl_tests_view import Given, Half, Row, View, footer, has_collectives, is_complete, short, short_bus
+from .nccl_tests_view import Given, Row, View, footer, has_collectives, is_complete, short, short_bus
 from .style import Style
 
 #: The nccl-tests version whose format this is.

@@ -81,7 +81,7 @@ def of_collective(network: Network, measurement: Measurement) -> list[Allowance]
     bounds, run = allowances(network, measurement, efficiencies()), measurement.collective
     if run is not None and run.bytes < JUDGED_BYTES:  # no log tells how long a collective takes to start
         return [replace(bound, expected=None) if bound.expected else bound for bound in bounds]
-    if run is None or not run.judged or not run.members:
+    if run is None or not OPERATIONS[run.operation].judged or not run.members:
         return bounds
     ends = {network.machine.vertex(member) for member in run.members}
     own = [i for i, link in enumerate(network.links) if {link.source, link.destination} & ends]

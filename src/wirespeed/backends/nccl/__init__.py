@@ -59,10 +59,10 @@ def _backend(world: World, group: Group, bus_ids: list[str], exchange: Exchange 
         return None if find_spec("nccl") else f"nccl4py is not installed: {INSTALL_NCCL}"
 
     def make(world: World, group: Group) -> Provider:
-        from .channel import NcclOptions
+        from ...collectives.options import CollectiveOptions
         from .provider import NcclProvider
 
-        return NcclProvider(world, group, NcclOptions(threads=len(bus_ids), bus_ids=tuple(bus_ids)))
+        return NcclProvider(world, group, CollectiveOptions(threads=len(bus_ids)), bus_ids)
 
     return CollectiveBackend("nccl", world, group, make, why_not, exchange)
 
