@@ -28,6 +28,7 @@ from .common import (
 )
 from .consumers import Answer, add_consumer, refuse_mixed
 from .dry_run import add_dry_run, add_job, dry_run, lead
+from .history import add_remembering, refuse_without_past, remember, with_past
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -55,13 +56,16 @@ def main(name: str, argv: Sequence[str]) -> int:
         return dry_run(measuring(options), options)
     if not options.source:
         options.max_age = None  # what is measured now is not old
+    if options.since:
+        refuse_without_past(options)
     by, gates = criteria(options), _gates(options)
     runs: list[Judged] = []
 
     def show(document: Document, file: str) -> None:
-        runs.append(Judged.of(document, by, gates, file))
+        criteria_of_run = with_past(by, document, options) if options.since else by
+        runs.append(Judged.of(document, criteria_of_run, gates, file))
         if not options.quiet:
-            judged = replace(style(options), criteria=by, judged=runs[0])
+            judged = replace(style(options), criteria=criteria_of_run, judged=runs[0])
             sys.stdout.write(check_format(options.format).render(document, judged))
             sys.stdout.flush()
 
@@ -83,6 +87,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     def shown(document: Document) -> None:
         show(document, str(output.path) if output else "")
         tell_saved(output)
+        remember(document, runs[0].check.verdict, options)
 
     with texts_aside(output):
         return lead(
@@ -203,6 +208,12 @@ def parser(name: str) -> Parser:
         "are warnings",
     )  # fmt: skip
     judging.add_argument(
+        "--since",
+        type=typed(parse_age),
+        metavar="AGE",
+        help="also judge by this machine's own runs of this time, such as 30d (see `wirespeed history`)",
+    )
+    judging.add_argument(
         "--max-age",
         type=typed(parse_age),
         metavar="AGE",
@@ -242,5 +253,6 @@ def parser(name: str) -> Parser:
     add_consumer(out)
     add_all_cells(out)
     add_saving(out)
+    add_remembering(out)
     add_verbose(out)
     return arguments
