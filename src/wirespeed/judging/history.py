@@ -31,6 +31,8 @@ _NEAR, _NEAR_FRACTION = 2, 0.01
 _AROUND = 3
 #: More devices and links than this explain nothing: the kinds of paths say more.
 _MOST_CULPRITS = 3
+#: From this fraction of the values of a kind of path on, the kind is what changed, not a device.
+_NEARLY_ALL = 0.8
 #: A speed within this of what it was before a change has returned.
 _RETURNED = 0.01
 
@@ -248,7 +250,7 @@ def _event(
         return Event(run, past.runs[run].started, ratio, cells, kinds, is_drift=True)
     around = ~np.isnan(past.values[max(0, run - _AROUND) : run + _AROUND]).all(axis=0)
     of_kinds = sum(_kind_of(past, past.cells[i]) in found for i in np.flatnonzero(around))
-    culprits = tuple(_culprits(past, ratios)) if len(cells) < of_kinds else ()
+    culprits = tuple(_culprits(past, ratios)) if len(cells) < _NEARLY_ALL * of_kinds else ()
     return Event(
         run, past.runs[run].started, ratio, cells, kinds,
         culprits if len(culprits) <= _MOST_CULPRITS else (),
