@@ -26,6 +26,7 @@ from .common import (
     texts_aside,
 )
 from .dry_run import add_dry_run, add_job, dry_run, lead
+from .history import add_remembering, remember
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def main(name: str, argv: Sequence[str]) -> int:
 
                 sys.stdout.write(render(judged, style(options)))
         tell_saved(output)
+        remember(judged, options)
 
     with texts_aside(output):
         return lead(
@@ -75,6 +77,7 @@ def parser(name: str) -> Parser:
     add_job(arguments.add_argument_group(JOB))
     out = arguments.add_argument_group("output")
     add_saving(out)
+    add_remembering(out)
     add_report(out)
     out.add_argument(
         "--json-lines", action="store_true", help="print each value as a line of JSON when its testcase ends"
