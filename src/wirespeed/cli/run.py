@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Sequence
 from types import NoneType
-from typing import TYPE_CHECKING
 
 from ..document import Document, TestcaseResult
 from ..driver.jobs import Listener
@@ -19,7 +18,7 @@ from .common import (
     add_saving,
     check_format,
     measuring,
-    print_report,
+    report_of,
     saving,
     style,
     tell_saved,
@@ -28,17 +27,17 @@ from .common import (
 from .dry_run import add_dry_run, add_job, dry_run, lead
 from .parser import Parser
 
-if TYPE_CHECKING:
-    import argparse
-
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     from ..api import run
     from ..driver.jobs import join
     from ..progress import listener
+    from ..screens.run import render
 
     options = parser(name).parse_args(argv)
+    is_summary = options.format is None and not (options.testcase or options.prefix or options.file)
+    options.format = options.format or "table"
     check_format(options.format)
     if options.dry_run:
         return dry_run(measuring(options), options)
@@ -48,10 +47,10 @@ def main(name: str, argv: Sequence[str]) -> int:
 
     def show(document: Document) -> None:
         if not options.quiet and not options.json_lines:
-            print_report(document, options)
-            if options.format == "table" and not (options.testcase or options.prefix or options.file):
-                sys.stdout.write(_ending(document, options))
-        tell_saved(output)
+            text = render(document, style(options)) if is_summary else report_of(document, options)
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        tell_saved(output, {"every table": "show"} if is_summary and not options.verbose else {})
 
     with texts_aside(output):
         return lead(
@@ -71,6 +70,7 @@ def parser(name: str) -> Parser:
     out = arguments.add_argument_group("output")
     add_saving(out)
     add_report(out)
+    arguments.set_defaults(format=None)
     out.add_argument(
         "--json-lines", action="store_true", help="print each value as a line of JSON when its testcase ends"
     )
@@ -97,11 +97,3 @@ class JsonLines(Listener):
 
         check = judge(document)
         print(escaped(json.dumps({"verdict": check.verdict, "testcases": check.testcases})), flush=True)
-
-
-def _ending(document: Document, options: argparse.Namespace) -> str:
-    """Return verdict, cause and key figures of a run of everything."""
-    from ..judging.judge import judge
-    from ..screens.overview import render
-
-    return render(document, judge(document), style(options))

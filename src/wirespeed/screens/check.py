@@ -68,11 +68,16 @@ def render(document: Document, style: Style) -> str:
     The verdict, its cause and its remedy come last, where a terminal shows them: without ``verbose``, they
     fit on a screen of 24 lines together with the key figures.
     """
+    return printed(style, heading(document), "", *parts(document, style))
+
+
+def parts(document: Document, style: Style) -> list[RenderableType]:
+    """What was found about a Document, the verdict with its cause and remedy last."""
     judged = style.judged or Judged.of(document, style.criteria)
     check = judged.check
     summary = overview(document, check, judged.diagnosis)
     bad = [list(group) for _, group in groupby(_bad(check), key=lambda judgement: judgement.key.testcase)]
-    parts: list[RenderableType] = [heading(document), ""]
+    parts: list[RenderableType] = []
     if document.qualification:
         parts += [Text(line) for line in qualified_lines(document, document.qualification)[:-1]] + [""]
     for judgements in bad if style.verbose else bad[:_SHOWN]:
@@ -86,9 +91,9 @@ def render(document: Document, style: Style) -> str:
         label = f"accepted in {many(cells_accepted, 'value')}" if cells_accepted else "override not needed"
         parts += notes([(label, f"{override}: {override.reason}")], "magenta")
     for compared in judged.check.gates:
-        parts += [*([""] if parts[-1] else []), *section(compared, style), ""]
+        parts += [*([""] if parts and parts[-1] else []), *section(compared, style), ""]
     parts += _warnings(document, summary, style)
-    parts += [""] if parts[-1] else []
+    parts += [""] if parts and parts[-1] else []
     if summary.figures:
         parts += [figures(summary, style.width), ""]
     parts += headline(document, check, summary)
@@ -99,7 +104,7 @@ def render(document: Document, style: Style) -> str:
     )  # the first is in the sentence
     parts += [*absent(check.missing, summary.sentence), *_places(check, summary), *_findings(summary)]
     parts += _closing(document, judged.check.gates)
-    return printed(style, *parts)
+    return parts
 
 
 def part(document: Document, style: Style) -> str:
