@@ -47,7 +47,8 @@ def main(name: str, argv: Sequence[str]) -> int:
 
     def show(document: Document) -> None:
         if not options.quiet and not options.json_lines:
-            text = render(document, style(options)) if is_summary else report_of(document, options)
+            file = str(output.path) if output and output.written else ""
+            text = render(document, style(options), file) if is_summary else report_of(document, options)
             sys.stdout.write(text)
             sys.stdout.flush()
         tell_saved(output, {"every table": "show"} if is_summary and not options.verbose else {})

@@ -220,7 +220,7 @@ def explanations(
 
 
 def _where(cases: list[str]) -> str:
-    return f"in {cases[0]}" if len(cases) == 1 else f"in {many(len(cases), 'testcase')}"
+    return f"during {cases[0] if len(cases) == 1 else many(len(cases), 'testcase')}"
 
 
 def _throttled(result: TestcaseResult, gpus: set[str]) -> Iterator[str]:
@@ -356,8 +356,9 @@ class FindingView:
         factor = self.finding.factor
         if factor is None:
             return ""
-        how = f"links at {factor:.0%} of their rate" if factor < 1 else "another route of the data"
-        return f"{how} would give the measured values"
+        return "consistent with " + (
+            f"links running at {factor:.0%} of their rate" if factor < 1 else "another route of the data"
+        )
 
 
 def views(diagnosis: Diagnosis) -> list[FindingView]:

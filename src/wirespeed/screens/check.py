@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ..document import Document
 from ..judging.omissions import omitted
-from ..judging.overview import Overview, judged_by_baseline, missing, overview, share
+from ..judging.overview import Overview, judged_by_baseline, missing, overview, share, users
 from ..judging.verdict import BELOW_RANGE, GateComparison, GateResult, GateVerdict, Judgement, Verdict
 from ..judging.verdicts import Check
 from ..reports import SIMULATED, Judged, Style
@@ -27,7 +27,7 @@ from ..results.compare import Unreadable
 from ..terminal import one_line
 from ..units import fitting, many
 from . import many_runs
-from .overview import absent, figures, headline, notes
+from .overview import ALSO, absent, doctor_of, figures, headline, notes
 
 
 def section(compared: GateComparison, style: Style) -> Iterator[RenderableType]:
@@ -96,13 +96,14 @@ def parts(document: Document, style: Style) -> list[RenderableType]:
     parts += [""] if parts and parts[-1] else []
     if summary.figures:
         parts += [figures(summary, style.width), ""]
-    parts += headline(document, check, summary)
+    parts += headline(document, summary, judged.file)
     if document.interrupted and check.verdict is not Verdict.INTERRUPTED:
         parts += notes([("interrupted", document.interrupted)], "yellow")
     parts += notes(
         [("wrong data", str(fault)) for fault in check.wrong[1:]], "red"
     )  # the first is in the sentence
-    parts += [*absent(check.missing, summary.sentence), *_places(check, summary), *_findings(summary)]
+    parts += [*absent(check.missing, summary.sentence), *_places(check, summary)]
+    parts += _findings(document, summary, judged.file)
     parts += _closing(document, judged.check.gates)
     return parts
 
@@ -127,24 +128,26 @@ def _places(check: Check, summary: Overview) -> Iterator[RenderableType]:
             yield from notes([("slow", f"{culprit} at {culprit.share} ({cells})")], "red")
 
 
-def _findings(summary: Overview) -> Iterator[RenderableType]:
-    """Defects that explain no value, and the number of causes that are not shown."""
-    in_sentence = _BUSY if summary.verdict is Verdict.BUSY else ()
+def _findings(document: Document, summary: Overview, file: str) -> Iterator[RenderableType]:
+    """Defects that explain no value, and the number of causes that are not shown, with where they are."""
+    is_said = _BUSY if users(document) else ()
+    seen = (summary.finding, *summary.also[:ALSO])
     others = [
         view
         for view in views(summary.diagnosis)
-        if view.finding is not summary.finding and view.finding.cause.name not in in_sentence
+        if view.finding not in seen and view.finding.cause.name not in is_said
     ]
     defects = [view for view in others if not view.finding.cells]
     for view in defects[:_FOUND]:
-        yield from notes([("also found", f"{view.title}; remedy: {view.advice}")], "yellow")
+        yield from notes([("also found", f"{view.title}. Remedy: {view.advice}")], "yellow")
     if more := len(others) - len(defects[:_FOUND]):
-        yield Text(f"{many(more, 'more possible cause')}: wirespeed doctor", style="dim")
+        yield Text(f"{many(more, 'more possible cause')}: {doctor_of(file)}", style="dim")
 
 
 def _warnings(document: Document, summary: Overview, style: Style) -> Iterator[RenderableType]:
     """Conditions that may explain low values; the first sentence names who uses busy devices."""
-    texts = explanations(document, busy=summary.verdict is not Verdict.BUSY, lacking=())
+    is_said = all(f"{device} was {how}" in summary.sentence for device, (how, _) in users(document).items())
+    texts = explanations(document, busy=not is_said and summary.verdict is not Verdict.BUSY, lacking=())
     texts = [text for text in texts if text not in summary.sentence]
     shown = texts if style.verbose else texts[:_WARNINGS]
     yield from notes((("warning", text) for text in shown), "bold yellow")
@@ -192,8 +195,8 @@ def _measured(judgement: Judgement) -> str:
     if portion := share(judgement):
         text += f", {portion} {number(portion.whole, scale)}"
     if judgement.least and judgement.verdict is not Verdict.IMPLAUSIBLE:
-        bound = "from" if judgement.unit.more_is_better else "up to"
-        text += f"; passes {bound} {number(judgement.least, scale)}"
+        bound = "minimum" if judgement.unit.more_is_better else "maximum"
+        text += f"; {bound} {number(judgement.least, scale)}"
     return text
 
 
@@ -201,10 +204,10 @@ def _unjudged(document: Document, check: Check, style: Style) -> Iterator[Render
     """The values that were not judged, by reason, and other bases of judgement than link limits."""
     reasons: dict[tuple[str, str], dict[str, None]] = {}
     for judgement in check.judgements:
-        if judgement.verdict is Verdict.BUSY:
+        if judgement.verdict is Verdict.BUSY and style.verbose:
             key = "not judged", "another process used a device"
-        elif judgement.verdict is Verdict.INTERRUPTED:
-            key = "", ""  # in the first sentence, or a line of its own
+        elif judgement.verdict in (Verdict.BUSY, Verdict.INTERRUPTED):
+            key = "", ""  # in the first sentence, a warning or a separate line
         elif judgement.verdict is Verdict.UNKNOWN:
             key = "not judged", judgement.why
         else:
@@ -217,8 +220,9 @@ def _unjudged(document: Document, check: Check, style: Style) -> Iterator[Render
         if (more := len(unknown) - _REASONS) > 0:
             unknown = [*unknown[:_REASONS], f"{many(more, 'other reason')} (-v shows all)"]
         names = set().union(*(cases for (kind, _), cases in reasons.items() if kind == "not judged"))
-        known_by = "; to judge them: wirespeed baseline make" if judged_by_baseline(document, check) else ""
-        text = f"{many(len(names), 'testcase')}: {'; '.join(unknown)}{known_by}"
+        them = "it" if len(names) == 1 else "them"
+        by = f". To judge {them}: wirespeed baseline make" if judged_by_baseline(document, check) else ""
+        text = f"values of {many(len(names), 'testcase')} ({'; '.join(unknown)}){by}"
         yield from notes([("not judged", text)])
     yield from notes([("left out", omitted(document)), ("note", missing(document, check))])
 

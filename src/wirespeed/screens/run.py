@@ -73,12 +73,15 @@ class _Row:
     verdicts: tuple[Verdict | None, ...]
 
 
-def render(document: Document, style: Style) -> str:
+def render(document: Document, style: Style, file: str = "") -> str:
     """Render the key figures of each kind of path as tables, then verdict, cause and remedy.
 
-    ``verbose`` shows all tables instead of the key figures.
+    Args:
+        document: The run.
+        style: Width and colour; ``verbose`` shows all tables instead of the key figures.
+        file: The file of the run; empty if it was not saved.
     """
-    judged = style.judged or Judged.of(document, style.criteria)
+    judged = style.judged or Judged.of(document, style.criteria, file=file)
     shown = replace(style, judged=judged, verbose=False)
     if style.verbose:
         every = every_table(document, replace(style, judged=judged))
