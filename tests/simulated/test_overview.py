@@ -21,7 +21,7 @@ from wirespeed.judging.overview import Overview, missing, overview
 from wirespeed.judging.path_kinds import COLLECTIVES, HOST_MEMORY, OTHER, path_kind
 from wirespeed.judging.verdict import Verdict
 from wirespeed.reports import Style
-from wirespeed.screens.overview import render
+from wirespeed.screens.check import render
 from wirespeed.tables import Cell
 from wirespeed.testcases import TABLE
 
@@ -34,7 +34,7 @@ def found(machine: str, *testcases: str) -> Overview:
 @pytest.mark.parametrize(
     ("machine", "word", "sentence", "bad"),
     [
-        ("dgx-a100-8", "PASS", "the 62 testcases measured are as fast as expected", set()),
+        ("dgx-a100-8", "PASS", "everything measured is as fast as expected", set()),
         ("dgx-a100-8+nvlinks=6@gpu3", "FAIL", "NVLinks are down (gpu3)", {"GPU ↔ GPU", "all-reduce"}),
         ("dgx-a100-8+speed@gpu3-pcie1=0.5", "FAIL", "PCIe link gpu3-pcie1 runs at", {"host ↔ GPU"}),
         ("hgx-h200-2+speed@gpu0-gpu1=3", "FAIL", "values above the limits", {"GPU ↔ GPU", "all-reduce"}),
@@ -101,7 +101,7 @@ def test_the_capacity_of_host_memory_can_be_given() -> None:
             ["host_stream_triad"], machine=unknown, host_memory=given, backends=backends(machine), samples=3
         )
         check = wirespeed.judge(document)
-        text = render(document, check, Style())
+        text = render(document, Style())
         assert ("--host-memory 8x4800" in text) is says is bool(missing(document, check))
         assert ("no limit known" in text) is says and ("NOT JUDGED" in text) is says
     assert machine.with_host_memory(1e9) == machine  # known capacities remain

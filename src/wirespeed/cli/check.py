@@ -90,6 +90,7 @@ def main(name: str, argv: Sequence[str]) -> int:
             lambda: _measure(options, by, gates, output, world),
             shown,
             lambda document: _answer(document, runs[0], options),
+            says=not options.quiet and options.format == "text",
         )
 
 

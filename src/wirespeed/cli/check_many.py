@@ -16,7 +16,7 @@ from ..judging.omissions import with_host_memory
 from ..judging.verdict import Verdict, check_models
 from ..reports import Criteria, Judged, Style
 from ..reports.records import CheckedRun
-from ..results.compare import read_many
+from ..results.compare import errors_of, read_many
 from ..results.published_gates import GateSet
 from ..screens import check_format
 from ..terminal import error_line
@@ -82,7 +82,7 @@ def check_many(
         sys.stdout.write(form.joined([done.run for done in read.found], read.unreadable, shown))
         sys.stdout.flush()
     else:
-        for error in read.unreadable:
+        for error in errors_of(read.unreadable):
             print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)
     code = worst([*(done.code for done in read.found), *(ExitCode.RUN for _ in read.unreadable)])
     if not options.consumer:

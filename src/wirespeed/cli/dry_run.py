@@ -93,6 +93,8 @@ def lead(
     code: Callable[[Document], int] = measured_code,
     broken: int = ExitCode.RUN,
     broken_off: Callable[[Document], int] | None = None,
+    *,
+    says: bool = False,
 ) -> int:
     """Measure, show the Document on rank 0, and return the exit code.
 
@@ -103,6 +105,7 @@ def lead(
         code: Returns the exit code of a Document; called on rank 0.
         broken: The exit code if the job broke off, for a reason other than the user's.
         broken_off: Returns the exit code of a Document of such a job; None for ``broken``.
+        says: Whether ``show`` tells a person that the run was interrupted.
 
     Raises:
         RunInterrupted: On Ctrl-C, after showing the Document.
@@ -139,6 +142,7 @@ def lead(
     if world is not None:
         world.close()
     if interrupted:
+        interrupted.is_shown = says and first
         raise interrupted
     return code(document) if first else ExitCode.PASS
 

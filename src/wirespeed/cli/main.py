@@ -119,7 +119,7 @@ def _run(arguments: list[str]) -> int:
 
         results = interrupted.document.testcases
         begun = many(sum(result.status is not Status.WAIVED for result in results), "testcase")
-        return _ended(ExitCode.INTERRUPTED, f"interrupted; {begun} begun")
+        return _ended(ExitCode.INTERRUPTED, f"interrupted; {begun} begun", said=interrupted.is_shown)
     except KeyboardInterrupt:
         return _ended(ExitCode.INTERRUPTED, "interrupted")
     except OSError as error:
@@ -133,9 +133,9 @@ def _run(arguments: list[str]) -> int:
         return _ended(broken, "not enough memory")
 
 
-def _ended(code: int, reason: str) -> Answer:
-    """Print why a command ended early; return its exit code with the reason."""
-    if reason:
+def _ended(code: int, reason: str, *, said: bool = False) -> Answer:
+    """Print why a command ended early, unless a screen has said so; return its exit code with the reason."""
+    if reason and not said:
         kind = "" if code == ExitCode.INTERRUPTED else "error: "
         print(f"wirespeed: {kind}{reason}", file=sys.stderr)
     return Answer(code, reason or "standard output was closed")

@@ -59,6 +59,7 @@ def main(name: str, argv: Sequence[str]) -> int:
                 **measuring(options), output=output, force=options.force, listeners=watching, world=world
             ),
             show,
+            says=not options.quiet and not options.json_lines and options.format == "table",
         )  # fmt: skip
 
 

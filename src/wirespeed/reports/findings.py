@@ -121,7 +121,8 @@ def verification(document: Document) -> str:
 def _verification(document: Document, result: TestcaseResult | None = None) -> str:
     """Whether the data of a run or testcase was verified; empty if another tool does not say."""
     words = {True: "data verified", False: "data not verified", None: ""}
-    return words[is_verified(document, result)]
+    measured = any(table.cells for one in document.testcases for table in one.tables if table.values())
+    return words[is_verified(document, result)] if measured else ""
 
 
 def closing(document: Document, check: Check) -> str:

@@ -30,6 +30,8 @@ _WIDE = 10_000  #: characters: wider than any table
 _UNCERTAIN = 0.05
 #: Maximum number of cells listed that used a rarer transport.
 _NAMED = 6
+#: Maximum number of points of a curve that are shown, and minimum if only powers of two are.
+_MOST_POINTS, _FEWEST_POINTS = 48, 8
 _ONCE = "every copied byte once"
 
 
@@ -41,7 +43,10 @@ def render(document: Document, style: Style) -> str:
     notes = [Text(f"note: {note}", style="dim") for note in document.machine.notes]
     parts: list[RenderableType] = [heading(document), *_warnings(document, check, style), *notes]
     tried = (result for result in document.testcases if result.status is not Status.WAIVED)
-    measured = [result for result in tried if any(table.cells for table in result.tables)]
+    measured = [
+        result for result in tried
+        if any(one.values() if result.status is Status.INTERRUPTED else one.cells for one in result.tables)
+    ]  # fmt: skip
     for block in _blocks(measured, style.width):
         shown = _rows(block, check) if len(block) > 1 else _single(block[0], document, check, style)
         parts += ["", shown]
@@ -135,7 +140,7 @@ def headed(result: TestcaseResult, document: Document, check: Check) -> Text:
     verdict = check.testcases[result.name]
     line = Text(result.name, style="bold")
     line.append(f"  {verdict.word}", style=SIGNS[verdict].style)
-    if data := data_word(document, result):
+    if (data := data_word(document, result)) and data != verdict.word:
         line.append(f" · {data}", style="not bold dim")
     return line
 
@@ -260,22 +265,47 @@ def _summary(table: Table) -> RenderableType:
     return pieces(Column(unit, no_wrap=True), [""], rows, _WIDE, [Column("")])[0]
 
 
-def _curve(table: Table, style: Style) -> list[RichTable]:
-    """Curves as columns, in several pieces if there are too many; a single curve gets bars."""
+def _curve(table: Table, style: Style) -> list[RenderableType]:
+    """Curves as columns, in several pieces if there are too many; a single curve gets bars.
+
+    Of curves with very many points, some are shown; ``verbose`` shows all.
+    """
     grid = Grid.of(table)
+    shown = range(len(grid.rows.labels)) if style.verbose else _chosen(table.columns.values)
     columns = [f"{label} {grid.unit}" for label in grid.columns.labels]
     label_width = max(len(label) for label in (grid.rows.name, *grid.rows.labels)) + 2
     values = [cell.value for (entry, *_) in grid.entries if (cell := entry.cell) and cell.value]
     room = style.width - label_width - len(columns[0]) - 2
     rows: list[list[Text | str]] = [
         [label, *map(_text, entries), _bar(entries[0].cell, values, min(room, 40), table.unit)]
-        for label, entries in zip(grid.rows.labels, grid.entries, strict=True)
+        for label, entries in ((grid.rows.labels[i], grid.entries[i]) for i in shown)
         if any(entry.cell for entry in entries)
     ]
     bars = len(columns) == 1 and len(values) > 1 and room >= 12
     details = [Column("logarithmic" if table.unit is Unit.TIME else "", no_wrap=True, style="cyan")]
     heading = Column(grid.rows.name, justify="right", no_wrap=True)
-    return pieces(heading, columns, rows, style.width, details if bars else ())
+    tables = pieces(heading, columns, rows, style.width, details if bars else ())
+    if len(shown) == len(grid.rows.labels):
+        return [*tables]
+    points = f"{len(shown)} of {len(grid.rows.labels)} points of each curve are shown; -v shows all"
+    return [*tables, Text(points, style="dim")]
+
+
+def _chosen(points: Sequence[float]) -> Sequence[int]:
+    """The points of curves that people read: all; of very many, the first of each power of two, and the last.
+
+    If these are too many, too, some at equal distances.
+    """
+    if len(points) <= _MOST_POINTS:
+        return range(len(points))
+    first: dict[int, int] = {}
+    for i, point in enumerate(points):
+        first.setdefault(math.frexp(point)[1] if point > 0 else 0, i)
+    chosen = sorted({*first.values(), len(points) - 1})
+    if len(chosen) > _MOST_POINTS or len(chosen) < _FEWEST_POINTS:
+        step = (len(points) - 1) / (_MOST_POINTS - 1)
+        chosen = sorted({round(i * step) for i in range(_MOST_POINTS)})
+    return chosen
 
 
 def _bar(cell: Cell | None, values: list[float], width: int, unit: Unit) -> str:
@@ -302,7 +332,8 @@ def _closing(document: Document, check: Check, style: Style) -> RenderableType:
             cells = (cell for table in result.tables for cell in table.cells if cell.value is None)
             reasons = sorted({cell.reason for cell in cells if cell.reason})
             lines += [Text(f"{result.name}: n/a: {reason}", style="yellow") for reason in reasons]
-    if document.interrupted:
+    is_said = any(result.status is Status.INTERRUPTED and result.reason for result in document.testcases)
+    if document.interrupted and not is_said:
         lines.append(Text(f"run interrupted: {document.interrupted}", style="bold red"))
     measured = [cell for result in document.testcases for table in result.tables for cell in table.cells]
     lines += [Text(note, style="dim") for note in footnotes(measured)]

@@ -12,7 +12,7 @@ from ..reports.comparison_formats import COMPARISON_FORMATS
 from ..reports.comparisons import CHANGED, counted, moved, not_compared, notes, pairing, remarks, side_of
 from ..reports.console import MOST_WARNINGS, printed
 from ..reports.findings import SIGNS
-from ..results.compare import Change, Comparison, Unreadable
+from ..results.compare import Change, Comparison, Unreadable, errors_of
 from ..terminal import LONGEST_LINE
 from ..units import many
 
@@ -33,7 +33,7 @@ def render(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable
         parts += [Text(text, style="bold yellow") for text in named]
         if len(texts) > len(named):
             parts.append(Text(f"{many(len(texts) - len(named), 'more warning')}; -v shows all", style="dim"))
-    parts += [Text(f"unreadable: {file}", style="bold red") for file in unreadable]
+    parts += [Text(f"unreadable: {text}", style="bold red") for text in errors_of(unreadable)]
     parts += [Text(text, style="yellow") for text in pairing(comparison)]
     shown = comparison.differences[: None if style.verbose else _DIFFERENCES]
     parts += [Text(f"differs: {difference}", style="cyan") for difference in shown]
