@@ -211,11 +211,8 @@ def _dispatch(arguments: list[str]) -> int:
     if arguments[:1] and arguments[0] in _ABOUT:
         top_parser().parse_args(arguments)
         return ExitCode.PASS
-    if arguments[:1] == ["help"]:
-        if len(arguments) == 1:
-            top_parser().parse_args(["--help"])
-        if module_of(arguments[1]):
-            arguments = [arguments[1], "--help"]
+    if arguments[:1] == ["help"] and len(arguments) > 1 and module_of(arguments[1]):
+        arguments = [arguments[1], "--help"]
     if not arguments or arguments[0].startswith("-"):  # no command: options of `run`, quick tier
         arguments = ["run", "--tier", "quick", *arguments]
     name = arguments[0]

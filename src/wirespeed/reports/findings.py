@@ -214,14 +214,14 @@ def explanations(
             testcases.setdefault(text, []).append(result.name)
     of_run = list(dict.fromkeys((*map(str, lacking), *doubts(document), *document.warnings)))
     for device, (how, cases) in users(document).items() if busy else ():
-        of_run.append(f"{device} was {how} ({_where(cases)})")
+        of_run.append(f"{device} was {how} ({_where(cases, 'during')})")
     known = set(of_run)
     of_testcases = [f"{text} ({_where(cases)})" for text, cases in testcases.items() if text not in known]
     return [*of_run, *of_testcases, *_counted(document, gpus)]
 
 
-def _where(cases: list[str]) -> str:
-    return f"during {cases[0] if len(cases) == 1 else many(len(cases), 'testcase')}"
+def _where(cases: list[str], preposition: str = "in") -> str:
+    return f"{preposition} {cases[0] if len(cases) == 1 else many(len(cases), 'testcase')}"
 
 
 def _throttled(result: TestcaseResult, gpus: set[str]) -> Iterator[str]:

@@ -59,7 +59,7 @@ _Verdicts = Mapping[tuple[str, str, str, str], Verdict]
 
 
 @dataclass(frozen=True)
-class _Row:
+class _PathRow:
     """A row of a table of several testcases.
 
     Attributes:
@@ -128,7 +128,7 @@ def _of_kind(
     results: Sequence[TestcaseResult], title: str, verdicts: _Verdicts, signed: set[Verdict], width: int
 ) -> Iterator[RenderableType]:
     """Testcases with the same unit and columns as rows of one table, and the matrices after them."""
-    rows: dict[tuple[Unit, tuple[str, ...]], list[_Row]] = {}
+    rows: dict[tuple[Unit, tuple[str, ...]], list[_PathRow]] = {}
     matrices: list[TestcaseResult] = []
     for result in results:
         table = _at_largest(result.tables[-1])
@@ -179,7 +179,7 @@ def _collectives(
     results: Sequence[TestcaseResult], verdicts: _Verdicts, signed: set[Verdict], width: int
 ) -> Iterator[RenderableType]:
     """The bus bandwidth of each collective at its largest size, by library or type if there are several."""
-    rows: dict[tuple[str, ...], list[_Row]] = {}
+    rows: dict[tuple[str, ...], list[_PathRow]] = {}
     for result in results:
         for table in result.tables:
             if table.key == BUSBW and table.values():
@@ -194,7 +194,7 @@ def _collectives(
         yield from _table(together, f"collectives at {size}, bus bandwidth", signed, width)
 
 
-def _row(result: TestcaseResult, table: Table, verdicts: _Verdicts) -> _Row:
+def _row(result: TestcaseResult, table: Table, verdicts: _Verdicts) -> _PathRow:
     """A row with the verdicts on its values."""
     source = next(one for one in result.tables if one.key == table.key)
     if source is table:
@@ -204,10 +204,12 @@ def _row(result: TestcaseResult, table: Table, verdicts: _Verdicts) -> _Row:
         column = source.columns.labels[_largest(source)]
         places = [(row, column) for row in source.rows.labels]
     known = tuple(verdicts.get((result.name, table.key, *place)) for place in places)
-    return _Row(result, table, known)
+    return _PathRow(result, table, known)
 
 
-def _table(rows: Sequence[_Row], title: str, signed: set[Verdict], width: int) -> Iterator[RenderableType]:
+def _table(
+    rows: Sequence[_PathRow], title: str, signed: set[Verdict], width: int
+) -> Iterator[RenderableType]:
     """A table with a row for each testcase; the range of the values of each if it is too wide."""
     cells = tuple(changed(cell, row=i) for i, row in enumerate(rows) for cell in row.table.cells)
     axis = Axis("testcase", tuple(row.result.name for row in rows))
