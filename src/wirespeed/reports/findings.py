@@ -25,7 +25,9 @@ from ..judging.verdict import GateComparison, GateResult, GateVerdict, Judgement
 from ..judging.verdicts import Check
 from ..results.compare import Outcome
 from ..tables import IDLE, RETRAINED, THROTTLED
-from ..units import displayed, fitting, format_time, many
+from ..testcases import TABLE
+from ..testcases.base import DEFAULT_SIZE
+from ..units import displayed, fitting, format_size, format_time, many
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,25 @@ def _verification(document: Document, result: TestcaseResult | None = None) -> s
     words = {True: "data verified", False: "data not verified", None: ""}
     measured = any(table.cells for one in document.testcases for table in one.tables if table.values())
     return words[is_verified(document, result)] if measured else ""
+
+
+def buffers(document: Document, result: TestcaseResult) -> str:
+    """The size of the buffers of a testcase if it is not the default: ``1 MiB buffers``; else empty.
+
+    Of another tool's log, if all of its values are of one size. Curves over the size say it themselves.
+    """
+    if any(table.is_curve for table in result.tables):
+        return ""
+    case = next((case for case in TABLE if case.name == result.name), None)
+    if document.imported:
+        sizes = {cell.bytes for table in result.tables for cell in table.cells if cell.value is not None}
+        size = sizes.pop() if len(sizes) == 1 else 0
+        default = case.size if case and isinstance(case.size, int) else DEFAULT_SIZE
+    else:
+        asked = document.options.get("size")
+        size = asked if isinstance(asked, int) and case and not case.fixed_size else 0
+        default = DEFAULT_SIZE
+    return f"{format_size(size)} buffers" if size and size != default else ""
 
 
 def closing(document: Document, check: Check) -> str:

@@ -20,7 +20,7 @@ from ..statistics.summary import summarise
 from ..tables import SKEW, Cell, Table
 from ..units import fitting, format_time, many
 from .console import heading, pieces, printed, warnings, width_of
-from .findings import SIGNS, closing, data_word, explanations, number
+from .findings import SIGNS, buffers, closing, data_word, explanations, number
 from .grid import Grid, GridCell, footnotes, is_large
 from .qualification import lines
 from .style import SIMULATED, Style
@@ -48,7 +48,7 @@ def render(document: Document, style: Style) -> str:
         if any(one.values() if result.status is Status.INTERRUPTED else one.cells for one in result.tables)
     ]  # fmt: skip
     for block in _blocks(measured, style.width):
-        shown = _rows(block, check) if len(block) > 1 else _single(block[0], document, check, style)
+        shown = _rows(block, document, check) if len(block) > 1 else _single(block[0], document, check, style)
         parts += ["", shown]
     return printed(style, *parts, _closing(document, check, style))
 
@@ -101,11 +101,13 @@ def _together(block: list[TestcaseResult], check: Check | None = None) -> RichTa
     return table
 
 
-def _rows(block: list[TestcaseResult], check: Check) -> RenderableType:
+def _rows(block: list[TestcaseResult], document: Document, check: Check) -> RenderableType:
     """Several one-row testcases as one table, and which bytes their values count."""
+    sizes = dict.fromkeys(filter(None, (buffers(document, result) for result in block)))
     counts = [Text(f"counts {text}: {', '.join(result.name for result in results)}", style="dim")
               for text, results in _by_counts(block)]  # fmt: skip
     means = list(dict.fromkeys(text.plain for result in block for text in shared(result)))
+    counts = [Text(", ".join(sizes), style="dim"), *counts] if sizes else counts
     return Group(_together(block, check), *counts, *(Text(text, style="dim") for text in means))
 
 
@@ -142,6 +144,8 @@ def headed(result: TestcaseResult, document: Document, check: Check) -> Text:
     line.append(f"  {verdict.word}", style=SIGNS[verdict].style)
     if (data := data_word(document, result)) and data != verdict.word:
         line.append(f" · {data}", style="not bold dim")
+    if size := buffers(document, result):
+        line.append(f" · {size}", style="not bold dim")
     return line
 
 

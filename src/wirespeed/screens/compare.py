@@ -12,7 +12,7 @@ from ..reports.comparison_formats import COMPARISON_FORMATS
 from ..reports.comparisons import CHANGED, counted, moved, not_compared, notes, pairing, remarks, side_of
 from ..reports.console import MOST_WARNINGS, printed
 from ..reports.findings import SIGNS
-from ..results.compare import Change, Comparison, Unreadable, errors_of
+from ..results.compare import Change, Comparison, Outcome, Unreadable, errors_of
 from ..terminal import LONGEST_LINE
 from ..units import many
 
@@ -48,7 +48,9 @@ def render(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable
     for (_, name), changes in list(order.items())[: None if style.verbose else _SHOWN]:
         head = Text(f"{changes[0].outcome:<8}", style=SIGNS[changes[0].outcome].style)
         head.append(name, style="bold")
-        head.append(f"  {len(changes)} cells, worst:" if len(changes) > 1 and not style.verbose else "")
+        is_better = changes[0].outcome is Outcome.BETTER
+        extreme = "largest change" if is_better else "worst"
+        head.append(f"  {len(changes)} values, {extreme}:" if len(changes) > 1 and not style.verbose else "")
         listed = changes if style.verbose else changes[:1]
         parts += ["", head, *(Text(f"  {change.key.place}: {moved(change)}") for change in listed)]
     if len(order) > _SHOWN and not style.verbose:

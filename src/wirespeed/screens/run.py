@@ -29,7 +29,7 @@ from ..judging.verdicts import Check
 from ..measurement import Axis, Unit
 from ..reports import Judged, Style
 from ..reports.console import heading, pieces, printed, width_of
-from ..reports.findings import GLANCE, SIGNS
+from ..reports.findings import GLANCE, SIGNS, buffers
 from ..reports.grid import Grid, GridCell, digest
 from ..reports.table import render as every_table
 from ..results.cells import key_of
@@ -100,10 +100,14 @@ def tables(document: Document, check: Check, width: int) -> Iterator[RenderableT
     """The tables of all kinds of paths, each with an empty line before it, and the meaning of the signs."""
     verdicts = {judgement.key[:4]: judgement.verdict for judgement in check.judgements}
     by_kind: dict[str, list[TestcaseResult]] = {}
+    sizes: dict[str, None] = {}
     for result in document.testcases:
         if any(table.values() for table in result.tables):
             kind = path_kind(result.name, collective=result.collective is not None)
             by_kind.setdefault(kind.name, []).append(result)
+            sizes |= dict.fromkeys(filter(None, [buffers(document, result)]))
+    if sizes:
+        yield from ("", Text(", ".join(sizes), style="bold"))
     signed: set[Verdict] = set()
     for kind in path_kinds():
         results = by_kind.get(kind.name, [])
