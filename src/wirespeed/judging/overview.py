@@ -301,11 +301,11 @@ def _problem(
         return _first(lacking)
     if answer is not None:
         sure = "" if answer.likely or not answer.cells else "possibly, "
-        first = (answer, *also[: _CAUSES - 1])
-        named = [_placed(finding) for finding in first]
+        causes = (answer, *also[: _CAUSES - 1])
+        named = [_placed(finding) for finding in causes]
         named += [f"and {many(len(also) + 1 - _CAUSES, 'more cause')}"] if len(also) >= _CAUSES else []
         named += [] if answer.cells else [_covered(document, check)]
-        remedies = (f"{finding.place}: {finding.cause.remedy}" for finding in first)
+        remedies = (f"{finding.place}: {finding.cause.remedy}" for finding in causes)
         return f"{sure}{'; '.join(named)}", Advice("; ".join(remedies) if also else answer.cause.remedy)
     if check.wrong:
         return str(check.wrong[0]), _not_to_use(document, check.wrong[0])
@@ -428,7 +428,7 @@ def _covered(document: Document, check: Check, reservation: str = "") -> str:
         parts += [f"{many(number, 'testcase')} {be} not {how}"] if number else []
     unseen = [figure.title for figure in key_figures(document, check) if figure.verdict.is_unjudged]
     parts += [f"nothing of {', '.join(unseen)} was judged"] if unseen else []
-    parts += [f"not judged{why}"] if why and not unjudged else []
+    parts += [f"some values were not judged{why}"] if why and not unjudged else []
     return "; ".join(parts[:2]) + "".join(f", {part}" for part in parts[2:])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from rich.console import RenderableType
 from rich.markdown import Markdown
 from rich.padding import Padding
 from rich.style import Style as RichStyle
@@ -34,7 +35,7 @@ def overview(style: Style) -> str:
     for name in topics():
         page = topic(name)
         pages.add_row(f"  {name}", page.title if page else "")
-    lines = [
+    lines: list[RenderableType] = [
         Text("Pages:", style="bold"), pages, "",
         Text("Causes of slow paths:", style="bold"),
         Padding(Text(", ".join(causes())), (0, 0, 0, 2)), "",

@@ -43,8 +43,9 @@ def headline(document: Document, summary: Overview, file: str = "") -> Iterator[
     parts = filter(None, (summary.extent, verification(document), seconds))
     yield Padding(Text(" · ".join(parts), style="dim"), (0, 0, 0, indent))
     view = FindingView(summary.finding, summary.diagnosis.slow) if summary.finding else None
-    steps = () if summary.by_finding else (("what to do", summary.advice.do), ("run", summary.advice.command))
-    if steps := tuple((name, text) for name, text in steps if text):
+    advice = (("what to do", summary.advice.do), ("run", summary.advice.command))
+    steps = [] if summary.by_finding else [(name, text) for name, text in advice if text]
+    if steps:
         yield Padding(rows(steps), (0, 0, 0, 2))
     if summary.also:
         yield from _causes(summary, file)
