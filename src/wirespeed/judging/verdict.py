@@ -359,7 +359,7 @@ def _remark(threshold: float, expected: tuple[float, float] | None) -> str:
     if expected and threshold < expected[0] * MEANINGLESS:
         return "meaningless: so far below the expected range that a link at half speed passes"
     if expected and threshold > expected[1]:
-        return "above the typical value, so that healthy machines can fail"
+        return "this threshold is above the typical rate, so healthy machines may fail it"
     return ""
 
 
