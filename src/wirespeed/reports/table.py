@@ -40,8 +40,8 @@ def render(document: Document, style: Style) -> str:
     if document.qualification:
         return printed(style, heading(document), "", *map(Text, lines(document, document.qualification)))
     check = style.check(document)
-    notes = [Text(f"note: {note}", style="dim") for note in document.machine.notes]
-    parts: list[RenderableType] = [heading(document), *_warnings(document, check, style), *notes]
+    texts = explanations(document, lacking=check.missing)
+    parts: list[RenderableType] = [heading(document), *warnings(texts, style), *notes(document, texts)]
     tried = (result for result in document.testcases if result.status is not Status.WAIVED)
     measured = [
         result for result in tried
@@ -53,8 +53,10 @@ def render(document: Document, style: Style) -> str:
     return printed(style, *parts, _closing(document, check, style))
 
 
-def _warnings(document: Document, check: Check, style: Style) -> list[Text]:
-    return warnings(explanations(document, lacking=check.missing), style)
+def notes(document: Document, said: Sequence[str]) -> list[Text]:
+    """The notes on the machine that no other text says."""
+    new = (note for note in document.machine.notes if not any(note in text for text in said))
+    return [Text(f"note: {note}", style="dim") for note in new]
 
 
 def _blocks(results: list[TestcaseResult], width: int) -> Iterator[list[TestcaseResult]]:

@@ -31,8 +31,9 @@ from ..judging.verdicts import Check
 from ..measurement import Axis, Unit
 from ..reports import Judged, Style
 from ..reports.console import heading, pieces, printed, width_of
-from ..reports.findings import GLANCE, SIGNS, buffers
+from ..reports.findings import GLANCE, SIGNS, buffers, explanations
 from ..reports.grid import Grid, GridCell, digest, is_large
+from ..reports.table import notes
 from ..reports.table import render as every_table
 from ..results.cells import key_of
 from ..tables import BUSBW, Table
@@ -74,7 +75,7 @@ def render(document: Document, style: Style, file: str = "") -> str:
         every = every_table(document, replace(style, judged=judged))
         return every + printed(style, "", *check_screen.parts(document, shown))
     parts: list[RenderableType] = [heading(document)]
-    parts += [Text(f"note: {note}", style="dim") for note in document.machine.notes]
+    parts += notes(document, explanations(document))
     if not document.qualification:
         parts += Tables(document, judged.check, style.width).all()
         skipped = sum(result.status is Status.WAIVED for result in document.testcases)
