@@ -148,7 +148,8 @@ def buffers(document: Document, result: TestcaseResult) -> str:
 
 def closing(document: Document, check: Check) -> str:
     """The verdict on a run, how many testcases have each, and whether the data was verified."""
-    counts = counted(check.testcases[result.name] for result in document.testcases) or "nothing was run"
+    verdicts = [check.testcases[result.name] for result in document.testcases]
+    counts = f"{many(len(verdicts), 'testcase')}: {counted(verdicts)}" if verdicts else "nothing was run"
     data = verification(document)
     ending = document.origin or f"in {format_time(document.seconds)}"
     return f"{check.verdict.word.upper()}  {counts}" + (f" · {data}" if data else "") + f" · {ending}"
