@@ -16,6 +16,7 @@ from tests.simulated.test_check import both
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.judging.judge import judge
+from wirespeed.judging.judged import Judged
 from wirespeed.judging.overview import overview
 from wirespeed.reports import Style
 from wirespeed.run_errors import RunInterrupted
@@ -46,13 +47,13 @@ def out_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int,
 )
 def test_golden_first_screens(name: str, machine: str, golden: Golden) -> None:
     document = measured(machine)
-    both(f"run/{name}", lambda style: render(document, style), golden)
+    both(f"run/{name}", lambda style: render(Judged(document), style), golden)
 
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_eight_gpus_have_one_table_for_each_kind_of_path(width: int) -> None:
     document = measured(f"{A100}+nvlinks=6@gpu0")
-    text = render(document, Style(width))
+    text = render(Judged(document), Style(width))
     tables, _, checked = text.partition("-v shows every table")
     assert tables.count("\n") <= 50 and max(map(len, text.splitlines())) <= width
     for kind in ("host ↔ GPU", "GPU ↔ GPU", "GPU memory", "host memory"):

@@ -17,8 +17,8 @@ from wirespeed.document import Document
 from wirespeed.hardware.facts import Fact, Known
 from wirespeed.hardware.topology import LinkKind
 from wirespeed.judging.judge import judge
+from wirespeed.judging.judged import Criteria, Judged
 from wirespeed.judging.verdict import GateResult, GateVerdict, compare_gates
-from wirespeed.reports import Judged
 from wirespeed.results.published_gates import known, load
 from wirespeed.screens import check as check_screen
 from wirespeed.units import GB, parse_rate
@@ -128,7 +128,9 @@ def test_gates_that_find_no_fault_are_named() -> None:
         assert found.remark.startswith("meaningless: ")
     document = measured("hgx-h200-2", "0")
     assert results(written(), document)["m"].remark == ""
-    assert results(written(at_least='"54 GB/s"'), document)["m"].remark.startswith("above the typical value")
+    assert results(written(at_least='"54 GB/s"'), document)["m"].remark.startswith(
+        "this threshold is above the typical rate"
+    )
 
 
 def test_less_data_than_the_gate_requires_cannot_fail() -> None:
@@ -218,5 +220,5 @@ def test_the_network_bounds_collectives_between_nodes() -> None:
 
 def test_golden_gates(golden: Golden) -> None:
     document = still(wirespeed.run(machine="simulated:dgx-a100-8+speed@gpu3-nvswitch=0.8", tier="quick"))
-    judged = Judged.of(document, gates=map(load, known()))
-    both("check/gates", lambda style: check_screen.render(document, changed(style, judged=judged)), golden)
+    judged = Judged(document, Criteria(gates=tuple(map(load, known()))))
+    both("check/gates", lambda style: check_screen.render(judged, style), golden)

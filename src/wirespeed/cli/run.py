@@ -18,7 +18,7 @@ from .common import (
     add_saving,
     check_format,
     measuring,
-    report_of,
+    print_report,
     saving,
     style,
     tell_saved,
@@ -32,6 +32,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     from ..api import run
     from ..driver.jobs import join
+    from ..judging.judged import Judged
     from ..progress import listener
     from ..screens.run import render
 
@@ -45,12 +46,16 @@ def main(name: str, argv: Sequence[str]) -> int:
     watching = [*listener(), *([JsonLines()] if options.json_lines else [])]
     world = join(options.processes, [name, *argv], options.timeout)
 
-    def show(document: Document) -> None:
-        if not options.quiet and not options.json_lines:
-            file = str(output.path) if output and output.written else ""
-            text = render(document, style(options), file) if is_summary else report_of(document, options)
-            sys.stdout.write(text)
-            sys.stdout.flush()
+    def show(judged: Judged) -> None:
+        if options.json_lines:
+            check = judged.check
+            print(escaped(json.dumps({"verdict": check.verdict, "testcases": check.testcases})), flush=True)
+        elif not options.quiet:
+            if is_summary:
+                sys.stdout.write(render(judged, style(options)))
+                sys.stdout.flush()
+            else:
+                print_report(judged, options)
         tell_saved(output, {"every table": "show"} if is_summary and not options.verbose else {})
 
     with texts_aside(output):
@@ -59,6 +64,7 @@ def main(name: str, argv: Sequence[str]) -> int:
                 **measuring(options), output=output, force=options.force, listeners=watching, world=world
             ),
             show,
+            judging=lambda document: Judged(document, file=str(output.path) if output else ""),
             says=not options.quiet and not options.json_lines and options.format == "table",
         )  # fmt: skip
 
@@ -92,10 +98,3 @@ class JsonLines(Listener):
             plain = {name: value for name, value in cell.items() if not isinstance(value, (tuple, NoneType))}
             del plain["status"]  # the verdict is known when all values are
             print(escaped(json.dumps(plain | about)), flush=True)
-
-    def run_ended(self, document: Document) -> None:
-        """Print the verdicts, which need all values."""
-        from ..judging.judge import judge
-
-        check = judge(document)
-        print(escaped(json.dumps({"verdict": check.verdict, "testcases": check.testcases})), flush=True)

@@ -13,6 +13,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..document import Document, Status, TestcaseResult
+from ..judging.judged import Judged
 from ..judging.verdict import Verdict
 from ..judging.verdicts import Check
 from ..measurement import Axis, Unit
@@ -35,11 +36,12 @@ _MOST_POINTS, _FEWEST_POINTS = 48, 8
 _ONCE = "every copied byte once"
 
 
-def render(document: Document, style: Style) -> str:
+def render(judged: Judged, style: Style) -> str:
     """Render the Document as tables; ``verbose`` shows large matrices and all waived testcases in full."""
+    document = judged.document
     if document.qualification:
         return printed(style, heading(document), "", *map(Text, lines(document, document.qualification)))
-    check = style.check(document)
+    check = judged.check
     texts = explanations(document, lacking=check.missing)
     parts: list[RenderableType] = [heading(document), *warnings(texts, style), *notes(document, texts)]
     tried = (result for result in document.testcases if result.status is not Status.WAIVED)

@@ -14,11 +14,12 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ..document import Document
+from ..judging.judged import Judged
 from ..judging.omissions import omitted
-from ..judging.overview import Overview, judged_by_baseline, missing, overview, share, users
+from ..judging.overview import Overview, judged_by_baseline, missing, share, users
 from ..judging.verdict import BELOW_RANGE, GateComparison, GateResult, GateVerdict, Judgement, Verdict
 from ..judging.verdicts import Check
-from ..reports import SIMULATED, Judged, Style
+from ..reports import SIMULATED, Style
 from ..reports.console import heading, printed
 from ..reports.findings import SIGNS, applicable, explanations, gate_parts, number, views
 from ..reports.qualification import lines as qualified_lines
@@ -62,20 +63,18 @@ _REASONS = 3
 _BUSY = ("busy-gpu", "busy-cpus")
 
 
-def render(document: Document, style: Style) -> str:
+def render(judged: Judged, style: Style) -> str:
     """Render what was found about a Document as text; ``verbose`` includes every bad testcase and cell.
 
     The verdict, its cause and its remedy come last, where a terminal shows them: without ``verbose``, they
     fit on a screen of 24 lines together with the key figures.
     """
-    return printed(style, heading(document), "", *parts(document, style))
+    return printed(style, heading(judged.document), "", *parts(judged, style))
 
 
-def parts(document: Document, style: Style) -> list[RenderableType]:
-    """What was found about a Document, the verdict with its cause and remedy last."""
-    judged = style.judged or Judged.of(document, style.criteria)
-    check = judged.check
-    summary = overview(document, check, judged.diagnosis)
+def parts(judged: Judged, style: Style) -> list[RenderableType]:
+    """What was found about a run, the verdict with its cause and remedy last."""
+    document, check, summary = judged.document, judged.check, judged.overview
     bad = [list(group) for _, group in groupby(_bad(check), key=lambda judgement: judgement.key.testcase)]
     parts: list[RenderableType] = []
     if document.qualification:
@@ -90,7 +89,7 @@ def parts(document: Document, style: Style) -> list[RenderableType]:
     for override, cells_accepted in check.accepted.items():
         label = f"accepted in {many(cells_accepted, 'value')}" if cells_accepted else "override not needed"
         parts += notes([(label, f"{override}: {override.reason}")], "magenta")
-    for compared in judged.check.gates:
+    for compared in check.gates:
         parts += [*([""] if parts and parts[-1] else []), *section(compared, style), ""]
     parts += _warnings(document, summary, style)
     parts += [""] if parts and parts[-1] else []
@@ -104,13 +103,13 @@ def parts(document: Document, style: Style) -> list[RenderableType]:
     )  # the first is in the sentence
     parts += [*absent(check.missing, summary.sentence), *_places(check, summary)]
     parts += _findings(document, summary, judged.file)
-    parts += _closing(document, judged.check.gates)
+    parts += _closing(document, check.gates)
     return parts
 
 
-def part(document: Document, style: Style) -> str:
+def part(judged: Judged, style: Style) -> str:
     """The screen of a run if ``verbose`` adds it to that of several."""
-    return render(document, style) if style.verbose else ""
+    return render(judged, style) if style.verbose else ""
 
 
 def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:

@@ -16,6 +16,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..document import Document, Status, TestcaseResult
+from ..judging.judged import Judged
 from ..judging.path_kinds import (
     COLLECTIVES,
     GPU_GPU,
@@ -29,7 +30,7 @@ from ..judging.path_kinds import (
 from ..judging.verdict import Verdict
 from ..judging.verdicts import Check
 from ..measurement import Axis, Unit
-from ..reports import Judged, Style
+from ..reports import Style
 from ..reports.console import heading, pieces, printed, width_of
 from ..reports.findings import GLANCE, SIGNS, buffers, explanations
 from ..reports.grid import Grid, GridCell, digest, is_large
@@ -61,27 +62,21 @@ _SIGNED = {
 _Place = tuple[str, str, str, str]
 
 
-def render(document: Document, style: Style, file: str = "") -> str:
+def render(judged: Judged, style: Style) -> str:
     """Render the key figures of each kind of path as tables, then verdict, cause and remedy.
 
-    Args:
-        document: The run.
-        style: Width and colour; ``verbose`` shows all tables instead of the key figures.
-        file: The file of the run; empty if it was not saved.
+    ``style.verbose`` shows all tables instead of the key figures.
     """
-    judged = style.judged or Judged.of(document, style.criteria, file=file)
-    shown = replace(style, judged=judged, verbose=False)
+    document, briefly = judged.document, replace(style, verbose=False)
     if style.verbose:
-        every = every_table(document, replace(style, judged=judged))
-        return every + printed(style, "", *check_screen.parts(document, shown))
-    parts: list[RenderableType] = [heading(document)]
-    parts += notes(document, explanations(document))
+        return every_table(judged, style) + printed(style, "", *check_screen.parts(judged, briefly))
+    parts: list[RenderableType] = [heading(document), *notes(document, explanations(document))]
     if not document.qualification:
         parts += Tables(document, judged.check, style.width).all()
         skipped = sum(result.status is Status.WAIVED for result in document.testcases)
         more = f"{many(skipped, 'testcase')} skipped (wirespeed list says why); " if skipped else ""
         parts += ["", Text(f"{more}-v shows every table", style="dim")]
-    return printed(style, *parts, "", *check_screen.parts(document, shown))
+    return printed(style, *parts, "", *check_screen.parts(judged, briefly))
 
 
 class Tables:
