@@ -133,4 +133,4 @@ def test_which_times_of_a_cpu_are_load(column: str, busy: bool, tmp_path: Path) 
 
     sleep(0.0)
     load = CpuLoad([0], Tree(tmp_path).root, own=lambda: 0.0, now=lambda: now[0], sleep=sleep)
-    assert (load.busy() == "in use: other processes take 1.0 of 1 CPUs") is busy
+    assert (load.busy() == "in use: other processes use 1.0 of 1 CPUs") is busy
