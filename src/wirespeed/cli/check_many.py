@@ -15,8 +15,8 @@ from ..judging.judged import Criteria, Judged
 from ..judging.omissions import with_host_memory
 from ..judging.verdict import Verdict, check_models
 from ..reports import Style
-from ..reports.records import CheckedRun
-from ..results.compare import errors_of, read_many
+from ..reports.records import CheckedRun, errors_of
+from ..results.compare import read_many
 from ..results.imported_limits import with_nics
 from ..results.published_gates import GateSet
 from ..screens import check_format

@@ -101,7 +101,8 @@ def parser(name: str) -> Parser:
 def _report(files: Sequence[str], output: Output, form: str, by: Criteria, style: Style) -> ExitCode:
     """Write one run in any format, or several as a page; report files that cannot be read."""
     from ..judging.judged import Judged
-    from ..results.compare import errors_of, read_many
+    from ..reports.records import errors_of
+    from ..results.compare import read_many
     from ..results.store import load
 
     if len(files) == 1:
@@ -157,7 +158,7 @@ def _page(named: Sequence[tuple[str, Document]], by: Criteria) -> tuple[str, lis
 def _fleet(files: Sequence[str], output: Output, by: Criteria) -> ExitCode:
     """Write a page of many nodes; report each file that cannot be read. Return the exit code."""
     from ..reports.html.fleet import fleet_page, read_nodes
-    from ..results.compare import errors_of
+    from ..reports.records import errors_of
 
     files = list(dict.fromkeys(files))
     with _progress(f"reading {len(files)} runs"):

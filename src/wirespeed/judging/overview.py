@@ -35,7 +35,7 @@ from .inventory import Missing
 from .omissions import is_verified, unmeasured
 from .path_kinds import COLLECTIVES, HOST_MEMORY, PathKind, first_words, path_kind, path_kinds
 from .usual_ranges import UsualRanges
-from .verdict import BELOW_PEERS, Judgement, Verdict, worst
+from .verdict import BELOW_PEERS, Judgement, Verdict, share, worst
 from .verdicts import Check
 from .wrong_data import WrongData
 
@@ -228,38 +228,6 @@ def _key_figure(kind: PathKind, judgements: Sequence[Judgement], cache: float) -
         tuple(sorted({judgement.key.testcase for judgement in chosen})),
         largest,
     )
-
-
-@dataclass(frozen=True)
-class Share:
-    """A value as a fraction of another one: all reports give shares in these words.
-
-    Attributes:
-        fraction: The value over ``whole``.
-        of: What ``whole`` is: ``expected`` or ``limit``.
-        whole: The typical value, or the limit, in the unit of the value.
-    """
-
-    fraction: float
-    of: str
-    whole: float
-
-    def __str__(self) -> str:
-        """Return the text for people: ``92% of expected``."""
-        return f"{self.fraction:.0%} of {self.of}"
-
-
-def share(judgement: Judgement) -> Share | None:
-    """Return the share of what is expected; of the limit, if a value is above it or no range is known.
-
-    None if neither is known, if only what is usual is known of the CPU, or there is no value.
-    """
-    if judgement.limit is None and judgement.basis:
-        return None
-    of, whole = "expected", judgement.normal
-    if not whole or judgement.verdict is Verdict.IMPLAUSIBLE:
-        of, whole = "limit", judgement.limit
-    return Share(judgement.value / whole, of, whole) if judgement.value is not None and whole else None
 
 
 def _fraction(judgement: Judgement) -> float:

@@ -16,8 +16,8 @@ from rich.text import Text
 from ..document import Document
 from ..judging.judged import Judged
 from ..judging.omissions import omitted
-from ..judging.overview import Overview, judged_by_baseline, missing, share, users
-from ..judging.verdict import BELOW_RANGE, GateComparison, GateResult, GateVerdict, Judgement, Verdict
+from ..judging.overview import Overview, judged_by_baseline, missing, users
+from ..judging.verdict import BELOW_RANGE, GateComparison, GateResult, GateVerdict, Judgement, Verdict, share
 from ..judging.verdicts import Check
 from ..reports import SIMULATED, Style
 from ..reports.console import heading, printed

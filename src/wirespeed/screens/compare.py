@@ -12,7 +12,8 @@ from ..reports.comparison_formats import COMPARISON_FORMATS
 from ..reports.comparisons import CHANGED, counted, moved, not_compared, notes, pairing, remarks, side_of
 from ..reports.console import MOST_WARNINGS, printed
 from ..reports.findings import SIGNS
-from ..results.compare import Change, Comparison, Outcome, Unreadable, errors_of
+from ..reports.records import errors_of
+from ..results.compare import Change, Comparison, Outcome, Unreadable
 from ..terminal import LONGEST_LINE
 from ..units import many
 
