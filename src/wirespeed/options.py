@@ -277,7 +277,7 @@ class RunOptions(PlanOptions):
         )
         if counts and targets:
             raise UsageError(
-                "samples and copies (fixed counts) exclude precision and time budget (targets): "
+                "samples and copies cannot be combined with precision or time budget: "
                 "give one kind or the other"
             )
         usual = RULES[self.tier if self.within is None else "quick"]

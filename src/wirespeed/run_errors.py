@@ -28,8 +28,10 @@ class RunInterrupted(KeyboardInterrupt):
 
     Attributes:
         document: The results so far.
+        is_shown: Whether a screen has said so.
     """
 
     def __init__(self, document: Document) -> None:
         super().__init__("interrupted")
         self.document = document
+        self.is_shown = False

@@ -131,6 +131,19 @@ def test_every_format(format: str, hostile: Path, show: Show) -> None:
         assert msgspec.json.decode(text, type=Document) == wirespeed.load(file)
 
 
+@pytest.mark.parametrize("command", ["check", "doctor", "run"])
+def test_our_links_are_links_and_not_cleaned(command: str, show: Show) -> None:
+    """A FAIL with a page of help: only texts of files are neutralised, not what screens add to them."""
+    allowed = ["--allow-simulated"] if command == "check" else []
+    faulty = f"{MACHINE}+nvlinks=9@gpu0"
+    code, text = show(command, *allowed, "--machine", faulty, "--samples", 1, "--copies", 1, "-o", "r.json")
+    assert code == 1 and "\u241b" not in text and "\x1b[" in text
+    links = re.findall(r"\x1b\]8;id=\d+;(file://[^\x1b]+)\x1b\\([^\x1b]+)\x1b\]8;;\x1b\\", text)
+    assert [(link.rpartition("/")[2], shown) for link, shown in links] == [
+        ("doctor.md#nvlinks", "wirespeed help nvlinks")
+    ]
+
+
 def test_checks_and_comparisons(hostile: Path, show: Show) -> None:
     for arguments in (
         ["check", "--allow-simulated", "-v", "--from", hostile, hostile],

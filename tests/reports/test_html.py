@@ -108,7 +108,7 @@ def test_every_measured_value_is_in_it(html, recorded):
             for value in table.values():
                 shown = value / 1e9 if value > 1 else value * 1e9
                 assert number(shown, digits=GLANCE) in text, (result.name, table.key, value)
-    assert "143 normal, 2 not judged" in text and "55.4 / 55.3 of 63.01" in text
+    assert "143 values OK, 2 not judged" in text and "55.4 / 55.3 of 63.01" in text
 
 
 def test_links_show_measured_over_limit(recorded, html):

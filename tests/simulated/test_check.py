@@ -165,7 +165,7 @@ def test_healthy_machines_pass_and_are_marked(name: str, capsys: pytest.CaptureF
     code, out, _ = run(*CHECK, SPECS[name], capsys=capsys)
     assert code == 0 and "SIMULATED" in out.splitlines()[1] and "SIMULATED" in out.splitlines()[-1]
     assert (
-        re.search(r"^PASS  the \d+ testcases (judged|measured) are as fast as expected", out, re.M)
+        re.search(r"^PASS  everything (judged|measured) is as fast as expected", out, re.M)
         and "slow:" not in out
     )
     assert max(map(len, out.splitlines())) <= 80
@@ -263,7 +263,7 @@ def test_devices_that_something_else_uses_are_not_judged(capsys: pytest.CaptureF
     arguments = [*CHECK, "simulated:hgx-h200-2+busy@gpu1+speed@numa0-gpu1=0.5", "-t", "0", "4", "38"]
     code, out, _ = run(*arguments, capsys=capsys)
     assert code == 4 and re.search(r"^BUSY  gpu1 is in use by", out, re.M)
-    assert re.search(r"^ +2 normal, 4 not judged · data verified$", out, re.M)
+    assert re.search(r"^ +2 values OK, 4 not judged; 3 testcases · data verified$", out, re.M)
     assert (
         "slow:" not in out and out.count("gpu1 is in use by a simulated load") == 1 and "warning" not in out
     )
@@ -279,9 +279,13 @@ def test_devices_that_something_else_uses_are_not_judged(capsys: pytest.CaptureF
     # Some processes run on most hosts: what is as expected nevertheless passes.
     host = "simulated:cpu-2-sockets+busy@numa0"
     code, out, _ = run(*CHECK, host, "-t", "host_stream_copy", capsys=capsys)
-    assert code == 0 and "      2 normal · data verified\n" in out and "warning: numa0 was in use" in out
+    assert (
+        code == 0
+        and "      2 values OK; 1 testcase · data verified\n" in out
+        and "warning: numa0 was in use" in out
+    )
     code, out, _ = run(*CHECK, f"{host}+speed@numa0-numa0=0.3", "-t", "host_stream_copy", capsys=capsys)
-    assert code == 4 and "      1 normal, 1 not judged · data verified\n" in out
+    assert code == 4 and "      1 value OK, 1 not judged; 1 testcase · data verified\n" in out
     code, out, _ = run(*CHECK, "simulated:hgx-h200-2+busy@numa0", "-t", "0", capsys=capsys)
     assert code == 0 and "numa0 was in use" in out
 
@@ -297,7 +301,7 @@ def test_what_cannot_be_judged_is_no_pass(capsys: pytest.CaptureFixture[str]) ->
     assert (
         code == 4
         and "\nNOT JUDGED  no value could be judged; this is not a pass\n" in out
-        and "latency needs a baseline; to judge them: wirespeed baseline make" in " ".join(out.split())
+        and "latency needs a baseline). To judge it: wirespeed baseline make" in " ".join(out.split())
     )
     code, out, _ = run(*CHECK, "simulated:cpu-2-sockets", "-t", "0", capsys=capsys)  # it has no GPU
     assert code == 4 and "no value could be judged" in out
@@ -321,7 +325,7 @@ def test_baselines(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     assert code == 0 and out.startswith("SIMULATED: ") and "4 values of 3 runs" in out
     judged = ["--baseline", "base.json", "--allow-simulated"]
     code, out, _ = run("check", "--from", "good0.json", *judged, capsys=capsys)
-    assert code == 0 and "4 normal" in out and "not judged" not in out
+    assert code == 0 and "4 values OK; 2 testcases" in out and "not judged" not in out
     code, out, _ = run("check", "--from", "slow.json", *judged, capsys=capsys)
     assert code == 1 and "below the baseline of 3 runs" in out and "FAIL  NVLink gpu0-gpu1" in out
     assert run("check", "--from", "slow.json", *judged, "--tolerance", "9%", capsys=capsys)[0] == 0

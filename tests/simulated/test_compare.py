@@ -35,13 +35,27 @@ def compared(
     return code, " ".join(capsys.readouterr().out.split())
 
 
+def test_different_machines_and_the_largest_change_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = wirespeed.run(NAMES[:1], machine="simulated:dgx-a100-8", samples=3, copies=1)
+    code, text = compared(old, measured(), tmp_path, capsys)
+    says = "comparing different machines: 8 x NVIDIA A100-SXM4-40GB with 2 x NVIDIA H200"
+    assert code == 1 and says in text and "2 values, largest change: host gpu" in text
+    slower = measured("+speed@numa0-gpu0=0.5+speed@gpu0-gpu1=0.8")
+    _, text = compared(slower, measured(), tmp_path, capsys)
+    assert "different machines" not in text and "2 values, worst" not in text
+    better = [change for change in wirespeed.compare(slower, measured()).changes if change.change > 0.1]
+    assert len(better) > 2 and better == sorted(better, key=lambda change: -change.change)
+
+
 def test_busy_devices_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good, slow = measured(), measured("+speed@gpu1=0.5+busy@gpu1", seed=1)
     for first, second in ((good, slow), (slow, good), (slow, slow)):
         found = wirespeed.compare(first, second)
         assert {change.outcome for change in found.changes} == {Outcome.BUSY, Outcome.SAME}
         code, text = compared(first, second, tmp_path, capsys)
-        assert code == 0 and "3 cells not compared: gpu1 was in use by a simulated load" in text
+        assert code == 0 and "3 values not compared: gpu1 was in use by a simulated load" in text
         assert "3 busy" in text and "worse" not in text
         assert "3 not compared (busy)" in page([first, second])
     code, text = compared(good, slow, tmp_path, capsys, "--ignore-busy")
@@ -53,7 +67,7 @@ def test_two_runs_of_a_busy_machine_are_no_success(
 ) -> None:
     runs = [measured("+busy@gpu0+busy@gpu1", seed) for seed in range(2)]
     code, text = compared(runs[0], runs[1], tmp_path, capsys)
-    assert code == 4 and "4 cells not compared: gpu0 was in use" in text
+    assert code == 4 and "4 values not compared: gpu0 was in use" in text
 
 
 def with_system(document: Document, **fields: str) -> Document:

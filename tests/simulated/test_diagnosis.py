@@ -184,7 +184,7 @@ def test_the_command_names_a_simulated_cause(capsys: pytest.CaptureFixture[str])
     assert main(command) == 1
     out = " ".join(capsys.readouterr().out.split())
     assert "likely cause: a PCIe link runs at an older generation than the GPU (gpu1), explains 2 of 2" in out
-    assert "links at 5" in out and "would give the measured values" in out
+    assert "consistent with links running at 5" in out
 
 
 def test_ratios_to_normal_have_logarithms() -> None:

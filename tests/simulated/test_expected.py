@@ -69,6 +69,29 @@ def test_each_part_can_be_missing(
     assert code == 1 and "FAIL" in text and says in text and "what to do" in text
 
 
+@pytest.mark.parametrize(
+    ("machine", "expected", "says", "remedy", "not_said"),
+    [
+        ("cpu-2-sockets", "gpus=8,nvlinks=18,gpu-memory=80GiB,gpu-model=H100", "0 of 8 GPUs expected",
+         "check their driver", "not compared"),
+        ("dgx-a100-8", "gpu-model=H100,gpu-memory=80GiB,nvlinks=18",
+         "gpu0, gpu1, gpu2, gpu3 and 4 more are NVIDIA A100-SXM4-40GB, expected H100", "nvidia-smi -L",
+         "missing:"),
+        ("dgx-a100-8+nvlinks=6@gpu0", "nvlinks=18",
+         "gpu0 has 6 active NVLinks; gpu1, gpu2, gpu3, gpu4 and 3 more have 12 active NVLinks, of 18",
+         "fabric manager", "missing:"),
+        ("h100-nvl-2", "nvlinks=18", "gpu0, gpu1 have 12 active NVLinks, of 18", "bridges", "fabric"),
+        ("pcie-2-no-p2p", "nvlinks=18", "gpu0, gpu1 have 0 active NVLinks", "may have no NVLink", "fabric"),
+    ],
+)  # fmt: skip
+def test_what_is_missing_is_said_once_with_its_remedy(
+    machine: str, expected: str, says: str, remedy: str, not_said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = ("-t", "host_stream_copy", "--samples", "1", "--copies", "1", "--no-save", "--allow-simulated")
+    code, text = checked(capsys, "--machine", f"simulated:{machine}", *case, "--expect", expected)
+    assert code == 1 and text.count(says) == 1 and remedy in text and not_said not in text
+
+
 def test_a_gpu_that_is_gone_fails_without_being_told(capsys: pytest.CaptureFixture[str]) -> None:
     code, text = checked(capsys, "--machine", GONE, *FAST)
     assert code == 1 and f"FAIL {UNSEEN}" in text

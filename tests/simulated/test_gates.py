@@ -128,7 +128,9 @@ def test_gates_that_find_no_fault_are_named() -> None:
         assert found.remark.startswith("meaningless: ")
     document = measured("hgx-h200-2", "0")
     assert results(written(), document)["m"].remark == ""
-    assert results(written(at_least='"54 GB/s"'), document)["m"].remark.startswith("above the typical value")
+    assert results(written(at_least='"54 GB/s"'), document)["m"].remark.startswith(
+        "this threshold is above the typical rate"
+    )
 
 
 def test_less_data_than_the_gate_requires_cannot_fail() -> None:

@@ -75,7 +75,7 @@ def test_data_that_was_not_verified_is_no_pass(capsys: pytest.CaptureFixture[str
     assert main(["check", "--allow-simulated", str(file)]) == 3
     text = " ".join(capsys.readouterr().out.split())
     begin = "WARN the testcase measured is as fast as expected (GPU ↔ GPU only), "
-    assert f"{begin}but the data was not verified; 59 were not measured" in text
+    assert f"{begin}but the data was not verified; 59 testcases were not measured" in text
     assert "measure again, and verify the data: without --no-verify" in text
     for form in ("table", "html", "markdown", "junit", "plot"):
         assert main(["show", str(file), "--format", form]) == 0
@@ -193,7 +193,7 @@ def test_logs_say_whether_their_data_was_verified(
     for run in (file, imported):
         assert main(["check", str(run), "--allow-simulated"]) == code
         text = " ".join(capsys.readouterr().out.split())
-        assert f"normal · {word}" in text and ("with -c 1" in text) == bool(code)
+        assert f"testcase · {word}" in text and ("with -c 1" in text) == bool(code)
         assert main(["check", str(run), "--allow-simulated", "--format", "junit"]) == code
         assert f'<property name="data" value="{word}" />' in capsys.readouterr().out
     silent = wirespeed.load_log("tests/data/published/nvbandwidth-a100-readme.txt", "dgx-a100-40g-8")

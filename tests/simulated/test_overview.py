@@ -22,7 +22,7 @@ from wirespeed.judging.overview import Overview, missing, overview
 from wirespeed.judging.path_kinds import COLLECTIVES, HOST_MEMORY, OTHER, path_kind
 from wirespeed.judging.verdict import Verdict
 from wirespeed.reports import Style
-from wirespeed.screens.overview import render
+from wirespeed.screens.check import render
 from wirespeed.tables import Cell
 from wirespeed.testcases import TABLE
 
@@ -35,7 +35,7 @@ def found(machine: str, *testcases: str) -> Overview:
 @pytest.mark.parametrize(
     ("machine", "word", "sentence", "bad"),
     [
-        ("dgx-a100-8", "PASS", "the 62 testcases measured are as fast as expected", set()),
+        ("dgx-a100-8", "PASS", "everything measured is as fast as expected", set()),
         ("dgx-a100-8+nvlinks=6@gpu3", "FAIL", "NVLinks are down (gpu3)", {"GPU ↔ GPU", "all-reduce"}),
         ("dgx-a100-8+speed@gpu3-pcie1=0.5", "FAIL", "PCIe link gpu3-pcie1 runs at", {"host ↔ GPU"}),
         ("hgx-h200-2+speed@gpu0-gpu1=3", "FAIL", "values above the limits", {"GPU ↔ GPU", "all-reduce"}),

@@ -310,7 +310,7 @@ def test_pairs_that_look_low_are_measured_again_alone(factor: float, cells: int)
     alone = only(wirespeed.run(["4"], machine=machine))
     assert result.status is Status.PASSED
     assert result.tables[0].values() == pytest.approx(alone.tables[0].values(), rel=0.04)
-    text = f"{cells} cells up to 50% slower while other pairs ran; measured again separately"
+    text = f"{cells} values were up to 50% slower when run concurrently; measured again one at a time"
     assert result.warnings == ((text,) if cells else ())
 
 

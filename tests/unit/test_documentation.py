@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import pty
 import re
+import struct
+import subprocess
+import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -11,7 +18,7 @@ from wirespeed.cli.main import main
 from wirespeed.judging.causes import CAUSES
 from wirespeed.reports import Style
 from wirespeed.reports.console import printed
-from wirespeed.reports.style import causes, markup, topic, topics
+from wirespeed.reports.style import causes, markup, search, topic, topics
 from wirespeed.screens.help import linked, render
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +53,7 @@ def test_every_command_that_shows_a_topic_shows_one() -> None:
     files = [*(ROOT / "src").rglob("*.py"), *ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
     named = {name for file in files for name in MENTION.findall(file.read_text())}
     assert len(named) > 4
-    assert {name for name in named if topic(name) is None} <= {"help"}
+    assert all(topic(name) or search(name) for name in named - {"help"})
 
 
 def test_no_text_names_a_file_of_the_repository() -> None:
@@ -65,12 +72,66 @@ def test_the_command_shows_pages_sections_and_causes(capsys: pytest.CaptureFixtu
         assert main(["help", name]) == 0
         out = capsys.readouterr().out
         assert says in out and "\x1b" not in out and "](" not in out
-    assert main(["help", "nvlink"]) == 2
+    assert main(["help", "nvlnks"]) == 2
     out, err = capsys.readouterr()
     assert not out and "did you mean 'nvlinks'" in err and len(err.splitlines()) == 1
     with pytest.raises(SystemExit):
         main(["help", "check"])
     assert capsys.readouterr().out.startswith("usage: wirespeed check")
+
+
+@pytest.mark.parametrize(
+    ("word", "title", "also"),
+    [
+        ("slurm", "Slurm: prolog, epilog and health check", "clusters#how-to-launch"),
+        ("Nagios", "Monitors", ""),
+        ("prometheus", "Reports for programs", "operate"),
+        ("busbw", "busbw", "collectives"),
+        ("GB/s", "GB/s, GiB/s", ""),
+        ("nvlink", "nvlinks", "nvlinks-inactive"),
+    ],
+)
+def test_a_word_is_found(word: str, title: str, also: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help", word]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"{title}\n") and also in out.partition("See also:")[2], out
+    for name in re.findall(r"^  wirespeed help (\S+)", out.partition("See also:")[2], re.M):
+        assert topic(name), name
+
+
+@pytest.mark.parametrize("word", ["xyzzy", "(", "[a", "\\", "\x1b[31m"])
+def test_a_word_that_nothing_says_is_an_error(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help", word]) == 2 or capsys.readouterr().out.count("\n") > 3
+    assert "\x1b" not in capsys.readouterr().err
+
+
+def test_without_a_word_the_pages_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help"]) == 0
+    out = capsys.readouterr().out
+    assert all(re.search(rf"^  {name}  +\S", out, re.M) for name in topics()) and "nvlinks" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_a_long_page_is_shown_by_the_pager(tmp_path: Path) -> None:
+    """As by man: on a terminal, and only if it is longer than that."""
+    pager = tmp_path / "pager"
+    pager.write_text(f"#!/bin/sh\nexec cat > {tmp_path}/paged\n")
+    pager.chmod(0o755)
+    for name, is_paged in (("slow", True), ("busy-cpus", False)):
+        theirs, ours = pty.openpty()
+        fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        process = subprocess.Popen(
+            [sys.executable, "-m", "wirespeed", "help", name], stdout=ours,
+            env={**os.environ, "PAGER": str(pager), "TERM": "xterm"},
+        )  # fmt: skip
+        assert process.wait(60) == 0
+        os.close(ours)
+        paged = tmp_path / "paged"
+        assert paged.exists() is is_paged
+        if is_paged:
+            assert "Run the check" in paged.read_text()
+            paged.unlink()
+        os.close(theirs)
 
 
 def test_references_between_pages_become_commands() -> None:

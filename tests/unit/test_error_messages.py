@@ -27,7 +27,7 @@ def test_the_error_names_what_was_meant(command, says, capsys, tmp_path, monkeyp
     assert says in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["help", "help check", "help all_reduce_perf"])
+@pytest.mark.parametrize("command", ["help check", "help all_reduce_perf"])
 def test_help_is_a_command(command, capsys):
     with pytest.raises(SystemExit) as ended:
         main(command.split())

@@ -49,9 +49,9 @@ def test_pairs_are_slowed_down_from_two_percent_beyond_noise(
     text = blocking(tables(cell(value, scatter), cell(100.0)))
     assert bool(text) == told and ("by 3%" in text) == told
     found = slowed([(cell(value, scatter), cell(100.0)), (cell(100.0), cell(100.0))], left=0)
-    text = "1 cell up to 3% slower while other pairs ran; measured again separately"
+    text = "1 value was up to 3% slower when run concurrently; measured again one at a time"
     assert found == ([text] if told else [])
-    assert slowed([], left=4) == ["4 more pairs look low; not all were measured again separately"]
+    assert slowed([], left=4) == ["4 more pairs look low; not all were measured again one at a time"]
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def only_gpu0(document: Document) -> Document:
 
 
 #: Why a copy of a few KiB by all cores is not judged.
-TINY = "the start of the threads takes longer than so small a copy"
+TINY = "copy too small: thread start-up dominates"
 
 
 @pytest.mark.parametrize("name", ["two-h200.json", "four-h200.json"])

@@ -97,6 +97,7 @@ def main(name: str, argv: Sequence[str]) -> int:
             shown,
             lambda judged: _answer(judged, options),
             judging=lambda document: judging(document, str(output.path) if output else ""),
+            says=not options.quiet and options.format == "text",
         )
 
 

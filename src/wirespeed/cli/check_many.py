@@ -15,7 +15,7 @@ from ..judging.judged import Criteria, Judged
 from ..judging.omissions import with_host_memory
 from ..judging.verdict import Verdict, check_models
 from ..reports import Style
-from ..reports.records import CheckedRun
+from ..reports.records import CheckedRun, errors_of
 from ..results.compare import read_many
 from ..results.imported_limits import with_nics
 from ..results.published_gates import GateSet
@@ -80,7 +80,7 @@ def check_many(files: Sequence[str], by: Criteria, options: argparse.Namespace) 
         sys.stdout.write(form.joined([done.run for done in read.found], read.unreadable, shown))
         sys.stdout.flush()
     else:
-        for error in read.unreadable:
+        for error in errors_of(read.unreadable):
             print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)
     code = worst([*(done.code for done in read.found), *(ExitCode.RUN for _ in read.unreadable)])
     if not options.consumer:

@@ -8,11 +8,12 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from dataclasses import replace
 from glob import escape, glob
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..errors import ExitCode, StorageError, UsageError
@@ -226,12 +227,19 @@ def load_run_or_log(file: str) -> Document:
             raise error from None
 
 
-def tell_saved(output: Output | None) -> None:
-    """Print on standard error where the Document was saved, and the command that makes a page of it."""
+def tell_saved(output: Output | None, more: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Print on standard error where the Document was saved, and the commands that show it.
+
+    Args:
+        output: The file.
+        more: Commands besides the one that makes a page: what for, and the command.
+    """
     if output and output.written and not output.is_stream:
         path = str(output.path)
         name = shlex.quote(f"./{path}" if path.startswith("-") else path)
-        print(visible(f"saved to {path}\nfor a page: {_program()} report {name}"), file=sys.stderr)
+        commands = {**more, "for a page": "report"}
+        lines = [f"{what}: {_program()} {command} {name}" for what, command in commands.items()]
+        print(visible("\n".join([f"saved to {path}", *lines])), file=sys.stderr)
 
 
 def _program() -> str:

@@ -91,6 +91,8 @@ def lead(
     broken: int = ExitCode.RUN,
     broken_off: Callable[[Judged], int] | None = None,
     judging: Callable[[Document], Judged] | None = None,
+    *,
+    says: bool = False,
 ) -> int:
     """Measure, show the Document on rank 0, and return the exit code.
 
@@ -102,6 +104,7 @@ def lead(
         broken: The exit code if the job broke off, for a reason other than the user's.
         broken_off: Returns the exit code of a run of such a job; None for ``broken``.
         judging: Returns what judges a Document; None to judge it by its limits.
+        says: Whether ``show`` tells a person that the run was interrupted.
 
     Raises:
         RunInterrupted: On Ctrl-C, after showing the Document.
@@ -141,6 +144,7 @@ def lead(
     if world is not None:
         world.close()
     if interrupted:
+        interrupted.is_shown = says and first
         raise interrupted
     return code(judged) if first else ExitCode.PASS
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
+import signal
+import subprocess
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -9,26 +14,50 @@ from difflib import get_close_matches
 from itertools import chain
 
 from ..errors import ExitCode, UsageError
-from ..terminal import colored, columns
+from ..terminal import PLAIN, colored, columns
 from .commands import COMMANDS, programs
 from .parser import Parser
+
+#: Pager and its options if the environment names none: colours, and no pager for less than a screen.
+_PAGER, _LESS = "less", "FRX"
 
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code; the options of other commands are not its business."""
     from ..reports import Style
-    from ..reports.style import causes, topic, topics
-    from ..screens.help import render
+    from ..reports.style import causes, search, topic, topics
+    from ..screens.help import found, overview, render
 
     wanted: str = parser(name).parse_args(argv).topic
-    page = topic(wanted)
-    if page is None:
+    style = Style(columns(), colored())
+    if not wanted:
+        _show(overview(style))
+    elif page := topic(wanted):
+        _show(render(page, style))
+    elif sections := search(wanted):
+        _show(found(sections, style))
+    else:
         known = [*COMMANDS, *programs(), *topics(), *causes()]
         close = "".join(f" (did you mean {match!r}?)" for match in get_close_matches(wanted, known, 1))
-        raise UsageError(f"no command, page or cause {wanted!r}{close}; `wirespeed help help` lists them")
-    sys.stdout.write(render(page, Style(columns(), colored())))
-    sys.stdout.flush()
+        raise UsageError(f"no page, cause or command {wanted!r}{close}; `wirespeed help` lists them")
     return ExitCode.PASS
+
+
+def _show(text: str) -> None:
+    """Print a text; if it is longer than the terminal, with the pager, as man does."""
+    words = shlex.split(os.environ.get("PAGER", _PAGER))
+    pager = shutil.which(words[0]) if words else None
+    if not sys.stdout.isatty() or pager is None or text.count("\n") < shutil.get_terminal_size().lines:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    environment = {"LESS": _LESS, "LESSCHARSET": "utf-8", **os.environ}
+    with subprocess.Popen([pager, *words[1:]], stdin=subprocess.PIPE, env=environment) as process:
+        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the pager
+        try:
+            process.communicate(text.encode(sys.stdout.encoding, PLAIN))
+        finally:
+            signal.signal(signal.SIGINT, handler)
 
 
 def parser(name: str) -> Parser:
@@ -38,9 +67,12 @@ def parser(name: str) -> Parser:
     filled = textwrap.TextWrapper(78, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
     arguments = Parser(
         name,
-        "Show the documentation: the options of a command, a page, PAGE#SECTION, or a cause of doctor.",
+        "Show the documentation: a page, PAGE#SECTION, a cause of doctor, the options of a command, or the\n"
+        "sections about a word, such as slurm, nagios, prometheus or busbw. Without a word, list the pages.",
         "\n".join(f"{kind}:\n{filled.fill(', '.join(names))}" for kind, names in listed.items()),
     )
-    argument = arguments.add_argument("topic", metavar="COMMAND|PAGE|CAUSE", help="what to show")
+    argument = arguments.add_argument(
+        "topic", nargs="?", default="", metavar="PAGE|CAUSE|COMMAND|WORD", help="what to show"
+    )
     argument.completer = lambda **_: [*chain(*listed.values())]  # type: ignore[attr-defined]
     return arguments

@@ -119,7 +119,7 @@ def _run(arguments: list[str]) -> int:
 
         results = interrupted.document.testcases
         begun = many(sum(result.status is not Status.WAIVED for result in results), "testcase")
-        return _ended(ExitCode.INTERRUPTED, f"interrupted; {begun} begun")
+        return _ended(ExitCode.INTERRUPTED, f"interrupted; {begun} begun", said=interrupted.is_shown)
     except KeyboardInterrupt:
         return _ended(ExitCode.INTERRUPTED, "interrupted")
     except OSError as error:
@@ -133,9 +133,9 @@ def _run(arguments: list[str]) -> int:
         return _ended(broken, "not enough memory")
 
 
-def _ended(code: int, reason: str) -> Answer:
-    """Print why a command ended early; return its exit code with the reason."""
-    if reason:
+def _ended(code: int, reason: str, *, said: bool = False) -> Answer:
+    """Print why a command ended early, unless a screen has said so; return its exit code with the reason."""
+    if reason and not said:
         kind = "" if code == ExitCode.INTERRUPTED else "error: "
         print(f"wirespeed: {kind}{reason}", file=sys.stderr)
     return Answer(code, reason or "standard output was closed")
@@ -211,11 +211,8 @@ def _dispatch(arguments: list[str]) -> int:
     if arguments[:1] and arguments[0] in _ABOUT:
         top_parser().parse_args(arguments)
         return ExitCode.PASS
-    if arguments[:1] == ["help"]:
-        if len(arguments) == 1:
-            top_parser().parse_args(["--help"])
-        if module_of(arguments[1]):
-            arguments = [arguments[1], "--help"]
+    if arguments[:1] == ["help"] and len(arguments) > 1 and module_of(arguments[1]):
+        arguments = [arguments[1], "--help"]
     if not arguments or arguments[0].startswith("-"):  # no command: options of `run`, quick tier
         arguments = ["run", "--tier", "quick", *arguments]
     name = arguments[0]

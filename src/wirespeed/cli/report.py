@@ -101,6 +101,7 @@ def parser(name: str) -> Parser:
 def _report(files: Sequence[str], output: Output, form: str, by: Criteria, style: Style) -> ExitCode:
     """Write one run in any format, or several as a page; report files that cannot be read."""
     from ..judging.judged import Judged
+    from ..reports.records import errors_of
     from ..results.compare import read_many
     from ..results.store import load
 
@@ -117,7 +118,7 @@ def _report(files: Sequence[str], output: Output, form: str, by: Criteria, style
             from ..reports import render
 
             text = render(Judged(named[0][1], by), form, style)
-        for error in unreadable:
+        for error in errors_of(unreadable):
             print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)
         if not text:
             raise DocumentError("none of the runs can be shown")
@@ -157,12 +158,13 @@ def _page(named: Sequence[tuple[str, Document]], by: Criteria) -> tuple[str, lis
 def _fleet(files: Sequence[str], output: Output, by: Criteria) -> ExitCode:
     """Write a page of many nodes; report each file that cannot be read. Return the exit code."""
     from ..reports.html.fleet import fleet_page, read_nodes
+    from ..reports.records import errors_of
 
     files = list(dict.fromkeys(files))
     with _progress(f"reading {len(files)} runs"):
         read = read_nodes(files, by)
     nodes, failures = read.found, [str(error) for error in read.unreadable]
-    for line in failures:
+    for line in errors_of(read.unreadable):
         print(error_line(f"wirespeed: error: {line}"), file=sys.stderr)
     if not nodes:
         raise DocumentError("none of the runs can be shown")

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Sequence
 from types import NoneType
-from typing import TYPE_CHECKING
 
 from ..document import Document, TestcaseResult
 from ..driver.jobs import Listener
@@ -29,17 +28,18 @@ from .dry_run import add_dry_run, add_job, dry_run, lead
 from .history import add_remembering, remember
 from .parser import Parser
 
-if TYPE_CHECKING:
-    from ..judging.judged import Judged
-
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     from ..api import run
     from ..driver.jobs import join
+    from ..judging.judged import Judged
     from ..progress import listener
+    from ..screens.run import render
 
     options = parser(name).parse_args(argv)
+    is_summary = options.format is None and not (options.testcase or options.prefix or options.file)
+    options.format = options.format or "table"
     check_format(options.format)
     if options.dry_run:
         return dry_run(measuring(options), options)
@@ -52,12 +52,12 @@ def main(name: str, argv: Sequence[str]) -> int:
             check = judged.check
             print(escaped(json.dumps({"verdict": check.verdict, "testcases": check.testcases})), flush=True)
         elif not options.quiet:
-            print_report(judged, options)
-            if options.format == "table" and not (options.testcase or options.prefix or options.file):
-                from ..screens.overview import render
-
+            if is_summary:
                 sys.stdout.write(render(judged, style(options)))
-        tell_saved(output)
+                sys.stdout.flush()
+            else:
+                print_report(judged, options)
+        tell_saved(output, {"every table": "show"} if is_summary and not options.verbose else {})
         remember(judged, options)
 
     with texts_aside(output):
@@ -66,6 +66,8 @@ def main(name: str, argv: Sequence[str]) -> int:
                 **measuring(options), output=output, force=options.force, listeners=watching, world=world
             ),
             show,
+            judging=lambda document: Judged(document, file=str(output.path) if output else ""),
+            says=not options.quiet and not options.json_lines and options.format == "table",
         )  # fmt: skip
 
 
@@ -79,6 +81,7 @@ def parser(name: str) -> Parser:
     add_saving(out)
     add_remembering(out)
     add_report(out)
+    arguments.set_defaults(format=None)
     out.add_argument(
         "--json-lines", action="store_true", help="print each value as a line of JSON when its testcase ends"
     )

@@ -190,10 +190,12 @@ def slowed(cells: Sequence[tuple[Cell, Cell]], left: int) -> list[str]:
                if _apart(slow, fast) and slow.value and fast.value]  # fmt: skip
     warnings = []
     if changes:
-        slower = f"{many(len(changes), 'cell')} up to {max(changes):.0%} slower while other pairs ran"
-        warnings.append(f"{slower}; measured again separately")
+        values = f"{many(len(changes), 'value')} {'was' if len(changes) == 1 else 'were'}"
+        warnings.append(
+            f"{values} up to {max(changes):.0%} slower when run concurrently; measured again one at a time"
+        )
     if left:
-        warnings.append(f"{left} more pairs look low; not all were measured again separately")
+        warnings.append(f"{left} more pairs look low; not all were measured again one at a time")
     return warnings
 
 

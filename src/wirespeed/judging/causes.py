@@ -363,7 +363,7 @@ CAUSES = (
           "reseat the card or riser; check the bifurcation in the BIOS"),
     Cause("ecc", "GPU memory has errors that require a reset", _DEFECT, _MEMORY, _ecc,
           "nvidia-smi -q{gpu} -d ECC,ROW_REMAPPER", "reset the GPU; replace it if remapping failed"),
-    Cause("throttled", "clocks are held back", _DEFECT, _MEMORY | _NVLINK, _throttled,
+    Cause("throttled", "the GPU is throttled", _DEFECT, _MEMORY | _NVLINK, _throttled,
           "nvidia-smi -q{gpu} -d PERFORMANCE,TEMPERATURE,POWER", "check cooling and power supply"),
     Cause("bandwidth-mode", "NVLinks run in a reduced bandwidth mode", _DEFECT, _NVLINK, _bandwidth_mode,
           "nvidia-smi nvlink -gBwMode", "nvidia-smi nvlink -sBwMode FULL"),

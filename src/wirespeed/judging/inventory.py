@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from ..document import DEVICES, Document, Status, TestcaseResult, courses
 from ..errors import UsageError
 from ..hardware.facts import ABSENT, EXCLUDED, OFF, ON, Facts, Known
-from ..hardware.topology import Machine
+from ..hardware.network import MachineVertices
+from ..hardware.topology import LinkKind, Machine
 from ..results.published_gates import Inventory, InventoryPart, Possession, possessions
 from ..tables import GENERATION, IDLE, RETRAINED, THROTTLED
 from ..units import many
@@ -77,11 +78,18 @@ _ODD = Advice(
     "compare what the GPUs reach: peer access, NVLinks, the fabric; then reset the GPU that differs",
     "nvidia-smi topo -p2p r",
 )
+_NO_NVLINKS = Advice(
+    "compare with the data sheet: this model may have no NVLink, or need a bridge; else check the driver",
+    "nvidia-smi nvlink -s",
+)
+_BRIDGES = Advice("check the NVLinks and the bridges between the GPUs", "nvidia-smi nvlink -s")
+_NO_GPU = Advice("look for GPUs on the PCI bus, then check their driver", "lspci -d 10de: -nn; nvidia-smi -L")
 _UNKNOWN = Advice("measure with this version of wirespeed on the machine itself")
 #: Part -> what to do if some of it is missing.
 _STEPS = {
     InventoryPart.GPUS: Advice(
-        "look for the GPU on the PCI bus; restart the node, then reseat or replace it", "lspci -d 10de: -nn"
+        "look for what is missing on the PCI bus; restart the node, then reseat or replace the GPU",
+        "lspci -d 10de: -nn",
     ),
     InventoryPart.GPU_MODEL: Advice("check which GPUs are installed", "nvidia-smi -L"),
     InventoryPart.GPU_MEMORY: Advice(
@@ -97,6 +105,8 @@ _STEPS = {
         "check sockets and the BIOS setting of NUMA nodes per socket", "numactl --hardware"
     ),
 }  # fmt: skip
+#: Parts that a host without GPUs cannot have.
+_OF_GPUS = (InventoryPart.NVLINKS, InventoryPart.GPU_MEMORY)
 #: Places of which a group of GPUs says nothing.
 _NOWHERE = {"", "none", "unknown"}
 
@@ -169,9 +179,9 @@ def _of_host(
     unseen = [*_gpus(host, document), *_uneven(host.facts)]
     compared: dict[tuple[InventoryPart, tuple[str, ...]], Missing] = {}
     if baseline is not None:  # what a run does not say fails no good machine
-        of_baseline = _compared(host, baseline, ENOUGH_OF_BASELINE, unseen)
+        of_baseline = _compared(host, baseline, ENOUGH_OF_BASELINE, unseen, document.machine)
         compared = {(absent.part, absent.where): absent for absent in of_baseline if absent.found is not None}
-    for absent in _compared(host, expected, ENOUGH, unseen) if expected else ():
+    for absent in _compared(host, expected, ENOUGH, unseen, document.machine) if expected else ():
         compared.setdefault((absent.part, absent.where), absent)
     count = next((absent for absent in compared.values() if absent.part is InventoryPart.GPUS), None)
     failed = [
@@ -319,31 +329,46 @@ def _uneven(facts: Facts) -> Iterator[Missing]:
 
 
 def _compared(
-    host: Possession, inventory: Inventory, enough: float, unseen: Iterable[Missing]
+    host: Possession, inventory: Inventory, enough: float, unseen: Iterable[Missing], machine: Machine
 ) -> Iterator[Missing]:
-    """Yield what a host has less of than an inventory."""
+    """Yield what a host has less of than an inventory, once for each part.
+
+    The memory and NVLinks of GPUs of another model are none: the model says it. So does the number of GPUs
+    if there are none.
+    """
+    others = list(_other_models(host, inventory))
+    of_others = {gpu for absent in others for gpu in absent.where}
+    no_gpus = InventoryPart.GPUS in inventory.numbers and not any(
+        host.numbers.get(InventoryPart.GPUS, {"": 1}).values()
+    )
     for part, expected in inventory.numbers.items():
-        step, need = _STEPS[part], expected * (enough if part.is_size else 1)
+        need = expected * (enough if part.is_size else 1)
         of_devices = host.numbers.get(part)
-        if of_devices is None:
+        if of_devices is None and not (no_gpus and part in _OF_GPUS):
             text = f"{part} not compared: this run does not say it"
             yield Missing(part, Verdict.WARN, text, expected=expected, advice=_UNKNOWN)
         short: dict[float, list[str]] = {}
         for device, number in (of_devices or {}).items():
-            if number < need:
+            if number < need and device not in of_others:
                 short.setdefault(number, []).append(device)
-        for number, devices in short.items():
-            if part in (InventoryPart.GPUS, InventoryPart.NICS):
-                yield _count(host, inventory, part, expected, number, unseen)
-                continue
-            where = tuple(filter(None, devices))
-            has = f"{_who(where)} {'have' if len(where) > 1 else 'has'} {_amount(part, number)}"
-            text = f"{has}, of {part.shown(expected)} expected"
-            yield Missing(part, Verdict.FAIL, text, where, (), expected, number, step)
-    for model in inventory.models:
-        if not host.models and not host.facts.host:
+        if short and part in (InventoryPart.GPUS, InventoryPart.NICS):
+            yield _count(host, inventory, part, expected, min(short), unseen)
+        elif short:
+            where = tuple(filter(None, (device for devices in short.values() for device in devices)))
+            groups = (_has(part, number, devices) for number, devices in sorted(short.items()))
+            text = f"{'; '.join(groups)}, of {part.shown(expected)} expected"
+            step = _step(part, machine, not any(short))
+            yield Missing(part, Verdict.FAIL, text, where, (), expected, min(short), step)
+    if inventory.models and not host.models and not host.facts.host and not no_gpus:
+        for model in inventory.models:
             text = f"{InventoryPart.GPU_MODEL} not compared: this run has no GPU"
             yield Missing(InventoryPart.GPU_MODEL, Verdict.WARN, text, expected=model, advice=_UNKNOWN)
+    yield from others
+
+
+def _other_models(host: Possession, inventory: Inventory) -> Iterator[Missing]:
+    """Yield the GPUs that are of another model than expected."""
+    for model in inventory.models:
         others: dict[str, list[str]] = {}
         for gpu, name in host.models.items():
             if model.casefold() not in name.casefold():
@@ -354,10 +379,28 @@ def _compared(
             yield Missing(InventoryPart.GPU_MODEL, Verdict.FAIL, text, tuple(gpus), (), model, name, step)
 
 
+def _step(part: InventoryPart, machine: Machine, has_none: bool) -> Advice:
+    """What to do if devices have too little of a part; NVLinks depend on how this model has them."""
+    if part is not InventoryPart.NVLINKS:
+        return _STEPS[part]
+    if has_none:
+        return _NO_NVLINKS
+    links = [link for link in machine.links if link.kind is LinkKind.NVLINK]
+    vertices = MachineVertices(machine)
+    is_switched = any(None in (vertices.kind(link.source), vertices.kind(link.destination)) for link in links)
+    return _STEPS[part] if is_switched else _BRIDGES
+
+
 def _who(devices: Sequence[str]) -> str:
     """Return some devices, or the host, for people."""
     more = f" and {len(devices) - _NAMED} more" if len(devices) > _NAMED else ""
     return ", ".join(devices[:_NAMED]) + more if devices else "the host"
+
+
+def _has(part: InventoryPart, number: float, devices: Sequence[str]) -> str:
+    """Return what some devices, or the host, have."""
+    where = [*filter(None, devices)]
+    return f"{_who(where)} {'have' if len(where) > 1 else 'has'} {_amount(part, number)}"
 
 
 def _amount(part: InventoryPart, number: float) -> str:
@@ -395,7 +438,8 @@ def _count(
     if in_doubt:
         return Missing(part, Verdict.WARN, text, (), (), expected, number)
     slots = _slots(gone, facts)
-    return Missing(part, Verdict.FAIL, text, tuple(gone), slots, expected, number, _STEPS[part])
+    step = _NO_GPU if part is InventoryPart.GPUS and not number else _STEPS[part]
+    return Missing(part, Verdict.FAIL, text, tuple(gone), slots, expected, number, step)
 
 
 def _slots(addresses: Iterable[str], facts: Facts) -> tuple[str, ...]:

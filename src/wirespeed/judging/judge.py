@@ -360,7 +360,7 @@ def _unjudged(measured: Placed, machine: Machine) -> str:
     unknown = [link for i, *_ in measured.cell.links if (link := machine.links[i]).capacity is None]
     cores = max((len(node.cores) for node in machine.numa), default=1)
     if measured.result.name == SIZES and measured.cell.bytes < LEAST_PART * cores:
-        return "the start of the threads takes longer than so small a copy"
+        return "copy too small: thread start-up dominates"
     kinds = {LinkKind.MEMORY: "memory"}
     nouns = dict.fromkeys(kinds.get(link.kind, f"{link.kind} links") for link in unknown)
     return f"unknown capacity of {' and '.join(nouns)}" if nouns else "no limit is known"

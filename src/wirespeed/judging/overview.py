@@ -35,7 +35,7 @@ from .inventory import Missing
 from .omissions import is_verified, unmeasured
 from .path_kinds import COLLECTIVES, HOST_MEMORY, PathKind, first_words, path_kind, path_kinds
 from .usual_ranges import UsualRanges
-from .verdict import BELOW_PEERS, Judgement, Verdict, worst
+from .verdict import BELOW_PEERS, Judgement, Verdict, share, worst
 from .verdicts import Check
 from .wrong_data import WrongData
 
@@ -85,6 +85,7 @@ class Overview:
         extent: How much of the run it concerns.
         figures: A key figure for each kind of path that was measured.
         finding: The cause that explains most; None without one.
+        also: Further causes that explain slow values.
         diagnosis: All causes.
         advice: What to do about what the sentence says.
         by_finding: Whether the sentence says what the finding is, and the advice its remedy.
@@ -99,6 +100,7 @@ class Overview:
     diagnosis: Diagnosis
     advice: Advice
     by_finding: bool
+    also: tuple[Finding, ...] = ()
 
 
 def overview(document: Document, check: Check, diagnosis: Diagnosis | None = None) -> Overview:
@@ -113,13 +115,16 @@ def overview(document: Document, check: Check, diagnosis: Diagnosis | None = Non
     counts = Counter(judgement.verdict for judgement in check.judgements if judgement.key.column)
     named, answers = _named(document, check, diagnosis)
     answer = named if answers else None
+    also = tuple(
+        finding for finding in diagnosis.findings if finding.cells and finding.likely and finding is not named
+    )
     if document.qualification and not check.stale:
         sentence, extent, advice = first_words(document, document.qualification)
     else:
-        sentence, advice = _problem(document, check, diagnosis, answer, counts) or _no_problem(
+        sentence, advice = _problem(document, check, diagnosis, answer, also, counts) or _no_problem(
             document, check
         )
-        extent = _extent(check, counts, diagnosis, answer)
+        extent = _extent(document, check, counts, diagnosis, answer, also)
     return Overview(
         check.verdict.word.upper(),
         check.verdict,
@@ -130,6 +135,7 @@ def overview(document: Document, check: Check, diagnosis: Diagnosis | None = Non
         diagnosis,
         advice if check.verdict is not Verdict.INTERRUPTED else Advice(),
         answers,
+        also,
     )
 
 
@@ -224,38 +230,6 @@ def _key_figure(kind: PathKind, judgements: Sequence[Judgement], cache: float) -
     )
 
 
-@dataclass(frozen=True)
-class Share:
-    """A value as a fraction of another one: all reports give shares in these words.
-
-    Attributes:
-        fraction: The value over ``whole``.
-        of: What ``whole`` is: ``expected`` or ``limit``.
-        whole: The typical value, or the limit, in the unit of the value.
-    """
-
-    fraction: float
-    of: str
-    whole: float
-
-    def __str__(self) -> str:
-        """Return the text for people: ``92% of expected``."""
-        return f"{self.fraction:.0%} of {self.of}"
-
-
-def share(judgement: Judgement) -> Share | None:
-    """Return the share of what is expected; of the limit, if a value is above it or no range is known.
-
-    None if neither is known, if only what is usual is known of the CPU, or there is no value.
-    """
-    if judgement.limit is None and judgement.basis:
-        return None
-    of, whole = "expected", judgement.normal
-    if not whole or judgement.verdict is Verdict.IMPLAUSIBLE:
-        of, whole = "limit", judgement.limit
-    return Share(judgement.value / whole, of, whole) if judgement.value is not None and whole else None
-
-
 def _fraction(judgement: Judgement) -> float:
     """Return the fraction of a share; 0 if there is none."""
     ratio = share(judgement)
@@ -265,6 +239,10 @@ def _fraction(judgement: Judgement) -> float:
 def failures(document: Document) -> list[TestcaseResult]:
     """The testcases that failed; not those that the user interrupted."""
     return [result for result in document.testcases if result.status.is_failure]
+
+
+#: Maximum number of causes that the first sentence names.
+_CAUSES = 2
 
 
 def _absent(check: Check) -> list[Missing]:
@@ -281,6 +259,7 @@ def _problem(
     check: Check,
     diagnosis: Diagnosis,
     answer: Finding | None,
+    also: Sequence[Finding],
     counts: Counter[Verdict],
 ) -> tuple[str, Advice] | None:
     """Return what is wrong, and where, the surest first, and what to do about it; None if nothing is."""
@@ -289,10 +268,13 @@ def _problem(
     if lacking := _absent(check):
         return _first(lacking)
     if answer is not None:
-        place = f" ({answer.place})" if answer.place else ""
         sure = "" if answer.likely or not answer.cells else "possibly, "
-        remark = "" if answer.cells else f"; {_covered(document, check)}"
-        return f"{sure}{answer.cause.title}{place}{remark}", Advice(answer.cause.remedy)
+        causes = (answer, *also[: _CAUSES - 1])
+        named = [_placed(finding) for finding in causes]
+        named += [f"and {many(len(also) + 1 - _CAUSES, 'more cause')}"] if len(also) >= _CAUSES else []
+        named += [] if answer.cells else [_covered(document, check)]
+        remedies = (f"{finding.place}: {finding.cause.remedy}" for finding in causes)
+        return f"{sure}{'; '.join(named)}", Advice("; ".join(remedies) if also else answer.cause.remedy)
     if check.wrong:
         return str(check.wrong[0]), _not_to_use(document, check.wrong[0])
     if check.culprits:
@@ -327,6 +309,11 @@ def _problem(
     if doubtful := [absent for absent in check.missing if absent.verdict is Verdict.WARN]:
         return _first(doubtful)
     return None
+
+
+def _placed(finding: Finding) -> str:
+    """Return a cause with its place."""
+    return f"{finding.cause.title} ({finding.place})" if finding.place else finding.cause.title
 
 
 def _in_use(document: Document, check: Check, diagnosis: Diagnosis) -> tuple[str, Advice] | None:
@@ -396,26 +383,28 @@ def _covered(document: Document, check: Check, reservation: str = "") -> str:
         if check.testcases[result.name] is Verdict.PASS
     }
     done = "judged" if unjudged else "measured"
-    head = f"the {passed} testcases {done} are" if passed > 1 else f"the testcase {done} is"
+    head = f"everything {done} is" if passed > 1 else f"the testcase {done} is"
     only = f" ({next(iter(kinds))} only)" if len(kinds) == 1 else ""
     how = "as fast as expected"
     if wide := _far_below(check):
         known = "within the known range, which is wide"
-        how = known if wide == passed else f"{how}, {wide} of them only {known}"
+        how = known if wide == passed else f"{how}, {many(wide, 'testcase')} only {known}"
     parts = [f"{head} {how}{only}{reservation}"]
-    for number, how in ((unjudged, "judged"), (unmeasured(document), "measured")):
-        parts += [f"{number} {'was' if number == 1 else 'were'} not {how}"] if number else []
+    why = _left_busy(document, check)
+    for number, how in ((unjudged, f"judged{why}"), (unmeasured(document), "measured")):
+        be = "was" if number == 1 else "were"
+        parts += [f"{many(number, 'testcase')} {be} not {how}"] if number else []
     unseen = [figure.title for figure in key_figures(document, check) if figure.verdict.is_unjudged]
     parts += [f"nothing of {', '.join(unseen)} was judged"] if unseen else []
-    return "; ".join(parts[:2]) + "".join(f", {part}" for part in parts[2:]) + _left_busy(document, check)
+    parts += [f"some values were not judged{why}"] if why and not unjudged else []
+    return "; ".join(parts[:2]) + "".join(f", {part}" for part in parts[2:])
 
 
 def _left_busy(document: Document, check: Check) -> str:
-    """Return how many values other processes kept from being judged; empty if none."""
-    busy = [one for one in check.judgements if one.verdict is Verdict.BUSY and one.key.column]
-    cases = {judgement.key.testcase for judgement in busy}
-    used = [f"{device} was {how}" for device, (how, names) in users(document).items() if cases & {*names}]
-    return f"; {many(len(busy), 'value')} not judged: {'; '.join(used)}" if busy and used else ""
+    """Return which devices other processes used, which kept values from being judged; empty if none."""
+    busy = {one.key.testcase for one in check.judgements if one.verdict is Verdict.BUSY and one.key.column}
+    used = [f"{device} was {how}" for device, (how, names) in users(document).items() if busy & {*names}]
+    return f": {'; '.join(used)}" if used else ""
 
 
 #: A value that passes with less than this share of what is expected is not as fast as expected.
@@ -497,15 +486,27 @@ def not_as_expected(judgements: Iterable[Judgement]) -> dict[str, int]:
     return {problem: count for problem, count in counts.items() if count}
 
 
-def _extent(check: Check, counts: Counter[Verdict], diagnosis: Diagnosis, named: Finding | None) -> str:
-    parts = []
+def _extent(
+    document: Document,
+    check: Check,
+    counts: Counter[Verdict],
+    diagnosis: Diagnosis,
+    named: Finding | None,
+    also: Sequence[Finding],
+) -> str:
+    """Return how many values the causes explain, are OK, and are not judged, and of how many testcases."""
     if named is not None and diagnosis.slow:
-        verb = "explains" if named.factor is not None else "may explain"
-        parts.append(f"{verb} {named.cells} of {many(diagnosis.slow, 'slow value')}")
+        slow = many(diagnosis.slow, "slow value")
+        if also:
+            causes = many(len(also) + 1, "cause")
+            text = f"{causes} explain {diagnosis.slow - diagnosis.unexplained} of {slow}; "
+        else:
+            text = f"{'explains' if named.factor is not None else 'may explain'} {named.cells} of {slow}; "
     else:
         counted = not_as_expected(check.judgements)
-        parts += [f"{many(count, 'value')} {problem}" for problem, count in counted.items()]
-    parts.append(f"{counts[Verdict.PASS]} normal")
+        text = "".join(f"{many(count, 'value')} {problem}, " for problem, count in counted.items())
+    values = [f"{many(counts[Verdict.PASS], 'value')} OK"]
     if unjudged := sum(counts[verdict] for verdict in Verdict if verdict.is_unjudged):
-        parts.append(f"{unjudged} not judged")
-    return ", ".join(parts)
+        values.append(f"{unjudged} not judged")
+    tried = sum(result.status is not Status.WAIVED for result in document.testcases)
+    return f"{text}{', '.join(values)}; {many(tried, 'testcase')}"

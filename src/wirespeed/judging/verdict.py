@@ -144,6 +144,38 @@ class Judgement:
         return self.value / self.least if self.unit.more_is_better else self.least / self.value
 
 
+@dataclass(frozen=True)
+class Share:
+    """A value as a fraction of another one: all reports give shares in these words.
+
+    Attributes:
+        fraction: The value over ``whole``.
+        of: What ``whole`` is: ``expected`` or ``limit``.
+        whole: The typical value, or the limit, in the unit of the value.
+    """
+
+    fraction: float
+    of: str
+    whole: float
+
+    def __str__(self) -> str:
+        """Return the text for people: ``92% of expected``."""
+        return f"{self.fraction:.0%} of {self.of}"
+
+
+def share(judgement: Judgement) -> Share | None:
+    """Return the share of what is expected; of the limit, if a value is above it or no range is known.
+
+    None if neither is known, if only what is usual is known of the CPU, or there is no value.
+    """
+    if judgement.limit is None and judgement.basis:
+        return None
+    of, whole = "expected", judgement.normal
+    if not whole or judgement.verdict is Verdict.IMPLAUSIBLE:
+        of, whole = "limit", judgement.limit
+    return Share(judgement.value / whole, of, whole) if judgement.value is not None and whole else None
+
+
 #: A gate below this fraction of the lowest expected value is meaningless: a link at half speed passes.
 MEANINGLESS = 1 / 3
 
@@ -359,7 +391,7 @@ def _remark(threshold: float, expected: tuple[float, float] | None) -> str:
     if expected and threshold < expected[0] * MEANINGLESS:
         return "meaningless: so far below the expected range that a link at half speed passes"
     if expected and threshold > expected[1]:
-        return "above the typical value, so that healthy machines can fail"
+        return "this threshold is above the typical rate, so healthy machines may fail it"
     return ""
 
 

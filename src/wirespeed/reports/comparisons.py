@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ..document import Document
-from ..results.cells import host_of
+from ..results.cells import gpus_of, host_of, model_of
 from ..results.compare import UNCERTAIN, Change, Comparison, Outcome, Unreadable
 from ..results.evidence import CONFIDENCE, FALSE_CHANGES
 from ..units import fitting, many
@@ -39,7 +39,14 @@ def remarks(documents: Sequence[Document]) -> Iterator[str]:
 
 
 def pairing(comparison: Comparison) -> Iterator[str]:
-    """Which hosts were compared with themselves, and which were not compared."""
+    """That the machines differ, which hosts were compared with themselves, and which were not compared."""
+    machines = [[run.machine for run in side] for side in (comparison.before, comparison.after)]
+    models = [{model_of(machine) for machine in side} for side in machines]
+    if models[0].isdisjoint(models[1]):
+        brief = [{gpus_of(machine) or machine.cpu for machine in side} for side in machines]
+        shown = brief if brief[0] != brief[1] else models
+        first, second = (" or ".join(sorted(side)[:_HOSTS]) for side in shown)
+        yield f"comparing different machines: {first} with {second}; a change is no sign of a fault"
     if comparison.hosts:
         yield f"{len(comparison.hosts)} hosts, each compared with itself"
     if comparison.unmatched:
@@ -54,33 +61,34 @@ def not_compared(comparison: Comparison) -> str:
     if not busy:
         return ""
     why = dict.fromkeys(change.reason for change in busy)
-    text = f"{many(len(busy), 'cell')} not compared: {', '.join(list(why)[:_REASONS])}"
+    more = f" and {many(len(why) - _REASONS, 'other reason')}" if len(why) > _REASONS else ""
+    text = f"{many(len(busy), 'value')} not compared: {', '.join(list(why)[:_REASONS])}{more}"
     return f"{text}; --ignore-busy compares them"
 
 
 def notes(comparison: Comparison) -> Iterator[str]:
     """What a change is, and what the comparison cannot see."""
     yield (
-        f"changes of at least {comparison.least:.1%} that chance does not explain (false: at most "
-        f"{FALSE_CHANGES:.0%}); in parentheses {CONFIDENCE:.0%} confidence intervals"
+        f"significant changes of {100 * comparison.least:.3g}% or more (false discovery rate at most "
+        f"{FALSE_CHANGES:.0%}), with {CONFIDENCE:.0%} confidence intervals"
     )
     if comparison.weak:
         yield (
-            f"{many(comparison.weak, 'cell')} without rounds: the variation between runs is assumed; "
-            "several runs on each side show it"
+            f"{many(comparison.weak, 'value')} from single-round runs: run-to-run variation is assumed; "
+            "compare several runs to measure it"
         )
     if hidden := comparison.uncertain:
         worst = max(hidden, key=lambda change: change.half_width)
         yield (
-            f"{many(len(hidden), 'cell')} may hide a change of {UNCERTAIN:.0%} or more "
+            f"{many(len(hidden), 'value')} too noisy to rule out a {UNCERTAIN:.0%} change "
             f"({worst.key.testcase} ±{worst.half_width:.0%}); compare more runs"
         )
 
 
 def counted(comparison: Comparison, unreadable: Sequence[Unreadable]) -> str:
-    """The number of cells with each outcome, and of files that cannot be read."""
+    """The number of values with each outcome, and of files that cannot be read."""
     counts = Counter(change.outcome for change in comparison.changes)
-    text = "cells: " + ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
+    text = "values: " + ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
     return text + (f" · {many(len(unreadable), 'file')} unreadable" if unreadable else "")
 
 

@@ -20,12 +20,14 @@ from ..document import Document, Status, TestcaseResult, courses
 from ..judging.diagnosis import Diagnosis, Finding
 from ..judging.inventory import Missing, missing
 from ..judging.omissions import doubts, is_verified
-from ..judging.overview import KeyFigure, share, users
-from ..judging.verdict import GateComparison, GateResult, GateVerdict, Judgement, Verdict
+from ..judging.overview import KeyFigure, users
+from ..judging.verdict import GateComparison, GateResult, GateVerdict, Judgement, Verdict, share
 from ..judging.verdicts import Check
 from ..results.compare import Outcome
 from ..tables import IDLE, RETRAINED, THROTTLED
-from ..units import displayed, fitting, format_time, many
+from ..testcases import TABLE
+from ..testcases.base import DEFAULT_SIZE
+from ..units import displayed, fitting, format_size, format_time, many
 
 
 @dataclass(frozen=True)
@@ -121,12 +123,33 @@ def verification(document: Document) -> str:
 def _verification(document: Document, result: TestcaseResult | None = None) -> str:
     """Whether the data of a run or testcase was verified; empty if another tool does not say."""
     words = {True: "data verified", False: "data not verified", None: ""}
-    return words[is_verified(document, result)]
+    measured = any(table.cells for one in document.testcases for table in one.tables if table.values())
+    return words[is_verified(document, result)] if measured else ""
+
+
+def buffers(document: Document, result: TestcaseResult) -> str:
+    """The size of the buffers of a testcase if it is not the default: ``1 MiB buffers``; else empty.
+
+    Of another tool's log, if all of its values are of one size. Curves over the size say it themselves.
+    """
+    if any(table.is_curve for table in result.tables):
+        return ""
+    case = next((case for case in TABLE if case.name == result.name), None)
+    if document.imported:
+        sizes = {cell.bytes for table in result.tables for cell in table.cells if cell.value is not None}
+        size = sizes.pop() if len(sizes) == 1 else 0
+        default = case.size if case and isinstance(case.size, int) else DEFAULT_SIZE
+    else:
+        asked = document.options.get("size")
+        size = asked if isinstance(asked, int) and case and not case.fixed_size else 0
+        default = DEFAULT_SIZE
+    return f"{format_size(size)} buffers" if size and size != default else ""
 
 
 def closing(document: Document, check: Check) -> str:
     """The verdict on a run, how many testcases have each, and whether the data was verified."""
-    counts = counted(check.testcases[result.name] for result in document.testcases) or "nothing was run"
+    verdicts = [check.testcases[result.name] for result in document.testcases]
+    counts = f"{many(len(verdicts), 'testcase')}: {counted(verdicts)}" if verdicts else "nothing was run"
     data = verification(document)
     ending = document.origin or f"in {format_time(document.seconds)}"
     return f"{check.verdict.word.upper()}  {counts}" + (f" · {data}" if data else "") + f" · {ending}"
@@ -213,14 +236,14 @@ def explanations(
             testcases.setdefault(text, []).append(result.name)
     of_run = list(dict.fromkeys((*map(str, lacking), *doubts(document), *document.warnings)))
     for device, (how, cases) in users(document).items() if busy else ():
-        of_run.append(f"{device} was {how} ({_where(cases)})")
+        of_run.append(f"{device} was {how} ({_where(cases, 'during')})")
     known = set(of_run)
     of_testcases = [f"{text} ({_where(cases)})" for text, cases in testcases.items() if text not in known]
     return [*of_run, *of_testcases, *_counted(document, gpus)]
 
 
-def _where(cases: list[str]) -> str:
-    return f"in {cases[0]}" if len(cases) == 1 else f"in {many(len(cases), 'testcase')}"
+def _where(cases: list[str], preposition: str = "in") -> str:
+    return f"{preposition} {cases[0] if len(cases) == 1 else many(len(cases), 'testcase')}"
 
 
 def _throttled(result: TestcaseResult, gpus: set[str]) -> Iterator[str]:
@@ -356,8 +379,9 @@ class FindingView:
         factor = self.finding.factor
         if factor is None:
             return ""
-        how = f"links at {factor:.0%} of their rate" if factor < 1 else "another route of the data"
-        return f"{how} would give the measured values"
+        return "consistent with " + (
+            f"links running at {factor:.0%} of their rate" if factor < 1 else "another route of the data"
+        )
 
 
 def views(diagnosis: Diagnosis) -> list[FindingView]:

@@ -93,13 +93,13 @@ def is_large(table: Table) -> bool:
     return not table.is_curve and max(len(table.rows.labels), len(table.columns.labels)) > _READABLE
 
 
-def digest(table: Table) -> str:
+def digest(table: Table, digits: int = EXACT) -> str:
     """Number, range and median of the values of a table that is too large to read."""
     values = sorted(table.values())
     if not values:
         return "no value was measured"
     scale, unit = fitting(table.unit, values)
-    low, middle, high = (number(value, scale) for value in (values[0], median(values), values[-1]))
+    low, middle, high = (number(value, scale, digits) for value in (values[0], median(values), values[-1]))
     return f"{many(len(values), 'value')}: lowest {low}, median {middle}, highest {high} {unit}"
 
 

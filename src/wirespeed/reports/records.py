@@ -280,3 +280,24 @@ def _remarks(judged: Judged) -> Iterator[str]:
         yield f"{many(failed, 'threshold')} not met"
     if judged.check.baseline:
         yield from (f"baseline: {text}" for text in judged.check.baseline.notes)
+
+
+#: Maximum number of names of files with the same error, and of errors.
+_NAMED_FILES, _MOST_ERRORS = 3, 8
+
+
+def errors_of(unreadable: Sequence[Unreadable]) -> list[str]:
+    """A text for each file that cannot be read; for many with the same error, their number and some names."""
+    by_kind: dict[str, list[Unreadable]] = {}
+    for file in unreadable:
+        by_kind.setdefault(file.kind, []).append(file)
+    texts = list[str]()
+    for kind, files in by_kind.items():
+        if len(files) <= _NAMED_FILES:
+            texts += map(str, files)
+        else:
+            names = ", ".join(file.file for file in files[:_NAMED_FILES])
+            texts.append(f"{len(files)} files ({names} and {len(files) - _NAMED_FILES} more): {kind}")
+    if (more := len(texts) - _MOST_ERRORS) > 0:
+        return [*texts[:_MOST_ERRORS], f"and {many(more, 'more error')}"]
+    return texts

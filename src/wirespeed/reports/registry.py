@@ -112,9 +112,14 @@ class ReportFormat:
         return self._neutral(self._functions.joined(runs, unreadable, style), style)
 
     def _neutral(self, text: str, style: Style) -> str:
-        """Neutralise control characters of texts in the Document, but not the colours of the format."""
+        """Neutralise control characters of texts in the Document.
+
+        Own formats for terminals did so before they added colours and links (`console.printed`).
+        """
         if self.form == "json":
             return escaped(text)
+        if self.form == "terminal" and self.point is None:
+            return text
         text = visible(text, colored=style.color and self.form == "terminal")
         return short_lines(text) if self.short else text
 

@@ -60,6 +60,9 @@ class Style:
 
 #: The page whose sections are topics, too: the causes.
 _CAUSES = "doctor"
+#: The page of terms, each a paragraph that begins with the term.
+_GLOSSARY = "glossary"
+_TERM = re.compile(r"\*\*([^*]+)\*\* ((?:.+\n?)+)")
 _PAGES = Path(str(files(__package__.partition(".")[0]))) / "docs"
 _HEADING = re.compile(r"(#{1,6}) +(.+)")
 IMAGE = re.compile(r"!\[[^\]]*\]\([^)]*\)")
@@ -81,6 +84,11 @@ class Topic:
     anchor: str
     title: str
     text: str
+
+    @property
+    def name(self) -> str:
+        """What ``wirespeed help`` shows it by."""
+        return f"{self.file.stem}#{self.anchor}" if self.anchor else self.file.stem
 
     @property
     def link(self) -> str:
@@ -111,6 +119,32 @@ def topic(name: str) -> Topic | None:
         if not anchor or _slug(heading) == anchor:
             return Topic(_PAGES / f"{page}.md", anchor, heading, text)
     return None
+
+
+def search(word: str) -> list[Topic]:
+    """What the documentation says about a word, the best first: a term of the glossary, sections.
+
+    Sections whose headings have the word come before those whose texts have it, the most often first.
+    """
+    at = re.compile(rf"(?<!\w){re.escape(word)}", re.IGNORECASE)
+    terms = [
+        Topic(_PAGES / f"{_GLOSSARY}.md", _slug(heading), entry[1].rstrip("."), f"{entry[1]} {entry[2]}")
+        for level, heading, text in _sections(_read(_GLOSSARY)) if level > 1
+        for entry in _TERM.finditer(text)
+        if word.lower() in re.split(r", | ", entry[1].rstrip(".").lower())
+    ]  # fmt: skip
+    titled: list[Topic] = []
+    mentioned: list[tuple[int, Topic]] = []
+    for page in topics():
+        for level, heading, text in _sections(_read(page)):
+            found = Topic(_PAGES / f"{page}.md", _slug(heading) if level > 1 else "", heading, text)
+            own = re.split(r"^#", text, maxsplit=1, flags=re.MULTILINE)[0]
+            if at.search(heading):
+                titled.append(found)
+            elif page != _GLOSSARY and (count := len(at.findall(own))):
+                mentioned.append((count, found))
+    mentioned.sort(key=lambda pair: -pair[0])
+    return [*terms, *titled, *(found for _, found in mentioned)]
 
 
 def markup(shown: Topic) -> Markup:

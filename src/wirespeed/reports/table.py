@@ -21,7 +21,7 @@ from ..statistics.summary import summarise
 from ..tables import SKEW, Cell, Table
 from ..units import fitting, format_time, many
 from .console import heading, pieces, printed, warnings, width_of
-from .findings import SIGNS, closing, data_word, explanations, number
+from .findings import SIGNS, buffers, closing, data_word, explanations, number
 from .grid import Grid, GridCell, footnotes, is_large
 from .qualification import lines
 from .style import SIMULATED, Style
@@ -31,6 +31,8 @@ _WIDE = 10_000  #: characters: wider than any table
 _UNCERTAIN = 0.05
 #: Maximum number of cells listed that used a rarer transport.
 _NAMED = 6
+#: Maximum number of points of a curve that are shown, and minimum if only powers of two are.
+_MOST_POINTS, _FEWEST_POINTS = 48, 8
 _ONCE = "every copied byte once"
 
 
@@ -40,18 +42,23 @@ def render(judged: Judged, style: Style) -> str:
     if document.qualification:
         return printed(style, heading(document), "", *map(Text, lines(document, document.qualification)))
     check = judged.check
-    notes = [Text(f"note: {note}", style="dim") for note in document.machine.notes]
-    parts: list[RenderableType] = [heading(document), *_warnings(document, check, style), *notes]
+    texts = explanations(document, lacking=check.missing)
+    parts: list[RenderableType] = [heading(document), *warnings(texts, style), *notes(document, texts)]
     tried = (result for result in document.testcases if result.status is not Status.WAIVED)
-    measured = [result for result in tried if any(table.cells for table in result.tables)]
+    measured = [
+        result for result in tried
+        if any(one.values() if result.status is Status.INTERRUPTED else one.cells for one in result.tables)
+    ]  # fmt: skip
     for block in _blocks(measured, style.width):
-        shown = _rows(block, check) if len(block) > 1 else _single(block[0], document, check, style)
+        shown = _rows(block, document, check) if len(block) > 1 else _single(block[0], document, check, style)
         parts += ["", shown]
     return printed(style, *parts, _closing(document, check, style))
 
 
-def _warnings(document: Document, check: Check, style: Style) -> list[Text]:
-    return warnings(explanations(document, lacking=check.missing), style)
+def notes(document: Document, said: Sequence[str]) -> list[Text]:
+    """The notes on the machine that no other text says."""
+    new = (note for note in document.machine.notes if not any(note in text for text in said))
+    return [Text(f"note: {note}", style="dim") for note in new]
 
 
 def _blocks(results: list[TestcaseResult], width: int) -> Iterator[list[TestcaseResult]]:
@@ -98,11 +105,13 @@ def _together(block: list[TestcaseResult], check: Check | None = None) -> RichTa
     return table
 
 
-def _rows(block: list[TestcaseResult], check: Check) -> RenderableType:
+def _rows(block: list[TestcaseResult], document: Document, check: Check) -> RenderableType:
     """Several one-row testcases as one table, and which bytes their values count."""
+    sizes = dict.fromkeys(filter(None, (buffers(document, result) for result in block)))
     counts = [Text(f"counts {text}: {', '.join(result.name for result in results)}", style="dim")
               for text, results in _by_counts(block)]  # fmt: skip
     means = list(dict.fromkeys(text.plain for result in block for text in shared(result)))
+    counts = [Text(", ".join(sizes), style="dim"), *counts] if sizes else counts
     return Group(_together(block, check), *counts, *(Text(text, style="dim") for text in means))
 
 
@@ -137,8 +146,10 @@ def headed(result: TestcaseResult, document: Document, check: Check) -> Text:
     verdict = check.testcases[result.name]
     line = Text(result.name, style="bold")
     line.append(f"  {verdict.word}", style=SIGNS[verdict].style)
-    if data := data_word(document, result):
+    if (data := data_word(document, result)) and data != verdict.word:
         line.append(f" · {data}", style="not bold dim")
+    if size := buffers(document, result):
+        line.append(f" · {size}", style="not bold dim")
     return line
 
 
@@ -262,22 +273,47 @@ def _summary(table: Table) -> RenderableType:
     return pieces(Column(unit, no_wrap=True), [""], rows, _WIDE, [Column("")])[0]
 
 
-def _curve(table: Table, style: Style) -> list[RichTable]:
-    """Curves as columns, in several pieces if there are too many; a single curve gets bars."""
+def _curve(table: Table, style: Style) -> list[RenderableType]:
+    """Curves as columns, in several pieces if there are too many; a single curve gets bars.
+
+    Of curves with very many points, some are shown; ``verbose`` shows all.
+    """
     grid = Grid.of(table)
+    shown = range(len(grid.rows.labels)) if style.verbose else _chosen(table.columns.values)
     columns = [f"{label} {grid.unit}" for label in grid.columns.labels]
     label_width = max(len(label) for label in (grid.rows.name, *grid.rows.labels)) + 2
     values = [cell.value for (entry, *_) in grid.entries if (cell := entry.cell) and cell.value]
     room = style.width - label_width - len(columns[0]) - 2
     rows: list[list[Text | str]] = [
         [label, *map(_text, entries), _bar(entries[0].cell, values, min(room, 40), table.unit)]
-        for label, entries in zip(grid.rows.labels, grid.entries, strict=True)
+        for label, entries in ((grid.rows.labels[i], grid.entries[i]) for i in shown)
         if any(entry.cell for entry in entries)
     ]
     bars = len(columns) == 1 and len(values) > 1 and room >= 12
     details = [Column("logarithmic" if table.unit is Unit.TIME else "", no_wrap=True, style="cyan")]
     heading = Column(grid.rows.name, justify="right", no_wrap=True)
-    return pieces(heading, columns, rows, style.width, details if bars else ())
+    tables = pieces(heading, columns, rows, style.width, details if bars else ())
+    if len(shown) == len(grid.rows.labels):
+        return [*tables]
+    points = f"{len(shown)} of {len(grid.rows.labels)} points of each curve are shown; -v shows all"
+    return [*tables, Text(points, style="dim")]
+
+
+def _chosen(points: Sequence[float]) -> Sequence[int]:
+    """The points of curves that people read: all; of very many, the first of each power of two, and the last.
+
+    If these are too many, too, some at equal distances.
+    """
+    if len(points) <= _MOST_POINTS:
+        return range(len(points))
+    first: dict[int, int] = {}
+    for i, point in enumerate(points):
+        first.setdefault(math.frexp(point)[1] if point > 0 else 0, i)
+    chosen = sorted({*first.values(), len(points) - 1})
+    if len(chosen) > _MOST_POINTS or len(chosen) < _FEWEST_POINTS:
+        step = (len(points) - 1) / (_MOST_POINTS - 1)
+        chosen = sorted({round(i * step) for i in range(_MOST_POINTS)})
+    return chosen
 
 
 def _bar(cell: Cell | None, values: list[float], width: int, unit: Unit) -> str:
@@ -304,7 +340,8 @@ def _closing(document: Document, check: Check, style: Style) -> RenderableType:
             cells = (cell for table in result.tables for cell in table.cells if cell.value is None)
             reasons = sorted({cell.reason for cell in cells if cell.reason})
             lines += [Text(f"{result.name}: n/a: {reason}", style="yellow") for reason in reasons]
-    if document.interrupted:
+    is_said = any(result.status is Status.INTERRUPTED and result.reason for result in document.testcases)
+    if document.interrupted and not is_said:
         lines.append(Text(f"run interrupted: {document.interrupted}", style="bold red"))
     measured = [cell for result in document.testcases for table in result.tables for cell in table.cells]
     lines += [Text(note, style="dim") for note in footnotes(measured)]

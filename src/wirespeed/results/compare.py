@@ -335,10 +335,12 @@ def _why_lost(key: Key, present: int, after: Sequence[Document]) -> str:
 
 
 def _badness(change: Change) -> tuple[int, float, Key]:
+    """What changes are ordered by: the outcome, and how large they are."""
     order: Sequence[Outcome] = (
         Outcome.LOST, Outcome.WORSE, Outcome.BETTER, Outcome.BUSY, Outcome.SAME, Outcome.ADDED,
     )  # fmt: skip
-    return order.index(change.outcome), change.change, change.key
+    is_better = change.outcome is Outcome.BETTER  # of these, the largest change is first
+    return order.index(change.outcome), -change.change if is_better else change.change, change.key
 
 
 T = TypeVar("T")

@@ -16,8 +16,8 @@ from rich.text import Text
 from ..document import Document
 from ..judging.judged import Judged
 from ..judging.omissions import omitted
-from ..judging.overview import Overview, judged_by_baseline, missing, share
-from ..judging.verdict import BELOW_RANGE, GateComparison, GateResult, GateVerdict, Judgement, Verdict
+from ..judging.overview import Overview, judged_by_baseline, missing, users
+from ..judging.verdict import BELOW_RANGE, GateComparison, GateResult, GateVerdict, Judgement, Verdict, share
 from ..judging.verdicts import Check
 from ..reports import SIMULATED, Style
 from ..reports.console import heading, printed
@@ -28,7 +28,7 @@ from ..results.compare import Unreadable
 from ..terminal import one_line
 from ..units import fitting, many
 from . import many_runs
-from .overview import absent, figures, headline, notes
+from .overview import ALSO, absent, doctor_of, figures, headline, notes
 
 
 def section(compared: GateComparison, style: Style) -> Iterator[RenderableType]:
@@ -69,9 +69,14 @@ def render(judged: Judged, style: Style) -> str:
     The verdict, its cause and its remedy come last, where a terminal shows them: without ``verbose``, they
     fit on a screen of 24 lines together with the key figures.
     """
+    return printed(style, heading(judged.document), "", *parts(judged, style))
+
+
+def parts(judged: Judged, style: Style) -> list[RenderableType]:
+    """What was found about a run, the verdict with its cause and remedy last."""
     document, check, summary = judged.document, judged.check, judged.overview
     bad = [list(group) for _, group in groupby(_bad(check), key=lambda judgement: judgement.key.testcase)]
-    parts: list[RenderableType] = [heading(document), ""]
+    parts: list[RenderableType] = []
     if document.qualification:
         parts += [Text(line) for line in qualified_lines(document, document.qualification)[:-1]] + [""]
     for judgements in bad if style.verbose else bad[:_SHOWN]:
@@ -85,20 +90,21 @@ def render(judged: Judged, style: Style) -> str:
         label = f"accepted in {many(cells_accepted, 'value')}" if cells_accepted else "override not needed"
         parts += notes([(label, f"{override}: {override.reason}")], "magenta")
     for compared in check.gates:
-        parts += [*([""] if parts[-1] else []), *section(compared, style), ""]
+        parts += [*([""] if parts and parts[-1] else []), *section(compared, style), ""]
     parts += _warnings(document, summary, style)
-    parts += [""] if parts[-1] else []
+    parts += [""] if parts and parts[-1] else []
     if summary.figures:
         parts += [figures(summary, style.width), ""]
-    parts += headline(document, check, summary)
+    parts += headline(document, summary, judged.file)
     if document.interrupted and check.verdict is not Verdict.INTERRUPTED:
         parts += notes([("interrupted", document.interrupted)], "yellow")
     parts += notes(
         [("wrong data", str(fault)) for fault in check.wrong[1:]], "red"
     )  # the first is in the sentence
-    parts += [*absent(check.missing, summary.sentence), *_places(check, summary), *_findings(summary)]
+    parts += [*absent(check.missing, summary.sentence), *_places(check, summary)]
+    parts += _findings(document, summary, judged.file)
     parts += _closing(document, check.gates)
-    return printed(style, *parts)
+    return parts
 
 
 def part(judged: Judged, style: Style) -> str:
@@ -121,24 +127,26 @@ def _places(check: Check, summary: Overview) -> Iterator[RenderableType]:
             yield from notes([("slow", f"{culprit} at {culprit.share} ({cells})")], "red")
 
 
-def _findings(summary: Overview) -> Iterator[RenderableType]:
-    """Defects that explain no value, and the number of causes that are not shown."""
-    in_sentence = _BUSY if summary.verdict is Verdict.BUSY else ()
+def _findings(document: Document, summary: Overview, file: str) -> Iterator[RenderableType]:
+    """Defects that explain no value, and the number of causes that are not shown, with where they are."""
+    is_said = _BUSY if users(document) else ()
+    seen = (summary.finding, *summary.also[:ALSO])
     others = [
         view
         for view in views(summary.diagnosis)
-        if view.finding is not summary.finding and view.finding.cause.name not in in_sentence
+        if view.finding not in seen and view.finding.cause.name not in is_said
     ]
     defects = [view for view in others if not view.finding.cells]
     for view in defects[:_FOUND]:
-        yield from notes([("also found", f"{view.title}; remedy: {view.advice}")], "yellow")
+        yield from notes([("also found", f"{view.title}. Remedy: {view.advice}")], "yellow")
     if more := len(others) - len(defects[:_FOUND]):
-        yield Text(f"{many(more, 'more possible cause')}: wirespeed doctor", style="dim")
+        yield Text(f"{many(more, 'more possible cause')}: {doctor_of(file)}", style="dim")
 
 
 def _warnings(document: Document, summary: Overview, style: Style) -> Iterator[RenderableType]:
     """Conditions that may explain low values; the first sentence names who uses busy devices."""
-    texts = explanations(document, busy=summary.verdict is not Verdict.BUSY, lacking=())
+    is_said = all(f"{device} was {how}" in summary.sentence for device, (how, _) in users(document).items())
+    texts = explanations(document, busy=not is_said and summary.verdict is not Verdict.BUSY, lacking=())
     texts = [text for text in texts if text not in summary.sentence]
     shown = texts if style.verbose else texts[:_WARNINGS]
     yield from notes((("warning", text) for text in shown), "bold yellow")
@@ -186,8 +194,8 @@ def _measured(judgement: Judgement) -> str:
     if portion := share(judgement):
         text += f", {portion} {number(portion.whole, scale)}"
     if judgement.least and judgement.verdict is not Verdict.IMPLAUSIBLE:
-        bound = "from" if judgement.unit.more_is_better else "up to"
-        text += f"; passes {bound} {number(judgement.least, scale)}"
+        bound = "minimum" if judgement.unit.more_is_better else "maximum"
+        text += f"; {bound} {number(judgement.least, scale)}"
     return text
 
 
@@ -195,10 +203,10 @@ def _unjudged(document: Document, check: Check, style: Style) -> Iterator[Render
     """The values that were not judged, by reason, and other bases of judgement than link limits."""
     reasons: dict[tuple[str, str], dict[str, None]] = {}
     for judgement in check.judgements:
-        if judgement.verdict is Verdict.BUSY:
+        if judgement.verdict is Verdict.BUSY and style.verbose:
             key = "not judged", "another process used a device"
-        elif judgement.verdict is Verdict.INTERRUPTED:
-            key = "", ""  # in the first sentence, or a line of its own
+        elif judgement.verdict in (Verdict.BUSY, Verdict.INTERRUPTED):
+            key = "", ""  # in the first sentence, a warning or a separate line
         elif judgement.verdict is Verdict.UNKNOWN:
             key = "not judged", judgement.why
         else:
@@ -211,8 +219,9 @@ def _unjudged(document: Document, check: Check, style: Style) -> Iterator[Render
         if (more := len(unknown) - _REASONS) > 0:
             unknown = [*unknown[:_REASONS], f"{many(more, 'other reason')} (-v shows all)"]
         names = set().union(*(cases for (kind, _), cases in reasons.items() if kind == "not judged"))
-        known_by = "; to judge them: wirespeed baseline make" if judged_by_baseline(document, check) else ""
-        text = f"{many(len(names), 'testcase')}: {'; '.join(unknown)}{known_by}"
+        them = "it" if len(names) == 1 else "them"
+        by = f". To judge {them}: wirespeed baseline make" if judged_by_baseline(document, check) else ""
+        text = f"values of {many(len(names), 'testcase')} ({'; '.join(unknown)}){by}"
         yield from notes([("not judged", text)])
     yield from notes([("left out", omitted(document)), ("note", missing(document, check))])
 

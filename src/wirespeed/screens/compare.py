@@ -12,7 +12,8 @@ from ..reports.comparison_formats import COMPARISON_FORMATS
 from ..reports.comparisons import CHANGED, counted, moved, not_compared, notes, pairing, remarks, side_of
 from ..reports.console import MOST_WARNINGS, printed
 from ..reports.findings import SIGNS
-from ..results.compare import Change, Comparison, Unreadable
+from ..reports.records import errors_of
+from ..results.compare import Change, Comparison, Outcome, Unreadable
 from ..terminal import LONGEST_LINE
 from ..units import many
 
@@ -33,7 +34,7 @@ def render(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable
         parts += [Text(text, style="bold yellow") for text in named]
         if len(texts) > len(named):
             parts.append(Text(f"{many(len(texts) - len(named), 'more warning')}; -v shows all", style="dim"))
-    parts += [Text(f"unreadable: {file}", style="bold red") for file in unreadable]
+    parts += [Text(f"unreadable: {text}", style="bold red") for text in errors_of(unreadable)]
     parts += [Text(text, style="yellow") for text in pairing(comparison)]
     shown = comparison.differences[: None if style.verbose else _DIFFERENCES]
     parts += [Text(f"differs: {difference}", style="cyan") for difference in shown]
@@ -48,7 +49,9 @@ def render(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable
     for (_, name), changes in list(order.items())[: None if style.verbose else _SHOWN]:
         head = Text(f"{changes[0].outcome:<8}", style=SIGNS[changes[0].outcome].style)
         head.append(name, style="bold")
-        head.append(f"  {len(changes)} cells, worst:" if len(changes) > 1 and not style.verbose else "")
+        is_better = changes[0].outcome is Outcome.BETTER
+        extreme = "largest change" if is_better else "worst"
+        head.append(f"  {len(changes)} values, {extreme}:" if len(changes) > 1 and not style.verbose else "")
         listed = changes if style.verbose else changes[:1]
         parts += ["", head, *(Text(f"  {change.key.place}: {moved(change)}") for change in listed)]
     if len(order) > _SHOWN and not style.verbose:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
+from rich.console import RenderableType
 from rich.markdown import Markdown
+from rich.padding import Padding
 from rich.style import Style as RichStyle
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..reports import Style
 from ..reports.console import printed
-from ..reports.style import IMAGE, LINK, Topic, topic
+from ..reports.style import IMAGE, LINK, Topic, causes, topic, topics
 
 #: The command that shows a topic in the terminal.
 HELP = "wirespeed help"
+#: Maximum number of further sections that a search names.
+_OTHERS = 8
 _MENTIONED = re.compile(rf"(?<={HELP} )[\w#-]+")
 
 
@@ -21,6 +27,32 @@ def render(shown: Topic, style: Style) -> str:
     """A topic as text for a terminal; references to pages become commands that show them."""
     text = LINK.sub(lambda match: _named(match, shown.file.stem), IMAGE.sub("", shown.text))
     return printed(style, Text(shown.title, style="bold"), "", Markdown(text, hyperlinks=False))
+
+
+def overview(style: Style) -> str:
+    """The pages with their titles, the causes, and what else ``wirespeed help`` shows."""
+    pages = RichTable.grid(padding=(0, 2))
+    for name in topics():
+        page = topic(name)
+        pages.add_row(f"  {name}", page.title if page else "")
+    lines: list[RenderableType] = [
+        Text("Pages:", style="bold"), pages, "",
+        Text("Causes of slow paths:", style="bold"),
+        Padding(Text(", ".join(causes())), (0, 0, 0, 2)), "",
+        Text(f"{HELP} PAGE or CAUSE shows it. {HELP} WORD searches, for example for slurm or busbw."),
+        Text(f"{HELP} COMMAND shows its options; wirespeed --help lists the commands."),
+    ]  # fmt: skip
+    return printed(style, *lines)
+
+
+def found(sections: Sequence[Topic], style: Style) -> str:
+    """The best section for a word, and the commands that show others."""
+    first, *others = sections
+    text = render(first, style)
+    if others:
+        names = list(dict.fromkeys(other.name for other in others if other.name != first.name))[:_OTHERS]
+        text += printed(style, "", Text("See also:", style="bold"), *(Text(f"  {HELP} {n}") for n in names))
+    return text
 
 
 def linked(text: str) -> Text:

@@ -1,7 +1,8 @@
-"""The overview of a run for terminals: verdict, sentence, and a bar for each key figure."""
+"""Parts of screens about a run: verdict, sentence, causes, and a bar for each key figure."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
@@ -13,32 +14,27 @@ from rich.text import Text
 
 from ..document import Document
 from ..judging.inventory import Missing
-from ..judging.judged import Judged
-from ..judging.omissions import omitted
-from ..judging.overview import KeyFigure, Overview, missing
+from ..judging.overview import KeyFigure, Overview
 from ..judging.verdict import Verdict
-from ..judging.verdicts import Check
-from ..reports import Style
-from ..reports.console import printed
 from ..reports.findings import SIGNS, FindingView, extent, of_limit, rate, typical_share, verification
+from ..terminal import one_line
 from ..units import format_time
 from .doctor import details, named, rows
 
 #: Smallest and usual number of characters of a bar, which is as long as the limit.
 _SHORTEST, _BAR = 8, 24
+#: Maximum number of further causes that are shown with their remedies.
+ALSO = 3
 
 
-def render(judged: Judged, style: Style) -> str:
-    """Render verdict, cause and key figures, as at the end of a run of everything."""
-    document, check, summary = judged.document, judged.check, judged.overview
-    ending = [("settings", "; ".join(style.settings))]
-    ending += [("left out", omitted(document)), ("note", missing(document, check))]
-    parts = [figures(summary, style.width), *notes(ending)] if summary.figures else []
-    return printed(style, "", *headline(document, check, summary), "", *parts)
+def headline(document: Document, summary: Overview, file: str = "") -> Iterator[RenderableType]:
+    """The verdict with a sentence, how much it concerns, and evidence and remedy, or what to do.
 
-
-def headline(document: Document, check: Check, summary: Overview) -> Iterator[RenderableType]:
-    """The verdict with a sentence, how much it concerns, and evidence and remedy, or what to do."""
+    Args:
+        document: The run.
+        summary: Its overview.
+        file: Its file; empty if it was not saved.
+    """
     indent = len(summary.word) + 2
     line = Table.grid(padding=(0, 2, 0, 0))
     line.add_row(Text(summary.word, style=SIGNS[summary.verdict].style), Text(summary.sentence, style="bold"))
@@ -47,18 +43,29 @@ def headline(document: Document, check: Check, summary: Overview) -> Iterator[Re
     parts = filter(None, (summary.extent, verification(document), seconds))
     yield Padding(Text(" · ".join(parts), style="dim"), (0, 0, 0, indent))
     view = FindingView(summary.finding, summary.diagnosis.slow) if summary.finding else None
-    if view and summary.by_finding:
-        yield details(view, briefly=True)
-        return
-    if steps := [
-        (name, text)
-        for name, text in (("what to do", summary.advice.do), ("run", summary.advice.command))
-        if text
-    ]:
+    advice = (("what to do", summary.advice.do), ("run", summary.advice.command))
+    steps = [] if summary.by_finding else [(name, text) for name, text in advice if text]
+    if steps:
         yield Padding(rows(steps), (0, 0, 0, 2))
-    if view:
-        yield named(view)
+    if summary.also:
+        yield from _causes(summary, file)
+    elif view:
+        yield from () if summary.by_finding else (named(view),)
         yield details(view, briefly=True)
+
+
+def _causes(summary: Overview, file: str) -> Iterator[RenderableType]:
+    """Several causes of slow values, each with its place and its remedy, and where their evidence is."""
+    for finding in filter(None, (summary.finding, *summary.also[:ALSO])):
+        view = FindingView(finding, summary.diagnosis.slow)
+        yield named(view)
+        yield Padding(rows([("remedy", view.advice)]), (0, 0, 0, 2))
+    yield Text(f"evidence and how to confirm each cause: {doctor_of(file)}", style="dim")
+
+
+def doctor_of(file: str) -> str:
+    """The command that examines a run, which is measured again if it was not saved."""
+    return f"wirespeed doctor {shlex.quote(one_line(file))}" if file not in ("", "-") else "wirespeed doctor"
 
 
 def notes(lines: Iterable[tuple[str, str]], style: str = "cyan") -> Iterator[RenderableType]:

@@ -222,7 +222,7 @@ class CpuLoad:
         """
         count, others, waiting = len(self._names), self.others(), self._waiting()
         if others > max(_IDLE_CPUS, _IDLE_SHARE * count):
-            return f"in use: other processes take {others:.1f} of {count} CPUs"
+            return f"in use: other processes use {others:.1f} of {count} CPUs"
         if waiting > _SHARED:
             return f"in use: on average, {waiting:.1f} measuring threads wait for other processes"
         return ""

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from ...document import Document
 from ...hardware.topology import Machine
-from ...judging.overview import KeyFigure, Overview, share
+from ...judging.overview import KeyFigure, Overview
 from ...judging.path_kinds import COLLECTIVES, PathKind
+from ...judging.verdict import share
 from ...judging.verdicts import Check
 from ...terminal import one_line
 from ...units import fitting, format_time, many
