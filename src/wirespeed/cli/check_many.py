@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..document import Document
-from ..errors import ExitCode, UsageError
+from ..errors import WORST_FIRST, ExitCode, UsageError
 from ..importers.between_hosts import with_nics
 from ..judging.fleet import MIN_PEERS, analyse
 from ..judging.omissions import with_host_memory
@@ -21,7 +21,7 @@ from ..results.published_gates import GateSet
 from ..screens import check_format
 from ..terminal import error_line
 from ..units import Nics, many
-from .common import code_of, style
+from .common import code_of, opened, style
 from .consumers import Answer
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 #: What to do about a node that is slower than others.
 _STEP = "compare its settings and hardware with those of the others: wirespeed report --fleet"
-#: Exit codes, the worst first.
-_ORDER = (ExitCode.FAIL, ExitCode.RUN, ExitCode.WARN, ExitCode.NOT_JUDGED, ExitCode.PASS)
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ def check_many(
     """
     shown = style(options)
     work = _Work(by, tuple(gates), options.host_memory, options.nics, options.format, shown)
-    read = read_many(files, partial(_judged, work=work))
+    read = read_many(files, partial(_judged, work=work), partial(opened, options=options))
     for done in read.found:
         if done.run.node.simulated and not options.allow_simulated:
             raise UsageError(
@@ -132,7 +130,7 @@ def _behind(done: _Done, texts: Sequence[str]) -> _Done:
 
 def worst(codes: Iterable[int]) -> int:
     """The exit code of several runs: that of the worst."""
-    return min(codes, key=_ORDER.index)
+    return min(codes, key=WORST_FIRST.index)
 
 
 def _judged(file: str, document: Document, work: _Work) -> _Done:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING
 
@@ -38,7 +39,15 @@ def main(name: str, argv: Sequence[str]) -> int:
     from ..driver.jobs import join
     from ..progress import listener
 
-    options = parser(name).parse_args(argv)
+    arguments = parser(name)
+    options = arguments.parse_args(argv)
+    refuse = partial(arguments.refuse_unused, options)
+    if options.dry_run:
+        refuse("with --dry-run", "format", "output", "force", "quiet", "json_lines", "verbose", "all_cells")
+    if options.json_lines:
+        refuse("with --json-lines", "format", "verbose", "all_cells")
+    if options.format != "prometheus":
+        refuse("without --format prometheus", "all_cells")
     check_format(options.format)
     if options.dry_run:
         return dry_run(measuring(options), options)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...document import Document
+from ...importers import open_run
 from ...judging.fleet import (
     QUANTITIES,
     WORDS,
@@ -69,13 +70,13 @@ def read_nodes(files: Sequence[str], by: Criteria) -> ReadRuns[FleetNode]:
     """A summary of each run.
 
     Args:
-        files: Saved runs.
+        files: Saved runs, or logs of other tools.
         by: What values are judged by.
 
     Raises:
         OutOfMemory: If a process that read Documents was killed.
     """
-    return read_many(files, partial(_node, by=by))
+    return read_many(files, partial(_node, by=by), open_run)
 
 
 def _node(file: str, document: Document, by: Criteria) -> FleetNode:
