@@ -9,7 +9,6 @@ import math
 import os
 import signal
 import sys
-import textwrap
 import threading
 import time
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ from ..run_errors import RunInterrupted
 from ..signals import ENDING, GRACE_S
 from ..terminal import PLAIN, columns, error_line, shows_unicode
 from ..version import __version__
-from .commands import COMMANDS, SUFFIX, called_as, module_of, programs
+from .commands import COMMANDS, called_as, module_of, overview, programs
 from .consumers import Answer, answer, requested, translated
 from .parser import Parser, complete
 from .suggestions import meant_by, of_other_program
@@ -240,16 +239,12 @@ def _dispatch(arguments: list[str]) -> int:
 
 def top_parser() -> Parser:
     """The parser of the options in place of a command."""
-    rows = "\n".join(f"  {name:<15}{does}" for name, (_, does) in COMMANDS.items() if does)
-    first, *others = (name.removesuffix(SUFFIX) for name in programs())
-    listed = textwrap.indent(textwrap.fill(", ".join(others), 73), " " * 17)
-    rows += f"\n  {'NAME_perf':<15}programs of nccl-tests over NCCL or MPI; NAME is {first},\n{listed}"
     top = Parser(
         "",
-        "Measure how fast data moves along every path of this machine.\n"
-        "Without a command: discover the machine and quickly measure everything that it supports;\n"
-        "the options are those of run (wirespeed -o node17.json).\n\n"
-        f"commands (each has --help):\n{rows}",
+        "Measure how fast data moves along every path of this machine, and judge it.\n"
+        "Without a command, wirespeed quickly measures everything that the machine\n"
+        "supports. It then has the options of run, such as -o node17.json.\n\n"
+        f"{overview()}",
         EXIT_CODES,
         usage="wirespeed [-h] [--version] [COMMAND] [OPTION ...]",
     )
