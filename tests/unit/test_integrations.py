@@ -142,7 +142,7 @@ def test_nhc(state: str, node: Callable[[str], Run], tmp_path: Path) -> None:
     assert not done.stderr
     if state in ("bad", "gone"):
         why = "NVLinks are down .gpu0." if state == "bad" else "the GPU at .* is on the PCI bus, .*"
-        died = rf"die 1 check_hw_wirespeed: WIRESPEED FAIL: {why} \({GOOD}\)"
+        died = rf"die 1 check_hw_wirespeed: WIRESPEED FAIL: {GOOD}: {why}"
         assert re.fullmatch(rf"{died}\nreturned 1\n", done.stdout)
         assert re.fullmatch(rf"{died} FaultCode: NHC2010\nreturned 1\n", with_code.stdout)
     else:
@@ -195,7 +195,7 @@ def test_aicr(capsys: pytest.CaptureFixture[str]) -> None:
     assert entry["phase"] in ("deployment", "performance", "conformance") and entry["image"] == IMAGE
     assert entry["name"] and entry["description"] and seconds(entry["timeout"]) >= 60
     assert answered(entry["args"]) == 0 and answered(entry["args"], BAD) == 1
-    assert "WIRESPEED FAIL: NVLinks are down (gpu0)" in capsys.readouterr().out
+    assert "hgx-h200-2 FAIL: NVLinks are down (gpu0); what to do: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("state", NODES)

@@ -165,9 +165,9 @@ def _answer(document: Document, judged: Judged, options: argparse.Namespace) -> 
     code = code_of(judged.check.verdict)
     if not options.consumer:
         return code
-    from ..screens.many_runs import host_of_run, reason
+    from ..screens.many_runs import brief_of_run
 
-    return Answer(code, reason(document, judged.check, judged.diagnosis), host_of_run(document))
+    return Answer(code, *brief_of_run(document, judged.check, judged.diagnosis))
 
 
 def _measure(

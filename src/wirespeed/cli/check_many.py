@@ -20,7 +20,7 @@ from ..results.compare import read_many
 from ..results.published_gates import GateSet
 from ..screens import check_format
 from ..terminal import error_line
-from ..units import Nics, many
+from ..units import Nics
 from .common import code_of, opened, style
 from .consumers import Answer
 
@@ -85,13 +85,9 @@ def check_many(
     code = worst([*(done.code for done in read.found), *(ExitCode.RUN for _ in read.unreadable)])
     if not options.consumer:
         return code
-    from ..screens.many_runs import reason_of_nodes
+    from ..screens.many_runs import brief_of_runs
 
-    reason = reason_of_nodes([done.run.node for done in read.found])
-    if read.unreadable:
-        lost = f"{len(read.unreadable)} of {many(len(files), 'file')} cannot be judged: {read.unreadable[0]}"
-        reason = f"{reason}; {lost}" if code == ExitCode.FAIL else f"{lost}; {reason}"
-    return Answer(code, reason)
+    return Answer(code, *brief_of_runs([done.run.node for done in read.found], read.unreadable))
 
 
 def _compared(found: Sequence[_Done]) -> list[_Done]:

@@ -72,8 +72,7 @@ def overview() -> str:
     lines = []
     for title, names in groups.items():
         lines += [f"{title}:", *(f"  {name:<11}{COMMANDS[name][1]}" for name in names), ""]
-    of_nccl_tests = f"{programs()[0]} and others of nccl-tests"
-    lines.append(f"of other programs: {_OF_PEERS[0]}, {_OF_PEERS[1]}, {of_nccl_tests}")
+    lines.append(f"other programs: {_OF_PEERS[0]}, {_OF_PEERS[1]}, {programs()[0]}, ... of nccl-tests")
     return "\n".join([*lines, f"about wirespeed: {', '.join(ABOUT)}"])
 
 

@@ -119,7 +119,7 @@ def _of_files(files: Sequence[str], options: Namespace) -> int:
     worst = min(answers, key=WORST_FIRST.index)
     if isinstance(worst, Answer) and len(files) > 1:
         count = sum(answer == worst for answer in answers)
-        worst.reason = f"{count} of {many(len(files), 'run')}: {worst.reason}"
+        worst.subject = f"{count} of {many(len(files), 'run')}: {worst.subject}"
     return worst
 
 
@@ -143,9 +143,9 @@ def _examine(document: Document, options: Namespace, adaptive: Adaptive | None) 
     code = code_of(Verdict.UNKNOWN if proves_nothing and verdict is Verdict.PASS else verdict)
     if not options.consumer:
         return code
-    from ..screens.many_runs import host_of_run, reason_of_diagnosis
+    from ..screens.many_runs import brief_of_diagnosis
 
-    return Answer(code, reason_of_diagnosis(document, check, diagnosis), host_of_run(document))
+    return Answer(code, *brief_of_diagnosis(document, check, diagnosis))
 
 
 def parser(name: str) -> Parser:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,10 +16,12 @@ from .common import (
     add_report,
     add_simulated,
     check_format,
+    criteria,
     named_files,
     print_report,
     report_of,
     return_files,
+    style,
     testcase_names,
 )
 from .parser import Parser
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     import argparse
 
     from ..document import Document, TestcaseResult
+    from ..reports.records import CheckedRun
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -47,14 +51,22 @@ def main(name: str, argv: Sequence[str]) -> int:
         with no_collections():
             print_report(_chosen(open_run(options.files[0]), options), options)
         return ExitCode.PASS
-    code, with_names = ExitCode.PASS, find(options.format).form == "terminal"
+    form = find(options.format)
+    if form.form == "text" and form.checked:  # a page and a file of metrics have all runs
+        read = read_many(options.files, partial(_part, options=options), open_run)
+        for error in read.unreadable:
+            print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)
+        sys.stdout.write(form.joined(read.found, read.unreadable, style(options)))
+        sys.stdout.flush()
+        return ExitCode.USAGE if read.unreadable else ExitCode.PASS
+    code, with_names = ExitCode.PASS, form.form == "terminal"
     for i, file in enumerate(options.files):
-        read = read_many([file], partial(_shown, options=options), open_run)
+        shown = read_many([file], partial(_shown, options=options), open_run)
         if with_names:
             print(f"{chr(10) if i else ''}{one_line(file)}:")
-        sys.stdout.write("".join(read.found))
+        sys.stdout.write("".join(shown.found))
         sys.stdout.flush()
-        for error in read.unreadable:
+        for error in shown.unreadable:
             print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)
             code = ExitCode.USAGE
     return code
@@ -62,6 +74,17 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 def _shown(_: str, document: Document, options: argparse.Namespace) -> str:
     return report_of(_chosen(document, options), options)
+
+
+def _part(file: str, document: Document, options: argparse.Namespace) -> CheckedRun:
+    """What a run adds to the report of several."""
+    from ..reports import Judged, find
+    from ..reports.records import CheckedRun
+
+    document, by = _chosen(document, options), criteria(options)
+    judged = Judged.of(document, by, file=file)
+    shown = replace(style(options), criteria=by, judged=judged)
+    return CheckedRun.of(document, judged, find(options.format).part(document, shown))
 
 
 def parser(name: str) -> Parser:
@@ -91,7 +114,7 @@ def _chosen(document: Document, options: argparse.Namespace) -> Document:
     Raises:
         UsageError: If the Document lacks one of them.
     """
-    from msgspec.structs import replace
+    from msgspec import structs
 
     if not options.testcase and not options.prefix:
         return document
@@ -102,7 +125,7 @@ def _chosen(document: Document, options: argparse.Namespace) -> Document:
         known = [result.name for result in results]
         names = ", ".join(f"{word!r}{meant(word, known)}" for word in lacking)
         raise UsageError(f"the run has no testcase {names}; it has {many(len(results), 'testcase')}")
-    return replace(
+    return structs.replace(
         document,
         testcases=tuple(
             result for result in results
