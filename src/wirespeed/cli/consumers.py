@@ -140,6 +140,7 @@ CONSUMERS: Mapping[str, Consumer] = {
     ),
     "npd": Consumer(
         codes={ExitCode.PASS: 0, ExitCode.WARN: 0, ExitCode.FAIL: 1}, other=2, most_bytes=512,
+        mark="WIRESPEED",
     ),
     "slurm": _HARDWARE,
     "nhc": _HARDWARE,

@@ -11,6 +11,7 @@ import msgspec
 from ..document import Document
 from ..judging.inventory import Missing
 from ..judging.omissions import left_out
+from ..judging.overview import overview
 from ..judging.verdict import GateComparison, Judgement, Verdict
 from ..results.compare import Unreadable
 from ..results.store import encode
@@ -54,8 +55,9 @@ def _listed(runs: Sequence[Any]) -> str:
 def _unreadable(file: Unreadable) -> dict[str, Any]:
     """The entry of a file that cannot be read or judged: that of a run that has nothing."""
     nothing: dict[str, Any] = {
-        "host": "", "machine": "", "started": "", "simulated": False, "cells": {}, "testcases": {},
-        "values": [], "places": [], "wrong": [], "doubts": [], "uncovered": [], "missing": [], "defects": [],
+        "host": "", "machine": "", "started": "", "simulated": False, "sentence": "", "remedy": "",
+        "cells": {}, "testcases": {}, "values": [], "places": [], "wrong": [], "doubts": [],
+        "uncovered": [], "missing": [], "defects": [],
         "data": "", "left_out": {}, "baseline": None, "causes": [], "slow": 0, "unexplained": 0, "gates": [],
     }  # fmt: skip
     return {"file": file.file, "verdict": UNREADABLE, "error": file.why, **nothing}
@@ -63,6 +65,7 @@ def _unreadable(file: Unreadable) -> dict[str, Any]:
 
 def _run(document: Document, judged: Judged) -> dict[str, Any]:
     check, diagnosis = judged.check, judged.diagnosis
+    seen = overview(document, check, diagnosis)
     return {
         "file": judged.file,
         "error": None,
@@ -71,6 +74,8 @@ def _run(document: Document, judged: Judged) -> dict[str, Any]:
         "started": document.started,
         "simulated": document.simulated,
         "verdict": str(check.verdict),
+        "sentence": seen.sentence,
+        "remedy": seen.advice.do,
         "cells": dict(Counter(str(cell.verdict) for cell in check.judgements if cell.key.column)),
         "testcases": check.testcases,
         "values": [
