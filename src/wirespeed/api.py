@@ -121,7 +121,7 @@ def run(
     local = target
     if world is not None:
         if target.simulated:
-            raise UsageError("a simulated machine has ranks of its own: run it without a launcher")
+            raise UsageError("a simulated machine has its own ranks: run it without a launcher")
         target = gather_machine(world, local)
     if options.huge_pages and target.transparent_huge_pages == "never":
         from .backends.host.memory import HUGE_REMEDY
@@ -222,7 +222,7 @@ def described(machine: str | Machine | None = None, *, root: str | Path | None =
     elif machine is None:
         target = machine_in(tree)
     else:
-        raise UsageError(f"the folder {root} has a machine of its own: omit {machine!r}")
+        raise UsageError(f"the folder {root} describes its own machine: omit {machine!r}")
     return Document(
         schema=SCHEMA,
         version=__version__,

@@ -207,7 +207,7 @@ class PlanOptions:
         0, "measure only K columns of each row in tables of pairs", JOB, _whole(0, wrong=_PEERS), "K",
         "all")
     within: float | None = option(
-        None, "maximum time of the whole run, from start to exit; measures first what finds most", STOP,
+        None, "maximum time of the whole run, from start to exit; what finds most is measured first", STOP,
         _limit, "TIME", "unlimited")
     # fmt: on
 
@@ -244,13 +244,13 @@ class RunOptions(PlanOptions):
         _parser(parse_memory), "8x4800", documented=False, agreed=False)
     # The Document contains the stopping rule instead of these four.
     precision: float | None = option(
-        None, "target for half of the 95 % interval of the value, as a fraction of the value", STOP,
+        None, "target relative half-width of the 95% confidence interval", STOP,
         _parser(parse_fraction), "PERCENT", "0.5%; quick: 1%", documented=False)
     time_budget: float | None = option(
         None, "maximum time per value", STOP, _parser(parse_duration), "TIME",
         "5s; quick: 0.3s, and 1s per testcase; full: 10s", documented=False)
     rounds: int | None = option(
-        None, "measure everything in at least N rounds, each with new buffers; from three, each value has ±",
+        None, "measure everything in at least N rounds, each with new buffers; three or more give values a ±",
         STOP, _whole(0, wrong="the number of rounds must be 1 or more, not {}"), "N",
         f"{ROUNDS}; quick and --samples: 1", documented=False)
     samples: int | None = option(

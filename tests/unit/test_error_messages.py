@@ -22,6 +22,8 @@ H200 = "--machine=simulated:hgx-h200-2"
          "wirespeed run --size 64MiB --samples 10 -t 0"),
         ("check --bufferSize=64 -s -j", "wirespeed check --size 64MiB --no-verify --format nvbandwidth-json"),
         ("--testSamples 4 --loopCount 2 -m", "wirespeed run --samples 4 --copies 2\n"),
+        ("run -b64 -i3 -t0", "wirespeed nvbandwidth -b64 -i3 -t0; or in options of wirespeed: "
+         "wirespeed run --size 64MiB --samples 3 -t0"),
         ("run -l", "wirespeed list"),
         ("run -t 0 --size 64", "write 64B, or 64MiB"),
         ("run host_stream_copy 4", "did you mean -t host_stream_copy -t 4?"),

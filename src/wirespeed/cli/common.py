@@ -176,7 +176,7 @@ def add_output(to: TakesOptions, help: str = "also save the run") -> None:
     """Add ``-o``."""
     to.add_argument(
         "-o", "--output", type=output_path, metavar="FILE.json",
-        help=f"{help}; a folder, or - for standard output",
+        help=f"{help}; a folder for a generated name, - for standard output",
     )  # fmt: skip
     add_force(to, "exists")
 
@@ -299,7 +299,9 @@ def add_report(to: TakesOptions) -> None:
 
 def add_all_cells(to: TakesOptions) -> None:
     """Add ``--all-cells``."""
-    to.add_argument("--all-cells", action="store_true", help="with --format prometheus: every value")
+    to.add_argument(
+        "--all-cells", action="store_true", help="export every value (only with --format prometheus)"
+    )
 
 
 def add_verbose(to: TakesOptions) -> None:
@@ -316,7 +318,7 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
     subject = parser.add_argument_group(WHAT)
     subject.add_argument(
         "-t", "--testcase", nargs="+", action="extend", default=[], metavar="NAME",
-        help="testcases by name or nvbandwidth index (default: all)",
+        help="testcases by name or nvbandwidth index, as `wirespeed list` shows them (default: all)",
     ).completer = testcase_names  # type: ignore[attr-defined]  # fmt: skip
     subject.add_argument(
         "-f", "--file", action="append", default=[], metavar="FILE.toml",

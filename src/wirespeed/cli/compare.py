@@ -102,7 +102,7 @@ def parser(name: str) -> Parser:
     )  # fmt: skip
     arguments.add_argument(
         "--to", dest="after", nargs="+", action="extend", metavar="FILE",
-        help="runs after, in the same forms; a host with runs on both sides is compared with itself",
+        help="saved runs after, in the same forms; a host with runs on both sides is compared with itself",
     )  # fmt: skip
     arguments.add_argument(
         "--least",

@@ -156,7 +156,7 @@ def add_consumer(to: argparse._ActionsContainer) -> None:
     """Add ``--for``."""
     to.add_argument(
         OPTION, dest="consumer", choices=tuple(CONSUMERS), metavar="CONSUMER",
-        help=f"exit with the code that a program expects, and print only one line, with the reason: "
+        help=f"print only one line, and exit with the code that this program expects: "
         f"{', '.join(CONSUMERS)} (wirespeed help operate)",
     )  # fmt: skip
 

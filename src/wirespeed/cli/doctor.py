@@ -151,17 +151,17 @@ def _examine(document: Document, options: Namespace, adaptive: Adaptive | None) 
 def parser(name: str) -> Parser:
     arguments = Parser(
         name,
-        "Read what the system reports about this machine, measure, and name what may explain slow paths:\n"
-        "evidence, a command that confirms it, and a remedy. Measures what would show the defects that the\n"
-        "system reports, and the quick preset if there are none or they do not explain what is slow; with\n"
-        "-t, -p or --tier, what they select. The options of `wirespeed run` say how to measure.",
+        "Name what may explain slow paths, with evidence, a command that confirms it, and a remedy.\n"
+        "Without files, read what the system reports about this machine, and measure what would show the\n"
+        "defects that it reports. If there are none, or they do not explain what is slow, measure the quick\n"
+        "preset. -t, -p or --tier select other testcases; all options of `wirespeed run` are accepted.",
         EXIT_CODES,
         elsewhere=MEASURING,
         usage="wirespeed doctor [OPTION ...] [FILE ...]",
     )
     arguments.add_argument(
         "source", nargs="*", metavar="FILE",
-        help="examine saved runs, logs of other tools, or folders of them, instead of this machine",
+        help="saved runs, logs of other tools, and folders of them, to examine instead of this machine",
     )  # fmt: skip
     arguments.add_argument(
         "--no-measure", dest="measure", action="store_false", help="only read what the system reports"

@@ -103,7 +103,9 @@ def parser(name: str) -> Parser:
     )
     kinds = arguments.add_mutually_exclusive_group()
     kinds.add_argument(
-        "--fleet", action="store_true", help="one row per node, as with more than 10 runs; without the values"
+        "--fleet",
+        action="store_true",
+        help="one row per node, without single values (default for more than 10 runs)",
     )
     kinds.add_argument("--compare", action="store_true", help="compare more than 10 runs, up to 50")
     add_judging(arguments.add_argument_group("judgement"))

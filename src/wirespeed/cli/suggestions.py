@@ -20,14 +20,17 @@ _OF_NVBANDWIDTH = {
     "--useMean": "", "-s": "--no-verify", "--skipVerification": "--no-verify", "-d": "--no-affinity",
     "--disableAffinity": "--no-affinity", "--loopCount": "--copies {}", "--testcasePrefixes": "--prefix {}",
 }  # fmt: skip
+#: A short option with a number behind it.
+_ATTACHED = re.compile(r"(-[a-z])([0-9]+)", re.ASCII)
 #: A GPU as other programs and people write it.
 _GPU = re.compile(r"(?:gpu|cuda:?)([0-9]+)", re.IGNORECASE)
 
 
 def of_other_program(command: str, arguments: Sequence[str]) -> str:
     """The command line that is meant if options are those of nvbandwidth or nccl-tests; empty if none is."""
-    names = [argument.partition("=")[0] for argument in arguments]
     line = shlex.join(arguments)
+    arguments = [part for word in arguments for part in _apart(word)]
+    names = [argument.partition("=")[0] for argument in arguments]
     sizes = [value for name, value in zip(names, [*arguments, ""][1:], strict=True) if name == "-b"]
     if not _OF_NCCL_TESTS.isdisjoint(names) or any(not size.isdecimal() for size in sizes):
         return f"options of nccl-tests need the name of its program: wirespeed all_reduce_perf {line}"
@@ -41,6 +44,12 @@ def of_other_program(command: str, arguments: Sequence[str]) -> str:
         f"{', '.join(foreign)}: options of nvbandwidth need its name: wirespeed nvbandwidth {line}; "
         f"or in options of wirespeed: wirespeed {command} {_translated(arguments)}{other}"
     )
+
+
+def _apart(word: str) -> list[str]:
+    """An option with its number apart from it: ``-b 64`` for ``-b64``."""
+    found = _ATTACHED.fullmatch(word)
+    return [found[1], found[2]] if found and found[1] in _OF_NVBANDWIDTH else [word]
 
 
 def _translated(arguments: Sequence[str]) -> str:
