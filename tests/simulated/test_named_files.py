@@ -92,6 +92,15 @@ def test_a_default_machine_is_not_that_of_saved_runs(
     assert call("check run.json --allow-simulated", capsys)[0] == 0
 
 
+def test_a_log_that_ended_early_does_not_vanish(capsys: pytest.CaptureFixture[str]) -> None:
+    """A node whose log has only its first line, or is cut, is a row of the table like the others."""
+    Path("runs/node3.out").write_text("# nccl-tests version 2.17.6\n")
+    Path("runs/node4.log").write_text('{"nvbandwidth": {"Driver Version": ')
+    code, out, _ = call("check runs --allow-simulated", capsys)
+    assert code == ExitCode.RUN and "2 ERROR" in out
+    assert "a log with values of a known tool" in " ".join(out.split()) and "JSON is broken" in out
+
+
 def test_a_broken_run_is_not_taken_for_a_log() -> None:
     Path("cut.json").write_bytes(Path("run.json").read_bytes()[:500])
     with pytest.raises(NotARun, match="is not a saved run of wirespeed"):

@@ -131,8 +131,8 @@ def open_run(file: str, machine: str | Machine | None = None) -> Document:
             raise
         if not logs:
             raise NotARun(
-                f"{file} is neither a saved run nor a log of a known tool; "
-                "`wirespeed import LOG -o run.json` names them"
+                f"{file} is neither a saved run nor a log with values of a known tool; "
+                "`wirespeed import LOG -o run.json` names the tools"
             ) from error
         return _document([file], logs, machine)
     if machine is not None:
@@ -146,11 +146,13 @@ def is_log(path: Path) -> bool:
         return False
     try:
         with path.open("rb") as file:
-            return bool(_understood(str(path), file.read(_HEAD)))
-    except OSError:
+            content = _text(str(path), file.read(_HEAD))
+    except (OSError, UsageError):  # binary, or empty
         return False
-    except UsageError:  # binary, empty, or broken: reading it says so if the user names it
-        return False
+    try:
+        return bool(_sections(content))  # also if it has no values
+    except UsageError:  # broken, as reading it says
+        return True
 
 
 def _document(
