@@ -78,7 +78,7 @@ def encoded(code: int, message: str, environment: dict[str, str], now: float | N
             number(6, code == PASS),
             text(7, message),
             number(8, CONTACT_SUPPORT if code == FAIL else NONE),
-            *([text(9, "WIRESPEED_FAIL" if code == FAIL else "WIRESPEED_WARN")] if code != PASS else []),
+            *([text(9, "DATA_PATH_FAIL" if code == FAIL else "DATA_PATH_WARN")] if code != PASS else []),
             field(12, number(1, int(now)) + number(2, int(now % 1 * 1e9))),
             text(13, environment["NODE_NAME"]),
             number(16, STRATEGIES.get(environment.get("PROCESSING_STRATEGY", ""), 1)),

@@ -376,7 +376,7 @@ PREFLIGHT = {
 #: A failure of node17 as the message HealthEvents, in hexadecimal.
 EVENT = (
     "0801126f08011213707265666c696768742d7769726573706565641a044e6f6465220e576972657370656564436865636b28"
-    "013a14776972657370656564206661696c3a20736c6f7740054a0e5749524553504545445f4641494c620b08808292c90610"
+    "013a14776972657370656564206661696c3a20736c6f7740054a0e444154415f504154485f4641494c620b08808292c90610"
     "80e59a776a066e6f64653137800101"
 )
 
@@ -448,7 +448,7 @@ def test_nvsentinel_gets_an_event_of_each_verdict(
     is_fatal, is_healthy = code == 1, state == "good"
     assert (found.get(5), found.get(6)) == ([1] if is_fatal else None, [1] if is_healthy else None)
     assert found.get(8) == ([5] if is_fatal else None)  # CONTACT_SUPPORT
-    codes = [b"WIRESPEED_FAIL"] if is_fatal else None if is_healthy else [b"WIRESPEED_WARN"]
+    codes = [b"DATA_PATH_FAIL"] if is_fatal else None if is_healthy else [b"DATA_PATH_WARN"]
     assert found.get(9) == codes
     (said,) = found[7]
     assert said.decode() in out.out and (b"what to do" in said) != is_healthy

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import EXIT_CODES, WORST_FIRST, ExitCode, UsageError
@@ -78,10 +77,10 @@ def _check(arguments: Parser, options: Namespace) -> None:
     if options.source and not options.measure:
         raise UsageError("--no-measure is about this machine, not about a saved run")
     used = ("machine", "host_memory") if options.source else () if folder else ("machine",)
-    without = "on saved runs and logs" if options.source else f"with {folder or '--no-measure'}"
     if options.source or folder or not options.measure:
-        refuse = partial(arguments.refuse_unused, options, groups=MEASURING, but=used)
-        refuse(f"{without}: nothing is measured", "output", "force")
+        why = f"because {folder or '--no-measure'} measures nothing"
+        why = "on saved runs and logs, which are not measured" if options.source else why
+        arguments.refuse_unused(options, why, "output", "force", groups=MEASURING, but=used)
 
 
 def _measured(options: Namespace, adaptive: Adaptive | None) -> Document:
