@@ -52,6 +52,7 @@ def test_the_only_line_on_standard_output_is_the_reason(
     assert ("; what to do: reset the GPU" in out) == (CONSUMERS[name].most_bytes == 4096)
     assert (" | " in out) == (name == "nagios")
     assert "GPU memory" in err or "GPU" in err  # the report
+    assert "only a failure of the hardware" not in err  # which this is
     assert main([*CHECK, *BAD, f"--for={name}", "-q"]) == EXPECTED[name]["FAIL"]
     assert capsys.readouterr().out == out
 

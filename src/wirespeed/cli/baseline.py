@@ -7,13 +7,12 @@ from pathlib import Path
 
 from ..errors import ExitCode
 from ..terminal import one_line
-from .common import add_force, named_files, texts_aside
+from .common import add_force, named_files, open_run, texts_aside
 from .parser import Parser
 
 
 def main(name: str, argv: Sequence[str]) -> int:
     options = parser(name).parse_args(argv)
-    from ..importers import open_run
     from ..results import baseline
     from ..results.output import BASELINE, Output, check_replaceable
     from ..units import many

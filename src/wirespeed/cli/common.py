@@ -21,10 +21,11 @@ from ..terminal import colored, columns, visible
 
 if TYPE_CHECKING:
     from ..document import Document
+    from ..judging.judged import Criteria, Judged
     from ..judging.verdict import Verdict
     from ..language.toml_file import Program
     from ..options import RunOptions
-    from ..reports import Criteria, Style
+    from ..reports import Style
     from ..results.output import Output
     from ..results.published_gates import Inventory
 
@@ -147,8 +148,8 @@ def add_expect(to: TakesOptions) -> None:
 
 def criteria(options: argparse.Namespace) -> Criteria:
     """The criteria of judgement; reads the files."""
+    from ..judging.judged import Criteria
     from ..judging.verdicts import MaxAge
-    from ..reports import Criteria
     from ..results import baseline
     from ..results import cells as overrides
 
@@ -210,18 +211,23 @@ def named_files(names: Sequence[str]) -> list[str]:
 
     ``importers.open_run`` opens each: a saved run, or the log of another tool.
     """
-    from ..importers import is_log
     from ..results.compare import files_in, left_out
     from .suggestions import meant_by
 
     for name in names:
         if not Path(name).exists() and (hint := meant_by([name])):
             raise UsageError(f"cannot read {name}: there is no such file{hint}")
-    known = cache(is_log)
+    known = cache(_is_log)
     files = files_in(names, known)
     for text in left_out(names, known):
         print(visible(f"wirespeed: {text}"), file=sys.stderr)
     return files
+
+
+def _is_log(path: Path) -> bool:
+    from ..importers import is_log
+
+    return is_log(path)
 
 
 def return_files(options: argparse.Namespace, files: list[str]) -> None:
@@ -232,10 +238,33 @@ def return_files(options: argparse.Namespace, files: list[str]) -> None:
         words[:] = [word for word in words if word not in taken]
 
 
+def open_run(file: str, machine: str | None = None) -> Document:
+    """Open what a user names: a saved run, or the log of another tool; ``-`` is standard input.
+
+    Args:
+        file: The file.
+        machine: The machine of a log, as for ``load_log``.
+
+    Raises:
+        UsageError: If the file cannot be read, or is neither; if a machine is given for a saved run.
+    """
+    from ..errors import NotARun
+    from ..results.store import content, decode
+
+    data = content(file)
+    try:
+        document = decode(data, file)
+    except NotARun as error:
+        from ..importers import of_content
+
+        return of_content(file, data, machine, error)
+    if machine is not None:
+        raise UsageError(f"--machine is for logs of other tools: {file} is a saved run with its machine")
+    return document
+
+
 def opened(file: str, options: argparse.Namespace) -> Document:
     """Open what a user names, with the machine that the command line gives for a log."""
-    from ..importers import open_run
-
     return open_run(file, options.machine if "machine" in options.given else None)
 
 
@@ -400,13 +429,11 @@ def code_of(verdict: Verdict) -> ExitCode:
     return ExitCode.WARN if verdict.is_bad else ExitCode.PASS
 
 
-def measured_code(document: Document) -> ExitCode:
+def measured_code(judged: Judged) -> ExitCode:
     """The exit code of a command that measures: whether anything failed, or nothing has a value."""
-    from ..judging.judge import judge
-
-    if judge(document).verdict.is_failure:
+    if judged.check.verdict.is_failure:
         return ExitCode.FAIL
-    values = any(table.values() for result in document.testcases for table in result.tables)
+    values = any(table.values() for result in judged.document.testcases for table in result.tables)
     return ExitCode.PASS if values else ExitCode.NOT_JUDGED
 
 
@@ -421,20 +448,12 @@ def check_format(name: str) -> None:
     find(name)
 
 
-def print_report(document: Document, options: argparse.Namespace) -> None:
-    """Print a Document in the requested format and detail."""
-    sys.stdout.write(report_of(document, options))
-    sys.stdout.flush()
-
-
-def report_of(document: Document, options: argparse.Namespace) -> str:
-    """A Document in the requested format and detail."""
+def print_report(judged: Judged, options: argparse.Namespace) -> None:
+    """Print a run in the requested format and detail."""
     from ..reports import render
 
-    shown = style(options)
-    if hasattr(options, "baseline"):
-        shown = replace(shown, criteria=criteria(options))
-    return render(document, options.format, shown)
+    sys.stdout.write(render(judged, options.format, style(options)))
+    sys.stdout.flush()
 
 
 def style(options: argparse.Namespace) -> Style:

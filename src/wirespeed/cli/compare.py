@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import EXIT_CODES, DocumentError, ExitCode, UsageError, WirespeedError
-from .common import add_simulated, add_verbose, named_files, style, typed
+from .common import add_simulated, add_verbose, named_files, open_run, style, typed
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -71,7 +71,6 @@ def _read(files: Sequence[str]) -> ReadRuns[_Named]:
     Raises:
         DocumentError: If none of the files can be read.
     """
-    from ..importers import open_run
     from ..results.compare import read_many
 
     read = read_many(files, _kept, open_run)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,8 +17,8 @@ from .common import (
     check_format,
     criteria,
     named_files,
+    open_run,
     print_report,
-    report_of,
     return_files,
     style,
     testcase_names,
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def main(name: str, argv: Sequence[str]) -> int:
-    from ..importers import open_run
+    from ..judging.judged import Judged
     from ..reports import find
     from ..results.compare import no_collections, read_many
 
@@ -49,7 +48,8 @@ def main(name: str, argv: Sequence[str]) -> int:
     options.files = named_files(options.files)
     if len(options.files) == 1:
         with no_collections():
-            print_report(_chosen(open_run(options.files[0]), options), options)
+            document = _chosen(open_run(options.files[0]), options)
+            print_report(Judged(document, criteria(options)), options)
         return ExitCode.PASS
     form = find(options.format)
     if form.form == "text" and form.checked:  # a page and a file of metrics have all runs
@@ -73,18 +73,21 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def _shown(_: str, document: Document, options: argparse.Namespace) -> str:
-    return report_of(_chosen(document, options), options)
+    from ..judging.judged import Judged
+    from ..reports import render
+
+    judged = Judged(_chosen(document, options), criteria(options))
+    return render(judged, options.format, style(options))
 
 
 def _part(file: str, document: Document, options: argparse.Namespace) -> CheckedRun:
     """What a run adds to the report of several."""
-    from ..reports import Judged, find
+    from ..judging.judged import Judged
+    from ..reports import find
     from ..reports.records import CheckedRun
 
-    document, by = _chosen(document, options), criteria(options)
-    judged = Judged.of(document, by, file=file)
-    shown = replace(style(options), criteria=by, judged=judged)
-    return CheckedRun.of(document, judged, find(options.format).part(document, shown))
+    judged = Judged(_chosen(document, options), criteria(options), file)
+    return CheckedRun.of(judged, find(options.format).part(judged, style(options)))
 
 
 def parser(name: str) -> Parser:

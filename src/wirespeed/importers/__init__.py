@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -12,11 +11,10 @@ from typing import Any
 
 from ..document import SCHEMA, Document, ImportedLog
 from ..errors import NotARun, UsageError
-from ..files import LARGEST_MIB, read
 from ..hardware.topology import Machine
-from ..results.store import decode
+from ..results.store import content
 from ..terminal import neutral
-from ..units import MIB, many, parse_nics
+from ..units import many, parse_nics
 from ..version import __version__
 from . import (
     cuda_bandwidth,
@@ -33,8 +31,7 @@ from . import (
     transferbench,
     ucx_perftest,
 )
-from .assumed_machine import machine_of, other_models
-from .between_hosts import networked
+from .assumed_machine import machine_of, networked, other_models
 from .log import INCOMPLETE, KEPT_LINES, FoundLog, reason_of, says_failure, text, without_cut_line
 from .placing import ranks_of, results
 from .prefixes import without_prefixes
@@ -106,38 +103,32 @@ def load_log(
     files = [source] if isinstance(source, (str, Path)) else list(source)
     if not files:
         raise UsageError("no file to import")
-    logs = [log for file in files for log in _logs(str(file), _content(str(file)))]
+    logs = [log for file in files for log in _logs(str(file), content(str(file)))]
     return _document(files, logs, machine, nics)
 
 
-def open_run(file: str, machine: str | Machine | None = None) -> Document:
-    """Open what a user names: a saved run, or the log of another tool; ``-`` is standard input.
+def of_content(file: str, data: bytes, machine: str | None, error: NotARun) -> Document:
+    """Convert the content of a file that is no saved run, if it is the log of another tool.
 
     Args:
         file: The file.
-        machine: The machine of a log, as for ``load_log``.
+        data: Its content.
+        machine: The machine of the log, as for ``load_log``.
+        error: Why it is no saved run.
 
     Raises:
-        UsageError: If the file cannot be read, or is neither; if a machine is given for a saved run.
+        UsageError: If it is no log either.
     """
-    data = _content(file)
-    try:
-        document = decode(data, file)
-    except NotARun as error:
-        if not data.strip():
-            raise
-        logs = _understood(file, data)
-        if not logs and data.lstrip().startswith((b"{", b"[")):
-            raise
-        if not logs:
-            raise NotARun(
-                f"{file} is neither a saved run nor a log with values of a known tool; "
-                "`wirespeed import LOG -o run.json` names the tools"
-            ) from error
+    if not data.strip():
+        raise error
+    if logs := _understood(file, data):
         return _document([file], logs, machine)
-    if machine is not None:
-        raise UsageError(f"--machine is for logs of other tools: {file} is a saved run with its machine")
-    return document
+    if data.lstrip().startswith((b"{", b"[")):
+        raise error
+    raise NotARun(
+        f"{file} is neither a saved run nor a log with values of a known tool; "
+        "`wirespeed import LOG -o run.json` names the tools"
+    ) from error
 
 
 def is_log(path: Path) -> bool:
@@ -234,13 +225,6 @@ def _understood(file: str, data: bytes) -> list[FoundLog]:
 
 def _name(file: str) -> str:
     return "standard input" if file == STDIN else text(Path(file).name)
-
-
-def _content(file: str) -> bytes:
-    try:
-        return sys.stdin.buffer.read(LARGEST_MIB * MIB) if file == STDIN else read(file)
-    except OSError as error:
-        raise UsageError(f"cannot read {file}: {error.strerror}") from error
 
 
 def _text(file: str, data: bytes) -> str:

@@ -17,12 +17,11 @@ from rich.text import Text
 
 from ..document import Document
 from ..judging.cause import Weight
-from ..judging.diagnosis import Diagnosis
 from ..judging.fleet import WORDS, FleetFigure, FleetNode, labels
-from ..judging.overview import KeyFigure, overview
+from ..judging.judged import Judged
+from ..judging.overview import KeyFigure
 from ..judging.path_kinds import path_kinds
 from ..judging.verdict import Verdict
-from ..judging.verdicts import Check
 from ..reports import SIMULATED, Style
 from ..reports.console import printed
 from ..reports.findings import GLANCE, SIGNS, VERDICTS, number, views
@@ -218,11 +217,11 @@ class Brief(NamedTuple):
     figures: tuple[str, ...] = ()
 
 
-def brief_of_run(document: Document, check: Check, diagnosis: Diagnosis) -> Brief:
+def brief_of_run(judged: Judged) -> Brief:
     """The answer about a run: its first sentence."""
-    seen = overview(document, check, diagnosis)
+    seen = judged.overview
     figures = tuple(_performance(figure) for figure in seen.figures)
-    return Brief(seen.sentence, host_of_run(document), seen.advice.do, figures)
+    return Brief(seen.sentence, host_of_run(judged.document), seen.advice.do, figures)
 
 
 def _performance(figure: KeyFigure) -> str:
@@ -266,13 +265,13 @@ def host_of_run(document: Document) -> str:
     return document.hostname or document.machine.name
 
 
-def brief_of_diagnosis(document: Document, check: Check, diagnosis: Diagnosis) -> Brief:
+def brief_of_diagnosis(judged: Judged) -> Brief:
     """The answer about a machine that was diagnosed, measured or not."""
-    known = views(diagnosis)
+    check, known = judged.check, views(judged.diagnosis)
     defects = [view for view in known if view.finding.weight is Weight.DEFECT] or known
-    if check.verdict.is_failure or (document.testcases and not defects):
-        return brief_of_run(document, check, diagnosis)
+    if check.verdict.is_failure or (judged.document.testcases and not defects):
+        return brief_of_run(judged)
     named = [str(absence) for absence in check.missing if absence.verdict.is_bad]
     named += [view.title for view in defects]
     sentence = "; ".join(named) or "the system reports no defect; nothing was measured"
-    return Brief(sentence, host_of_run(document), defects[0].advice if defects else "")
+    return Brief(sentence, host_of_run(judged.document), defects[0].advice if defects else "")

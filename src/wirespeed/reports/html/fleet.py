@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...document import Document
-from ...importers import open_run
 from ...judging.fleet import (
     QUANTITIES,
     WORDS,
@@ -22,17 +20,19 @@ from ...judging.fleet import (
     analyse,
     node_summary,
 )
+from ...judging.judged import Criteria, Judged
 from ...judging.verdict import Verdict
 from ...results.cells import NVLINKS
 from ...results.compare import ReadRuns, read_many
+from ...results.store import load
 from ...statistics.summary import median
 from ...units import GB, many
 from ...version import __version__
 from ..findings import GLANCE, VERDICTS, Shown, number, shown
-from ..style import Criteria, Judged
 from .comparison import letter
 from .headline import banner, capital, date
 from .svg import Element, add, drawing, fitted, markup
+from .tables import unique_names
 from .templates import rendered, source
 
 if TYPE_CHECKING:
@@ -66,22 +66,24 @@ _AXIS_FRACTION = 0.1
 _STRIPS = {"typical": "median of each node", "lowest": "lowest value of each node"}
 
 
-def read_nodes(files: Sequence[str], by: Criteria) -> ReadRuns[FleetNode]:
+def read_nodes(
+    files: Sequence[str], by: Criteria, load: Callable[[str], Document] = load
+) -> ReadRuns[FleetNode]:
     """A summary of each run.
 
     Args:
         files: Saved runs, or logs of other tools.
         by: What values are judged by.
+        load: Reads a file.
 
     Raises:
         OutOfMemory: If a process that read Documents was killed.
     """
-    return read_many(files, partial(_node, by=by), open_run)
+    return read_many(files, partial(_node, by=by), load)
 
 
 def _node(file: str, document: Document, by: Criteria) -> FleetNode:
-    judged = Judged.of(document, by)
-    return node_summary(file, document, judged.check, judged.diagnosis)
+    return node_summary(Judged(document, by, file))
 
 
 def fleet_page(nodes: Sequence[FleetNode], failures: Sequence[str] = ()) -> str:
@@ -92,7 +94,7 @@ def fleet_page(nodes: Sequence[FleetNode], failures: Sequence[str] = ()) -> str:
         failures: A line for each file that could not be read.
     """
     fleet = analyse(nodes)
-    outliers, names = _outliers(fleet), _names([node.file for node in fleet.nodes])
+    outliers, names = _outliers(fleet), unique_names([node.file for node in fleet.nodes])
     titles = list(dict.fromkeys(figure.title for node in fleet.nodes for figure in node.figures))
     counts = Counter(node.word for node in fleet.nodes)
     findings, dates = _findings(fleet), sorted(date(node.started) for node in fleet.nodes)
@@ -205,12 +207,6 @@ def _separated(fleet: Fleet) -> list[str]:
 def _named(attribute: str, value: str) -> str:
     """The value of an attribute with its name, unless it has it."""
     return value if attribute == NVLINKS else f"{attribute} {value}"
-
-
-def _names(files: Sequence[str]) -> list[str]:
-    """The names of the files, with their folders if the names are not unique."""
-    names = [Path(file).name for file in files]
-    return names if len(set(names)) == len(names) else list(files)
 
 
 def _group(fleet: Fleet, letters: Mapping[str, str], two: TwoGroups) -> dict[str, Any]:
