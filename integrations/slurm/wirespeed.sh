@@ -12,6 +12,13 @@
 # "Epilog error". No command of Slurm may run there; the line with the reason is in slurmd's log and in the
 # system's log, and the next health check makes it the reason of the drained node. slurmd also runs the health
 # check when it starts. It never resumes a node, and keeps the reason that an administrator gave.
+#
+# A prolog that is not installed right drains nothing, and nobody notices. After installing, on each node, as root:
+#
+#   /etc/slurm/wirespeed.sh --test
+#
+# It runs the three commands as slurmd would, drains nothing, and ends with 1 if one gives no verdict.
+[ "${1-}" = --test ] && exec /usr/bin/env -i "$0" --tested # slurmd passes no variables
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin # slurmd passes none
 export PATH
 # The commands and their options, and the maximum time in s: what takes longer is no verdict, and slurmd ends a
@@ -22,6 +29,44 @@ health_check="check --within 20s --no-save"
 limit=50
 # shellcheck disable=SC1091
 [ -r /etc/default/wirespeed ] && . /etc/default/wirespeed # may set all of these, and SLURM_CONF
+
+# Test a command: whether it gives a verdict on this node in time.
+answers() {
+    context=$1 command=$2
+    # shellcheck disable=SC2086
+    answer=$(timeout -k 5 "$limit" wirespeed $command --for slurm 2>&1)
+    code=$?
+    line=$(printf '%s\n' "$answer" | grep '^WIRESPEED ' | head -n 1)
+    case "$code:$line" in
+    0:"WIRESPEED PASS: "* | 0:"WIRESPEED WARN: "* | 1:"WIRESPEED FAIL: "*) ;;
+    0:"WIRESPEED NOT JUDGED: "*) line="$line (it drains nothing while nothing is judged)" ;;
+    124:* | 137:*) line="no verdict within $limit s (limit)" code=none ;;
+    127:*) line="wirespeed is not in PATH=$PATH" code=none ;;
+    *) line="no verdict: $(printf '%s\n' "${line:-$answer}" | tail -n 1)" code=none ;;
+    esac
+    [ "$code" != none ] || failed="$failed, $context"
+    echo "$context: wirespeed $command"
+    echo "    $line"
+}
+
+if [ "${1-}" = --tested ]; then
+    failed=
+    answers prolog "$prolog"
+    answers epilog "$epilog"
+    answers "health check" "$health_check"
+    command -v logger >/dev/null || failed="$failed, logger (not found: no line in the system's log)"
+    if configuration=$(scontrol show config 2>/dev/null); then
+        for name in Prolog Epilog HealthCheckProgram; do
+            printf '%s\n' "$configuration" | grep -q "^$name\(\[[0-9]*\]\)\{0,1\} *= $0\$" ||
+                echo "note: $name in slurm.conf is not $0"
+        done
+    else
+        failed="$failed, scontrol (it does not answer: the health check can drain nothing; see SLURM_CONF)"
+    fi
+    [ -z "$failed" ] && echo "installed right" && exit 0
+    echo "NOT installed right: ${failed#, }"
+    exit 1
+fi
 
 set --
 case "${SLURM_SCRIPT_CONTEXT-}:${SLURM_JOB_ID-}" in

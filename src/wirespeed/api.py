@@ -247,7 +247,7 @@ def described(machine: str | Machine | None = None, *, root: str | Path | None =
     elif machine is None:
         target = machine_in(tree)
     else:
-        raise UsageError(f"the folder {root} has a machine of its own: omit {machine!r}")
+        raise UsageError(f"the folder {root} describes its own machine: omit {machine!r}")
     return Document(
         schema=SCHEMA,
         version=__version__,

@@ -48,6 +48,8 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130  #: Ctrl-C
 
 
+#: The exit codes of commands that judge several runs, the worst first.
+WORST_FIRST = (ExitCode.FAIL, ExitCode.RUN, ExitCode.WARN, ExitCode.NOT_JUDGED, ExitCode.PASS)
 #: What each code means, for ``--help``, the manual page and ``docs/formats.md``.
 MEANINGS = {
     ExitCode.PASS: "pass; of commands that only measure or convert: done",

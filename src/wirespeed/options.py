@@ -8,6 +8,7 @@ between ranks, and the options of a Document are generated from it. To add an op
 from __future__ import annotations
 
 import inspect
+import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
@@ -24,6 +25,13 @@ from .units import LARGEST_SIZE, parse_duration, parse_fraction, parse_memory, p
 F = TypeVar("F", bound=Callable[..., object])
 #: Largest whole number that a Document can contain.
 _MOST = 2**63 - 1
+#: Sizes below this, in bytes, need a unit in a text: a small number is usually meant in MiB.
+_LEAST_WITHOUT_UNIT = 4096
+#: One GPU or a range of them, and the maximum number of GPUs in a range.
+_GPUS, _MOST_GPUS = (
+    re.compile(r"(?:gpu)?([0-9]{1,6})(?:-(?:gpu)?([0-9]{1,6}))?", re.ASCII | re.IGNORECASE),
+    4096,
+)
 
 
 #: How thorough a run is. Each tier contains the one before it.
@@ -45,6 +53,8 @@ STOP = "when to stop: at a precision (default), or after fixed counts (--samples
 HOW = "how to measure"
 GPU = "how GPUs copy"
 JOB = "several processes (also under mpirun, srun or torchrun)"
+#: The groups of all options that say what and how a run measures.
+MEASURING = (WHAT, STOP, HOW, GPU, JOB)
 PYTHON = ""  # not listed: from Python and in the compatible commands only
 #: The stopping rule of each tier if no count, precision or time budget is given.
 RULES: dict[Tier, Precise] = {
@@ -123,7 +133,13 @@ def _one_of(choices: tuple[str, ...], noun: str) -> Callable[[Any], str]:
 
 def _size(value: Any) -> int:
     if isinstance(value, str):
-        return parse_size(value)
+        size = parse_size(value)
+        if value.strip().isdecimal() and size < _LEAST_WITHOUT_UNIT:
+            number = value.strip()
+            raise UsageError(
+                f"size {number} has no unit: write {number}B, or {number}MiB for nvbandwidth's -b {number}"
+            )
+        return size
     try:
         size = int(value)
     except (TypeError, ValueError, OverflowError):
@@ -141,10 +157,19 @@ def _sizes(value: Any) -> tuple[int, ...]:
 
 
 def _indices(value: Any) -> tuple[int, ...]:
-    parts = value.split(",") if isinstance(value, str) else value
-    if isinstance(value, str) and not all(part.isascii() and part.isdecimal() for part in parts):
-        raise UsageError(f"{value!r} is not a list of GPU indices; an example is 0,2")
-    return tuple(map(_whole(), parts))
+    """The indices of GPUs: numbers, or a text with names and ranges, such as ``0,gpu2,4-7``."""
+    if not isinstance(value, str):
+        return tuple(map(_whole(), value))
+    indices: list[int] = []
+    for part in value.split(","):
+        found = _GPUS.fullmatch(part.strip())
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, -1)
+        if not first <= last < first + _MOST_GPUS:
+            raise UsageError(
+                f"{value!r} is not a list of GPU indices; an example is 0,2 (or gpu0,gpu2, or 0-3)"
+            )
+        indices += range(first, last + 1)
+    return tuple(indices)
 
 
 def _positive(noun: str) -> Callable[[Any], float]:
@@ -182,7 +207,7 @@ class PlanOptions:
         0, "measure only K columns of each row in tables of pairs", JOB, _whole(0, wrong=_PEERS), "K",
         "all")
     within: float | None = option(
-        None, "maximum time of the whole run, from start to exit; measures first what finds most", STOP,
+        None, "maximum time of the whole run, from start to exit; what finds most is measured first", STOP,
         _limit, "TIME", "unlimited")
     # fmt: on
 
@@ -212,20 +237,20 @@ class RunOptions(PlanOptions):
         None, "sweep over buffer sizes, such as 4KiB:1GiB:x4 or 1MiB,3MiB; every value becomes a curve", WHAT,
         _sizes, "SIZES", documented=False)
     devices: tuple[int, ...] | None = option(
-        None, "use only these GPUs, given by their indices", WHAT, _indices, "0,2", "all",
+        None, "use only these GPUs, such as 0,2 or gpu4-gpu7", WHAT, _indices, "0,2", "all",
         documented=False, agreed=False)
     host_memory: float | None = option(
         None, "capacity of each NUMA node's memory, if it is unknown: channels x MT/s, or a rate", WHAT,
         _parser(parse_memory), "8x4800", documented=False, agreed=False)
     # The Document contains the stopping rule instead of these four.
     precision: float | None = option(
-        None, "target for half of the 95 % interval of the value, as a fraction of the value", STOP,
+        None, "target relative half-width of the 95% confidence interval", STOP,
         _parser(parse_fraction), "PERCENT", "0.5%; quick: 1%", documented=False)
     time_budget: float | None = option(
         None, "maximum time per value", STOP, _parser(parse_duration), "TIME",
         "5s; quick: 0.3s, and 1s per testcase; full: 10s", documented=False)
     rounds: int | None = option(
-        None, "measure everything in at least N rounds, each with new buffers; from three, each value has ±",
+        None, "measure everything in at least N rounds, each with new buffers; three or more give values a ±",
         STOP, _whole(0, wrong="the number of rounds must be 1 or more, not {}"), "N",
         f"{ROUNDS}; quick and --samples: 1", documented=False)
     samples: int | None = option(

@@ -78,7 +78,8 @@ def parse_sizes(text: str) -> tuple[int, ...]:
             size *= int(factor)
         sizes = tuple(grown)
     if not 1 <= len(sizes) <= _MOST_SIZES:
-        raise UsageError(f"{text!r} is {len(sizes) or 'no'} sizes; give from 1 to {_MOST_SIZES}")
+        count = len(sizes) if sizes else "no"
+        raise UsageError(f"{text!r} is a range of {count} sizes; give from 1 to {_MOST_SIZES}")
     return sizes
 
 
@@ -138,7 +139,7 @@ def parse_nics(text: str) -> Nics:
         return Nics(parse_rate(text))
     except UsageError:
         raise UsageError(
-            f"{text!r} is no number and rate of NICs; give number x Gb/s, such as 8x400G, or 400 GB/s"
+            f"{text!r} is not a number and rate of NICs; write it like 8x400G (Gb/s each) or 400 GB/s"
         ) from None
 
 

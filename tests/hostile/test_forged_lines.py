@@ -222,4 +222,4 @@ def test_a_failing_machine_is_reported_beside_a_broken_run(
     command = ["check", "--allow-simulated", "--from", bad, str(slow), "--for", "slurm"]
     assert main(command) == 1
     out = capsys.readouterr().out
-    assert out.startswith("WIRESPEED FAIL: 1 of 1 run; ") and "cannot be judged" in out
+    assert out.startswith("WIRESPEED FAIL: 1 of 1 run: ") and "cannot be judged" in out

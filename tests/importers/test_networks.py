@@ -167,8 +167,8 @@ def test_without_rates_of_nics_nothing_is_judged_until_they_are_given(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["import", "x", "--nics", "8x"], "give number x Gb/s, such as 8x400G"),
-        (["check", "--from", "x", "--nics", "0x400G"], "give number x Gb/s, such as 8x400G"),
+        (["import", "x", "--nics", "8x"], "write it like 8x400G"),
+        (["check", "--from", "x", "--nics", "0x400G"], "write it like 8x400G"),
         (["check", "--nics", "8x400G"], "--nics is for imported logs: give them with --from"),
     ],
 )

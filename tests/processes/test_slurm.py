@@ -18,7 +18,7 @@ SCRIPT = Path(__file__).parents[2] / "integrations" / "slurm" / "wirespeed.sh"
 CHECK = "check --no-save --allow-simulated --machine simulated:hgx-h200-2"
 DOCTOR = "doctor --no-measure --machine simulated:hgx-h200-2"
 UNUSABLE = "check --no-such-option"
-REASON = "WIRESPEED FAIL: NVLinks are down (gpu0) (hgx-h200-2)"
+REASON = "WIRESPEED FAIL: hgx-h200-2: NVLinks are down (gpu0)"
 #: Maximum time of everything that Slurm does, in s; it takes a few.
 LIMIT_S = 60.0
 CONFIGURATION = """\

@@ -99,6 +99,22 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_shown(files, tmp
     assert "none of the runs can be shown" in capsys.readouterr().err
 
 
+def test_runs_of_one_host_are_told_apart(good: Document, slow: Document, tmp_path, capsys) -> None:
+    """By their files: on the page, in its findings, and in the metrics of every command."""
+    for name, run in {"monday": good, "tuesday": slow, "friday": slow}.items():
+        save(named(run, "node1"), tmp_path / f"{name}.json")
+    files = [str(tmp_path / f"{name}.json") for name in ("monday", "tuesday", "friday")]
+    text = fleet_page(read_nodes(files, Criteria()).found)
+    assert [row.split()[1] for row in rows(text)] == ["friday", "tuesday", "monday"]
+    finding = html.unescape(re.sub("<[^>]*>", " ", text[text.index('class="findings"') :]))
+    assert re.search(r"friday\s*,\s*tuesday", finding[:500])
+    for command in ("check", "show"):
+        main([command, "--allow-simulated", "--format", "prometheus", *files])
+        out = capsys.readouterr().out
+        verdicts = re.findall(r'wirespeed_verdict{host="node1",file="\S+/(\w+).json".*verdict="fail"} 1', out)
+        assert sorted(verdicts) == ["friday", "tuesday"] and out.count("# TYPE wirespeed_verdict") == 1
+
+
 def test_processes_read_the_same(files, monkeypatch) -> None:
     alone = read_nodes(files, Criteria())
     monkeypatch.setattr(many_files, "_DOCUMENTS_PER_PROCESS", 7)

@@ -54,7 +54,9 @@ def bad() -> Document:
 
 
 #: What is said of the folder of the fixture.
-LEFT_OUT = "wirespeed: left out of runs: 1 deeper folder and 1 other file; only *.json files are read\n"
+LEFT_OUT = (
+    "wirespeed: left out of runs: 1 deeper folder and 1 other file; only *.json files and logs are read\n"
+)
 
 
 @pytest.fixture
@@ -88,7 +90,7 @@ def test_a_folder_is_its_files_and_those_one_level_below(folder: Path) -> None:
         "-",
     ]
     (folder / "empty").mkdir()
-    with pytest.raises(UsageError, match="the folder empty contains no"):
+    with pytest.raises(UsageError, match="neither the folder empty nor"):
         files_in(["empty"])
 
 
@@ -96,14 +98,14 @@ def test_what_is_left_out_of_a_folder_is_counted(folder: Path, capsys: pytest.Ca
     Path("runs/node5.JSON").write_text("{}")
     Path("runs/rack1/new").mkdir()
     Path("runs/rack1/older.json").mkdir()
-    text = "left out of runs: 3 deeper folders and 2 other files; only *.json files are read"
+    text = "left out of runs: 3 deeper folders and 2 other files; only *.json files and logs are read"
     assert left_out(["runs", "runs/node1.json", "-"]) == [text]
     for command in (["check", "--allow-simulated", "--from", "runs"], ["report", "runs", "-o", "page.html"]):
         main(command)
         assert f"wirespeed: {text}\n" in capsys.readouterr().err
     assert not left_out(["runs/rack1/old"])
     Path("runs/rack1/old/deeper.json").rename("runs/rack1/old/deeper.JSON")
-    reason = r"the folders in it \(left out of runs/rack1/old: 1 other file; only \*.json files are read\)"
+    reason = r"run or log \(left out of runs/rack1/old: 1 other file; only \*.json files and logs are read\)"
     with pytest.raises(UsageError, match=reason):
         files_in(["runs/rack1/old"])
 

@@ -332,7 +332,7 @@ def test_an_unknown_option_prints_the_usage(
 
 def test_an_option_of_other_commands_is_no_success_for_consumers(capsys: pytest.CaptureFixture[str]) -> None:
     code, text = run(capsys, "all_reduce_perf", "--machine", TWO, "--for", "nagios")
-    assert code == 3 and text.startswith("WIRESPEED UNKNOWN: ambiguous option: --for")
+    assert code == 3 and " UNKNOWN: ambiguous option: --for" in text
 
 
 def test_json_that_cannot_be_written_is_left_out(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -227,9 +227,9 @@ def test_without_measuring(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["d.json", "-t", "0"], "a saved run is examined as it is"),
+        (["d.json", "-t", "0"], "has no effect on saved runs"),
         (["d.json", "--no-measure"], "--no-measure is about this machine"),
-        (["--no-measure", "-o", "d.json"], "-o saves a measurement"),
+        (["--no-measure", "-o", "d.json"], "--no-measure measures nothing"),
         (["nowhere.json"], "nowhere.json"),
     ],
 )

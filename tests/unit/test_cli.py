@@ -121,7 +121,7 @@ def test_every_format_on_a_run_and_on_its_document(format: str, capsys: pytest.C
         (["run", "--machine", "simulated:x"], 2, "'x' is neither a simulated machine nor a machine file"),
         (["run", "--machine", "x.json"], 2, "machine file 'x.json' does not exist"),
         (["run", *TWO, "-o", "none/d.json"], 5, "the folder does not exist"),
-        (["run", "--sizes", "8:1", *TWO], 2, "is no sizes"),
+        (["run", "--sizes", "8:1", *TWO], 2, "is a range of no sizes"),
         (["run", "--devices", "x"], 2, "is not a list of GPU indices"),
         (["run", "--devices", "9", *TWO], 2, "GPU 9 does not exist"),
         (["run", "--frobnicate"], 2, "unrecognized arguments"),

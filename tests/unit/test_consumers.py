@@ -12,8 +12,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
+import wirespeed
 from wirespeed.cli.consumers import CONSUMERS, Answer, answer, requested, translated
 from wirespeed.cli.main import main
 from wirespeed.errors import ExitCode
@@ -45,7 +47,10 @@ def test_the_only_line_on_standard_output_is_the_reason(
     assert main([*CHECK, *BAD, "--for", name]) == EXPECTED[name]["FAIL"]
     out, err = capsys.readouterr()
     word = "CRITICAL" if name == "nagios" else "FAIL"
-    assert re.fullmatch(rf"WIRESPEED {word}: .*gpu3.* \(dgx-a100-8\)\n", out)
+    begin = "WIRESPEED FAIL: dgx-a100-8: " if CONSUMERS[name].mark else f"dgx-a100-8 {word}: "
+    assert re.fullmatch(rf"{begin}.*gpu3.*\n", out)
+    assert ("; what to do: reset the GPU" in out) == (CONSUMERS[name].most_bytes == 4096)
+    assert (" | " in out) == (name == "nagios")
     assert "GPU memory" in err or "GPU" in err  # the report
     assert "only a failure of the hardware" not in err  # which this is
     assert main([*CHECK, *BAD, f"--for={name}", "-q"]) == EXPECTED[name]["FAIL"]
@@ -69,7 +74,8 @@ def test_refused_arguments_are_no_failure_of_the_machine(
         assert main([*arguments, *consumer]) == EXPECTED[name]["USAGE"], arguments
         out, err = capsys.readouterr()
         word = "UNKNOWN" if name == "nagios" else "ERROR"
-        assert out.startswith(f"WIRESPEED {word}: ") and out.count("\n") == 1, out
+        marked = rf"WIRESPEED {word}: \S+: .+\n" if CONSUMERS[name].mark else rf"\S+ {word}: .+\n"
+        assert re.fullmatch(marked, out), out
         assert "error:" in err
         assert ("only a failure of the hardware" in err) == (EXPECTED[name]["USAGE"] == 0)
 
@@ -116,8 +122,18 @@ def test_the_line_fits_and_keeps_the_host(name: str) -> None:
     consumer = CONSUMERS[name]
     line = consumer.line(Answer(1, "NVLink gpu3–nvswitch ↔ ü\n\x1b[31m" + 9000 * "x", "node17"))
     assert len(line.encode()) == consumer.most_bytes and line.isascii() and line.isprintable()
-    assert line.endswith("... (node17)") and "gpu3-nvswitch" in line
+    assert line.endswith("...") and "gpu3-nvswitch" in line
+    assert line.startswith("WIRESPEED FAIL: node17: " if consumer.mark else "node17 ")
     assert len(consumer.line(Answer(1, "slow", 9000 * "h"))) <= consumer.most_bytes
+
+
+def test_figures_survive_a_long_reason_and_nothing_else_looks_like_them() -> None:
+    figures = ("gpu_gpu=276GB/s;;249:;0;300", "host_gpu=26GB/s;;20:;0;31.5")
+    line = CONSUMERS["nagios"].line(Answer(1, "a|b" + 9000 * "x", "node|17", "replace it", figures))
+    text, _, last = line.partition(" | ")
+    assert len(line) == 4096 and text.startswith("node/17 CRITICAL: a/bxx") and "|" not in text
+    assert last.split() == [*figures]
+    assert "|" not in CONSUMERS["aicr"].line(Answer(1, "slow", "node17", "replace it", figures))
 
 
 def test_the_termination_log_gets_the_line(
@@ -129,7 +145,7 @@ def test_the_termination_log_gets_the_line(
     assert not log.exists()  # it is created by the kubelet only
     log.touch()
     assert answer(aicr, lambda: Answer(4, "busy", "a")) == 2
-    assert log.read_text() == "WIRESPEED NOT JUDGED: busy (a)\n"
+    assert log.read_text() == "a NOT JUDGED: busy\n"
     assert CONSUMERS["aicr"].log == Path("/dev/termination-log")
 
 
@@ -140,12 +156,35 @@ def test_several_runs_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture
     capsys.readouterr()
     assert main(["check", *files, "--allow-simulated", "--for", "nagios"]) == 2
     out = capsys.readouterr().out
-    assert re.fullmatch(r"WIRESPEED CRITICAL: 1 of 2 runs; dgx-a100-8: .*gpu3.*\n", out)
+    assert re.fullmatch(r"1 of 2 runs CRITICAL: b: .*gpu3.* \| runs=2;;;0 fail=1;;;0 .* pass=1;;;0 .*\n", out)
+
+
+def test_the_line_names_every_run_that_fails_by_cause(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slow = "simulated:hgx-h200-2+speed@numa0-gpu1=0.5"
+    for name, machine in {"good": "simulated:hgx-h200-2", "slow": slow}.items():
+        main(
+            ["run", "-t", "0", "4", "--machine", machine, "-q", "--tier", "quick", "-o", f"{tmp_path}/{name}"]
+        )
+    good, bad = (wirespeed.load(tmp_path / name) for name in ("good", "slow"))
+    for i in range(12):
+        document = bad if i in (3, 7, 11) else good
+        host = replace(document.machine, host=f"node{i:02}")
+        wirespeed.save(msgspec.structs.replace(document, machine=host), tmp_path / f"run{i}.json")
+    command = ["check", str(tmp_path), "--allow-simulated", "-q", "--for"]
+    capsys.readouterr()
+    assert main([*command, "nagios"]) == 2
+    out = capsys.readouterr().out
+    assert out.startswith("3 of 12 runs CRITICAL: node03, node07, node11: ") and "gpu1" in out
+    assert "; what to do: " in out and " fail=3;;;0 " in out and out.count("node") == 3
+    assert main([*command, "slurm"]) == 1
+    assert capsys.readouterr().out.startswith("WIRESPEED FAIL: 3 of 12 runs: node03, node07, node11: ")
 
 
 def test_doctor_answers_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--no-measure", "--machine", BAD[1], "--for", "nagios"]) != 0
-    assert re.fullmatch(r"WIRESPEED \w+: .*gpu3.*\n", capsys.readouterr().out)
+    assert re.fullmatch(r"dgx-a100-8 \w+: .*gpu3.*; what to do: .*\n", capsys.readouterr().out)
 
 
 def test_a_variable_cannot_set_it(
@@ -189,7 +228,7 @@ def test_what_libraries_print_does_not_precede_the_line(capfd: pytest.CaptureFix
 
     assert answer(CONSUMERS["slurm"], noisy) == 1
     out, err = capfd.readouterr()
-    assert out == "WIRESPEED FAIL: slow (a)\n" and "NCCL" in err and "process" in err and "report" in err
+    assert out == "WIRESPEED FAIL: a: slow\n" and "NCCL" in err and "process" in err and "report" in err
     os.write(1, b"restored")
     assert capfd.readouterr().out == "restored"
 

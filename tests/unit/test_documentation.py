@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from wirespeed.cli import man
+from wirespeed.cli.commands import ABOUT
 from wirespeed.cli.main import main
 from wirespeed.judging.causes import CAUSES
 from wirespeed.reports import Style
@@ -160,3 +162,28 @@ def test_markup_has_no_references_and_nothing_active() -> None:
         assert "<a " not in text and "<img" not in text and "<script" not in text, name
     (ecc,) = [found for found in (topic("ecc"),) if found]
     assert "<code>nvidia-smi -q -d ECC,ROW_REMAPPER</code>" in str(markup(ecc))
+
+
+def test_help_begins_with_what_most_people_need(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    text = capsys.readouterr().out
+    groups = [re.findall(r"^  ([a-z0-9-]+)  ", part, re.M) for part in text.split("\n\n")]
+    assert groups[2] == ["check", "run", "compare", "report", "qualify", "transfer"]
+    assert {"doctor", "machine", "list", "show", "import", "baseline", "help"} <= {*groups[3]}
+    assert all(name in text for name in ("nvbandwidth", "all_reduce_perf", *ABOUT))
+    assert max(map(len, text.partition("exit codes")[0].splitlines())) < 80
+
+
+@pytest.mark.parametrize("command", ["check", "doctor"])
+def test_help_of_judging_refers_to_run_for_measuring(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    helps = {}
+    for name in (command, "run"):
+        with pytest.raises(SystemExit):
+            main([name, "--help"])
+        helps[name] = capsys.readouterr().out
+    assert len(helps[command].splitlines()) < 85 and "wirespeed run" in helps[command]
+    assert "--time-budget" not in helps[command] and "--time-budget" in helps["run"]
+    assert "--time-budget" in man.parser_of(command)._option_string_actions

@@ -31,7 +31,7 @@ def test_show_prints_some_testcases_of_several_runs(
     assert out.count("a.json:\n") == 2 and out.count("device_local_copy") >= 2
     assert "host_to_device_memcpy_ce" in out and "memcpy_read_ce" not in out
     assert main(["show", "a.json", "-t", "nosuch"]) == 2
-    assert "the run has no testcase nosuch" in capsys.readouterr().err
+    assert "the run has no testcase 'nosuch'" in capsys.readouterr().err
 
 
 def test_show_reads_standard_input(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -9,9 +10,11 @@ import shutil
 import stat
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import kubernetes_validate
@@ -126,6 +129,48 @@ def test_the_script_of_slurm_knows_where_it_runs(
     assert (tmp_path / "called").read_text() == f"{called}\n"
 
 
+@pytest.mark.parametrize("state", [*NODES, "option", "slow"])
+def test_the_script_of_slurm_tests_its_installation(
+    state: str, node: Callable[[str], Run], tmp_path: Path
+) -> None:
+    """A broken installation passes every job: only ``--test`` shows it."""
+    on = node(state if state in NODES else "good")
+    script = tmp_path / "wirespeed.sh"
+    text = (HERE / "slurm" / "wirespeed.sh").read_text()
+    script.write_text(text.replace("/etc/default/wirespeed", f"{tmp_path}/default"))
+    script.chmod(0o755)
+    settings = [f'PATH="{tmp_path}/bin:$PATH"']
+    settings += ['prolog="check --no-such-option"'] if state == "option" else []
+    settings += ["limit=0.2"] if state == "slow" else []
+    (tmp_path / "default").write_text("\n".join(settings))
+    scontrol = tmp_path / "bin" / "scontrol"
+    lines = [f"Prolog[0] = {script}", f"Epilog = {script}", "HealthCheckProgram = (null)"]
+    scontrol.write_text(
+        "#!/bin/sh\necho 'Configuration data'\n" + "".join(f"echo '{row}'\n" for row in lines)
+    )
+    scontrol.chmod(0o755)
+    (tmp_path / "bin" / "logger").symlink_to("/bin/true")
+    done = on(str(script), "--test", SLURM_JOB_ID="1", PATH="/nowhere")
+    right = state not in ("broken", "missing", "option", "slow")
+    assert done.returncode == (0 if right else 1), done
+    assert done.stdout.endswith("\ninstalled right\n") == right
+    assert f"note: HealthCheckProgram in slurm.conf is not {script}" in done.stdout
+    assert done.stdout.count("note: ") == 1 and not done.stderr
+    says = {
+        "good": "WIRESPEED PASS: ", "bad": "WIRESPEED FAIL: ", "gone": "WIRESPEED FAIL: ",
+        "warning": "WIRESPEED WARN: ", "broken": "no verdict: ModuleNotFoundError",
+        "missing": "wirespeed is not in PATH=", "option": "no verdict: WIRESPEED ERROR: ",
+        "slow": "no verdict within 0.2 s",
+    }  # fmt: skip
+    assert says[state] in done.stdout
+    if state == "option":
+        assert done.stdout.endswith("NOT installed right: prolog\n")
+    scontrol.unlink()
+    if state == "good":
+        without = on(str(script), "--test")
+        assert without.returncode == 1 and "scontrol (it does not answer" in without.stdout
+
+
 @pytest.mark.parametrize("state", NODES)
 def test_nhc(state: str, node: Callable[[str], Run], tmp_path: Path) -> None:
     (tmp_path / "nhc").write_text(
@@ -142,7 +187,7 @@ def test_nhc(state: str, node: Callable[[str], Run], tmp_path: Path) -> None:
     assert not done.stderr
     if state in ("bad", "gone"):
         why = "NVLinks are down .gpu0." if state == "bad" else "the GPU at .* is on the PCI bus, .*"
-        died = rf"die 1 check_hw_wirespeed: WIRESPEED FAIL: {why} \({GOOD}\)"
+        died = rf"die 1 check_hw_wirespeed: WIRESPEED FAIL: {GOOD}: {why}"
         assert re.fullmatch(rf"{died}\nreturned 1\n", done.stdout)
         assert re.fullmatch(rf"{died} FaultCode: NHC2010\nreturned 1\n", with_code.stdout)
     else:
@@ -195,7 +240,7 @@ def test_aicr(capsys: pytest.CaptureFixture[str]) -> None:
     assert entry["phase"] in ("deployment", "performance", "conformance") and entry["image"] == IMAGE
     assert entry["name"] and entry["description"] and seconds(entry["timeout"]) >= 60
     assert answered(entry["args"]) == 0 and answered(entry["args"], BAD) == 1
-    assert "WIRESPEED FAIL: NVLinks are down (gpu0)" in capsys.readouterr().out
+    assert "hgx-h200-2 FAIL: NVLinks are down (gpu0); what to do: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("state", NODES)
@@ -252,7 +297,8 @@ def test_containers_run_commands_that_answer(capsys: pytest.CaptureFixture[str])
         manifest = yaml.safe_load(path.read_text())
         kinds[manifest["kind"]] = manifest["spec"]
         job = manifest["spec"].get("jobTemplate", manifest)["spec"]
-        (container,) = job["template"]["spec"]["containers"]
+        pod = job["template"]["spec"] if "template" in job else job
+        (container,) = pod.get("initContainers") or pod["containers"]
         assert container["image"] == IMAGE
         probe = container.get("readinessProbe")
         if probe:
@@ -261,7 +307,9 @@ def test_containers_run_commands_that_answer(capsys: pytest.CaptureFixture[str])
         else:
             assert answered(container["args"]) == 0 and answered(container["args"], BAD) == 1
             assert container["resources"]["limits"]["nvidia.com/gpu"] == 8
-    assert kinds.keys() == {"DaemonSet", "CronJob", "Job"}
+    assert kinds.keys() == {"DaemonSet", "CronJob", "Job", "Pod"}
+    (own,) = kinds["Pod"]["containers"]  # the pod gets as many GPUs as the larger of both
+    assert own["resources"]["limits"]["nvidia.com/gpu"] == 8
     assert kinds["Job"]["completionMode"] == "Indexed"
     assert kinds["Job"]["completions"] == kinds["Job"]["parallelism"] == kinds["Job"]["maxFailedIndexes"]
 
@@ -291,6 +339,151 @@ def test_the_container_has_the_names_that_operators_call(
     assert {*extras.split(",")} <= project["optional-dependencies"].keys()
     (entry,) = re.findall(r"^ENTRYPOINT (.*)$", text, re.M)
     assert json.loads(entry) == ["wirespeed"]
+
+
+def fields_of(data: bytes) -> dict[int, list[Any]]:
+    """Decode a message of protobuf: field -> its values, numbers and bytes."""
+    found: dict[int, list[Any]] = {}
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while at < len(data):
+        tag = varint()
+        value: Any = varint()
+        if tag & 7 == 2:
+            value, at = data[at : at + value], at + value
+        found.setdefault(tag >> 3, []).append(value)
+    return found
+
+
+#: As NVSentinel's webhook sets them (docs/configuration/preflight.md there).
+PREFLIGHT = {
+    "PLATFORM_CONNECTOR_SOCKET": "unix:///var/run/nvsentinel.sock", "NODE_NAME": "node17",
+    "PROCESSING_STRATEGY": "EXECUTE_REMEDIATION",
+}  # fmt: skip
+
+
+#: A failure of node17 as the message HealthEvents, in hexadecimal.
+EVENT = (
+    "0801126f08011213707265666c696768742d7769726573706565641a044e6f6465220e576972657370656564436865636b28"
+    "013a14776972657370656564206661696c3a20736c6f7740054a0e444154415f504154485f4641494c620b08808292c90610"
+    "80e59a776a066e6f64653137800101"
+)
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[tuple[str, str, bytes]]]:
+    """The preflight check of NVSentinel, and what it sends through a fake gRPC."""
+    calls: list[tuple[str, str, bytes]] = []
+
+    class RpcError(Exception):
+        pass
+
+    class Channel:
+        def __init__(self, target: str) -> None:
+            self.target = target
+
+        def __enter__(self) -> Channel:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            return None
+
+        def unary_unary(self, method: str, *_: object) -> Callable[..., bytes]:
+            def call(message: bytes, timeout: float) -> bytes:
+                if "refused" in self.target:
+                    raise RpcError("UNAVAILABLE")
+                calls.append((self.target, method, message))
+                return b""
+
+            return call
+
+    monkeypatch.setitem(sys.modules, "grpc", SimpleNamespace(insecure_channel=Channel, RpcError=RpcError))
+    spec = importlib.util.spec_from_file_location("preflight", HERE / "nvsentinel" / "preflight.py")
+    assert spec and spec.loader
+    preflight = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(preflight)
+    monkeypatch.setattr(preflight, "DELAY_S", 0)
+    return preflight, calls
+
+
+@pytest.mark.parametrize("state", NODES)
+def test_nvsentinel_gets_an_event_of_each_verdict(
+    state: str, sent: tuple[Any, list[tuple[str, str, bytes]]], node: Callable[[str], Run], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Fields and numbers are those of NVSentinel's data-models/protobufs/health_event.proto."""
+    preflight, calls = sent
+    node(state)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    monkeypatch.chdir(tmp_path)
+    code = preflight.main([], PREFLIGHT)
+    expected = {"good": 0, "warning": 0, "bad": 1, "gone": 1}
+    assert code == expected.get(state, 2)
+    assert preflight.main([], PREFLIGHT | {"PROCESSING_STRATEGY": "STORE_ONLY"}) == 0
+    out = capfd.readouterr()
+    if state not in expected:
+        assert not calls and "wirespeed gave no verdict" in out.err
+        return
+    (target, method, message), (_, _, stored) = calls
+    assert (target, method) == (
+        "unix:///var/run/nvsentinel.sock", "/datamodels.PlatformConnector/HealthEventOccurredV1"
+    )  # fmt: skip
+    (event,) = fields_of(message)[2]
+    found = fields_of(event)
+    assert found[1] == fields_of(message)[1] == [1]
+    assert [found[i] for i in (2, 3, 4, 13)] == [
+        [b"preflight-wirespeed"], [b"Node"], [b"WirespeedCheck"], [b"node17"]
+    ]  # fmt: skip
+    is_fatal, is_healthy = code == 1, state == "good"
+    assert (found.get(5), found.get(6)) == ([1] if is_fatal else None, [1] if is_healthy else None)
+    assert found.get(8) == ([5] if is_fatal else None)  # CONTACT_SUPPORT
+    codes = [b"DATA_PATH_FAIL"] if is_fatal else None if is_healthy else [b"DATA_PATH_WARN"]
+    assert found.get(9) == codes
+    (said,) = found[7]
+    assert said.decode() in out.out and (b"what to do" in said) != is_healthy
+    assert abs(fields_of(found[12][0])[1][0] - time.time()) < 600
+    assert found[16] == [1] and fields_of(fields_of(stored)[2][0])[16] == [2]
+
+
+def test_an_event_that_cannot_be_sent_is_an_error(
+    sent: tuple[Any, list[tuple[str, str, bytes]]], node: Callable[[str], Run], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    node("good")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    monkeypatch.chdir(tmp_path)
+    assert sent[0].main([], PREFLIGHT | {"PLATFORM_CONNECTOR_SOCKET": "/refused"}) == 3
+    assert sent[0].main([], {}) == 3
+    assert sent[0].main(["wirespeed", "check", "--no-such-option"], PREFLIGHT) == 2
+    assert "the event was not sent: RpcError: UNAVAILABLE" in capfd.readouterr().err
+
+
+def test_the_event_is_that_of_protobuf(sent: tuple[Any, list[tuple[str, str, bytes]]]) -> None:
+    """Bytes that google.protobuf 7.36 made of NVSentinel's health_event.proto."""
+    assert sent[0].encoded(1, "wirespeed fail: slow", PREFLIGHT, 1764000000.25).hex() == EVENT
+
+
+def test_the_values_of_nvsentinel_name_the_image_that_is_built() -> None:
+    values = yaml.safe_load((HERE / "nvsentinel" / "values.yaml").read_text())
+    (entry,) = values["preflight"]["initContainers"]
+    image = f"{entry['image']['repository']}:{entry['image']['tag']}"
+    text = (HERE / "nvsentinel" / "Containerfile").read_text()
+    assert f"-t {image} ." in text and f"FROM {IMAGE}\n" in text
+    assert entry["volumeMounts"] == [{"name": "nvsentinel-socket", "mountPath": "/var/run"}]
+    assert values["global"]["preflight"]["enabled"] is True
+    (script,) = re.findall(r"^COPY (\S+) ", text, re.M)
+    assert os.access(ROOT / script, os.X_OK)
 
 
 def test_all_files_are_documented() -> None:

@@ -228,7 +228,7 @@ def test_a_plain_copy_of_sys_and_proc(tmp_path: Path) -> None:
 def test_a_machine_with_a_folder(recording: Path) -> None:
     """A Machine may replace the recorded one, but not the name of one."""
     assert wirespeed.described(Machine("mine"), root=recording).machine.name == "mine"
-    with pytest.raises(wirespeed.UsageError, match="has a machine of its own"):
+    with pytest.raises(wirespeed.UsageError, match="describes its own machine"):
         wirespeed.described("simulated:hgx-h200-2", root=recording)
 
 
@@ -353,7 +353,7 @@ def test_the_commands(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
         (["--record", "x", "run.json"], "not about a saved run: omit run.json"),
         (["--root", "x", "-o", "y.json"], "--root measures nothing"),
         (["--record", "x", "--machine", "simulated:hgx-h200-2"], "--record measures nothing"),
-        (["--root", "x", "-t", "0"], "omit -t, -p, --machine and -o"),
+        (["--root", "x", "-t", "0"], "-t/--testcase has no effect because --root measures nothing"),
         (["--root", "nowhere"], "nowhere is not the root of a system"),
         (["--root", ""], "is not the root of a system"),
         (["--record", "/proc/self/status/x"], "cannot record in /proc/self/status/x"),

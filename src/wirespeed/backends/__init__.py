@@ -116,9 +116,15 @@ def describe(spec: str | None = None, *, glance: bool = False) -> Machine:
 
         return simulated.parse(spec.removeprefix(SIMULATED))
     if not Path(spec).exists():
-        raise MachineError(
-            f"machine file {spec!r} does not exist; simulated machines are written {SIMULATED}NAME"
+        from .simulated.machines import MACHINES
+
+        is_name = spec.partition("+")[0] in MACHINES
+        hint = (
+            f"did you mean {SIMULATED}{spec}?"
+            if is_name
+            else f"simulated machines are written {SIMULATED}NAME"
         )
+        raise MachineError(f"machine file {spec!r} does not exist; {hint}")
     machine = load(spec)
     if machine.simulated:
         return machine

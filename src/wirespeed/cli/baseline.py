@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..errors import ExitCode
 from ..terminal import one_line
-from .common import add_force, texts_aside
+from .common import add_force, named_files, open_run, texts_aside
 from .parser import Parser
 
 
@@ -15,11 +15,10 @@ def main(name: str, argv: Sequence[str]) -> int:
     options = parser(name).parse_args(argv)
     from ..results import baseline
     from ..results.output import BASELINE, Output, check_replaceable
-    from ..results.store import load
     from ..units import many
 
     check_replaceable(options.output, BASELINE, options.force)
-    combined = baseline.make([load(path) for path in options.runs])
+    combined = baseline.make([open_run(path) for path in named_files(options.runs)])
     output = Output(options.output, replace=True)
     output.write(baseline.encode(combined))
     with texts_aside(output):
@@ -31,9 +30,13 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def parser(name: str) -> Parser:
-    arguments = Parser(name, "Create a baseline for `wirespeed check --baseline` from runs of good machines.")
+    arguments = Parser(
+        name, "Create a baseline for `wirespeed check --baseline` from saved runs of good machines."
+    )
     arguments.add_argument("action", choices=("make",), help="make: create a baseline")
-    arguments.add_argument("runs", nargs="+", metavar="RUN.json", help="saved runs of good machines")
+    arguments.add_argument(
+        "runs", nargs="+", metavar="FILE", help="saved runs of good machines, and folders of them"
+    )
     arguments.add_argument(
         "-o", "--output", type=Path, required=True, metavar="FILE", help="file of the baseline"
     )

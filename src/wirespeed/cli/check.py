@@ -5,21 +5,25 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import EXIT_CODES, UsageError
-from ..options import JOB
+from ..options import JOB, MEASURING
 from .common import (
+    OF_RUN,
     add_all_cells,
     add_judging,
     add_measuring,
     add_saving,
+    add_simulated,
     add_verbose,
     code_of,
     criteria,
-    load_run,
     measuring,
-    saved_files,
+    named_files,
+    opened,
+    return_files,
     saving,
     style,
     tell_saved,
@@ -48,9 +52,12 @@ def main(name: str, argv: Sequence[str]) -> int:
     from ..results.output import STDOUT
     from ..screens import check_format
 
-    options = parser(name).parse_args(argv)
+    arguments = parser(name)
+    options = arguments.parse_args(argv)
     options.source = [*(options.source or ()), *options.saved]
+    return_files(options, options.source)
     _refuse_contradictions(options)
+    _refuse_unused(arguments, options)
     check_format(options.format)
     if options.dry_run:
         return dry_run(measuring(options), options)
@@ -70,8 +77,10 @@ def main(name: str, argv: Sequence[str]) -> int:
             sys.stdout.flush()
 
     if options.source:
-        files = saved_files(options.source)
+        files = named_files(options.source)
         if len(files) > 1 or options.fleet:
+            if options.since:
+                raise UsageError("--since judges one run by the history of its machine: give one file")
             from .check_many import check_many
 
             return check_many(files, by, options)
@@ -117,11 +126,29 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
         raise UsageError("--nics is for imported logs: give them with --from")
 
 
+def _refuse_unused(arguments: Parser, options: argparse.Namespace) -> None:
+    """Refuse options that do nothing together with the others.
+
+    Raises:
+        UsageError: If there are such options.
+    """
+    refuse = partial(arguments.refuse_unused, options)
+    if options.source:
+        refuse(
+            "on saved runs and logs, which are not measured", "wait_idle", "dry_run", "force",
+            groups=MEASURING, but=("machine", "host_memory"),
+        )  # fmt: skip
+    if options.dry_run:
+        refuse("with --dry-run", "format", "output", "quiet", "all_cells")
+    if options.format != "prometheus":
+        refuse("without --format prometheus", "all_cells")
+
+
 def _loaded(file: str, options: argparse.Namespace) -> Document:
     from ..judging.omissions import with_host_memory
     from ..results.imported_limits import with_nics
 
-    document = load_run(file)
+    document = opened(file, options)
     _refuse_simulated(document.simulated, options)
     if options.host_memory is not None:
         document = with_host_memory(document, options.host_memory)
@@ -148,9 +175,9 @@ def _answer(judged: Judged, options: argparse.Namespace) -> int:
     code = code_of(judged.check.verdict)
     if not options.consumer:
         return code
-    from ..screens.many_runs import host_of_run
+    from ..screens.many_runs import brief_of_run
 
-    return Answer(code, judged.overview.sentence, host_of_run(judged.document))
+    return Answer(code, *brief_of_run(judged))
 
 
 def _measure(
@@ -193,39 +220,22 @@ def parser(name: str) -> Parser:
 
     arguments = Parser(
         name,
-        "Measure (or load saved runs), compare every value with what the hardware can do, and name the\n"
-        "likely cause of low values.",
+        "Judge whether a machine is as fast as its hardware allows, and name the cause of low values.\n"
+        "Without files, measure this machine first; with files, judge saved runs and logs of other tools.",
         EXIT_CODES,
+        elsewhere=MEASURING,
+        usage="wirespeed check [OPTION ...] [FILE ...]",
     )
     judging = arguments.add_argument_group("judgement")
-    arguments.add_argument("saved", nargs="*", metavar="RUN.json", help="saved runs to judge, as with --from")
-    judging.add_argument(
-        "--from", dest="source", nargs="+", action="extend", metavar="RUN.json",
-        help="judge saved runs (- is standard input) instead of measuring; exit with the code of the worst. "
-        "A folder stands for its *.json files and those of the folders in it",
-    )  # fmt: skip
-    judging.add_argument(
-        "--fleet", action="store_true",
-        help="also compare saved runs of one model with each other: values far below the median of the fleet "
-        "are warnings",
+    arguments.add_argument(
+        "saved", nargs="*", metavar="FILE",
+        help="saved runs, logs of other tools, and folders of them (- is standard input)",
     )  # fmt: skip
     judging.add_argument(
         "--since",
         type=typed(parse_age),
         metavar="AGE",
         help="also judge by this machine's own runs of this time, such as 30d (see `wirespeed history`)",
-    )
-    judging.add_argument(
-        "--max-age",
-        type=typed(parse_age),
-        metavar="AGE",
-        help="do not judge saved runs older than this, such as 2d or 12h",
-    )
-    judging.add_argument(
-        "--nics",
-        type=typed(parse_nics),
-        metavar="NUMBERxRATE",
-        help="NICs of each host of imported logs, such as 8x400G, for collectives and RDMA between hosts",
     )
     add_judging(judging)
     judging.add_argument(
@@ -235,16 +245,37 @@ def parser(name: str) -> Parser:
         metavar="NAME|FILE",
         help="also compare with published thresholds: aws, azure, dcgm, gcp, oci, or a TOML file; repeatable",
     )
-    judging.add_argument("--allow-simulated", action="store_true", help="allow checking a simulated machine")
-    judging.add_argument(
+    add_simulated(judging)
+    of_files = arguments.add_argument_group("judgement of saved runs and logs")
+    of_files.add_argument(
+        "--from", dest="source", nargs="+", action="extend", metavar="FILE",
+        help="the same as FILE; several files end with the exit code of the worst",
+    )  # fmt: skip
+    of_files.add_argument(
+        "--fleet", action="store_true",
+        help="also compare the runs of one model with each other, and warn of values far below their median",
+    )  # fmt: skip
+    of_files.add_argument(
+        "--max-age",
+        type=typed(parse_age),
+        metavar="AGE",
+        help="do not judge saved runs older than this, such as 2d or 12h",
+    )
+    of_files.add_argument(
+        "--nics",
+        type=typed(parse_nics),
+        metavar="NUMBERxRATE",
+        help="NICs of each host of a log, such as 8x400G, for collectives and RDMA between hosts",
+    )
+    when = arguments.add_argument_group(f"measuring: {OF_RUN}")
+    when.add_argument(
         "--wait-idle",
         type=typed(parse_duration),
         metavar="TIME",
-        help="wait until no other process uses the machine, for at most this time, which does not count for "
-        "--within",
+        help="maximum time to wait until no other process uses the machine; --within begins after it",
     )
+    add_dry_run(when)
     add_measuring(arguments)
-    add_dry_run(arguments)
     arguments.set_defaults(tier="quick")
     add_job(arguments.add_argument_group(JOB))
     out = arguments.add_argument_group("output")

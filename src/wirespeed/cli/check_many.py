@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..document import Document
-from ..errors import ExitCode, UsageError
+from ..errors import WORST_FIRST, ExitCode, UsageError
 from ..judging.fleet import MIN_PEERS, analyse
 from ..judging.judged import Criteria, Judged
 from ..judging.omissions import with_host_memory
@@ -21,8 +21,8 @@ from ..results.imported_limits import with_nics
 from ..results.published_gates import GateSet
 from ..screens import check_format
 from ..terminal import error_line
-from ..units import Nics, many
-from .common import code_of, style
+from ..units import Nics
+from .common import code_of, opened, style
 from .consumers import Answer
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 #: What to do about a node that is slower than others.
 _STEP = "compare its settings and hardware with those of the others: wirespeed report --fleet"
-#: Exit codes, the worst first.
-_ORDER = (ExitCode.FAIL, ExitCode.RUN, ExitCode.WARN, ExitCode.NOT_JUDGED, ExitCode.PASS)
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ def check_many(files: Sequence[str], by: Criteria, options: argparse.Namespace) 
     """
     shown = replace(style(options), checked=True)
     work = _Work(by, options.host_memory, options.nics, options.format, shown)
-    read = read_many(files, partial(_judged, work=work))
+    read = read_many(files, partial(_judged, work=work), partial(opened, options=options))
     for done in read.found:
         if done.run.node.simulated and not options.allow_simulated:
             raise UsageError(
@@ -85,13 +83,9 @@ def check_many(files: Sequence[str], by: Criteria, options: argparse.Namespace) 
     code = worst([*(done.code for done in read.found), *(ExitCode.RUN for _ in read.unreadable)])
     if not options.consumer:
         return code
-    from ..screens.many_runs import reason_of_nodes
+    from ..screens.many_runs import brief_of_runs
 
-    reason = reason_of_nodes([done.run.node for done in read.found])
-    if read.unreadable:
-        lost = f"{len(read.unreadable)} of {many(len(files), 'file')} cannot be judged: {read.unreadable[0]}"
-        reason = f"{reason}; {lost}" if code == ExitCode.FAIL else f"{lost}; {reason}"
-    return Answer(code, reason)
+    return Answer(code, *brief_of_runs([done.run.node for done in read.found], read.unreadable))
 
 
 def _compared(found: Sequence[_Done]) -> list[_Done]:
@@ -130,7 +124,7 @@ def _behind(done: _Done, texts: Sequence[str]) -> _Done:
 
 def worst(codes: Iterable[int]) -> int:
     """The exit code of several runs: that of the worst."""
-    return min(codes, key=_ORDER.index)
+    return min(codes, key=WORST_FIRST.index)
 
 
 def _judged(file: str, document: Document, work: _Work) -> _Done:

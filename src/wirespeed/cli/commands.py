@@ -5,32 +5,32 @@ from __future__ import annotations
 #: Own commands -> module with ``main(name, argv)`` and ``parser(name)``, and a description.
 COMMANDS = {
     "run": ("run", "measure, print the results and save them"),
-    "transfer": ("transfer", "measure transfers that you define, or show what would be measured"),
+    "transfer": ("transfer", "measure transfers that you define, or show what they would use"),
     "qualify": ("qualify", "find the slow nodes, NICs, cables and switches of a cluster"),
-    "check": ("check", "measure, and judge whether this machine is as fast as it should be"),
+    "check": ("check", "judge whether this machine or a saved run is as fast as expected"),
     "doctor": ("doctor", "name what may explain slow paths, with evidence and remedy"),
     "baseline": ("baseline", "create a baseline for check from runs of good machines"),
-    "import": ("import_", "convert logs of other tools (nvbandwidth, nccl-tests, ...) to a saved run"),
-    "compare": ("compare", "show the changes between two saved runs"),
+    "import": ("import_", "convert logs of nvbandwidth, nccl-tests, ... to a saved run"),
+    "compare": ("compare", "show what changed between saved runs, beyond chance"),
     "history": ("history", "show what changed on this machine, and since when"),
     "list": ("listing", "list all testcases, and show which of them can run here"),
     "machine": ("machine", "show the CPUs, GPUs and links of this machine"),
-    "show": ("show", "print any report of a saved run"),
+    "show": ("show", "print saved runs in any format"),
     "report": ("report", "write saved runs as one HTML file that works offline"),
     "pt2pt": ("pt2pt", "measure messages between two ranks over MPI and NCCL"),
-    "overalloc": ("overalloc", "measure the cost of sharing a buffer, and the effect of over-allocation"),
+    "overalloc": ("overalloc", "measure the cost of sharing a buffer and of over-allocation"),
     "gpudirect_p2p_overalloc": ("overalloc", ""),  # the reproducer's name of overalloc
     "nvbandwidth": ("nvbandwidth", "the command line, text and JSON of nvbandwidth"),
     "sailbandwidth": ("sailbandwidth", "the command line, text and JSON of sailbandwidth"),
     "config": ("config", "show the defaults of options, and where they come from"),
     "completion": ("completion", "print what bash, zsh or fish need to complete words"),
-    "help": (
-        "help_",
-        "show the documentation: help operate (prolog, nightly check, monitors), help slow, ...",
-    ),
+    "help": ("help_", "show the documentation: help operate (for schedulers), help slow"),
     "man": ("man", "show the manual page of all commands"),
     "install-names": ("install_names", "create executables with the names of nvbandwidth and nccl-tests"),
 }
+#: The commands that ``--help`` lists first, and those that are about wirespeed itself.
+FIRST = ("check", "run", "compare", "report", "qualify", "transfer")
+ABOUT = ("config", "completion", "man", "install-names")
 #: Commands that are programs of others, besides those of nccl-tests; a link to wirespeed with such a name
 #: runs the command.
 _OF_PEERS = ("nvbandwidth", "sailbandwidth", "gpudirect_p2p_overalloc")
@@ -64,6 +64,17 @@ def called_as(name: str) -> str | None:
     """
     command = name.removesuffix(_OF_MPIRUN) if name.endswith(SUFFIX + _OF_MPIRUN) else name
     return command if is_peer(command) else None
+
+
+def overview() -> str:
+    """All commands in groups, for ``--help``."""
+    more = [name for name in COMMANDS if name not in (*FIRST, *ABOUT, *_OF_PEERS)]
+    groups = {"commands (each has --help)": FIRST, "more": more}
+    lines = []
+    for title, names in groups.items():
+        lines += [f"{title}:", *(f"  {name:<11}{COMMANDS[name][1]}" for name in names), ""]
+    lines.append(f"other programs: {_OF_PEERS[0]}, {_OF_PEERS[1]}, {programs()[0]}, ... of nccl-tests")
+    return "\n".join([*lines, f"about wirespeed: {', '.join(ABOUT)}"])
 
 
 def executables() -> dict[str, str]:

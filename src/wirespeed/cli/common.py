@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from dataclasses import replace
+from functools import cache
 from glob import escape, glob
 from pathlib import Path
 from types import MappingProxyType
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from ..results.published_gates import Inventory
 
 T = TypeVar("T")
+
+
+#: What the help of commands that measure says of the options that the help of `run` describes.
+OF_RUN = "also all options of `wirespeed run`, such as -t, --machine, --devices, --tier and --within"
 
 
 class TakesOptions(Protocol):
@@ -99,6 +104,12 @@ def run_options(options: argparse.Namespace, **changes: Any) -> RunOptions:
     return RunOptions(**{name: getattr(options, name) for name in names} | changes)
 
 
+def add_simulated(to: TakesOptions, *, needed: bool = True) -> None:
+    """Add ``--allow-simulated``; commands whose exit code passes no machine accept it without needing it."""
+    help = "let a simulated machine pass" if needed else argparse.SUPPRESS
+    to.add_argument("--allow-simulated", action="store_true", help=help)
+
+
 def add_judging(to: TakesOptions) -> None:
     """Add the options of judgement."""
     from ..judging.verdicts import TOLERANCE
@@ -144,7 +155,8 @@ def criteria(options: argparse.Namespace) -> Criteria:
     from ..results import cells as overrides
 
     oldest = getattr(options, "max_age", None)
-
+    if "tolerance" in options.given and not options.baseline:
+        raise UsageError("--tolerance has no effect without --baseline")
     return Criteria(
         overrides.load(options.overrides) if options.overrides else (),
         baseline.load(options.baseline) if options.baseline else None,
@@ -166,7 +178,7 @@ def add_output(to: TakesOptions, help: str = "also save the run") -> None:
     """Add ``-o``."""
     to.add_argument(
         "-o", "--output", type=output_path, metavar="FILE.json",
-        help=f"{help}; a folder, or - for standard output",
+        help=f"{help}; a folder for a generated name, - for standard output",
     )  # fmt: skip
     add_force(to, "exists")
 
@@ -195,36 +207,66 @@ def saving(options: argparse.Namespace) -> Output | None:
     return output_path("./")
 
 
-def load_run(file: str) -> Document:
-    """Load a saved run; ``-`` is standard input."""
-    from ..results.store import load
+def named_files(names: Sequence[str]) -> list[str]:
+    """The files that a user names, with those of folders; print what of the folders is left out.
 
-    return load("/dev/stdin" if file == "-" else file)
-
-
-def saved_files(names: Sequence[str]) -> list[str]:
-    """Files, with those of folders; print on standard error what of the folders is left out."""
+    ``importers.open_run`` opens each: a saved run, or the log of another tool.
+    """
     from ..results.compare import files_in, left_out
+    from .suggestions import meant_by
 
-    files = files_in(names)
-    for text in left_out(names):
+    for name in names:
+        if not Path(name).exists() and (hint := meant_by([name])):
+            raise UsageError(f"cannot read {name}: there is no such file{hint}")
+    known = cache(_is_log)
+    files = files_in(names, known)
+    for text in left_out(names, known):
         print(visible(f"wirespeed: {text}"), file=sys.stderr)
     return files
 
 
-def load_run_or_log(file: str) -> Document:
-    """Load a saved run, or the log of another tool; ``-`` is standard input, with a saved run."""
+def _is_log(path: Path) -> bool:
+    from ..importers import is_log
+
+    return is_log(path)
+
+
+def return_files(options: argparse.Namespace, files: list[str]) -> None:
+    """Add to files those that ``-t`` and ``-p`` took, which take all words behind them."""
+    for words in (options.testcase, options.prefix):
+        taken = [word for word in words if Path(word).exists()]
+        files += taken
+        words[:] = [word for word in words if word not in taken]
+
+
+def open_run(file: str, machine: str | None = None) -> Document:
+    """Open what a user names: a saved run, or the log of another tool; ``-`` is standard input.
+
+    Args:
+        file: The file.
+        machine: The machine of a log, as for ``load_log``.
+
+    Raises:
+        UsageError: If the file cannot be read, or is neither; if a machine is given for a saved run.
+    """
     from ..errors import NotARun
+    from ..results.store import content, decode
 
+    data = content(file)
     try:
-        return load_run(file)
+        document = decode(data, file)
     except NotARun as error:
-        from ..importers import load_log
+        from ..importers import of_content
 
-        try:
-            return load_log(file)
-        except UsageError:  # not understood either
-            raise error from None
+        return of_content(file, data, machine, error)
+    if machine is not None:
+        raise UsageError(f"--machine is for logs of other tools: {file} is a saved run with its machine")
+    return document
+
+
+def opened(file: str, options: argparse.Namespace) -> Document:
+    """Open what a user names, with the machine that the command line gives for a log."""
+    return open_run(file, options.machine if "machine" in options.given else None)
 
 
 def tell_saved(output: Output | None, more: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -294,7 +336,9 @@ def add_report(to: TakesOptions) -> None:
 
 def add_all_cells(to: TakesOptions) -> None:
     """Add ``--all-cells``."""
-    to.add_argument("--all-cells", action="store_true", help="with --format prometheus: every value")
+    to.add_argument(
+        "--all-cells", action="store_true", help="export every value (only with --format prometheus)"
+    )
 
 
 def add_verbose(to: TakesOptions) -> None:
@@ -311,7 +355,7 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
     subject = parser.add_argument_group(WHAT)
     subject.add_argument(
         "-t", "--testcase", nargs="+", action="extend", default=[], metavar="NAME",
-        help="testcases by name or nvbandwidth index (default: all)",
+        help="testcases by name or nvbandwidth index, as `wirespeed list` shows them (default: all)",
     ).completer = testcase_names  # type: ignore[attr-defined]  # fmt: skip
     subject.add_argument(
         "-f", "--file", action="append", default=[], metavar="FILE.toml",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import EXIT_CODES, DocumentError, ExitCode, UsageError, WirespeedError
-from .common import add_verbose, load_run_or_log, saved_files, style, typed
+from .common import add_simulated, add_verbose, named_files, open_run, style, typed
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def main(name: str, argv: Sequence[str]) -> int:
             "wirespeed compare BEFORE.json ... --to AFTER.json ..."
         )
     sides = (options.before, options.after) if options.after else [[path] for path in options.before]
-    files = [list(dict.fromkeys(saved_files(side))) for side in sides]
+    files = [list(dict.fromkeys(named_files(side))) for side in sides]
     return _compared(files[0], files[1], options)
 
 
@@ -73,7 +73,7 @@ def _read(files: Sequence[str]) -> ReadRuns[_Named]:
     """
     from ..results.compare import read_many
 
-    read = read_many(files, _kept, load_run_or_log)
+    read = read_many(files, _kept, open_run)
     if not read.found:
         more = f"; nor can {len(files) - 1} more" if len(files) > 1 else ""
         raise DocumentError(f"{read.unreadable[0]}{more}")
@@ -91,16 +91,17 @@ def parser(name: str) -> Parser:
     arguments = Parser(
         name,
         "Show the changes between runs before and after, the worst first, and what else differs.\n"
-        "It fails if a value got worse or was lost, and judges nothing if another process used the devices.",
+        "The comparison fails if a value got worse or was lost. Values of devices that another process used\n"
+        "are not compared.",
         EXIT_CODES,
     )
     arguments.add_argument(
-        "before", nargs="+", metavar="RUN.json",
+        "before", nargs="+", metavar="FILE",
         help="saved runs before, logs of other tools, or folders; without --to exactly two: before and after",
     )  # fmt: skip
     arguments.add_argument(
-        "--to", dest="after", nargs="+", action="extend", metavar="RUN.json",
-        help="saved runs after, or folders of them; a host with runs on both sides is compared with itself",
+        "--to", dest="after", nargs="+", action="extend", metavar="FILE",
+        help="saved runs after, in the same forms; a host with runs on both sides is compared with itself",
     )  # fmt: skip
     arguments.add_argument(
         "--least",
@@ -115,5 +116,6 @@ def parser(name: str) -> Parser:
     arguments.add_argument(
         "--format", default="text", choices=FORMATS, help="format of the changes (default: text)"
     )
+    add_simulated(arguments, needed=False)
     add_verbose(arguments)
     return arguments

@@ -27,6 +27,8 @@ _WORDS = {
 }  # fmt: skip
 #: End of a reason that was shortened.
 _CUT = "..."
+#: Minimum length of a line that has the remedy, in bytes.
+_WITH_REMEDY = 4096
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class Consumer:
         other_word: Its word for all others; empty for that of wirespeed.
         ignored: What is printed on standard error if the result is not good and the consumer gets 0.
         log: File that gets the line too, if it exists and can be written.
+        mark: Beginning of the line, by which scripts that act on it know an answer of wirespeed.
+        with_figures: Whether the line ends with performance data, as plugins of Nagios print it.
     """
 
     codes: Mapping[ExitCode, int]
@@ -50,19 +54,30 @@ class Consumer:
     other_word: str = ""
     ignored: str = ""
     log: Path | None = None
+    mark: str = ""
+    with_figures: bool = False
 
     def code(self, code: int) -> int:
         """The exit code for the consumer; what is no exit code of ours is an error of the run."""
         return self.codes.get(_known(code), self.other)
 
     def line(self, answer: Answer) -> str:
-        """The line, in ASCII: verdict, reason and host."""
+        """The line, in ASCII: host, verdict, reason and, if there is room, the remedy and figures."""
         code = _known(answer)
-        start = f"WIRESPEED {self.words.get(code) or self.other_word or _WORDS[code]}: "
-        reason, host = (_plain(text) for text in (answer.reason, answer.host or platform.node()))
-        end = f" ({host})" if host and len(host) < self.most_bytes // 4 else ""
+        word = self.words.get(code) or self.other_word or _WORDS[code]
+        subject = _plain(answer.subject or platform.node() or "unknown host")
+        if len(subject) >= self.most_bytes // 4:
+            subject = subject[: self.most_bytes // 4 - len(_CUT)] + _CUT
+        start = f"{self.mark} {word}: {subject}: " if self.mark else f"{subject} {word}: "
+        text = answer.reason
+        if answer.remedy and self.most_bytes >= _WITH_REMEDY:
+            text += f"; what to do: {answer.remedy}"
+        text, end = _plain(text), ""
+        if self.with_figures:
+            start, text = (part.replace("|", "/") for part in (start, text))  # it separates the figures
+            end = f" | {' '.join(answer.figures)}" if answer.figures else ""
         room = self.most_bytes - len(start) - len(end)
-        return start + (reason if len(reason) <= room else reason[: room - len(_CUT)] + _CUT) + end
+        return start + (text if len(text) <= room else text[: room - len(_CUT)] + _CUT) + end
 
     def tell(self, answer: Answer) -> None:
         """Print the line on standard output, and write it to the log."""
@@ -86,15 +101,21 @@ class Answer(int):
     Attributes:
         code: The exit code.
         reason: The reason, in one sentence.
-        host: The host that it is about; empty for this one.
+        subject: The host or runs that it is about; empty for this host.
+        remedy: What to do; empty if there is nothing to do.
+        figures: Key figures as performance data of a plugin of Nagios: ``gpu_gpu=276GB/s;;249:;0;300``.
     """
 
     reason: str
-    host: str
+    subject: str
+    remedy: str
+    figures: Sequence[str]
 
-    def __new__(cls, code: int, reason: str, host: str = "") -> Answer:
+    def __new__(
+        cls, code: int, reason: str, subject: str = "", remedy: str = "", figures: Sequence[str] = ()
+    ) -> Answer:
         answer = super().__new__(cls, code)
-        answer.reason, answer.host = reason, host
+        answer.reason, answer.subject, answer.remedy, answer.figures = reason, subject, remedy, figures
         return answer
 
 
@@ -108,17 +129,18 @@ class InvalidUsage(SystemExit):
 
 #: Consumers that take a machine out of service for any exit code but 0.
 _HARDWARE = Consumer(
-    codes={ExitCode.FAIL: 1}, other=0, most_bytes=512,
+    codes={ExitCode.FAIL: 1}, other=0, most_bytes=512, mark="WIRESPEED",
     ignored="exit code 0: only a failure of the hardware takes a machine out of service",
 )  # fmt: skip
 CONSUMERS: Mapping[str, Consumer] = {
     "nagios": Consumer(
         codes={ExitCode.PASS: 0, ExitCode.WARN: 1, ExitCode.FAIL: 2}, other=3, most_bytes=4096,
         words={ExitCode.PASS: "OK", ExitCode.WARN: "WARNING", ExitCode.FAIL: "CRITICAL"},
-        other_word="UNKNOWN",
+        other_word="UNKNOWN", with_figures=True,
     ),
     "npd": Consumer(
         codes={ExitCode.PASS: 0, ExitCode.WARN: 0, ExitCode.FAIL: 1}, other=2, most_bytes=512,
+        mark="WIRESPEED",
     ),
     "slurm": _HARDWARE,
     "nhc": _HARDWARE,
@@ -134,7 +156,7 @@ def add_consumer(to: argparse._ActionsContainer) -> None:
     """Add ``--for``."""
     to.add_argument(
         OPTION, dest="consumer", choices=tuple(CONSUMERS), metavar="CONSUMER",
-        help=f"exit with the code that a program expects, and print only one line, with the reason: "
+        help=f"print only one line, and exit with the code that this program expects: "
         f"{', '.join(CONSUMERS)} (wirespeed help operate)",
     )  # fmt: skip
 

@@ -7,16 +7,22 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import EXIT_CODES, ExitCode, UsageError
+from ..errors import EXIT_CODES, WORST_FIRST, ExitCode, UsageError
+from ..options import MEASURING
+from ..terminal import error_line, one_line
 from ..units import many
 from .common import (
     add_expect,
     add_measuring,
     add_output,
+    add_simulated,
     add_verbose,
     code_of,
     expected,
     measuring,
+    named_files,
+    opened,
+    return_files,
     style,
     texts_aside,
 )
@@ -32,7 +38,8 @@ def main(name: str, argv: Sequence[str]) -> int:
     arguments = parser(name)
     usual = arguments.get_default("tier")
     options = arguments.parse_args(argv, Namespace(tier=None))  # to know whether the user gave one
-    _check(options)
+    return_files(options, options.source)
+    _check(arguments, options)
     if options.record is not None:
         from ..api import record
 
@@ -45,15 +52,20 @@ def main(name: str, argv: Sequence[str]) -> int:
 
         adaptive = Adaptive(expected(options))
     options.tier = options.tier or usual
+    if options.source:
+        return _of_files(named_files(options.source), options)
     with texts_aside(options.output):
-        return _examine(_document(options, adaptive), options, adaptive)
+        return _examine(_measured(options, adaptive), options, adaptive)
 
 
-def _check(options: Namespace) -> None:
-    """Refuse options that contradict each other."""
+def _check(arguments: Parser, options: Namespace) -> None:
+    """Refuse options that contradict each other, or do nothing.
+
+    Raises:
+        UsageError: If there are such options.
+    """
     from ..results.output import STDOUT
 
-    measuring_options = options.output or options.testcase or options.prefix or options.machine
     folder = "--root" if options.root is not None else "--record" if options.record is not None else ""
     refuse_mixed(options.consumer, bool(options.output and options.output.path == STDOUT))
     if options.consumer and options.record is not None:
@@ -61,23 +73,18 @@ def _check(options: Namespace) -> None:
     if options.root is not None and options.record is not None:
         raise UsageError("--record is about this machine, --root about another one: choose one of them")
     if options.source and folder:
-        raise UsageError(f"{folder} is about a machine, not about a saved run: omit {options.source}")
-    if options.source and measuring_options:
-        raise UsageError("a saved run is examined as it is: omit -t, -p, --machine and -o")
+        raise UsageError(f"{folder} is about a machine, not about a saved run: omit {options.source[0]}")
     if options.source and not options.measure:
         raise UsageError("--no-measure is about this machine, not about a saved run")
-    if folder and measuring_options:
-        raise UsageError(f"{folder} measures nothing: omit -t, -p, --machine and -o")
-    if options.output and not options.measure:
-        raise UsageError("-o saves a measurement; with --no-measure there is none")
+    used = ("machine", "host_memory") if options.source else () if folder else ("machine",)
+    if options.source or folder or not options.measure:
+        why = f"because {folder or '--no-measure'} measures nothing"
+        why = "on saved runs and logs, which are not measured" if options.source else why
+        arguments.refuse_unused(options, why, "output", "force", groups=MEASURING, but=used)
 
 
-def _document(options: Namespace, adaptive: Adaptive | None) -> Document:
-    """Load a saved run, read only the facts of a machine, or measure."""
-    if options.source:
-        from ..results.store import load
-
-        return load(options.source)
+def _measured(options: Namespace, adaptive: Adaptive | None) -> Document:
+    """Read only the facts of a machine, or measure."""
     if options.root is not None or not options.measure:
         from ..api import described
 
@@ -87,6 +94,32 @@ def _document(options: Namespace, adaptive: Adaptive | None) -> Document:
 
     arguments = measuring(options) | {"output": options.output, "force": options.force}
     return run(**arguments, listeners=listener(), following=adaptive)
+
+
+def _of_files(files: Sequence[str], options: Namespace) -> int:
+    """Examine saved runs and logs, each with its screen; return the exit code of the worst."""
+    from ..judging.omissions import with_host_memory
+
+    answers: list[int] = []
+    for i, file in enumerate(files):
+        if len(files) > 1:
+            print(f"{chr(10) if i else ''}{one_line(file)}:")
+        try:
+            document = opened(file, options)
+        except UsageError as error:
+            if len(files) == 1:
+                raise
+            print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)
+            answers.append(Answer(ExitCode.RUN, str(error)))
+            continue
+        if options.host_memory is not None:
+            document = with_host_memory(document, options.host_memory)
+        answers.append(_examine(document, options, None))
+    worst = min(answers, key=WORST_FIRST.index)
+    if isinstance(worst, Answer) and len(files) > 1:
+        count = sum(answer == worst for answer in answers)
+        worst.subject = f"{count} of {many(len(files), 'run')}: {worst.subject}"
+    return worst
 
 
 def _examine(document: Document, options: Namespace, adaptive: Adaptive | None) -> int:
@@ -102,26 +135,30 @@ def _examine(document: Document, options: Namespace, adaptive: Adaptive | None) 
     sys.stdout.write(render(judged, style(options), adaptive.steps if adaptive else ()))
     sys.stdout.flush()
     verdict = judged.concluded
-    code = code_of(Verdict.UNKNOWN if document.simulated and verdict is Verdict.PASS else verdict)
+    proves_nothing = document.simulated and not options.allow_simulated
+    code = code_of(Verdict.UNKNOWN if proves_nothing and verdict is Verdict.PASS else verdict)
     if not options.consumer:
         return code
-    from ..screens.many_runs import host_of_run, reason_of_diagnosis
+    from ..screens.many_runs import brief_of_diagnosis
 
-    return Answer(code, reason_of_diagnosis(judged), host_of_run(document))
+    return Answer(code, *brief_of_diagnosis(judged))
 
 
 def parser(name: str) -> Parser:
     arguments = Parser(
         name,
-        "Read what the system reports about this machine, measure, and name what may explain slow paths:\n"
-        "evidence, a command that confirms it, and a remedy. Measures what would show the defects that the\n"
-        "system reports, and the quick preset if there are none or they do not explain what is slow; with\n"
-        "-t, -p or --tier, what they select.",
+        "Name what may explain slow paths, with evidence, a command that confirms it, and a remedy.\n"
+        "Without files, read what the system reports about this machine, and measure what would show the\n"
+        "defects that it reports. If there are none, or they do not explain what is slow, measure the quick\n"
+        "preset. -t, -p or --tier select other testcases; all options of `wirespeed run` are accepted.",
         EXIT_CODES,
+        elsewhere=MEASURING,
+        usage="wirespeed doctor [OPTION ...] [FILE ...]",
     )
     arguments.add_argument(
-        "source", nargs="?", metavar="RUN.json", help="examine a saved run instead of this machine"
-    )
+        "source", nargs="*", metavar="FILE",
+        help="saved runs, logs of other tools, and folders of them, to examine instead of this machine",
+    )  # fmt: skip
     arguments.add_argument(
         "--no-measure", dest="measure", action="store_false", help="only read what the system reports"
     )
@@ -133,7 +170,9 @@ def parser(name: str) -> Parser:
         "--record", metavar="FOLDER",
         help="record in a new folder what the system reports about this machine, to examine it elsewhere",
     )  # fmt: skip
-    add_expect(arguments.add_argument_group("judgement"))
+    judging = arguments.add_argument_group("judgement")
+    add_expect(judging)
+    add_simulated(judging)
     add_measuring(arguments)
     arguments.set_defaults(tier="quick")
     out = arguments.add_argument_group("output")

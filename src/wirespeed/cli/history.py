@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import ExitCode, StorageError, UsageError
 from ..terminal import error_line, visible
-from .common import TakesOptions, add_verbose, load_run_or_log, saved_files, style, typed
+from .common import TakesOptions, add_verbose, named_files, open_run, style, typed
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -55,9 +55,9 @@ def _past(options: argparse.Namespace) -> tuple[Past, ExitCode]:
     if options.files:
         if options.history:
             raise UsageError("give saved runs or --history FILE, not both")
-        files = list(dict.fromkeys(saved_files(options.files)))
+        files = list(dict.fromkeys(named_files(options.files)))
         history = History(None)
-        read = read_many(files, _kept, load_run_or_log)
+        read = read_many(files, _kept, open_run)
         for error in read.unreadable:
             print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)
             code = ExitCode.USAGE

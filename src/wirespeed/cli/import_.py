@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -43,11 +44,14 @@ def main(name: str, argv: Sequence[str]) -> int:
 def parser(name: str) -> Parser:
     from ..importers import UNDERSTOOD
 
+    names = ", ".join(UNDERSTOOD)
+    understood = textwrap.fill(f"Understood: {names}.", 98, break_on_hyphens=False)
     arguments = Parser(
         name,
         "Convert logs of other tools to a saved run, for check, doctor, compare, report and baseline.\n"
-        f"Understood: {', '.join(UNDERSTOOD)}.\n"
-        "Exit codes: 0 values were imported, 1 the logs say that the run failed or a value of theirs fails,\n"
+        "check, doctor, compare, show and report also read logs directly.\n"
+        f"{understood}\n"
+        "Exit codes: 0 values were imported, 1 the logs say that the run failed, or a value fails,\n"
         "2 invalid usage, 4 the logs have no values.",
     )
     arguments.add_argument(

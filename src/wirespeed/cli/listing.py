@@ -48,10 +48,14 @@ def parser(name: str) -> Parser:
     ).completer = testcase_names  # type: ignore[attr-defined] # fmt: skip
     arguments.add_argument("--time", action="store_true", help="also show how long each testcase takes")
     forms = arguments.add_mutually_exclusive_group()
-    forms.add_argument("--short", action="store_true", help="only the names of those that can run here")
-    forms.add_argument("--json", action="store_true", help="all testcases as JSON, with the reason why not")
     forms.add_argument(
-        "--as", dest="form", choices=("transfers",), help="as a file for `wirespeed run -f` that you can edit"
+        "--short", action="store_true", help="print only the names of testcases that can run here"
+    )
+    forms.add_argument(
+        "--json", action="store_true", help="all testcases as JSON, with the reason if one cannot run"
+    )
+    forms.add_argument(
+        "--as", dest="form", choices=("transfers",), help="print a file for `wirespeed run -f`, to be edited"
     )
     return arguments
 

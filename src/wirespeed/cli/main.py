@@ -7,10 +7,8 @@ import gc
 import io
 import math
 import os
-import shlex
 import signal
 import sys
-import textwrap
 import threading
 import time
 from collections.abc import Sequence
@@ -25,9 +23,10 @@ from ..run_errors import RunInterrupted
 from ..signals import ENDING, GRACE_S
 from ..terminal import PLAIN, columns, error_line, shows_unicode
 from ..version import __version__
-from .commands import COMMANDS, SUFFIX, called_as, module_of, programs
+from .commands import COMMANDS, called_as, module_of, overview, programs
 from .consumers import Answer, answer, requested, translated
 from .parser import Parser, complete
+from .suggestions import meant_by, of_other_program
 
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
@@ -41,8 +40,10 @@ _ABOUT = ("--version", "--help", "-h")
 #: Commands that measure this machine, and prefixes of arguments with which they do not.
 _MEASURING = ("run", "transfer", "check", "doctor", "nvbandwidth", "sailbandwidth")
 _ELSEWHERE = ("--machine", "--from", "--no-measure", "--help", "-h", "--list", "-l", "--dry-run")
-#: Options that the programs of nccl-tests have, and `run` has not.
-_OF_NCCL_TESTS = {"-b", "-e", "-g"}
+#: Commands that people take for the program that they know.
+_TAKEN_FOR_OTHERS = ("run", "check", "doctor")
+#: What precedes a command line without a command.
+_DEFAULT = ("run", "--tier", "quick")
 
 
 def entry() -> NoReturn:
@@ -214,16 +215,15 @@ def _dispatch(arguments: list[str]) -> int:
     if arguments[:1] == ["help"] and len(arguments) > 1 and module_of(arguments[1]):
         arguments = [arguments[1], "--help"]
     if not arguments or arguments[0].startswith("-"):  # no command: options of `run`, quick tier
-        arguments = ["run", "--tier", "quick", *arguments]
+        given, arguments = arguments, [*_DEFAULT, *arguments]
+    else:
+        given = arguments[1:]
     name = arguments[0]
-    if name == "run" and not _OF_NCCL_TESTS.isdisjoint(arguments):
-        others = shlex.join(argument for argument in arguments[1:] if argument not in ("--tier", "quick"))
-        raise UsageError(
-            f"options of nccl-tests need the name of its program: wirespeed all_reduce_perf {others}"
-        )
+    if name in _TAKEN_FOR_OTHERS and (meant := of_other_program(name, given)):
+        raise UsageError(meant)
     if (module := module_of(name)) is None:
         near = get_close_matches(name, [*COMMANDS, *programs()], 1)
-        close = "".join(f" (did you mean {command!r}?)" for command in near)
+        close = "".join(f" (did you mean {command!r}?)" for command in near) or meant_by([name])
         raise UsageError(f"unknown command {name!r}{close}; `wirespeed --help` lists all commands")
     if name in _MEASURING and not any(a.startswith(_ELSEWHERE) for a in arguments):
         from ..backends import warm_up
@@ -236,16 +236,12 @@ def _dispatch(arguments: list[str]) -> int:
 
 def top_parser() -> Parser:
     """The parser of the options in place of a command."""
-    rows = "\n".join(f"  {name:<15}{does}" for name, (_, does) in COMMANDS.items() if does)
-    first, *others = (name.removesuffix(SUFFIX) for name in programs())
-    listed = textwrap.indent(textwrap.fill(", ".join(others), 73), " " * 17)
-    rows += f"\n  {'NAME_perf':<15}programs of nccl-tests over NCCL or MPI; NAME is {first},\n{listed}"
     top = Parser(
         "",
-        "Measure how fast data moves along every path of this machine.\n"
-        "Without a command: discover the machine and quickly measure everything that it supports;\n"
-        "the options are those of run (wirespeed -o node17.json).\n\n"
-        f"commands (each has --help):\n{rows}",
+        "Measure how fast data moves along every path of this machine, and judge it.\n"
+        "Without a command, wirespeed quickly measures everything that the machine\n"
+        "supports. It then has the options of run, such as -o node17.json.\n\n"
+        f"{overview()}",
         EXIT_CODES,
         usage="wirespeed [-h] [--version] [COMMAND] [OPTION ...]",
     )

@@ -75,7 +75,8 @@ def _command(name: str, does: str, of: argparse.ArgumentParser) -> Iterator[str]
     yield f".SS {_escaped(f'wirespeed {name}')}"
     yield from _paragraphs(of.description or does)
     formatter = argparse.HelpFormatter(of.prog)
-    for group in of._action_groups:
+    elsewhere = getattr(of, "elsewhere", ())
+    for group in (group for group in of._action_groups if group.title not in elsewhere):
         actions = [action for action in group._group_actions if action.help is not argparse.SUPPRESS]
         actions = [action for action in actions if action.dest != "help"]
         if actions and group.title not in ("options", "positional arguments"):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NoReturn
 
+from ..errors import UsageError
 from ..terminal import colored, error_line
 from . import configuration
 from .consumers import OPTION, InvalidUsage
@@ -23,17 +24,23 @@ class Parser(argparse.ArgumentParser):
         does: Description of the command.
         epilog: Text after the options.
         configured: Whether configuration files have its options; False for those of another program.
+        elsewhere: Titles of groups of options that the help of another command describes.
         settings: Settings of ``argparse.ArgumentParser``.
     """
 
     def __init__(
-        self, name: str, does: str = "", epilog: str = "", *, configured: bool = True, **settings: Any
-    ) -> None:
+        self, name: str, does: str = "", epilog: str = "", *, configured: bool = True,
+        elsewhere: Collection[str] = (), **settings: Any,
+    ) -> None:  # fmt: skip
         settings.setdefault("formatter_class", _formatter())
         super().__init__(f"wirespeed {name}".strip(), description=does, epilog=epilog, **settings)
         #: Name of the command in configuration files; empty if they have none of its options.
         self.command = name if configured else ""
+        self.elsewhere = elsewhere
         self._completing = False
+        #: Options that precede the command line and were not parsed yet, and those that were given on it.
+        self._preset = 0
+        self._given: dict[str, str] = {}
 
     def settable(self) -> dict[str, argparse.Action]:
         """The options that a configuration may set, by long name without dashes."""
@@ -62,13 +69,65 @@ class Parser(argparse.ArgumentParser):
                 print(error_line(f"wirespeed: note: not read: {path}: {why}"), file=sys.stderr)
             settings = configuration.settings(existing=files)
             in_force = configuration.in_force(self.command, takes, settings, words)
-            words = configuration.arguments(self.command, takes, settings) + words
+            preset = configuration.arguments(self.command, takes, settings)
+            self._preset, self._given, words = len(preset), {}, preset + words
             namespace = argparse.Namespace() if namespace is None else namespace
             #: Settings that changed what is measured or judged, for people.
             namespace.in_force = in_force
+            #: The options of the command line itself: destination -> spellings.
+            namespace.given = self._given
         else:
             configuration.check_variables()
         return super().parse_known_args(words, namespace)
+
+    def parse_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> argparse.Namespace:
+        """Parse all arguments; suggest what is meant by those that are no options of the command."""
+        options, others = self.parse_known_args(args, namespace)
+        if others:
+            from .suggestions import meant_by
+
+            self.error(
+                f"unrecognized arguments: {' '.join(others)}{meant_by(others) if self.command else ''}"
+            )
+        return options
+
+    def refuse_unused(
+        self,
+        options: argparse.Namespace,
+        why: str,
+        *names: str,
+        groups: Collection[str] = (),
+        but: Collection[str] = (),
+    ) -> None:
+        """Refuse options that were given on the command line and do nothing.
+
+        Args:
+            options: The parsed options.
+            why: When they do nothing, to be read after "has no effect".
+            names: Destinations of options that do nothing.
+            groups: Titles of groups of options that do nothing.
+            but: Destinations of options in these groups that do something.
+
+        Raises:
+            UsageError: If one of them was given.
+        """
+        of_groups = [group._group_actions for group in self._action_groups if group.title in groups]
+        unused = {action.dest for actions in of_groups for action in actions} - {*but} | {*names}
+        given = [spelled for dest, spelled in options.given.items() if dest in unused]
+        if given:
+            verb = "has" if len(given) == 1 else "have"
+            raise UsageError(f"{', '.join(given)} {verb} no effect {why}")
+
+    def format_help(self) -> str:
+        """The help, without the groups that the help of another command describes."""
+        shown = self._action_groups
+        self._action_groups = [group for group in shown if group.title not in self.elsewhere]
+        try:
+            return super().format_help()
+        finally:
+            self._action_groups = shown
 
     def error(self, message: str) -> NoReturn:
         """Print the error and a hint to ``--help``, and exit."""
@@ -80,6 +139,11 @@ class Parser(argparse.ArgumentParser):
         """Refuse ``--option=--``, of which argparse makes an empty list, whatever the type."""
         if action.option_strings and arg_strings == ["--"]:
             raise argparse.ArgumentError(action, "expected a value, not --")
+        if action.option_strings:
+            if self._preset:  # the options of the configuration come first, one word each
+                self._preset -= 1
+            else:
+                self._given[action.dest] = "/".join(action.option_strings)
         return super()._get_values(action, arg_strings)
 
 

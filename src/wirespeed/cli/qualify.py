@@ -75,25 +75,27 @@ def parser(name: str) -> Parser:
     )  # fmt: skip
     arguments.add_argument(
         "--over", choices=("tcp", "nccl", "mpi"),
-        help="what carries the bytes: TCP, which goes on without lost nodes, or NCCL or MPI by transfers "
-        "between ranks, rail by rail (default: nccl if all nodes have GPUs, else tcp)",
+        help="transport: tcp, which continues when nodes are lost, or nccl or mpi, which transfer between "
+        "ranks, rail by rail (default: nccl if all nodes have GPUs, else tcp)",
     )  # fmt: skip
     arguments.add_argument(
         "--within", type=typed(parse_duration), default=math.inf, metavar="TIME",
-        help="maximum time, e.g. 3min; rounds for which there is no time are left out",
+        help="maximum time, such as 3min; rounds that do not fit are skipped",
     )  # fmt: skip
     arguments.add_argument(
         "--spares", type=int, default=0, metavar="N", help="the last N nodes are spares (default: 0)"
     )
-    arguments.add_argument("--seed", type=int, default=0, help="seed of the choice of partners (default: 0)")
+    arguments.add_argument(
+        "--seed", type=int, default=0, help="random seed of the choice of partners (default: 0)"
+    )
     arguments.add_argument(
         "--topology", metavar="FILE|measured",
-        help="output of `scontrol show topology`, which names the leaf switches (default: asked of Slurm); "
-        "or measured: latencies show which nodes share one (with --over tcp)",
+        help="output of `scontrol show topology`, which names the leaf switches (default: from Slurm); "
+        "or measured: infer from latencies which nodes share one (with --over tcp)",
     )  # fmt: skip
     arguments.add_argument(
         "--processes", type=int, default=1, metavar="N",
-        help="start N processes on this host; only without a launcher, to try it (default: 1)",
+        help="start N processes on this host, to try it without a launcher (default: 1)",
     )  # fmt: skip
     arguments.add_argument(
         "-T", "--timeout", type=typed(parse_duration), default=60.0, metavar="TIME",
@@ -101,7 +103,7 @@ def parser(name: str) -> Parser:
     )  # fmt: skip
     arguments.add_argument(
         "--exclude-format", choices=("slurm", "hostfile", "json"),
-        help="print only the nodes to leave out (slurm, json), or the good ones as a host file (hostfile)",
+        help="print only the nodes to exclude (slurm, json), or the good ones as a host file (hostfile)",
     )  # fmt: skip
     add_saved(arguments)
     return arguments

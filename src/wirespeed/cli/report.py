@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING
 
 from ..errors import DocumentError, ExitCode, UsageError, WirespeedError
 from ..terminal import error_line, one_line, visible
-from .common import add_all_cells, add_judging, add_verbose, check_format, criteria, saved_files
+from .common import (
+    add_all_cells,
+    add_force,
+    add_judging,
+    add_simulated,
+    add_verbose,
+    check_format,
+    criteria,
+    named_files,
+    open_run,
+)
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -28,8 +38,9 @@ _MOST_COMPARED, _LARGEST_COMPARISON = 10, 50
 def main(name: str, argv: Sequence[str]) -> int:
     from ..reports import format_of_suffix
 
-    options = parser(name).parse_args(argv)
-    options.files = saved_files(options.files)
+    arguments = parser(name)
+    options = arguments.parse_args(argv)
+    options.files = named_files(options.files)
     most = _LARGEST_COMPARISON if options.compare else _MOST_COMPARED
     if options.compare and len(options.files) > most:
         raise UsageError(f"a comparison is of at most {most} runs; without --compare there is a row for each")
@@ -46,12 +57,14 @@ def main(name: str, argv: Sequence[str]) -> int:
         raise UsageError(f"--fleet is an HTML page, not {form}; choose a name that ends with .html")
     if options.open and form != "html":
         raise UsageError(f"--open shows HTML, not {form}")
-    from ..results.output import DOCUMENT, Output, holds
+    if form != "prometheus":
+        arguments.refuse_unused(options, "unless the format is prometheus", "all_cells")
+    from ..results.output import DOCUMENT, Output, holds, is_report
 
-    if options.output and holds(file, DOCUMENT):
+    if options.output and not options.force and holds(file, DOCUMENT):
         raise UsageError(f"{file} is a saved run, and a report must not replace it; choose another name")
-    output = Output(file, replace=True) if options.output else Output.numbered(file)
-    output.check()
+    output = Output(file, replace=is_report(file)) if options.output else Output.numbered(file)
+    output.check(options.force)
     from ..reports import Style
 
     by, code = criteria(options), ExitCode.PASS
@@ -70,15 +83,18 @@ def parser(name: str) -> Parser:
 
     arguments = Parser(
         name,
-        "Write saved runs as one HTML file that works offline; several runs are compared with the first.\n"
+        "Write saved runs as one HTML file that works offline. Several runs are compared with the first.\n"
         "More than 10 runs make a page with one row per node: verdict, cause, key figures and outliers.\n"
         "A single run can be written in any other format, given by the file name or --format.",
     )
-    arguments.add_argument("files", metavar="RUN.json", nargs="+", help="saved runs, or folders of them")
+    arguments.add_argument(
+        "files", metavar="FILE", nargs="+", help="saved runs, logs of other tools, and folders of them"
+    )
     arguments.add_argument(
         "-o", "--output", type=Path, metavar="FILE.html",
         help="file to write (default: RUN.html, RUN-compared.html or RUN-fleet.html, next to the first run)",
     )  # fmt: skip
+    add_force(arguments, "is not a report of wirespeed")
     arguments.add_argument("--open", action="store_true", help="open the page in the browser")
     arguments.add_argument(
         "--format",
@@ -89,11 +105,14 @@ def parser(name: str) -> Parser:
     )
     kinds = arguments.add_mutually_exclusive_group()
     kinds.add_argument(
-        "--fleet", action="store_true", help="one row per node, as with more than 10 runs; without the values"
+        "--fleet",
+        action="store_true",
+        help="one row per node, without single values (default for more than 10 runs)",
     )
     kinds.add_argument("--compare", action="store_true", help="compare more than 10 runs, up to 50")
-    add_judging(arguments.add_argument_group("criteria of HTML, JUnit and Prometheus"))
+    add_judging(arguments.add_argument_group("judgement"))
     add_all_cells(arguments)
+    add_simulated(arguments, needed=False)
     add_verbose(arguments)
     return arguments
 
@@ -103,12 +122,11 @@ def _report(files: Sequence[str], output: Output, form: str, by: Criteria, style
     from ..judging.judged import Judged
     from ..reports.records import errors_of
     from ..results.compare import read_many
-    from ..results.store import load
 
     if len(files) == 1:
-        named, unreadable = [(files[0], load(files[0]))], []
+        named, unreadable = [(files[0], open_run(files[0]))], []
     else:
-        read = read_many(files, _named)
+        read = read_many(files, _named, open_run)
         named, unreadable = read.found, read.unreadable
     with _progress(f"writing {output.path}"):
         if form == "html":
@@ -162,7 +180,7 @@ def _fleet(files: Sequence[str], output: Output, by: Criteria) -> ExitCode:
 
     files = list(dict.fromkeys(files))
     with _progress(f"reading {len(files)} runs"):
-        read = read_nodes(files, by)
+        read = read_nodes(files, by, open_run)
     nodes, failures = read.found, [str(error) for error in read.unreadable]
     for line in errors_of(read.unreadable):
         print(error_line(f"wirespeed: error: {line}"), file=sys.stderr)

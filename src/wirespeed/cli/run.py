@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 from types import NoneType
 
 from ..document import Document, TestcaseResult
@@ -37,9 +38,17 @@ def main(name: str, argv: Sequence[str]) -> int:
     from ..progress import listener
     from ..screens.run import render
 
-    options = parser(name).parse_args(argv)
+    arguments = parser(name)
+    options = arguments.parse_args(argv)
     is_summary = options.format is None and not (options.testcase or options.prefix or options.file)
     options.format = options.format or "table"
+    refuse = partial(arguments.refuse_unused, options)
+    if options.dry_run:
+        refuse("with --dry-run", "format", "output", "force", "quiet", "json_lines", "verbose", "all_cells")
+    if options.json_lines:
+        refuse("with --json-lines", "format", "verbose", "all_cells")
+    if options.format != "prometheus":
+        refuse("without --format prometheus", "all_cells")
     check_format(options.format)
     if options.dry_run:
         return dry_run(measuring(options), options)

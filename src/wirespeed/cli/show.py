@@ -8,14 +8,18 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import ExitCode, UsageError
-from ..terminal import error_line, one_line
+from ..terminal import error_line, meant, one_line
+from ..units import many
 from .common import (
     add_judging,
     add_report,
+    add_simulated,
     check_format,
     criteria,
-    load_run_or_log,
+    named_files,
+    open_run,
     print_report,
+    return_files,
     style,
     testcase_names,
 )
@@ -24,7 +28,8 @@ from .parser import Parser
 if TYPE_CHECKING:
     import argparse
 
-    from ..document import Document
+    from ..document import Document, TestcaseResult
+    from ..reports.records import CheckedRun
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -32,21 +37,36 @@ def main(name: str, argv: Sequence[str]) -> int:
     from ..reports import find
     from ..results.compare import no_collections, read_many
 
-    options = parser(name).parse_args(argv)
+    arguments = parser(name)
+    options = arguments.parse_args(argv)
+    return_files(options, options.files)
+    if options.format != "prometheus":
+        arguments.refuse_unused(options, "without --format prometheus", "all_cells")
+    if not options.files:
+        raise UsageError("a file is required: a saved run, a log of another tool, or a folder of them")
     check_format(options.format)
+    options.files = named_files(options.files)
     if len(options.files) == 1:
         with no_collections():
-            document = _chosen(load_run_or_log(options.files[0]), options)
+            document = _chosen(open_run(options.files[0]), options)
             print_report(Judged(document, criteria(options)), options)
         return ExitCode.PASS
-    code, with_names = ExitCode.PASS, find(options.format).form == "terminal"
+    form = find(options.format)
+    if form.form == "text" and form.checked:  # a page and a file of metrics have all runs
+        read = read_many(options.files, partial(_part, options=options), open_run)
+        for error in read.unreadable:
+            print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)
+        sys.stdout.write(form.joined(read.found, read.unreadable, style(options)))
+        sys.stdout.flush()
+        return ExitCode.USAGE if read.unreadable else ExitCode.PASS
+    code, with_names = ExitCode.PASS, form.form == "terminal"
     for i, file in enumerate(options.files):
-        read = read_many([file], partial(_shown, options=options), load_run_or_log)
+        shown = read_many([file], partial(_shown, options=options), open_run)
         if with_names:
             print(f"{chr(10) if i else ''}{one_line(file)}:")
-        sys.stdout.write("".join(read.found))
+        sys.stdout.write("".join(shown.found))
         sys.stdout.flush()
-        for error in read.unreadable:
+        for error in shown.unreadable:
             print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)
             code = ExitCode.USAGE
     return code
@@ -60,13 +80,23 @@ def _shown(_: str, document: Document, options: argparse.Namespace) -> str:
     return render(judged, options.format, style(options))
 
 
+def _part(file: str, document: Document, options: argparse.Namespace) -> CheckedRun:
+    """What a run adds to the report of several."""
+    from ..judging.judged import Judged
+    from ..reports import find
+    from ..reports.records import CheckedRun
+
+    judged = Judged(_chosen(document, options), criteria(options), file)
+    return CheckedRun.of(judged, find(options.format).part(judged, style(options)))
+
+
 def parser(name: str) -> Parser:
-    arguments = Parser(name, "Print any report of saved runs.")
+    arguments = Parser(name, "Print saved runs, or logs of other tools, in any format.")
     arguments.add_argument(
         "files",
-        nargs="+",
-        metavar="FILE.json",
-        help="saved runs or logs of other tools; - for a run on standard input",
+        nargs="*",
+        metavar="FILE",
+        help="saved runs, logs of other tools, and folders of them (- is standard input)",
     )
     for short, long, metavar, does in (
         ("-t", "--testcase", "NAME", "only these testcases"),
@@ -76,7 +106,8 @@ def parser(name: str) -> Parser:
             short, long, nargs="+", action="extend", default=[], metavar=metavar, help=does
         ).completer = testcase_names  # type: ignore[attr-defined]
     add_report(arguments)
-    add_judging(arguments.add_argument_group("criteria of HTML, JUnit and Prometheus"))
+    add_judging(arguments.add_argument_group("judgement"))
+    add_simulated(arguments, needed=False)
     return arguments
 
 
@@ -84,20 +115,28 @@ def _chosen(document: Document, options: argparse.Namespace) -> Document:
     """A Document with the requested testcases.
 
     Raises:
-        UsageError: If the Document has none of them.
+        UsageError: If the Document lacks one of them.
     """
-    from msgspec.structs import replace
+    from msgspec import structs
 
     if not options.testcase and not options.prefix:
         return document
-    chosen = tuple(
-        result
-        for result in document.testcases
-        if result.name in options.testcase
-        or str(result.index) in options.testcase
-        or (options.prefix and result.name.startswith(tuple(options.prefix)))
-    )
-    if not chosen:
-        wanted = ", ".join([*options.testcase, *options.prefix])
-        raise UsageError(f"the run has no testcase {wanted}; it has {len(document.testcases)} others")
-    return replace(document, testcases=chosen)
+    results = document.testcases
+    lacking = [word for word in options.testcase if not any(map(partial(_is_called, word), results))]
+    lacking += [word for word in options.prefix if not any(each.name.startswith(word) for each in results)]
+    if lacking:
+        known = [result.name for result in results]
+        names = ", ".join(f"{word!r}{meant(word, known)}" for word in lacking)
+        raise UsageError(f"the run has no testcase {names}; it has {many(len(results), 'testcase')}")
+    return structs.replace(
+        document,
+        testcases=tuple(
+            result for result in results
+            if any(_is_called(word, result) for word in options.testcase)
+            or (options.prefix and result.name.startswith(tuple(options.prefix)))
+        ),
+    )  # fmt: skip
+
+
+def _is_called(word: str, result: TestcaseResult) -> bool:
+    return word in (result.name, str(result.index))

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 
 def main(name: str, argv: Sequence[str]) -> int:
-    options = parser(name).parse_args(argv)
+    arguments = parser(name)
+    options = arguments.parse_args(argv)
+    if options.dry_run:
+        arguments.refuse_unused(options, "with --dry-run", "output", "force", "verbose", "all_cells")
     program = _program(options)
     if options.dry_run:
         return _dry_run(options, program)
@@ -39,14 +42,17 @@ def main(name: str, argv: Sequence[str]) -> int:
 def parser(name: str) -> Parser:
     arguments = Parser(
         name,
-        "Measure transfers that start together. The side from which the arrow comes executes:\n"
+        "Measure transfers that start together. The device on the left executes:\n"
         "gpu0 -> gpu1 is pushed by gpu0, gpu1 <- gpu0 is pulled by gpu1.\n"
-        "`wirespeed help transfers` has the language.",
+        "`wirespeed help transfers` describes the language.",
         EXIT_CODES,
     )
     subject = arguments.add_argument_group(WHAT)
     subject.add_argument(
-        "line", nargs="*", metavar="TRANSFERS", help="such as 'gpu0 -> gpu1; gpu1 -> gpu0 1MiB'"
+        "line",
+        nargs="*",
+        metavar="TRANSFERS",
+        help="transfers in quotes, such as 'gpu0 -> gpu1; gpu1 -> gpu0 1MiB'",
     )
     subject.add_argument(
         "-f", "--file", metavar="FILE.toml", help="measurements of a file (wirespeed help transfers)"

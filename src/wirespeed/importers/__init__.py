@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from ..document import SCHEMA, Document, ImportedLog
-from ..errors import UsageError
-from ..files import LARGEST_MIB, read
+from ..errors import NotARun, UsageError
 from ..hardware.topology import Machine
+from ..results.store import content
 from ..terminal import neutral
-from ..units import MIB, many, parse_nics
+from ..units import many, parse_nics
 from ..version import __version__
 from . import (
     cuda_bandwidth,
@@ -58,6 +57,8 @@ STDIN = "-"
 #: Characters that browsers and chats put in place of a space, or between characters.
 _SPACES = {0xA0: " ", 0x2007: " ", 0x202F: " ", 0x200B: None, 0x2060: None}
 _COLOR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+#: Suffixes of files in which logs are looked for in a folder, and how much of each is read, in bytes.
+_OF_LOGS, _HEAD = ("", ".log", ".out", ".txt"), 2**16
 #: Number of lines at which JSON is looked for.
 _MOST_OBJECTS = 64
 #: How the JSON of the tools begins.
@@ -102,7 +103,56 @@ def load_log(
     files = [source] if isinstance(source, (str, Path)) else list(source)
     if not files:
         raise UsageError("no file to import")
-    logs = [log for file in files for log in _logs(str(file))]
+    logs = [log for file in files for log in _logs(str(file), content(str(file)))]
+    return _document(files, logs, machine, nics)
+
+
+def of_content(file: str, data: bytes, machine: str | None, error: NotARun) -> Document:
+    """Convert the content of a file that is no saved run, if it is the log of another tool.
+
+    Args:
+        file: The file.
+        data: Its content.
+        machine: The machine of the log, as for ``load_log``.
+        error: Why it is no saved run.
+
+    Raises:
+        UsageError: If it is no log either.
+    """
+    if not data.strip():
+        raise error
+    if logs := _understood(file, data):
+        return _document([file], logs, machine)
+    if data.lstrip().startswith((b"{", b"[")):
+        raise error
+    raise NotARun(
+        f"{file} is neither a saved run nor a log with values of a known tool; "
+        "`wirespeed import LOG -o run.json` names the tools"
+    ) from error
+
+
+def is_log(path: Path) -> bool:
+    """Whether a file in a folder is the log of a known tool, by its name and its first lines."""
+    if path.suffix not in _OF_LOGS or not path.is_file():
+        return False
+    try:
+        with path.open("rb") as file:
+            content = _text(str(path), file.read(_HEAD))
+    except (OSError, UsageError):  # binary, or empty
+        return False
+    try:
+        return bool(_sections(content))  # also if it has no values
+    except UsageError:  # broken, as reading it says
+        return True
+
+
+def _document(
+    files: Sequence[str | Path],
+    logs: Sequence[FoundLog],
+    machine: str | Machine | None = None,
+    nics: str | None = None,
+) -> Document:
+    """The Document of logs."""
     given = None if nics is None else parse_nics(nics)
     target, unknown = networked(machine_of(logs, machine), logs, given.rate if given else None)
     cases, strange = results(target, logs, given)
@@ -147,25 +197,37 @@ def _warning(log: FoundLog) -> str:
     return note
 
 
-def _logs(file: str) -> list[FoundLog]:
-    content = _text(file)
-    name = "standard input" if file == STDIN else text(Path(file).name)
+def _logs(file: str, data: bytes) -> list[FoundLog]:
+    """The logs in a file.
+
+    Raises:
+        UsageError: If it contains nothing that is understood.
+    """
+    if logs := _understood(file, data):
+        return logs
+    raise UsageError(
+        f"{_name(file)} contains no output that is understood, which is: {', '.join(UNDERSTOOD)}"
+    )
+
+
+def _understood(file: str, data: bytes) -> list[FoundLog]:
+    """The logs in the content of a file; empty if nothing is understood."""
+    name = _name(file)
+    content = _text(file, data)
     try:
         logs = [log for log in _sections(content) if not log.is_empty]
     except UsageError as error:
         raise UsageError(f"{name}: {error}") from error
     for log in logs:
         log.file = name
-    if not logs:
-        raise UsageError(f"{name} contains no output that is understood, which is: {', '.join(UNDERSTOOD)}")
     return logs
 
 
-def _text(file: str) -> str:
-    try:
-        data = sys.stdin.buffer.read(LARGEST_MIB * MIB) if file == STDIN else read(file)
-    except OSError as error:
-        raise UsageError(f"cannot read {file}: {error.strerror}") from error
+def _name(file: str) -> str:
+    return "standard input" if file == STDIN else text(Path(file).name)
+
+
+def _text(file: str, data: bytes) -> str:
     if not data.strip():
         raise UsageError(f"{file} is empty")
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):  # as PowerShell writes it

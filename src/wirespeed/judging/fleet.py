@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import accumulate
+from pathlib import Path
 
 from ..document import Document
 from ..hardware.topology import Machine
@@ -153,12 +155,24 @@ class Fleet:
     groups: tuple[TwoGroups, ...]
     outliers: Mapping[tuple[int, str, str], float]
 
+    @cached_property
+    def labels(self) -> list[str]:
+        """What tells the nodes apart, for people."""
+        return labels(self.nodes)
+
 
 #: Quantity of a figure -> its value.
 QUANTITIES: Mapping[str, Callable[[FleetFigure], float]] = {
     "typical": lambda figure: figure.typical,
     "lowest": lambda figure: figure.lowest,
 }
+
+
+def labels(nodes: Sequence[FleetNode]) -> list[str]:
+    """The hosts; the names of the files if a host has several runs."""
+    hosts, names = [node.host for node in nodes], [Path(node.file).stem for node in nodes]
+    files = [node.file for node in nodes]
+    return next((texts for texts in (hosts, names) if len(set(texts)) == len(nodes)), files)
 
 
 def node_summary(judged: Judged) -> FleetNode:

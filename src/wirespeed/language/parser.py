@@ -201,9 +201,8 @@ class _LineParser:
         arrow = self.take()
         if arrow.text not in ARROWS:
             self.at -= arrow.kind != "end of text"
-            raise self.wrong(
-                f"expected -> (the source pushes) or <- (the destination pulls), not {self._next()}"
-            )
+            ways = "-> (the source pushes) or <- (the destination pulls)"
+            raise self.wrong(f"expected {ways}, not {self._next()}{self._meant(start)}")
         pulls = ARROWS[arrow.text]
         right = self.devices()
         executors = self.devices() if self.accept("by") else ()
@@ -218,6 +217,13 @@ class _LineParser:
             sources, destinations, pulls, executors, role, latency is not None, label, Words(**words), places,
             self.source, (start, self._end()),
         )  # fmt: skip
+
+    def _meant(self, start: int) -> str:
+        """The transfer that two names without an arrow may mean, or one whose arrow the shell took."""
+        first = self.source.text[start : self._end()]
+        if _NAMED.fullmatch(self.token.text.lower()):
+            return f"; write '{first} -> {self.token.text}'"
+        return f"; write '{first} -> gpu1'" if self.token.kind == "end of text" else ""
 
     def _end(self) -> int:
         return self.tokens[self.at - 1].end if self.at else 0
@@ -246,7 +252,7 @@ class _LineParser:
         if token.text in ALL:
             kind, indices = ALL[token.text], None
         else:
-            match = _NAMED.fullmatch(token.text)
+            match = _NAMED.fullmatch(token.text.lower())
             if match is None:
                 raise self._unknown(token)
             kind = match[1]
@@ -276,7 +282,10 @@ class _LineParser:
         """The numbers of ``N`` or ``N-N``, of which the first was read."""
         if first >= 10**6:
             raise self.wrong(f"{token.text!r} is not the name of a device", token.span)
-        last = self._number() if self.accept("-") else first
+        dash = self.accept("-")
+        if dash and self.token.kind == "end of text":
+            raise self.wrong(f"put the transfer in quotes, as in '{token.text} -> gpu1': > is for the shell")
+        last = self._number() if dash else first
         if not first <= last < first + _MOST_NUMBERS:
             raise self.wrong(f"the range {first}-{last} is empty or too large", (token.start, self._end()))
         return tuple(range(first, last + 1))

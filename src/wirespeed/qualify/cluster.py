@@ -96,7 +96,7 @@ def hosts_of(text: str) -> list[str]:
     """
     elements = _ELEMENT.findall(text)
     if ",".join(elements) != text:
-        raise UsageError(f"{text[:60]!r} is no list of hosts; write e.g. node[0-15,17],login")
+        raise UsageError(f"{text[:60]!r} is not a list of hosts; write e.g. node[0-15,17],login")
     names: list[str] = []
     for element in elements:
         choices = [_numbers(ranges, text) if ranges else [plain] for ranges, plain in _PART.findall(element)]
@@ -112,7 +112,7 @@ def _numbers(ranges: str, text: str) -> list[str]:
     for part in ranges.split(","):
         match = _RANGE.fullmatch(part)
         if match is None or int(match[2] or match[1]) < int(match[1]):
-            raise UsageError(f"{part[:20]!r} in the list of hosts {text[:60]!r} is no range such as 0-15")
+            raise UsageError(f"{part[:20]!r} in the list of hosts {text[:60]!r} is not a range such as 0-15")
         first, last = int(match[1]), int(match[2] or match[1])
         if len(numbers) + last - first >= _MOST_NAMES:
             raise _too_many(text)

@@ -55,8 +55,9 @@ def _listed(runs: Sequence[Any]) -> str:
 def _unreadable(file: Unreadable) -> dict[str, Any]:
     """The entry of a file that cannot be read or judged: that of a run that has nothing."""
     nothing: dict[str, Any] = {
-        "host": "", "machine": "", "started": "", "simulated": False, "cells": {}, "testcases": {},
-        "values": [], "places": [], "wrong": [], "doubts": [], "uncovered": [], "missing": [], "defects": [],
+        "host": "", "machine": "", "started": "", "simulated": False, "sentence": "", "remedy": "",
+        "cells": {}, "testcases": {}, "values": [], "places": [], "wrong": [], "doubts": [],
+        "uncovered": [], "missing": [], "defects": [],
         "data": "", "left_out": {}, "baseline": None, "causes": [], "slow": 0, "unexplained": 0, "gates": [],
     }  # fmt: skip
     return {"file": file.file, "verdict": UNREADABLE, "error": file.why, **nothing}
@@ -64,6 +65,7 @@ def _unreadable(file: Unreadable) -> dict[str, Any]:
 
 def _run(judged: Judged) -> dict[str, Any]:
     document, check, diagnosis = judged.document, judged.check, judged.diagnosis
+    seen = judged.overview
     return {
         "file": judged.file,
         "error": None,
@@ -72,6 +74,8 @@ def _run(judged: Judged) -> dict[str, Any]:
         "started": document.started,
         "simulated": document.simulated,
         "verdict": str(check.verdict),
+        "sentence": seen.sentence,
+        "remedy": seen.advice.do,
         "cells": dict(Counter(str(cell.verdict) for cell in check.judgements if cell.key.column)),
         "testcases": check.testcases,
         "values": [

@@ -387,10 +387,14 @@ class ReadRuns(Generic[T]):
     unreadable: list[Unreadable]
 
 
-def files_in(names: Sequence[str]) -> list[str]:
-    """Files, and in place of each folder its ``*.json`` files and those of the folders in it.
+def files_in(names: Sequence[str], is_log: Callable[[Path], bool] = lambda path: False) -> list[str]:
+    """Files, and in place of each folder its ``*.json`` files and logs, and those of the folders in it.
 
     Deeper folders and other files are left out, as ``left_out`` says; hidden ones are ignored.
+
+    Args:
+        names: Files and folders.
+        is_log: Whether a file of a folder is the log of another tool.
 
     Raises:
         UsageError: If a folder contains no such file.
@@ -401,15 +405,21 @@ def files_in(names: Sequence[str]) -> list[str]:
         if name == STDIN or not folder.is_dir():
             files.append(name)
             continue
-        within = sorted(str(path) for path in _within(folder) if path.suffix == _SUFFIX and not path.is_dir())
+        within = sorted(str(path) for path in _within(folder) if not path.is_dir() and _is_run(path, is_log))
         if not within:
-            others = "".join(f" ({text})" for text in left_out([name]))
-            raise UsageError(f"the folder {name} contains no *.json file, nor do the folders in it{others}")
+            others = "".join(f" ({text})" for text in left_out([name], is_log))
+            raise UsageError(
+                f"neither the folder {name} nor the folders in it contain a saved run or log{others}"
+            )
         files += within
     return files
 
 
-def left_out(names: Sequence[str]) -> list[str]:
+def _is_run(path: Path, is_log: Callable[[Path], bool]) -> bool:
+    return path.suffix == _SUFFIX or is_log(path)
+
+
+def left_out(names: Sequence[str], is_log: Callable[[Path], bool] = lambda path: False) -> list[str]:
     """What ``files_in`` leaves out of each folder, with its name; empty if nothing."""
     texts = []
     for name in names:
@@ -421,10 +431,10 @@ def left_out(names: Sequence[str]) -> list[str]:
             if path.is_dir():
                 deeper += path.parent != folder
             else:
-                others += path.suffix != _SUFFIX
+                others += not _is_run(path, is_log)
         counts = [many(deeper, "deeper folder")] * bool(deeper) + [many(others, "other file")] * bool(others)
         if counts:
-            texts.append(f"left out of {name}: {' and '.join(counts)}; only *.json files are read")
+            texts.append(f"left out of {name}: {' and '.join(counts)}; only *.json files and logs are read")
     return texts
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import stat
 import sys
 import tempfile
@@ -31,6 +32,15 @@ _NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, err
 _MODE = 0o644
 #: Keys by which our files are recognised.
 DOCUMENT, BASELINE = "wirespeed_schema", "wirespeed_baseline"
+#: How our reports begin: HTML, Prometheus, JUnit, CSV, Markdown and text.
+_REPORT = re.compile(
+    rb'<!doctype html>.{,99}<meta name="generator" content="wirespeed"|# HELP wirespeed_'
+    rb'|<\?xml[^>]*>\s*<testsuites name="wirespeed"|testcase,table,verdict,|# wirespeed: '
+    rb"|wirespeed [0-9]+\.[0-9]+",
+    re.DOTALL,
+)
+#: Enough of a file to recognise a report, in bytes.
+_HEAD = 512
 
 
 class Output:
@@ -229,6 +239,15 @@ def holds(path: Path, key: str) -> bool:
     try:
         return _is_regular(path) and key in msgspec.json.decode(read(path), type=dict[str, msgspec.Raw])
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+
+
+def is_report(path: Path) -> bool:
+    """Whether a file is a report that wirespeed wrote."""
+    try:
+        with path.open("rb") as file:
+            return _is_regular(path) and _REPORT.match(file.read(_HEAD)) is not None
+    except OSError:
         return False
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import math
+import sys
 import tempfile
 import threading
 import time
@@ -18,11 +19,12 @@ from msgspec.structs import replace
 from ..document import SCHEMA, UNFINISHED, Document, TestcaseResult
 from ..driver.jobs import Filled, Listener
 from ..errors import DocumentError, MachineError, NotARun, StorageError
-from ..files import new_file, read
+from ..files import LARGEST_MIB, new_file, read
 from ..hardware.topology import check
 from ..measurement import Expectation
 from ..tables import LARGEST, SMALLEST, Table
 from ..terminal import escaped, neutral_json
+from ..units import MIB
 from .output import Output
 
 if TYPE_CHECKING:
@@ -171,11 +173,19 @@ def load(path: str | Path) -> Document:
     Raises:
         DocumentError: If the file cannot be read, is not a Document, or has another schema.
     """
+    return decode(content(str(path)), str(path))
+
+
+def content(file: str) -> bytes:
+    """The content of a file that a user names; ``-`` is standard input.
+
+    Raises:
+        DocumentError: If it cannot be read.
+    """
     try:
-        data = read(path)
+        return sys.stdin.buffer.read(LARGEST_MIB * MIB) if file == "-" else read(file)
     except OSError as error:
-        raise DocumentError(f"cannot read {path}: {error.strerror}") from error
-    return decode(data, str(path))
+        raise DocumentError(f"cannot read {file}: {error.strerror}") from error
 
 
 def schema() -> bytes:
@@ -297,6 +307,4 @@ class Saver(Listener):
 
 
 if __name__ == "__main__":  # generates document.schema.json
-    import sys
-
     sys.stdout.buffer.write(schema())

@@ -5,9 +5,11 @@ The reason for a verdict in one sentence, for programs that show a single line.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.padding import Padding
 from rich.table import Table
@@ -15,8 +17,9 @@ from rich.text import Text
 
 from ..document import Document
 from ..judging.cause import Weight
-from ..judging.fleet import WORDS, FleetFigure, FleetNode
+from ..judging.fleet import WORDS, FleetFigure, FleetNode, labels
 from ..judging.judged import Judged
+from ..judging.overview import KeyFigure
 from ..judging.path_kinds import path_kinds
 from ..judging.verdict import Verdict
 from ..reports import SIMULATED, Style
@@ -91,12 +94,12 @@ def render(runs: Sequence[CheckedRun], style: Style, unreadable: Sequence[Unread
 def _rows(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable]) -> list[_Line]:
     """A row for each run and file: failures, then files that cannot be read, then the others."""
     ordered = sorted(runs, key=lambda run: run.node.order)
-    labels = _labels([run.node for run in ordered])
+    names = labels([run.node for run in ordered])
     rows = [
         _Line(node.word, label, node.figures, (node.word, node.topic or node.sentence, node.step, *remarks),
              node.sentence, node.topic, node.extent, node.step, tuple(remarks))
         for label, node, remarks in zip(
-            labels, (run.node for run in ordered), (run.remarks for run in ordered), strict=True
+            names, (run.node for run in ordered), (run.remarks for run in ordered), strict=True
         )
     ]  # fmt: skip
     failed = sum(row.word == WORDS[0] for row in rows)
@@ -198,20 +201,63 @@ def _named(labels: Sequence[str], width: int | None) -> str:
     return f"{labels[0][: (width or 0) // 2]}… and {len(labels) - 1} more"
 
 
-def _labels(nodes: Sequence[FleetNode]) -> list[str]:
-    """The hosts; the names of the files if a host has several runs."""
-    hosts, names = [node.host for node in nodes], [Path(node.file).stem for node in nodes]
-    files = [node.file for node in nodes]
-    return next((labels for labels in (hosts, names) if len(set(labels)) == len(nodes)), files)
+class Brief(NamedTuple):
+    """The answer about one run or several, for programs that show a single line.
+
+    Attributes:
+        reason: The reason for the verdict.
+        subject: The host, or how many of the runs have the verdict; empty for this host.
+        remedy: What to do; empty if there is nothing to do.
+        figures: Key figures, as plugins of Nagios print them.
+    """
+
+    reason: str
+    subject: str
+    remedy: str = ""
+    figures: tuple[str, ...] = ()
 
 
-def reason_of_nodes(nodes: Sequence[FleetNode]) -> str:
-    """How many of several runs have the worst verdict, and why the first of them has it."""
+def brief_of_run(judged: Judged) -> Brief:
+    """The answer about a run: its first sentence."""
+    seen = judged.overview
+    figures = tuple(_performance(figure) for figure in seen.figures)
+    return Brief(seen.sentence, host_of_run(judged.document), seen.advice.do, figures)
+
+
+def _performance(figure: KeyFigure) -> str:
+    """A key figure as ``gpu_gpu=276GB/s;;249:;0;300``: critical below the second, at most the last."""
+    typical = figure.typical
+    value, least, limit = (
+        "" if rate is None else f"{rate / GB:.4g}" for rate in (typical.value, typical.least, typical.limit)
+    )
+    return f"{figure.kind.name}={value or 'U'}GB/s;;{least}{':' if least else ''};0;{limit}"
+
+
+def brief_of_runs(nodes: Sequence[FleetNode], unreadable: Sequence[Unreadable] = ()) -> Brief:
+    """The answer about several runs: which have the worst verdict, by cause, and files without one."""
+    lost = f"cannot be judged: {unreadable[0]}" if unreadable else ""
+    files = f"{len(unreadable)} of {many(len(nodes) + len(unreadable), 'file')}"
+    counts = Counter(node.word for node in nodes)
+    figures = [f"{word.lower().replace(' ', '_')}={counts[word]};;;0" for word in WORDS]
+    figures = [f"runs={len(nodes)};;;0", *figures, f"unreadable={len(unreadable)};;;0"]
     if not nodes:
-        return "no run could be read"
-    worst = min(nodes, key=lambda node: node.order)
-    count = sum(node.word == worst.word for node in nodes)
-    return f"{count} of {many(len(nodes), 'run')}; {worst.host}: {worst.sentence}"
+        return Brief(f"{files} {lost}", "", "", tuple(figures))
+    ordered = sorted(nodes, key=lambda node: node.order)
+    labelled = [
+        pair for pair in zip(ordered, labels(ordered), strict=True) if pair[0].word == ordered[0].word
+    ]
+    causes: dict[str, list[str]] = {}
+    for node, label in labelled:
+        causes.setdefault(node.sentence, []).append(label)
+    named = "; ".join(f"{', '.join(names)}: {sentence}" for sentence, names in causes.items())
+    if ordered[0].word == PASS:
+        named = next(iter(causes)) if len(causes) == 1 else "as fast as expected"
+    subject = f"{len(labelled)} of {many(len(nodes), 'run')}"
+    if lost and ordered[0].word != WORDS[0]:
+        subject, named = "", f"{files} {lost}; {subject}: {named}"
+    elif lost:
+        named += f"; {files} {lost}"
+    return Brief(named, subject, ordered[0].step, tuple(figures))
 
 
 def host_of_run(document: Document) -> str:
@@ -219,12 +265,13 @@ def host_of_run(document: Document) -> str:
     return document.hostname or document.machine.name
 
 
-def reason_of_diagnosis(judged: Judged) -> str:
-    """The first sentence about a machine that was diagnosed, measured or not."""
+def brief_of_diagnosis(judged: Judged) -> Brief:
+    """The answer about a machine that was diagnosed, measured or not."""
     check, known = judged.check, views(judged.diagnosis)
     defects = [view for view in known if view.finding.weight is Weight.DEFECT] or known
     if check.verdict.is_failure or (judged.document.testcases and not defects):
-        return judged.overview.sentence
+        return brief_of_run(judged)
     named = [str(absence) for absence in check.missing if absence.verdict.is_bad]
     named += [view.title for view in defects]
-    return "; ".join(named) or "the system reports no defect; nothing was measured"
+    sentence = "; ".join(named) or "the system reports no defect; nothing was measured"
+    return Brief(sentence, host_of_run(judged.document), defects[0].advice if defects else "")

@@ -67,9 +67,21 @@ def select(
     for prefix in prefixes:
         fitting = [case for case in table if case.name.startswith(prefix)]
         if not fitting:
-            raise UnknownTestcase(f"no testcase starts with {prefix!r}; `wirespeed list` shows them")
+            raise UnknownTestcase(f"no testcase starts with {prefix!r}; {_near_prefix(prefix, table)}")
         chosen += fitting
     return tuple(dict.fromkeys(chosen))
+
+
+def _near_prefix(prefix: str, table: Sequence[Testcase]) -> str:
+    """The prefix that is probably meant, or how to see all names."""
+    from difflib import get_close_matches
+
+    begins = dict.fromkeys(
+        case.name[:end] for case in table
+        for end in (*(i for i, letter in enumerate(case.name) if letter == "_"), len(case.name))
+    )  # fmt: skip
+    near = get_close_matches(prefix.rstrip("_*"), begins, 1)
+    return f"did you mean {near[0]}?" if near else "`wirespeed list` shows them"
 
 
 def missing(name: str, reason: str) -> Testcase:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from ...judging.judged import Criteria, Judged
 from ...judging.verdict import Verdict
 from ...results.cells import NVLINKS
 from ...results.compare import ReadRuns, read_many
+from ...results.store import load
 from ...statistics.summary import median
 from ...units import GB, many
 from ...version import __version__
@@ -65,17 +66,20 @@ _AXIS_FRACTION = 0.1
 _STRIPS = {"typical": "median of each node", "lowest": "lowest value of each node"}
 
 
-def read_nodes(files: Sequence[str], by: Criteria) -> ReadRuns[FleetNode]:
+def read_nodes(
+    files: Sequence[str], by: Criteria, load: Callable[[str], Document] = load
+) -> ReadRuns[FleetNode]:
     """A summary of each run.
 
     Args:
-        files: Saved runs.
+        files: Saved runs, or logs of other tools.
         by: What values are judged by.
+        load: Reads a file.
 
     Raises:
         OutOfMemory: If a process that read Documents was killed.
     """
-    return read_many(files, partial(_node, by=by))
+    return read_many(files, partial(_node, by=by), load)
 
 
 def _node(file: str, document: Document, by: Criteria) -> FleetNode:
@@ -181,7 +185,7 @@ def _findings(fleet: Fleet) -> list[_Finding]:
         _Finding(
             _shown(word), word, capital(text),
             capital(next(filter(None, (fleet.nodes[i].step for i in indices)), "")),
-            [(i, fleet.nodes[i].host) for i in indices],
+            [(i, fleet.labels[i]) for i in indices],
         )
         for (word, text), indices in ordered
     ]  # fmt: skip
@@ -215,7 +219,7 @@ def _group(fleet: Fleet, letters: Mapping[str, str], two: TwoGroups) -> dict[str
         f"{many(len(two.fast), 'node')} at {number(two.fast_median, GB, GLANCE)} GB/s "
         f"({1 - two.slow_median / two.fast_median:.0%} slower)",
         "separations": two.separations,
-        "hosts": [(i, fleet.nodes[i].host) for i in two.slow],
+        "hosts": [(i, fleet.labels[i]) for i in two.slow],
     }
 
 
@@ -228,7 +232,7 @@ def _outliers(fleet: Fleet) -> list[tuple[list[tuple[int, str]], str]]:
     for i, differences in sorted(
         by_node.items(), key=lambda item: -max(abs(change) for change, _ in item[1])
     ):
-        alike["; ".join(text for _, text in differences)].append((i, fleet.nodes[i].host))
+        alike["; ".join(text for _, text in differences)].append((i, fleet.labels[i]))
     return [(hosts, text) for text, hosts in alike.items()]
 
 
@@ -244,6 +248,7 @@ def _row(fleet: Fleet, letters: Mapping[str, str], index: int, titles: Sequence[
     return {
         "index": index,
         "node": node,
+        "label": fleet.labels[index],
         "shown": _shown(node.word),
         "sentence": capital(node.sentence),
         "extent": capital(node.extent),
@@ -308,16 +313,17 @@ def _chart(fleet: Fleet, title: str, strips: Sequence[tuple[str, Mapping[int, fl
         add(svg, "line", "median", x1=x, y1=top + _NAME, x2=x, y2=top + _NAME + _BAND)
         places = {i: _LEFT + (value - low) * scale for i, value in values.items()}
         for i, offset in sorted(_stacked(places).items(), reverse=True):  # the worst on top
-            _dot(svg, fleet.nodes[i], i, values[i], places[i], top + _NAME + _BAND / 2 + offset)
+            _dot(svg, fleet, i, values[i], places[i], top + _NAME + _BAND / 2 + offset)
     return markup(svg)
 
 
-def _dot(svg: Element, node: FleetNode, index: int, value: float, x: float, y: float) -> None:
+def _dot(svg: Element, fleet: Fleet, index: int, value: float, x: float, y: float) -> None:
     """Add the dot of a node; the shape shows the verdict."""
-    css = _shown(node.word).css
+    word = fleet.nodes[index].word
+    css = _shown(word).css
     where = f"translate({x:.1f} {y:.1f})"
     dot = add(svg, "path", f"dot {css}", d=_SHAPES[css], transform=where, data_node=str(index))
-    add(dot, "title", text=f"{node.host}: {number(value, digits=GLANCE)} GB/s, {node.word}")
+    add(dot, "title", text=f"{fleet.labels[index]}: {number(value, digits=GLANCE)} GB/s, {word}")
 
 
 def _range(values: Iterable[float]) -> tuple[float, float]:
