@@ -354,3 +354,37 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["check", "--from", out, "--baseline", str(tmp_path / "baseline.json")]) == 0
     assert main(["report", out, "-o", str(tmp_path / "node.html")]) == 0
     assert "not measured by wirespeed" in (tmp_path / "node.html").read_text()
+
+
+def test_a_collective_that_is_not_known_keeps_its_values(tmp_path: Path) -> None:
+    """The lines are those of nccl-tests 2.17; the program is one that it does not have."""
+    text = (
+        "# Collective test starting: all_swap_perf\n"
+        "# nThread 1 nGpus 2 minBytes 1024 maxBytes 2048 step: 2(factor) warmup iters: 5 iters: 20 "
+        "agg iters: 1 validation: 1 graph: 0\n#\n# Using devices\n"
+        "#  Rank  0 Group  0 Pid   1234 on       host device  0 [0x07] NVIDIA A100-SXM4-40GB\n"
+        "#  Rank  1 Group  0 Pid   1234 on       host device  1 [0x0f] NVIDIA A100-SXM4-40GB\n#\n"
+        "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   "
+        "algbw   busbw #wrong\n"
+        "        1024           256     float    none      -1    10.00    0.10    0.05      0    20.00    "
+        "0.05    0.03    N/A\n"
+        "        2048           512     float    none      -1    11.00    0.19    0.09      0     N/A     "
+        "N/A     N/A    N/A\n"
+        "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 0.05 \n"
+    )
+    document = imported(tmp_path, text)
+    (result,) = document.testcases
+    assert result.name == "nccl-tests all_swap"
+    assert result.description.endswith("no collective 'all_swap float' is known")
+    table = result.tables[-1]
+    assert (table.key, table.title) == ("busbw", "all_swap float: bus bandwidth")
+    assert (table.rows.name, table.rows.labels) == ("buffers", ("out-of-place", "in-place"))
+    assert (table.columns.name, table.columns.values, table.columns.unit) == ("size", (1024.0, 2048.0), "B")
+    assert [(c.row, c.column, c.value) for c in table.cells] == [
+        (0, 0, 0.05e9),
+        (0, 1, 0.09e9),
+        (1, 0, 0.03e9),
+    ]
+    assert any(
+        "5 values not comparable" in text or "values not comparable" in text for text in document.warnings
+    )

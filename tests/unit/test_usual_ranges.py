@@ -17,9 +17,10 @@ from wirespeed.data.nics import paths
 from wirespeed.document import Document
 from wirespeed.hardware.facts import OFF, ON, UNLIMITED, Fact, Known
 from wirespeed.judging.judge import judge
+from wirespeed.judging.judged import Judged
 from wirespeed.judging.verdict import Judgement, Verdict
 from wirespeed.judging.verdicts import Check
-from wirespeed.reports import Judged, Style
+from wirespeed.reports import Style
 from wirespeed.results.store import load
 from wirespeed.screens import check as check_screen
 from wirespeed.tables import Cell
@@ -178,7 +179,7 @@ def test_an_upper_bound_is_no_limit_that_a_machine_could_reach() -> None:
 
 
 def test_the_screen_shows_what_is_expected_where_no_limit_is_known() -> None:
-    text = check_screen.render(EMERALD_TWO, Style(judged=Judged.of(EMERALD_TWO)))
+    text = check_screen.render(Judged(EMERALD_TWO), Style())
     assert re.search(r"✓  host memory   140 GB/s +expected ≥ 5[0-9]", text), text
     assert "no limit known" not in text and "--host-memory" not in text
 
