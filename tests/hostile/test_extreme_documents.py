@@ -32,7 +32,7 @@ NAMES = ["host_to_device_memcpy_ce", "device_to_device_memcpy_read_ce", "device_
 
 @pytest.fixture(scope="module")
 def good() -> Document:
-    machine = "simulated:dgx-a100-8+speed@gpu3-pcie1=0.5"
+    machine = "simulated:pcie-4-switched+speed@gpu3-pcie1=0.5"
     return wirespeed.run(NAMES, machine=machine, samples=3, copies=1)
 
 
