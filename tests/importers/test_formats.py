@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from wirespeed.data.nics import sheet_of, sheets
 from wirespeed.document import Document
 from wirespeed.errors import UsageError
 from wirespeed.hardware.topology import LinkKind
+from wirespeed.importers.log import without_cut_line
 
 PUBLISHED = Path(__file__).parents[1] / "data/published"
 A100 = (PUBLISHED / "nvbandwidth-a100-readme.txt").read_text()
@@ -141,6 +143,37 @@ def test_logs_of_several_tools_in_one_file(tmp_path: Path) -> None:
 def test_repeated_testcases_are_all_kept(tmp_path: Path) -> None:
     names = [r.name for r in imported(tmp_path, A100 + A100, "dgx-a100-40g-8").testcases]
     assert names[0] == "host_to_device_memcpy_ce" and names[3] == "host_to_device_memcpy_ce_2"
+
+
+def test_repeated_sizes_of_nccl_tests_are_counted(tmp_path: Path) -> None:
+    """A program that is started twice may print one table."""
+    text = (GOLDEN / "collectives/all_reduce.txt").read_text()
+    assert not any("repeated" in warning for warning in imported(tmp_path, text).warnings)
+    rows = [line for line in text.splitlines() if re.match(r"\s+\d", line)]
+    last = rows[-1].split()
+    slower = rows[-1].replace(last[5], f"{2 * float(last[5]):.2f}")
+    document = imported(tmp_path, text.replace(rows[-1], f"{rows[0]}\n{rows[-1]}\n{slower}"))
+    assert [w for w in document.warnings if "; 2 repeated sizes; the last values count" in w]
+
+
+@pytest.mark.parametrize(
+    ("lines", "cut"),
+    [
+        (["size  time", "1024  17.25", "2048  1"], "2048  1"),
+        (["size  time", "1024  17.25", "2"], "2"),  # a single number
+        (["size  type  time", "1024  float  17.25", "2048  flo"], "2048  flo"),
+        (["size  time", "1024  17.25", "2048  18.5 "], "2048  18.5 "),
+        (["size  time", "1024   7.25", "2048  18.50"], ""),
+        (["size  time", "1024  17.25", "done"], ""),  # no row
+        (["host read  17.25", "host write  1"], "host write  1"),  # after a label
+        (["host write  17.25", "host r"], ""),
+        (["2048  1"], ""),  # nothing to compare it with
+        ([], ""),
+    ],
+)
+def test_a_row_that_ends_before_the_one_above_it_is_cut(lines: list[str], cut: str) -> None:
+    kept = list(lines)
+    assert without_cut_line(kept) == cut and kept == (lines[:-1] if cut else lines)
 
 
 def test_what_launchers_add_is_removed(tmp_path: Path) -> None:

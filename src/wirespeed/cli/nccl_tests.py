@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ..backends.provider import Group, Provider
     from ..document import Document
     from ..hardware.topology import Machine
+    from ..judging.judged import Judged
     from ..reports.nccl_tests_view import Row, View
     from ..results.output import Output
     from ..tables import Cell
@@ -144,11 +145,11 @@ def _in(world: World, options: argparse.Namespace, wanted: Asked, machine: Machi
                 raise
         return _measure(world, options, wanted, machine, lines)
 
-    def show(document: Document) -> None:
-        _finish(document, options, lines, files)
+    def show(judged: Judged) -> None:
+        _finish(judged, options, lines, files)
 
-    def code(document: Document) -> int:
-        return result_of(View(document))
+    def code(judged: Judged) -> int:
+        return result_of(View(judged.document))
 
     try:
         return lead(
@@ -367,21 +368,21 @@ def _print(text: str) -> None:
     print(visible(text), end="", flush=True)
 
 
-def _finish(document: Document, options: argparse.Namespace, lines: _Lines, files: Sequence[Output]) -> None:
+def _finish(judged: Judged, options: argparse.Namespace, lines: _Lines, files: Sequence[Output]) -> None:
     """Write the JSON, and print the remaining lines or the requested format."""
     from ..driver.session import BY_USER
     from ..reports import Style, nccl_tests_json, render
 
-    style = Style(columns(), colored(), False)
+    document, style = judged.document, Style(columns(), colored(), False)
     try:
         for file in files:
             announced = file.path
-            file.write(nccl_tests_json.render(document, style).encode())
+            file.write(nccl_tests_json.render(judged, style).encode())
             if file.path != announced:  # another process has taken the name
                 announce(file, options)
     finally:
         if options.format != FORMAT:
-            print(render(document, options.format, style), end="", flush=True)
+            print(render(judged, options.format, style), end="", flush=True)
         else:
             lines.end(document)
     if document.interrupted and document.interrupted != BY_USER:

@@ -20,6 +20,7 @@ from ..document import SCHEMA, Document, Status
 from ..errors import ExitCode, UnknownTestcase, WirespeedError
 from ..faults import Fault
 from ..hardware.topology import Machine
+from ..judging.judged import Judged
 from ..reports import DialectName, Style, nvbandwidth, nvbandwidth_json, sailbandwidth
 from ..reports.dialects import VERSIONS, Dialect
 from ..reports.nvbandwidth import DIALECTS
@@ -299,7 +300,7 @@ def _refuse(options: argparse.Namespace, error: WirespeedError, machine: Machine
         machine=machine, options={"size": options.size},
     )  # fmt: skip
     if options.format == "json":
-        print(nvbandwidth_json.render(document, style, str(error)), end="")
+        print(nvbandwidth_json.render(Judged(document), style, str(error)), end="")
     else:
         _say(options, error, nvbandwidth.header(document, style))
 
@@ -396,12 +397,12 @@ def _run(program: PeerProgram, options: argparse.Namespace, arguments: Sequence[
             command=" ".join(["wirespeed", *sys.argv[1:]]),
         )
 
-    def show(document: Document) -> None:
+    def show(judged: Judged) -> None:
         if as_json:
-            print(nvbandwidth_json.render(document, style), end="")
+            print(nvbandwidth_json.render(judged, style), end="")
 
     code = _code if DIALECTS[options.dialect].exact else _good
-    return lead(world, measure, show, code, broken=ExitCode.FAIL)
+    return lead(world, measure, show, lambda judged: code(judged.document), broken=ExitCode.FAIL)
 
 
 def _code(document: Document) -> int:

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..document import Document
 from ..errors import EXIT_CODES, ExitCode, UsageError
 from ..options import GPU, HOW, JOB, STOP, WHAT
 from ..testcases.subset import sweep
@@ -26,6 +25,7 @@ from .dry_run import add_job, lead
 from .parser import Parser
 
 if TYPE_CHECKING:
+    from ..judging.judged import Judged
     from ..language.toml_file import Program
 
 
@@ -121,8 +121,8 @@ def _measure(options: argparse.Namespace, program: Program, argv: Sequence[str])
     check_format(options.format)
     world = join(options.processes, argv, options.timeout)
 
-    def show(document: Document) -> None:
-        print_report(document, options)
+    def show(judged: Judged) -> None:
+        print_report(judged, options)
 
     with texts_aside(options.output):
         return lead(

@@ -368,7 +368,7 @@ class Session:
         try:
             outcome.since = started
             worker.start(number)
-            while not worker.finished.is_set():
+            while not worker.wait(0.0):
                 self._tell(run, POLL_INTERVAL_S)
                 now = time.monotonic()
                 if now - looked < POLL_INTERVAL_S:
@@ -385,7 +385,7 @@ class Session:
                     backend.observe(outcome.running)
                 ending = next(filter(None, (backend.gone() for backend in used)), "")
                 # A call that waits for a lost process may never return.
-                if ending and not worker.finished.wait(NO_CANCEL_GRACE_S):
+                if ending and not worker.wait(NO_CANCEL_GRACE_S):
                     outcome.fails(Status.ERROR, ending)
                     worker.cancel(CANCEL_GRACE_S)
                     break

@@ -105,8 +105,15 @@ class Worker:
         """Start the thread, for the round with a number from 0."""
         self.finished.clear()
         name = f"measure {self.case.name}"
+        self._thread = threading.Thread(target=self._run, args=(number,), name=name, daemon=True)
         with starting_threads():
-            threading.Thread(target=self._run, args=(number,), name=name, daemon=True).start()
+            self._thread.start()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the thread to end, for at most ``seconds``; return whether the round is over."""
+        if self.finished.wait(seconds):
+            self._thread.join()
+        return self.finished.is_set()
 
     def _run(self, number: int) -> None:
         try:
@@ -127,7 +134,7 @@ class Worker:
             for backend in self.backends:
                 backend.cancel()
             left = until - time.monotonic()
-            if self.finished.wait(min(CANCEL_INTERVAL_S, left)) or left <= 0:
+            if self.wait(min(CANCEL_INTERVAL_S, left)) or left <= 0:
                 return self.finished.is_set()
 
     def interrupt(self) -> None:

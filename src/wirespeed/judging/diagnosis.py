@@ -15,19 +15,17 @@ from ..hardware.limits import MATTERS
 from ..hardware.network import MachineVertices
 from ..hardware.topology import LinkKind, Machine
 from ..results.cells import Key, placed
-from ..results.published_gates import Inventory
 from ..tabular import Tabular
 from ..terminal import brief
-from ..testcases import TABLE, Testcase
+from ..testcases import Testcase
 from ..units import GB, many
 from .cause import Cause, Weight, facts_of
 from .causes import CAUSES
 from .cells_seen import slow_keys
 from .culprits import at_device
 from .judge import judge
-from .next_testcases import suspected
 from .other_ways import OtherWay
-from .verdict import Judgement, Verdict
+from .verdict import Judgement
 from .verdicts import Check
 from .wrong_data import WrongData
 
@@ -116,16 +114,6 @@ class Diagnosis(Tabular):
         left = f", {self.unexplained} unexplained" if self.unexplained else ""
         kind = " (simulated)" if self.simulated else ""
         return brief(f"Diagnosis{kind}: {many(self.slow, 'slow value')}{left}; causes: {causes or 'none'}")
-
-
-def concluded(document: Document, check: Check, diagnosis: Diagnosis) -> Verdict:
-    """Return the verdict of a diagnosis: that of the run; if nothing was measured, that of the facts.
-
-    The few facts of an imported log are no reason for a pass.
-    """
-    is_of_facts = not document.testcases and not document.imported
-    judges_facts = is_of_facts and diagnosis.has_facts and not diagnosis.findings
-    return Verdict.PASS if judges_facts and not check.verdict.is_bad else check.verdict
 
 
 def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
@@ -306,83 +294,3 @@ def _slow(document: Document, keys: Collection[Key]) -> list[_Slow]:
         for measured in placed(document)
         if measured.key in keys
     ]
-
-
-#: Maximum number of times that testcases are measured to tell causes apart.
-_MOST_ROUNDS = 2
-
-
-@dataclass(frozen=True)
-class Step:
-    """Testcases that were measured together.
-
-    Attributes:
-        testcases: The testcases.
-        why: Why they were measured, as a phrase for people.
-    """
-
-    testcases: tuple[Testcase, ...]
-    why: str
-
-
-class Adaptive:
-    """The testcases that a diagnosis requires, for ``following`` of ``wirespeed.run``.
-
-    If the facts show a defect, these are first the testcases whose values it would change, then those that
-    tell causes apart. The rest of the quick tier follows if the facts show none, or if these values show
-    none, or do not explain what is slow.
-
-    Attributes:
-        expected: What each host of the machine should have.
-
-    Attributes:
-        steps: What was measured, in order.
-        concluded: Verdicts and diagnosis of the whole run; None before its end.
-    """
-
-    def __init__(self, expected: Inventory | None = None) -> None:
-        self._expected = expected
-        self.steps: list[Step] = []
-        self.concluded: tuple[Check, Diagnosis] | None = None
-        self._rounds = 0
-
-    def __call__(self, document: Document) -> tuple[Testcase, ...]:
-        """Return the testcases to measure next; none at the end."""
-        if not self.steps:
-            return self._first(document)
-        check = judge(document, expected=self._expected)
-        diagnosis = diagnose(document, check)
-        if self._rounds < _MOST_ROUNDS:
-            for finding in diagnosis.findings:
-                if finding.next:
-                    self._rounds += 1
-                    others = ", ".join(other.name for other in finding.others)
-                    return self._step((finding.next,), f"to tell {finding.cause.name} from {others}")
-        if diagnosis.unexplained or not any(finding.factor is not None for finding in diagnosis.findings):
-            why = "to explain what is slow" if diagnosis.slow else "to find what is slow"
-            if lacking := _quick(document):
-                return self._step(lacking, f"the quick preset, {why}")
-        self.concluded = (check, diagnosis)
-        return ()
-
-    def _first(self, document: Document) -> tuple[Testcase, ...]:
-        """Return the testcases that would show a defect; without one, the quick tier."""
-        suspicions = suspected(document)
-        cases = dict.fromkeys(case for required in suspicions.values() for case in required)
-        if not cases:
-            return self._step(_quick(document), "the quick preset: the readings show no defect")
-        places: dict[str, list[str]] = {}
-        for cause, place in suspicions:
-            places.setdefault(cause.name, []).append(place)
-        names = (f"{name} ({', '.join(at)})" if all(at) else name for name, at in places.items())
-        return self._step(tuple(cases), f"to confirm {', '.join(names)}")
-
-    def _step(self, testcases: tuple[Testcase, ...], why: str) -> tuple[Testcase, ...]:
-        self.steps.append(Step(testcases, why))
-        return testcases
-
-
-def _quick(document: Document) -> tuple[Testcase, ...]:
-    """Return the testcases of the quick tier that a run lacks."""
-    done = {result.name for result in document.testcases}
-    return tuple(case for case in TABLE if case.tier == "quick" and case.name not in done)

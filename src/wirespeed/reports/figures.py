@@ -13,7 +13,7 @@ from ..document import Document
 from ..errors import MissingPackage
 from ..hardware.topology import Machine
 from ..judging.diagnosis import Diagnosis
-from ..judging.judge import judge
+from ..judging.judged import Judged
 from ..judging.verdict import GateComparison
 from ..judging.verdicts import Check
 from ..measurement import Unit
@@ -194,7 +194,7 @@ def _draw_tables(section: Section, figure: Figure) -> None:
     document, simulated = section.document, section.simulated
     limited = any(cell.limit for _, table in parts for cell in table.cells)
     if len(parts) > _MOST_TABLES and limited and document is not None:
-        draw(judge(document), figure)
+        draw(Judged(document).check, figure)
         axes = figure.axes[0]
         axes.set_title(f"{_text(section.title)}: {axes.get_title()}", fontsize="medium")
         return

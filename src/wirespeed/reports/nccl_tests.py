@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..document import Document
+from ..judging.judged import Judged
 from ..tables import Half
 from ..terminal import one_line
 from ..units import GB, format_time
@@ -154,8 +154,9 @@ def heads(options: Given) -> str:
     return f"#\n{above}\n{named}\n{units}\n"
 
 
-def render(document: Document, style: Style) -> str:
+def render(judged: Judged, style: Style) -> str:
     """The lines of a run of collectives; a run without any is listed by testcase."""
+    document = judged.document
     del style
     if not has_collectives(document):
         names = "".join(f"# {one_line(result.name)}: not a collective\n" for result in document.testcases)

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from ..collectives.options import OPTIONS
-from ..document import Document, RankInfo, Status
+from ..document import RankInfo, Status
+from ..judging.judged import Judged
 from ..tables import LATE, Half
 from ..units import GB
 from .iteration_times import spread, steady
@@ -22,8 +23,9 @@ _VERSION = 3
 _MICRO = 1e-6
 
 
-def render(document: Document, style: Style) -> str:
+def render(judged: Judged, style: Style) -> str:
     """One object; additional information is under ``wirespeed``."""
+    document = judged.document
     del style
     own: dict[str, object] = {
         "version": document.version,

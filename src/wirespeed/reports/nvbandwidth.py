@@ -20,6 +20,7 @@ from ..errors import UnknownTestcase
 from ..hardware.devices import is_host, number_of
 from ..hardware.facts import FABRIC_READY, Facts, Known
 from ..hardware.topology import Machine, Rank
+from ..judging.judged import Judged
 from ..measurement import Axis, Unit
 from ..model import Executor, Memory, Operation, Transfer
 from ..tables import Cell, Table
@@ -77,8 +78,9 @@ _NO_RATIOS = "Warning: Unable to display Bandwidth Utilization Ratio Matrix.\n\n
 _WHOLE = "Total Bandwidth "
 
 
-def render(document: Document, style: Style) -> str:
+def render(judged: Judged, style: Style) -> str:
     """The text of nvbandwidth, or of the program that ``style.dialect`` names."""
+    document = judged.document
     parts = [
         header(document, style),
         *(testcase(document, result, style) for result in document.testcases),

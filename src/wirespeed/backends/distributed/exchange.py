@@ -105,8 +105,9 @@ class Exchange:
         self.gone = ""
         self._cancels = [cancel]
         self._closed = threading.Event()
+        self._watching = threading.Thread(target=self._watch, name="watch ranks", daemon=True)
         with starting_threads():
-            threading.Thread(target=self._watch, name="watch ranks", daemon=True).start()
+            self._watching.start()
 
     def gather(self, value: object, doing: str, patience: float = 0.0) -> list[Any]:
         """The values of all processes, by rank.
@@ -183,6 +184,8 @@ class Exchange:
     def close(self) -> None:
         """Stop watching the other processes."""
         self._closed.set()
+        if self._watching is not threading.current_thread():
+            self._watching.join()
 
     def _watch(self) -> None:
         while not self._closed.wait(_WATCH_INTERVAL_S):

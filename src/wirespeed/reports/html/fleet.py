@@ -20,6 +20,7 @@ from ...judging.fleet import (
     analyse,
     node_summary,
 )
+from ...judging.judged import Criteria, Judged
 from ...judging.verdict import Verdict
 from ...results.cells import NVLINKS
 from ...results.compare import ReadRuns, read_many
@@ -27,7 +28,6 @@ from ...statistics.summary import median
 from ...units import GB, many
 from ...version import __version__
 from ..findings import GLANCE, VERDICTS, Shown, number, shown
-from ..style import Criteria, Judged
 from .comparison import letter
 from .headline import banner, capital, date
 from .svg import Element, add, drawing, fitted, markup
@@ -79,8 +79,7 @@ def read_nodes(files: Sequence[str], by: Criteria) -> ReadRuns[FleetNode]:
 
 
 def _node(file: str, document: Document, by: Criteria) -> FleetNode:
-    judged = Judged.of(document, by)
-    return node_summary(file, document, judged.check, judged.diagnosis)
+    return node_summary(Judged(document, by, file))
 
 
 def fleet_page(nodes: Sequence[FleetNode], failures: Sequence[str] = ()) -> str:
