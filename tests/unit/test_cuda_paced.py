@@ -212,7 +212,7 @@ def test_what_is_due_much_later_is_enqueued_later(
 
         monkeypatch.setattr("wirespeed.backends.gpu.prepared.time", own_time(sleep=sleep))
         one._gate.release()
-        one.finish(1)
+        one.finish()
     assert enqueued[:4] == [31, 31, 46, 62]  # of 128 pieces of 64 KiB, 10 ms ahead
     assert sum(fake.of(stream, "copy")[1:]) == 8 * MIB
 

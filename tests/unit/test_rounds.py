@@ -24,8 +24,8 @@ def rounds_of(medians: Sequence[float], samples: Sequence[float] = (1.0,), secon
     rounds = Rounds(COPY)
     for middle in medians:
         times = [middle * factor for factor in samples]
-        taken = Taken(tuple(Sample((t,), (1000.0,), t) for t in times), 1, seconds)
-        rounds.add(taken, None, seconds + preparing)
+        taken = Taken(tuple(Sample((t,), (1000.0,), t) for t in times), 1, seconds, preparing)
+        rounds.taken.append(taken)
     return rounds
 
 
@@ -55,7 +55,7 @@ def test_the_number_is_determined_once() -> None:
     rounds = rounds_of([1.0, 1.001, 0.999, 1.0005, 0.9995, 1.0, 1.0], seconds=0.01, preparing=0.01)
     rounds.follows(Precise())
     planned = rounds.planned
-    rounds.add(Taken((Sample((2.0,), (1000.0,), 2.0),), 1, 0.01), None, 0.02)
+    rounds.taken.append(Taken((Sample((2.0,), (1000.0,), 2.0),), 1, 0.01, 0.01))
     rounds.follows(Precise())
     assert rounds.planned == planned and 7 <= (planned or 0) <= WORTH
 
@@ -69,7 +69,7 @@ def test_long_rounds_are_fewer_but_enough_for_an_interval() -> None:
 def test_the_first_preparation_may_take_long() -> None:
     """It loads libraries and compiles kernels."""
     rounds = Rounds(COPY)
-    rounds.add(Taken((Sample((1.0,), (1000.0,), 1.0),), 1, 0.1), None, 60.0)
+    rounds.taken.append(Taken((Sample((1.0,), (1000.0,), 1.0),), 1, 0.1, 59.9))
     assert rounds.follows(Precise())
 
 

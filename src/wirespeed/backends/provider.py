@@ -19,10 +19,13 @@ from dataclasses import dataclass
 from ..collectives.operations import CollectiveOp, Counts, DataType, Setting
 from ..collectives.options import CollectiveOptions
 from ..errors import BackendError, UsageError
+from ..hardware.devices import Gpu
 from ..hardware.facts import Fact
-from ..units import MIB
+from ..units import GIB, MIB
 from ..worlds.base import Member, World
 
+#: Memory of a GPU, in bytes, of which nccl-tests reserves 1 GiB, and the most that it reserves.
+_RESERVING, _MOST_RESERVED = 16 * GIB, 4 * GIB
 #: Number that stands for a CPU that does not matter.
 NO_CPU = -1
 
@@ -314,6 +317,16 @@ def _color(text: str, rank: int) -> int:
 def smallest(world: World) -> int:
     """The number of processes of the smallest group."""
     return min(Counter(colors_of(world.size)).values())
+
+
+def largest_of_gpus(gpus: Sequence[Gpu], buffers: int) -> int:
+    """The largest size of which a number of buffers fits into every GPU, in bytes; 0 if it is not known.
+
+    It is a rule of nccl-tests, which keeps a part of the memory.
+    """
+    memory = min((gpu.memory_bytes for gpu in gpus), default=0)
+    reserved = min(-(-memory // _RESERVING) * GIB, _MOST_RESERVED)
+    return max(0, (memory - reserved - GIB) // buffers)
 
 
 def minimum() -> float | None:

@@ -41,17 +41,13 @@ def dry_run(arguments: dict[str, Any], options: argparse.Namespace) -> int:
         arguments: Those of ``wirespeed.run``, as ``measuring`` returns them.
         options: Options of the command.
     """
-    from ..api import choose
+    from ..api import as_changed, choose, part_of
     from ..backends import describe
     from ..driver.run_plan import run_plan
-    from ..testcases.subset import sweep
 
-    chosen, machine = arguments["options"], describe(options.machine)
-    if chosen.devices is not None:
-        machine = machine.only(chosen.devices)
-    cases = choose(arguments["testcases"], arguments["prefixes"], chosen.tier)
-    if chosen.sizes is not None:
-        cases = tuple(sweep(case, chosen.sizes) for case in cases)
+    chosen = arguments["options"]
+    machine = part_of(describe(options.machine), chosen)
+    cases = as_changed(choose(arguments["testcases"], arguments["prefixes"], chosen.tier), chosen)
     print(visible(_text(run_plan(cases, machine, chosen), machine, chosen.within)))
     return ExitCode.PASS
 

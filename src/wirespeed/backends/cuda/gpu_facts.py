@@ -5,7 +5,6 @@ Attributes of this process' GPUs from CUDA, before a context exists.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -20,7 +19,7 @@ from .. import pci
 from ..tree import HERE, TreePath
 from .cuda_driver import attribute, handles, name_of
 from .driver import check
-from .nvml import JOINED, Nvml, decoded, reasons_of
+from .nvml import JOINED, Nvml, decoded, kernel_module, reasons_of
 
 #: Fields of the health mask of the fabric: shift, width in bits, the values that are a problem.
 #: In most of them 1 is true and 2 is false, so that 0xaa has no problem.
@@ -51,8 +50,7 @@ def facts(gpus: Sequence[Gpu], nvml: Nvml, root: TreePath = HERE) -> Iterator[Fa
         nvml: NVML, initialised.
         root: Folder that contains ``sys`` and ``proc``.
     """
-    version = re.search(r"\b\d{3,}\.\d[\d.]*", pci.read(root / "proc/driver/nvidia/version"))
-    yield Fact.of(Known.DRIVER_KERNEL, version[0] if version else None, why="no such file")
+    yield Fact.of(Known.DRIVER_KERNEL, kernel_module(root) or None, why="no such file")
     library = nvml.ask("nvmlSystemGetDriverVersion")
     yield _fact(Known.DRIVER_LIBRARY, None if library is None else decoded(library))
     for gpu in gpus:

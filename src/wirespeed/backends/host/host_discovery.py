@@ -18,7 +18,7 @@ from ...hardware.facts import OFF, ON, UNLIMITED, Fact, Known
 from ...hardware.topology import Cache, Link, LinkKind, Machine
 from ...units import GIB, KIB, MIB
 from ..tree import HERE, TreePath
-from .load import FIRST_CPU, allowed, control_groups, cpu_list, meminfo, mounts, number, read, whole
+from .load import allowed, control_groups, cpu_list, first_cpu, meminfo, mounts, number, read, whole
 
 _SIZE_UNITS = {"K": KIB, "M": MIB, "G": GIB}
 
@@ -108,10 +108,7 @@ class _SysReader:
 
     def cpu_model(self) -> str | None:
         """The model's name, or on arm64 the name of the core's design."""
-        fields: dict[str, str] = {}
-        for line in (read(self.root / "proc/cpuinfo", FIRST_CPU) or "").splitlines():
-            name, _, value = line.partition(":")
-            fields.setdefault(name.strip(), value.strip())
+        fields = first_cpu(self.root)
         for name in ("model name", "cpu model", "cpu"):  # x86 and others, MIPS, POWER
             if fields.get(name):
                 return " ".join(fields[name].split())
@@ -296,9 +293,8 @@ def _cpus(root: TreePath) -> Iterator[Fact]:
         if package is not None:
             sockets.setdefault(package, set()).add(node.name)
     yield Fact.of(Known.NODES_PER_SOCKET, max(map(len, sockets.values()), default=None))
-    info = read(root / "proc/cpuinfo", FIRST_CPU) or ""
-    if info:
-        inside = bool(re.search(r"^flags\s*:.*\bhypervisor\b", info, re.MULTILINE))
+    if fields := first_cpu(root):
+        inside = "hypervisor" in fields.get("flags", "").split()
         names = [read(root / f"sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name")]
         yield Fact.of(Known.HYPERVISOR, (" ".join(filter(None, names)) or ON) if inside else OFF)
 

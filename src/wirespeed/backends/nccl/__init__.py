@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ...errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,3 +65,21 @@ def _backend(world: World, group: Group, bus_ids: list[str], exchange: Exchange 
         return NcclProvider(world, group, CollectiveOptions(threads=len(bus_ids)), bus_ids)
 
     return CollectiveBackend("nccl", world, group, make, why_not, exchange)
+
+
+def usable_gpus() -> int:
+    """The number of GPUs that this process may use.
+
+    Raises:
+        UsageError: If an NVIDIA driver is loaded but the packages that use it are missing.
+    """
+    if not any(Path(sign).exists() for sign in ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")):
+        return 0
+    if not all(find_spec(package) for package in ("cuda", "nccl")) or not find_spec("cuda.bindings"):
+        raise UsageError(
+            "an NVIDIA driver is loaded, but cuda-bindings or nccl4py is missing: "
+            "pip install 'wirespeed[cuda]', or pass --mpi to measure host memory"
+        )
+    from .provider import count_gpus
+
+    return count_gpus()
