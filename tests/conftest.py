@@ -36,7 +36,7 @@ SPECS = {name: f"simulated:{name}" for name in MACHINES} | {
 SHAPES = sorted(set(SPECS) - {"gb200-4", "hgx-b200-8", "h100-nvl-2", "pcie-4-switched"})
 
 
-_DATA = tempfile.TemporaryDirectory(prefix="wirespeed-tests-")
+_DATA = tempfile.TemporaryDirectory(prefix="tests-")
 
 
 def pytest_configure() -> None:
