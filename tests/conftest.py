@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -38,6 +40,13 @@ def pytest_configure() -> None:
     """Let Ctrl-C be handled as at a prompt: a shell has it ignored for what it runs in the background."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.set_threshold(100_000, 20, 50)  # as for the command line
+    root = os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # tmp_path stays there
+    os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="tests", dir=root)
+
+
+def pytest_unconfigure() -> None:
+    """Remove the folder of temporary files, which only this process and those that it starts use."""
+    shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
