@@ -36,14 +36,19 @@ SPECS = {name: f"simulated:{name}" for name in MACHINES} | {
 SHAPES = sorted(set(SPECS) - {"gb200-4", "hgx-b200-8", "h100-nvl-2", "pcie-4-switched"})
 
 
-_DATA = tempfile.TemporaryDirectory(prefix="tests-")
-
-
 def pytest_configure() -> None:
     """Let Ctrl-C be handled as at a prompt: a shell has it ignored for what it runs in the background."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.set_threshold(100_000, 20, 50)  # as for the command line
-    os.environ["XDG_DATA_HOME"] = _DATA.name  # runs of this machine by tests do not belong to its history
+    root = os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # tmp_path stays there
+    os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="tests", dir=root)
+    # Runs of this machine by tests do not belong to its history.
+    os.environ["XDG_DATA_HOME"] = os.path.join(tempfile.tempdir, "data")
+
+
+def pytest_unconfigure() -> None:
+    """Remove the folder of temporary files, which only this process and those that it starts use."""
+    shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
