@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,10 +36,14 @@ SPECS = {name: f"simulated:{name}" for name in MACHINES} | {
 SHAPES = sorted(set(SPECS) - {"gb200-4", "hgx-b200-8", "h100-nvl-2", "pcie-4-switched"})
 
 
+_DATA = tempfile.TemporaryDirectory(prefix="wirespeed-tests-")
+
+
 def pytest_configure() -> None:
     """Let Ctrl-C be handled as at a prompt: a shell has it ignored for what it runs in the background."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.set_threshold(100_000, 20, 50)  # as for the command line
+    os.environ["XDG_DATA_HOME"] = _DATA.name  # runs of this machine by tests do not belong to its history
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -52,6 +52,7 @@ class Newcomer:
         began = time.monotonic()
         environment = {**os.environ, **OPEN_MPI, "PATH": f"{BIN}:{os.environ['PATH']}"}
         environment.pop("PYTHONPATH", None)
+        environment["XDG_DATA_HOME"] = str(self.folder)  # the history of runs
         environment |= {"WIRESPEED_TIME_BUDGET": TIME_BUDGET} if "mpirun" in command else {}
         try:
             done = subprocess.run(

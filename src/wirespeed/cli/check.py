@@ -28,6 +28,7 @@ from .common import (
 )
 from .consumers import Answer, add_consumer, refuse_mixed
 from .dry_run import add_dry_run, add_job, dry_run, lead
+from .history import add_remembering, refuse_without_past, remember, with_past
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -55,7 +56,12 @@ def main(name: str, argv: Sequence[str]) -> int:
         return dry_run(measuring(options), options)
     if not options.source:
         options.max_age = None  # what is measured now is not old
+    if options.since:
+        refuse_without_past(options)
     by = replace(criteria(options), gates=_gates(options))
+
+    def judging(document: Document, file: str) -> Judged:
+        return Judged(document, with_past(by, document, options) if options.since else by, file)
 
     def show(judged: Judged) -> None:
         if not options.quiet:
@@ -71,7 +77,7 @@ def main(name: str, argv: Sequence[str]) -> int:
             return check_many(files, by, options)
         document = _loaded(files[0], options)
         _check_gates(by.gates, [document.machine])
-        judged = Judged(document, by, files[0])
+        judged = judging(document, files[0])
         show(judged)
         return _answer(judged, options)
 
@@ -82,6 +88,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     def shown(judged: Judged) -> None:
         show(judged)
         tell_saved(output)
+        remember(judged, options)
 
     with texts_aside(output):
         return lead(
@@ -89,7 +96,7 @@ def main(name: str, argv: Sequence[str]) -> int:
             lambda: _measure(options, by, output, world),
             shown,
             lambda judged: _answer(judged, options),
-            judging=lambda document: Judged(document, by, str(output.path) if output else ""),
+            judging=lambda document: judging(document, str(output.path) if output else ""),
             says=not options.quiet and options.format == "text",
         )
 
@@ -203,6 +210,12 @@ def parser(name: str) -> Parser:
         "are warnings",
     )  # fmt: skip
     judging.add_argument(
+        "--since",
+        type=typed(parse_age),
+        metavar="AGE",
+        help="also judge by this machine's own runs of this time, such as 30d (see `wirespeed history`)",
+    )
+    judging.add_argument(
         "--max-age",
         type=typed(parse_age),
         metavar="AGE",
@@ -242,5 +255,6 @@ def parser(name: str) -> Parser:
     add_consumer(out)
     add_all_cells(out)
     add_saving(out)
+    add_remembering(out)
     add_verbose(out)
     return arguments

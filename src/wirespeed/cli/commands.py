@@ -12,6 +12,7 @@ COMMANDS = {
     "baseline": ("baseline", "create a baseline for check from runs of good machines"),
     "import": ("import_", "convert logs of other tools (nvbandwidth, nccl-tests, ...) to a saved run"),
     "compare": ("compare", "show the changes between two saved runs"),
+    "history": ("history", "show what changed on this machine, and since when"),
     "list": ("listing", "list all testcases, and show which of them can run here"),
     "machine": ("machine", "show the CPUs, GPUs and links of this machine"),
     "show": ("show", "print any report of a saved run"),

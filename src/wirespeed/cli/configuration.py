@@ -119,9 +119,10 @@ OF_PROJECTS = frozenset({
 #: Options that only the user may set, not a project's file.
 OF_USERS = frozenset({
     "allow-simulated", "as", "baseline", "compare", "devices", "dry-run", "exclude-format", "expect", "file",
-    "fleet", "force", "from", "from-nvloom", "from-transferbench", "gates", "host-memory", "ignore-busy",
-    "least", "machine", "max-age", "nics", "no-measure", "no-save", "no-verify", "open", "output",
-    "overrides", "quiet", "record", "root", "spares", "to", "tolerance", "topology",
+    "fleet", "force", "from", "from-nvloom", "from-transferbench", "gates", "history", "host", "host-memory",
+    "ignore-busy", "least", "machine", "max-age", "nics", "no-history", "no-measure", "no-save", "no-verify",
+    "open", "output", "overrides", "quiet", "record", "root", "since", "spares", "to", "tolerance",
+    "topology",
 })
 # fmt: on
 #: Options of any command that can be set.

@@ -25,6 +25,7 @@ from .common import (
     texts_aside,
 )
 from .dry_run import add_dry_run, add_job, dry_run, lead
+from .history import add_remembering, remember
 from .parser import Parser
 
 
@@ -57,6 +58,7 @@ def main(name: str, argv: Sequence[str]) -> int:
             else:
                 print_report(judged, options)
         tell_saved(output, {"every table": "show"} if is_summary and not options.verbose else {})
+        remember(judged, options)
 
     with texts_aside(output):
         return lead(
@@ -77,6 +79,7 @@ def parser(name: str) -> Parser:
     add_job(arguments.add_argument_group(JOB))
     out = arguments.add_argument_group("output")
     add_saving(out)
+    add_remembering(out)
     add_report(out)
     arguments.set_defaults(format=None)
     out.add_argument(

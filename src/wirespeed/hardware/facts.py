@@ -27,6 +27,7 @@ class Known(StrEnum):
     IOMMU = "IOMMU"
     KERNEL_OPTIONS = "kernel options for PCI and IOMMU"
     HYPERVISOR = "hypervisor"
+    MACHINE_ID = "machine ID"  #: hashed
     DIMM_BYTES = "memory of a controller"
     DIMM_ERRORS = "corrected memory errors"
     CPU_DESIGN = "vendor, family and model of the CPU"

@@ -26,7 +26,7 @@ from .published_gates import Inventory, Possession, possessions, recorded
 
 SCHEMA = 1
 #: Standard deviation over median absolute deviation of a normal distribution.
-_DEVIATION = 1.4826
+DEVIATION = 1.4826
 #: Maximum difference between the runs in a cell, relative to the lowest value, and number of cells named.
 AGREEMENT, _NAMED = 0.05, 5
 #: A value fails if it is below its baseline by more than this many of the baseline's deviations.
@@ -205,7 +205,7 @@ def _check_agreement(values: Iterable[dict[Key, list[tuple[float, float]]]]) -> 
 def _entry(key: Key, unit: Unit, observed: Sequence[tuple[float, float]]) -> Entry:
     values = [value for value, _ in observed]
     median = statistics.median(values)
-    spread = _DEVIATION * statistics.median(abs(value - median) for value in values) / median
+    spread = DEVIATION * statistics.median(abs(value - median) for value in values) / median
     if len(values) == 1:
         spread = observed[0][1]
     spread = min(spread, LARGEST)  # of tiny values, so that the file can be loaded

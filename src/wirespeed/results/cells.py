@@ -110,11 +110,11 @@ def model_of(machine: Machine) -> str:
 #: Options that say nothing about how values were measured.
 _OTHER_OPTIONS = ("testcases", "prefixes", "seed", REQUESTED)
 #: Facts that vary from one moment to the next, or that a run causes.
-_VOLATILE = {
+VOLATILE = {
     Known.LOAD, Known.PRESSURE, Known.UTILISATION, Known.PROCESSES, Known.THROTTLED, Known.THROTTLED_TIME,
     Known.THROTTLED_BY, Known.OBSERVED, Known.AER, Known.AER_CORRECTED, Known.DIMM_ERRORS,
     Known.NVLINK_ERRORS, Known.ECC_ERRORS, Known.PORT_ERRORS, Known.PORT_ERROR_KINDS, Known.PORT_LOST,
-    Known.PORT_CONGESTION, *COUNTED.values(),
+    Known.PORT_CONGESTION, Known.MACHINE_ID, *COUNTED.values(),
 }  # fmt: skip
 #: Attribute that says how many NVLinks are active.
 NVLINKS = "NVLinks"
@@ -203,7 +203,7 @@ def differences(before: Sequence[Document], after: Sequence[Document]) -> tuple[
     """
     runs = (*before, *after)
     some_lack_facts = not all(document.facts for document in runs)  # such as runs of older versions
-    ignored = _VOLATILE | {fact.name for document in runs for fact in document.facts if some_lack_facts}
+    ignored = VOLATILE | {fact.name for document in runs for fact in document.facts if some_lack_facts}
     first, second = _texts(before), _texts(after)
     changed = [
         Difference(name, _joined(first.get(name, ())), _joined(second.get(name, ())))

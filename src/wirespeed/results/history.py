@@ -1,0 +1,396 @@
+"""The history of machines: a file of SQLite with the values of all their runs.
+
+A run is one row with its values as an array; runs of the same cells share their list, and runs with the same
+versions, settings and facts share those. So a thousand runs of 400 values need some 6 MB. Values of a GPU's
+own memory belong to the GPU, which may move to another machine; all others belong to the machine, with the
+UUIDs of the GPUs in place of their names, which change with their order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import zlib
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from ..document import Document, TestcaseResult
+from ..errors import StorageError, UsageError
+from ..files import own_folder, private_folder
+from ..hardware.devices import GPU
+from ..hardware.facts import Known
+from ..measurement import Unit
+from ..statistics.changes import FEWEST
+from ..tables import Table
+from .baseline import DEVIATION, Baseline, Entry
+from .baseline import SCHEMA as BASELINE_SCHEMA
+from .cells import VOLATILE, Key, Placed, attributes, busy_devices, model_of, placed
+from .store import decode, encode
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+#: Version of the tables below (``PRAGMA user_version``).
+SCHEMA = 1
+#: Time for which a process waits for another one that writes, in s.
+_WAIT_S = 30.0
+_TABLES = """
+CREATE TABLE machine (id INTEGER PRIMARY KEY, identity TEXT UNIQUE, started TEXT, latest BLOB);
+CREATE TABLE layout (id INTEGER PRIMARY KEY, cells TEXT UNIQUE);
+CREATE TABLE setting (id INTEGER PRIMARY KEY, texts TEXT UNIQUE);
+CREATE TABLE run (id INTEGER PRIMARY KEY, digest TEXT UNIQUE, machine INTEGER, started TEXT, verdict TEXT,
+                  setting INTEGER, layout INTEGER, numbers BLOB);
+CREATE INDEX runs ON run (machine, started);
+"""
+
+
+class CellOf(NamedTuple):
+    """A cell of a history.
+
+    Attributes:
+        gpu: UUID of the GPU that it belongs to; empty if it belongs to the machine.
+        testcase, table, row, column, bytes: Its place, with UUIDs in place of names of GPUs.
+        unit: Unit of its values.
+    """
+
+    gpu: str
+    testcase: str
+    table: str
+    row: str
+    column: str
+    bytes: int
+    unit: str
+
+
+@dataclass(frozen=True)
+class PastRun:
+    """A run of a history.
+
+    Attributes:
+        started: Its start, as ISO 8601 text.
+        verdict: The verdict on it; empty if it was not judged.
+        texts: What it was made with: versions, settings, facts, GPUs by number.
+    """
+
+    started: str
+    verdict: str
+    texts: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Past:
+    """The runs of one machine.
+
+    Attributes:
+        latest: The latest run, without its samples.
+        runs: All runs, in order of time.
+        cells: The cells that any of them has.
+        values: A row for each run, a column for each cell, in base units; nan without a value.
+        halves: Half of the interval of each value, relative to it; nan if unknown.
+    """
+
+    latest: Document
+    runs: tuple[PastRun, ...]
+    cells: tuple[CellOf, ...]
+    values: NDArray[np.float64]
+    halves: NDArray[np.float64]
+
+    def key(self, cell: CellOf) -> Key:
+        """The place of a cell in the latest run."""
+        names = {gpu.uuid: gpu.name for gpu in self.latest.machine.gpus if gpu.uuid}
+        row, column = (names.get(label, label) for label in (cell.row, cell.column))
+        return Key(cell.testcase, cell.table, row, column, cell.bytes)
+
+
+def default_file() -> Path:
+    """The history in this user's data folder; the folder is created.
+
+    Raises:
+        StorageError: If there is no such folder, or others can write it.
+    """
+    base = own_folder("XDG_DATA_HOME", ".local/share")
+    try:
+        if base is None:
+            raise OSError(0, "no home folder is known; set HOME or XDG_DATA_HOME")
+        return private_folder(base / "wirespeed") / "history.sqlite"
+    except OSError as error:
+        raise StorageError(f"no place for the history: {error.strerror}; give --history FILE") from error
+
+
+class History:
+    """A file with the history of machines, or one in memory.
+
+    Args:
+        file: The file; None for memory.
+        create: Whether to create the file if it is missing.
+    """
+
+    def __init__(self, file: Path | None, *, create: bool = True) -> None:
+        self.file = file
+        if file and not create and not file.exists():
+            raise UsageError(
+                f"there is no history {file} yet: `wirespeed check` and `run` of this machine begin it"
+            )
+        with self._saying():
+            self._base = sqlite3.connect(file or ":memory:", _WAIT_S, isolation_level=None)
+            if file and not file.stat().st_size:
+                file.chmod(0o600)
+        with self._saying(), self._transaction():
+            (version,) = self._base.execute("PRAGMA user_version").fetchone()
+            if version > SCHEMA:
+                raise StorageError(f"the history {file} is of a newer version of wirespeed; update it")
+            if not version:
+                for statement in _TABLES.split(";"):
+                    self._base.execute(statement)
+                self._base.execute(f"PRAGMA user_version = {SCHEMA}")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._base.close()
+
+    def add(self, document: Document, verdict: str = "") -> bool:
+        """Add a run, unless the history has it.
+
+        Args:
+            document: The run.
+            verdict: The verdict on it.
+
+        Returns:
+            Whether it was added.
+
+        Raises:
+            StorageError: If the file cannot be written.
+        """
+        kept = [place for place in placed(document) if _counts(place, document)]
+        uuids = {gpu.name: gpu.uuid for gpu in document.machine.gpus if gpu.uuid}
+        cells = [_cell_of(place, uuids) for place in kept]
+        numbers = array("d", [place.cell.value or 0.0 for place in kept])
+        halves = array("f", [_half(place) for place in kept])
+        digest = hashlib.sha256(encode(document)).hexdigest()
+        with self._saying(), self._transaction():
+            if self._base.execute("SELECT 1 FROM run WHERE digest = ?", (digest,)).fetchone():
+                return False
+            layout = self._id("layout", "cells", json.dumps(cells))
+            setting = self._id("setting", "texts", json.dumps(_texts(document), sort_keys=True))
+            machine = self._machine(document)
+            self._base.execute(
+                "INSERT INTO run (digest, machine, started, verdict, setting, layout, numbers)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (digest, machine, document.started, verdict, setting, layout,
+                 numbers.tobytes() + halves.tobytes()),
+            )  # fmt: skip
+        return True
+
+    def machines(self) -> list[str]:
+        """The identities of the machines, the one with the latest run first."""
+        with self._saying():
+            rows = self._base.execute("SELECT identity FROM machine ORDER BY started DESC").fetchall()
+        return [identity for (identity,) in rows]
+
+    def past(self, identity: str, since: str = "", before: str = "9") -> Past:
+        """The runs of a machine, and what its GPUs did in other machines.
+
+        Args:
+            identity: Its identity.
+            since, before: Only runs that started since then, and before, as ISO 8601 texts.
+
+        Raises:
+            UsageError: If the history has no run of it.
+            StorageError: If the file cannot be read.
+        """
+        import numpy as np
+
+        with self._saying():
+            found = self._base.execute(
+                "SELECT id, latest FROM machine WHERE identity = ?", (identity,)
+            ).fetchone()
+            if found is None:
+                raise UsageError(f"the history has no run of {_name(identity)}")
+            latest = decode(zlib.decompress(found[1]), "the history")
+            uuids = {gpu.uuid for gpu in latest.machine.gpus if gpu.uuid}
+            layouts = {
+                row: [CellOf(*cell) for cell in json.loads(text)]
+                for row, text in self._base.execute("SELECT id, cells FROM layout")
+            }
+            shared = [i for i, cells in layouts.items() if any(cell.gpu in uuids for cell in cells)]
+            rows = self._base.execute(
+                "SELECT machine, started, verdict, setting, layout, numbers FROM run"
+                " WHERE started >= ? AND started < ?"
+                f" AND (machine = ? OR layout IN ({','.join('?' * len(shared))})) ORDER BY started, id",
+                (since, before, found[0], *shared),
+            ).fetchall()
+            settings = dict(self._base.execute("SELECT id, texts FROM setting").fetchall())
+        if not rows:
+            raise UsageError(
+                f"the history has no earlier run of {_name(identity)}" + f" since {since}" * bool(since)
+            )
+        texts = {row[3]: json.loads(settings[row[3]]) for row in rows}
+        columns: dict[CellOf, int] = {}
+        places: dict[tuple[int, bool], tuple[list[int], list[int]]] = {}
+        for machine, _, _, _, layout, _ in rows:
+            own = machine == found[0]
+            if (layout, own) not in places:
+                mine = [i for i, cell in enumerate(layouts[layout]) if own or cell.gpu in uuids]
+                places[layout, own] = (
+                    mine,
+                    [columns.setdefault(layouts[layout][i], len(columns)) for i in mine],
+                )
+        values = np.full((len(rows), len(columns)), np.nan)
+        halves = np.full_like(values, np.nan)
+        for i, (machine, _, _, _, layout, numbers) in enumerate(rows):
+            mine, at = places[layout, machine == found[0]]
+            size = len(layouts[layout])
+            values[i, at] = np.frombuffer(numbers, np.float64, size)[mine]
+            halves[i, at] = np.frombuffer(numbers, np.float32, size, 8 * size)[mine]
+        runs = tuple(PastRun(row[1], row[2], texts[row[3]]) for row in rows)
+        return Past(latest, runs, tuple(columns), values, halves)
+
+    def _machine(self, document: Document) -> int:
+        """The number of a run's machine; the run becomes its latest one if it is."""
+        identity = identity_of(document)
+        found = self._base.execute(
+            "SELECT id, started FROM machine WHERE identity = ?", (identity,)
+        ).fetchone()
+        if found and found[1] > document.started:
+            return int(found[0])
+        latest = zlib.compress(encode(_without_samples(document)))
+        if found:
+            self._base.execute(
+                "UPDATE machine SET started = ?, latest = ? WHERE id = ?",
+                (document.started, latest, found[0]),
+            )
+            return int(found[0])
+        row = self._base.execute(
+            "INSERT INTO machine (identity, started, latest) VALUES (?, ?, ?)",
+            (identity, document.started, latest),
+        )
+        return int(row.lastrowid or 0)
+
+    def _id(self, table: str, column: str, text: str) -> int:
+        """The number of a text of a table, which is added if it is new."""
+        self._base.execute(f"INSERT OR IGNORE INTO {table} ({column}) VALUES (?)", (text,))
+        return int(self._base.execute(f"SELECT id FROM {table} WHERE {column} = ?", (text,)).fetchone()[0])
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._base.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            if self._base.in_transaction:
+                self._base.execute("ROLLBACK")
+            raise
+        self._base.execute("COMMIT")
+
+    @contextmanager
+    def _saying(self) -> Iterator[None]:
+        """Name the file where SQLite or its content fails."""
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise StorageError(f"cannot use the history {self.file}: {error}") from error
+        except (ValueError, TypeError, KeyError, zlib.error, msgspec.MsgspecError) as error:
+            raise StorageError(f"the history {self.file} is damaged: {error}; move it away") from error
+
+
+def in_memory(documents: Sequence[Document]) -> History:
+    """A history of some runs, in memory."""
+    history = History(None)
+    for document in documents:
+        history.add(document)
+    return history
+
+
+def add(file: Path | None, document: Document, verdict: str) -> None:
+    """Add a run to a history file; None for the user's."""
+    with closing(History(file or default_file())) as history:
+        history.add(document, verdict)
+
+
+def baseline_of(past: Past, document: Document) -> Baseline:
+    """The past of a machine as a baseline, by which its latest run is judged.
+
+    Args:
+        past: Its runs.
+        document: The run to judge.
+
+    Raises:
+        UsageError: If no value of the run was measured in three earlier runs.
+    """
+    import numpy as np
+
+    entries = []
+    for i, cell in enumerate(past.cells):
+        values = past.values[:, i]
+        values = values[~np.isnan(values)]
+        if len(values) < FEWEST:
+            continue
+        middle = float(np.median(values))
+        spread = DEVIATION * float(np.median(np.abs(values - middle))) / middle
+        key = past.key(cell)
+        entries.append(Entry(*key, Unit(cell.unit), middle, spread, len(values)))
+    known = {place.key for place in placed(document)}
+    if not known & {entry.key for entry in entries}:
+        raise UsageError(f"the history has fewer than {FEWEST} earlier runs with values of this run")
+    return Baseline(
+        schema=BASELINE_SCHEMA, simulated=document.simulated,
+        models={model_of(document.machine): tuple(entries)},
+    )  # fmt: skip
+
+
+def identity_of(document: Document) -> str:
+    """Which machine a run is of: its number as an operating system, and its name."""
+    numbers = {str(fact.value) for fact in document.facts if fact.name == Known.MACHINE_ID and fact.value}
+    return json.dumps([document.hostname, *sorted(numbers)])
+
+
+def _name(identity: str) -> str:
+    return str(json.loads(identity)[0]) or "this machine"
+
+
+def _counts(place: Placed, document: Document) -> bool:
+    """Whether a value says something of the machine: other processes were elsewhere, and the data right."""
+    cell = place.cell
+    return bool(cell.value) and not cell.is_wrong and not busy_devices(place, document.machine)
+
+
+def _cell_of(place: Placed, uuids: Mapping[str, str]) -> CellOf:
+    testcase, table, row, column, size = place.key
+    gpus = {uuids[label] for label in (row, column) if label in uuids}
+    own = gpus.pop() if len(gpus) == 1 and testcase.startswith(GPU.testcases) else ""
+    return CellOf(own, testcase, table, uuids.get(row, row), uuids.get(column, column), size, place.unit)
+
+
+def _half(place: Placed) -> float:
+    cell = place.cell
+    if cell.interval is None or not cell.value:
+        return float("nan")
+    return (cell.interval[1] - cell.interval[0]) / 2 / cell.value
+
+
+def _texts(document: Document) -> dict[str, str]:
+    """What a run was made with, without what varies by itself; the GPUs by number."""
+    gpus = {f"GPU {gpu.index}": f"{gpu.model} {gpu.uuid}".strip() for gpu in document.machine.gpus}
+    kept = {name: text for name, text in attributes(document).items() if name not in VOLATILE}
+    kept.pop(Known.MACHINE_ID, None)
+    return kept | gpus
+
+
+def _without_samples(document: Document) -> Document:
+    def shorter(table: Table) -> Table:
+        return msgspec.structs.replace(
+            table, cells=tuple(msgspec.structs.replace(cell, samples=(), rounds=()) for cell in table.cells)
+        )
+
+    def plain(result: TestcaseResult) -> TestcaseResult:
+        return msgspec.structs.replace(result, tables=tuple(map(shorter, result.tables)), readings=())
+
+    return msgspec.structs.replace(document, testcases=tuple(map(plain, document.testcases)))

@@ -1,0 +1,241 @@
+"""The history of a machine: what changed, since when, and a file that survives what happens to files."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import resource
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+import wirespeed
+from benchmarks.history import told, year
+from wirespeed.cli.main import main
+from wirespeed.document import Document
+from wirespeed.errors import StorageError
+from wirespeed.judging.history import MachineHistory, judged
+from wirespeed.reports.html.history import page
+from wirespeed.reports.style import Style
+from wirespeed.results.history import History, add, in_memory
+from wirespeed.results.store import save
+from wirespeed.screens.history import FORMATS, sparkline
+from wirespeed.statistics.changes import FEWEST_RUNS, courses
+
+NOISE = 0.01
+
+
+def series(*levels: tuple[int, float], noise: float = NOISE, seed: int = 3) -> np.ndarray:
+    """A series of one cell: numbers of runs and their levels."""
+    runs = np.concatenate([np.full(count, level) for count, level in levels])
+    return (runs * np.exp(np.random.default_rng(seed).normal(0, noise, len(runs))))[:, None]
+
+
+def test_a_drop_is_found_where_it_is() -> None:
+    (course,) = courses(series((60, 100.0), (40, 95.0)))
+    assert [abs(level.start - 60) <= 2 for level in course.levels[1:]] == [True]
+    assert course.levels[1].value / course.levels[0].value == pytest.approx(0.95, abs=0.01)
+
+
+def test_a_dip_has_a_beginning_and_an_end() -> None:
+    (course,) = courses(series((700, 100.0), (12, 90.0), (700, 100.0)))
+    assert [abs(level.start - at) <= 1 for level, at in zip(course.levels[1:], (700, 712), strict=True)]
+
+
+@pytest.mark.parametrize("runs", [FEWEST_RUNS, 20, 200])
+def test_noise_is_no_change(runs: int) -> None:
+    logs = np.random.default_rng(11).normal(0, NOISE, (runs, 1000))
+    found = courses(np.exp(logs))
+    assert sum(len(course.levels) > 1 or course.slope != 0 for course in found) <= 5
+
+
+def test_single_disturbed_runs_are_no_change() -> None:
+    values = series((100, 100.0))
+    values[[10, 40, 41, 77]] *= 0.6
+    assert len(courses(values)[0].levels) == 1
+
+
+def test_a_slow_drift_is_no_row_of_steps() -> None:
+    (course,) = courses(series((200, 100.0)) * np.linspace(1, 0.96, 200)[:, None])
+    assert len(course.levels) == 1 and course.slope == pytest.approx(-0.04, abs=0.01)
+
+
+def test_equal_values_and_few_runs_are_no_change() -> None:
+    assert len(courses(np.full((50, 2), 7.0))[0].levels) == 1
+    assert len(courses(series((3, 100.0), (3, 50.0)))[0].levels) == 1
+
+
+@pytest.fixture(scope="module")
+def told_year(tmp_path_factory: pytest.TempPathFactory) -> MachineHistory:
+    file = tmp_path_factory.mktemp("year") / "history.sqlite"
+    with closing(History(file)) as store:
+        for document in year(60, np.random.default_rng(2)):
+            store.add(document)
+    with closing(History(file)) as store:
+        return judged(store.past(store.machines()[0]))
+
+
+def test_a_year_is_told(told_year: MachineHistory) -> None:
+    assert told(told_year) == []
+    link = next(event for event in told_year.events if "gpu3" in str(event.culprits))
+    assert link.lasts and link.ratio == pytest.approx(0.84, abs=0.01) and len(link.cells) == 56
+    slow = next(event for event in told_year.events if event.is_worse and not event.lasts)
+    assert slow.ratio == pytest.approx(0.96, abs=0.01) and not slow.culprits
+    assert [kind.name for kind in slow.kinds] == ["host_gpu"]
+
+
+def test_its_page_and_its_json_say_the_same(told_year: MachineHistory) -> None:
+    text = page(told_year)
+    assert text.count("<polyline") >= len(told_year.kinds) and "gpu3-nvswitch" in text
+    assert "580.159 → 590.44" in text and "http" not in text.partition("<main")[2]
+    data = json.loads(FORMATS["json"](told_year, Style(80)))
+    assert len(data["changes"]) == len(told_year.events) and data["runs"] == 60
+    assert {kind["kind"] for kind in data["kinds"]} == {"host_gpu", "gpu_gpu", "gpu_memory"}
+
+
+def test_a_sparkline_shows_drops_not_noise() -> None:
+    assert sparkline([1.0, 1.0, 0.5, 0.5], 4) == "██▁▁"
+    assert sparkline([1.0, 0.999], 2) == "██"
+    assert sparkline([1.0, float("nan"), 1.0], 3) == "█ █"
+
+
+@pytest.fixture
+def document() -> Document:
+    return wirespeed.run(["device_local_copy", "host_to_device_memcpy_ce"], machine="simulated:hgx-h200-2")
+
+
+def test_a_gpu_that_moves_keeps_the_history_of_its_memory(document: Document) -> None:
+    first = msgspec.structs.replace(document, started="2026-11-01T00:00:00+00:00")
+    elsewhere = replace(document.machine, host="other")
+    moved = msgspec.structs.replace(document, machine=elsewhere, started="2026-11-02T00:00:00+00:00")
+    history = in_memory([first, moved])
+    assert len(history.machines()) == 2
+    past = history.past(history.machines()[0])
+    counts = {cell.testcase: int((~np.isnan(past.values[:, i])).sum()) for i, cell in enumerate(past.cells)}
+    assert counts == {"device_local_copy": 2, "host_to_device_memcpy_ce": 1}
+    history.close()
+
+
+def test_a_run_is_added_once(document: Document) -> None:
+    history = in_memory([document, document])
+    assert len(history.past(history.machines()[0]).runs) == 1
+    history.close()
+
+
+def _write(file: Path, document: Document, worker: int) -> None:
+    for i in range(8):
+        add(
+            file, msgspec.structs.replace(document, started=f"2026-11-25T10:{worker:02}:{i:02}+00:00"), "pass"
+        )
+
+
+def test_processes_write_at_once_without_loss(tmp_path: Path, document: Document) -> None:
+    file = tmp_path / "history.sqlite"
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=_write, args=(file, document, i)) for i in range(5)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+        worker.close()
+    with closing(History(file)) as history:
+        assert len(history.past(history.machines()[0]).runs) == 40
+
+
+def _damaged(file: Path) -> None:
+    file.write_bytes(b"SQLite format 3\0" + bytes(range(256)) * 20)
+
+
+def _newer(file: Path) -> None:
+    with closing(sqlite3.connect(file)) as base:
+        base.execute("PRAGMA user_version = 99")
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (_damaged, "cannot use the history"),
+        (lambda file: file.write_text("not a history, but long enough " * 50), "not a database"),
+        (_newer, "newer version of wirespeed"),
+        (Path.mkdir, "unable to open"),
+    ],
+)  # fmt: skip
+def test_a_bad_file_is_named(tmp_path: Path, make: object, why: str, document: Document) -> None:
+    file = tmp_path / "history.sqlite"
+    make(file)  # type: ignore[operator]
+    with pytest.raises(StorageError, match=why) as caught:
+        add(file, document, "")
+    assert str(file) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def _on_a_full_disk(file: Path, document: Document) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16384, 16384))
+    try:
+        add(file, document, "")
+    except StorageError as error:
+        file.with_suffix(".txt").write_text(str(error))
+
+
+def test_a_full_disk_is_named(tmp_path: Path, document: Document) -> None:
+    file = tmp_path / "history.sqlite"
+    process = multiprocessing.get_context("fork").Process(target=_on_a_full_disk, args=(file, document))
+    process.start()
+    process.join()
+    process.close()
+    assert str(file) in file.with_suffix(".txt").read_text()
+
+
+RUN = ("run", "-q", "--size", "1MiB")
+
+
+def run(*arguments: str) -> int:
+    return main(["run", "-t", "host_stream_copy", "--time-budget", "20ms", *arguments])
+
+
+def test_runs_of_this_machine_add_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert main(["history"]) == 2 and "there is no history" in capsys.readouterr().err
+    for i in range(4):
+        assert run("-o", f"{i}.json") == 0
+    assert run("--no-history", "-o", "no.json") == 0
+    assert run("--machine", "simulated:cpu-2-sockets", "-o", "s.json") == 0
+    capsys.readouterr()
+    assert main(["history"]) == 0
+    shown = capsys.readouterr().out
+    assert "4 runs" in shown and ("too few" in shown or "no value counts" in shown)  # if it is busy
+    assert main(["history", "0.json", "1.json", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["runs"] == 2
+    assert main(["history", "-o", "page.html"]) == 0 and "4 runs" in Path("page.html").read_text()
+
+
+def test_a_history_that_cannot_be_written_costs_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("--history", str(tmp_path / "none/history.sqlite"), "-o", "a.json") == 0
+    said = capsys.readouterr().err
+    assert "this run is not in the history" in said and Path("a.json").exists()
+
+
+def test_check_judges_by_the_past(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    healthy = wirespeed.run(["host_to_device_memcpy_ce"], machine="simulated:hgx-h200-2")
+    file = tmp_path / "h.sqlite"
+    for i in range(1, 6):
+        add(file, msgspec.structs.replace(healthy, started=f"2999-11-0{i}T00:00:00+00:00"), "pass")
+    slow = wirespeed.run(["host_to_device_memcpy_ce"], machine="simulated:hgx-h200-2+speed@gpu1=0.9")
+    save(msgspec.structs.replace(slow, started="2999-11-09T00:00:00+00:00"), "slow.json")
+    arguments = ["check", "--from", "slow.json", "--allow-simulated", "--history", str(file)]
+    assert main([*arguments, "--since", "30d"]) == 1
+    assert main([*arguments, "--since", "30d", "--baseline", "x.json"]) == 2
+    assert "give one" in capsys.readouterr().err
