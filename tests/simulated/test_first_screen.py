@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -160,10 +161,13 @@ def test_ctrl_c_is_said_once(
         raise RunInterrupted(replace(document, interrupted="Ctrl-C"))
 
     monkeypatch.setattr("wirespeed.api.run", interrupted)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     options = ["--machine", "simulated:hgx-h200-2", "--no-save"]
     options += ["--allow-simulated"] if command == ["check"] else []
     code, out, err = out_of(capsys, *command, *options)
     assert code == 130 and (out + err).count("Ctrl-C") == 1 and not err
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: False)  # in a file, nobody sees it
+    assert "interrupted" in out_of(capsys, *command, *options)[2]
     code, out, err = out_of(capsys, *command, *options, "-q")
     assert code == 130 and not out and err == "wirespeed: interrupted; 1 testcase begun\n"
 

@@ -119,8 +119,9 @@ def _run(arguments: list[str]) -> int:
         from ..units import many
 
         results = interrupted.document.testcases
+        said = interrupted.is_shown and sys.stdout.isatty()
         begun = many(sum(result.status is not Status.WAIVED for result in results), "testcase")
-        return _ended(ExitCode.INTERRUPTED, f"interrupted; {begun} begun", said=interrupted.is_shown)
+        return _ended(ExitCode.INTERRUPTED, f"interrupted; {begun} begun", said=said)
     except KeyboardInterrupt:
         return _ended(ExitCode.INTERRUPTED, "interrupted")
     except OSError as error:
