@@ -43,7 +43,7 @@ def pytest_configure() -> None:
     root = os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # tmp_path stays there
     os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="tests", dir=root)
     # Runs of this machine by tests do not belong to its history.
-    os.environ["XDG_DATA_HOME"] = os.path.join(tempfile.tempdir, "data")
+    os.environ["XDG_DATA_HOME"] = f"{tempfile.tempdir}/data"
 
 
 def pytest_unconfigure() -> None:

@@ -34,7 +34,7 @@ def test_the_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp
 
 @pytest.mark.skipif("NUMBA_CACHE_DIR" in os.environ, reason="another folder was chosen")
 def test_kernels_are_kept_there() -> None:
-    for function in (kernels._spin, native._run, native._timed):
+    for function in (kernels.arrive, native._run, native._timed):
         assert Path(function.stats.cache_path).is_relative_to(cache_folder() / "numba")
 
 
