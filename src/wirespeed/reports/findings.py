@@ -289,7 +289,7 @@ class FindingView:
         return f"{self.finding.cause.title}{place}"
 
     @property
-    def share(self) -> str:
+    def explains(self) -> str:
         """How many of the slow values it explains; empty if it explains nothing."""
         finding = self.finding
         if finding.cells:

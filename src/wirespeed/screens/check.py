@@ -16,7 +16,7 @@ from rich.text import Text
 from ..document import Document
 from ..judging.judged import Judged
 from ..judging.omissions import omitted
-from ..judging.overview import Overview, judged_by_baseline, missing, share
+from ..judging.overview import Overview, judged_by_baseline, share, unknown_memory
 from ..judging.verdict import BELOW_RANGE, GateComparison, GateResult, GateVerdict, Judgement, Verdict
 from ..judging.verdicts import Check
 from ..reports import SIMULATED, Style
@@ -214,7 +214,7 @@ def _unjudged(document: Document, check: Check, style: Style) -> Iterator[Render
         known_by = "; to judge them: wirespeed baseline make" if judged_by_baseline(document, check) else ""
         text = f"{many(len(names), 'testcase')}: {'; '.join(unknown)}{known_by}"
         yield from notes([("not judged", text)])
-    yield from notes([("left out", omitted(document)), ("note", missing(document, check))])
+    yield from notes([("left out", omitted(document)), ("note", unknown_memory(document, check))])
 
 
 def _closing(document: Document, gates: Sequence[GateComparison]) -> Iterator[Text]:

@@ -15,7 +15,7 @@ from ..document import Document
 from ..judging.inventory import Missing
 from ..judging.judged import Judged
 from ..judging.omissions import omitted
-from ..judging.overview import KeyFigure, Overview, missing
+from ..judging.overview import KeyFigure, Overview, unknown_memory
 from ..judging.verdict import Verdict
 from ..judging.verdicts import Check
 from ..reports import Style
@@ -32,7 +32,7 @@ def render(judged: Judged, style: Style) -> str:
     """Render verdict, cause and key figures, as at the end of a run of everything."""
     document, check, summary = judged.document, judged.check, judged.overview
     ending = [("settings", "; ".join(style.settings))]
-    ending += [("left out", omitted(document)), ("note", missing(document, check))]
+    ending += [("left out", omitted(document)), ("note", unknown_memory(document, check))]
     parts = [figures(summary, style.width), *notes(ending)] if summary.figures else []
     return printed(style, "", *headline(document, check, summary), "", *parts)
 
