@@ -13,7 +13,7 @@ import pytest
 
 import wirespeed
 from wirespeed.judging.omissions import with_host_memory
-from wirespeed.judging.overview import key_figures, missing, overview
+from wirespeed.judging.overview import key_figures, overview, unknown_memory
 from wirespeed.judging.verdict import Verdict
 from wirespeed.units import GB, parse_memory
 
@@ -189,7 +189,7 @@ def test_the_key_figure_of_a_curve_is_that_of_its_largest_size() -> None:
 
 def test_the_memory_of_the_host_of_a_log_is_that_of_all_sockets() -> None:
     document = wirespeed.load_log(FOLDER / "stream-two-sockets.txt")
-    assert "all sockets" in missing(document, wirespeed.judge(document))
+    assert "all sockets" in unknown_memory(document, wirespeed.judge(document))
     whole = with_host_memory(document, parse_memory("16x3200"))
     assert wirespeed.judge(whole).verdict is PASS
     half = with_host_memory(document, parse_memory("8x3200"))

@@ -18,7 +18,7 @@ from wirespeed.document import Document, Status
 from wirespeed.hardware.topology import LinkKind
 from wirespeed.judging.judge import judge
 from wirespeed.judging.judged import Judged
-from wirespeed.judging.overview import Overview, missing, overview
+from wirespeed.judging.overview import Overview, overview, unknown_memory
 from wirespeed.judging.path_kinds import COLLECTIVES, HOST_MEMORY, OTHER, path_kind
 from wirespeed.judging.verdict import Verdict
 from wirespeed.reports import Style
@@ -103,10 +103,10 @@ def test_the_capacity_of_host_memory_can_be_given() -> None:
         )
         check = wirespeed.judge(document)
         text = render(Judged(document), Style())
-        assert ("--host-memory 8x4800" in text) is says is bool(missing(document, check))
+        assert ("--host-memory 8x4800" in text) is says is bool(unknown_memory(document, check))
         assert ("no limit known" in text) is says and ("NOT JUDGED" in text) is says
     assert machine.with_host_memory(1e9) == machine  # known capacities remain
-    assert not missing(document, check) and "host_memory" not in document.options
+    assert not unknown_memory(document, check) and "host_memory" not in document.options
 
 
 def test_every_testcase_is_on_a_path() -> None:

@@ -450,7 +450,7 @@ _MEMORY_OF_LOG = (
 )
 
 
-def missing(document: Document, check: Check) -> str:
+def unknown_memory(document: Document, check: Check) -> str:
     """Return how to give the capacity of host memory; empty if it is known or was not required."""
     required = any(
         judgement.verdict in (Verdict.UNKNOWN, Verdict.BUSY)
@@ -468,7 +468,7 @@ def judged_by_baseline(document: Document, check: Check) -> bool:
     unknown = any(
         judgement.verdict is Verdict.UNKNOWN and judgement.value is not None for judgement in check.judgements
     )
-    return unknown and check.baseline is None and not missing(document, check)
+    return unknown and check.baseline is None and not unknown_memory(document, check)
 
 
 def not_as_expected(judgements: Iterable[Judgement]) -> dict[str, int]:

@@ -312,7 +312,7 @@ class FindingView:
         return f"{self.finding.cause.title}{place}"
 
     @property
-    def share(self) -> str:
+    def explains(self) -> str:
         """How many of the slow values it explains; empty if it explains nothing."""
         finding = self.finding
         if finding.cells:

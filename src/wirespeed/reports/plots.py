@@ -271,14 +271,14 @@ class Scale:
     low: float
     high: float
 
-    def share(self, value: float) -> float:
+    def position(self, value: float) -> float:
         """The position of a value between ``low`` and ``high``, from 0 to 1."""
         span = self.high - self.low
         return min(1.0, max(0.0, (value - self.low) / span)) if span > 0 else 1.0
 
     def step(self, value: float, steps: int) -> int:
         """The index of a value among equal steps."""
-        return min(steps - 1, int(self.share(value) * steps))
+        return min(steps - 1, int(self.position(value) * steps))
 
 
 def scale_of(values: Sequence[float]) -> Scale:

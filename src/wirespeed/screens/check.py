@@ -16,7 +16,7 @@ from rich.text import Text
 from ..document import Document
 from ..judging.judged import Judged
 from ..judging.omissions import omitted
-from ..judging.overview import Overview, judged_by_baseline, missing, users
+from ..judging.overview import Overview, judged_by_baseline, unknown_memory, users
 from ..judging.verdict import BELOW_RANGE, GateComparison, GateResult, GateVerdict, Judgement, Verdict, share
 from ..judging.verdicts import Check
 from ..reports import SIMULATED, Style
@@ -223,7 +223,7 @@ def _unjudged(document: Document, check: Check, style: Style) -> Iterator[Render
         by = f". To judge {them}: wirespeed baseline make" if judged_by_baseline(document, check) else ""
         text = f"values of {many(len(names), 'testcase')} ({'; '.join(unknown)}){by}"
         yield from notes([("not judged", text)])
-    yield from notes([("left out", omitted(document)), ("note", missing(document, check))])
+    yield from notes([("left out", omitted(document)), ("note", unknown_memory(document, check))])
 
 
 def _closing(document: Document, gates: Sequence[GateComparison]) -> Iterator[Text]:

@@ -81,8 +81,8 @@ def named(view: FindingView) -> Text:
     line.append(finding.cause.title, style="bold red" if view.is_explaining else "yellow")
     if finding.where:
         line.append(f" ({finding.where})")
-    if view.share:
-        line.append(f", {view.share}", style="default")
+    if view.explains:
+        line.append(f", {view.explains}", style="default")
     return line
 
 
