@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec.structs import replace as replace_fields
+
 from . import backends as _backends
 from .backends.base import Backend
 from .document import DEVICES, REQUESTED, SCHEMA, Document
@@ -22,6 +24,7 @@ from .hardware.topology import Machine
 from .measurement import Unit
 from .model import Engine, Operation
 from .options import RunOptions, Tier, agreed, changed, includes, takes_options
+from .peer_access import ALL, Mechanism
 from .run_errors import RunInterrupted
 from .testcases import Testcase, find, select
 from .testcases.subset import sweep
@@ -234,6 +237,65 @@ def described(machine: str | Machine | None = None, *, root: str | Path | None =
         warnings=tuple(target.unusual_nodes()),
         facts=_backends.facts(target, tree),
     )
+
+
+def peer_access(
+    machine: str | Machine | None = None,
+    *,
+    mechanisms: Sequence[Mechanism] = ALL,
+    devices: Sequence[int] | None = None,
+    output: str | Path | Output | None = None,
+    force: bool = False,
+    seed: int | None = None,
+    command: str = "",
+) -> Document:
+    """Try peer access between all GPUs; a Document with ``peers`` and the facts of the machine.
+
+    Args:
+        machine: As for ``run``.
+        mechanisms: The mechanisms to try.
+        devices: Indices of the GPUs to use; None for all.
+        output: File to which the Document is saved.
+        force: Whether ``output`` may replace a file that exists.
+        seed: Seed of the patterns; None for a new one.
+        command: Command line, for the Document.
+
+    Raises:
+        UsageError: If an argument is invalid.
+        StorageError: If the Document cannot be written.
+
+    Examples:
+        >>> import wirespeed
+        >>> document = wirespeed.peer_access("simulated:rtx4090-2+dropped@gpu0->gpu1")
+        >>> document.peers.verdicts["gpu0", "gpu1"].value
+        'hangs'
+    """
+    from .driver.peer_attempts import attempt_peers
+    from .hardware.facts import Facts
+
+    saved = output if output is None or not isinstance(output, str | Path) else _output(output)
+    if saved is not None:
+        saved.check(force)
+    began = time.monotonic()
+    target = machine if isinstance(machine, Machine) else _backends.describe(machine)
+    document = described(target if devices is None else target.only(devices))
+    peers = attempt_peers(document.machine, Facts(document.facts), mechanisms, seed=seed)
+    document = replace_fields(
+        document, peers=peers, seconds=peers.seconds if target.simulated else time.monotonic() - began,
+        command=command, ended=datetime.now(UTC).astimezone().isoformat(timespec="seconds"),
+        options={} if devices is None else {DEVICES: list(map(str, devices))},
+    )  # fmt: skip
+    if saved is not None:
+        from .results.store import encode
+
+        saved.write(encode(document))
+    return document
+
+
+def _output(path: str | Path) -> Output:
+    from .results.output import Output
+
+    return Output(Path(path))
 
 
 def record(folder: str | Path) -> int:

@@ -8,6 +8,7 @@ COMMANDS = {
     "transfer": ("transfer", "measure transfers that you define, or show what would be measured"),
     "qualify": ("qualify", "find the slow nodes, NICs, cables and switches of a cluster"),
     "check": ("check", "measure, and judge whether this machine is as fast as it should be"),
+    "p2p": ("p2p", "try whether peer access between GPUs really works, and name settings if not"),
     "doctor": ("doctor", "name what may explain slow paths, with evidence and remedy"),
     "baseline": ("baseline", "create a baseline for check from runs of good machines"),
     "import": ("import_", "convert logs of other tools (nvbandwidth, nccl-tests, ...) to a saved run"),

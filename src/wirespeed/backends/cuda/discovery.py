@@ -20,7 +20,7 @@ from ...hardware.topology import Link, LinkKind, Machine
 from ...units import GB, MB
 from .. import pci
 from ..tree import HERE, TreePath
-from .nvml import Nvml, Silence, decoded, opened
+from .nvml import REFUSALS, Nvml, Silence, decoded, opened
 from .packages import BINDINGS, INSTALL, NVML_MISSING
 
 if TYPE_CHECKING:
@@ -74,15 +74,6 @@ _NVLINK_GB = {1: 20, 2: 25, 3: 25, 4: 25, 5: 25, 6: 25, 7: 50}
 #: File with the driver version, e.g. 580.95.05.
 _PROC_VERSION = "proc/driver/nvidia/version"
 _DRIVER = re.compile(r"\b\d{3,}\.\d[\d.]*")
-#: Reasons why NVML denies peer access, by status; 0 is no reason. Source: NVML_P2P_STATUS_* in nvml.h.
-_REFUSALS = {
-    1: "chipset not supported",
-    2: "GPU not supported",
-    3: "topology of the I/O hubs not supported",
-    4: "disabled by a setting of the driver",
-    5: "not supported",
-    6: "unknown reason",
-}
 #: Source: NVML_CLOCK_MEM, NVML_NVLINK_DEVICE_TYPE_SWITCH, NVML_FI_DEV_NVLINK_GET_SPEED in nvml.h.
 _MEMORY_CLOCK, _IS_SWITCH, _NVLINK_SPEED = 2, 2, 164
 
@@ -385,7 +376,7 @@ class _Reader:
             return ""
         for status in ways:
             if status:
-                return _REFUSALS.get(status, f"status {status}")
+                return REFUSALS.get(status, f"status {status}")
         if None in ways:
             return "denied by CUDA and NVML" if allowed is None else "denied by CUDA"
         return "" if allowed is None else "denied by CUDA, although NVML allows it"

@@ -1,0 +1,92 @@
+"""Try peer access between all GPUs of a machine: in processes that can be killed, or simulated.
+
+What the driver does not offer is not tried.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from itertools import permutations
+
+from msgspec.structs import replace
+
+from ..errors import MachineError, UsageError
+from ..hardware.facts import OK, Facts, Known
+from ..hardware.network import Network
+from ..hardware.topology import Machine
+from ..peer_access import ALL, SHORT, Attempt, Mechanism, Pair, PeerAccess, PeerVerdict, with_slow
+
+#: Called with what is tried now, for progress.
+Note = Callable[[str], None]
+
+
+def attempt_peers(
+    machine: Machine,
+    facts: Facts,
+    mechanisms: Sequence[Mechanism] = ALL,
+    *,
+    seed: int | None = None,
+    note: Note = lambda text: None,
+) -> PeerAccess:
+    """Try peer access between all GPUs of this host.
+
+    Args:
+        machine: The machine.
+        facts: What its system reports, which says who does not offer peer access.
+        mechanisms: The mechanisms to try.
+        seed: Seed of the patterns; None for a new one, so that no attempt can find the data of another.
+        note: Called with what is tried.
+
+    Raises:
+        UsageError: If the machine is that of several processes.
+        BackendError: If no GPU can be used.
+    """
+    if machine.ranks:
+        raise UsageError("peer access is tried on one host: give a machine without ranks")
+    began = time.monotonic()
+    seed = secrets.randbits(32) if seed is None else seed
+    if machine.simulated:
+        from ..backends.simulated.peer_attempts import attempted
+
+        tried = attempted(machine, mechanisms, seed)
+    else:
+        from .peer_processes import PeerProcesses
+
+        with PeerProcesses(machine, mechanisms, seed, note) as processes:
+            tried = processes.attempted()
+        tried = replace(tried, seconds=time.monotonic() - began)
+    access = replace(tried, attempts=(*tried.attempts, *not_offered(machine, facts)))
+    order = {gpu.name: gpu.index for gpu in machine.gpus}
+    ordered = sorted(access.attempts, key=lambda a: (order[a.source], order[a.destination]))
+    short = set(mechanisms) <= set(SHORT)
+    return with_slow(replace(access, attempts=tuple(ordered), short=short), _joined(machine))
+
+
+def not_offered(machine: Machine, facts: Facts) -> list[Attempt]:
+    """An attempt for each pair that the driver does not offer, with who says so."""
+    attempts = []
+    for gpu, other in permutations(machine.gpus, 2):
+        if other.name in gpu.peers:
+            continue
+        name = f"{gpu.name}->{other.name}"
+        reasons = [facts.text(fact, name) for fact in (Known.P2P_WRITE, Known.P2P_READ)]
+        why = next((reason for reason in reasons if reason not in ("", OK)), "")
+        by = "NVML" if why else "the driver"
+        detail = why or ("NVML allows it" if OK in reasons else "")
+        attempts.append(Attempt(gpu.name, other.name, Mechanism.COPY, PeerVerdict.NOT_OFFERED, detail, by=by))
+    return attempts
+
+
+def _joined(machine: Machine) -> dict[Pair, object]:
+    """Pair -> kinds and capacities of the links between its GPUs."""
+    network = Network(machine)
+    joined: dict[Pair, object] = {}
+    for a, b in permutations((gpu.name for gpu in machine.gpus), 2):
+        try:
+            links = [machine.links[i] for i in network.route(a, b)]
+        except MachineError:
+            links = []
+        joined[a, b] = sorted((str(link.kind), link.capacity or 0.0) for link in links)
+    return joined
