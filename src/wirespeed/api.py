@@ -24,7 +24,7 @@ from .hardware.topology import Machine
 from .measurement import Unit
 from .model import Engine, Operation
 from .options import RunOptions, Tier, agreed, changed, includes, takes_options
-from .peer_access import ALL, Mechanism
+from .peer_access import ALL, PeerMechanism
 from .run_errors import RunInterrupted
 from .testcases import Testcase, find, select
 from .testcases.subset import sweep
@@ -239,10 +239,10 @@ def described(machine: str | Machine | None = None, *, root: str | Path | None =
     )
 
 
-def peer_access(
+def p2p(
     machine: str | Machine | None = None,
     *,
-    mechanisms: Sequence[Mechanism] = ALL,
+    mechanisms: Sequence[PeerMechanism] = ALL,
     devices: Sequence[int] | None = None,
     output: str | Path | Output | None = None,
     force: bool = False,
@@ -266,7 +266,7 @@ def peer_access(
 
     Examples:
         >>> import wirespeed
-        >>> document = wirespeed.peer_access("simulated:rtx4090-2+dropped@gpu0->gpu1")
+        >>> document = wirespeed.p2p("simulated:rtx4090-2+dropped@gpu0->gpu1")
         >>> document.peers.verdicts["gpu0", "gpu1"].value
         'hangs'
     """

@@ -19,7 +19,7 @@ from .units import GB, many
 Pair = tuple[str, str]
 
 
-class Mechanism(StrEnum):
+class PeerMechanism(StrEnum):
     """How a GPU accesses the memory of another."""
 
     COPY = "copy"  #: its copy engine writes
@@ -39,16 +39,16 @@ class Mechanism(StrEnum):
         return _ABOUT[self]
 
 
-_ABOUT = {
-    Mechanism.COPY: "copy engine", Mechanism.STORE: "kernel stores", Mechanism.LOAD: "kernel loads",
-    Mechanism.BOTH: "both directions at once", Mechanism.FLAG: "flag and answer",
-    Mechanism.ORDER: "data before its flag", Mechanism.ATOMICS: "atomics",
-    Mechanism.IPC: "between processes (CUDA IPC)", Mechanism.DESCRIPTOR: "between processes (descriptor)",
-    Mechanism.NCCL: "NCCL",
-}  # fmt: skip
+#: What people read, in the order of the mechanisms.
+_WORDS = (
+    "copy engine", "kernel stores", "kernel loads", "both directions at once", "flag and answer",
+    "data before its flag", "atomics", "between processes (CUDA IPC)", "between processes (descriptor)",
+    "NCCL",
+)  # fmt: skip
+_ABOUT = dict(zip(PeerMechanism, _WORDS, strict=True))
 #: The mechanisms of a complete attempt, in order; NCCL is tried on request. And those of the short form.
-ALL = tuple(mechanism for mechanism in Mechanism if mechanism is not Mechanism.NCCL)
-SHORT = (Mechanism.STORE, Mechanism.FLAG)
+ALL = tuple(mechanism for mechanism in PeerMechanism if mechanism is not PeerMechanism.NCCL)
+SHORT = (PeerMechanism.STORE, PeerMechanism.FLAG)
 
 
 class PeerVerdict(StrEnum):
@@ -102,7 +102,7 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
 
     source: str
     destination: str
-    mechanism: Mechanism
+    mechanism: PeerMechanism
     verdict: PeerVerdict
     detail: str = ""
     stage: str = ""
@@ -226,13 +226,13 @@ def with_slow(access: PeerAccess, joined: Mapping[Pair, object]) -> PeerAccess:
         access: The attempts.
         joined: Pair -> how it is joined; only pairs that are joined alike are compared with each other.
     """
-    rates = {a.pair: a.rate for a in access.attempts if a.mechanism is Mechanism.COPY and a.rate}
+    rates = {a.pair: a.rate for a in access.attempts if a.mechanism is PeerMechanism.COPY and a.rate}
 
     def judged(attempt: Attempt) -> Attempt:
         rate, pair = rates.get(attempt.pair), attempt.pair
         if (
             rate is None
-            or attempt.mechanism is not Mechanism.COPY
+            or attempt.mechanism is not PeerMechanism.COPY
             or attempt.verdict is not PeerVerdict.WORKS
         ):
             return attempt

@@ -118,9 +118,10 @@ OF_PROJECTS = frozenset({
 })
 #: Options that only the user may set, not a project's file.
 OF_USERS = frozenset({
-    "allow-simulated", "as", "baseline", "compare", "devices", "dry-run", "exclude-format", "expect", "file",
+    "allow-simulated", "as", "baseline", "compare", "devices", "dry-run", "env", "exclude-format", "expect",
+    "file",
     "fleet", "force", "from", "from-nvloom", "from-transferbench", "gates", "host-memory", "ignore-busy",
-    "least", "machine", "max-age", "nics", "no-measure", "no-save", "no-verify", "open", "output",
+    "least", "machine", "max-age", "nccl", "nics", "no-measure", "no-save", "no-verify", "open", "output",
     "overrides", "quiet", "record", "root", "spares", "to", "tolerance", "topology",
 })
 # fmt: on

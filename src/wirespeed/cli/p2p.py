@@ -15,10 +15,10 @@ def main(name: str, argv: Sequence[str]) -> int:
     options = parser(name).parse_args(argv)
     if options.env and options.json:
         raise UsageError("--env and --json are two formats: choose one of them")
-    from ..api import peer_access
+    from ..api import p2p
     from ..judging.peer_causes import find_peers
     from ..judging.verdict import Verdict
-    from ..peer_access import ALL, SHORT, Mechanism
+    from ..peer_access import ALL, SHORT, PeerMechanism
     from ..results.output import STDOUT
     from ..screens import p2p as screen
 
@@ -30,9 +30,9 @@ def main(name: str, argv: Sequence[str]) -> int:
             raise UsageError(f"a saved run is shown as it is: give only {options.source}")
         document = load(options.source)
     else:
-        mechanisms: tuple[Mechanism, ...] = SHORT if options.short else ALL
-        mechanisms += (Mechanism.NCCL,) if options.nccl else ()
-        document = peer_access(
+        mechanisms: tuple[PeerMechanism, ...] = SHORT if options.short else ALL
+        mechanisms += (PeerMechanism.NCCL,) if options.nccl else ()
+        document = p2p(
             options.machine, mechanisms=mechanisms, devices=options.devices, output=options.output,
             force=options.force, seed=options.seed,
         )  # fmt: skip

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import permutations
 
 from msgspec.structs import replace
@@ -16,19 +16,15 @@ from ..errors import MachineError, UsageError
 from ..hardware.facts import OK, Facts, Known
 from ..hardware.network import Network
 from ..hardware.topology import Machine
-from ..peer_access import ALL, SHORT, Attempt, Mechanism, Pair, PeerAccess, PeerVerdict, with_slow
-
-#: Called with what is tried now, for progress.
-Note = Callable[[str], None]
+from ..peer_access import ALL, SHORT, Attempt, Pair, PeerAccess, PeerMechanism, PeerVerdict, with_slow
 
 
 def attempt_peers(
     machine: Machine,
     facts: Facts,
-    mechanisms: Sequence[Mechanism] = ALL,
+    mechanisms: Sequence[PeerMechanism] = ALL,
     *,
     seed: int | None = None,
-    note: Note = lambda text: None,
 ) -> PeerAccess:
     """Try peer access between all GPUs of this host.
 
@@ -37,7 +33,6 @@ def attempt_peers(
         facts: What its system reports, which says who does not offer peer access.
         mechanisms: The mechanisms to try.
         seed: Seed of the patterns; None for a new one, so that no attempt can find the data of another.
-        note: Called with what is tried.
 
     Raises:
         UsageError: If the machine is that of several processes.
@@ -54,12 +49,21 @@ def attempt_peers(
     else:
         from .peer_processes import PeerProcesses
 
-        with PeerProcesses(machine, mechanisms, seed, note) as processes:
+        native = [
+            f"{gpu.name}->{peer}"
+            for gpu in machine.gpus
+            for peer in gpu.peers
+            if facts.text(Known.P2P_ATOMICS, f"{gpu.name}->{peer}") == OK
+        ]
+        with PeerProcesses(machine, mechanisms, seed, native) as processes:
             tried = processes.attempted()
         tried = replace(tried, seconds=time.monotonic() - began)
     access = replace(tried, attempts=(*tried.attempts, *not_offered(machine, facts)))
+    places = {mechanism: place for place, mechanism in enumerate(PeerMechanism)}
     order = {gpu.name: gpu.index for gpu in machine.gpus}
-    ordered = sorted(access.attempts, key=lambda a: (order[a.source], order[a.destination]))
+    ordered = sorted(
+        access.attempts, key=lambda a: (order[a.source], order[a.destination], places[a.mechanism])
+    )
     short = set(mechanisms) <= set(SHORT)
     return with_slow(replace(access, attempts=tuple(ordered), short=short), _joined(machine))
 
@@ -75,7 +79,9 @@ def not_offered(machine: Machine, facts: Facts) -> list[Attempt]:
         why = next((reason for reason in reasons if reason not in ("", OK)), "")
         by = "NVML" if why else "the driver"
         detail = why or ("NVML allows it" if OK in reasons else "")
-        attempts.append(Attempt(gpu.name, other.name, Mechanism.COPY, PeerVerdict.NOT_OFFERED, detail, by=by))
+        attempts.append(
+            Attempt(gpu.name, other.name, PeerMechanism.COPY, PeerVerdict.NOT_OFFERED, detail, by=by)
+        )
     return attempts
 
 

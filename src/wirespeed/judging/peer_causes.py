@@ -14,7 +14,7 @@ from ..errors import MachineError
 from ..hardware.facts import OFF, OK, Facts, Known
 from ..hardware.network import Network
 from ..hardware.topology import LinkKind, Machine
-from ..peer_access import OF_HOST, Attempt, Mechanism, Pair, PeerAccess, PeerVerdict, described
+from ..peer_access import OF_HOST, Attempt, Pair, PeerAccess, PeerMechanism, PeerVerdict, described
 from ..results.published_gates import InventoryPart
 from ..units import GB, format_time
 from .cause import Cause, Evidence, Sign, Weight, facts_of
@@ -27,7 +27,7 @@ _V = PeerVerdict
 _BROKEN = frozenset({_V.HANGS, _V.WRONG, _V.FAILS})
 _ANY = _BROKEN | {_V.SLOW}
 _PCIE = frozenset({LinkKind.PCIE})
-_BETWEEN = frozenset({Mechanism.IPC, Mechanism.DESCRIPTOR, Mechanism.NCCL})
+_BETWEEN = frozenset({PeerMechanism.IPC, PeerMechanism.DESCRIPTOR, PeerMechanism.NCCL})
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class PeerCause:
     cause: Cause
     breaks: frozenset[PeerVerdict]
     evidence: Evidence
-    mechanisms: frozenset[Mechanism] = frozenset(Mechanism)
+    mechanisms: frozenset[PeerMechanism] = frozenset(PeerMechanism)
 
 
 def _acs_read(machine: Machine, facts: Facts) -> Iterator[Sign]:
@@ -317,9 +317,7 @@ def _causes(machine: Machine, facts: Facts, access: PeerAccess) -> list[PeerFind
             "; ".join(list(texts)[:3]) + (f", and {len(texts) - 3} more" if len(texts) > 3 else ""),
             round(score, 2),
             tuple(_repair(known.cause, machine, facts, pairs)),
-            at_device(
-                known.cause.confirm, machine, *(end for sign in signs for end in sign.device.split("->"))
-            ),
+            at_device(known.cause.confirm, machine, *places),
         )
     return sorted(found.values(), key=lambda finding: -finding.score)
 
@@ -386,13 +384,13 @@ def _settings(machine: Machine, access: PeerAccess) -> dict[str, str]:
     avoid = []
     for pair, verdict in access.bad().items():
         bad = {a.mechanism for a in access.pairs[pair] if a.verdict is verdict}
-        if bad == {Mechanism.ATOMICS}:  # which NCCL does not use
+        if bad == {PeerMechanism.ATOMICS}:  # which NCCL does not use
             continue
         if verdict.is_broken or _is_slower_than_host(access, pair):
             avoid.append((pair, bad))
     if not avoid:
         return {}
-    if all(bad == {Mechanism.DESCRIPTOR} for _, bad in avoid):
+    if all(bad == {PeerMechanism.DESCRIPTOR} for _, bad in avoid):
         return {"NCCL_CUMEM_ENABLE": "0"}
     network = Network(machine)
     least = min(_level(network, pair) for pair, _ in avoid)

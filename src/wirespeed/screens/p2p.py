@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ..document import Document
 from ..judging.peer_causes import PeerFinding, PeerFindings, told
-from ..peer_access import Attempt, Mechanism, PeerVerdict
+from ..peer_access import Attempt, PeerMechanism, PeerVerdict
 from ..reports import SIMULATED, Style
 from ..reports.console import heading, pieces, printed
 from ..reports.findings import SIGNS
@@ -90,10 +90,10 @@ def _legend(verdicts: Any) -> str:
 def _mechanisms(findings: PeerFindings, style: Style) -> Iterator[RenderableType]:
     """A letter for each mechanism of each pair, and what was found."""
     pairs = findings.access.pairs
-    tried = [m for m in Mechanism if any(a.mechanism is m for a in findings.access.attempts)]
+    tried = [m for m in PeerMechanism if any(a.mechanism is m for a in findings.access.attempts)]
     rows, texts = [], []
     for (a, b), attempts in pairs.items():
-        by_mechanism: dict[Mechanism, Attempt] = {attempt.mechanism: attempt for attempt in attempts}
+        by_mechanism: dict[PeerMechanism, Attempt] = {attempt.mechanism: attempt for attempt in attempts}
         letters = (by_mechanism[m].verdict.letter if m in by_mechanism else "" for m in tried)
         rows.append([f"{a} -> {b}", *letters])
         texts += [f"{a} -> {b}: {attempt.verdict}: {told(attempt)}"

@@ -12,7 +12,7 @@ from ...faults import FaultKind
 from ...hardware.durations import start_seconds
 from ...hardware.topology import Machine
 from ...model import Engine, Executor, Memory, MemoryKind, Transfer
-from ...peer_access import Attempt, Mechanism, Pair, PeerAccess, PeerVerdict, rounds
+from ...peer_access import Attempt, Pair, PeerAccess, PeerMechanism, PeerVerdict, rounds
 from ...units import MIB
 from .hardware import SimulatedHardware
 
@@ -26,11 +26,11 @@ _ROUND_TRIP_S = 1.5e-6
 #: aikitoria/open-gpu-kernel-modules.
 _SMALL_BAR = 0.16
 
-_M, _V = Mechanism, PeerVerdict
+_M, _V = PeerMechanism, PeerVerdict
 _BETWEEN = (_M.IPC, _M.DESCRIPTOR)
 _WRITES = (_M.COPY, _M.STORE, _M.BOTH, _M.ATOMICS, *_BETWEEN)
 #: Fault -> mechanism -> what its attempt shows. A posted write that vanishes is no error; a read is answered.
-_SHOWS: dict[FaultKind, dict[Mechanism, PeerVerdict]] = {
+_SHOWS: dict[FaultKind, dict[PeerMechanism, PeerVerdict]] = {
     FaultKind.DROPPED: {
         **dict.fromkeys(_WRITES, _V.WRONG), **dict.fromkeys((_M.FLAG, _M.ORDER, _M.NCCL), _V.HANGS),
     },
@@ -48,7 +48,7 @@ _ENDING = {
 }
 
 
-def attempted(machine: Machine, mechanisms: Sequence[Mechanism], seed: int) -> PeerAccess:
+def attempted(machine: Machine, mechanisms: Sequence[PeerMechanism], seed: int) -> PeerAccess:
     """Try the pairs that the driver offers."""
     hardware = SimulatedHardware(machine)
     offered = [(gpu.name, peer) for gpu in machine.gpus for peer in gpu.peers]
@@ -67,11 +67,11 @@ def attempted(machine: Machine, mechanisms: Sequence[Mechanism], seed: int) -> P
         for gpu in machine.gpus
         if (rate := min(_of_host(hardware, gpu.name, gpu.numa, seed), default=0.0))
     }
-    return PeerAccess(tuple(attempts), host if Mechanism.COPY in mechanisms else {}, seconds=seconds)
+    return PeerAccess(tuple(attempts), host if PeerMechanism.COPY in mechanisms else {}, seconds=seconds)
 
 
 def _of_pair(
-    hardware: SimulatedHardware, pair: Pair, mechanisms: Sequence[Mechanism], seed: int
+    hardware: SimulatedHardware, pair: Pair, mechanisms: Sequence[PeerMechanism], seed: int
 ) -> Iterator[Attempt]:
     ended = False
     for mechanism in mechanisms:
@@ -83,7 +83,7 @@ def _of_pair(
         yield attempt
 
 
-def _shown(hardware: SimulatedHardware, pair: Pair, mechanism: Mechanism, seed: int) -> Attempt:
+def _shown(hardware: SimulatedHardware, pair: Pair, mechanism: PeerMechanism, seed: int) -> Attempt:
     good = Attempt(*pair, mechanism, _V.WORKS)
     way = "->".join(pair)
     shown: dict[PeerVerdict, Attempt] = {}
@@ -112,11 +112,11 @@ def _shown(hardware: SimulatedHardware, pair: Pair, mechanism: Mechanism, seed: 
             )  # fmt: skip
     if bad := next((shown[verdict] for verdict in PeerVerdict if verdict in shown), None):
         return bad
-    if mechanism is Mechanism.COPY:
+    if mechanism is PeerMechanism.COPY:
         return replace(good, rate=_peer_rate(hardware, pair, seed))
-    if mechanism is Mechanism.FLAG:
+    if mechanism is PeerMechanism.FLAG:
         return replace(good, latency=_ROUND_TRIP_S)
-    if mechanism is Mechanism.ATOMICS and not _is_linked(hardware, pair):
+    if mechanism is PeerMechanism.ATOMICS and not _is_linked(hardware, pair):
         return Attempt(*pair, mechanism, _V.NOT_OFFERED, "no native atomics", by="the driver")
     return good
 
