@@ -24,7 +24,7 @@ from .hardware.topology import Machine
 from .measurement import Unit
 from .model import Engine, Operation
 from .options import RunOptions, Tier, agreed, changed, includes, takes_options
-from .peer_access import ALL, PeerMechanism
+from .peer_access import ALL, SHORT, PeerAccess, PeerMechanism, PeerVerdict
 from .run_errors import RunInterrupted
 from .testcases import Testcase, find, select
 from .testcases.subset import sweep
@@ -40,6 +40,8 @@ T = TypeVar("T")
 
 #: Time beyond the time-out of a stage in which the processes of a job find out which one is late, in s.
 LATE_RANK_GRACE_S = 10.0
+#: Warning of a run that measured nothing.
+BROKEN_PEERS = "nothing was measured: peer access hangs, and so would copies between GPUs"
 #: Interval between checks whether a machine is idle, in s.
 IDLE_POLL_INTERVAL_S = 1.0
 
@@ -60,6 +62,7 @@ def run(
     described: Mapping[str, Any] | None = None,
     following: Callable[[Document], Iterable[Testcase]] | None = None,
     since: float | None = None,
+    try_peers: bool = False,
     **changes: Any,
 ) -> Document:
     """Measure, and return the Document.
@@ -82,6 +85,8 @@ def run(
             there are none. With it, no testcases and no prefixes mean none at first. Not in a job
             (``world``).
         since: When the time of ``within`` began, in s of the monotonic clock; None for now.
+        try_peers: Whether to try first if peer access works, in short; if it hangs, nothing is measured. Not
+            in a job.
         ...
 
     Raises:
@@ -134,6 +139,10 @@ def run(
     for case in chosen:
         if case.written:
             case.plan(target, options)
+    peers = _try_peers(target, facts) if try_peers and world is None else None
+    broken = peers is not None and (peers.unusable or peers.verdict is PeerVerdict.HANGS)
+    if broken:
+        chosen, following = (), None
     lacking = _lacking_bulk(target) if options.bulk else ""
 
     def prepared(cases: Iterable[Testcase]) -> tuple[Testcase, ...]:
@@ -144,6 +153,7 @@ def run(
 
     chosen = prepared(chosen)
     warnings = (*_restricted(local), *local.unusual_nodes(), *filter(None, [lacking]))
+    warnings += (BROKEN_PEERS,) if broken else ()
     grace = 0.0 if world is None else LATE_RANK_GRACE_S
     settings = SessionOptions(
         chosen,
@@ -154,6 +164,7 @@ def run(
         launcher="" if world is None else world.launcher,
         described=requested | dict(described or {}),
         facts=facts,
+        peers=peers,
         following=(lambda document: prepared(following(document))) if following else None,
         gather=None if world is None else partial(gather_observed, world),
         since=since,
@@ -190,6 +201,16 @@ def run(
     if interrupted:
         raise RunInterrupted(document)
     return document
+
+
+def _try_peers(machine: Machine, facts: Iterable[Fact]) -> PeerAccess | None:
+    """The short form of the attempts of peer access; None if none is offered, or on several hosts."""
+    from .driver.peer_attempts import attempt_peers
+    from .hardware.facts import Facts
+
+    if machine.ranks or not any(gpu.peers for gpu in machine.gpus):
+        return None
+    return attempt_peers(machine, Facts(facts), SHORT)
 
 
 def _closed(backends: Sequence[Backend]) -> bool:

@@ -213,18 +213,20 @@ def described(pairs: Collection[Pair], gpus: Sequence[str]) -> str:
 
 
 #: A pair is slow below these fractions: of the copies through the host (which a program can use instead;
-#: hosts that forward well reach 0.8 and more), of the other direction, of the median of pairs joined alike.
-OF_HOST, OF_MIRROR, OF_PEERS = 0.6, 0.5, 0.5
+#: hosts that forward well reach 0.8 and more), of the other direction, of the median of pairs joined alike,
+#: and of the line rate of NVLinks.
+OF_HOST, OF_MIRROR, OF_PEERS, OF_LINE = 0.6, 0.5, 0.5, 0.5
 #: Number of pairs from which their median says something.
 _ENOUGH = 4
 
 
-def with_slow(access: PeerAccess, joined: Mapping[Pair, object]) -> PeerAccess:
+def with_slow(access: PeerAccess, joined: Mapping[Pair, object], line: Mapping[Pair, float]) -> PeerAccess:
     """The attempts with copies judged by other ways of the same machine: works or slow.
 
     Args:
         access: The attempts.
         joined: Pair -> how it is joined; only pairs that are joined alike are compared with each other.
+        line: Pair -> line rate of its links, in B/s, where only these limit it.
     """
     rates = {a.pair: a.rate for a in access.attempts if a.mechanism is PeerMechanism.COPY and a.rate}
 
@@ -244,6 +246,7 @@ def with_slow(access: PeerAccess, joined: Mapping[Pair, object]) -> PeerAccess:
             (OF_HOST, host, "through the host"),
             (OF_MIRROR, rates.get((pair[1], pair[0]), 0.0), "in the other direction"),
             (OF_PEERS, median, "is the median of pairs joined alike"),
+            (OF_LINE, line.get(pair, 0.0), "is the line rate"),
         ):
             if rate < least * whole:
                 detail = f"{rate / GB:.1f} GB/s; {whole / GB:.1f} {what}"

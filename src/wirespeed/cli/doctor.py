@@ -86,7 +86,7 @@ def _document(options: Namespace, adaptive: Adaptive | None) -> Document:
     from ..progress import listener
 
     arguments = measuring(options) | {"output": options.output, "force": options.force}
-    return run(**arguments, listeners=listener(), following=adaptive)
+    return run(**arguments, listeners=listener(), following=adaptive, try_peers=adaptive is not None)
 
 
 def _examine(document: Document, options: Namespace, adaptive: Adaptive | None) -> int:

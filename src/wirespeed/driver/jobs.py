@@ -25,6 +25,7 @@ from ..hardware.devices import Gpu, NumaNode
 from ..hardware.facts import Fact
 from ..hardware.topology import Link, Machine, Rank
 from ..options import RunOptions, documented
+from ..peer_access import PeerAccess
 from ..tables import Cell, State
 from ..testcases import Testcase
 
@@ -61,6 +62,7 @@ class SessionOptions:
         launcher: What started the processes of a job; empty for one process.
         described: Additional options for the Document, of a compatible command line.
         facts: What was read of this host, for the Document.
+        peers: Attempts of peer access that were made first, for the Document.
         following: Returns the testcases to measure next, for the Document of all that were measured; the run
             ends when there are none. None: the run ends after ``testcases``.
         gather: Returns what the other hosts of a job observed, for what this one did; None in one process.
@@ -78,6 +80,7 @@ class SessionOptions:
     launcher: str = ""
     described: Mapping[str, Any] = field(default_factory=dict)
     facts: tuple[Fact, ...] = ()
+    peers: PeerAccess | None = None
     following: Callable[[Document], Iterable[Testcase]] | None = None
     gather: Callable[[Observed], Observed] | None = None
     since: float | None = None

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from ..errors import MachineError, UsageError
 from ..hardware.facts import OK, Facts, Known
 from ..hardware.network import Network
-from ..hardware.topology import Machine
+from ..hardware.topology import LinkKind, Machine
 from ..peer_access import ALL, SHORT, Attempt, Pair, PeerAccess, PeerMechanism, PeerVerdict, with_slow
 
 
@@ -65,7 +65,7 @@ def attempt_peers(
         access.attempts, key=lambda a: (order[a.source], order[a.destination], places[a.mechanism])
     )
     short = set(mechanisms) <= set(SHORT)
-    return with_slow(replace(access, attempts=tuple(ordered), short=short), _joined(machine))
+    return with_slow(replace(access, attempts=tuple(ordered), short=short), *_joined(machine))
 
 
 def not_offered(machine: Machine, facts: Facts) -> list[Attempt]:
@@ -85,14 +85,17 @@ def not_offered(machine: Machine, facts: Facts) -> list[Attempt]:
     return attempts
 
 
-def _joined(machine: Machine) -> dict[Pair, object]:
-    """Pair -> kinds and capacities of the links between its GPUs."""
+def _joined(machine: Machine) -> tuple[dict[Pair, object], dict[Pair, float]]:
+    """Kinds and capacities of the links of each pair, and the line rate of those joined only by NVLink."""
     network = Network(machine)
     joined: dict[Pair, object] = {}
+    line: dict[Pair, float] = {}
     for a, b in permutations((gpu.name for gpu in machine.gpus), 2):
         try:
             links = [machine.links[i] for i in network.route(a, b)]
         except MachineError:
             links = []
         joined[a, b] = sorted((str(link.kind), link.capacity or 0.0) for link in links)
-    return joined
+        if links and all(link.kind is LinkKind.NVLINK and link.capacity for link in links):
+            line[a, b] = min(link.capacity or 0.0 for link in links)
+    return joined, line

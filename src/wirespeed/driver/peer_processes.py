@@ -41,6 +41,7 @@ class AttemptEnded(Exception):
         stage: What it was doing.
         mechanism: What it was trying; None while it prepared something.
         way: For which pair; empty if for none.
+        is_opening: Whether it was opening a GPU or the driver.
         verdict: What that shows.
         detail: How it ended.
     """
@@ -50,6 +51,7 @@ class AttemptEnded(Exception):
         super().__init__(self.stage)
         self.mechanism = PeerMechanism(stage["mechanism"]) if stage.get("mechanism") else None
         self.way = tuple(stage.get("way", ()))
+        self.is_opening = bool(stage.get("opens"))
         self.verdict, self.detail = verdict, detail
 
 
@@ -231,17 +233,20 @@ class PeerProcesses:
         except AttemptEnded as ended:
             self._hung(ways, ended)
         except BackendError as error:
-            self._rest(ways, str(error), PeerVerdict.FAILS)
+            self._rest(ways, str(error))
 
-    def _rest(self, ways: Sequence[Pair], why: str, verdict: PeerVerdict = PeerVerdict.NOT_TRIED) -> None:
+    def _rest(self, ways: Sequence[Pair], why: str) -> None:
         """Note what was not tried any more."""
         for way in ways:
             for mechanism in self.mechanisms:
                 if mechanism is not PeerMechanism.NCCL and mechanism not in self._found.get(way, {}):
-                    self._note(Attempt(*way, mechanism, verdict, why))
+                    self._note(Attempt(*way, mechanism, PeerVerdict.NOT_TRIED, why))
 
     def _hung(self, ways: Sequence[Pair], ended: AttemptEnded) -> None:
         """Note what a process did when it ended, and whether its GPUs still work."""
+        if ended.is_opening and ended.verdict is PeerVerdict.FAILS:  # in use by others, or not permitted
+            self._rest(ways, f"{ended.stage}: {ended.detail}")
+            return
         way = next((way for way in ways if way == ended.way), ways[0])
         untried = (m for m in self.mechanisms if m not in self._found.get(way, {}))
         mechanism = ended.mechanism or next(untried, PeerMechanism.COPY)

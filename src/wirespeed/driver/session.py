@@ -204,6 +204,7 @@ class Session:
             started=_timestamp(),
             warnings=self.options.warnings,
             facts=self.options.facts,
+            peers=self.options.peers,
         )
 
     def _libraries(self) -> dict[str, str]:

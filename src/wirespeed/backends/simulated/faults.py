@@ -110,6 +110,8 @@ def parse_fault(text: str, machine: Machine) -> Fault:
     for short, long in _SHORT:
         if match := re.fullmatch(short, name):
             name, amount = long, match[1] if match.groups() else amount
+    if name == FaultKind.SLOW and amount:
+        kind, where = name, f"{where}={amount}"
     if name in EFFECTS and kind != FaultKind.BUSY:
         return _cause(name, where, amount, text, machine)
     kinds = [kind for kind in FaultKind if kind is not FaultKind.CAUSE]
