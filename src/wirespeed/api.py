@@ -291,7 +291,7 @@ def p2p(
         >>> document.peers.verdicts["gpu0", "gpu1"].value
         'hangs'
     """
-    from .driver.peer_attempts import attempt_peers
+    from .driver.peer_attempts import as_testcase, attempt_peers
     from .hardware.facts import Facts
 
     saved = output if output is None or not isinstance(output, str | Path) else _output(output)
@@ -302,10 +302,14 @@ def p2p(
     document = described(target if devices is None else target.only(devices))
     peers = attempt_peers(document.machine, Facts(document.facts), mechanisms, seed=seed)
     document = replace_fields(
-        document, peers=peers, seconds=peers.seconds if target.simulated else time.monotonic() - began,
-        command=command, ended=datetime.now(UTC).astimezone().isoformat(timespec="seconds"),
+        document,
+        peers=peers,
+        testcases=(as_testcase(peers),),
+        seconds=peers.seconds if target.simulated else time.monotonic() - began,
+        command=command,
+        ended=datetime.now(UTC).astimezone().isoformat(timespec="seconds"),
         options={} if devices is None else {DEVICES: list(map(str, devices))},
-    )  # fmt: skip
+    )
     if saved is not None:
         from .results.store import encode
 

@@ -15,6 +15,8 @@ from msgspec.structs import replace
 from .tables import Amount, Whole
 from .units import GB, many
 
+#: The testcase whose values are those of attempts.
+PEER_ACCESS = "peer_access"
 #: An accessing GPU, and the one whose memory it accesses.
 Pair = tuple[str, str]
 

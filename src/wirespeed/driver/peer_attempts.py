@@ -12,11 +12,24 @@ from itertools import permutations
 
 from msgspec.structs import replace
 
+from ..document import Status, TestcaseResult
 from ..errors import MachineError, UsageError
 from ..hardware.facts import OK, Facts, Known
 from ..hardware.network import Network
 from ..hardware.topology import LinkKind, Machine
-from ..peer_access import ALL, SHORT, Attempt, Pair, PeerAccess, PeerMechanism, PeerVerdict, with_slow
+from ..measurement import Axis, Unit
+from ..peer_access import (
+    ALL,
+    PEER_ACCESS,
+    SHORT,
+    Attempt,
+    Pair,
+    PeerAccess,
+    PeerMechanism,
+    PeerVerdict,
+    with_slow,
+)
+from ..tables import Cell, Table
 
 
 def attempt_peers(
@@ -99,3 +112,43 @@ def _joined(machine: Machine) -> tuple[dict[Pair, object], dict[Pair, float]]:
         if links and all(link.kind is LinkKind.NVLINK and link.capacity for link in links):
             line[a, b] = min(link.capacity or 0.0 for link in links)
     return joined, line
+
+
+#: Worst verdict -> status of the testcase.
+_STATUS = {
+    PeerVerdict.HANGS: Status.TIMED_OUT,
+    PeerVerdict.FAILS: Status.ERROR,
+    PeerVerdict.WRONG: Status.FAILED,
+    PeerVerdict.NOT_TRIED: Status.INTERRUPTED,
+    PeerVerdict.NOT_OFFERED: Status.WAIVED,
+}
+
+
+def as_testcase(access: PeerAccess) -> TestcaseResult:
+    """The attempts as a testcase, for formats and comparisons: rates of copies, and round trips of flags."""
+    gpus = access.gpus
+    axes = Axis("accessing GPU", gpus), Axis("GPU with the memory", gpus)
+    rates, trips = [], []
+    for (a, b), attempts in access.pairs.items():
+        row, column, verdict = gpus.index(a), gpus.index(b), access.verdicts[a, b]
+        deciding = access.deciding((a, b))
+        why = ""
+        if deciding is not None and verdict is not PeerVerdict.WORKS:
+            why = ": ".join(filter(None, (str(verdict), deciding.stage or deciding.detail or deciding.by)))
+        is_wrong = any(attempt.verdict is PeerVerdict.WRONG for attempt in attempts)
+        rate = next((attempt.rate for attempt in attempts if attempt.rate), None)
+        kept = rate if verdict in (PeerVerdict.WORKS, PeerVerdict.SLOW) else None
+        why = "" if kept else why
+        rates.append(Cell(row, column, kept, reason=why, corrupted=f"{a}->{b}" if is_wrong else ""))
+        if latency := next((attempt.latency for attempt in attempts if attempt.latency), None):
+            trips.append(Cell(row, column, latency))
+    title = "copies from the GPU of the row to that of the column"
+    tables = [Table("copy", title, Unit.RATE, *axes, tuple(rates))]
+    if trips:
+        tables.append(Table("flag", "round trip of a flag", Unit.TIME, *axes, tuple(trips)))
+    status, worst = _STATUS.get(access.verdict, Status.PASSED), access.bad()
+    first = next(iter(worst), None)
+    reason = f"{first[0]}->{first[1]} {worst[first]}" if first and not status.good else ""
+    reason = reason or ("" if status is Status.PASSED else str(access.verdict))
+    about = "attempts of peer access"
+    return TestcaseResult(PEER_ACCESS, status, about, reason, tables=tuple(tables), seconds=access.seconds)

@@ -25,7 +25,7 @@ from .localise import Observation, defects, localise
 from .omissions import baseline_use, doubts, renewed
 from .other_ways import by_other_ways, dips, slow_pairs, unconfirmed, without_peers
 from .path_kinds import verdict_of
-from .peer_causes import find_peers, problems
+from .peer_causes import by_attempts, problems
 from .usual_ranges import LEAST_PART, SIZES, UsualRange, UsualRanges
 from .verdict import (
     BELOW_NEIGHBOUR,
@@ -92,7 +92,6 @@ def judge(
     check_links(overrides, machine)
     lacking = missing(document, expected, baseline.inventory(machine) if baseline else None)
     lacking = (*problems(document), *lacking)
-    peers = find_peers(document) if not document.testcases else None
     is_lesser = any(absent.verdict is Verdict.FAIL and absent.expected is not None for absent in lacking)
     entries = baseline.entries(machine, is_lesser=is_lesser) if baseline else {}
     cells = [measured for measured in placed(document) if measured.key in entries or not _restated(measured)]
@@ -106,6 +105,7 @@ def judge(
         replace(one, why=small[one.key]) if one.verdict is Verdict.UNKNOWN and one.key in small else one
         for one in judged
     ]
+    judged = [by_attempts(one, document.peers) for one in judged] if document.peers else judged
     if not ignore_busy:
         judged = [_unless_busy(one, measured, machine) for one, measured in zip(judged, cells, strict=True)]
     for i, why in unconfirmed(machine, cells, IMPLAUSIBLE).items():
@@ -148,7 +148,6 @@ def judge(
         document.simulated,
         tuple(defects(document)),
         missing=lacking,
-        nodes=peers.verdict if peers else None,
         uncovered=unseen,
         dips=tuple(dip for dip in found.values() if dip.key in warned),
     )

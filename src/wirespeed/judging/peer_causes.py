@@ -7,21 +7,30 @@ and no others, comes before one of the whole host.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..document import Document
 from ..errors import MachineError
 from ..hardware.facts import OFF, OK, Facts, Known
 from ..hardware.network import Network
 from ..hardware.topology import LinkKind, Machine
-from ..peer_access import OF_HOST, Attempt, Pair, PeerAccess, PeerMechanism, PeerVerdict, described
+from ..peer_access import (
+    OF_HOST,
+    PEER_ACCESS,
+    Attempt,
+    Pair,
+    PeerAccess,
+    PeerMechanism,
+    PeerVerdict,
+    described,
+)
 from ..results.published_gates import InventoryPart
 from ..units import GB, format_time
 from .cause import Cause, Evidence, Sign, Weight, facts_of
 from .causes import CAUSES
 from .culprits import Advice, at_device
 from .inventory import Missing
-from .verdict import Verdict
+from .verdict import Judgement, Verdict
 
 _V = PeerVerdict
 _BROKEN = frozenset({_V.HANGS, _V.WRONG, _V.FAILS})
@@ -404,6 +413,19 @@ def _is_slower_than_host(access: PeerAccess, pair: Pair) -> bool:
     rate = next((a.rate for a in access.pairs[pair] if a.rate), None)
     ways = [access.through_host.get(gpu, 0.0) for gpu in pair]
     return rate is not None and rate < OF_HOST * min(ways)
+
+
+def by_attempts(judgement: Judgement, access: PeerAccess) -> Judgement:
+    """The judgement on a value of an attempt, which is that on its pair; others as they are."""
+    pair = judgement.key.row, judgement.key.column
+    if judgement.key.testcase != PEER_ACCESS or judgement.value is None or pair not in access.verdicts:
+        return judgement
+    verdict = access.verdicts[pair]
+    if verdict is PeerVerdict.WORKS:
+        return replace(judgement, verdict=Verdict.PASS, why="")
+    deciding = access.deciding(pair)
+    why = f"peer access {_HOW.get(verdict, verdict)}: {told(deciding)}" if deciding else ""
+    return replace(judgement, verdict=Verdict.WARN if verdict is PeerVerdict.SLOW else Verdict.FAIL, why=why)
 
 
 def problems(document: Document) -> list[Missing]:

@@ -46,7 +46,7 @@ class Check(Tabular):
         defects: What the facts show to be wrong, and where.
         gates: Comparisons with published gates.
         missing: What should be there and is not, the worst first.
-        nodes: Verdict on the nodes of a qualification, or on peer access if a run has nothing else; or None.
+        nodes: Verdict on the nodes of a qualification; None for other runs.
         dips: Sizes of curves that are far slower than a neighbouring one.
         stale: Why the run is not judged at all: its age; empty if it is.
         uncovered: Kinds of paths that were measured, and of which no value was judged.
