@@ -1,4 +1,4 @@
-"""``wirespeed p2p`` on simulated machines: what people, scripts and programs read, and what ``check`` does first."""
+"""``wirespeed p2p`` on simulated machines: what people and programs read, and what ``check`` tries first."""
 
 from __future__ import annotations
 
