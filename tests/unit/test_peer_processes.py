@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+import wirespeed
 from tests.fakes.peer_gpu import COUNT, VARIABLE
 from wirespeed.backends.simulated import parse
 from wirespeed.driver.peer_attempts import attempt_peers
+from wirespeed.driver.peer_processes import of_nccl
 from wirespeed.hardware.facts import OK, Fact, Facts, Known
 from wirespeed.hardware.topology import Machine
 from wirespeed.peer_access import ALL, SHORT, Attempt, PeerAccess, PeerMechanism, PeerVerdict
@@ -128,3 +130,12 @@ def test_no_process_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
     commands = [Path(f"/proc/{child}/cmdline").read_bytes() for child in children]
     assert not [command for command in commands if b"peer_worker" in command]
+
+
+def test_what_nccl_did_and_its_transport() -> None:
+    document = wirespeed.run(["sendrecv"], machine="simulated:rtx4090-2", samples=1, copies=1)
+    assert of_nccl(document) == (V.WORKS, "by P2P/CUMEM")
+    wrong = wirespeed.run(["sendrecv"], machine="simulated:rtx4090-2+error", samples=1, copies=1)
+    verdict, detail = of_nccl(wrong)
+    assert verdict is V.FAILS and "simulated error" in detail
+    assert of_nccl(wirespeed.described("simulated:rtx4090-2"))[0] is V.NOT_TRIED

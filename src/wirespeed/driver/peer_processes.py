@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -20,8 +21,10 @@ from typing import Any
 import msgspec
 
 from ..backends.gpu.peer_worker import MESSAGE_BYTES
+from ..document import Document, Status
 from ..errors import BackendError
 from ..hardware.devices import Gpu
+from ..hardware.facts import Known
 from ..hardware.topology import Machine
 from ..peer_access import Attempt, Pair, PeerAccess, PeerMechanism, PeerVerdict, rounds
 
@@ -30,6 +33,8 @@ from ..peer_access import Attempt, Pair, PeerAccess, PeerMechanism, PeerVerdict,
 _SILENT_S, _OPEN_S = 3.0, 60.0
 #: Time for a GPU to be used again after a hang, and for a killed process to end, in s.
 _AGAIN_S, _KILL_S = 5.0, 1.0
+#: Maximum time of one stage of NCCL, and of the start of its processes, in s.
+_NCCL_S, _NCCL_START_S = 10.0, 20.0
 #: Mechanisms of one process, and those between two.
 _BETWEEN = (PeerMechanism.IPC, PeerMechanism.DESCRIPTOR)
 
@@ -142,6 +147,32 @@ def _how(code: int | None) -> str:
     return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
+#: Status of the testcase that NCCL ran -> what that shows.
+_OF_STATUS = {
+    Status.PASSED: PeerVerdict.WORKS,
+    Status.FAILED: PeerVerdict.WRONG,
+    Status.TIMED_OUT: PeerVerdict.HANGS,
+    Status.ERROR: PeerVerdict.FAILS,
+}
+
+
+def of_nccl(document: Document) -> tuple[PeerVerdict, str]:
+    """What a run of NCCL between two GPUs shows, and the transport that it really used."""
+    result = next(iter(document.testcases), None)
+    if result is None:
+        return PeerVerdict.NOT_TRIED, document.interrupted or "nothing was measured"
+    used = next((fact.value for fact in document.facts if fact.name == Known.NCCL_TRANSPORTS), None)
+    transport = f"by {', '.join(used)}" if isinstance(used, tuple) else ""
+    verdict = _OF_STATUS.get(result.status, PeerVerdict.NOT_TRIED)
+    return verdict, ", ".join(filter(None, (result.reason, transport)))
+
+
+def kill_job(job: subprocess.Popen[bytes]) -> None:
+    """Kill a command with all processes that it started."""
+    with suppress(ProcessLookupError):
+        os.killpg(job.pid, signal.SIGKILL)
+
+
 class PeerProcesses:
     """All processes of one command.
 
@@ -164,6 +195,7 @@ class PeerProcesses:
         self._found: dict[Pair, dict[PeerMechanism, Attempt]] = {}
         self._unusable: dict[str, str] = {}
         self._hosts: dict[str, float] = {}
+        self._jobs: list[subprocess.Popen[bytes]] = []
         self._lock = threading.Lock()
         self._is_closed = False
 
@@ -175,6 +207,8 @@ class PeerProcesses:
             self._is_closed = True
             for process in self._processes.values():
                 process.kill()
+            for job in self._jobs:
+                kill_job(job)
 
     def attempted(self) -> PeerAccess:
         """Try everything that is offered."""
@@ -230,6 +264,10 @@ class PeerProcesses:
             for mechanism in self.mechanisms:
                 for way in ways if mechanism in _BETWEEN else ():
                     self._between(way, mechanism)
+            if PeerMechanism.NCCL in self.mechanisms and len(ways) == 2:
+                verdict, detail = self._nccl(ends)
+                for way in ways:
+                    self._note(Attempt(*way, PeerMechanism.NCCL, verdict, detail))
         except AttemptEnded as ended:
             self._hung(ways, ended)
         except BackendError as error:
@@ -292,6 +330,33 @@ class PeerProcesses:
                 os.close(descriptor)
         for process in (accessing, owning):
             list(process.ask({"do": "release"}))
+
+    def _nccl(self, ends: Pair) -> tuple[PeerVerdict, str]:
+        """Let two processes send to each other by NCCL; what happened, and the transport that it used."""
+        uuids = [self._gpus[gpu].uuid for gpu in ends]
+        if not all(uuids):
+            return PeerVerdict.NOT_TRIED, "the UUIDs of the GPUs are unknown"
+        arguments = ["run", "-t", "sendrecv", "--processes", "2", "--samples", "1", "--copies", "4",
+                     "--size", "1MiB", "--timeout", f"{_NCCL_S:g}s", "-o", "-"]  # fmt: skip
+        with subprocess.Popen(
+            [sys.executable, "-P", "-m", "wirespeed", *arguments], stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
+            env=os.environ | {"CUDA_VISIBLE_DEVICES": ",".join(uuids)},
+        ) as job:  # fmt: skip
+            with self._lock:
+                self._jobs.append(job)
+            try:
+                output, _ = job.communicate(timeout=_NCCL_S + _NCCL_START_S)
+            except subprocess.TimeoutExpired:
+                kill_job(job)
+                return PeerVerdict.HANGS, f"NCCL did not end within {_NCCL_S + _NCCL_START_S:g} s"
+            finally:
+                with self._lock:
+                    self._jobs.remove(job)
+        try:
+            return of_nccl(msgspec.json.decode(output, type=Document))
+        except msgspec.MsgspecError:
+            return PeerVerdict.NOT_TRIED, f"NCCL could not be tried (exit code {job.returncode})"
 
     def _rates(self, gpus: Sequence[str]) -> None:
         """Time copies, one pair after the other, of pairs whose copies are right."""

@@ -14,31 +14,26 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...errors import BackendError, BackendLost
-from ...hardware.devices import Gpu
 from ...peer_access import PeerMechanism, PeerVerdict
-from ...units import MIB
-from ..test_data import STEP, WORD_MASK, key_of
-from .device import Device, map_for
-from .gpu_driver import IPC, VMM_FD, Arguments, GpuDriver, driver_of, narrow, pointer, wide
+from ..test_data import WORD_MASK
+from .device import map_for
+from .gpu_driver import IPC, VMM_FD, GpuDriver, driver_of, narrow, pointer, wide
+from .peer_area import REGION, THREADS, TIMED_BYTES, WORDS, Area, Hung, PeerAreas, pattern_of
 
 #: Largest message, in bytes.
 MESSAGE_BYTES = 2**16
-#: Time after which a kernel or copy of a few MiB hangs, in s, and a kernel stops to wait for a flag, in ns. A
-#: flag that is not seen is set again, as one of the two kernels may have started late.
-_HANG_S, _FLAG_NS = 1.0, 350_000_000
-#: Bytes of the region of one mechanism, and of the copy that is timed.
-_REGION, _TIMED = MIB, 16 * MIB
-_WORDS = _REGION // 8
+#: Time after which a kernel stops to wait for a flag, in ns. A flag that is not seen is set again, as one of
+#: the two kernels may have started late.
+_FLAG_NS = 350_000_000
 #: Rounds of flags; blocks of words with a flag each, and words of one.
 _ROUNDS, _BLOCKS, _BLOCK_WORDS = 1000, 16, 512
-#: Blocks and threads of kernels; additions of each thread.
-_GRID, _THREADS, _TIMES = 16, 256, 50
+#: Additions of each thread.
+_TIMES = 50
 #: Copies that are timed together.
 _COPIES = 8
 #: Time after which data is verified again, in s.
@@ -47,137 +42,14 @@ _LATER_S = 0.02
 _FLAG, _BLOCK_FLAGS, _COUNTER = 0, 1024, 2048
 
 
-class Hung(Exception):
-    """Something does not end; the process must be killed."""
-
-
-@dataclass
-class Area:
-    """A GPU with the memory that attempts use.
-
-    Attributes:
-        device: The GPU.
-        stream: Where its work is enqueued.
-        target, source, flags, found: Addresses: what others write to, what is copied to others, flags, and
-            results of kernels.
-    """
-
-    device: Device
-    stream: Any
-    target: int
-    source: int
-    flags: int
-    found: int
-
-
-class PeerWorker:
-    """Tries peer access for the requests of its parent.
-
-    Attributes:
-        driver: The driver of the GPUs.
-        send: Sends a message to the parent.
-    """
+class PeerWorker(PeerAreas):
+    """Tries peer access for the requests of its parent."""
 
     def __init__(self, driver: GpuDriver, send: Callable[[Mapping[str, Any]], None]) -> None:
-        self.driver = driver
-        self.send = send
-        self._areas: dict[str, Area] = {}
-        self._peers: set[tuple[str, str]] = set()
-        self._stage = ""
+        super().__init__(driver, send)
+        self._unseen: set[tuple[str, str]] = set()
         self._shared: list[tuple[Area, int, int]] = []
         self._release: list[Callable[[], object]] = []
-        self._tried = 0
-        self._unseen: set[tuple[str, str]] = set()
-
-    # What the steps of all attempts need.
-
-    def stage(
-        self, text: str, mechanism: PeerMechanism | None = None, way: Sequence[str] = (), **more: bool
-    ) -> None:
-        """Tell the parent what is done next, and for which mechanism and way."""
-        self._stage = text if not way else f"{text}, {'->'.join(way)}"
-        self.send({"stage": self._stage, "mechanism": mechanism, "way": list(way), **more})
-
-    def area(self, gpu: Mapping[str, str]) -> Area:
-        """A GPU, opened on first use."""
-        if gpu["name"] not in self._areas:
-            self.stage(f"opening {gpu['name']}", opens=True)
-            handle = self.driver.devices()[gpu["bus_id"]]
-            device = Device(Gpu(int(gpu["index"]), "", gpu["bus_id"]), self.driver, handle)
-            device.use()
-            for name in ("store", "load", "check", "ping", "pong", "send", "receive", "add"):
-                device.kernel("peer", f"peer_{name}")
-            memory = [self.driver.allocate(size) for size in (_TIMED, _TIMED, 65536, 4096)]
-            self._areas[gpu["name"]] = Area(device, self.driver.stream(), *memory)
-        return self._areas[gpu["name"]]
-
-    def enable(self, x: Area, y: Area) -> None:
-        """Let a GPU access the memory of another."""
-        pair = x.device.name, y.device.name
-        if pair not in self._peers:
-            self.stage("enabling peer access", way=pair)
-            x.device.use()
-            self.driver.enable_peer(y.device.context)
-            self._peers.add(pair)
-
-    def wait(self, *areas: Area) -> None:
-        """Wait for all work of some GPUs.
-
-        Raises:
-            Hung: If it does not end.
-        """
-        deadline = time.monotonic() + _HANG_S
-        for area in areas:
-            area.device.use()
-            while not self.driver.is_idle(area.stream):
-                late = time.monotonic() > deadline
-                time.sleep(0.0002)
-                if late and not self.driver.is_idle(area.stream):
-                    raise Hung(self._stage)
-
-    def run(
-        self, area: Area, kernel: str, *values: Any, blocks: int = _GRID, threads: int = _THREADS
-    ) -> None:
-        """Enqueue a kernel."""
-        area.device.use()
-        function = area.device.kernel("peer", f"peer_{kernel}")
-        self.driver.bind_launch(function, blocks, threads, 0, area.stream, Arguments(*values))()
-
-    def fill(self, area: Area, address: int, key: int, words: int = _WORDS) -> None:
-        """Write a pattern to memory of the same GPU."""
-        self.run(area, "store", pointer(address), wide(words), wide(key))
-
-    def clear(self, *areas: Area) -> None:
-        """Reset flags and results."""
-        for area in areas:
-            area.device.use()
-            self.driver.enqueue_zeros(area.flags, 65536, area.stream)
-            self.driver.enqueue_zeros(area.found, 4096, area.stream)
-        self.wait(*areas)
-
-    def words(self, area: Area, address: int, count: int) -> Any:
-        """Words of the memory of a GPU, as the host reads them."""
-        read = np.empty(count, np.uint64)
-        area.device.use()
-        self.driver.read(read.ctypes.data, address, 8 * count)
-        return read
-
-    def wrong(self, area: Area, address: int, key: int, before: int, count: int = _WORDS) -> tuple[int, int]:
-        """The number of wrong words, and of those that were never written: by its kernel and by the host."""
-        area.device.use()
-        self.driver.enqueue_zeros(area.found, 16, area.stream)
-        self.run(area, "check", pointer(address), wide(count), wide(key), wide(before), pointer(area.found))
-        self.wait(area)
-        by_kernel = self.words(area, area.found, 2)
-        read = self.words(area, address, count)
-        bad = read != _pattern(key, count)
-        by_host = int(bad.sum()), int((bad & (read == _pattern(before, count))).sum())
-        return max(by_host, (int(by_kernel[0]), int(by_kernel[1])))
-
-    def keys(self, seed: int) -> tuple[int, int]:
-        """Two new keys: of what is written, and of what was there before."""
-        self._tried += 1
-        return key_of(seed, os.getpid(), self._tried), key_of(seed, os.getpid(), self._tried, 1)
 
     # Attempts.
 
@@ -203,7 +75,7 @@ class PeerWorker:
                     continue
                 with self.attempting(x, y, mechanism):
                     if mechanism in (PeerMechanism.COPY, PeerMechanism.STORE, PeerMechanism.LOAD):
-                        at = _REGION * (2 * list(PeerMechanism).index(mechanism) + number)
+                        at = REGION * (2 * list(PeerMechanism).index(mechanism) + number)
                         written.append((mechanism, x, y, *self.moved(x, y, mechanism, at, request["seed"])))
                     elif mechanism is PeerMechanism.FLAG:
                         self.flag(x, y, usable, request["seed"])
@@ -222,7 +94,7 @@ class PeerWorker:
             wrong, stale = self.wrong(reader, address, key, before)
             if bool(wrong) != bool(first):
                 detail = "wrong some time later" if wrong else "right some time later"
-                counts = {"words": _WORDS, "wrong": wrong or first, "stale": stale if wrong else first}
+                counts = {"words": WORDS, "wrong": wrong or first, "stale": stale if wrong else first}
                 self.tell(x, y, mechanism, PeerVerdict.WRONG, detail=detail, late=not wrong, **counts)
 
     @contextlib.contextmanager
@@ -243,7 +115,7 @@ class PeerWorker:
 
     def told_words(self, x: Area, y: Area, mechanism: PeerMechanism, wrong: int, stale: int) -> None:
         verdict = PeerVerdict.WRONG if wrong else PeerVerdict.WORKS
-        self.tell(x, y, mechanism, verdict, words=_WORDS, wrong=wrong, stale=stale)
+        self.tell(x, y, mechanism, verdict, words=WORDS, wrong=wrong, stale=stale)
 
     def moved(
         self, x: Area, y: Area, mechanism: PeerMechanism, at: int, seed: int
@@ -268,28 +140,28 @@ class PeerWorker:
         """Enqueue what moves a region."""
         x.device.use()
         if mechanism is PeerMechanism.COPY:
-            self.driver.enqueue_copy(address, origin, _REGION, x.stream)
+            self.driver.enqueue_copy(address, origin, REGION, x.stream)
         elif mechanism is PeerMechanism.STORE:
-            self.run(x, "store", pointer(address), wide(_WORDS), wide(key))
+            self.run(x, "store", pointer(address), wide(WORDS), wide(key))
         else:
-            self.run(x, "load", pointer(address), pointer(origin), wide(_WORDS))
+            self.run(x, "load", pointer(address), pointer(origin), wide(WORDS))
 
     def both(self, x: Area, y: Area, seed: int) -> None:
         """Write in both directions at once, by copy engines and by kernels."""
         ways, keys = ((x, y), (y, x)), [self.keys(seed) for _ in range(4)]
-        at = 12 * _REGION
+        at = 12 * REGION
         for i, (a, b) in enumerate(ways):
             self.fill(a, a.source + at, keys[i][0])
             self.fill(b, b.target + at, keys[i][1])
-            self.fill(b, b.target + at + _REGION, keys[2 + i][1])
+            self.fill(b, b.target + at + REGION, keys[2 + i][1])
         self.wait(x, y)
         for i, (a, b) in enumerate(ways):
             self.put(a, PeerMechanism.COPY, b.target + at, a.source + at, keys[i][0])
-            self.put(a, PeerMechanism.STORE, b.target + at + _REGION, 0, keys[2 + i][0])
+            self.put(a, PeerMechanism.STORE, b.target + at + REGION, 0, keys[2 + i][0])
         self.wait(x, y)
         for i, (a, b) in enumerate(ways):
             wrong, stale = self.wrong(b, b.target + at, *keys[i])
-            more, old = self.wrong(b, b.target + at + _REGION, *keys[2 + i])
+            more, old = self.wrong(b, b.target + at + REGION, *keys[2 + i])
             self.told_words(a, b, PeerMechanism.BOTH, max(wrong, more), max(stale, old))
 
     def flag(self, x: Area, y: Area, usable: Sequence[tuple[str, str]], seed: int) -> None:
@@ -335,7 +207,7 @@ class PeerWorker:
 
     def order(self, x: Area, y: Area, seed: int) -> None:
         """Write data and flags; whoever sees a flag must see its data."""
-        address = y.target + 10 * _REGION
+        address = y.target + 10 * REGION
         for _ in range(1 if (x.device.name, y.device.name) in self._unseen else 2):
             key, before = self.keys(seed)
             self.fill(y, address, before, _BLOCKS * _BLOCK_WORDS)
@@ -360,7 +232,7 @@ class PeerWorker:
         else:
             self.unseen(x, y, PeerMechanism.ORDER)
             return
-        blocks = (_pattern(key + block & WORD_MASK, _BLOCK_WORDS) for block in range(_BLOCKS))
+        blocks = (pattern_of(key + block & WORD_MASK, _BLOCK_WORDS) for block in range(_BLOCKS))
         lasting = int((self.words(y, address, _BLOCKS * _BLOCK_WORDS) != np.concatenate(list(blocks))).sum())
         verdict = PeerVerdict.WRONG if wrong or lasting else PeerVerdict.WORKS
         self.tell(x, y, PeerMechanism.ORDER, verdict, words=_BLOCKS * _BLOCK_WORDS, wrong=max(wrong, lasting),
@@ -382,7 +254,7 @@ class PeerWorker:
         for area in (x, y):
             self.run(area, "add", pointer(y.flags + _COUNTER), narrow(_TIMES), blocks=4)
         self.wait(x, y)
-        count, expected = int(self.words(y, y.flags + _COUNTER, 1)[0]), 2 * 4 * _THREADS * _TIMES
+        count, expected = int(self.words(y, y.flags + _COUNTER, 1)[0]), 2 * 4 * THREADS * _TIMES
         verdict = PeerVerdict.WORKS if count == expected else PeerVerdict.WRONG
         detail = "" if count == expected else f"the counter is {count}, not {expected}"
         self.tell(x, y, PeerMechanism.ATOMICS, verdict, detail=detail, words=1, wrong=int(count != expected))
@@ -395,7 +267,7 @@ class PeerWorker:
         self.stage(f"exporting memory of {area.device.name}")
         area.device.use()
         if request["mechanism"] == PeerMechanism.IPC:
-            address, size = self.driver.allocate(_REGION), _REGION
+            address, size = self.driver.allocate(REGION), REGION
             self._release.append(area.device.later(self.driver.free, address))
             self.fill(area, address, before)
             self.wait(area)
@@ -403,7 +275,7 @@ class PeerWorker:
             answer: dict[str, Any] = {"handle": data.hex(), "offset": offset, "size": size, "kind": IPC}
             descriptors: list[int] = []
         else:
-            memory, size = self.driver.create_memory(area.device.handle, _REGION, VMM_FD)
+            memory, size = self.driver.create_memory(area.device.handle, REGION, VMM_FD)
             address, release = map_for([area.device], memory, size)
             self._release.append(area.device.later(release))
             self.fill(area, address, before)
@@ -444,9 +316,9 @@ class PeerWorker:
         if wrong:
             time.sleep(_LATER_S)
             later, _ = self.wrong(area, address, request["key"], before)
-            self.send({"wrong": wrong, "stale": stale, "late": not later, "words": _WORDS})
+            self.send({"wrong": wrong, "stale": stale, "late": not later, "words": WORDS})
         else:
-            self.send({"wrong": 0, "stale": 0, "late": False, "words": _WORDS})
+            self.send({"wrong": 0, "stale": 0, "late": False, "words": WORDS})
 
     def release(self, request: Mapping[str, Any]) -> None:
         """Release what was shared or opened."""
@@ -468,7 +340,7 @@ class PeerWorker:
             area = self.area(gpu)
             self.stage(f"timing copies of {area.device.name} with the host")
             area.device.use()
-            host = self.driver.allocate_host(_TIMED)
+            host = self.driver.allocate_host(TIMED_BYTES)
             try:
                 there = self.driver.address_of(host)
                 rates = self.timed(area, area.target, there), self.timed(area, there, area.source)
@@ -484,10 +356,10 @@ class PeerWorker:
         for _ in range(3):
             self.driver.record(start, x.stream)
             for _ in range(_COPIES):
-                self.driver.enqueue_copy(to, origin, _TIMED, x.stream)
+                self.driver.enqueue_copy(to, origin, TIMED_BYTES, x.stream)
             self.driver.record(stop, x.stream)
             self.wait(x)
-            best = max(best, _COPIES * _TIMED / max(self.driver.elapsed(start, stop), 1e-9))
+            best = max(best, _COPIES * TIMED_BYTES / max(self.driver.elapsed(start, stop), 1e-9))
         for event in (start, stop):
             self.driver.destroy_event(event)
         return best
@@ -501,12 +373,6 @@ class PeerWorker:
             self.wait(area)
             wrong, _ = self.wrong(area, area.source, key, before)
             self.send({"healthy": gpu["name"]} if not wrong else {"sick": gpu["name"]})
-
-
-def _pattern(key: int, count: int) -> Any:
-    """The words of a pattern."""
-    with np.errstate(over="ignore"):
-        return np.uint64(key & WORD_MASK) + np.arange(count, dtype=np.uint64) * np.uint64(STEP)
 
 
 def _until_parent_ends(life: int) -> None:
