@@ -48,6 +48,8 @@ _WORDS = (
     "NCCL",
 )  # fmt: skip
 _ABOUT = dict(zip(PeerMechanism, _WORDS, strict=True))
+#: Maximum number of GPUs among which the largest group that works is searched.
+_MOST_SEARCHED = 24
 #: The mechanisms of a complete attempt, in order; NCCL is tried on request. And those of the short form.
 ALL = tuple(mechanism for mechanism in PeerMechanism if mechanism is not PeerMechanism.NCCL)
 SHORT = (PeerMechanism.STORE, PeerMechanism.FLAG)
@@ -172,7 +174,10 @@ class PeerAccess(msgspec.Struct, frozen=True, omit_defaults=True):
         return dict(sorted(found.items(), key=lambda item: _WORST.index(item[1])))
 
     def working_group(self) -> tuple[str, ...]:
-        """The largest group of GPUs that work among each other, the first of equals; empty below two."""
+        """The largest group of GPUs that work among each other, the first of equals; empty below two.
+
+        Of very many GPUs, a large group, because finding the largest takes too long.
+        """
         verdicts, gpus = self.verdicts, self.gpus
 
         def works(a: str, b: str) -> bool:
@@ -184,7 +189,7 @@ class PeerAccess(msgspec.Struct, frozen=True, omit_defaults=True):
             nonlocal best
             if len(group) > len(best):
                 best = group
-            for i, gpu in enumerate(rest):
+            for i, gpu in enumerate(rest if len(gpus) <= _MOST_SEARCHED else rest[:1]):
                 if len(group) + len(rest) - i <= len(best):
                     return
                 extend((*group, gpu), [other for other in rest[i + 1 :] if works(gpu, other)])

@@ -23,7 +23,8 @@ from wirespeed.hardware.topology import Machine
 from wirespeed.judging.judge import judge
 from wirespeed.judging.peer_causes import PeerFindings, find_peers
 from wirespeed.judging.verdict import Verdict
-from wirespeed.peer_access import PeerMechanism, PeerVerdict, described, rounds
+from wirespeed.peer_access import Attempt, PeerAccess, PeerMechanism, PeerVerdict, described, rounds
+from wirespeed.screens.p2p import to_json
 
 V = PeerVerdict
 INTEL, AMD = "Intel(R) Xeon(R) W-2295", "AMD EPYC 7302 16-Core Processor"
@@ -255,3 +256,29 @@ def test_only_the_mechanism_between_processes_is_a_matter_of_the_container() -> 
         with_fields(document, peers=with_fields(document.peers, attempts=attempts), facts=facts)
     )
     assert found is not None and found.causes[0].cause.name == "container"
+
+
+def test_a_file_with_unknown_gpus_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    document = wirespeed.p2p("simulated:rtx4090-2+dropped", seed=1)
+    other = replace(document.machine, gpus=(), links=())
+    found = find_peers(with_fields(document, machine=other))
+    assert found is not None and found.verdict is Verdict.FAIL and found.settings == {"NCCL_P2P_DISABLE": "1"}
+    assert '"gpu0->gpu1"' in to_json(with_fields(document, machine=other), found)
+
+
+def test_the_group_of_many_gpus_is_found_at_once() -> None:
+    names = [f"gpu{i}" for i in range(72)]
+    verdicts = [
+        Attempt(a, b, PeerMechanism.COPY, V.WRONG if (int(a[3:]) + int(b[3:])) % 3 == 0 else V.WORKS)
+        for a in names for b in names if a != b
+    ]  # fmt: skip
+    assert len(PeerAccess(tuple(verdicts)).working_group()) > 20
+
+
+def test_a_flag_that_takes_far_too_long_is_a_warning_of_check() -> None:
+    document = wirespeed.p2p("simulated:rtx4090-2", seed=1)
+    (result,) = document.testcases
+    copies, flags = result.tables
+    slow = with_fields(flags, cells=tuple(with_fields(cell, value=60e-6) for cell in flags.cells))
+    document = with_fields(document, testcases=(with_fields(result, tables=(copies, slow)),))
+    assert judge(document).verdict is Verdict.WARN

@@ -421,6 +421,8 @@ def by_attempts(judgement: Judgement, access: PeerAccess) -> Judgement:
     if judgement.key.testcase != PEER_ACCESS or judgement.value is None or pair not in access.verdicts:
         return judgement
     verdict = access.verdicts[pair]
+    if judgement.verdict is not Verdict.UNKNOWN:  # a latency with a range
+        return judgement
     if verdict is PeerVerdict.WORKS:
         return replace(judgement, verdict=Verdict.PASS, why="")
     deciding = access.deciding(pair)

@@ -142,7 +142,8 @@ def _cause(finding: PeerFinding, is_first: bool, style: Style) -> Iterator[Rende
 def to_json(document: Document, findings: PeerFindings) -> str:
     """The answer for programs, with stable keys; GPUs are named by index, as in ``CUDA_VISIBLE_DEVICES``."""
     access = findings.access
-    index = {gpu.name: str(gpu.index) for gpu in document.machine.gpus}
+    known = {gpu.name: str(gpu.index) for gpu in document.machine.gpus}
+    index = {name: known.get(name, name) for name in (*access.gpus, *access.unusable, *access.through_host)}
 
     def attempt_of(attempt: Attempt) -> dict[str, Any]:
         fields = {
