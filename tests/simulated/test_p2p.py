@@ -119,7 +119,8 @@ def test_check_measures_the_rest_of_a_machine_whose_data_is_wrong(capsys: pytest
     machine = "simulated:rtx3090-4+corrupt@gpu0->gpu1"
     code, out = printed(capsys, "check", "--allow-simulated", "--no-save", "--machine", machine)
     text = " ".join(out.split())
-    assert code == 1 and "peer access delivers wrong data, gpu0 -> gpu1" in text and "host memory" in text
+    assert code == 1 and "FAIL gpu0->gpu1 delivers wrong data in" in text and "host memory" in text
+    assert "do not use this path; export NCCL_P2P_DISABLE=1; then: " in text and "replace" not in text
 
 
 def test_a_named_testcase_is_measured_without_trying_peers(capsys: pytest.CaptureFixture[str]) -> None:

@@ -91,7 +91,6 @@ def judge(
     machine = document.machine
     check_links(overrides, machine)
     lacking = missing(document, expected, baseline.inventory(machine) if baseline else None)
-    lacking = (*problems(document), *lacking)
     is_lesser = any(absent.verdict is Verdict.FAIL and absent.expected is not None for absent in lacking)
     entries = baseline.entries(machine, is_lesser=is_lesser) if baseline else {}
     cells = [measured for measured in placed(document) if measured.key in entries or not _restated(measured)]
@@ -133,6 +132,7 @@ def judge(
     of_testcase: dict[str, set[Verdict]] = {}
     for judgement in judged:
         of_testcase.setdefault(judgement.key.testcase, set()).add(judgement.verdict)
+    wrong = wrong_data(cells, machine)
     return Check(
         tuple(judged),
         {
@@ -142,12 +142,12 @@ def judge(
         tuple(culprits),
         accepted,
         {r.name: changes for r in document.testcases if (changes := hardware_changes(r, machine))},
-        wrong_data(cells, machine),
+        wrong,
         doubts(document),
         baseline_use(entries, cells) if entries else None,
         document.simulated,
         tuple(defects(document)),
-        missing=lacking,
+        missing=(*problems(document, wrong), *lacking),
         uncovered=unseen,
         dips=tuple(dip for dip in found.values() if dip.key in warned),
     )

@@ -31,6 +31,7 @@ from .causes import CAUSES
 from .culprits import Advice, at_device
 from .inventory import Missing
 from .verdict import Judgement, Verdict
+from .wrong_data import WrongData
 
 _V = PeerVerdict
 _BROKEN = frozenset({_V.HANGS, _V.WRONG, _V.FAILS})
@@ -236,6 +237,13 @@ class PeerFindings:
     unread: tuple[str, ...]
 
     @property
+    def advice(self) -> Advice:
+        """What to do now, and what then."""
+        steps = [f"export {name}={value}" for name, value in self.settings.items()]
+        steps += [finding.repair[0] for finding in self.causes[:1]]
+        return Advice("; then: ".join(steps) or "try again after a restart of the machine", "wirespeed p2p")
+
+    @property
     def sentence(self) -> str:
         """What is the case, for people."""
         gpus = self.access.gpus
@@ -430,15 +438,20 @@ def by_attempts(judgement: Judgement, access: PeerAccess) -> Judgement:
     return replace(judgement, verdict=Verdict.WARN if verdict is PeerVerdict.SLOW else Verdict.FAIL, why=why)
 
 
-def problems(document: Document) -> list[Missing]:
-    """What does not work although the driver offers it, as ``check`` reports it."""
+def problems(document: Document, wrong: Iterable[WrongData]) -> list[Missing]:
+    """What does not work although the driver offers it, as ``check`` reports it.
+
+    Args:
+        document: The run.
+        wrong: Paths that delivered wrong data in other testcases, which say more of it.
+    """
     findings = find_peers(document)
     if findings is None or findings.verdict not in (Verdict.FAIL, Verdict.WARN):
         return []
+    measured = {path[:2] for found in wrong if set(found.testcases) != {PEER_ACCESS} for path in found.paths}
+    if set(findings.bad.values()) == {PeerVerdict.WRONG} and findings.bad.keys() <= measured:
+        return []
     where = tuple(dict.fromkeys(end for pair in findings.bad for end in pair))
     cause = f"; likely cause: {findings.causes[0].cause.title}" if findings.causes else ""
-    steps = [f"export {name}={value}" for name, value in findings.settings.items()]
-    steps += [finding.repair[0] for finding in findings.causes[:1]]
-    advice = Advice("; then: ".join(steps) or "try again after a restart of the machine", "wirespeed p2p")
     text = f"{findings.sentence}{cause}"
-    return [Missing(InventoryPart.GPUS, findings.verdict, text, where, advice=advice)]
+    return [Missing(InventoryPart.GPUS, findings.verdict, text, where, advice=findings.advice)]
