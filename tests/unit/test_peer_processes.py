@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
@@ -139,3 +143,49 @@ def test_what_nccl_did_and_its_transport() -> None:
     verdict, detail = of_nccl(wrong)
     assert verdict is V.FAILS and "simulated error" in detail
     assert of_nccl(wirespeed.described("simulated:rtx4090-2"))[0] is V.NOT_TRIED
+
+
+def test_a_process_that_cannot_start_says_nothing_of_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/nowhere")  # the fake driver cannot be imported
+    access = tried(monkeypatch, mechanisms=SHORT)
+    assert access.verdict is V.NOT_TRIED and not access.unusable
+    assert all("opening the driver" in attempt.detail for attempt in access.attempts)
+
+
+INTERRUPTED = """
+import wirespeed
+from tests.unit.test_peer_processes import machine
+from wirespeed.driver.peer_attempts import attempt_peers
+from wirespeed.hardware.facts import Facts
+attempt_peers(machine(4), Facts([]))
+"""
+
+
+def workers(parent: int) -> set[int]:
+    """The processes of attempts that a process started."""
+    lines = Path(f"/proc/{parent}/task").glob("*/children")
+    return {int(child) for line in lines for child in line.read_text().split()}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_end_at_any_time_leaves_no_process(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    monkeypatch.setenv(VARIABLE, "hang 0 1;hang 2 3;hang 0 2;hang 1 3;hang 0 3;hang 1 2")
+    monkeypatch.setenv(COUNT, "4")
+    with subprocess.Popen([sys.executable, "-c", INTERRUPTED], stderr=subprocess.DEVNULL) as parent:
+        while len(found := workers(parent.pid)) < 4 and parent.poll() is None:
+            time.sleep(0.01)
+        parent.send_signal(number)
+        parent.wait()
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and any(is_worker(child) for child in found):
+        time.sleep(0.01)
+    assert len(found) == 4 and not [child for child in found if is_worker(child)]
+
+
+def is_worker(process: int) -> bool:
+    try:
+        return b"peer_worker" in Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return False

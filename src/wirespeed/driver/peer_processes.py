@@ -88,7 +88,7 @@ class WorkerProcess:
             AttemptEnded: If the process hung or ended.
             BackendError: If a call failed.
         """
-        stage: dict[str, Any] = {"stage": "starting"}
+        stage: dict[str, Any] = {"stage": "starting", "opens": True}
         with suppress(OSError):
             socket.send_fds(self._link, [json.dumps(request).encode()], list(descriptors))
         limit = open_s

@@ -257,6 +257,9 @@ class PeerFindings:
                 how = f": {told(deciding)}" if deciding else ""
                 return f"peer access {_HOW[verdict]}, {described(pairs, gpus)}{how}"
         works = sum(verdict is PeerVerdict.WORKS for verdict in self.access.verdicts.values())
+        untried = [a for a in self.access.attempts if a.verdict is PeerVerdict.NOT_TRIED]
+        if not works and untried:
+            return f"peer access was not tried: {untried[0].detail}"
         if not works:
             return "no peer access is offered" if gpus else "fewer than two GPUs"
         offered = sum(verdict is not PeerVerdict.NOT_OFFERED for verdict in self.access.verdicts.values())
@@ -307,7 +310,9 @@ def _verdict(access: PeerAccess) -> Verdict:
         return Verdict.FAIL
     if access.verdict is PeerVerdict.SLOW:
         return Verdict.WARN
-    return Verdict.PASS if access.verdict is PeerVerdict.WORKS else Verdict.UNKNOWN
+    if access.verdict is not PeerVerdict.WORKS:
+        return Verdict.UNKNOWN
+    return Verdict.WARN if PeerVerdict.NOT_TRIED in access.verdicts.values() else Verdict.PASS
 
 
 def _causes(machine: Machine, facts: Facts, access: PeerAccess) -> list[PeerFinding]:
