@@ -114,7 +114,8 @@ class PeerAreas:
         """Enqueue a kernel."""
         area.device.use()
         function = area.device.kernel("peer", f"peer_{kernel}")
-        self.driver.bind_launch(function, blocks, threads, 0, area.stream, Arguments(*values))()
+        arguments = Arguments(*values)  # the launch has only their address
+        self.driver.bind_launch(function, blocks, threads, 0, area.stream, arguments)()
 
     def fill(self, area: Area, address: int, key: int, words: int = WORDS) -> None:
         """Write a pattern to memory of the same GPU."""
