@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,9 @@ def two(machine: Machine, pair: tuple[str, str]) -> Machine:
 
 
 def broken(two: Machine, monkeypatch: pytest.MonkeyPatch, fault: str) -> PeerAccess:
-    monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parents[2]}:{Path(__file__).parents[2] / 'src'}")
+    root = Path(__file__).parents[2]
+    paths = (str(root), str(root / "src"), *os.environ.get("PYTHONPATH", "").split(":"))
+    monkeypatch.setenv("PYTHONPATH", ":".join(filter(None, paths)))
     a, b = (gpu.index for gpu in two.gpus)
     monkeypatch.setenv(VARIABLE, fault.format(a=a, b=b))
     gpus = tuple(replace(gpu, backend="tests.fakes.broken_cuda") for gpu in two.gpus)
