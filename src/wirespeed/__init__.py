@@ -16,6 +16,7 @@ from .version import __version__
 
 if TYPE_CHECKING:
     from .api import described as described
+    from .api import p2p as p2p
     from .api import record as record
     from .api import run as run
     from .backends import describe
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
 #: Public name -> its module, and its name there if it has another one.
 _HOME = {
     **dict.fromkeys((
-        "described", "record", "run",
+        "described", "p2p", "record", "run",
     ), "api"),
     "machine": "backends:describe",
     **dict.fromkeys((

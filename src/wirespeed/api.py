@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec.structs import replace as replace_fields
+
 from . import backends as _backends
 from .backends.base import Backend
 from .document import DEVICES, REQUESTED, SCHEMA, Document
@@ -22,6 +24,7 @@ from .hardware.topology import Machine
 from .measurement import Unit
 from .model import Engine, Operation
 from .options import RunOptions, Tier, agreed, changed, includes, takes_options
+from .peer_access import ALL, SHORT, PeerAccess, PeerMechanism, PeerVerdict
 from .run_errors import RunInterrupted
 from .testcases import Testcase, find, select
 from .testcases.subset import sweep
@@ -37,6 +40,8 @@ T = TypeVar("T")
 
 #: Time beyond the time-out of a stage in which the processes of a job find out which one is late, in s.
 LATE_RANK_GRACE_S = 10.0
+#: Warning of a run that measured nothing.
+BROKEN_PEERS = "nothing was measured: peer access hangs, and so would copies between GPUs"
 #: Interval between checks whether a machine is idle, in s.
 IDLE_POLL_INTERVAL_S = 1.0
 
@@ -57,6 +62,7 @@ def run(
     described: Mapping[str, Any] | None = None,
     following: Callable[[Document], Iterable[Testcase]] | None = None,
     since: float | None = None,
+    try_peers: bool = False,
     **changes: Any,
 ) -> Document:
     """Measure, and return the Document.
@@ -79,6 +85,8 @@ def run(
             there are none. With it, no testcases and no prefixes mean none at first. Not in a job
             (``world``).
         since: When the time of ``within`` began, in s of the monotonic clock; None for now.
+        try_peers: Whether to try first if peer access works, in short; if it hangs, nothing is measured. Not
+            in a job.
         ...
 
     Raises:
@@ -116,17 +124,24 @@ def run(
     for case in chosen:
         if case.written:
             case.plan(target, options)
+    peers = _try_peers(target, facts) if try_peers and world is None else None
+    broken = peers is not None and (peers.unusable or peers.verdict is PeerVerdict.HANGS)
+    if broken:
+        chosen, following = (), None
     lacking = _lacking_bulk(target) if options.bulk else ""
     prepared = partial(as_changed, options=options, bulk=options.bulk and not lacking)
     chosen = prepared(chosen)
+    noted = (lacking, BROKEN_PEERS if broken else "")
+    warnings = (*_restricted(local), *local.unusual_nodes(), *noted)
     document = begun(
         target, chosen, options,
         command=command,
         launcher="" if world is None else world.launcher,
-        warnings=(*_restricted(local), *local.unusual_nodes(), *filter(None, [lacking])),
+        warnings=tuple(filter(None, warnings)),
         described=requested | dict(described or {}),
         facts=facts,
     )  # fmt: skip
+    document = replace_fields(document, peers=peers)
     watching = [*_saving(output, force), *listeners] if world is None or world.rank == 0 else []
     if world is None and backends is None and not target.simulated and target.host == platform.node():
         watching.append(RunTimes(kind_of_run(target, options)))
@@ -214,6 +229,16 @@ def _saving(output: str | Path | Output | None, force: bool) -> list[Listener]:
     return [Saver(output if isinstance(output, Output) else Output(Path(output)), force)]
 
 
+def _try_peers(machine: Machine, facts: Iterable[Fact]) -> PeerAccess | None:
+    """The short form of the attempts of peer access; None if none is offered, or on several hosts."""
+    from .driver.peer_attempts import attempt_peers
+    from .hardware.facts import Facts
+
+    if machine.ranks or not any(gpu.peers for gpu in machine.gpus):
+        return None
+    return attempt_peers(machine, Facts(facts), SHORT)
+
+
 def _closed(backends: Sequence[Backend]) -> bool:
     """Close backends; return whether a signal interrupted that, which must not lose what was measured."""
     interrupted = False
@@ -259,6 +284,69 @@ def described(machine: str | Machine | None = None, *, root: str | Path | None =
         warnings=tuple(target.unusual_nodes()),
         facts=_backends.facts(target, tree),
     )
+
+
+def p2p(
+    machine: str | Machine | None = None,
+    *,
+    mechanisms: Sequence[PeerMechanism] = ALL,
+    devices: Sequence[int] | None = None,
+    output: str | Path | Output | None = None,
+    force: bool = False,
+    seed: int | None = None,
+    command: str = "",
+) -> Document:
+    """Try peer access between all GPUs; a Document with ``peers`` and the facts of the machine.
+
+    Args:
+        machine: As for ``run``.
+        mechanisms: The mechanisms to try.
+        devices: Indices of the GPUs to use; None for all.
+        output: File to which the Document is saved.
+        force: Whether ``output`` may replace a file that exists.
+        seed: Seed of the patterns; None for a new one.
+        command: Command line, for the Document.
+
+    Raises:
+        UsageError: If an argument is invalid.
+        StorageError: If the Document cannot be written.
+
+    Examples:
+        >>> import wirespeed
+        >>> document = wirespeed.p2p("simulated:rtx4090-2+dropped@gpu0->gpu1")
+        >>> document.peers.verdicts["gpu0", "gpu1"].value
+        'hangs'
+    """
+    from .driver.peer_attempts import as_testcase, attempt_peers
+    from .hardware.facts import Facts
+
+    saved = output if output is None or not isinstance(output, str | Path) else _output(output)
+    if saved is not None:
+        saved.check(force)
+    began = time.monotonic()
+    target = machine if isinstance(machine, Machine) else _backends.describe(machine)
+    document = described(target if devices is None else target.only(devices))
+    peers = attempt_peers(document.machine, Facts(document.facts), mechanisms, seed=seed)
+    document = replace_fields(
+        document,
+        peers=peers,
+        testcases=(as_testcase(peers),),
+        seconds=peers.seconds if target.simulated else time.monotonic() - began,
+        command=command,
+        ended=datetime.now(UTC).astimezone().isoformat(timespec="seconds"),
+        options={} if devices is None else {DEVICES: list(map(str, devices))},
+    )
+    if saved is not None:
+        from .results.store import encode
+
+        saved.write(encode(document))
+    return document
+
+
+def _output(path: str | Path) -> Output:
+    from .results.output import Output
+
+    return Output(Path(path))
 
 
 def record(folder: str | Path) -> int:

@@ -18,6 +18,7 @@ from msgspec.structs import force_setattr
 from .errors import UsageError
 from .hardware.facts import Fact
 from .hardware.topology import Machine
+from .peer_access import PeerAccess
 from .qualification import Qualification
 from .tables import Amount, Integer, Number, Quantity, Reading, State, Table, Whole
 from .tabular import Tabular
@@ -230,6 +231,7 @@ class Document(Tabular, msgspec.Struct, frozen=True, kw_only=True, omit_defaults
             for it.
         imported: Logs of other tools that the values come from; empty if wirespeed measured them.
         qualification: Which nodes of a cluster are slow, of ``wirespeed qualify``.
+        peers: Whether peer access between GPUs works, of ``wirespeed p2p`` and ``check``.
     """
 
     schema: int = msgspec.field(name="wirespeed_schema")
@@ -252,6 +254,7 @@ class Document(Tabular, msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     device_memory: dict[str, Integer] = {}
     imported: tuple[ImportedLog, ...] = ()
     qualification: Qualification | None = None
+    peers: PeerAccess | None = None
 
     def __post_init__(self) -> None:
         """Mark Document and machine as simulated if one of them is, whatever was removed from a file."""

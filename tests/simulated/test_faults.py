@@ -55,7 +55,10 @@ def test_memory_and_a_whole_gpu() -> None:
         ("corrupt@gpu9", "has no transfers 'gpu9' for the fault"),
         ("corrupt@gpu0-gpu1", "write gpu0 or numa0->gpu0"),
         ("hang@gpu0->numa7", "has no transfers"),
-        ("slow@gpu0", "unknown simulated fault 'slow'; choose from corrupt"),
+        ("sluggish@gpu0", "unknown simulated fault 'sluggish'; choose from corrupt"),
+        ("slow@gpu0->gpu9", "has no pair of GPUs 'gpu0->gpu9' for the fault"),
+        ("late@numa0->gpu0", "write gpu0->gpu1, gpu0-gpu1 or gpu0"),
+        ("slow=2000@gpu0", "requires a factor"),
     ],
 )
 def test_faults_that_cannot_be(fault: str, says: str) -> None:

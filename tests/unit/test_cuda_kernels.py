@@ -27,7 +27,7 @@ ARCHITECTURES = [
 
 
 def test_all_files_are_there() -> None:
-    assert FILES == ["bulk", "chase", "contents", "copy", "gate", "stream"]
+    assert FILES == ["bulk", "chase", "contents", "copy", "gate", "peer", "stream"]
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

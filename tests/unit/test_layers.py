@@ -63,7 +63,7 @@ LAYERS = (
     ("errors", "measurement"),
     ("units",),
     ("tables",),
-    ("qualification", "statistics"),
+    ("peer_access", "qualification", "statistics"),
     ("options",),
     ("collectives",),
     ("hardware",),

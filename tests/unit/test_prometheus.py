@@ -30,7 +30,9 @@ INTEGRATIONS = Path(__file__).parents[2] / "integrations"
 #: Set where the tests with promtool must not be skipped.
 REQUIRED = "WIRESPEED_REQUIRE_PROMTOOL"
 #: Metrics of reports of several runs, of published gates, and of all values.
-ELSEWHERE = {"wirespeed_file_unreadable", "wirespeed_gate", "wirespeed_missing"}
+ELSEWHERE = {
+    "wirespeed_file_unreadable", "wirespeed_gate", "wirespeed_missing", "wirespeed_peer_access",
+}  # fmt: skip
 EVERY_VALUE = {
     "wirespeed_testcase_status", "wirespeed_bandwidth_bytes_per_second", "wirespeed_latency_seconds",
     "wirespeed_limit_bytes_per_second", "wirespeed_cells", "wirespeed_messages_per_second",
@@ -293,6 +295,7 @@ def output(bad: Document) -> str:
 
     lost = measured("+gone@gpu5")
     made = [run_of("bad.json", real(bad), Style()), run_of("lost.json", real(lost), Style())]
+    made.append(run_of("p2p.json", real(wirespeed.p2p("simulated:rtx4090-2+dropped@gpu0->gpu1")), Style()))
     return joined(made, [Unreadable("broken.json", "broken")], Style())
 
 

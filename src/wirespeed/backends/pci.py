@@ -245,6 +245,41 @@ def ports(device: TreePath) -> list[TreePath]:
     return list(takewhile(lambda path: ADDRESS.fullmatch(path.name), (place, *place.parents)))
 
 
+#: Start of the extended configuration space, in bytes; other users than root may read the first 64.
+_EXTENDED = 256
+#: Access Control Services: number of the capability, offset of its control word, and the bits that redirect
+#: traffic between devices to the root: requests, completions, upstream forwarding.
+#: Source: PCI_EXT_CAP_ID_ACS, PCI_ACS_CTRL, PCI_ACS_RR, PCI_ACS_CR and PCI_ACS_UF in Linux' pci_regs.h.
+_ACS, _ACS_CONTROL, _ACS_REDIRECT = 0x0D, 6, 0x04 | 0x08 | 0x10
+#: Why the control word of a bridge is unknown.
+ROOT_ONLY = "the extended configuration space requires root"
+
+
+def acs_control(config: bytes) -> bytes:
+    """The control word of ACS in a configuration space.
+
+    Empty if the space ends before; ``-`` if the bridge has no ACS. Of its own result, all.
+    """
+    if len(config) <= 2:
+        return config
+    at, seen = _EXTENDED, set[int]()
+    while at >= _EXTENDED and at not in seen and at + 4 <= len(config):
+        seen.add(at)
+        header = int.from_bytes(config[at : at + 4], "little")
+        if header & 0xFFFF == _ACS and at + _ACS_CONTROL + 2 <= len(config):
+            return config[at + _ACS_CONTROL : at + _ACS_CONTROL + 2]
+        at = header >> 20
+    return b"-" if len(config) > _EXTENDED else b""
+
+
+def redirects(bridge: TreePath) -> bool | None:
+    """Whether the ACS of a bridge redirects traffic between devices; None if that cannot be read."""
+    control = (bridge / "config").table(acs_control)
+    if not control:
+        return None
+    return bool(int.from_bytes(control, "little") & _ACS_REDIRECT) if len(control) == 2 else False
+
+
 def _remarks(pair: Hop, gpu: str, own: Port) -> Iterator[str]:
     """Yield why a link is slower than possible.
 

@@ -206,7 +206,11 @@ def _measure(
         waited = wait_idle(machine, options.wait_idle)
         if arguments["since"] is not None:
             arguments["since"] += waited  # the time of --within begins when the machine is idle
-    return run(**arguments, output=output, force=options.force, listeners=listener(), world=world)
+    selected = options.testcase or options.prefix or options.file
+    return run(
+        **arguments, output=output, force=options.force, listeners=listener(), world=world,
+        try_peers=not selected,
+    )  # fmt: skip
 
 
 def _refuse_simulated(simulated: bool, options: argparse.Namespace) -> None:

@@ -8,6 +8,7 @@ COMMANDS = {
     "transfer": ("transfer", "measure transfers that you define, or show what they would use"),
     "qualify": ("qualify", "find the slow nodes, NICs, cables and switches of a cluster"),
     "check": ("check", "judge whether this machine or a saved run is as fast as expected"),
+    "p2p": ("p2p", "try whether peer access between GPUs really works"),
     "doctor": ("doctor", "name what may explain slow paths, with evidence and remedy"),
     "baseline": ("baseline", "create a baseline for check from runs of good machines"),
     "import": ("import_", "convert logs of nvbandwidth, nccl-tests, ... to a saved run"),

@@ -93,7 +93,7 @@ def _measured(options: Namespace, adaptive: Adaptive | None) -> Document:
     from ..progress import listener
 
     arguments = measuring(options) | {"output": options.output, "force": options.force}
-    return run(**arguments, listeners=listener(), following=adaptive)
+    return run(**arguments, listeners=listener(), following=adaptive, try_peers=adaptive is not None)
 
 
 def _of_files(files: Sequence[str], options: Namespace) -> int:

@@ -23,7 +23,7 @@ from . import READING
 class PathLatency(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One table of ``latencies.toml``; the comments there describe the fields."""
 
-    ends: Literal["host", "gpu"]
+    ends: Literal["host", "gpu", "flag"]
     link: LinkKind
     nanoseconds: tuple[float, float]
     source: str
@@ -71,7 +71,8 @@ def path_latency(ends: str, link: LinkKind, capability: str) -> PathLatency | No
     """Return the latency of a path; None if nothing is known of it.
 
     Args:
-        ends: Where the memory is that a GPU reads: ``host`` or ``gpu``.
+        ends: Where the memory is that a GPU reads: ``host`` or ``gpu``; ``flag`` for a flag that it sets on
+            another GPU, which answers.
         link: Kind of the slowest link on the way.
         capability: Compute capability of the GPU, e.g. ``9.0``.
     """

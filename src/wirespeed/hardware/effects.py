@@ -85,6 +85,16 @@ def _switches(machine: Machine) -> tuple[str, ...]:
     return tuple(sorted(ends - set(_gpus(machine)) - {node.name for node in machine.numa}))
 
 
+def root_port(index: int) -> str:
+    """The address of the root port above a GPU of a simulated machine."""
+    return f"0000:00:{index + 1:02x}.1"
+
+
+def _isolating(machine: Machine) -> tuple[str, ...]:
+    """The switches; without any, the whole machine: its root ports."""
+    return _switches(machine) or (("",) if len(_with(LinkKind.PCIE)(machine)) > 1 else ())
+
+
 def _slots(machine: Machine) -> tuple[str, ...]:
     """What has a PCIe link towards the host: GPUs and switches."""
     return (*_with(LinkKind.PCIE)(machine), *_switches(machine))
@@ -140,8 +150,13 @@ def _memory_of_sockets(machine: Machine, place: str, factor: float) -> Machine:
 
 
 def _split(machine: Machine, place: str, factor: float) -> Machine:
-    """Send traffic between the devices below a switch through the root: it enters and leaves separately."""
+    """Send traffic between the devices below a switch through the root: it enters and leaves separately.
+
+    Traffic between root ports goes there anyway.
+    """
     del factor
+    if not place:
+        return machine
     up, down, below = f"{place} up", f"{place} down", set(_gpus(machine))
 
     def moved(link: Link) -> Link:
@@ -293,8 +308,14 @@ def _together(*several: Reports) -> Reports:
     return facts
 
 
-def _of_switch(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
+def _of_isolation(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
     del amount
+    for device in machine.gpus if not place else ():
+        yield Fact(Known.IOMMU_GROUP, f"{20 + device.index}", device=device.name)
+        yield Fact(Known.BRIDGE_GROUPS, (f"{10 + device.index}",), device=device.name)
+        yield Fact(Known.ACS_REDIRECTS, (root_port(device.index),), device=device.name)
+    if not place:
+        return
     for i, gpu in enumerate(MachineVertices(machine).gpus_at(place)):
         yield Fact(Known.SWITCH, place, device=gpu.device)
         yield Fact(Known.IOMMU_GROUP, f"{place} {i}", device=gpu.device)
@@ -433,7 +454,7 @@ EFFECTS = {
             4.0,
         ),
         Effect("confined", _host_nodes, _memory_of_sockets, _of_cpus),
-        Effect("acs", _switches, _split, _of_switch, (1.0,), usual=1.0, reroutes=True),
+        Effect("acs", _isolating, _split, _of_isolation, (1.0,), usual=1.0, reroutes=True),
         Effect(
             "iommu",
             lambda machine: ("",) if len(_with(_PCIE)(machine)) > 1 else (),
@@ -450,6 +471,14 @@ EFFECTS = {
             (1.0,),
             usual=1.0,
             reroutes=True,
+        ),
+        Effect(
+            "bar1",
+            _with(_PCIE),
+            _unchanged,
+            _each(Known.BAR1, lambda _: 256.0 * MIB, "B"),
+            (1.0,),
+            usual=1.0,
         ),
         Effect("lowered", _gpus, _memory_of_gpus, _each(Known.MEMORY_CLOCK, lambda f: f * USUAL_CLOCK_HZ)),
         Effect(

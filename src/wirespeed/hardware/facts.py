@@ -63,6 +63,9 @@ class Known(StrEnum):
     IOMMU_GROUP = "IOMMU group"
     NUMA_NODE = "NUMA node of the GPU"
     SWITCH = "PCIe switch"
+    BRIDGES = "PCIe bridges up to the root port"
+    BRIDGE_GROUPS = "IOMMU groups of the bridges"
+    ACS_REDIRECTS = "bridges whose ACS redirects"
     PCIE_WIDTH = "PCIe width"
     PCIE_WIDTH_POSSIBLE = "possible PCIe width"
     PCIE_GENERATION_POSSIBLE = "possible PCIe generation"
@@ -94,6 +97,10 @@ class Known(StrEnum):
     PERSISTENCE = "persistence mode"
     UTILISATION = "utilisation"
     PROCESSES = "processes"
+    # Of a pair of GPUs (``gpu0->gpu1``), as NVML reports them: ``ok`` or the reason why not.
+    P2P_READ = "peer reads by NVML"
+    P2P_WRITE = "peer writes by NVML"
+    P2P_ATOMICS = "peer atomics by NVML"
     # Of a NIC, which also has the PCIe width. What is possible is what both ends of the link support.
     NIC_DRIVER = "driver of the NIC"
     NIC_ADDRESS = "PCI address"
@@ -155,8 +162,8 @@ COUNTED = {
     "errors of the port": Known.PORT_RETRIED,
 }
 
-#: Value of a fact that is on or off.
-ON, OFF = "on", "off"
+#: Value of a fact that is on or off; of peer access that NVML allows.
+ON, OFF, OK = "on", "off", "ok"
 #: State of the NVLink fabric of a GPU with nothing to report.
 FABRIC_READY = "ready, or there is none"
 #: Values of the device file of a GPU: there is none; the administrator excluded the GPU from the driver.

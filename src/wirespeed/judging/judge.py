@@ -25,6 +25,7 @@ from .localise import Observation, defects, localise
 from .omissions import baseline_use, doubts, renewed
 from .other_ways import by_other_ways, dips, slow_pairs, unconfirmed, without_peers
 from .path_kinds import verdict_of
+from .peer_causes import by_attempts, problems
 from .usual_ranges import LEAST_PART, SIZES, UsualRange, UsualRanges
 from .verdict import (
     BELOW_NEIGHBOUR,
@@ -103,6 +104,7 @@ def judge(
         replace(one, why=small[one.key]) if one.verdict is Verdict.UNKNOWN and one.key in small else one
         for one in judged
     ]
+    judged = [by_attempts(one, document.peers) for one in judged] if document.peers else judged
     if not ignore_busy:
         judged = [_unless_busy(one, measured, machine) for one, measured in zip(judged, cells, strict=True)]
     for i, why in unconfirmed(machine, cells, IMPLAUSIBLE).items():
@@ -130,6 +132,7 @@ def judge(
     of_testcase: dict[str, set[Verdict]] = {}
     for judgement in judged:
         of_testcase.setdefault(judgement.key.testcase, set()).add(judgement.verdict)
+    wrong = wrong_data(cells, machine)
     return Check(
         tuple(judged),
         {
@@ -139,12 +142,12 @@ def judge(
         tuple(culprits),
         accepted,
         {r.name: changes for r in document.testcases if (changes := hardware_changes(r, machine))},
-        wrong_data(cells, machine),
+        wrong,
         doubts(document),
         baseline_use(entries, cells) if entries else None,
         document.simulated,
         tuple(defects(document)),
-        missing=lacking,
+        missing=(*problems(document, wrong), *lacking),
         uncovered=unseen,
         dips=tuple(dip for dip in found.values() if dip.key in warned),
     )

@@ -34,6 +34,7 @@ from .diagnosis import Diagnosis, Finding, corrupting, diagnose
 from .inventory import Missing
 from .omissions import is_verified, unmeasured
 from .path_kinds import COLLECTIVES, HOST_MEMORY, PathKind, first_words, path_kind, path_kinds
+from .peer_causes import find_peers
 from .usual_ranges import UsualRanges
 from .verdict import BELOW_PEERS, Judgement, Verdict, share, worst
 from .verdicts import Check
@@ -332,6 +333,9 @@ def _not_to_use(document: Document, wrong: WrongData) -> Advice:
         part = wrong.device or "this path"
         do = f"do not use {part}; rule out {names}, then verify again: {causes[0].remedy}"
         return Advice(do, "; ".join(cause.confirm for cause in causes))
+    peers = find_peers(document) if wrong.between_gpus else None
+    if peers and peers.bad and (peers.causes or wrong.by_pcie):
+        return replace(peers.advice, do=f"do not use {wrong.device or 'this path'}; {peers.advice.do}")
     return Advice(f"do not use {wrong.device}; replace it") if wrong.device else WRONG_PATH
 
 

@@ -22,6 +22,7 @@ from ..hardware.network import Network
 from ..hardware.topology import Cache, LinkKind
 from ..measurement import Unit
 from ..model import BUFFERS, Engine, Operation
+from ..peer_access import PEER_ACCESS
 from ..results.cells import Placed
 from ..tables import Table
 from ..testcases import TABLE
@@ -37,6 +38,8 @@ _CURVES = (_LADDER, _LOADED, SIZES)
 #: Latencies of GPUs -> where the memory is.
 _GPU_LATENCIES = {"host_device_latency_sm": "host", "device_to_device_latency_sm": "gpu",
                   "device_to_device_latency_tma": "gpu"}  # fmt: skip
+#: Table of the testcase of peer access with round trips of flags.
+_FLAG = "flag"
 #: A working set of at most this share of a cache stays in it.
 _FITS = 0.5
 #: The same in a virtual machine. Seen on one with two H100s: 1 MiB of 2 MiB took 25 ns instead of 6 to 8 in
@@ -117,6 +120,8 @@ class UsualRanges:
         name, row, column = measured.key.testcase, measured.key.row, measured.key.column
         if name in _GPU_LATENCIES:
             return self._of_gpu(_GPU_LATENCIES[name], row, column)
+        if name == PEER_ACCESS:
+            return self._of_gpu(_FLAG, row, column) if measured.key.table == _FLAG else None
         if name in _CURVES and not _has_values(measured):
             return None
         case = self._cases.get(name)

@@ -57,6 +57,7 @@ HELP = {
     _NAMES[Unit.FREQUENCY]: "Median message rate of a value.",
     "wirespeed_limit_bytes_per_second": "Limit of a value: what the links allow for all its transfers.",
     "wirespeed_missing": "1 for what should be there and is not, by verdict.",
+    "wirespeed_peer_access": "1 for the verdict on a GPU that accesses the memory of another.",
     "wirespeed_cells": "Number of values of a testcase by verdict.",
 }
 NOT_JUDGED = "not judged"
@@ -88,6 +89,7 @@ def part(judged: Judged, style: Style) -> Families:
         "wirespeed_culprit_ratio": _culprits(check),
         "wirespeed_slow_cells_explained": _causes(judged),
         "wirespeed_missing": _missing(check),
+        "wirespeed_peer_access": _peers(document),
         "wirespeed_gate": _gates(judged),
         **_paths(document, summary),
         **_devices(judged),
@@ -257,6 +259,12 @@ def _missing(check: Check) -> Iterator[Sample]:
         if absence.verdict is not Verdict.WAIVED:
             place = {"part": str(absence.part), "where": ",".join(absence.where), "of_host": absence.host}
             yield {**place, "verdict": str(absence.verdict)}, 1
+
+
+def _peers(document: Document) -> Iterator[Sample]:
+    """The verdict on each pair of GPUs whose peer access was tried."""
+    for (source, destination), verdict in (document.peers.verdicts if document.peers else {}).items():
+        yield {"source": source, "destination": destination, "verdict": str(verdict)}, 1
 
 
 def _gates(judged: Judged) -> Iterator[Sample]:

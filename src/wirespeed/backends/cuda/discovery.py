@@ -20,7 +20,7 @@ from ...hardware.topology import Link, LinkKind, Machine
 from ...units import GB, MB
 from .. import pci
 from ..tree import HERE, TreePath
-from .nvml import Nvml, Silence, decoded, kernel_module, opened
+from .nvml import REFUSALS, Nvml, Silence, decoded, kernel_module, opened
 from .packages import BINDINGS, INSTALL, NVML_MISSING
 
 if TYPE_CHECKING:
@@ -71,15 +71,6 @@ _C2C_LINKS, _C2C_STATUS, _C2C_MB_PER_S = 170, 171, 172
 _NVLINK_COMMON, _NVLINK_FIRST = 90, 84
 #: GB/s per direction of an NVLink, by nvmlNvlinkVersion_t. Source: NVIDIA's data sheets of P100 to B200.
 _NVLINK_GB = {1: 20, 2: 25, 3: 25, 4: 25, 5: 25, 6: 25, 7: 50}
-#: Reasons why NVML denies peer access, by status; 0 is no reason. Source: NVML_P2P_STATUS_* in nvml.h.
-_REFUSALS = {
-    1: "chipset not supported",
-    2: "GPU not supported",
-    3: "topology of the I/O hubs not supported",
-    4: "disabled by a setting of the driver",
-    5: "not supported",
-    6: "unknown reason",
-}
 #: Source: NVML_CLOCK_MEM, NVML_NVLINK_DEVICE_TYPE_SWITCH, NVML_FI_DEV_NVLINK_GET_SPEED in nvml.h.
 _MEMORY_CLOCK, _IS_SWITCH, _NVLINK_SPEED = 2, 2, 164
 
@@ -377,7 +368,7 @@ class _Reader:
             return ""
         for status in ways:
             if status:
-                return _REFUSALS.get(status, f"status {status}")
+                return REFUSALS.get(status, f"status {status}")
         if None in ways:
             return "denied by CUDA and NVML" if allowed is None else "denied by CUDA"
         return "" if allowed is None else "denied by CUDA, although NVML allows it"

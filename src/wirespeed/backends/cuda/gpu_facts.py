@@ -5,7 +5,7 @@ Attributes of this process' GPUs from CUDA, before a context exists.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -13,13 +13,13 @@ from uuid import UUID
 from cuda.bindings import driver
 
 from ...hardware.devices import Gpu
-from ...hardware.facts import FABRIC_READY, OFF, ON, Fact, Known
+from ...hardware.facts import FABRIC_READY, OFF, OK, ON, Fact, Known
 from ...units import MB
 from .. import pci
 from ..tree import HERE, TreePath
 from .cuda_driver import attribute, handles, name_of
 from .driver import check
-from .nvml import JOINED, Nvml, decoded, kernel_module, reasons_of
+from .nvml import JOINED, REFUSALS, Nvml, decoded, kernel_module, reasons_of
 
 #: Fields of the health mask of the fabric: shift, width in bits, the values that are a problem.
 #: In most of them 1 is true and 2 is false, so that 0xaa has no problem.
@@ -53,10 +53,13 @@ def facts(gpus: Sequence[Gpu], nvml: Nvml, root: TreePath = HERE) -> Iterator[Fa
     yield Fact.of(Known.DRIVER_KERNEL, kernel_module(root) or None, why="no such file")
     library = nvml.ask("nvmlSystemGetDriverVersion")
     yield _fact(Known.DRIVER_LIBRARY, None if library is None else decoded(library))
+    handles = {gpu.name: nvml.handle(gpu) for gpu in gpus}
     for gpu in gpus:
         yield from _of_bus(gpu, root)
-        if (handle := nvml.handle(gpu)) is not None:
+        if (handle := handles[gpu.name]) is not None:
             yield from _of_gpu(gpu, handle, nvml)
+            others = {other: h for other, h in handles.items() if other != gpu.name and h is not None}
+            yield from _of_peers(gpu.name, handle, others, nvml)
 
 
 def shown(nvml: Nvml) -> Fact:
@@ -78,6 +81,7 @@ def _of_bus(gpu: Gpu, root: TreePath) -> Iterator[Fact]:
     yield _fact(Known.NUMA_NODE, "unknown" if node.startswith("-") else node or None, device=gpu.name)
     group = device / "iommu_group"
     yield _fact(Known.IOMMU_GROUP, group.resolve().name if group.exists() else OFF, device=gpu.name)
+    yield from _of_bridges(gpu.name, pci.ports(device)[1:])
     hops = pci.hops(device)
     if hops and all(hop.is_credible for hop in hops):
         narrowest = pci.narrowest(hops)
@@ -92,6 +96,35 @@ def _of_bus(gpu: Gpu, root: TreePath) -> Iterator[Fact]:
         yield _fact(Known.SWITCH, hops[1].below.address if len(hops) > 1 else "none", device=gpu.name)
     for name, count in zip((Known.AER, Known.AER_CORRECTED), pci.errors(device), strict=True):
         yield Fact.of(name, count, device=gpu.name)
+
+
+def _of_bridges(name: str, bridges: Sequence[TreePath]) -> Iterator[Fact]:
+    """Yield what isolates a GPU from others: its bridges, their IOMMU groups, and their ACS."""
+    yield Fact(Known.BRIDGES, tuple(bridge.name for bridge in bridges), device=name)
+    groups = (bridge / "iommu_group" for bridge in bridges)
+    yield Fact(
+        Known.BRIDGE_GROUPS, tuple(g.resolve().name if g.exists() else OFF for g in groups), device=name
+    )
+    redirects = {bridge.name: pci.redirects(bridge) for bridge in bridges}
+    if None in redirects.values():
+        yield Fact(Known.ACS_REDIRECTS, device=name, reason=pci.ROOT_ONLY)
+    else:
+        found = tuple(address for address, redirecting in redirects.items() if redirecting)
+        yield Fact(Known.ACS_REDIRECTS, found, device=name)
+
+
+#: Fact of a pair -> NVML_P2P_CAPS_INDEX_* in nvml.h.
+_P2P = {Known.P2P_READ: 0, Known.P2P_WRITE: 1, Known.P2P_ATOMICS: 3}
+
+
+def _of_peers(name: str, handle: Any, others: Mapping[str, Any], nvml: Nvml) -> Iterator[Fact]:
+    """Yield what NVML says of the access of a GPU to others; nothing if it does not answer."""
+    for other, h in others.items():
+        for fact, index in _P2P.items():
+            status = nvml.ask("nvmlDeviceGetP2PStatus", handle, h, index)
+            if status is not None:
+                value = REFUSALS.get(status, f"status {status}") if status else OK
+                yield Fact(fact, value, device=f"{name}->{other}")
 
 
 def _of_gpu(gpu: Gpu, handle: Any, nvml: Nvml) -> Iterator[Fact]:

@@ -68,6 +68,15 @@ _ERRORS = {"CRC errors": 38, "CRC errors of data": 45, "replays": 52, "recoverie
 _ERRORS_OF_LINK = {"CRC errors": 163, "replays": 161, "recoveries": 162, "link recoveries": 215,
                    "failed link recoveries": 214, "integrity errors": 211}  # fmt: skip
 _MAX_LINKS = 36
+#: Reasons why NVML denies peer access, by status; 0 is no reason. Source: NVML_P2P_STATUS_* in nvml.h.
+REFUSALS = {
+    1: "chipset not supported",
+    2: "GPU not supported",
+    3: "topology of the I/O hubs not supported",
+    4: "disabled by a setting of the driver",
+    5: "not supported",
+    6: "unknown reason",
+}
 
 
 def kernel_module(root: TreePath) -> str:

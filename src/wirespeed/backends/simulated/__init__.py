@@ -35,8 +35,8 @@ def parse(spec: str) -> Machine:
 
     The text names a predefined machine or a machine file. ``+KIND`` or ``+KIND@TRANSFER`` adds a fault of
     transfers, ``+down@LINK`` or ``+speed@LINK=FACTOR`` a fault of links, ``+gone@GPU`` a GPU that is on the
-    PCI bus but not shown by the driver, ``+CAUSE=AMOUNT@PLACE`` a cause that
-    ``doctor`` knows, with what the system reports then.
+    PCI bus but not shown by the driver, ``+dropped@gpu0->gpu1`` and others a fault of peer access,
+    ``+CAUSE=AMOUNT@PLACE`` a cause that ``doctor`` knows, with what the system reports then.
 
     Raises:
         MachineError: If the machine or fault does not exist.
@@ -46,7 +46,7 @@ def parse(spec: str) -> Machine:
 
     from ...errors import MachineError
     from ...hardware.topology import load
-    from .faults import parse_fault, without_gone
+    from .faults import parse_fault, without_gone, without_peers
     from .machines import MACHINES
 
     name, *suffixes = spec.split("+")
@@ -60,4 +60,4 @@ def parse(spec: str) -> Machine:
         )
     machine, gone, others = without_gone(suffixes, machine)
     faults = (*gone, *(parse_fault(text, machine) for text in others))
-    return replace(machine, simulated=True, faults=(*machine.faults, *faults))
+    return without_peers(replace(machine, simulated=True, faults=(*machine.faults, *faults)))

@@ -110,6 +110,8 @@ def parse_fault(text: str, machine: Machine) -> Fault:
     for short, long in _SHORT:
         if match := re.fullmatch(short, name):
             name, amount = long, match[1] if match.groups() else amount
+    if name == FaultKind.SLOW and amount:
+        kind, where = name, f"{where}={amount}"
     if name in EFFECTS and kind != FaultKind.BUSY:
         return _cause(name, where, amount, text, machine)
     kinds = [kind for kind in FaultKind if kind is not FaultKind.CAUSE]
@@ -121,6 +123,8 @@ def parse_fault(text: str, machine: Machine) -> Fault:
         fault = replace(fault, where=where, factor=_factor(factor, text))
     if fault.kind is FaultKind.NOISE:
         return _noise(where, text)
+    if fault.kind.of_pairs:
+        return _of_pair(fault, text, machine)
     if fault.kind is FaultKind.FULL:
         where, _, free = where.partition("=")
         fault = replace(fault, where=where, factor=float(parse_size(free)) if free else 0.0)
@@ -137,6 +141,31 @@ def parse_fault(text: str, machine: Machine) -> Fault:
     return fault
 
 
+def _of_pair(fault: Fault, text: str, machine: Machine) -> Fault:
+    """A fault of peer access, at a pair of GPUs of the machine."""
+    where, _, factor = fault.where.partition("=")
+    if fault.kind is FaultKind.SLOW:
+        fault = replace(fault, factor=_factor(factor, text) if factor else _SLOW)
+    fault = replace(fault, where=where)
+    names = [gpu.name for gpu in machine.gpus]
+    if machine.ranks or not any(fault.concerns(a, b) for a in names for b in names if a != b):
+        raise MachineError(
+            f"machine {machine.name!r} has no pair of GPUs {where!r} for the fault {text!r}; "
+            "write gpu0->gpu1, gpu0-gpu1 or gpu0"
+        )
+    return fault
+
+
+def without_peers(machine: Machine) -> Machine:
+    """The machine as its driver describes it: without the peers that ``no-peers`` faults take away."""
+    faults = [fault for fault in machine.faults if fault.kind is FaultKind.NO_PEERS]
+    gpus = (
+        replace(gpu, peers=tuple(p for p in gpu.peers if not any(f.concerns(gpu.name, p) for f in faults)))
+        for gpu in machine.gpus
+    )
+    return replace(machine, gpus=tuple(gpus)) if faults else machine
+
+
 def _noise(where: str, text: str) -> Fault:
     """Noise such as ``noise@round=1%`` as a fault."""
     level, _, amount = where.partition("=")
@@ -149,6 +178,8 @@ def _noise(where: str, text: str) -> Fault:
         raise MachineError(f"the fault {text!r} has a wrong amount: {error}") from error
 
 
+#: Factor of the speed of a slow pair if none is given.
+_SLOW = 0.1
 #: Short names of causes, some with their amount.
 _SHORT = (
     (r"gen(\d)", "pcie-generation"), (r"nps(\d)", "nodes-per-socket"), ("throttle", "throttled"),

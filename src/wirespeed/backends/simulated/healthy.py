@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from ...faults import FaultKind
-from ...hardware.effects import CONTROLLER_BYTES, EFFECTS, USUAL_CLOCK_HZ, generation_of
+from ...hardware.effects import CONTROLLER_BYTES, EFFECTS, USUAL_CLOCK_HZ, generation_of, root_port
 from ...hardware.facts import FABRIC_READY, OFF, ON, Fact, Known
 from ...hardware.network import MachineVertices, nvlinks_of
 from ...hardware.topology import LinkKind, Machine
@@ -23,6 +23,10 @@ def facts_of(machine: Machine) -> Iterator[Fact]:
     for host in others:
         yield from (replace(fact, host=host) for fact in good)
     for fault in machine.faults:
+        if fault.kind is FaultKind.NO_PEERS:
+            for gpu in machine.gpus:
+                for other in (p.name for p in machine.gpus if p is not gpu and p.name not in gpu.peers):
+                    yield Fact(Known.P2P_WRITE, "chipset not supported", device=f"{gpu.name}->{other}")
         hosts = ("", *others) if not fault.where else (MachineVertices(machine).of(fault.where).host,)
         if fault.kind is FaultKind.BUSY:
             changed = EFFECTS["busy-gpu"].facts(machine, fault.where, BUSY_FACTOR)
@@ -81,6 +85,8 @@ def healthy(machine: Machine) -> Iterator[Fact]:
         generation = generation_of(machine, vertex)
         for name, value in (
             (Known.IOMMU_GROUP, "1"), (Known.SWITCH, "none"), (Known.PCIE_WIDTH, 16),
+            (Known.BRIDGES, (root_port(gpu.index),)), (Known.BRIDGE_GROUPS, ("1",)),
+            (Known.ACS_REDIRECTS, ()),
             (Known.PCIE_WIDTH_POSSIBLE, 16), (Known.PCIE_NARROWEST, gpu.bus_id),
             (Known.PCIE_GENERATION_POSSIBLE, generation), (Known.PCIE_GENERATION_OF_GPU, generation),
             (Known.AER, 0), (Known.AER_CORRECTED, 0), (Known.BAR1, gpu.memory_bytes),

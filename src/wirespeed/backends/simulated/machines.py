@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from ...hardware.devices import Gpu, NumaNode
 from ...hardware.topology import Cache, EngineRate, Link, LinkKind, Machine, Rank
@@ -227,12 +228,13 @@ def ppu_8() -> Machine:
                    links=tuple(links), rates=tuple(rates), noise=0.001)  # fmt: skip
 
 
-def pcie_2_no_p2p() -> Machine:
-    """Two GPUs on PCIe 4 without access to each other's memory."""
+def _workstation(name: str, count: int, model: str, memory: tuple[int, float, str], capability: str,
+                 pcie: tuple[float, str], cpu: str, *, peers: bool = True) -> Machine:  # fmt: skip
+    """GPUs without NVLink, each below a root port of one socket; ``memory`` has GiB, GB/s and its origin."""
     nodes, links = _sockets(1, 16, 128 * GIB, 83 * _GBPS, 95 * NANO)
-    for i in range(2):
-        links.append(_memory(f"gpu{i}", 960 * _GBPS, "10000 MHz x 2 x 384 bit", 500 * NANO))
-        links += _both("numa0", f"gpu{i}", _PCIE, 31.5 * _GBPS, "PCIe 4 x16", 900 * NANO)
+    for i in range(count):
+        links.append(_memory(f"gpu{i}", memory[1] * _GBPS, memory[2], 500 * NANO))
+        links += _both("numa0", f"gpu{i}", _PCIE, pcie[0] * _GBPS, pcie[1], 900 * NANO)
     rates = [
         *_rates(_PCIE, "assumed", [
             (_CE, _READ, 0.82, 0.1), (_CE, _WRITE, 0.83, 0.3),
@@ -242,10 +244,25 @@ def pcie_2_no_p2p() -> Machine:
         *_gpu_memory(0.88, 0.87, 0.87, "assumed"),
         *_cpu_rates(18 * _GBPS, 18 * _GBPS, "assumed"),
     ]  # fmt: skip
-    gpus = _gpus(2, "simulated workstation GPU", 48 * GIB, "8.9", 142, lambda _: 0, False)
-    return Machine("pcie-2-no-p2p", "pcie-2-no-p2p", "simulated x86 workstation", "x86_64", "",
-                   True, "580.159", 13000, caches=_SERVER_CACHES, numa=nodes, gpus=gpus,
-                   links=tuple(links), rates=tuple(rates), noise=0.003)  # fmt: skip
+    gpus = _gpus(count, model, memory[0] * GIB, capability, 142, lambda _: 0, peers)
+    return Machine(name, name, cpu, "x86_64", "", True, "580.159", 13000, caches=_SERVER_CACHES, numa=nodes,
+                   gpus=gpus, links=tuple(links), rates=tuple(rates), noise=0.003)  # fmt: skip
+
+
+_PCIE_4, _PCIE_5 = (31.5, "PCIe 4 x16"), (63.0, "PCIe 5 x16")
+_AMD, _INTEL = "simulated AMD workstation", "simulated Intel workstation"
+#: Workstations with GPUs as people have them: memory from data sheets, all else assumed.
+_WORKSTATIONS = (
+    ("pcie-2-no-p2p", 2, "simulated workstation GPU", (48, 960, "10000 MHz x 2 x 384 bit"), "8.9", _PCIE_4,
+     "simulated x86 workstation", False),
+    ("rtx3090-4", 4, "NVIDIA GeForce RTX 3090", (24, 936, "9751 MHz x 2 x 384 bit"), "8.6", _PCIE_4, _AMD,
+     True),
+    ("rtx4090-2", 2, "NVIDIA GeForce RTX 4090", (24, 1008, "10501 MHz x 2 x 384 bit"), "8.9", _PCIE_4, _INTEL,
+     True),
+    ("rtx5090-4", 4, "NVIDIA GeForce RTX 5090", (32, 1792, "28 GT/s x 512 bit"), "12.0", _PCIE_5, _AMD, True),
+    ("rtxpro6000-4", 4, "NVIDIA RTX PRO 6000 Blackwell", (96, 1792, "28 GT/s x 512 bit"), "12.0", _PCIE_5,
+     _INTEL, True),
+)  # fmt: skip
 
 
 def cpu_2_sockets() -> Machine:
@@ -457,7 +474,7 @@ MACHINES: dict[str, Callable[[], Machine]] = {
     "hgx-h200-2": hgx_h200_2,
     "dgx-a100-8": dgx_a100_8,
     "ppu-8": ppu_8,
-    "pcie-2-no-p2p": pcie_2_no_p2p,
+    **{row[0]: partial(_workstation, *row[:-1], peers=row[-1]) for row in _WORKSTATIONS},
     "cpu-2-sockets": cpu_2_sockets,
     "nvl72": nvl72,
     "gh200-1": gh200_1,

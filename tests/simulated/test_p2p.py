@@ -1,0 +1,128 @@
+"""``wirespeed p2p`` on simulated machines: what people and programs read, and what ``check`` tries first."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import wirespeed
+from wirespeed.cli.main import main
+from wirespeed.results.store import load
+
+ACS = "simulated:rtx5090-4+acs"
+ONE_WAY = "simulated:rtx3090-4+dropped@gpu0->gpu2"
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    code = main(list(arguments))
+    return code, capsys.readouterr().out
+
+
+def test_the_screen_has_matrix_verdict_cause_settings_and_repair(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = printed(capsys, "p2p", "--machine", ACS)
+    assert code == 1
+    lines = out.splitlines()
+    assert "gpu1     H           H     H" in lines and "H hangs" in lines
+    text = " ".join(out.split())
+    assert "FAIL peer access hangs, all pairs: flag and answer, waiting for the flag of gpu0 on gpu1" in text
+    assert "likely cause: PCIe ACS redirects" in text and "setpci -s 0000:00:01.1 ECAP_ACS+6.w=0000" in text
+    assert "export NCCL_P2P_DISABLE=1" in text and "--disable-custom-all-reduce" in text
+    assert "replace" not in text and text.endswith("SIMULATED: no hardware was measured")
+
+
+def test_all_mechanisms_are_shown_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out = printed(capsys, "p2p", "-v", "--machine", ONE_WAY)
+    assert "gpu0 -> gpu2: hangs: data before its flag, waiting for the flag of gpu0 on gpu2" in " ".join(
+        out.split()
+    )
+    assert "export CUDA_VISIBLE_DEVICES=0,1,3" in out
+
+
+@pytest.mark.parametrize(
+    ("machine", "code", "lines"),
+    [
+        (ACS, 1, ["export NCCL_P2P_DISABLE=1"]),
+        ("simulated:rtx4090-2", 4, []),  # a simulated machine never passes
+        ("simulated:rtx4090-2+slow=0.1", 3, ["export NCCL_P2P_DISABLE=1"]),
+        ("simulated:pcie-2-no-p2p", 4, []),
+        ("simulated:gh200-1", 4, []),
+    ],
+)
+def test_scripts_get_only_exports(
+    capsys: pytest.CaptureFixture[str], machine: str, code: int, lines: list[str]
+) -> None:
+    assert printed(capsys, "p2p", "--env", "--machine", machine) == (code, "".join(f"{x}\n" for x in lines))
+
+
+def test_programs_get_stable_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = printed(capsys, "p2p", "--json", "--machine", ONE_WAY)
+    answer = json.loads(out)
+    assert code == 1 and answer["wirespeed_p2p"] == 1 and answer["verdict"] == "fail"
+    assert answer["pairs"]["0->1"]["verdict"] == "works"
+    assert answer["pairs"]["0->2"]["verdict"] == "hangs"
+    assert answer["pairs"]["0->2"]["mechanisms"]["store"]["verdict"] == "wrong data"
+    assert answer["environment"] == {"NCCL_P2P_DISABLE": "1"} and answer["working_group"] == [0, 1, 3]
+    assert answer.keys() >= {"sentence", "gpus", "causes", "options", "unusable", "not_read", "seconds"}
+
+
+def test_a_saved_run_is_shown_again_and_by_every_format(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    bad, good = str(tmp_path / "bad.json"), str(tmp_path / "good.json")
+    first = printed(capsys, "p2p", "--machine", ONE_WAY, "-o", bad)
+    assert printed(capsys, "p2p", bad) == first
+    printed(capsys, "p2p", "--machine", ONE_WAY.partition("+")[0], "-o", good)
+    assert load(good).peers == wirespeed.load(good).peers
+    assert "wirespeed_peer_access" in printed(capsys, "show", "--format", "prometheus", bad)[1]
+    assert "gpu0-&gt;gpu2 hangs" in printed(capsys, "show", "--format", "junit", bad)[1]
+    code, changes = printed(capsys, "compare", good, bad)
+    assert code == 1 and "copy gpu0 gpu2" in changes
+    assert printed(capsys, "compare", bad, good)[0] == 0
+    assert printed(capsys, "check", "--allow-simulated", good)[0] == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--env", "--json"],
+        ["--machine", "simulated:rtx3090-4+dropped@gpu0->gpu9"],
+        ["--machine", "simulated:nvl72"],
+        ["run.json", "--short"],
+    ],
+)
+def test_wrong_arguments(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    assert main(["p2p", *arguments]) == 2
+
+
+def test_a_run_without_attempts_has_nothing_to_show(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = str(tmp_path / "run.json")
+    main(["run", "-t", "device_local_copy", "--machine", "simulated:rtx4090-2", "-o", file])
+    assert main(["p2p", file]) == 2
+
+
+@pytest.mark.parametrize("command", ["check", "doctor"])
+def test_a_machine_whose_peers_hang_is_diagnosed_and_not_waited_for(
+    capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    options = ["--allow-simulated", "--no-save"] if command == "check" else []
+    code, out = printed(capsys, command, "--machine", ACS, *options)
+    text = " ".join(out.split())
+    assert code == 1 and "peer access hangs, all pairs" in text
+    assert "replace" not in text
+
+
+def test_check_measures_the_rest_of_a_machine_whose_data_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    machine = "simulated:rtx3090-4+corrupt@gpu0->gpu1"
+    code, out = printed(capsys, "check", "--allow-simulated", "--no-save", "--machine", machine)
+    text = " ".join(out.split())
+    assert code == 1 and "FAIL gpu0->gpu1 delivers wrong data in" in text and "host memory" in text
+    assert "do not use this path; export NCCL_P2P_DISABLE=1; then: " in text and "replace" not in text
+
+
+def test_a_named_testcase_is_measured_without_trying_peers(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["check", "-t", "device_local_copy", "--allow-simulated", "--no-save", "--machine", ACS]
+    assert printed(capsys, *arguments)[0] == 0

@@ -1,0 +1,191 @@
+"""Attempts of peer access in real processes, on GPUs in host memory with faults."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+import wirespeed
+from tests.fakes.peer_gpu import COUNT, VARIABLE
+from wirespeed.backends.simulated import parse
+from wirespeed.driver.peer_attempts import attempt_peers
+from wirespeed.driver.peer_processes import of_nccl
+from wirespeed.hardware.facts import OK, Fact, Facts, Known
+from wirespeed.hardware.topology import Machine
+from wirespeed.peer_access import ALL, SHORT, Attempt, PeerAccess, PeerMechanism, PeerVerdict
+
+M, V = PeerMechanism, PeerVerdict
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Child processes import the fake."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+
+
+def machine(gpus: int = 2) -> Machine:
+    like = parse("rtx4090-2")
+    names = [f"gpu{i}" for i in range(gpus)]
+    described = tuple(
+        replace(like.gpus[0], index=i, bus_id=f"00000000:00:{6 + i:02x}", backend="tests.fakes.peer_gpu",
+                peers=tuple(name for name in names if name != f"gpu{i}"))
+        for i in range(gpus)
+    )  # fmt: skip
+    return replace(like, simulated=False, gpus=described)
+
+
+def tried(
+    monkeypatch: pytest.MonkeyPatch,
+    faults: str = "",
+    gpus: int = 2,
+    mechanisms: tuple[PeerMechanism, ...] = ALL,
+) -> PeerAccess:
+    monkeypatch.setenv(VARIABLE, faults)
+    monkeypatch.setenv(COUNT, str(gpus))
+    native = [Fact(Known.P2P_ATOMICS, OK, device=f"gpu{a}->gpu{b}") for a, b in permutations(range(gpus), 2)]
+    return attempt_peers(machine(gpus), Facts(native), mechanisms)
+
+
+def found(access: PeerAccess, source: int, destination: int) -> dict[PeerMechanism, Attempt]:
+    return {a.mechanism: a for a in access.pairs[f"gpu{source}", f"gpu{destination}"]}
+
+
+def test_good_gpus_pass_all_mechanisms(monkeypatch: pytest.MonkeyPatch) -> None:
+    access = tried(monkeypatch, gpus=3)
+    assert {(a.verdict, a.detail) for a in access.attempts} == {(V.WORKS, "")}
+    assert len(access.attempts) == 6 * len(ALL)
+    assert all(found(access, 0, 1)[M.COPY].rate for _ in "a") and access.through_host.keys() == {
+        "gpu0",
+        "gpu1",
+        "gpu2",
+    }
+    assert found(access, 2, 1)[M.FLAG].latency
+
+
+def test_posted_writes_that_vanish(monkeypatch: pytest.MonkeyPatch) -> None:
+    access = tried(monkeypatch, "drop 0 1")
+    bad = found(access, 0, 1)
+    assert [bad[m].verdict for m in (M.COPY, M.STORE, M.BOTH, M.IPC, M.DESCRIPTOR)] == [V.WRONG] * 5
+    assert [bad[m].verdict for m in (M.FLAG, M.ORDER)] == [V.HANGS] * 2
+    assert bad[M.LOAD].verdict is V.WORKS
+    assert bad[M.STORE].stale == bad[M.STORE].wrong == bad[M.STORE].words
+    assert bad[M.FLAG].stage == "waiting for the flag of gpu0 on gpu1"
+    assert {a.verdict for a in found(access, 1, 0).values()} == {V.WORKS}
+    assert found(access, 1, 0)[M.FLAG].detail == "the answer did not arrive"
+
+
+@pytest.mark.parametrize(
+    ("fault", "mechanism", "verdict"),
+    [
+        ("corrupt 0 1", M.STORE, V.WRONG),
+        ("unseen 0 1", M.FLAG, V.HANGS),
+        ("late 0 1", M.ORDER, V.WRONG),
+        ("no-ipc 0 0", M.IPC, V.NOT_OFFERED),
+        ("refuse 0 1", M.COPY, V.NOT_OFFERED),
+        ("die 0 1", M.COPY, V.FAILS),
+        ("lost 0 0", M.COPY, V.FAILS),
+    ],
+)
+def test_a_fault_of_one_direction(
+    monkeypatch: pytest.MonkeyPatch, fault: str, mechanism: PeerMechanism, verdict: PeerVerdict
+) -> None:
+    attempt = found(tried(monkeypatch, fault), 0, 1)[mechanism]
+    assert attempt.verdict is verdict
+    assert attempt.late is (fault == "late 0 1")
+
+
+def test_a_hang_names_its_stage_and_the_other_pairs_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    access = tried(monkeypatch, "hang 0 1", gpus=3)
+    hung = found(access, 0, 1)
+    assert (hung[M.COPY].verdict, hung[M.COPY].stage) == (V.HANGS, "copy engine, gpu0->gpu1")
+    assert hung[M.FLAG].verdict is V.NOT_TRIED and not access.unusable
+    others = [pair for pair in access.pairs if set(pair) != {"gpu0", "gpu1"}]
+    assert {access.verdicts[pair] for pair in others} == {V.WORKS}
+
+
+def test_a_gpu_that_a_kill_leaves_unusable_is_named_and_its_pairs_are_not_tried(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FAKE_MARK", str(tmp_path / "hung"))
+    access = tried(monkeypatch, "hang 1 2;dead 1 1", gpus=3)
+    assert access.unusable == {"gpu1": "using gpu1 without a peer hangs"}
+    assert found(access, 1, 2)[M.COPY].verdict is V.HANGS
+    untried = [attempt for pair in ((0, 1), (1, 0)) for attempt in found(access, *pair).values()]
+    assert {(a.verdict, a.detail) for a in untried} == {(V.NOT_TRIED, "gpu1 cannot be used any more")}
+    assert access.verdicts["gpu0", "gpu2"] is V.WORKS
+
+
+def test_the_short_form_tries_stores_and_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+    access = tried(monkeypatch, "unseen 1 0", mechanisms=SHORT)
+    assert access.short and {a.mechanism for a in access.attempts} == set(SHORT)
+    assert access.verdicts == {("gpu0", "gpu1"): V.WORKS, ("gpu1", "gpu0"): V.HANGS}
+
+
+def test_no_process_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried(monkeypatch, "hang 0 1", mechanisms=SHORT)
+    children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+    commands = [Path(f"/proc/{child}/cmdline").read_bytes() for child in children]
+    assert not [command for command in commands if b"peer_worker" in command]
+
+
+def test_what_nccl_did_and_its_transport() -> None:
+    document = wirespeed.run(["sendrecv"], machine="simulated:rtx4090-2", samples=1, copies=1)
+    assert of_nccl(document) == (V.WORKS, "by P2P/CUMEM")
+    wrong = wirespeed.run(["sendrecv"], machine="simulated:rtx4090-2+error", samples=1, copies=1)
+    verdict, detail = of_nccl(wrong)
+    assert verdict is V.FAILS and "simulated error" in detail
+    assert of_nccl(wirespeed.described("simulated:rtx4090-2"))[0] is V.NOT_TRIED
+
+
+def test_a_process_that_cannot_start_says_nothing_of_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/nowhere")  # the fake driver cannot be imported
+    access = tried(monkeypatch, mechanisms=SHORT)
+    assert access.verdict is V.NOT_TRIED and not access.unusable
+    assert all("opening the driver" in attempt.detail for attempt in access.attempts)
+
+
+INTERRUPTED = """
+import wirespeed
+from tests.unit.test_peer_processes import machine
+from wirespeed.driver.peer_attempts import attempt_peers
+from wirespeed.hardware.facts import Facts
+attempt_peers(machine(4), Facts([]))
+"""
+
+
+def workers(parent: int) -> set[int]:
+    """The processes of attempts that a process started."""
+    lines = Path(f"/proc/{parent}/task").glob("*/children")
+    return {int(child) for line in lines for child in line.read_text().split()}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_end_at_any_time_leaves_no_process(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    monkeypatch.setenv(VARIABLE, "hang 0 1;hang 2 3;hang 0 2;hang 1 3;hang 0 3;hang 1 2")
+    monkeypatch.setenv(COUNT, "4")
+    with subprocess.Popen([sys.executable, "-c", INTERRUPTED], stderr=subprocess.DEVNULL) as parent:
+        while len(found := workers(parent.pid)) < 4 and parent.poll() is None:
+            time.sleep(0.01)
+        parent.send_signal(number)
+        parent.wait()
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and any(is_worker(child) for child in found):
+        time.sleep(0.01)
+    assert len(found) == 4 and not [child for child in found if is_worker(child)]
+
+
+def is_worker(process: int) -> bool:
+    try:
+        return b"peer_worker" in Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return False
