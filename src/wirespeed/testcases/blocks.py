@@ -1,0 +1,174 @@
+"""Testcases of block lists: which way to move the scattered blocks of a KV cache.
+
+Each method has a table of block sizes and numbers of blocks for each path. The time of a value is from the
+first call to the last byte, with the submission, because an application waits for all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from ..errors import UsageError
+from ..hardware.topology import Machine
+from ..measurement import Axis, Measurement, Place, Unit
+from ..model import BlockList, Engine, Executor, Memory, MemoryKind, Method, Transfer
+from ..units import GIB, KIB, MIB, format_size
+from .base import Layout, Pattern, Plan, PlanOptions, Testcase, WaivedCell
+from .patterns import NO_CPU, NO_GPU, nodes
+
+#: Beginning of the names of these testcases.
+PREFIX = "blocks_"
+#: Block sizes of a map, in bytes, and numbers of blocks. Around 28 KiB the batch call of a driver may change.
+SIZES = tuple(size * KIB for size in (1, 4, 8, 16, 24, 28, 64, 256)) + (MIB, 4 * MIB)
+COUNTS = (16, 64, 256, 1024, 4096, 16384, 65536)
+#: Largest number of bytes that one list moves, and the part of a memory that its pools may take.
+MOST_BYTES, _SHARE = GIB, 8
+#: Block sizes are multiples of this: a cache line of CPUs, whole elements of the kernels of GPUs.
+GRANULE = 64
+#: Method -> engine that moves the bytes of a GPU.
+_ENGINES = {
+    Method.LOOP: Engine.CE,
+    Method.BATCH: Engine.CE,
+    Method.KERNEL: Engine.SM,
+    Method.KERNEL_BULK: Engine.SM_BULK,
+    Method.STAGED: Engine.CE,
+}
+
+
+@dataclass(frozen=True)
+class Path:
+    """A path of block lists.
+
+    Attributes:
+        source, destination: Where the pools are.
+        executor: What moves the blocks by a method.
+        methods: The methods, each with the reason why it is not possible here, or an empty text.
+        most: Largest number of bytes of a list.
+    """
+
+    source: Memory
+    destination: Memory
+    executor: Callable[[Method], Executor]
+    methods: dict[Method, str]
+    most: int
+
+    def __str__(self) -> str:
+        return f"{self.source}->{self.destination}"
+
+    def transfer(self, method: Method, block: int, blocks: int) -> Transfer:
+        """The transfer of a list."""
+        by_cpus = MemoryKind.PAGEABLE in (self.source.kind, self.destination.kind)
+        return Transfer(
+            self.source, self.destination, self.executor(method),
+            Engine.CPU if by_cpus else _ENGINES[method], block * blocks,
+            scattered=BlockList(method, block, blocks),
+        )  # fmt: skip
+
+
+def _most(machine: Machine, *memories: Memory) -> int:
+    """The largest list whose pools fit into the memories, in bytes."""
+    sizes = {device.name: device.memory_bytes for device in (*machine.gpus, *machine.numa)}
+    known = [size for memory in memories if (size := sizes.get(memory.device, 0))]
+    return min([MOST_BYTES, *(size // _SHARE for size in known)])
+
+
+def _of_gpus(*, to: bool, host: bool) -> Callable[[Machine], Iterator[Path]]:
+    """The paths between each GPU and the nearest host memory, or within each GPU and to its first peer."""
+
+    def paths(machine: Machine) -> Iterator[Path]:
+        for gpu in machine.gpus:
+            own = Memory(gpu.name, MemoryKind.DEVICE)
+            bulk = "" if gpu.has_bulk_copy else f"{gpu.name} has no bulk copies (compute capability 9.0 or later)"
+            methods = {method: bulk if method is Method.KERNEL_BULK else "" for method in Method}
+            if host:
+                others = [Memory(f"numa{gpu.numa}", MemoryKind.PINNED)]
+            else:
+                del methods[Method.STAGED]  # there is nothing that one contiguous copy would save
+                others = [own, *(Memory(peer, MemoryKind.DEVICE) for peer in gpu.peers[:1])]
+            for other in others:
+                ends = (other, own) if to else (own, other)
+                executor = Executor(gpu.name)
+                yield Path(*ends, lambda _, by=executor: by, methods, _most(machine, *ends))
+
+    return paths
+
+
+def _of_nodes(machine: Machine) -> Iterator[Path]:
+    """The paths within the memory of each NUMA node: by one core, or by all."""
+    for party in nodes(machine).parties:
+        cpus = party.executor.cpus
+
+        def executor(method: Method, party: Executor = party.executor) -> Executor:
+            some = party.cpus[:1] if method is Method.LOOP else party.cpus
+            return Executor(party.device, cpus=some)
+
+        methods = dict.fromkeys((Method.LOOP, Method.KERNEL), "" if cpus else NO_CPU)
+        yield Path(party.memory, party.memory, executor, methods, _most(machine, party.memory))
+
+
+def over(
+    paths_of: Callable[[Machine], Iterator[Path]], none: str, chosen: tuple[int, ...] = ()
+) -> Pattern:
+    """The pattern of a table of block sizes and numbers for each path and method.
+
+    Raises:
+        UsageError: If a block size is not a multiple of ``GRANULE``.
+    """
+    for size in chosen:
+        if size % GRANULE:
+            raise UsageError(f"the size of a block must be a multiple of {GRANULE} B, not {size} B")
+
+    def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
+        del case
+        if options.size and options.size % GRANULE:
+            raise UsageError(f"the size of a block must be a multiple of {GRANULE} B, not {options.size} B")
+        sizes = chosen or ((options.size,) if options.size else SIZES)
+        counts = options.block_counts or COUNTS
+        rows = Axis("block size", tuple(map(format_size, sizes)), tuple(map(float, sizes)), "B")
+        columns = Axis("blocks", tuple(map(str, counts)), tuple(map(float, counts)))
+        layouts, measurements, waived = list[Layout](), list[Measurement](), list[WaivedCell]()
+        for path in paths_of(machine):
+            for method, lacking in path.methods.items():
+                key = f"{path} {method}"
+                layouts.append(Layout(key, f"blocks {path} by {method}", rows, columns, Unit.RATE))
+                for i, block in enumerate(sizes):
+                    for j, blocks in enumerate(counts):
+                        if reason := lacking or _too_large(block * blocks, path.most):
+                            waived.append(WaivedCell(key, i, j, reason))
+                            continue
+                        transfer = path.transfer(method, block, blocks)
+                        measurements.append(Measurement((transfer,), (Place(key, i, j),)))
+        if not layouts:
+            return Plan.waive(none)
+        return Plan(tuple(layouts), tuple(measurements), tuple(waived))
+
+    return pattern
+
+
+def _too_large(size: int, most: int) -> str:
+    return f"{format_size(size)} is more than {format_size(most)}, the most that a list moves" if size > most else ""
+
+
+def _row(name: str, does: str, paths: Callable[[Machine], Iterator[Path]], engine: Engine, none: str) -> Testcase:
+    return Testcase(
+        f"{PREFIX}{name}",
+        f"scattered blocks {does}, by each method, over block size and number; with the submission",
+        over(paths, none),
+        "blocks",
+        engine,
+        size=MIB,
+        tier="full",
+        swept=partial(over, paths, none),
+    )
+
+
+#: In the order of a map: host to GPU, GPU to host, GPU to GPU, host to host.
+TESTCASES = (
+    _row("host_to_device", "from host memory to each GPU", _of_gpus(to=True, host=True), Engine.CE, NO_GPU),
+    _row("device_to_host", "from each GPU to host memory", _of_gpus(to=False, host=True), Engine.CE, NO_GPU),
+    _row("device_to_device", "within each GPU and to its first peer", _of_gpus(to=False, host=False), Engine.CE,
+         NO_GPU),
+    _row("host", "within the memory of each NUMA node", _of_nodes, Engine.CPU, NO_CPU),
+)  # fmt: skip
