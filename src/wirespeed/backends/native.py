@@ -17,7 +17,7 @@ import numpy as np
 from llvmlite import ir
 
 from ..units import NANO
-from .host.compiled import cfunc, cgutils, compiled, intrinsic, now_ns, types
+from .host.compiled import cfunc, compiled, copy_bytes, intrinsic, now_ns, types
 
 #: Name of a function and its arguments: addresses, handles and numbers.
 Call = tuple[str, tuple[int, ...]]
@@ -71,27 +71,14 @@ def _run(table: Any) -> int:
     return -1
 
 
-@intrinsic
-def _move(typing: Any, to: Any, origin: Any, size: Any) -> Any:
-    """Copy bytes from one address to another."""
-    signature = types.int32(to, origin, size)
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[Any]) -> Any:
-        byte = ir.IntType(8).as_pointer()
-        target, source = (builder.inttoptr(value, byte) for value in values[:2])
-        cgutils.raw_memcpy(builder, target, source, values[2], 1)
-        return ir.Constant(ir.IntType(32), 0)
-
-    return signature, generate
-
-
 @lru_cache(maxsize=1)
 def copier() -> int:
     """The address of a function that copies bytes and returns 0; arguments: to, from, size."""
 
     @cfunc("int32(int64, int64, int64)")
     def copy(to: int, origin: int, size: int) -> Any:
-        return _move(to, origin, size)
+        copy_bytes(to, origin, size)
+        return 0
 
     _KEPT.append(copy)
     return int(copy.address)

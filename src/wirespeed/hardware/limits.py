@@ -464,7 +464,7 @@ def _is_judged(network: Network, transfer: Transfer, demand: Demand, lowest: flo
 
 
 def _has_large_blocks(transfer: Transfer, lowest: float | None) -> bool:
-    """Whether a block list is as fast as one copy at its lowest rate in B/s.
+    """Whether a block list is as fast as one copy, at its lowest rate in B/s: neither start nor blocks matter.
 
     How CPUs copy scattered blocks depends on their caches, so their lists have no range.
     """
@@ -472,7 +472,12 @@ def _has_large_blocks(transfer: Transfer, lowest: float | None) -> bool:
     if scattered is None:
         return True
     least_s = math.inf if transfer.engine is Engine.CPU else _JUDGED_BLOCK_S.get(scattered.method, math.inf)
-    return lowest is not None and scattered.block >= least_s * lowest and not _is_small(transfer)
+    return (
+        lowest is not None
+        and scattered.block >= least_s * lowest
+        and transfer.bytes >= _JUDGED_COPY_S * lowest
+        and not _is_small(transfer)
+    )
 
 
 def _is_large_enough(network: Network, transfer: Transfer, demand: Demand, lowest: float | None) -> bool:
