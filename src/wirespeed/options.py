@@ -190,8 +190,8 @@ class PlanOptions:
         "depends on the testcase")
     blocks: int = option(0, "blocks of a copy kernel", GPU, _whole(0, wrong=_SHAPE), "N", "automatic")
     block_counts: tuple[int, ...] | None = option(None,
-        "numbers of blocks of the testcases blocks_*, such as 16:65536:x4 or 64,1000", WHAT, _counts, "COUNTS",
-        "16:65536:x4")
+        "numbers of blocks of the testcases blocks_*, such as 16:65536:x4 or 64,1000", WHAT, _counts,
+        "COUNTS", "16:65536:x4")
     threads: int = option(0, "threads per block of a copy kernel", GPU, _whole(0, 1024, _SHAPE), "N",
         "automatic")
     local_copy: bool = option(False, "measure local copies on the diagonal of tables of GPU pairs", WHAT)

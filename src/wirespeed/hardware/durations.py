@@ -48,7 +48,7 @@ def end_seconds(machine: Machine) -> float:
 CONNECT_S = 2.0
 
 
-#: Method of a block list -> time of a call, and of each block, besides moving the bytes, in s. Measured on one
+#: Method of a block list -> time of a call, and of each block, besides moving the bytes, in s. From one
 #: H100 with driver 580 from the host to the GPU, 1 KiB to 1 MiB x 16 to 16,384 blocks; ``loop`` and the time
 #: of a block on CPUs are assumptions.
 _OF_LIST = {

@@ -171,8 +171,8 @@ def _of_places(measurement: Measurement, flows: _Flows) -> list[float | None]:
 JUDGED_BYTES = 256 * MIB
 #: As before, for copies by GPUs between memories: the path between these limits, not a cache.
 JUDGED_COPY_BYTES = 128 * MIB
-#: A block list is judged like one copy if each block takes this long at the lowest rate, in s: eight times the
-#: submission of a block, which takes up to 2 us. A kernel has nothing to submit for a block.
+#: A block list is judged like one copy if each block takes this long at the lowest rate, in s: eight times
+#: the submission of a block, which takes up to 2 us. A kernel has nothing to submit for a block.
 _JUDGED_BLOCK_S = {Method.LOOP: 16e-6, Method.BATCH: 16e-6, Method.KERNEL: 1e-6, Method.KERNEL_BULK: 1e-6}
 #: Time that a copy of a smaller buffer takes besides moving its bytes, in s: at most, and typically.
 #: Recorded on two H200s with 4 KiB to 1 GiB (docs/results/2026-11-21-2xH200.md): 2.4 to 3.3 µs by copy
@@ -464,7 +464,7 @@ def _is_judged(network: Network, transfer: Transfer, demand: Demand, lowest: flo
 
 
 def _has_large_blocks(transfer: Transfer, lowest: float | None) -> bool:
-    """Whether a block list is as fast as one copy, at its lowest rate in B/s: neither start nor blocks matter.
+    """Whether a block list is as fast as one copy at its lowest rate, in B/s: its blocks do not matter.
 
     How CPUs copy scattered blocks depends on their caches, so their lists have no range.
     """

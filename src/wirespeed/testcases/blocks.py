@@ -21,7 +21,7 @@ from .patterns import NO_CPU, NO_GPU, nodes
 #: Beginning of the names of these testcases.
 PREFIX = "blocks_"
 #: Block sizes of a map, in bytes, and numbers of blocks. Around 28 KiB the batch call of a driver may change.
-SIZES = tuple(size * KIB for size in (1, 4, 8, 16, 24, 28, 64, 256)) + (MIB, 4 * MIB)
+SIZES = (*(size * KIB for size in (1, 4, 8, 16, 24, 28, 64, 256)), MIB, 4 * MIB)
 COUNTS = (16, 64, 256, 1024, 4096, 16384, 65536)
 #: Largest number of bytes that one list moves, and the part of a memory that its pools may take.
 MOST_BYTES, _SHARE = GIB, 8
@@ -74,14 +74,21 @@ def _most(machine: Machine, *memories: Memory) -> int:
     return min([MOST_BYTES, *(size // _SHARE for size in known)])
 
 
+def _gpu(name: str, method: Method) -> Executor:
+    del method
+    return Executor(name)
+
+
 def _of_gpus(*, to: bool, host: bool) -> Callable[[Machine], Iterator[Path]]:
     """The paths between each GPU and the nearest host memory, or within each GPU and to its first peer."""
 
     def paths(machine: Machine) -> Iterator[Path]:
         for gpu in machine.gpus:
             own = Memory(gpu.name, MemoryKind.DEVICE)
-            bulk = "" if gpu.has_bulk_copy else f"{gpu.name} has no bulk copies (compute capability 9.0 or later)"
-            methods = {method: bulk if method is Method.KERNEL_BULK else "" for method in Method}
+            methods = dict.fromkeys(Method, "")
+            if not gpu.has_bulk_copy:
+                reason = f"{gpu.name} has no bulk copies (compute capability 9.0 or later)"
+                methods[Method.KERNEL_BULK] = reason
             if host:
                 others = [Memory(f"numa{gpu.numa}", MemoryKind.PINNED)]
             else:
@@ -89,8 +96,7 @@ def _of_gpus(*, to: bool, host: bool) -> Callable[[Machine], Iterator[Path]]:
                 others = [own, *(Memory(peer, MemoryKind.DEVICE) for peer in gpu.peers[:1])]
             for other in others:
                 ends = (other, own) if to else (own, other)
-                executor = Executor(gpu.name)
-                yield Path(*ends, lambda _, by=executor: by, methods, _most(machine, *ends))
+                yield Path(*ends, partial(_gpu, gpu.name), methods, _most(machine, *ends))
 
     return paths
 
@@ -108,9 +114,7 @@ def _of_nodes(machine: Machine) -> Iterator[Path]:
         yield Path(party.memory, party.memory, executor, methods, _most(machine, party.memory))
 
 
-def over(
-    paths_of: Callable[[Machine], Iterator[Path]], none: str, chosen: tuple[int, ...] = ()
-) -> Pattern:
+def over(paths_of: Callable[[Machine], Iterator[Path]], none: str, chosen: tuple[int, ...] = ()) -> Pattern:
     """The pattern of a table of block sizes and numbers for each path and method.
 
     Raises:
@@ -148,10 +152,13 @@ def over(
 
 
 def _too_large(size: int, most: int) -> str:
-    return f"{format_size(size)} is more than {format_size(most)}, the most that a list moves" if size > most else ""
+    """Why a list cannot have this size; empty if it can."""
+    return f"{format_size(size)} is too much: a list moves {format_size(most)} at most" if size > most else ""
 
 
-def _row(name: str, does: str, paths: Callable[[Machine], Iterator[Path]], engine: Engine, none: str) -> Testcase:
+def _row(
+    name: str, does: str, paths: Callable[[Machine], Iterator[Path]], engine: Engine, none: str
+) -> Testcase:
     return Testcase(
         f"{PREFIX}{name}",
         f"scattered blocks {does}, by each method, over block size and number; with the submission",
@@ -168,7 +175,7 @@ def _row(name: str, does: str, paths: Callable[[Machine], Iterator[Path]], engin
 TESTCASES = (
     _row("host_to_device", "from host memory to each GPU", _of_gpus(to=True, host=True), Engine.CE, NO_GPU),
     _row("device_to_host", "from each GPU to host memory", _of_gpus(to=False, host=True), Engine.CE, NO_GPU),
-    _row("device_to_device", "within each GPU and to its first peer", _of_gpus(to=False, host=False), Engine.CE,
-         NO_GPU),
+    _row("device_to_device", "within each GPU and to its first peer", _of_gpus(to=False, host=False),
+         Engine.CE, NO_GPU),
     _row("host", "within the memory of each NUMA node", _of_nodes, Engine.CPU, NO_CPU),
 )  # fmt: skip

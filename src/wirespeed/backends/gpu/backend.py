@@ -15,14 +15,14 @@ from ...errors import BackendError, BackendLost, OutOfMemory
 from ...hardware.devices import Gpu
 from ...hardware.topology import Machine
 from ...measurement import Measurement
-from ...model import MOST_DESTINATIONS, Access, Engine, MemoryKind, Operation, Role, Transfer
+from ...model import MOST_DESTINATIONS, Access, Engine, MemoryKind, Method, Operation, Role, Transfer
 from ...options import RunOptions
 from ...tables import Quantity, State
 from ...units import MIB, format_size
 from .. import pci
 from ..base import Backend, BackendDetails
 from .device import LoadedLinks, Monitor, process_name
-from .launch_config import NODE, WORD, unfit
+from .launch_config import LIST_GRANULE, NODE, WORD, unfit
 
 if TYPE_CHECKING:
     from ..distributed.endpoint import JobContext
@@ -45,6 +45,21 @@ _BULK_CAPABILITY = (9, 0)
 #: Minimum duration of a sample for which several engines are tried: joining streams takes time.
 _SPREAD_FROM_BYTES = 16 * MIB
 _SPREAD_TRIALS = 3
+
+
+def _refused_list(transfer: Transfer) -> str:
+    """Why a block list cannot be moved; empty if it can."""
+    scattered, kinds = transfer.scattered, {end.kind for end in transfer.ends}
+    assert scattered is not None
+    if MemoryKind.PAGEABLE in kinds:
+        return "the blocks of a list are in pinned memory: the driver copies pageable memory through a buffer"
+    if scattered.method is Method.STAGED and len(kinds) == 1:
+        return "blocks are staged between host memory and a GPU"
+    if transfer.operation is not Operation.COPY or transfer.is_paced:
+        return "a block list is copied, at full speed"
+    if scattered.block % LIST_GRANULE:
+        return f"the size of a block must be a multiple of {LIST_GRANULE} B, not {scattered.block} B"
+    return ""
 
 
 class GpuBackend(Backend, ABC):
@@ -107,6 +122,8 @@ class GpuBackend(Backend, ABC):
             if reason := self._refuses(transfer):
                 return f"{transfer}: {reason}"
         transfers = measurement.transfers
+        if len(transfers) > 1 and any(t.scattered for t in transfers):
+            return "a block list is measured with its submission, so only one can run at a time"
         if all(t.role is Role.LOAD for t in transfers):
             return "no transfer is measured"
         kinds = {end.kind for t in transfers for end in t.ends}
@@ -135,6 +152,8 @@ class GpuBackend(Backend, ABC):
         if transfer.engine is not Engine.SM and transfer.operation not in does:
             only = ", ".join(does)
             return f"the engine {transfer.engine} does not support {transfer.operation}, only {only}"
+        if transfer.scattered is not None and (reason := _refused_list(transfer)):
+            return reason
         if transfer.also and not (copy and transfer.engine is Engine.SM):
             return "only a copy by a kernel (sm) writes to several memories"
         if len(ends) - 1 > MOST_DESTINATIONS:
@@ -196,6 +215,10 @@ class GpuBackend(Backend, ABC):
             binder = Binder(pool, self._device, self._contents_of, options, peers, ticks)
             binder.paced = sum(t.is_paced for t in measurement.transfers)
             signals = Signals(self._cancelled, self._stuck)
+            if any(t.scattered for t in measurement.transfers):
+                from .blocks import GpuBlocks
+
+                return GpuBlocks(measurement, engines, binder, gate, signals, options)
             return GpuPrepared(measurement, engines, binder, gate, signals, options)
 
         try:
@@ -207,7 +230,7 @@ class GpuBackend(Backend, ABC):
 
     def _spread(self, transfer: Transfer, options: RunOptions) -> int:
         """Over how many copy engines a transfer is fastest: both ways are tried, once each."""
-        if transfer.engine is not Engine.CE or transfer.bytes < _SPREAD_FROM_BYTES:
+        if transfer.engine is not Engine.CE or transfer.bytes < _SPREAD_FROM_BYTES or transfer.scattered:
             return 1
         if transfer not in self._engines:
             fast = replace(transfer, role=Role.MEASURED, rate=math.inf, start=0.0)

@@ -50,8 +50,8 @@ CODES = {
 }
 
 
-#: How the blocks of a list are copied, in place of ``streaming``: like whole buffers with or without the caches,
-#: or by the C library's copy.
+#: How the blocks of a list are copied, in place of ``streaming``: like whole buffers with or without the
+#: caches, or by the C library's copy.
 CACHED, STREAMED, BY_LIBRARY = range(3)
 #: Bytes of an entry of a list: the offsets of a block in the source and in the destination.
 ENTRY = 16
@@ -147,7 +147,7 @@ def once(
     size: int,
     carry: int,
 ) -> int:
-    """Run the operation once over ``size`` bytes, follow a cycle for ``size`` accesses, or copy ``size`` blocks.
+    """Run the operation over ``size`` bytes, follow a cycle for ``size`` accesses, or copy ``size`` blocks.
 
     The entries of the blocks are at ``second``, and the size of a block is ``scalar``.
     """
