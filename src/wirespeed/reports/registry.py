@@ -113,6 +113,8 @@ FORMATS = (
     ReportFormat("iterations", short=True),
     ReportFormat("overalloc", short=True),
     ReportFormat("transfers"),
+    ReportFormat("blocks", "terminal"),
+    ReportFormat("blocks-json", "json"),
 )
 
 

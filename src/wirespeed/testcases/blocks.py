@@ -67,6 +67,21 @@ class Path:
         )  # fmt: skip
 
 
+def key_of(path: str, method: Method) -> str:
+    """The key of the table of a path and a method."""
+    return f"{path} {method}"
+
+
+def of_key(key: str) -> tuple[str, Method]:
+    """The path and the method of a table.
+
+    Raises:
+        ValueError: If the table is not one of these testcases.
+    """
+    path, _, method = key.rpartition(" ")
+    return path, Method(method)
+
+
 def _most(machine: Machine, *memories: Memory) -> int:
     """The largest list whose pools fit into the memories, in bytes."""
     sizes = {device.name: device.memory_bytes for device in (*machine.gpus, *machine.numa)}
@@ -135,7 +150,7 @@ def over(paths_of: Callable[[Machine], Iterator[Path]], none: str, chosen: tuple
         layouts, measurements, waived = list[Layout](), list[Measurement](), list[WaivedCell]()
         for path in paths_of(machine):
             for method, lacking in path.methods.items():
-                key = f"{path} {method}"
+                key = key_of(str(path), method)
                 layouts.append(Layout(key, f"blocks {path} by {method}", rows, columns, Unit.RATE))
                 for i, block in enumerate(sizes):
                     for j, blocks in enumerate(counts):

@@ -1,0 +1,101 @@
+"""``wirespeed blocks``: the fastest way to move scattered blocks, over their size and number."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from ..document import Document
+from ..errors import EXIT_CODES, UsageError
+from .common import (
+    add_machine,
+    add_options,
+    add_report,
+    add_saving,
+    check_format,
+    print_report,
+    process_started,
+    run_options,
+    saving,
+    style,
+    tell_saved,
+    texts_aside,
+    typed,
+)
+from .dry_run import lead
+from .parser import Parser
+from .two_ranks import among
+
+#: Directions, as in the names of the testcases.
+_DIRECTIONS = ("host_to_device", "device_to_host", "device_to_device", "host")
+
+
+def main(name: str, argv: Sequence[str]) -> int:
+    from .. import backends
+    from ..api import run
+    from ..judging.judge import judge
+    from ..progress import listener
+    from ..screens.overview import render as overview
+    from ..testcases.blocks import PREFIX
+
+    options = parser(name).parse_args(argv)
+    check_format(options.format)
+    output, machine = saving(options), backends.describe(options.machine)
+    if options.devices is not None:
+        machine = machine.only(options.devices)
+    directions = options.direction or (_DIRECTIONS[:2] if machine.gpus else _DIRECTIONS[3:])
+    if not machine.gpus and (lacking := [one for one in directions if one != "host"]):
+        raise UsageError(f"{lacking[0]} requires a GPU, and no GPU was found; pass --direction host")
+    cases = [f"{PREFIX}{direction}" for direction in directions]
+    settings = run_options(options, tier="quick", sizes=options.sizes, block_counts=options.counts)
+    since = None if settings.within is None else process_started()
+
+    def show(document: Document) -> None:
+        if not options.quiet:
+            print_report(document, options)
+            if options.format == "blocks":
+                sys.stdout.write(overview(document, judge(document), style(options)))
+        tell_saved(output)
+
+    with texts_aside(output):
+        return lead(
+            None, lambda: run(
+                cases, machine=machine, options=settings, output=output, force=options.force, since=since,
+                listeners=listener(), command=" ".join(["wirespeed", *sys.argv[1:]]),
+            ),
+            show,
+        )  # fmt: skip
+
+
+def parser(name: str) -> Parser:
+    from ..options import HOW, STOP, PlanOptions, RunOptions, declared
+
+    arguments = Parser(
+        name,
+        "Find the fastest way to move scattered blocks, such as those of a KV cache, between host and GPUs:\n"
+        "for each size and number, the time from the first call to the last byte, by one copy for\n"
+        "each block, the driver's batch call, kernels that read the list, and staging.",
+        EXIT_CODES,
+    )
+    what = arguments.add_argument_group("what to measure")
+    parsers = {entry.name: about for record in (PlanOptions, RunOptions) for entry, about in declared(record)}
+    for flag, dest, option, help in (
+        ("--sizes", "sizes", "sizes", "block sizes, such as 1KiB:4MiB:x2 (default: ten from 1KiB to 4MiB)"),
+        ("--blocks", "counts", "block_counts", "numbers of blocks, such as 64,1000 (default: 16:65536:x4)"),
+    ):
+        about = parsers[option]
+        assert about.parse is not None
+        what.add_argument(flag, dest=dest, type=typed(about.parse), metavar=about.metavar, help=help)
+    what.add_argument(
+        "--direction", type=among(_DIRECTIONS), metavar="LIST",
+        help=f"directions: {', '.join(_DIRECTIONS)} (default: the first two; without a GPU the last)",
+    )  # fmt: skip
+    add_machine(what)
+    add_options(what, names=("devices",))
+    add_options(arguments.add_argument_group(STOP), STOP)
+    add_options(arguments.add_argument_group(HOW), HOW)
+    out = arguments.add_argument_group("output")
+    add_saving(out)
+    add_report(out)
+    arguments.set_defaults(format="blocks")
+    return arguments

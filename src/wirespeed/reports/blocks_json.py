@@ -1,0 +1,60 @@
+"""The map of block lists as JSON, for a server to load; docs/blocks.md describes the fields."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+
+from ..document import Document
+from ..judging.block_map import maps_of
+from .style import Style
+
+#: Version of the shape.
+SHAPE = 1
+
+
+def render(document: Document, style: Style) -> str:
+    """The maps of a run as one JSON object."""
+    del style
+    return msgspec.json.format(msgspec.json.encode(data(document)), indent=1).decode() + "\n"
+
+
+def data(document: Document) -> dict[str, Any]:
+    """The maps as plain data, for a server to load."""
+    return {
+        "schema": SHAPE,
+        "simulated": document.simulated,
+        "host": document.host,
+        "started": document.started,
+        "paths": [
+            {
+                "direction": path.direction,
+                "path": path.path,
+                "points": [
+                    {
+                        "direction": path.direction, "path": path.path, "block": point.block,
+                        "blocks": point.blocks, "best": point.best, "rates": dict(point.rates),
+                        "limit": point.limit,
+                    }
+                    for point in path.points
+                ],
+                "crossings": [
+                    {"block": c.block, "blocks": c.blocks, "before": c.before, "after": c.after}
+                    for c in path.crossings
+                ],
+                "models": [
+                    {
+                        "method": m.method, "call_s": m.call_s, "block_s": m.block_s,
+                        "rate": None if math.isinf(m.rate) else m.rate, "error": m.error,
+                        "nearly_full": m.nearly_full,
+                    }
+                    for m in path.models
+                ],
+                "rule": None if path.rule is None else vars(path.rule),
+                "sentences": list(path.sentences()),
+            }
+            for path in maps_of(document)
+        ],
+    }  # fmt: skip
