@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__
 
 if TYPE_CHECKING:
+    from .api import blocks as blocks
     from .api import described as described
     from .api import record as record
     from .api import run as run
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from .errors import WirespeedError as WirespeedError
     from .hardware.topology import Machine as Machine
     from .importers import load_log as load_log
+    from .judging.block_map import BlockMap as BlockMap
     from .judging.diagnosis import diagnose as diagnose
     from .judging.judge import gates as gates
     from .judging.judge import judge as judge
@@ -65,7 +67,7 @@ if TYPE_CHECKING:
 #: Public name -> its module, and its name there if it has another one.
 _HOME = {
     **dict.fromkeys((
-        "described", "record", "run",
+        "blocks", "described", "record", "run",
     ), "api"),
     "machine": "backends:describe",
     **dict.fromkeys((
@@ -80,6 +82,7 @@ _HOME = {
         "StorageError", "UnknownTestcase", "UsageError", "VerificationError", "WirespeedError",
     ), "errors"),
     "load_log": "importers",
+    "BlockMap": "judging.block_map",
     "diagnose": "judging.diagnosis",
     "gates": "judging.judge",
     "judge": "judging.judge",

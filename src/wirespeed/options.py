@@ -151,6 +151,8 @@ def _counts(value: Any) -> tuple[int, ...]:
             raise UsageError(
                 f"{value!r} is not a list of numbers of blocks; examples are 16:65536:x4 and 64,1000"
             ) from None
+    if not isinstance(value, (tuple, list)):
+        raise UsageError(f"{value!r} is not a list of numbers of blocks; an example is (64, 1000)")
     counts = tuple(map(_whole(1, MOST_BLOCKS, f"a list has from 1 to {MOST_BLOCKS} blocks, not {{}}"), value))
     if not counts:
         raise UsageError("block_counts is empty; give at least one number, or omit it")
@@ -191,7 +193,7 @@ class PlanOptions:
     blocks: int = option(0, "blocks of a copy kernel", GPU, _whole(0, wrong=_SHAPE), "N", "automatic")
     block_counts: tuple[int, ...] | None = option(None,
         "numbers of blocks of the testcases blocks_*, such as 16:65536:x4 or 64,1000", WHAT, _counts,
-        "COUNTS", "16:65536:x4")
+        "COUNTS", "16:65536:x4", documented=False)
     threads: int = option(0, "threads per block of a copy kernel", GPU, _whole(0, 1024, _SHAPE), "N",
         "automatic")
     local_copy: bool = option(False, "measure local copies on the diagonal of tables of GPU pairs", WHAT)

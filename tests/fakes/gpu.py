@@ -119,7 +119,9 @@ class Function:
         return id(self)
 
 
-_KERNELS: dict[str, Callable[..., None]] = {f.__name__: f for f in (fill, compare, copy_cover, fill_blocks, copy_blocks)}
+_KERNELS: dict[str, Callable[..., None]] = {
+    f.__name__: f for f in (fill, compare, copy_cover, fill_blocks, copy_blocks)
+}
 _KERNELS["copy_blocks_bulk"] = copy_blocks
 
 

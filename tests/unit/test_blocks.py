@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,13 +19,16 @@ from tests.fakes import gpu as fake
 from tests.fakes.gpu import MemoryBackend, MemoryDriver
 from wirespeed.backends.host.backend import HostBackend
 from wirespeed.backends.test_data import offsets
+from wirespeed.cli.main import main
 from wirespeed.document import TestcaseResult
 from wirespeed.errors import UsageError, VerificationError
 from wirespeed.hardware.devices import Gpu, NumaNode
 from wirespeed.hardware.topology import Machine
+from wirespeed.judging.block_map import MODEL_ERROR, BlockMap, Crossing, Point, _rule
 from wirespeed.measurement import Measurement
 from wirespeed.model import BlockList, Engine, Executor, Memory, MemoryKind, Method, Transfer
 from wirespeed.options import RunOptions
+from wirespeed.reports.records import records
 from wirespeed.units import KIB
 
 MACHINE = Machine(
@@ -177,9 +183,7 @@ def test_a_driver_without_batches(driver: MemoryDriver, backend: MemoryBackend) 
 
 def test_what_cannot_be_moved_as_a_list(backend: MemoryBackend) -> None:
     host, own = Memory("numa0", MemoryKind.PINNED), Memory("gpu0", MemoryKind.DEVICE)
-    good = Transfer(
-        host, own, Executor("gpu0"), Engine.CE, 256, scattered=BlockList(Method.STAGED, 64, 4)
-    )
+    good = Transfer(host, own, Executor("gpu0"), Engine.CE, 256, scattered=BlockList(Method.STAGED, 64, 4))
     assert backend.refuses(Measurement((good,), ())) is None
     for wrong, reason in (
         (replace(good, source=HOST), "pinned memory"),
@@ -212,3 +216,124 @@ def test_lists_that_are_too_large_are_waived_with_the_reason() -> None:
     ).testcases
     reasons = [cell.reason for cell in result.tables[0].cells]
     assert reasons == ["", "4 GiB is too much: a list moves 1 GiB at most"]
+
+
+@pytest.fixture(scope="module")
+def found() -> BlockMap:
+    return wirespeed.blocks(machine="simulated:hgx-h200-2", devices=(0,))
+
+
+def test_the_map_of_a_simulated_gpu(found: BlockMap) -> None:
+    """The driver's batch call loses its cliff at 28 KiB; kernels have no cost for each block."""
+    to, back = found.paths
+    assert (to.direction, to.path, back.path) == ("host_to_device", "numa0->gpu0", "gpu0->numa0")
+    by_place = {(point.block, point.blocks): point for point in to.points}
+    assert by_place[16 * KIB, 4096].best is Method.KERNEL
+    assert by_place[2**20, 16].best is Method.BATCH
+    assert Crossing(28 * KIB, 64, Method.BATCH, Method.KERNEL) in to.crossings
+    first, constants = to.sentences()
+    assert first.startswith(
+        "host → GPU (numa0->gpu0): 1 KiB to 24 KiB: kernel; 28 KiB to 256 KiB: batch, kernel"
+    )
+    assert "as in vLLM: kernel below" in constants and "blocks on, else batch" in constants
+
+
+def test_the_model_finds_what_the_simulation_adds(found: BlockMap) -> None:
+    models = {model.method: model for model in found.paths[0].models}
+    loop, kernel = models[Method.LOOP], models[Method.KERNEL]
+    assert loop.block_s == pytest.approx(2.5e-6, rel=0.02) and loop.error < 0.02
+    assert kernel.block_s < 5e-9 and kernel.nearly_full == 4 * KIB
+    assert models[Method.BATCH].error > MODEL_ERROR  # its blocks cost more below 28 KiB
+    assert models[Method.STAGED].nearly_full is None
+
+
+def test_forms_of_the_map(found: BlockMap) -> None:
+    shape = json.loads(found.to_json())
+    assert shape["schema"] == 1 and shape["simulated"] is True
+    path = shape["paths"][0]
+    point = next(p for p in path["points"] if (p["block"], p["blocks"]) == (8192, 64))
+    assert point["direction"] == "host_to_device" and point["best"] == "kernel"
+    assert set(point["rates"]) == {"loop", "batch", "kernel", "kernel_bulk", "staged"}
+    assert shape == json.loads(wirespeed.render(found.document, "blocks-json"))
+    text = str(found)
+    assert "SIMULATED" in text and "28 KiB B" in text and "K kernel" in text
+    rows = records(found).rows
+    assert len(rows) == sum(len(point.rates) for path in found.paths for point in path.points)
+    assert found.best(8000, 60) is Method.KERNEL
+    with pytest.raises(UsageError, match="device_to_device was not measured"):
+        found.best(8000, 60, "device_to_device")
+
+
+def points(rates: dict[tuple[int, int], tuple[float, float]]) -> tuple[Point, ...]:
+    return tuple(
+        Point(block, blocks, Method.BATCH, {Method.BATCH: batch, Method.KERNEL: kernel}, None)
+        for (block, blocks), (batch, kernel) in rates.items()
+    )
+
+
+def test_constants_for_a_server() -> None:
+    """The published H100: the kernel wins with 8 KiB from 64 blocks on, the batch call with 64 KiB."""
+    rule = _rule(points({
+        (8192, 16): (2.0, 1.5), (8192, 64): (2.7, 8.8), (8192, 256): (2.7, 22.8),
+        (65536, 16): (15.7, 14.6), (65536, 64): (30.0, 29.4), (65536, 256): (43.0, 42.0),
+    }))  # fmt: skip
+    assert rule is not None and (rule.block_below, rule.blocks_from, rule.loss) == (65536, 64, 0.0)
+    assert rule.usual_loss == pytest.approx(2.0 / 1.5 - 1)
+    never = _rule(points({(8192, 16): (3.0, 1.0), (8192, 64): (3.0, 2.0)}))
+    assert never is not None and (never.block_below, never.loss) == (0, 0.0)
+    always = _rule(points({(8192, 16): (1.0, 2.0), (65536, 16): (1.0, 2.0)}))
+    assert always is not None and (always.block_below, always.blocks_from) == (None, 16)
+
+
+def test_a_slow_link_lowers_large_blocks_of_one_gpu() -> None:
+    document = wirespeed.run(
+        ["blocks_host_to_device"], machine="simulated:hgx-h200-2+speed@numa0-gpu1=0.5", tier="quick"
+    )
+    bad = {
+        judgement.key.table.split()[0]
+        for judgement in wirespeed.judge(document).judgements
+        if judgement.verdict.is_bad
+    }
+    assert bad == {"numa0->gpu1"}
+
+
+@pytest.mark.parametrize("machine", ["simulated:dgx-a100-8", "simulated:gh200-1", "simulated:l40s-8"])
+def test_healthy_machines_pass(machine: str) -> None:
+    document = wirespeed.run(prefixes=["blocks_"], machine=machine, tier="quick")
+    assert not wirespeed.judge(document).verdict.is_bad
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    saved = tmp_path / "run.json"
+    arguments = [
+        "blocks",
+        "--machine",
+        "simulated:hgx-h200-2",
+        "--sizes",
+        "16KiB,28KiB",
+        "--blocks",
+        "16,1024",
+    ]
+    assert main([*arguments, "--direction", "host_to_device", "-o", str(saved)]) == 0
+    out = capsys.readouterr().out
+    assert "16 KiB K" in out and "gpu0->numa0" not in out and "NOT JUDGED" in out
+    assert main(["show", "--format", "blocks", str(saved)]) == 0
+    assert "16 KiB K" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--machine", "simulated:cpu-2-sockets", "--direction", "host_to_device"], "requires a GPU"),
+        (["--sizes", "1000"], "multiple of 64 B, not 1000 B"),
+        (["--blocks", "none"], "not a list of numbers of blocks"),
+        (["--direction", "up"], "up"),
+    ],
+)
+def test_wrong_use_of_the_command(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) if "--blocks" in arguments or "up" in arguments else nullcontext():
+        assert main(["blocks", "--no-save", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err and "Traceback" not in captured.err

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from ..document import Document
-from ..errors import EXIT_CODES, UsageError
+from ..errors import EXIT_CODES
 from .common import (
     add_machine,
     add_options,
@@ -26,9 +26,6 @@ from .dry_run import lead
 from .parser import Parser
 from .two_ranks import among
 
-#: Directions, as in the names of the testcases.
-_DIRECTIONS = ("host_to_device", "device_to_host", "device_to_device", "host")
-
 
 def main(name: str, argv: Sequence[str]) -> int:
     from .. import backends
@@ -36,17 +33,14 @@ def main(name: str, argv: Sequence[str]) -> int:
     from ..judging.judge import judge
     from ..progress import listener
     from ..screens.overview import render as overview
-    from ..testcases.blocks import PREFIX
+    from ..testcases.blocks import of_directions
 
     options = parser(name).parse_args(argv)
     check_format(options.format)
     output, machine = saving(options), backends.describe(options.machine)
     if options.devices is not None:
         machine = machine.only(options.devices)
-    directions = options.direction or (_DIRECTIONS[:2] if machine.gpus else _DIRECTIONS[3:])
-    if not machine.gpus and (lacking := [one for one in directions if one != "host"]):
-        raise UsageError(f"{lacking[0]} requires a GPU, and no GPU was found; pass --direction host")
-    cases = [f"{PREFIX}{direction}" for direction in directions]
+    cases = of_directions(machine, options.direction or ())
     settings = run_options(options, tier="quick", sizes=options.sizes, block_counts=options.counts)
     since = None if settings.within is None else process_started()
 
@@ -68,7 +62,8 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def parser(name: str) -> Parser:
-    from ..options import HOW, STOP, PlanOptions, RunOptions, declared
+    from ..options import HOW, STOP, RunOptions, declared
+    from ..testcases.blocks import DIRECTIONS
 
     arguments = Parser(
         name,
@@ -78,7 +73,7 @@ def parser(name: str) -> Parser:
         EXIT_CODES,
     )
     what = arguments.add_argument_group("what to measure")
-    parsers = {entry.name: about for record in (PlanOptions, RunOptions) for entry, about in declared(record)}
+    parsers = {entry.name: about for entry, about in declared(RunOptions)}
     for flag, dest, option, help in (
         ("--sizes", "sizes", "sizes", "block sizes, such as 1KiB:4MiB:x2 (default: ten from 1KiB to 4MiB)"),
         ("--blocks", "counts", "block_counts", "numbers of blocks, such as 64,1000 (default: 16:65536:x4)"),
@@ -87,8 +82,8 @@ def parser(name: str) -> Parser:
         assert about.parse is not None
         what.add_argument(flag, dest=dest, type=typed(about.parse), metavar=about.metavar, help=help)
     what.add_argument(
-        "--direction", type=among(_DIRECTIONS), metavar="LIST",
-        help=f"directions: {', '.join(_DIRECTIONS)} (default: the first two; without a GPU the last)",
+        "--direction", type=among(DIRECTIONS), metavar="LIST",
+        help=f"directions: {', '.join(DIRECTIONS)} (default: the first two; without a GPU the last)",
     )  # fmt: skip
     add_machine(what)
     add_options(what, names=("devices",))

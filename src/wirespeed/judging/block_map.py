@@ -10,12 +10,16 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 
 import numpy as np
 
 from ..document import Document, TestcaseResult
+from ..errors import UsageError
 from ..model import Method
 from ..tables import Table
+from ..tabular import Tabular
+from ..terminal import brief
 from ..testcases.blocks import PREFIX, of_key
 from ..units import format_size
 
@@ -31,7 +35,7 @@ NEARLY_FULL = 0.9
 #: the driver's batch call. Source: vLLM issue 57342, tuned on one H100.
 VLLM_BLOCK, VLLM_BLOCKS = 28 * 1024, 16
 #: Direction of a testcase, as people write it.
-DIRECTIONS = {
+_TITLES = {
     "host_to_device": "host → GPU",
     "device_to_host": "GPU → host",
     "device_to_device": "GPU → GPU",
@@ -99,7 +103,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Rule:
+class Constants:
     """The choice between a kernel and the batch call by two constants.
 
     Attributes:
@@ -134,7 +138,7 @@ class PathMap:
     points: tuple[Point, ...]
     crossings: tuple[Crossing, ...] = ()
     models: tuple[Model, ...] = ()
-    rule: Rule | None = None
+    rule: Constants | None = None
 
     @property
     def by_block(self) -> dict[int, list[Point]]:
@@ -147,7 +151,7 @@ class PathMap:
     @property
     def title(self) -> str:
         """Direction and path, for people."""
-        return f"{DIRECTIONS.get(self.direction, self.direction)} ({self.path})"
+        return f"{_TITLES.get(self.direction, self.direction)} ({self.path})"
 
     def sentences(self) -> Iterator[str]:
         """Yield which method to use for which blocks, and what a server's constants should be."""
@@ -180,7 +184,7 @@ def _chosen(steps: Sequence[tuple[int, Method]]) -> str:
     return ", ".join([str(first), *(f"{method} from {blocks} blocks on" for blocks, method in others)])
 
 
-def _constants(rule: Rule) -> str:
+def _constants(rule: Constants) -> str:
     """The rule as a sentence."""
     if rule.block_below == 0:
         return f"{rule.kernel} or batch: always batch (up to {rule.loss:.0%} slower than the better one)"
@@ -192,16 +196,64 @@ def _constants(rule: Rule) -> str:
     )
 
 
+@dataclass(frozen=True, repr=False)
+class BlockMap(Tabular):
+    """The maps of a run: which way to move scattered blocks.
+
+    Attributes:
+        document: The run.
+        paths: The map of each path.
+    """
+
+    document: Document
+    paths: tuple[PathMap, ...]
+
+    @property
+    def simulated(self) -> bool:
+        """Whether no hardware was measured."""
+        return self.document.simulated
+
+    def best(self, block: int, blocks: int, direction: str = "host_to_device") -> Method:
+        """The best method for a block size in bytes and a number of blocks, by the nearest measured point.
+
+        Raises:
+            UsageError: If the direction was not measured.
+        """
+        known = [point for path in self.paths if path.direction == direction for point in path.points]
+        if not known:
+            raise UsageError(f"{direction} was not measured")
+        return min(known, key=lambda p: _distance(p.block, block) + _distance(p.blocks, blocks)).best
+
+    def to_json(self) -> str:
+        """The maps as JSON, which a server can load."""
+        return str(import_module("..reports.blocks_json", __package__).of(self))
+
+    def __str__(self) -> str:
+        """The maps as text."""
+        return str(import_module("..reports.blocks", __package__).text(self))
+
+    def __repr__(self) -> str:
+        """One line."""
+        return brief(f"BlockMap of {', '.join(path.title for path in self.paths) or 'nothing'}")
+
+
+def _distance(value: int, other: int) -> float:
+    return abs(math.log(value / other))
+
+
+def map_of(document: Document) -> BlockMap:
+    """The map of a run."""
+    return BlockMap(document, tuple(maps_of(document)))
+
+
 def maps_of(document: Document) -> list[PathMap]:
     """The maps of a run, in the order of its testcases."""
     maps = []
     for result in document.testcases:
-        if not result.name.startswith(PREFIX):
-            continue
         paths: dict[str, dict[Method, Table]] = {}
         for table in result.tables:
-            path, method = of_key(table.key)
-            paths.setdefault(path, {})[method] = table
+            if (place := of_key(result.name, table.key)) and table.rows.values and table.columns.values:
+                paths.setdefault(place[0], {})[place[1]] = table
         for path, tables in paths.items():
             if points := tuple(_points(tables)):
                 maps.append(_map(result, path, points))
@@ -268,7 +320,7 @@ def _model(method: Method, points: Sequence[Point], fastest: float) -> Model | N
     )  # fmt: skip
 
 
-def _rule(points: Sequence[Point]) -> Rule | None:
+def _rule(points: Sequence[Point]) -> Constants | None:
     """The constants with the least loss against the better one of a kernel and the batch call."""
     kernels = [
         method for method in (Method.KERNEL, Method.KERNEL_BULK) if any(method in p.rates for p in points)
@@ -276,7 +328,8 @@ def _rule(points: Sequence[Point]) -> Rule | None:
     both = [p for p in points if Method.BATCH in p.rates and any(kernel in p.rates for kernel in kernels)]
     if not both:
         return None
-    kernel = max(kernels, key=lambda m: math.fsum(math.log(p.rates[m]) for p in both if m in p.rates))
+    score = {m: math.fsum(math.log(p.rates[m]) for p in both if m in p.rates) for m in kernels}
+    kernel = max(kernels, key=lambda m: score[m] + (m is kernels[0]) * EQUAL * len(both))
     both = [point for point in both if kernel in point.rates]
 
     def losses(below: float, least: int) -> list[float]:
@@ -295,6 +348,6 @@ def _rule(points: Sequence[Point]) -> Rule | None:
     below, least = min(candidates, key=lambda c: math.fsum(math.log1p(loss) for loss in losses(*c)))
     usual = losses(VLLM_BLOCK, VLLM_BLOCKS)
     if below <= min(blocks):
-        return Rule(kernel, 0, 0, max(losses(0.0, 0)), max(usual))
+        return Constants(kernel, 0, 0, max(losses(0.0, 0)), max(usual))
     whole = None if math.isinf(below) else int(below)
-    return Rule(kernel, whole, least, max(losses(below, least)), max(usual))
+    return Constants(kernel, whole, least, max(losses(below, least)), max(usual))

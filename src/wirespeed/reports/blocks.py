@@ -9,8 +9,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ..document import Document
-from ..judging.block_map import MODEL_ERROR, Model, PathMap, maps_of
+from ..judging.block_map import MODEL_ERROR, BlockMap, Model, PathMap, map_of
 from ..model import Method
+from ..terminal import colored, columns
 from ..units import GB, NANO, format_size, format_time
 from .console import printed
 from .style import SIMULATED, Style
@@ -27,14 +28,18 @@ _MARKS = {
 
 def render(document: Document, style: Style) -> str:
     """The maps of a run, with what follows from them."""
-    maps = maps_of(document)
-    parts: list[RenderableType] = []
+    return text(map_of(document), style)
+
+
+def text(blocks: BlockMap, style: Style | None = None) -> str:
+    """The maps as text; without a style for this terminal."""
+    document, parts = blocks.document, list[RenderableType]()
     if document.simulated:
         parts.append(Text(f"{SIMULATED} (machine {document.machine.name})", style="bold"))
-    parts += [part for path in maps for part in _drawn(path)]
-    if not maps:
+    parts += [part for path in blocks.paths for part in _drawn(path)]
+    if not blocks.paths:
         parts.append(Text("no block list was measured; measure with `wirespeed blocks`"))
-    return printed(style, *parts)
+    return printed(style or Style(columns(), colored()), *parts)
 
 
 def _drawn(path: PathMap) -> Iterator[Text]:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ..document import Document
-from ..judging.block_map import maps_of
+from ..judging.block_map import BlockMap, map_of
 from .style import Style
 
 #: Version of the shape.
@@ -18,11 +18,17 @@ SHAPE = 1
 def render(document: Document, style: Style) -> str:
     """The maps of a run as one JSON object."""
     del style
-    return msgspec.json.format(msgspec.json.encode(data(document)), indent=1).decode() + "\n"
+    return of(map_of(document))
 
 
-def data(document: Document) -> dict[str, Any]:
+def of(blocks: BlockMap) -> str:
+    """A map as one JSON object."""
+    return msgspec.json.format(msgspec.json.encode(data(blocks)), indent=1).decode() + "\n"
+
+
+def data(blocks: BlockMap) -> dict[str, Any]:
     """The maps as plain data, for a server to load."""
+    document = blocks.document
     return {
         "schema": SHAPE,
         "simulated": document.simulated,
@@ -55,6 +61,6 @@ def data(document: Document) -> dict[str, Any]:
                 "rule": None if path.rule is None else vars(path.rule),
                 "sentences": list(path.sentences()),
             }
-            for path in maps_of(document)
+            for path in blocks.paths
         ],
     }  # fmt: skip

@@ -6,7 +6,7 @@ first call to the last byte, with the submission, because an application waits f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,6 +20,8 @@ from .patterns import NO_CPU, NO_GPU, nodes
 
 #: Beginning of the names of these testcases.
 PREFIX = "blocks_"
+#: Directions of block lists, as in the names of the testcases.
+DIRECTIONS = ("host_to_device", "device_to_host", "device_to_device", "host")
 #: Block sizes of a map, in bytes, and numbers of blocks. Around 28 KiB the batch call of a driver may change.
 SIZES = (*(size * KIB for size in (1, 4, 8, 16, 24, 28, 64, 256)), MIB, 4 * MIB)
 COUNTS = (16, 64, 256, 1024, 4096, 16384, 65536)
@@ -38,7 +40,7 @@ _ENGINES = {
 
 
 @dataclass(frozen=True)
-class Path:
+class BlockPath:
     """A path of block lists.
 
     Attributes:
@@ -72,14 +74,11 @@ def key_of(path: str, method: Method) -> str:
     return f"{path} {method}"
 
 
-def of_key(key: str) -> tuple[str, Method]:
-    """The path and the method of a table.
-
-    Raises:
-        ValueError: If the table is not one of these testcases.
-    """
+def of_key(testcase: str, key: str) -> tuple[str, Method] | None:
+    """The path and the method of a table; None if it is not one of these testcases."""
     path, _, method = key.rpartition(" ")
-    return path, Method(method)
+    known = testcase.startswith(PREFIX) and path and method in set(Method)
+    return (path, Method(method)) if known else None
 
 
 def _most(machine: Machine, *memories: Memory) -> int:
@@ -94,10 +93,10 @@ def _gpu(name: str, method: Method) -> Executor:
     return Executor(name)
 
 
-def _of_gpus(*, to: bool, host: bool) -> Callable[[Machine], Iterator[Path]]:
+def _of_gpus(*, to: bool, host: bool) -> Callable[[Machine], Iterator[BlockPath]]:
     """The paths between each GPU and the nearest host memory, or within each GPU and to its first peer."""
 
-    def paths(machine: Machine) -> Iterator[Path]:
+    def paths(machine: Machine) -> Iterator[BlockPath]:
         for gpu in machine.gpus:
             own = Memory(gpu.name, MemoryKind.DEVICE)
             methods = dict.fromkeys(Method, "")
@@ -111,12 +110,12 @@ def _of_gpus(*, to: bool, host: bool) -> Callable[[Machine], Iterator[Path]]:
                 others = [own, *(Memory(peer, MemoryKind.DEVICE) for peer in gpu.peers[:1])]
             for other in others:
                 ends = (other, own) if to else (own, other)
-                yield Path(*ends, partial(_gpu, gpu.name), methods, _most(machine, *ends))
+                yield BlockPath(*ends, partial(_gpu, gpu.name), methods, _most(machine, *ends))
 
     return paths
 
 
-def _of_nodes(machine: Machine) -> Iterator[Path]:
+def _of_nodes(machine: Machine) -> Iterator[BlockPath]:
     """The paths within the memory of each NUMA node: by one core, or by all."""
     for party in nodes(machine).parties:
         cpus = party.executor.cpus
@@ -126,10 +125,12 @@ def _of_nodes(machine: Machine) -> Iterator[Path]:
             return Executor(party.device, cpus=some)
 
         methods = dict.fromkeys((Method.LOOP, Method.KERNEL), "" if cpus else NO_CPU)
-        yield Path(party.memory, party.memory, executor, methods, _most(machine, party.memory))
+        yield BlockPath(party.memory, party.memory, executor, methods, _most(machine, party.memory))
 
 
-def over(paths_of: Callable[[Machine], Iterator[Path]], none: str, chosen: tuple[int, ...] = ()) -> Pattern:
+def over(
+    paths_of: Callable[[Machine], Iterator[BlockPath]], none: str, chosen: tuple[int, ...] = ()
+) -> Pattern:
     """The pattern of a table of block sizes and numbers for each path and method.
 
     Raises:
@@ -171,8 +172,23 @@ def _too_large(size: int, most: int) -> str:
     return f"{format_size(size)} is too much: a list moves {format_size(most)} at most" if size > most else ""
 
 
+def of_directions(machine: Machine, directions: Iterable[str] = ()) -> list[Testcase]:
+    """The testcases of directions; default: between host and GPUs, without a GPU within the host.
+
+    Raises:
+        UsageError: If there is no such direction, or it requires a GPU that the machine has not.
+    """
+    wanted = tuple(directions) or (DIRECTIONS[:2] if machine.gpus else DIRECTIONS[3:])
+    for direction in wanted:
+        if direction not in DIRECTIONS:
+            raise UsageError(f"there is no direction {direction!r}; choose from {', '.join(DIRECTIONS)}")
+        if not machine.gpus and direction != DIRECTIONS[3]:
+            raise UsageError(f"{direction} requires a GPU, and no GPU was found; choose {DIRECTIONS[3]}")
+    return [case for case in TESTCASES if case.name.removeprefix(PREFIX) in wanted]
+
+
 def _row(
-    name: str, does: str, paths: Callable[[Machine], Iterator[Path]], engine: Engine, none: str
+    name: str, does: str, paths: Callable[[Machine], Iterator[BlockPath]], engine: Engine, none: str
 ) -> Testcase:
     return Testcase(
         f"{PREFIX}{name}",

@@ -196,7 +196,7 @@ class GpuBackend(Backend, ABC):
         from .bound_copy import Binder
         from .device import Peers
         from .gate import Gate, GateKind, SignalPage, Ticks
-        from .prepared import GpuPrepared, Signals
+        from .prepared import GpuBlocks, GpuPrepared, Signals
 
         if self._peers is None:
             self._peers = Peers()
@@ -216,8 +216,6 @@ class GpuBackend(Backend, ABC):
             binder.paced = sum(t.is_paced for t in measurement.transfers)
             signals = Signals(self._cancelled, self._stuck)
             if any(t.scattered for t in measurement.transfers):
-                from .blocks import GpuBlocks
-
                 return GpuBlocks(measurement, engines, binder, gate, signals, options)
             return GpuPrepared(measurement, engines, binder, gate, signals, options)
 

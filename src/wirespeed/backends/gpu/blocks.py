@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ...measurement import Sample
 from ...model import BlockList, Memory, MemoryKind, Method, Transfer
-from ...units import NANO
 from ..native import Functions, Table, list_copier
 from ..test_data import offsets
-from .bound_copy import Binder, BoundCopy
-from .device import TimedStream
+from .device import Device, TimedStream
 from .gpu_driver import Arguments, narrow, pointer, wide
 from .launch_config import LaunchConfig, list_shape
 from .memory import GpuBuffer
-from .prepared import GpuPrepared
 
+#: Returns a buffer in a memory, of a size, for a GPU.
+Taker = Callable[[Memory, int, Device], GpuBuffer]
 #: Name of the function that gathers and scatters blocks with one CPU.
 _COPY_LIST = "copy_list"
 
@@ -154,30 +153,38 @@ class Lists:
     """The lists of one transfer, and where they are.
 
     Attributes:
+        take: Returns a buffer in a memory, of a size, for a GPU.
+        transfer: The transfer.
+        device: GPU that executes it.
+        pools: Buffers of the source and of the destination.
+        seed: Seed of the order.
+
+    Attributes:
         source, destination: Addresses of the blocks of the pools.
         staging: Contiguous buffers on the GPU and in host memory, if the method needs them.
     """
 
-    def __init__(self, binder: Binder, bound: BoundCopy, seed: int) -> None:
-        scattered = bound.transfer.scattered
-        assert scattered is not None and bound.buffers.destination is not None
-        self._binder, self._device = binder, bound.device
+    def __init__(
+        self, take: Taker, transfer: Transfer, device: Device, pools: Sequence[GpuBuffer], seed: int
+    ) -> None:
+        scattered = transfer.scattered
+        assert scattered is not None
+        self._take, self._device = take, device
         places = offsets(scattered, seed)
         self.source, self.destination = (
-            self._addresses(places[:, i], buffer)
-            for i, buffer in enumerate((bound.buffers.sources[0], bound.buffers.destination))
+            self._addresses(places[:, i], buffer) for i, buffer in enumerate(pools)
         )
         self.staging: tuple[GpuBuffer, GpuBuffer] | None = None
         if scattered.method is Method.STAGED:
-            host = next(end for end in bound.transfer.ends if end.kind is not MemoryKind.DEVICE)
-            own = Memory(bound.device.name, MemoryKind.DEVICE)
-            here, there = (binder.take(memory, bound.transfer.bytes, bound.device) for memory in (own, host))
+            host = next(end for end in transfer.ends if end.kind is not MemoryKind.DEVICE)
+            own = Memory(device.name, MemoryKind.DEVICE)
+            here, there = (take(memory, transfer.bytes, device) for memory in (own, host))
             self.staging = here, there
 
     def upload(self, addresses: np.ndarray[Any, np.dtype[np.int64]]) -> int:
         """Copy a list to the GPU that executes, and return its address there."""
         device, memory = self._device, Memory(self._device.name, MemoryKind.DEVICE)
-        buffer = self._binder.take(memory, addresses.nbytes, device)
+        buffer = self._take(memory, addresses.nbytes, device)
         device.use()
         device.driver.write(buffer.address, int(addresses.ctypes.data), addresses.nbytes)
         device.driver.synchronize_context()
@@ -192,18 +199,3 @@ class Lists:
 def consecutive(scattered: BlockList, base: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     """The addresses of blocks that follow each other from an address on."""
     return np.arange(scattered.blocks, dtype=np.int64) * np.int64(scattered.block) + np.int64(base)
-
-
-class GpuBlocks(GpuPrepared):
-    """A block list with filled pools. Nothing is held back by a gate: its submission is measured, too."""
-
-    def sample(self, copies: int) -> Sample:
-        """Move the list ``copies`` times, each from its first call to its last byte."""
-        self._verified = False
-        (bound,) = self._bound
-        work = bound.lanes[0][1]
-        assert isinstance(work, BlockCopies)
-        with self._watched():
-            times = work.laps(copies)
-        seconds = float((times[:, 2] - times[:, 0]).sum()) * NANO
-        return Sample((seconds,), (bound.amount * copies,), seconds)

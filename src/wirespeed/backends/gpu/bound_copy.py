@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from ctypes import addressof, c_double, c_uint64
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...errors import VerificationError
 from ...model import BUFFERS, MOST_DESTINATIONS, Engine, Memory, MemoryKind, Operation, Role, Transfer
 from ...options import RunOptions
 from ..test_data import keys_of
+from .blocks import BlockCopies, Lists
 from .device import Device, Peers, TimedStream
 from .gate import ALIGNMENT_BYTES, Paced, Ticks, pieces_of
 from .gpu_driver import Arguments, narrow, pointer, wide
@@ -29,9 +30,6 @@ from .stream_ops import (
     near,
     pattern_of,
 )
-
-if TYPE_CHECKING:
-    from .blocks import Lists
 
 _SUMS_BYTES = 2 * WORD
 
@@ -187,13 +185,11 @@ class Binder:
             return bound
         lists = None
         if transfer.scattered is not None:
-            from .blocks import Lists
-
-            lists = Lists(self, bound, self._options.seed)
+            assert buffers.destination is not None
+            pools = buffers.sources[0], buffers.destination
+            lists = Lists(self.take, transfer, executor, pools, self._options.seed)
         self._fill(bound, keys, lists)
         if lists is not None:
-            from .blocks import BlockCopies
-
             lane = self._lane(executor)
             bound.lanes.append((lane, BlockCopies(lane, transfer, lists)))
         else:
