@@ -81,6 +81,10 @@ def of_key(testcase: str, key: str) -> tuple[str, Method] | None:
     return (path, Method(method)) if known else None
 
 
+#: Returns the paths of a direction.
+Paths = Callable[[Machine], Iterator[BlockPath]]
+
+
 def _most(machine: Machine, *memories: Memory) -> int:
     """The largest list whose pools fit into the memories, in bytes."""
     sizes = {device.name: device.memory_bytes for device in (*machine.gpus, *machine.numa)}
@@ -93,7 +97,7 @@ def _gpu(name: str, method: Method) -> Executor:
     return Executor(name)
 
 
-def _of_gpus(*, to: bool, host: bool) -> Callable[[Machine], Iterator[BlockPath]]:
+def _of_gpus(*, to: bool, host: bool) -> Paths:
     """The paths between each GPU and the nearest host memory, or within each GPU and to its first peer."""
 
     def paths(machine: Machine) -> Iterator[BlockPath]:
@@ -128,9 +132,7 @@ def _of_nodes(machine: Machine) -> Iterator[BlockPath]:
         yield BlockPath(party.memory, party.memory, executor, methods, _most(machine, party.memory))
 
 
-def over(
-    paths_of: Callable[[Machine], Iterator[BlockPath]], none: str, chosen: tuple[int, ...] = ()
-) -> Pattern:
+def over(paths_of: Paths, none: str, chosen: tuple[int, ...] = ()) -> Pattern:
     """The pattern of a table of block sizes and numbers for each path and method.
 
     Raises:
@@ -187,9 +189,7 @@ def of_directions(machine: Machine, directions: Iterable[str] = ()) -> list[Test
     return [case for case in TESTCASES if case.name.removeprefix(PREFIX) in wanted]
 
 
-def _row(
-    name: str, does: str, paths: Callable[[Machine], Iterator[BlockPath]], engine: Engine, none: str
-) -> Testcase:
+def _row(name: str, does: str, paths: Paths, engine: Engine, none: str) -> Testcase:
     return Testcase(
         f"{PREFIX}{name}",
         f"scattered blocks {does}, by each method, over block size and number; with the submission",

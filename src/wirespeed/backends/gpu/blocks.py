@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...model import BlockList, Memory, MemoryKind, Method, Transfer
-from ..native import Functions, Table, list_copier
 from ..test_data import offsets
 from .device import Device, TimedStream
 from .gpu_driver import Arguments, narrow, pointer, wide
 from .launch_config import LaunchConfig, list_shape
 from .memory import GpuBuffer
+
+if TYPE_CHECKING:
+    from ..native import Table
 
 #: Returns a buffer in a memory, of a size, for a GPU.
 Taker = Callable[[Memory, int, Device], GpuBuffer]
@@ -50,6 +52,8 @@ class BlockCopies:
     loops = False
 
     def __init__(self, lane: TimedStream, transfer: Transfer, lists: Lists) -> None:
+        from ..native import Functions, list_copier
+
         self._device, self._lists, self._native = lane.device, lists, lane.device.driver.native
         self._functions = Functions(self._native.library(), **{_COPY_LIST: list_copier()})
         self._stream, self._kept = int(lane.stream), list[object]()
