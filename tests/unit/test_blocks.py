@@ -140,9 +140,11 @@ def test_lists_of_gpus_arrive_by_every_method(backend: MemoryBackend, testcase: 
     result = measured(backend, f"blocks_{testcase}")
     assert result.status == "passed", result.reason
     paths, methods = (2, 5) if testcase != "device_to_device" else (4, 4)
-    assert len(result.tables) == paths * methods
-    for table in result.tables:
+    assert len(result.tables) == 2 * paths * methods
+    for table, submission in zip(result.tables[::2], result.tables[1::2], strict=True):
         assert len([value for value in table.values() if value]) == 4, table.title
+        assert submission.key == f"{table.key} submission"
+        assert all(seconds and 0 < seconds < 60 for seconds in submission.values())
         assert [cell.bytes for cell in table.cells] == [64, 7 * 64, 3 * KIB, 7 * 3 * KIB]
 
 
@@ -254,6 +256,7 @@ def test_forms_of_the_map(found: BlockMap) -> None:
     point = next(p for p in path["points"] if (p["block"], p["blocks"]) == (8192, 64))
     assert point["direction"] == "host_to_device" and point["best"] == "kernel"
     assert set(point["rates"]) == {"loop", "batch", "kernel", "kernel_bulk", "staged"}
+    assert point["submission_s"]["kernel"] < 1e-5 < point["submission_s"]["loop"]
     assert shape == json.loads(wirespeed.render(found.document, "blocks-json"))
     text = str(found)
     assert "SIMULATED" in text and "28 KiB B" in text and "K kernel" in text

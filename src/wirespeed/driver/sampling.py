@@ -97,7 +97,7 @@ def _precise(measurement: Measurement, samples: list[Sample], precision: float) 
     return all(
         half_width([value_of(place, measurement, s) for s in samples]) <= precision
         for place in measurement.places
-        if place.reduce is not Reduce.LATENESS  # of the size of noise
+        if place.reduce not in (Reduce.LATENESS, Reduce.SUBMISSION)  # of the size of noise
     )
 
 
@@ -168,7 +168,8 @@ class Rounds:
         if self.planned is not None:
             return self.planned
         done = len(self.taken)
-        places = [place for place in self.measurement.places if place.reduce is not Reduce.LATENESS]
+        unsteady = Reduce.LATENESS, Reduce.SUBMISSION
+        places = [place for place in self.measurement.places if place.reduce not in unsteady]
         needed = max((rounds_for(self.medians(place), precision) for place in places), default=done)
         sampling = math.fsum(taken.seconds for taken in self.taken)
         taken = sum(len(taken.samples) for taken in self.taken)

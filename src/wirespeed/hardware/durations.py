@@ -62,6 +62,8 @@ _BLOCK_OF_CPUS_S = 15e-9
 #: The driver copies smaller blocks of a batch in another way; time of each, and for each byte, in s.
 _LARGE_BLOCK_BYTES = 28 * KIB
 _SMALL_BLOCK_S, _SMALL_BYTE_S = 1.2e-6, 2.4e-10
+#: Time of the call that launches a kernel, in s: an assumption.
+_LAUNCH_CALL_S = 4e-6
 #: Rate at which one core gathers blocks in a buffer, or scatters them, in B/s: an assumption.
 _GATHER_RATE = 12e9
 
@@ -80,6 +82,16 @@ def list_seconds(transfer: Transfer) -> float:
     if method is Method.STAGED:
         each += block / _GATHER_RATE
     return call + scattered.blocks * each
+
+
+def submission_seconds(transfer: Transfer) -> float:
+    """The time until the calls with a block list have returned, in s; kernels and copies run meanwhile."""
+    scattered = transfer.scattered
+    if scattered is None or transfer.engine is Engine.CPU:
+        return 0.0
+    waits = scattered.method in (Method.LOOP, Method.BATCH)
+    gathers = scattered.method is Method.STAGED and transfer.source.kind is not MemoryKind.DEVICE
+    return list_seconds(transfer) if waits or gathers else _LAUNCH_CALL_S
 
 
 def connect_seconds(measurement: Measurement) -> float:

@@ -142,7 +142,7 @@ def undisturbed(network: Network, measurement: Measurement) -> bool:
         for place, limit in zip(part.places, ceilings(network, part), strict=True)
     }
     return all(
-        place.reduce is Reduce.LATENCY  # one load at a time disturbs no other transfer
+        place.reduce.is_time  # one load at a time disturbs no other transfer
         or (limit is not None and limit >= (alone[place.table, place.row, place.column] or 0.0) * (1 - 1e-6))
         for place, limit in zip(measurement.places, ceilings(network, measurement), strict=True)
     )
@@ -153,7 +153,7 @@ def _of_places(measurement: Measurement, flows: _Flows) -> list[float | None]:
     transfers = measurement.transfers
     for place in measurement.places:
         shares = [share for i in place.transfers if (share := flows[i][1]) is not None]
-        if place.reduce is Reduce.LATENCY or len(shares) < len(place.transfers):
+        if place.reduce.is_time or len(shares) < len(place.transfers):
             values.append(None)
             continue
         chosen = [transfers[i] for i in place.transfers]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 
 import numpy as np
@@ -17,10 +17,10 @@ import numpy as np
 from ..document import Document, TestcaseResult
 from ..errors import UsageError
 from ..model import Method
-from ..tables import Table
+from ..tables import Cell, Table
 from ..tabular import Tabular
 from ..terminal import brief
-from ..testcases.blocks import PREFIX, of_key
+from ..testcases.blocks import PREFIX, of_key, submission_key
 from ..units import format_size
 
 #: Methods that differ by less than this are equally good: the one that is best with fewer blocks stays so,
@@ -52,6 +52,7 @@ class Point:
         best: The best method.
         rates: Rate of each method, in B/s.
         limit: What the links allow, in B/s; None if unknown.
+        submissions: Time until the calls of each method have returned, in s.
     """
 
     block: int
@@ -59,6 +60,7 @@ class Point:
     best: Method
     rates: Mapping[Method, float]
     limit: float | None
+    submissions: Mapping[Method, float] = field(default_factory=dict)
 
     @property
     def share(self) -> float | None:
@@ -251,11 +253,15 @@ def maps_of(document: Document) -> list[PathMap]:
     maps = []
     for result in document.testcases:
         paths: dict[str, dict[Method, Table]] = {}
+        submitted = {table.key: table for table in result.tables}
         for table in result.tables:
             if (place := of_key(result.name, table.key)) and table.rows.values and table.columns.values:
                 paths.setdefault(place[0], {})[place[1]] = table
         for path, tables in paths.items():
-            if points := tuple(_points(tables)):
+            calls = {
+                m: submitted[key] for m, t in tables.items() if (key := submission_key(t.key)) in submitted
+            }
+            if points := tuple(_points(tables, calls)):
                 maps.append(_map(result, path, points))
     return maps
 
@@ -274,15 +280,19 @@ def _map(result: TestcaseResult, path: str, points: tuple[Point, ...]) -> PathMa
     return PathMap(result.name.removeprefix(PREFIX), path, points, crossings, models, _rule(points))
 
 
-def _points(tables: Mapping[Method, Table]) -> Iterator[Point]:
-    """Yield the points at which a method has a value."""
-    axes = next(iter(tables.values()))
-    values = {
+def _measured(tables: Mapping[Method, Table]) -> dict[tuple[int, int, Method], Cell]:
+    """The cells with a value, by row, column and method."""
+    return {
         (cell.row, cell.column, method): cell
         for method, table in tables.items()
         for cell in table.cells
         if cell.value is not None and not cell.corrupted
     }
+
+
+def _points(tables: Mapping[Method, Table], submitted: Mapping[Method, Table]) -> Iterator[Point]:
+    """Yield the points at which a method has a value."""
+    axes, values, calls = next(iter(tables.values())), _measured(tables), _measured(submitted)
     for i, block in enumerate(axes.rows.values):
         before: Method | None = None
         for j, blocks in enumerate(axes.columns.values):
@@ -293,7 +303,10 @@ def _points(tables: Mapping[Method, Table]) -> Iterator[Point]:
             fastest = max(rates.values())
             equal = [method for method in _SIMPLEST if rates.get(method, 0.0) >= (1 - EQUAL) * fastest]
             best = before = before if before in equal else equal[0]
-            yield Point(int(block), int(blocks), best, rates, cells[best].limit)
+            times = {
+                m: cell.value for m in rates if (cell := calls.get((i, j, m))) and cell.value is not None
+            }
+            yield Point(int(block), int(blocks), best, rates, cells[best].limit, times)
 
 
 def _model(method: Method, points: Sequence[Point], fastest: float) -> Model | None:

@@ -38,7 +38,8 @@ def text(blocks: BlockMap, style: Style | None = None) -> str:
         parts.append(Text(f"{SIMULATED} (machine {document.machine.name})", style="bold"))
     parts += [part for path in blocks.paths for part in _drawn(path)]
     if not blocks.paths:
-        parts.append(Text("no block list was measured; measure with `wirespeed blocks`"))
+        others = ", ".join(result.name for result in document.testcases) or "nothing"
+        parts.append(Text(f"no block list was measured, only {others}; measure with `wirespeed blocks`"))
     return printed(style or Style(columns(), colored()), *parts)
 
 

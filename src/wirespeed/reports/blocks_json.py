@@ -34,6 +34,7 @@ def data(blocks: BlockMap) -> dict[str, Any]:
         "simulated": document.simulated,
         "host": document.host,
         "started": document.started,
+        "testcases": [result.name for result in document.testcases],
         "paths": [
             {
                 "direction": path.direction,
@@ -42,7 +43,7 @@ def data(blocks: BlockMap) -> dict[str, Any]:
                     {
                         "direction": path.direction, "path": path.path, "block": point.block,
                         "blocks": point.blocks, "best": point.best, "rates": dict(point.rates),
-                        "limit": point.limit,
+                        "limit": point.limit, "submission_s": dict(point.submissions),
                     }
                     for point in path.points
                 ],

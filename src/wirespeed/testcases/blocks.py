@@ -12,7 +12,7 @@ from functools import partial
 
 from ..errors import UsageError
 from ..hardware.topology import Machine
-from ..measurement import Axis, Measurement, Place, Unit
+from ..measurement import Axis, Measurement, Place, Reduce, Unit
 from ..model import BlockList, Engine, Executor, Memory, MemoryKind, Method, Transfer
 from ..units import GIB, KIB, MIB, format_size
 from .base import Layout, Pattern, Plan, PlanOptions, Testcase, WaivedCell
@@ -59,12 +59,16 @@ class BlockPath:
     def __str__(self) -> str:
         return f"{self.source}->{self.destination}"
 
+    @property
+    def is_submitted(self) -> bool:
+        """Whether calls return before the bytes are there: CPUs copy while they are called."""
+        return MemoryKind.PAGEABLE not in (self.source.kind, self.destination.kind)
+
     def transfer(self, method: Method, block: int, blocks: int) -> Transfer:
         """The transfer of a list."""
-        by_cpus = MemoryKind.PAGEABLE in (self.source.kind, self.destination.kind)
         return Transfer(
             self.source, self.destination, self.executor(method),
-            Engine.CPU if by_cpus else _ENGINES[method], block * blocks,
+            _ENGINES[method] if self.is_submitted else Engine.CPU, block * blocks,
             scattered=BlockList(method, block, blocks),
         )  # fmt: skip
 
@@ -72,6 +76,11 @@ class BlockPath:
 def key_of(path: str, method: Method) -> str:
     """The key of the table of a path and a method."""
     return f"{path} {method}"
+
+
+def submission_key(key: str) -> str:
+    """The key of the table of submissions that belongs to one of rates."""
+    return f"{key} {Reduce.SUBMISSION}"
 
 
 def of_key(testcase: str, key: str) -> tuple[str, Method] | None:
@@ -154,14 +163,21 @@ def over(paths_of: Paths, none: str, chosen: tuple[int, ...] = ()) -> Pattern:
         for path in paths_of(machine):
             for method, lacking in path.methods.items():
                 key = key_of(str(path), method)
-                layouts.append(Layout(key, f"blocks {path} by {method}", rows, columns, Unit.RATE))
+                title, submitted = f"blocks {path} by {method}", submission_key(key)
+                layouts.append(Layout(key, title, rows, columns, Unit.RATE))
+                if path.is_submitted:
+                    layouts.append(Layout(submitted, f"{title}, submission", rows, columns, Unit.TIME))
                 for i, block in enumerate(sizes):
                     for j, blocks in enumerate(counts):
                         if reason := lacking or _too_large(block * blocks, path.most):
-                            waived.append(WaivedCell(key, i, j, reason))
+                            keys = (key, submitted) if path.is_submitted else (key,)
+                            waived += [WaivedCell(table, i, j, reason) for table in keys]
                             continue
                         transfer = path.transfer(method, block, blocks)
-                        measurements.append(Measurement((transfer,), (Place(key, i, j),)))
+                        places = [Place(key, i, j)]
+                        if path.is_submitted:
+                            places.append(Place(submitted, i, j, Reduce.SUBMISSION))
+                        measurements.append(Measurement((transfer,), tuple(places)))
         if not layouts:
             return Plan.waive(none)
         return Plan(tuple(layouts), tuple(measurements), tuple(waived))

@@ -345,8 +345,8 @@ class GpuBlocks(GpuPrepared):
         assert isinstance(work, BlockCopies)
         with self._watched():
             times = work.laps(copies)
-        seconds = float((times[:, 2] - times[:, 0]).sum()) * NANO
-        return Sample((seconds,), (self._measured[0].amount * copies,), seconds)
+        submitted, seconds = (float((times[:, i] - times[:, 0]).sum()) * NANO for i in (1, 2))
+        return Sample((seconds,), (self._measured[0].amount * copies,), seconds, submitted=submitted)
 
 
 def _sharing(transfer: Transfer, all_of_them: Sequence[Transfer]) -> int:

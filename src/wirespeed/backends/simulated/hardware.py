@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ...errors import BackendError, BackendLost, MeasurementTimeout, VerificationError
 from ...faults import FaultKind, WrongWord, WrongWords
 from ...hardware.devices import DeviceRecord, NumaNode
-from ...hardware.durations import list_seconds, verify_seconds
+from ...hardware.durations import list_seconds, submission_seconds, verify_seconds
 from ...hardware.network import Demand, MachineVertices, Network, completions, fair_shares
 from ...hardware.topology import Machine
 from ...measurement import Measurement, Sample
@@ -218,7 +218,8 @@ class SimulatedMeasurement(Prepared):
                 amounts[i] = self.rates[i] * seconds[i] / amounts[i]
         wall = end - min(start for start, _ in measured)
         self.hardware.clock += end
-        return Sample(tuple(seconds), tuple(amounts), wall)
+        submitted = copies * submission_seconds(transfers[0])
+        return Sample(tuple(seconds), tuple(amounts), wall, submitted=submitted)
 
     @staticmethod
     def _held(transfer: Transfer, seconds: float, copies: int) -> float:

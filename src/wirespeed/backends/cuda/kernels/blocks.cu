@@ -77,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(1024)
     fill_blocks(const u64* __restrict__ to, const u64* __restrict__ from, u64 base, u64 block, u32 blocks, u64 key) {
     const u64 per_block = block / 8, words = per_block * blocks;
     for (u64 i = thread_index(); i < words; i += thread_count()) {
-        const u64 at = i / per_block, word = i % per_block;
-        ((u64*)from[at])[word] = key + ((to[at] - base) / 8 + word) * 0x9E3779B97F4A7C15ull;
+        const u64 at = i / per_block, word = i % per_block, index = (to[at] - base) / 8 + word;
+        ((u64*)from[at])[word] = key + index * 0x9E3779B97F4A7C15ull;
     }
 }
