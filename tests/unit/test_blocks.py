@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -340,3 +341,25 @@ def test_wrong_use_of_the_command(
         assert main(["blocks", "--no-save", *arguments]) == 2
     captured = capsys.readouterr()
     assert message in captured.err and "Traceback" not in captured.err
+
+
+def test_a_size_that_is_no_block_is_waived() -> None:
+    (result,) = wirespeed.run(["blocks_host"], machine="simulated:cpu-2-sockets", size=100).testcases
+    assert result.status == "waived" and "multiple of 64 B, not 100 B" in result.reason
+
+
+@pytest.mark.parametrize("first", [0.0, -64.0, 1e300, None])
+def test_axes_of_a_file_may_be_anything(found: BlockMap, first: float | None) -> None:
+    result = found.document.testcases[0]
+    tables = tuple(
+        msgspec.structs.replace(
+            table, rows=replace(table.rows, values=() if first is None else (first, *table.rows.values[1:]))
+        )
+        for table in result.tables
+    )
+    document = msgspec.structs.replace(
+        found.document, testcases=(msgspec.structs.replace(result, tables=tables),)
+    )
+    assert "no block list was measured, only blocks_host_to_device" in wirespeed.render(document, "blocks")
+    assert json.loads(wirespeed.render(document, "blocks-json"))["paths"] == []
+    wirespeed.judge(document)

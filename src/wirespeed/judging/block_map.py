@@ -21,7 +21,7 @@ from ..tables import Cell, Table
 from ..tabular import Tabular
 from ..terminal import brief
 from ..testcases.blocks import PREFIX, of_key, submission_key
-from ..units import format_size
+from ..units import LARGEST_SIZE, format_size
 
 #: Methods that differ by less than this are equally good: the one that is best with fewer blocks stays so,
 #: and else the first of these is the best.
@@ -188,13 +188,13 @@ def _chosen(steps: Sequence[tuple[int, Method]]) -> str:
 
 def _constants(rule: Constants) -> str:
     """The rule as a sentence."""
-    if rule.block_below == 0:
-        return f"{rule.kernel} or batch: always batch (up to {rule.loss:.0%} slower than the better one)"
     below = "for all block sizes" if rule.block_below is None else f"below {format_size(rule.block_below)}"
+    chosen = f"{rule.kernel} {below} from {rule.blocks_from} blocks on, else batch"
+    if rule.block_below == 0:
+        chosen = "always batch"
     return (
-        f"{rule.kernel} or batch by two constants, as in vLLM: {rule.kernel} {below} from {rule.blocks_from} "
-        f"blocks on, else batch (up to {rule.loss:.0%} slower than the better one; with vLLM's "
-        f"{format_size(VLLM_BLOCK)} and {VLLM_BLOCKS} up to {rule.usual_loss:.0%})"
+        f"{rule.kernel} or batch by two constants, as in vLLM: {chosen} (at most {rule.loss:.0%} slower than "
+        f"the better one; with vLLM's {format_size(VLLM_BLOCK)} and {VLLM_BLOCKS} {rule.usual_loss:.0%})"
     )
 
 
@@ -255,7 +255,7 @@ def maps_of(document: Document) -> list[PathMap]:
         paths: dict[str, dict[Method, Table]] = {}
         submitted = {table.key: table for table in result.tables}
         for table in result.tables:
-            if (place := of_key(result.name, table.key)) and table.rows.values and table.columns.values:
+            if (place := of_key(result.name, table.key)) and _has_sizes(table):
                 paths.setdefault(place[0], {})[place[1]] = table
         for path, tables in paths.items():
             calls = {
@@ -280,13 +280,19 @@ def _map(result: TestcaseResult, path: str, points: tuple[Point, ...]) -> PathMa
     return PathMap(result.name.removeprefix(PREFIX), path, points, crossings, models, _rule(points))
 
 
+def _has_sizes(table: Table) -> bool:
+    """Whether the axes are block sizes and numbers of blocks; those of a file may be anything."""
+    values = (*table.rows.values, *table.columns.values)
+    return bool(table.rows.values and table.columns.values) and all(1 <= v <= LARGEST_SIZE for v in values)
+
+
 def _measured(tables: Mapping[Method, Table]) -> dict[tuple[int, int, Method], Cell]:
     """The cells with a value, by row, column and method."""
     return {
         (cell.row, cell.column, method): cell
         for method, table in tables.items()
         for cell in table.cells
-        if cell.value is not None and not cell.corrupted
+        if cell.value is not None and cell.value > 0 and not cell.corrupted
     }
 
 

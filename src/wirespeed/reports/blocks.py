@@ -70,7 +70,8 @@ def _drawn(path: PathMap) -> Iterator[Text]:
 
 def _rate(rate: float) -> str:
     value = rate / GB
-    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"
+    digits = 0 if value >= 100 else 1 if value >= 1 else 2 if value >= 0.1 else 3
+    return f"{value:.{digits}f}"
 
 
 def _modelled(model: Model) -> str:

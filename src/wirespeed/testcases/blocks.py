@@ -147,14 +147,13 @@ def over(paths_of: Paths, none: str, chosen: tuple[int, ...] = ()) -> Pattern:
     Raises:
         UsageError: If a block size is not a multiple of ``GRANULE``.
     """
-    for size in chosen:
-        if size % GRANULE:
-            raise UsageError(f"the size of a block must be a multiple of {GRANULE} B, not {size} B")
+    if wrong := next(filter(None, map(_unfit, chosen)), ""):
+        raise UsageError(wrong)
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
         del case
-        if options.size and options.size % GRANULE:
-            raise UsageError(f"the size of a block must be a multiple of {GRANULE} B, not {options.size} B")
+        if wrong := _unfit(options.size or GRANULE):
+            return Plan.waive(wrong)
         sizes = chosen or ((options.size,) if options.size else SIZES)
         counts = options.block_counts or COUNTS
         rows = Axis("block size", tuple(map(format_size, sizes)), tuple(map(float, sizes)), "B")
@@ -183,6 +182,11 @@ def over(paths_of: Paths, none: str, chosen: tuple[int, ...] = ()) -> Pattern:
         return Plan(tuple(layouts), tuple(measurements), tuple(waived))
 
     return pattern
+
+
+def _unfit(size: int) -> str:
+    """Why blocks cannot have this size; empty if they can."""
+    return f"the size of a block must be a multiple of {GRANULE} B, not {size} B" if size % GRANULE else ""
 
 
 def _too_large(size: int, most: int) -> str:
