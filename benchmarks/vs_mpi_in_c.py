@@ -86,20 +86,18 @@ def messages(name: str, world: World, largest: int) -> Iterator[tuple[int, float
 def collectives(name: str, world: World, largest: int) -> Iterator[tuple[int, float]]:
     """Yield sizes in bytes and times of one operation in s."""
     from wirespeed.backends.mpi.provider import MpiProvider
-    from wirespeed.backends.provider import Case, Group, Timing
-    from wirespeed.collectives.operations import BY_NAME, Setting
+    from wirespeed.backends.provider import Case, Group
     from wirespeed.collectives.operations import OPERATIONS as TABLE
+    from wirespeed.collectives.options import CollectiveOptions
+    from wirespeed.testcases.collectives import usual
 
     provider = MpiProvider(world, Group(0, tuple(range(world.size)), 1))
-    operation, kind = TABLE[name], BY_NAME["float"]
-    setting = Setting(
-        operation, kind, "sum" if operation.operator is None else "", 0 if operation.rooted else -1
-    )
+    operation = TABLE[name]
     provider.allocate(largest)
     for size in sizes(largest):
         counts = operation.counts(size // 4, 4, world.size)
-        timing = Timing(iterations=iterations(size), blocking=3)
-        provider.bind(Case(setting, world.size, counts, name == "broadcast", timing))
+        timing = CollectiveOptions(iterations=iterations(size), blocking=3)
+        provider.bind(Case(usual(operation), world.size, counts, name == "broadcast", timing))
         loops = [provider.loop()[0].seconds for _ in range(LOOPS + 1)]
         yield size, statistics.median(loops[1:])
     provider.close()

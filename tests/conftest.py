@@ -5,13 +5,16 @@ from __future__ import annotations
 import gc
 import shutil
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import settings
 from msgspec.structs import replace
 
+from tests import threads
 from tests.leaks import left, present
 from wirespeed.backends.simulated.machines import MACHINES
 from wirespeed.document import Document
@@ -54,6 +57,7 @@ def leaves_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that leaves a thread, process, socket, shared memory or file behind, unless it says why."""
     before = present()
     yield
+    threads.AT_END.close()
     if request.node.get_closest_marker("leaves"):
         return
     of_gpu = request.node.get_closest_marker("gpu") is not None
@@ -73,6 +77,11 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text(), f"differs from {path}"
 
     return compare
+
+
+def own_time(**functions: Callable[..., object]) -> SimpleNamespace:
+    """The module ``time`` for one module, with other functions: the threads of others keep theirs."""
+    return SimpleNamespace(**{**vars(time), **functions})
 
 
 def still(document: Document) -> Document:

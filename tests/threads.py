@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from threading import local
 from typing import Any
 
@@ -15,6 +16,8 @@ from wirespeed.worlds.admission import listen
 from wirespeed.worlds.base import World
 from wirespeed.worlds.rendezvous import connect, gather
 
+#: What a test that uses this module leaves open, which ends with the test.
+AT_END = ExitStack()
 SECRET = b"the secret of jobs of threads"
 
 
@@ -48,6 +51,7 @@ def _joined(size: int, timeout: float, before: Callable[[int], None]) -> list[Wo
         joined = list(pool.map(one, range(size)))
     for world in joined:
         world.timeout = timeout
+        AT_END.callback(world.close)
     return joined
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from . import backends as _backends
 from .backends.base import Backend
 from .document import DEVICES, REQUESTED, SCHEMA, Document
-from .driver.jobs import gather_facts, gather_machine, gather_observed
+from .driver.jobs import begun, gather_facts, gather_machine, gather_observed
 from .errors import MachineError, NotIdle, UsageError
 from .files import refusal
 from .hardware.topology import Machine
@@ -93,8 +93,7 @@ def run(
         >>> document.simulated, document.testcases[0].status.value
         (True, 'passed')
     """
-    from .driver.jobs import SessionOptions
-    from .driver.run_plan import RunTimes, earlier_times, kind_of_run
+    from .driver.run_plan import RunTimes, kind_of_run, limit_of
     from .driver.session import Session
 
     since = time.monotonic() if since is None else since
@@ -103,91 +102,117 @@ def run(
     options = changed(options or RunOptions(), changes, run)
     if world is not None and options.within is not None:
         raise UsageError("--within is for one process: omit it in a job, or limit the job itself")
+    chosen, requested = _requested(testcases, prefixes, options, all_if_none=following is None)
+    if machine is None:
+        _backends.warm_up()
+    whole = machine if isinstance(machine, Machine) else _backends.describe(machine)
+    local = part_of(whole, options)
+    target = local if world is None else gather_machine(world, local)
+    if options.huge_pages and target.transparent_huge_pages == "never":
+        from .backends.host.memory import HUGE_REMEDY
+
+        raise MachineError(f"huge pages are required, but switched off on {target.host}; {HUGE_REMEDY}")
+    read = partial(_facts, whole, local)
+    facts = read() if world is None else gather_facts(world, read)
+    for case in chosen:
+        if case.written:
+            case.plan(target, options)
+    lacking = _lacking_bulk(target) if options.bulk else ""
+    prepared = partial(as_changed, options=options, bulk=options.bulk and not lacking)
+    chosen = prepared(chosen)
+    document = begun(
+        target, chosen, options,
+        command=command,
+        launcher="" if world is None else world.launcher,
+        warnings=(*_restricted(local), *local.unusual_nodes(), *filter(None, [lacking])),
+        described=requested | dict(described or {}),
+        facts=facts,
+    )  # fmt: skip
+    watching = [*_saving(output, force), *listeners] if world is None or world.rank == 0 else []
+    if world is None and backends is None and not target.simulated and target.host == platform.node():
+        watching.append(RunTimes(kind_of_run(target, options)))
+    own = _backends.connect(local) if backends is None else []
+    used = own or list(backends or ())
+    if world is not None:
+        same = agreed(options) | dict(described or {}) | {"testcases": [case.name for case in chosen]}
+        used = own = _of_job(world, target, local, used, options, same)
+    session = Session(
+        document, used, chosen, options, watching,
+        grace=0.0 if world is None else LATE_RANK_GRACE_S,
+        limit=limit_of(options, target, used, since),
+        following=(lambda document: prepared(following(document))) if following else None,
+        gather=None if world is None else partial(gather_observed, world),
+    )  # fmt: skip
+    try:
+        document = session.run()
+    finally:
+        interrupted = _closed(own)
+    if interrupted:
+        raise RunInterrupted(document)
+    return document
+
+
+def _requested(
+    testcases: Iterable[str | Testcase], prefixes: Iterable[str], options: RunOptions, *, all_if_none: bool
+) -> tuple[tuple[Testcase, ...], dict[str, Any]]:
+    """The testcases to measure, and the names, prefixes and devices as they were given, for the Document."""
     testcases, prefixes = _several(testcases), _several(prefixes)
     names = [(case if isinstance(case, Testcase) else find(case)).name for case in testcases]
     asked = [*names, *(f"{prefix}*" for prefix in prefixes)]
     requested = {REQUESTED: asked} if asked else {}
     if options.devices is not None:
         requested[DEVICES] = list(map(str, options.devices))
-    adaptive = following is not None and not testcases and not prefixes
-    chosen = () if adaptive else choose(testcases, prefixes, options.tier)
-    if machine is None:
-        _backends.warm_up()
-    target = machine if isinstance(machine, Machine) else _backends.describe(machine)
-    whole = target  # of which what is expected to be there is compared
+    return choose(testcases, prefixes, options.tier) if asked or all_if_none else (), requested
+
+
+def part_of(machine: Machine, options: RunOptions) -> Machine:
+    """The part of a machine that a run uses."""
     if options.devices is not None:
-        target = target.only(options.devices)
-    if options.host_memory is not None:
-        target = target.with_host_memory(options.host_memory)
-    local = target
-    if world is not None:
-        if target.simulated:
-            raise UsageError("a simulated machine has ranks of its own: run it without a launcher")
-        target = gather_machine(world, local)
-    if options.huge_pages and target.transparent_huge_pages == "never":
-        from .backends.host.memory import HUGE_REMEDY
+        machine = machine.only(options.devices)
+    return machine if options.host_memory is None else machine.with_host_memory(options.host_memory)
 
-        raise MachineError(f"huge pages are required, but switched off on {target.host}; {HUGE_REMEDY}")
-    facts = _facts(whole, local) if world is None else gather_facts(world, lambda: _facts(whole, local))
-    for case in chosen:
-        if case.written:
-            case.plan(target, options)
-    lacking = _lacking_bulk(target) if options.bulk else ""
 
-    def prepared(cases: Iterable[Testcase]) -> tuple[Testcase, ...]:
-        """Testcases as the options change them."""
-        if options.sizes is not None:
-            cases = (sweep(case, options.sizes) for case in cases)
-        return tuple(_with_bulk(case) if options.bulk and not lacking else case for case in cases)
+def as_changed(cases: Iterable[Testcase], options: RunOptions, *, bulk: bool = False) -> tuple[Testcase, ...]:
+    """Testcases as the options change them; with ``bulk``, they use bulk copies."""
+    if options.sizes is not None:
+        cases = (sweep(case, options.sizes) for case in cases)
+    return tuple(_with_bulk(case) if bulk else case for case in cases)
 
-    chosen = prepared(chosen)
-    warnings = (*_restricted(local), *local.unusual_nodes(), *filter(None, [lacking]))
-    grace = 0.0 if world is None else LATE_RANK_GRACE_S
-    settings = SessionOptions(
-        chosen,
-        options,
-        grace=grace,
-        command=command,
-        warnings=warnings,
-        launcher="" if world is None else world.launcher,
-        described=requested | dict(described or {}),
-        facts=facts,
-        following=(lambda document: prepared(following(document))) if following else None,
-        gather=None if world is None else partial(gather_observed, world),
-        since=since,
-        earlier=(earlier_times(kind_of_run(target, options)) if options.within is not None else {}),
-    )
-    first = world is None or world.rank == 0  # the others measure and say nothing
-    watching = list(listeners) if first else []
-    if world is None and backends is None and not target.simulated and target.host == platform.node():
-        watching.append(RunTimes(kind_of_run(target, options)))
-    if output is not None and first:
-        from .results.output import Output
-        from .results.store import Saver
 
-        watching.insert(0, Saver(output if isinstance(output, Output) else Output(Path(output)), force))
-    own: list[Backend] = _backends.connect(local) if backends is None else []
-    if world is not None:
-        from .backends.distributed.backend import DistributedBackend
-        from .backends.pairs.backend import PairsBackend
-        from .worlds.base import agree_on
+def _of_job(
+    world: World,
+    target: Machine,
+    local: Machine,
+    backends: Sequence[Backend],
+    options: RunOptions,
+    same: dict[str, object],
+) -> list[Backend]:
+    """The backends of a job, of which the first closes those of this process.
 
-        same = agreed(options) | dict(described or {})
-        agree_on(world, same | {"testcases": [case.name for case in chosen]})
-        ranks = DistributedBackend(world, target, own or backends or (), options, grace)
-        own = [
-            ranks,
-            PairsBackend(ranks.exchange, target, local, options, grace),
-            _backends.join(world, target, local, ranks.exchange),
-        ]
-    used = own if backends is None or world is not None else backends
-    try:
-        document = Session(target, used, settings, watching).run()
-    finally:
-        interrupted = _closed(own)
-    if interrupted:
-        raise RunInterrupted(document)
-    return document
+    Raises:
+        WorldError: If what must be the same in all processes is not.
+    """
+    from .backends.distributed.backend import DistributedBackend
+    from .backends.pairs.backend import PairsBackend
+    from .worlds.base import agree_on
+
+    agree_on(world, same)
+    ranks = DistributedBackend(world, target, backends, options, LATE_RANK_GRACE_S)
+    return [
+        ranks,
+        PairsBackend(ranks.exchange, target, local, options, LATE_RANK_GRACE_S),
+        _backends.join(world, target, local, ranks.exchange),
+    ]
+
+
+def _saving(output: str | Path | Output | None, force: bool) -> list[Listener]:
+    """What saves the Document after every measurement, if it is to be saved."""
+    if output is None:
+        return []
+    from .results.output import Output
+    from .results.store import Saver
+
+    return [Saver(output if isinstance(output, Output) else Output(Path(output)), force)]
 
 
 def blocks(

@@ -225,9 +225,6 @@ class Collective:
         members: Memory of each rank; empty if the machine's description does not contain them.
         in_place: Whether each rank sends from its receive buffer.
         room: Bytes to allocate: the size of the largest array of a sweep.
-        verified: Whether the result is defined, so that it can be verified.
-        judged: Whether every link is always busy, so that the links determine the expected bus bandwidth.
-        effective: Maximum ratio of the bus bandwidth to the rate of a link if the switch reduces.
         traffic: How unequal parts are divided (``alltoallv``); empty for the default.
         role: Whether it is measured, or load for the transfers next to it.
     """
@@ -242,9 +239,6 @@ class Collective:
     members: tuple[Memory, ...] = ()
     in_place: bool = False
     room: int = 0
-    verified: bool = True
-    judged: bool = True
-    effective: float = 1.0
     traffic: str = ""
     role: Role = Role.MEASURED
 

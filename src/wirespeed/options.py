@@ -263,7 +263,7 @@ class RunOptions(PlanOptions):
         documented=False)
     virtual_memory: bool = option(
         False, "allocate device memory with cuMemCreate and cuMemMap instead of cuMemAlloc", GPU)
-    all_engines: bool = option(False, "use all copy engines for a copy if that is faster", GPU)
+    all_engines: bool = option(False, "use all copy engines for a copy if that is faster", PYTHON)
     huge_pages: bool = option(
         False, "fail if the host buffers of copies between host and GPU are not in huge pages", GPU)
     timeout: float = option(

@@ -220,3 +220,24 @@ class Table(msgspec.Struct, frozen=True, omit_defaults=True):
     def values(self) -> list[float]:
         """The values of all measured cells, row by row."""
         return [cell.value for row in self.grid() for cell in row if cell and cell.value is not None]
+
+
+class Half(msgspec.Struct, frozen=True):
+    """Result of a collective at one size, out of place or in place: half of a line of nccl-tests.
+
+    Attributes:
+        seconds: Time of an operation, in s.
+        algorithm, bus: Algorithm and bus bandwidth, in B/s.
+        wrong: Number of wrong elements; None if the data was not verified.
+        iterations: Time of each iteration, in s; empty if not timed.
+        by_process: The same in each process, if known.
+        cycles: Bus bandwidth in each cycle, in B/s; empty for one cycle, or if iterations are timed.
+    """
+
+    seconds: float
+    algorithm: float
+    bus: float
+    wrong: int | None
+    iterations: tuple[float, ...] = ()
+    by_process: tuple[tuple[float, ...], ...] = ()
+    cycles: tuple[float, ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .errors import UsageError
@@ -33,7 +33,7 @@ _MOST_SIZES = 64
 _DISPLAYED = {Unit.RATE: (float(GB), "GB/s"), Unit.TIME: (NANO, "ns"), Unit.FREQUENCY: (1e6, "M/s")}
 
 
-def _split(text: str, units: dict[str, float] | dict[str, int], kind: str, example: str) -> float:
+def _split(text: str, units: Mapping[str, float], kind: str, example: str) -> float:
     match = _QUANTITY.fullmatch(text)
     scale = units.get(match[2].lower()) if match else None
     if match is None or scale is None:
@@ -144,17 +144,19 @@ def parse_nics(text: str) -> Nics:
 
 def parse_duration(text: str) -> float:
     """Parse a duration in seconds, such as ``5s``, ``200ms`` or ``2min``."""
-    value = _split(text, _TIMES, "a duration", "5s, 200ms or 2min")
-    if not 0 < value <= 1e9:
-        raise UsageError(f"duration {text!r} is out of range; it must be more than 0 and at most 1e9 s")
-    return value
+    return _seconds(text, _TIMES, "a duration", "5s, 200ms or 2min")
 
 
 def parse_age(text: str) -> float:
     """Parse a maximum age in seconds, such as ``2d``, ``12h`` or ``90min``."""
-    value = _split(text, _AGES, "an age", "2d, 12h or 90min")
+    return _seconds(text, _AGES, "an age", "2d, 12h or 90min")
+
+
+def _seconds(text: str, units: Mapping[str, float], what: str, example: str) -> float:
+    value = _split(text, units, what, example)
     if not 0 < value <= 1e9:
-        raise UsageError(f"age {text!r} is out of range; it must be more than 0 and at most 1e9 s")
+        what = what.partition(" ")[2]
+        raise UsageError(f"{what} {text!r} is out of range; it must be more than 0 and at most 1e9 s")
     return value
 
 

@@ -20,9 +20,9 @@ from tests.threads import together, worlds, worlds_on
 from wirespeed.backends import discover
 from wirespeed.backends.base import Backend
 from wirespeed.backends.distributed.backend import DistributedBackend
-from wirespeed.backends.distributed.endpoint import JobContext, TransferTiming
+from wirespeed.backends.distributed.endpoint import JobContext, LocalPart, TransferTiming
 from wirespeed.backends.distributed.prepared import DistributedPrepared
-from wirespeed.backends.host.backend import HostBackend, HostEndpoint, HostPart, ShmSharing
+from wirespeed.backends.host.backend import HostBackend, HostEndpoint, ShmSharing
 from wirespeed.backends.shared_memory import Allocation, Handle, Opened
 from wirespeed.document import Document, Status
 from wirespeed.driver.jobs import gather_machine
@@ -99,7 +99,7 @@ def test_odd_sizes_curves_and_rounds() -> None:
     assert len(found[0].testcases[0].tables[0].values()) == 18
 
 
-class Wrong(HostPart):
+class Wrong(LocalPart):
     """Something changes a word on its way."""
 
     def verify(self) -> None:
@@ -132,7 +132,7 @@ def patched(**methods: Any) -> Callable[[World], Patched]:
     return lambda _: Patched(type("Side", (HostEndpoint,), methods))
 
 
-def only(rank: int, part: type[HostPart]) -> Callable[[World], Any]:
+def only(rank: int, part: type[LocalPart]) -> Callable[[World], Any]:
     """Return what makes the backends of a job in which one rank does its part in another way."""
     other = patched(part=lambda self, pieces: part(self, pieces))
     return lambda world: other(world) if world.rank == rank else HostBackend(discover())
@@ -150,7 +150,7 @@ def test_wrong_data_is_found_by_the_rank_that_owns_it() -> None:
 class Unopened(ShmSharing):
     """Handles that nobody can open."""
 
-    name = "broken"
+    name = "fabric"
 
     def open(self, place: Any, handle: Handle) -> Opened:
         raise BackendError("the handle is not valid here")
@@ -164,10 +164,12 @@ class Unallocated(ShmSharing):
 
 
 def side_with(sharing: type[ShmSharing]) -> Callable[[World], Patched]:
-    def by(self: HostEndpoint, means: str) -> ShmSharing:
-        return self._sharing if means == "shm" else sharing(self._sharing._descriptors, 5.0)
+    class Side(HostEndpoint):
+        def __init__(self, job: JobContext, workers: Any) -> None:
+            super().__init__(job, workers)
+            self.mechanisms = {"fabric": sharing(job.descriptors, 5.0), **self.mechanisms}
 
-    return patched(means=("fabric", "shm"), sharing=by)
+    return lambda _: Patched(Side)
 
 
 @pytest.mark.parametrize("sharing", [Unopened, Unallocated])
@@ -231,7 +233,7 @@ class Post:
 
 
 def test_hosts_that_share_nothing_send_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wirespeed.backends.host.backend.Messages", Post)
+    monkeypatch.setattr("wirespeed.backends.distributed.endpoint.Messages", Post)
     found = run(worlds_on(monkeypatch, ["a", "b", "a"]), [READ, BOTH, STAR, BISECT])[0]
     assert [r.status for r in found.testcases] == [Status.PASSED] * 4
     by = {(c.row, c.column): c.means for c in found.testcases[0].tables[0].cells}
@@ -249,7 +251,7 @@ def test_hosts_that_share_nothing_send_messages(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_hosts_that_start_too_far_apart_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wirespeed.backends.host.backend.Messages", Post)
+    monkeypatch.setattr("wirespeed.backends.distributed.endpoint.Messages", Post)
 
     class Late(HostEndpoint):
         def release(self, arriving: int) -> None:
@@ -308,7 +310,7 @@ def test_wrong_use() -> None:
         wirespeed.run([READ], machine="simulated:nvl72", share="telepathy")
 
 
-class Slow(HostPart):
+class Slow(LocalPart):
     def finish(self) -> list[TransferTiming]:
         raise MeasurementTimeout("waiting for what does not come", 1.0)
 
@@ -321,7 +323,7 @@ def test_a_time_out_in_one_rank_is_one_in_all() -> None:
 
 
 def test_a_call_that_fails_in_one_rank_while_others_wait_at_the_gate() -> None:
-    class Failing(HostPart):
+    class Failing(LocalPart):
         def arm(self, copies: int) -> None:
             raise BackendError("the call failed")
 
@@ -331,7 +333,7 @@ def test_a_call_that_fails_in_one_rank_while_others_wait_at_the_gate() -> None:
 
 
 def test_a_failure_does_not_cancel_the_next_measurement() -> None:
-    class FailsOnce(HostPart):
+    class FailsOnce(LocalPart):
         calls = 0
 
         def arm(self, copies: int) -> None:
@@ -350,7 +352,7 @@ def test_a_failure_does_not_cancel_the_next_measurement() -> None:
 def test_a_rank_that_is_gone_ends_the_run() -> None:
     some = worlds(3)
 
-    class Gone(HostPart):
+    class Gone(LocalPart):
         def arm(self, copies: int) -> None:
             for connection in (*some[2].links.values(), *some[2]._watches.values()):
                 connection.socket.shutdown(2)

@@ -13,7 +13,8 @@ import wirespeed
 from wirespeed.document import Document
 from wirespeed.errors import DocumentError, UsageError
 from wirespeed.judging.fleet import node_summary
-from wirespeed.reports import Judged, Style, formats
+from wirespeed.judging.judged import Judged
+from wirespeed.reports import Style, formats
 from wirespeed.reports import json as json_report
 from wirespeed.reports.html.fleet import fleet_page
 from wirespeed.reports.html.page import page
@@ -139,14 +140,11 @@ def test_extreme_documents_are_shown_or_refused(name: str, good: Document) -> No
     except DocumentError as error:
         assert len(str(error).splitlines()) == 1
         return
-    judged = Judged.of(document)
-    style = Style(verbose=True)
-    assert check_screen.render(document, Style(verbose=True, judged=judged)) and json_report.render(
-        document, Style(judged=judged)
-    )
+    judged, style = Judged(document, file="run.json"), Style(verbose=True)
+    assert check_screen.render(judged, style) and json_report.render(judged, Style(checked=True))
     for form in set(formats()) - {"overalloc"}:
         assert wirespeed.render(document, form, style)
-    summary = node_summary("run.json", document, judged.check, judged.diagnosis)
+    summary = node_summary(judged)
     assert many_runs.render([CheckedRun(summary, ())], style) and fleet_page([summary] * 6)
     for pair in ([good, document], [document, good]):
         assert page(pair)

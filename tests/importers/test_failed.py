@@ -414,7 +414,7 @@ def test_equal_names_are_planned_once(tmp_path: Path, monkeypatch: pytest.Monkey
         planned.append(arguments)
         return allowances(*arguments)
 
-    monkeypatch.setattr("wirespeed.importers.placing.allowances", counting)
+    monkeypatch.setattr("wirespeed.results.imported_limits.allowances", counting)
     one = "Running device_local_copy.\nmemcpy local GPU(column) bandwidth (GB/s)\n  0\n0 1900.00\n\n"
     document = imported(tmp_path, "nvbandwidth Version: v0.8\nDevice 0: NVIDIA H200\n" + one * 300)
     assert [r.name for r in document.testcases[::299]] == ["device_local_copy", "device_local_copy_300"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from wirespeed.data.nics import sheet_of, sheets
 from wirespeed.document import Document
 from wirespeed.errors import UsageError
 from wirespeed.hardware.topology import LinkKind
+from wirespeed.importers.log import without_cut_line
 
 PUBLISHED = Path(__file__).parents[1] / "data/published"
 A100 = (PUBLISHED / "nvbandwidth-a100-readme.txt").read_text()
@@ -141,6 +143,37 @@ def test_logs_of_several_tools_in_one_file(tmp_path: Path) -> None:
 def test_repeated_testcases_are_all_kept(tmp_path: Path) -> None:
     names = [r.name for r in imported(tmp_path, A100 + A100, "dgx-a100-40g-8").testcases]
     assert names[0] == "host_to_device_memcpy_ce" and names[3] == "host_to_device_memcpy_ce_2"
+
+
+def test_repeated_sizes_of_nccl_tests_are_counted(tmp_path: Path) -> None:
+    """A program that is started twice may print one table."""
+    text = (GOLDEN / "collectives/all_reduce.txt").read_text()
+    assert not any("repeated" in warning for warning in imported(tmp_path, text).warnings)
+    rows = [line for line in text.splitlines() if re.match(r"\s+\d", line)]
+    last = rows[-1].split()
+    slower = rows[-1].replace(last[5], f"{2 * float(last[5]):.2f}")
+    document = imported(tmp_path, text.replace(rows[-1], f"{rows[0]}\n{rows[-1]}\n{slower}"))
+    assert [w for w in document.warnings if "; 2 repeated sizes; the last values count" in w]
+
+
+@pytest.mark.parametrize(
+    ("lines", "cut"),
+    [
+        (["size  time", "1024  17.25", "2048  1"], "2048  1"),
+        (["size  time", "1024  17.25", "2"], "2"),  # a single number
+        (["size  type  time", "1024  float  17.25", "2048  flo"], "2048  flo"),
+        (["size  time", "1024  17.25", "2048  18.5 "], "2048  18.5 "),
+        (["size  time", "1024   7.25", "2048  18.50"], ""),
+        (["size  time", "1024  17.25", "done"], ""),  # no row
+        (["host read  17.25", "host write  1"], "host write  1"),  # after a label
+        (["host write  17.25", "host r"], ""),
+        (["2048  1"], ""),  # nothing to compare it with
+        ([], ""),
+    ],
+)
+def test_a_row_that_ends_before_the_one_above_it_is_cut(lines: list[str], cut: str) -> None:
+    kept = list(lines)
+    assert without_cut_line(kept) == cut and kept == (lines[:-1] if cut else lines)
 
 
 def test_what_launchers_add_is_removed(tmp_path: Path) -> None:
@@ -321,3 +354,37 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["check", "--from", out, "--baseline", str(tmp_path / "baseline.json")]) == 0
     assert main(["report", out, "-o", str(tmp_path / "node.html")]) == 0
     assert "not measured by wirespeed" in (tmp_path / "node.html").read_text()
+
+
+def test_a_collective_that_is_not_known_keeps_its_values(tmp_path: Path) -> None:
+    """The lines are those of nccl-tests 2.17; the program is one that it does not have."""
+    text = (
+        "# Collective test starting: all_swap_perf\n"
+        "# nThread 1 nGpus 2 minBytes 1024 maxBytes 2048 step: 2(factor) warmup iters: 5 iters: 20 "
+        "agg iters: 1 validation: 1 graph: 0\n#\n# Using devices\n"
+        "#  Rank  0 Group  0 Pid   1234 on       host device  0 [0x07] NVIDIA A100-SXM4-40GB\n"
+        "#  Rank  1 Group  0 Pid   1234 on       host device  1 [0x0f] NVIDIA A100-SXM4-40GB\n#\n"
+        "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   "
+        "algbw   busbw #wrong\n"
+        "        1024           256     float    none      -1    10.00    0.10    0.05      0    20.00    "
+        "0.05    0.03    N/A\n"
+        "        2048           512     float    none      -1    11.00    0.19    0.09      0     N/A     "
+        "N/A     N/A    N/A\n"
+        "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 0.05 \n"
+    )
+    document = imported(tmp_path, text)
+    (result,) = document.testcases
+    assert result.name == "nccl-tests all_swap"
+    assert result.description.endswith("no collective 'all_swap float' is known")
+    table = result.tables[-1]
+    assert (table.key, table.title) == ("busbw", "all_swap float: bus bandwidth")
+    assert (table.rows.name, table.rows.labels) == ("buffers", ("out-of-place", "in-place"))
+    assert (table.columns.name, table.columns.values, table.columns.unit) == ("size", (1024.0, 2048.0), "B")
+    assert [(c.row, c.column, c.value) for c in table.cells] == [
+        (0, 0, 0.05e9),
+        (0, 1, 0.09e9),
+        (1, 0, 0.03e9),
+    ]
+    assert any(
+        "5 values not comparable" in text or "values not comparable" in text for text in document.warnings
+    )

@@ -12,10 +12,10 @@ from tests.importers.test_formats import imported
 from wirespeed.cli.main import main
 from wirespeed.document import CollectiveInfo, Document, RankInfo
 from wirespeed.hardware.topology import LinkKind
-from wirespeed.importers.between_hosts import UNKNOWN, between_hosts, with_network
 from wirespeed.importers.nics import NicLines
 from wirespeed.judging.judge import judge
 from wirespeed.judging.verdict import Verdict
+from wirespeed.results.imported_limits import UNKNOWN, between_hosts, with_network
 from wirespeed.tables import BUSBW, Cell
 from wirespeed.units import GIB, parse_nics
 

@@ -12,7 +12,7 @@ import wirespeed
 from tests.conftest import GOLDEN, SPECS
 from wirespeed.cli.main import main
 from wirespeed.document import Document
-from wirespeed.importers.placing import WIDER
+from wirespeed.results.imported_limits import WIDER
 from wirespeed.results.store import decode, encode
 from wirespeed.tables import Cell
 from wirespeed.testcases import TABLE

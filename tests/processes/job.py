@@ -113,9 +113,9 @@ class Exchange:
     def loop(self) -> list[Elapsed]:
         self.world.barrier("aligning")
         start = time.perf_counter()
-        for _ in range(self.bound().timing.iterations):
+        for _ in range(self.bound().options.iterations):
             self.once()
-        seconds = (time.perf_counter() - start) / self.bound().timing.operations
+        seconds = (time.perf_counter() - start) / self.bound().options.operations
         return [Elapsed(seconds, seconds)]
 
     def wrong(self, seed: int) -> int:
@@ -143,7 +143,7 @@ def as_this(command: list[str], **settings: Any) -> subprocess.Popen[bytes]:
 POPEN = subprocess.Popen
 
 if __name__ == "__main__":
-    nccl_tests._gpus = lambda: 3  # as if NCCL could be had: the World is then found without MPI
+    nccl_tests.usable_gpus = lambda: 3  # as if NCCL could be had: the World is then found without MPI
     nccl_tests._maker = lambda *_: Exchange  # type: ignore[assignment,return-value]
     options = ["-b", "1K", "-e", "16K", "-f", "4", "-n", "2", "-T", os.environ.get("TIMEOUT", "10")]
     if "RANK" not in os.environ or launchers.STARTED in os.environ:

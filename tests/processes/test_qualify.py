@@ -26,7 +26,7 @@ def launch(
     port, size = port or free_port(), network.count * each
     return [
         start(
-            [*network.inside(rank // each), *WIRESPEED, "qualify", *options], RANK=str(rank),
+            [*network.undisturbed(rank // each), *WIRESPEED, "qualify", *options], RANK=str(rank),
             WORLD_SIZE=str(size), LOCAL_RANK=str(rank % each), MASTER_ADDR="10.78.0.1",
             MASTER_PORT=str(port), WIRESPEED_JOB_SECRET="several hosts",
         )

@@ -21,10 +21,8 @@ from wirespeed.backends.simulated.machines import dgx_a100_8
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.hardware.topology import Machine
-from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.fleet import node_summary
-from wirespeed.judging.judge import judge
-from wirespeed.reports import Judged
+from wirespeed.judging.judged import Criteria, Judged
 from wirespeed.reports.html.fleet import fleet_page
 from wirespeed.reports.html.page import page
 from wirespeed.results.published_gates import load as load_gates
@@ -114,8 +112,7 @@ def of_sixteen() -> str:
 def checked(machine: str, gates: str) -> str:
     """Return the page of ``wirespeed check --gates``."""
     document = run(machine)
-    judged = Judged.of(document, gates=[load_gates(gates)])
-    return page([document], judged=judged)
+    return page([Judged(document, Criteria(gates=(load_gates(gates),)))])
 
 
 def recorded() -> Document:
@@ -140,8 +137,7 @@ def fleet(count: int, machine: str = "dgx-a100-8") -> str:
     good = [run(machine, seed=seed) for seed in range(4)]
     slower = [still(wirespeed.run(machine=old, tier="quick", seed=seed)) for seed in range(4)]
     bad = [run(machine + fault) for fault in (NVLINKS, "+speed@gpu5-pcie2=0.5", "+busy@gpu1")]
-    kinds = [(one, judge(one)) for one in (*good, *slower, *bad)]
-    found = [node_summary("", one, check, diagnose(one, check)) for one, check in kinds]
+    found = [node_summary(Judged(one)) for one in (*good, *slower, *bad)]
     chosen = [i % 4 + 4 * (i % 3 == 2) for i in range(count)]
     for i in range(len(bad)):
         chosen[i * 7 % count + i * (count // 5)] = 8 + i

@@ -13,6 +13,7 @@ from wirespeed.document import Document
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.fleet import node_summary
 from wirespeed.judging.judge import judge
+from wirespeed.judging.judged import Judged
 from wirespeed.reports.html.deviation import sides_page
 from wirespeed.reports.html.fleet import fleet_page
 from wirespeed.reports.html.notebook import notebook_html
@@ -42,8 +43,7 @@ def several(count: int) -> str:
 
 def fleet() -> str:
     def summary(document: Document) -> object:
-        check = judge(document)
-        return node_summary("node.json", document, check, diagnose(document, check))
+        return node_summary(Judged(document, file="node.json"))
 
     good, slow = (summary(run(TWO + fault, *CASES)) for fault in ("", "+nvlinks=9@gpu1"))
     return fleet_page([dataclasses.replace(slow if i == 5 else good, host=f"node{i}") for i in range(12)])

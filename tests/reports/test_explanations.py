@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 import wirespeed
 from wirespeed.document import Document, Status
-from wirespeed.reports import Judged, Style
+from wirespeed.judging.judged import Judged
+from wirespeed.reports import Style
 from wirespeed.reports.findings import explanations
 from wirespeed.screens import check as check_screen
 from wirespeed.screens import compare as compare_screen
@@ -75,10 +76,8 @@ def test_they_stand_before_anything_else(explained: Document, form: str) -> None
 
 
 def test_a_check_shows_two_before_the_verdict(explained: Document) -> None:
-    judged = Judged.of(explained)
-    short, full = (
-        check_screen.render(explained, Style(200, verbose=more, judged=judged)) for more in (False, True)
-    )
+    judged = Judged(explained)
+    short, full = (check_screen.render(judged, Style(200, verbose=more)) for more in (False, True))
     assert short.index("\nwarning: ") < short.index("\n✓  host") < short.index("\nPASS  ")
     assert short.count("warning: ") == 2 and "\n3 more warnings; -v shows all\n" in short
     assert [f"warning: {text}" for text in explanations(explained)] == [
@@ -113,7 +112,7 @@ def interrupted(plain: Document) -> Document:
 
 
 def test_what_was_interrupted_is_not_called_a_failure(interrupted: Document) -> None:
-    screen = check_screen.render(interrupted, Style(judged=Judged.of(interrupted)))
+    screen = check_screen.render(Judged(interrupted), Style())
     assert "\nINTERRUPTED  the run was interrupted: " in screen and "fail" not in screen.lower()
     assert screen.count("Ctrl-C") == 1
     html = wirespeed.render(interrupted, "html")
@@ -126,7 +125,7 @@ def test_what_was_interrupted_is_not_called_a_failure(interrupted: Document) -> 
 def test_what_failed_before_an_interruption_has_failed(interrupted: Document) -> None:
     first = replace(interrupted.testcases[0], status=Status.FAILED, reason="wrong data")
     document = replace(interrupted, testcases=(first, *interrupted.testcases[1:]))
-    screen = check_screen.render(document, Style(judged=Judged.of(document)))
+    screen = check_screen.render(Judged(document), Style())
     assert "\nFAIL  host_to_device_memcpy_ce: failed: wrong data\n" in screen
     assert "\ninterrupted: Ctrl-C\n" in screen
 

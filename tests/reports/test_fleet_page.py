@@ -14,7 +14,7 @@ from msgspec.structs import replace
 import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Document
-from wirespeed.reports import Criteria
+from wirespeed.judging.judged import Criteria
 from wirespeed.reports.html.fleet import fleet_page, read_nodes
 from wirespeed.reports.html.headline import capital
 from wirespeed.reports.html.page import page

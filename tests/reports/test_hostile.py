@@ -15,7 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import wirespeed
 from wirespeed.document import Document
-from wirespeed.reports import Judged, Style, formats
+from wirespeed.judging.judged import Judged
+from wirespeed.reports import Style, formats
 from wirespeed.reports.html.page import page
 
 STRINGS = {
@@ -117,7 +118,7 @@ def test_checks_and_comparisons_too(document):
     from wirespeed.screens.machine import render as machine_text
 
     texts = [
-        check_text(document, Style(verbose=True, judged=Judged.of(document))),
+        check_text(Judged(document), Style(verbose=True)),
         comparison_text(wirespeed.compare(document, document), Style(verbose=True)),
         machine_text(document.machine, Style()),
     ]

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from msgspec.structs import replace
@@ -23,11 +24,14 @@ from wirespeed.document import Document, Status
 from wirespeed.errors import ExitCode
 from wirespeed.hardware.facts import Fact, Known
 from wirespeed.hardware.topology import Machine
+from wirespeed.judging import diagnosis as diagnosing
+from wirespeed.judging import judge as judging
+from wirespeed.judging import overview as summing
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.fleet import node_summary
+from wirespeed.judging.judged import Criteria, Judged
 from wirespeed.judging.verdict import Verdict
-from wirespeed.reports import Criteria, Judged, Style
-from wirespeed.reports import json as json_report
+from wirespeed.reports import Style
 from wirespeed.reports.html.fleet import fleet_page
 from wirespeed.reports.html.notebook import notebook_html
 from wirespeed.reports.records import CheckedRun
@@ -155,10 +159,10 @@ class Case:
 
     @property
     def style(self) -> Style:
-        return Style(width=100, judged=self.judged)
+        return Style(width=100, checked=True)
 
     def shown(self, form: str) -> str:
-        return wirespeed.render(self.document, form, self.style)
+        return wirespeed.render(self.judged, form, self.style)
 
 
 @pytest.fixture(scope="module", params=STATES)
@@ -172,7 +176,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         accepted = overrides.load(folder / "known.toml")
         options += ["--overrides", str(folder / "known.toml")]
     options += [f"--gates={name}" for name in state.gates]
-    judged = Judged.of(document, Criteria(accepted), [load_gates(name) for name in state.gates])
+    judged = Judged(document, Criteria(accepted, gates=tuple(load_gates(name) for name in state.gates)))
     return Case(state, document, judged, file, options)
 
 
@@ -208,9 +212,9 @@ def test_the_verdict_on_the_run(case: Case) -> None:
     """Each format and screen, parsed."""
     check, verdict = case.judged.check, case.state.verdict
     assert check.verdict is verdict
-    node = node_summary("run.json", case.document, check, case.judged.diagnosis)
-    doctor = doctor_screen.render(case.document, case.judged.diagnosis, check, case.style)
-    (run,) = json.loads(json_report.render(case.document, Style(judged=case.judged)))["runs"]
+    node = node_summary(case.judged)
+    doctor = doctor_screen.render(case.judged, case.style)
+    (run,) = json.loads(case.shown("json"))["runs"]
     suite = ET.fromstring(case.shown("junit"))
     (junit,) = suite.iterfind("testsuite/properties/property[@name='verdict']")
     (state,) = re.findall(
@@ -224,7 +228,7 @@ def test_the_verdict_on_the_run(case: Case) -> None:
         "markdown": words(case.shown("markdown"), r"^\*\*WORD\*\*: "),
         "markdown, closing": words(case.shown("markdown"), r"^WORD  \d"),
         "check": words(
-            check_screen.render(case.document, dataclasses.replace(case.style, judged=case.judged)),
+            check_screen.render(case.judged, case.style),
             r"^WORD  [a-zN0-9P]",
         ),
         "doctor": words(doctor, r"^WORD  \d"),
@@ -244,7 +248,7 @@ def test_the_verdict_on_the_run(case: Case) -> None:
 def test_the_verdicts_on_testcases(case: Case) -> None:
     check = case.judged.check
     expected = {name: verdict.word for name, verdict in check.testcases.items()}
-    (run,) = json.loads(json_report.render(case.document, Style(judged=case.judged)))["runs"]
+    (run,) = json.loads(case.shown("json"))["runs"]
     suite = ET.fromstring(case.shown("junit"))
     rows = csv.DictReader(io.StringIO(case.shown("csv")))
     cases = [one for one in suite.iter("testcase") if one.get("name") in expected]
@@ -272,9 +276,9 @@ def test_no_view_calls_what_was_judged_passed(case: Case) -> None:
     for form in ("table", "plot", "markdown", "csv", "junit", "html"):
         assert not re.search(r"\bpassed\b", case.shown(form)), form
     for screen in (
-        check_screen.render(case.document, dataclasses.replace(case.style, judged=case.judged)),
-        doctor_screen.render(case.document, case.judged.diagnosis, case.judged.check, case.style),
-        json_report.render(case.document, Style(judged=case.judged)),
+        check_screen.render(case.judged, case.style),
+        doctor_screen.render(case.judged, case.style),
+        case.shown("json"),
     ):
         assert "passed" not in screen
 
@@ -284,10 +288,8 @@ def test_whether_data_was_verified_is_its_own_word(case: Case) -> None:
     for form in ("table", "plot", "markdown", "html"):
         assert f" · {data}" in case.shown(form), form
     assert f'name="data" value="{data}"' in case.shown("junit")
-    assert f" · {data}" in check_screen.render(
-        case.document, dataclasses.replace(case.style, judged=case.judged)
-    )
-    (run,) = json.loads(json_report.render(case.document, Style(judged=case.judged)))["runs"]
+    assert f" · {data}" in check_screen.render(case.judged, case.style)
+    (run,) = json.loads(case.shown("json"))["runs"]
     assert run["data"] == data
     rows = csv.DictReader(io.StringIO(case.shown("csv")))
     measured = [row["data"] for row in rows if row["value"] and row["testcase_verdict"] == "pass"]
@@ -301,7 +303,7 @@ def test_the_exit_code_follows(case: Case, capsys: pytest.CaptureFixture[str]) -
     failed = wirespeed.judge(case.document).verdict.is_failure
     values = any(table.values() for one in case.document.testcases for table in one.tables)
     expected = ExitCode.FAIL if failed else ExitCode.PASS if values else ExitCode.NOT_JUDGED
-    assert measured_code(case.document) == expected
+    assert measured_code(Judged(case.document)) == expected
     if not case.options[1:]:
         passes = verdict is Verdict.PASS  # nothing simulated passes
         assert main(["doctor", str(case.file)]) == (ExitCode.NOT_JUDGED if passes else code_of(verdict))
@@ -339,3 +341,35 @@ def test_values_of_lines_have_the_word_for_data(capsys: pytest.CaptureFixture[st
 def test_diagnoses_are_of_the_same_check() -> None:
     document = STATES["fail"].document()
     assert diagnose(document) == diagnose(document, wirespeed.judge(document))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["run", "--machine", H200, "--tier", "quick", "--no-save"],
+        ["run", "--machine", H200, "-t", "0", "--no-save", "--json-lines"],
+        ["check", "--machine", H200, "-t", "0", "--no-save", "--allow-simulated"],
+        ["check", "RUN", "--allow-simulated", "--for", "slurm"],
+        ["doctor", "RUN", "--for", "slurm"],
+        *(["show", "RUN", "--format", form] for form in ("table", "csv", "html", "prometheus")),
+        ["report", "RUN", "-o", "OUT", "--format", "html"],
+    ],
+    ids=" ".join,
+)
+def test_a_command_judges_a_run_once(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wirespeed.save(measured(HOST), tmp_path / "run.json")
+    files = {"RUN": str(tmp_path / "run.json"), "OUT": str(tmp_path / "out")}
+    calls: list[str] = []
+
+    def counted(module: ModuleType, name: str) -> None:
+        of = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *given: (calls.append(name), of(*given))[1])
+
+    counted(judging, "judge")
+    counted(diagnosing, "diagnose")
+    counted(summing, "overview")
+    main([files.get(word, word) for word in command])
+    assert "judge" in calls and len(set(calls)) == len(calls)
+    capsys.readouterr()

@@ -11,7 +11,8 @@ import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Document, Status
 from wirespeed.errors import UsageError
-from wirespeed.judging.diagnosis import Adaptive, diagnose
+from wirespeed.judging.adaptive import Adaptive
+from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.omissions import measurable
 
 FAST = {"tier": "quick", "samples": 3, "copies": 1}
@@ -48,7 +49,7 @@ def test_a_defect_is_confirmed_by_few_testcases(
 ) -> None:
     document, adaptive = examined(f"{machine}+{fault}")
     assert adaptive.concluded is not None
-    first = adaptive.concluded[1].findings[0]
+    first = adaptive.concluded.diagnosis.findings[0]
     assert (first.cause.name, first.place, first.likely) == (cause, place, True)
     assert len(names(document)) <= testcases
     assert document.options["testcases"] == [result.name for result in document.testcases]
@@ -58,7 +59,7 @@ def test_a_defect_is_confirmed_by_few_testcases(
 def test_several_suspicions_are_measured_together() -> None:
     document, adaptive = examined("dgx-a100-8+throttle=0.6@gpu2+gen3@gpu5")
     assert adaptive.concluded is not None and len(names(document)) == 3 and len(adaptive.steps) == 1
-    found = {(one.cause.name, one.place) for one in adaptive.concluded[1].findings if one.likely}
+    found = {(one.cause.name, one.place) for one in adaptive.concluded.diagnosis.findings if one.likely}
     assert found == {("throttled", "gpu2"), ("pcie-generation", "gpu5")}
 
 
@@ -100,7 +101,7 @@ def test_causes_with_equal_values_are_told_apart_by_no_testcase() -> None:
 def test_rounds_that_tell_causes_apart_are_part_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     adaptive = Adaptive()
     monkeypatch.setattr("wirespeed.backends.facts", lambda machine: ())
-    monkeypatch.setattr("wirespeed.judging.diagnosis._quick", lambda document: (wirespeed.TESTCASES[0],))
+    monkeypatch.setattr("wirespeed.judging.adaptive._quick", lambda document: (wirespeed.TESTCASES[0],))
     wirespeed.run(machine="simulated:hgx-h200-2+gen4@gpu1", following=adaptive, **FAST)
     whys = [step.why for step in adaptive.steps]
     assert whys[1].startswith("to tell ") and "busy-gpu" in whys[1]

@@ -18,8 +18,9 @@ from wirespeed.cli.main import main
 from wirespeed.document import Status
 from wirespeed.judging.fleet import node_summary
 from wirespeed.judging.judge import judge
+from wirespeed.judging.judged import Judged
 from wirespeed.judging.verdict import Verdict
-from wirespeed.reports import Judged, Style
+from wirespeed.reports import Style
 from wirespeed.reports.records import CheckedRun
 from wirespeed.screens import check as check_screen
 from wirespeed.screens import compare as compare_screen
@@ -367,7 +368,7 @@ def test_what_the_state_says_is_shown() -> None:
     )  # fmt: skip
     result = replace(document.testcases[0], state_before=before, state_after=after)
     document = replace(document, testcases=(result,))
-    text = check_screen.render(document, Style(judged=Judged.of(document)))
+    text = check_screen.render(Judged(document), Style())
     assert "  gpu1 PCIe width: 16 → 8\n" in text
     assert "  gpu0 throttle reasons: idle → power cap\n" in text and "power:" not in text
 
@@ -402,8 +403,8 @@ def both(name: str, render: Callable[[Style], str], golden: Golden) -> None:
 )
 def test_golden_checks(name: str, machine: str, golden: Golden) -> None:
     document = still(wirespeed.run(machine=f"simulated:{machine}", tier="quick"))
-    judged = Judged.of(document)
-    both(f"check/{name}", lambda style: check_screen.render(document, replace(style, judged=judged)), golden)
+    judged = Judged(document)
+    both(f"check/{name}", lambda style: check_screen.render(judged, style), golden)
 
 
 def test_golden_nodes(golden: Golden) -> None:
@@ -413,13 +414,8 @@ def test_golden_nodes(golden: Golden) -> None:
         machine = wirespeed.machine(f"simulated:hgx-h200-2{fault}")
         names = ["host_to_device_memcpy_ce", "device_to_device_memcpy_read_ce", "all_reduce"]
         document = wirespeed.run(names, machine=replace(machine, host=f"node{i}"), tier="quick")
-        judged = Judged.of(document)
-        rows.append(
-            CheckedRun(
-                node_summary(f"{i}.json", document, judged.check, judged.diagnosis),
-                ("1 gate failed",) * (i // 3),
-            )
-        )
+        judged = Judged(document, file=f"{i}.json")
+        rows.append(CheckedRun(node_summary(judged), ("1 gate failed",) * (i // 3)))
     both("check/nodes", lambda style: many_runs.render(rows, style), golden)
     both("check/nodes-once", lambda style: many_runs.render(rows[:1], style), golden)
     again = [replace(run, node=replace(run.node, host="node0")) for run in rows]

@@ -20,8 +20,9 @@ from wirespeed.cli.main import main
 from wirespeed.document import Document, Status
 from wirespeed.errors import ExitCode, UsageError
 from wirespeed.judging.fleet import FleetFigure, FleetNode
+from wirespeed.judging.judged import Criteria, Judged
 from wirespeed.judging.verdicts import MaxAge, unjudged
-from wirespeed.reports import Criteria, Judged, Style
+from wirespeed.reports import Style
 from wirespeed.reports.records import CheckedRun
 from wirespeed.results import compare as many_files
 from wirespeed.results.compare import Unreadable, files_in, left_out
@@ -276,11 +277,11 @@ def test_a_run_that_is_too_old_is_not_judged(bad: Document, good: Document) -> N
     failed = replace(good.testcases[0], status=Status.FAILED, reason="wrong data")
     for one in (document, replace(good, ended=document.ended, testcases=(failed, *good.testcases[1:]))):
         by = Criteria(max_age=MaxAge(3600, now))
-        judged = Judged.of(one, by)
+        judged = Judged(one, by)
         assert judged.check.verdict == "unknown" and not judged.check.culprits and not judged.check.wrong
         assert not judged.diagnosis.findings and set(judged.check.testcases.values()) == {"unknown"}
         for form in ("junit", "prometheus", "markdown", "html"):
-            text = wirespeed.render(one, form, Style(criteria=by, judged=judged))
+            text = wirespeed.render(judged, form, Style(checked=True))
             assert "<failure" not in text and "<error" not in text and 'verdict="fail"} 1' not in text
             assert form != "prometheus" or 'verdict="not judged"} 1.0' in text
             assert form != "html" or '<span class="word">NOT JUDGED</span>' in text

@@ -24,6 +24,7 @@ from wirespeed.cli import nccl_tests, nccl_tests_options
 from wirespeed.cli.main import main
 from wirespeed.driver import session, worker
 from wirespeed.options import RunOptions
+from wirespeed.reports.nccl_tests import PrintedLines
 from wirespeed.testcases.collectives import TESTCASES
 from wirespeed.worlds.launchers import alone
 
@@ -121,7 +122,7 @@ def test_ctrl_c_is_no_complete_run(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(nccl_tests._Lines, "testcase_started" if early else "measuring", interrupt)
+    monkeypatch.setattr(PrintedLines, "testcase_started" if early else "measuring", interrupt)
     code, text = run(capsys, "all_reduce_perf", "--machine", f"{TWO}+hang", *SIZES)
     assert code == 130 and not COMPLETE.search(text)
     assert re.search(r"^ \.\. \S+ pid \d+: Test failure wirespeed:0$", text, re.MULTILINE)
@@ -159,7 +160,7 @@ def test_fewer_gpus_than_ranks(
 def test_fewer_gpus_than_processes_start_none(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nccl_tests, "_gpus", lambda: 2)
+    monkeypatch.setattr(nccl_tests, "usable_gpus", lambda: 2)
     monkeypatch.setattr("wirespeed.worlds.join", None)
     assert main(["all_reduce_perf", "-g", "3"]) == 5
     captured = capsys.readouterr()
@@ -213,13 +214,13 @@ def test_the_devices_are_printed_while_the_ranks_connect(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     printed, seen = threading.Event(), []
-    begin = nccl_tests._Lines.begin
+    begin = PrintedLines.begin
 
-    def begun(self: nccl_tests._Lines, document: wirespeed.Document) -> None:
+    def begun(self: PrintedLines, document: wirespeed.Document) -> None:
         begin(self, document)
         printed.set()
 
-    monkeypatch.setattr(nccl_tests._Lines, "begin", begun)
+    monkeypatch.setattr(PrintedLines, "begin", begun)
     monkeypatch.setattr(SimulatedProvider, "connect", lambda _: seen.append(printed.wait(60)))
     code, text = run(capsys, "all_reduce_perf", "--machine", TWO, *SIZES)
     assert code == 0 and seen == [True]
@@ -228,7 +229,7 @@ def test_the_devices_are_printed_while_the_ranks_connect(
 
 def test_each_result_is_printed_when_it_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     parts: list[str] = []
-    monkeypatch.setattr(nccl_tests, "_print", parts.append)
+    monkeypatch.setattr("wirespeed.reports.nccl_tests._write", parts.append)
     assert main(["all_reduce_perf", "--machine", TWO, "-g", "2", "-b", "8", "-e", "8"]) == 0
     _, _, first, second, _ = parts
     assert re.fullmatch(r" +8 +2 +float +sum +-1 +\S+ +\S+ +\S+ +0", first)
@@ -259,7 +260,7 @@ def test_a_stage_that_makes_progress_is_not_late(
         assert looked.wait(60)
 
     monkeypatch.setattr(SimulatedProvider, "once", once)
-    monkeypatch.setattr(nccl_tests._Lines, "measuring", lambda *_: looked.set())
+    monkeypatch.setattr(PrintedLines, "measuring", lambda *_: looked.set())
     code, text = run(
         capsys, "all_reduce_perf", "--machine", TWO, "-g", "2", "-b", "8", "-e", "8", "-T", "10", "-w", "5"
     )

@@ -17,7 +17,7 @@ from wirespeed.cli.main import main
 from wirespeed.document import Status
 from wirespeed.driver import testcase_run as hardware_state
 from wirespeed.driver import worker
-from wirespeed.driver.jobs import SessionOptions
+from wirespeed.driver.jobs import begun
 from wirespeed.driver.partial_result import cell_of
 from wirespeed.driver.session import Session
 from wirespeed.measurement import Measurement
@@ -33,7 +33,7 @@ def test_the_cost_of_cycles_is_linear(monkeypatch: pytest.MonkeyPatch) -> None:
     processed: list[int] = []
 
     def counted(*arguments: Any, **options: Any) -> Any:
-        processed.append(len(arguments[3].combined.samples))
+        processed.append(sum(len(taken.samples) for taken in arguments[3]))
         return cell_of(*arguments, **options)
 
     monkeypatch.setattr(worker, "cell_of", counted)
@@ -91,8 +91,8 @@ class Half(SimulatedBackend):
 def test_a_recent_state_of_other_backends_is_not_reused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware_state, "STATE_MAX_AGE_S", float("inf"))
     halves = [Half("numa"), Half("gpu")]
-    options = SessionOptions(select(["0", "1"]), RunOptions(samples=1, copies=1))
-    document = Session(backends.describe(TWO), halves, options).run()
+    cases, options = select(["0", "1"]), RunOptions(samples=1, copies=1)
+    document = Session(begun(backends.describe(TWO), cases, options), halves, cases, options).run()
     states = [
         {quantity.device for quantity in state}
         for result in document.testcases for state in (result.state_before, result.state_after)

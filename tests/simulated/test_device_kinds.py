@@ -125,16 +125,16 @@ def test_a_slow_one_is_found(installed: Path) -> None:
     assert "nvidia-smi" not in shown
 
 
-def test_a_kind_of_this_package_is_one_file_and_one_row(tmp_path: Path) -> None:
+def test_a_kind_of_this_package_is_one_record_and_one_row(tmp_path: Path) -> None:
     package, blocks = tmp_path / "wirespeed", example()
     source = Path(sys.modules["wirespeed"].__file__ or "").parent
     shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__"))
-    (package / "devices" / "drive.py").write_text(blocks["python"])
-    table = package / "devices" / "__init__.py"
-    rows = table.read_text().replace(
-        "\nKINDS = (NUMA, GPU)\n", "\nfrom .drive import DRIVE\nKINDS = (NUMA, GPU, DRIVE)\n"
+    table = package / "hardware" / "devices.py"
+    record = "".join(line for line in blocks["python"].splitlines(True) if "hardware.devices" not in line)
+    before, row, after = table.read_text().partition(
+        "\n#: The kinds of devices of this package.\nKINDS = (NUMA, GPU"
     )
-    table.write_text(rows)
+    table.write_text(f"{before}\n{record}{row}, DRIVE{after}")
     (tmp_path / "drives.json").write_text(blocks["json"])
     wirespeed(tmp_path, "run", "-t", *CASES, "--machine", "simulated:drives.json", "-o", "run.json")
     written = wirespeed(tmp_path, "show", "run.json", "--format", "csv")

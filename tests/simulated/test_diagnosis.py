@@ -14,7 +14,7 @@ from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.errors import MachineError
 from wirespeed.hardware.effects import EFFECTS
-from wirespeed.hardware.facts import Known
+from wirespeed.hardware.facts import ON, Fact, Known
 from wirespeed.judging.causes import CAUSES
 from wirespeed.judging.cells_seen import seen_cells
 from wirespeed.judging.diagnosis import Diagnosis, diagnose
@@ -76,6 +76,25 @@ def test_two_causes_at_once() -> None:
         ("pcie-generation", "gpu5"),
     }
     assert found.unexplained == 0
+
+
+def test_what_only_a_remainder_speaks_for_is_not_likely() -> None:
+    """Without facts on its device, the second cause is what the first one leaves."""
+    document = measured("dgx-a100-8+throttle=0.6@gpu2+gen3@gpu5")
+    facts = tuple(fact for fact in document.facts if fact.device != "gpu5")
+    first, second = diagnosed(changed(document, facts=facts)).findings
+    assert (first.cause.name, first.residual, first.likely) == ("throttled", False, True)
+    assert (second.place, second.residual, second.likely) == ("gpu5", True, False)
+    (only,) = diagnosed(changed(measured("dgx-a100-8+gen3@gpu5"), facts=())).findings
+    assert not only.residual
+
+
+def test_of_possible_causes_the_one_of_most_values_is_first() -> None:
+    document = measured("dgx-a100-8+speed@gpu3=0.6")
+    facts = (Fact(Known.REMAP_PENDING, ON, "", "gpu3"), Fact(Known.THROTTLED, ("power cap",), "", "gpu3"))
+    found = [(one.cause.name, one.cells) for one in diagnosed(changed(document, facts=facts)).findings]
+    assert found == [("throttled", 8), ("ecc", 0)]
+    assert [cause.name for cause in CAUSES if cause.name in dict(found)] == ["ecc", "throttled"]
 
 
 def test_without_facts_causes_with_the_same_values_are_named_together() -> None:

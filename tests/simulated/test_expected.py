@@ -10,8 +10,8 @@ import pytest
 import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.errors import MachineError, UsageError
+from wirespeed.judging.judged import Criteria, Judged
 from wirespeed.judging.verdict import Verdict
-from wirespeed.reports import Criteria, Judged, Style
 from wirespeed.results import baseline
 from wirespeed.results.published_gates import Inventory, InventoryPart, parse
 from wirespeed.results.store import load, save
@@ -83,7 +83,7 @@ def test_a_gpu_that_is_gone_fails_without_being_told(capsys: pytest.CaptureFixtu
 def test_faults_next_to_one_that_is_gone() -> None:
     document = measured(f"{GONE}+nvlinks=6@gpu0")
     assert [gpu.name for gpu in document.machine.gpus] == [f"gpu{i}" for i in (0, 1, 2, 4, 5, 6, 7)]
-    found = [str(one) for one in Criteria(expected=parse("nvlinks=12")).judge(document).missing]
+    found = [str(one) for one in Judged(document, Criteria(expected=parse("nvlinks=12"))).check.missing]
     assert found == [UNSEEN, "gpu0 has 6 active NVLinks, of 12 expected"]
 
 
@@ -116,7 +116,7 @@ def test_what_is_expected_is_compared_with_what_is_there(capsys: pytest.CaptureF
     left_out = (
         "6 GPUs left out (--devices): 0000:03:00.0, 0000:04:00.0, 0000:05:00.0, 0000:06:00.0 and 2 more"
     )
-    check = Criteria(expected=parse("gpus=8,nvlinks=12")).judge(measured(devices="0,1"))
+    check = Judged(measured(devices="0,1"), Criteria(expected=parse("gpus=8,nvlinks=12"))).check
     assert [(one.verdict, str(one)) for one in check.missing] == [(Verdict.WAIVED, left_out)]
     assert check.verdict is Verdict.PASS
     assert {fact.device for fact in measured(devices="0,1").facts if fact.device.startswith("gpu")} == {
@@ -151,10 +151,10 @@ def test_a_baseline_has_an_inventory(
     assert checked(capsys, runs[A100], *judging)[0] == 0
     code, text = checked(capsys, runs[GONE], *judging)
     assert code == 1 and f"FAIL {UNSEEN}" in text
-    fewer = Criteria(baseline=baseline.load(file)).judge(measured(f"{A100}+nvlinks=11@gpu2"))
+    fewer = Judged(measured(f"{A100}+nvlinks=11@gpu2"), Criteria(baseline=baseline.load(file))).check
     assert [str(one) for one in fewer.missing] == ["gpu2 has 11 active NVLinks, of 12 expected"]
     with pytest.raises(UsageError, match="the baseline has no machine like"):
-        Criteria(baseline=baseline.load(file)).judge(measured("simulated:hgx-h200-2"))
+        assert Judged(measured("simulated:hgx-h200-2"), Criteria(baseline=baseline.load(file))).check
 
 
 def test_a_baseline_of_machines_that_differ_is_refused() -> None:
@@ -168,9 +168,9 @@ def test_an_older_baseline_has_none(runs: dict[str, str], tmp_path: Path) -> Non
     (tmp_path / "old.json").write_text(json.dumps(made))
     old = baseline.load(tmp_path / "old.json")
     assert old.inventories == {}
-    assert Criteria(baseline=old).judge(load(runs[A100])).verdict is Verdict.PASS
+    assert Judged(load(runs[A100]), Criteria(baseline=old)).check.verdict is Verdict.PASS
     with pytest.raises(UsageError, match="no machine like"):
-        Criteria(baseline=old).judge(load(runs[GONE]))
+        assert Judged(load(runs[GONE]), Criteria(baseline=old)).check
 
 
 @pytest.fixture
@@ -228,5 +228,6 @@ def test_wrong_use(capsys: pytest.CaptureFixture[str], runs: dict[str, str]) -> 
 
 def test_a_page_of_a_run_with_expectations(runs: dict[str, str]) -> None:
     document, by = load(runs[A100]), Criteria(expected=Inventory({InventoryPart.NICS: 4}))
-    assert "0 of 4 NICs expected" in wirespeed.render(document, "html", Style(criteria=by))
-    assert Judged.of(document, by).check.verdict is Verdict.FAIL
+    judged = Judged(document, by)
+    assert "0 of 4 NICs expected" in wirespeed.render(judged, "html")
+    assert judged.check.verdict is Verdict.FAIL

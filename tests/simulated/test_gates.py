@@ -17,8 +17,8 @@ from wirespeed.document import Document
 from wirespeed.hardware.facts import Fact, Known
 from wirespeed.hardware.topology import LinkKind
 from wirespeed.judging.judge import judge
+from wirespeed.judging.judged import Criteria, Judged
 from wirespeed.judging.verdict import GateResult, GateVerdict, compare_gates
-from wirespeed.reports import Judged
 from wirespeed.results.published_gates import known, load
 from wirespeed.screens import check as check_screen
 from wirespeed.units import GB, parse_rate
@@ -218,5 +218,5 @@ def test_the_network_bounds_collectives_between_nodes() -> None:
 
 def test_golden_gates(golden: Golden) -> None:
     document = still(wirespeed.run(machine="simulated:dgx-a100-8+speed@gpu3-nvswitch=0.8", tier="quick"))
-    judged = Judged.of(document, gates=map(load, known()))
-    both("check/gates", lambda style: check_screen.render(document, changed(style, judged=judged)), golden)
+    judged = Judged(document, Criteria(gates=tuple(map(load, known()))))
+    both("check/gates", lambda style: check_screen.render(judged, style), golden)

@@ -19,6 +19,7 @@ from wirespeed.judging.verdicts import Check
 from wirespeed.measurement import Measurement, Sample
 from wirespeed.model import Engine, Role, Transfer
 from wirespeed.options import RunOptions
+from wirespeed.results.cells import Key
 from wirespeed.units import GIB
 from wirespeed.version import __version__
 
@@ -181,6 +182,21 @@ def test_four_gpus_at_one_memory_are_judged_by_what_that_memory_carried() -> Non
     assert slow.verdict is Verdict.WARN and len(of_shared(slow, Verdict.WARN)) >= 4
     # As the version that measured it had judged it:
     assert judge(replace(four(1.0), version=__version__)).verdict is Verdict.FAIL
+
+
+def test_a_fast_memory_raises_no_bound_of_the_links() -> None:
+    def bounds(faster: float) -> dict[Key, float | None]:
+        results = tuple(
+            replace(r, tables=tuple(
+                replace(t, cells=tuple(replace(c, value=(c.value or 0.0) * faster) for c in t.cells))
+                for t in r.tables
+            )) if r.name.startswith("host_stream") else r
+            for r in four(0.3).testcases
+        )  # fmt: skip
+        check = judge(replace(four(0.3), testcases=results))
+        return {j.key: j.least for j in check.judgements if "share host memory" in j.why}
+
+    assert bounds(40.0) == bounds(400.0) and len(bounds(40.0)) >= 4
 
 
 def test_without_a_measured_memory_nothing_is_claimed() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import wirespeed
+from tests.conftest import own_time
 from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.cli.main import main
 from wirespeed.document import Status
@@ -116,7 +117,7 @@ def test_a_signal_before_the_first_testcase_ends_the_run() -> None:
 def test_signals_are_postponed_once(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second one, later, is for a user who does not want to wait."""
     calls, now = list[int](), [0.0]
-    monkeypatch.setattr("wirespeed.signals.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("wirespeed.signals.time", own_time(monotonic=lambda: now[0]))
     before = signal.signal(number, lambda number, frame: calls.append(number))
     try:
         with Undisturbed() as late:

@@ -12,9 +12,9 @@ import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.errors import UsageError
+from wirespeed.judging.judged import Criteria, Judged
 from wirespeed.judging.omissions import is_verified
 from wirespeed.judging.verdict import Verdict
-from wirespeed.reports import Criteria, Judged, Style
 from wirespeed.results import baseline
 from wirespeed.results.store import save
 
@@ -64,7 +64,7 @@ def test_what_is_not_compared_with_a_baseline_is_said(
         "compared": 2, "absent": {HOST: 2}, "uncertain": {}, "unmeasured": {"device_local_copy": 2},
     }  # fmt: skip
     document = wirespeed.load(run)
-    html = wirespeed.render(document, "html", Style(criteria=Criteria(baseline=baseline.load(base))))
+    html = wirespeed.render(Judged(document, Criteria(baseline=baseline.load(base))), "html")
     assert "not in the baseline" in html
 
 
@@ -169,7 +169,7 @@ def test_gates_of_some_of_several_runs_are_compared(
 
 
 def test_nothing_is_called_a_baseline_error_without_one() -> None:
-    assert Judged.of(measured(PAIRS)).check.baseline is None
+    assert Judged(measured(PAIRS)).check.baseline is None
     with pytest.raises(UsageError, match="the run has no values"):
         good = measured(HOST)
         (result,) = good.testcases

@@ -17,6 +17,7 @@ from wirespeed.backends import connect as backends
 from wirespeed.document import Document, Status
 from wirespeed.hardware.topology import LinkKind
 from wirespeed.judging.judge import judge
+from wirespeed.judging.judged import Judged
 from wirespeed.judging.overview import Overview, missing, overview
 from wirespeed.judging.path_kinds import COLLECTIVES, HOST_MEMORY, OTHER, path_kind
 from wirespeed.judging.verdict import Verdict
@@ -101,7 +102,7 @@ def test_the_capacity_of_host_memory_can_be_given() -> None:
             ["host_stream_triad"], machine=unknown, host_memory=given, backends=backends(machine), samples=3
         )
         check = wirespeed.judge(document)
-        text = render(document, check, Style())
+        text = render(Judged(document), Style())
         assert ("--host-memory 8x4800" in text) is says is bool(missing(document, check))
         assert ("no limit known" in text) is says and ("NOT JUDGED" in text) is says
     assert machine.with_host_memory(1e9) == machine  # known capacities remain

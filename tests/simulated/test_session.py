@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -23,10 +24,10 @@ from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.backends.simulated.hardware import SimulatedMeasurement
 from wirespeed.document import UNFINISHED, Document, Status, TestcaseResult
 from wirespeed.driver import session
-from wirespeed.driver.jobs import Listener, Observed, SessionOptions
+from wirespeed.driver.jobs import Listener, Observed, begun
 from wirespeed.driver.session import Session
 from wirespeed.hardware.facts import Fact
-from wirespeed.hardware.topology import LinkKind, Rank
+from wirespeed.hardware.topology import LinkKind, Machine, Rank
 from wirespeed.measurement import Measurement, Sample
 from wirespeed.model import Transfer
 from wirespeed.options import RunOptions
@@ -102,9 +103,14 @@ def test_counters_are_read_at_the_start_and_the_end_and_links_are_observed_betwe
     assert len([fact for fact in document.facts if fact.name == "observed"]) == 1
 
 
+def _session(machine: Machine, backends: Sequence[Backend], *cases: str, **more: Any) -> Session:
+    options = RunOptions(samples=1, copies=1, **more.pop("options", {}))
+    chosen = select(cases)
+    return Session(begun(machine, chosen, options), backends, chosen, options, **more)
+
+
 def _job(gather: Callable[[Observed], Observed]) -> Document:
-    options = SessionOptions(select(["0", "1"]), RunOptions(samples=1, copies=1), gather=gather)
-    return Session(_backends.describe(TWO), [Watched()], options).run()
+    return _session(_backends.describe(TWO), [Watched()], "0", "1", gather=gather).run()
 
 
 def test_what_other_hosts_observed_is_part_of_the_run() -> None:
@@ -144,9 +150,9 @@ def test_other_processes_on_the_gpus_of_a_collective_are_seen(in_job: bool) -> N
     """The backend of the collective does not see them. In a job, they may be the other ranks."""
     ranks = (Rank(0, "a", "gpu0"), Rank(1, "a", "gpu1")) if in_job else ()
     machine = replace(_backends.describe(TWO), ranks=ranks)
-    options = SessionOptions(select(["all_reduce"]), RunOptions(samples=1, copies=1, sizes=(1024,)))
     measuring, watching = SimulatedBackend(machine), Crowded(machine)
-    (result,) = Session(machine, [measuring, watching], options).run().testcases
+    run = _session(machine, [measuring, watching], "all_reduce", options={"sizes": (1024,)}).run()
+    (result,) = run.testcases
     measuring.close()
     assert result.tables and result.busy == ({} if in_job else watching.busy())
 
@@ -162,9 +168,8 @@ def test_a_signal_after_the_loss_of_a_rank_is_no_ctrl_c(monkeypatch: pytest.Monk
     """The launcher's signal can arrive while the testcase that failed is being concluded."""
     completed = session._completed
     monkeypatch.setattr(session, "_completed", lambda call: (completed(call)[0], True))
-    options = SessionOptions(select(["0", "1"]), RunOptions(samples=1, copies=1))
     machine = _backends.describe(TWO)
-    document = Session(machine, [Spanning(machine)], options).run()
+    document = _session(machine, [Spanning(machine)], "0", "1").run()
     assert document.interrupted == "rank 1 ended unexpectedly" and len(document.testcases) == 1
 
 
@@ -174,8 +179,7 @@ def test_a_signal_between_testcases_after_the_loss_of_a_rank_is_no_ctrl_c() -> N
             raise KeyboardInterrupt
 
     machine = _backends.describe(TWO)
-    options = SessionOptions(select(["0", "1"]), RunOptions(samples=1, copies=1))
-    document = Session(machine, [Spanning(machine)], options, [Signalled()]).run()
+    document = _session(machine, [Spanning(machine)], "0", "1", listeners=[Signalled()]).run()
     assert document.interrupted == "rank 1 ended unexpectedly" and not document.testcases
 
 

@@ -10,14 +10,14 @@ import stat
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.threads import SECRET, together, worlds
+from tests.conftest import own_time
+from tests.threads import AT_END, SECRET, together, worlds
 from wirespeed.errors import MeasurementTimeout
 from wirespeed.version import __version__
 from wirespeed.worlds import admission, base, rendezvous
@@ -36,12 +36,14 @@ class Leader:
     def __init__(self, timeout: float = SECONDS, secret: bytes = SECRET) -> None:
         listeners = listen(secret, host="127.0.0.1")
         self.port = listeners[0].getsockname()[1]
-        self._pool = ThreadPoolExecutor(1)
-        self._world = self._pool.submit(gather, listeners, secret, 2, "", timeout)
+        pool = AT_END.enter_context(ThreadPoolExecutor(1))
+        self._world = pool.submit(gather, listeners, secret, 2, "", timeout)
+        self._world.add_done_callback(_ended)
 
     def dial(self) -> Channel:
         """A connection of which nothing is known yet."""
-        return Channel(socket.create_connection(("127.0.0.1", self.port)))
+        channel = Channel(socket.create_connection(("127.0.0.1", self.port)))
+        return AT_END.enter_context(contextlib.closing(channel))
 
     def joined(self) -> World:
         """Let the right rank 1 join, which works whatever strangers have done."""
@@ -55,6 +57,12 @@ class Leader:
         with pytest.raises(WorldError) as caught:
             self._world.result()
         return str(caught.value)
+
+
+def _ended(joining: Future[World]) -> None:
+    """Let a World end with the test."""
+    if not joining.exception():
+        AT_END.callback(joining.result().close)
 
 
 def soon() -> float:
@@ -232,7 +240,7 @@ def test_control_characters_of_a_peer_are_neutralised(capfd: pytest.CaptureFixtu
 
 def test_a_rank_with_half_of_its_connections_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     late = 0.0
-    monkeypatch.setattr(rendezvous, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + late))
+    monkeypatch.setattr(rendezvous, "time", own_time(monotonic=lambda: time.monotonic() + late))
     leader = Leader()
     half = leader.dial()
     enter(half, SECRET, soon())

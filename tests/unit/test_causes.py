@@ -22,7 +22,8 @@ from wirespeed.judging.causes import CAUSES
 from wirespeed.judging.culprits import at_device
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.judge import judge
-from wirespeed.reports import Judged, Style
+from wirespeed.judging.judged import Judged
+from wirespeed.reports import Style
 from wirespeed.screens import check as check_screen
 from wirespeed.screens import doctor as doctor_screen
 
@@ -193,11 +194,7 @@ def test_text(
         "+speed@numa0-gpu1=0.5", *WIDTH, SIGNS["shm"][0], Fact(Known.GOVERNOR, reason="not there")
     )
     wirespeed.save(document, tmp_path / "d.json")
-    check = wirespeed.judge(document)
-    golden(
-        "doctor/found.txt",
-        doctor_screen.render(document, diagnose(document, check), check, Style(verbose=True)),
-    )
+    golden("doctor/found.txt", doctor_screen.render(Judged(document), Style(verbose=True)))
     assert main(["doctor", str(tmp_path / "d.json")]) == 1
     out = capsys.readouterr().out
     assert "likely cause: a PCIe link runs at reduced width (gpu1), explains 1 of 1 slow value" in " ".join(
@@ -212,11 +209,11 @@ def test_text(
 
 def test_check_names_the_first_cause() -> None:
     document = measured("+speed@numa0-gpu1=0.5", *WIDTH)
-    text = " ".join(check_screen.render(document, Style(judged=Judged.of(document))).split())
+    text = " ".join(check_screen.render(Judged(document), Style()).split())
     assert "FAIL a PCIe link runs at reduced width (gpu1) explains 1 of 1 slow value" in text
     assert "remedy reseat the card or riser" in text
     healthy = measured("", *WIDTH)
-    assert "cause" not in check_screen.render(healthy, Style(judged=Judged.of(healthy)))
+    assert "cause" not in check_screen.render(Judged(healthy), Style())
 
 
 def test_without_measuring(capsys: pytest.CaptureFixture[str]) -> None:
@@ -286,7 +283,7 @@ def test_a_finding_and_its_advice_name_the_device():
     bus = document.machine.gpus[3].bus_id.partition(":")[2]
     assert f"lspci -vv -s {bus}.0 |" in diagnose(document).findings[0].commands[0]
     slow = wirespeed.run(["4"], machine="simulated:dgx-a100-8+speed@gpu3-nvswitch=0.5")
-    text = check_screen.render(slow, Style(judged=Judged.of(slow)))
+    text = check_screen.render(Judged(slow), Style())
     assert f"nvidia-smi nvlink -s -i 0000:{bus}.0" in text
 
 

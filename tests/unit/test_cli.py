@@ -456,6 +456,31 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.parametrize(
+    ("command", "without"),
+    [
+        (["list"], ("importers", "judging", "reports", "results", "qualify")),
+        (["show", "RUN", "--format", "csv"], ("importers", "backends", "language", "screens")),
+        (["show", "RUN", "--format", "nvbandwidth"], ("importers", "judging.judge", "screens")),
+        (["check", "RUN", "--allow-simulated"], ("importers", "language", "qualify")),
+    ],
+    ids=" ".join,
+)
+def test_a_command_loads_only_what_it_needs(
+    command: list[str], without: tuple[str, ...], tmp_path: Path
+) -> None:
+    run = tmp_path / "run.json"
+    wirespeed.save(wirespeed.run(["0"], machine="simulated:hgx-h200-2", samples=2), run)
+    code = (
+        "import sys; from wirespeed.cli.main import main; main(sys.argv[1:]); sys.stdout.flush();"
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    words = [str(run) if word == "RUN" else word for word in command]
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
+    unneeded = tuple(f"wirespeed.{name}." for name in without)
+    assert [name for name in done.stderr.split() if f"{name}.".startswith(unneeded)] == []
+
+
 def test_the_public_names_are_these() -> None:
     for name in wirespeed.__all__:
         assert getattr(wirespeed, name) is not None

@@ -28,7 +28,7 @@ H200 = ("--machine", "simulated:hgx-h200-2", "-g", "2")
 
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nccl_tests, "_gpus", lambda: 0)
+    monkeypatch.setattr(nccl_tests, "usable_gpus", lambda: 0)
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

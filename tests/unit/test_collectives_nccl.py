@@ -26,11 +26,11 @@ from wirespeed.backends.nccl import calls as gpu
 from wirespeed.backends.nccl import channel as messages
 from wirespeed.backends.nccl import device_api, provider
 from wirespeed.backends.nccl.calls import Format, format_of
-from wirespeed.backends.nccl.channel import NcclOptions
 from wirespeed.backends.nccl.device_api import DeviceKernel
 from wirespeed.backends.nccl.provider import NcclProvider
-from wirespeed.backends.provider import BackendError, Case, Group, Refused, Timing
+from wirespeed.backends.provider import BackendError, Case, Group, Refused
 from wirespeed.collectives.operations import BY_NAME, OPERATIONS, OPERATORS, TYPES, DataType, Setting
+from wirespeed.collectives.options import CollectiveOptions
 from wirespeed.errors import BackendLost, OutOfMemory
 from wirespeed.worlds.base import RankLost
 from wirespeed.worlds.launchers import alone
@@ -75,7 +75,7 @@ def make(fake: Nccl) -> Iterator[Make]:
     made: list[NcclProvider] = []
 
     def build(threads: int, gpus: int, **more: Any) -> NcclProvider:
-        options = NcclOptions(threads, gpus, **more)
+        options = CollectiveOptions(threads=threads, gpus=gpus, **more)
         made.append(NcclProvider(alone(), Group(0, (0,), threads * gpus), options))
         made[-1].connect()
         return made[-1]
@@ -91,7 +91,9 @@ def case(
     operation = OPERATIONS[name]
     operator = "sum" if operation.operator is None else ""
     setting = Setting(operation, type, operator, ranks - 1 if operation.rooted else -1)
-    return Case(setting, ranks, operation.counts(512, type.bytes, ranks), in_place, Timing(**timing))
+    return Case(
+        setting, ranks, operation.counts(512, type.bytes, ranks), in_place, CollectiveOptions(**timing)
+    )
 
 
 def checked(made: NcclProvider, one: Case) -> int:
@@ -127,7 +129,7 @@ def test_all_operators_and_types_that_numpy_has(make: Make, operator: str) -> No
         if type.numpy:
             base = case("all_reduce", 3, type)
             setting = Setting(base.setting.operation, type, operator)
-            assert checked(made, Case(setting, 3, base.counts, False, base.timing)) == 0, type
+            assert checked(made, Case(setting, 3, base.counts, False, base.options)) == 0, type
 
 
 @pytest.mark.parametrize("name", ["alltoall", "gather", "scatter"])
@@ -142,14 +144,14 @@ def test_sends_and_receives_replace_functions_that_older_versions_lack(
         assert made.refuses(base.setting) is None
         assert checked(made, base) == 0, in_place
         nothing = OPERATIONS[name].counts(0, 2, threads * gpus)
-        assert checked(made, Case(base.setting, base.ranks, nothing, in_place, base.timing)) == 0
+        assert checked(made, Case(base.setting, base.ranks, nothing, in_place, base.options)) == 0
 
 
 def test_an_operator_that_is_only_named_has_no_effect(make: Make) -> None:
     base = case("sendrecv", 3)
     for operator in ("", *OPERATORS):
         setting = Setting(base.setting.operation, BY_NAME["float"], operator)
-        assert checked(make(1, 3), Case(setting, 3, base.counts, False, base.timing)) == 0, operator
+        assert checked(make(1, 3), Case(setting, 3, base.counts, False, base.options)) == 0, operator
 
 
 def test_wrong_elements_are_counted(make: Make, fake: Nccl) -> None:
@@ -239,13 +241,13 @@ def test_every_operation_in_the_default_streams_of_several_gpus(
     for blocking in (0, 1, 2, 3):
         for per_iteration in (False, True):
             one = case(name, 4, iterations=3, blocking=blocking, per_iteration=per_iteration)
-            assert checked(made, one) == 0, one.timing
+            assert checked(made, one) == 0, one.options
             for elapsed in made.loop():
                 assert len(elapsed.iterations) == (3 if per_iteration else 0)
                 assert all(seconds > 0 for seconds in elapsed.iterations)
             made.fill(4)
             made.loop()
-            assert made.wrong(4) == 0, one.timing
+            assert made.wrong(4) == 0, one.options
 
 
 def test_buffers_off_their_alignment_and_shifted(make: Make) -> None:
@@ -268,7 +270,7 @@ def test_both_buffers_of_all_ranks_are_registered(
 
 
 def with_kernels(implementation: int, **options: Any) -> dict[str, Any]:
-    return {"registration": 2, "implementation": implementation, "blocks": 3, **options}
+    return {"registration": 2, "device_implementation": implementation, "device_blocks": 3, **options}
 
 
 @pytest.mark.parametrize(
@@ -286,7 +288,7 @@ def test_kernels_of_the_device_api_leave_what_they_must(
     base = case(name, threads * gpus, BY_NAME[type], in_place)
     for size in (0, 40, 4112, 600_000):  # less than 16 bytes per rank, and more than the threads take at once
         counts = base.setting.operation.counts(size // base.width, base.width, base.ranks)
-        one = Case(base.setting, base.ranks, counts, in_place, base.timing)
+        one = Case(base.setting, base.ranks, counts, in_place, base.options)
         made.allocate(2 * one.bytes + unalign * one.width)
         made.register()
         made.bind(one)

@@ -47,6 +47,7 @@ def test_the_only_line_on_standard_output_is_the_reason(
     word = "CRITICAL" if name == "nagios" else "FAIL"
     assert re.fullmatch(rf"WIRESPEED {word}: .*gpu3.* \(dgx-a100-8\)\n", out)
     assert "GPU memory" in err or "GPU" in err  # the report
+    assert "only a failure of the hardware" not in err  # which this is
     assert main([*CHECK, *BAD, f"--for={name}", "-q"]) == EXPECTED[name]["FAIL"]
     assert capsys.readouterr().out == out
 

@@ -112,3 +112,25 @@ def test_the_host_backend_says_of_its_nodes_that_they_are_busy(monkeypatch: pyte
     monkeypatch.setattr(CpuLoad, "others", lambda self: 0.1)
     assert backend.busy() == {}
     backend.close()
+
+
+@pytest.mark.parametrize(
+    ("column", "busy"),
+    [("user", True), ("nice", True), ("system", True), ("irq", True), ("softirq", True),
+     ("idle", False), ("iowait", False), ("steal", False), ("guest", False), ("guest_nice", False)],
+)  # fmt: skip
+def test_which_times_of_a_cpu_are_load(column: str, busy: bool, tmp_path: Path) -> None:
+    """A host may be busy with interrupts alone; what another machine takes is not its own load."""
+    columns = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal", "guest", "guest_nice")
+    stat, now = tmp_path / "proc/stat", [100.0]
+    stat.parent.mkdir()
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+        ticks = round(now[0] * os.sysconf("SC_CLK_TCK"))
+        counts = " ".join(str(ticks if name == column else 7) for name in columns)
+        stat.write_text(f"cpu  {counts}\ncpu0 {counts}\n")
+
+    sleep(0.0)
+    load = CpuLoad([0], Tree(tmp_path).root, own=lambda: 0.0, now=lambda: now[0], sleep=sleep)
+    assert (load.busy() == "in use: other processes take 1.0 of 1 CPUs") is busy

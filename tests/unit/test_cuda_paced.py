@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("cuda.bindings")
 
+from tests.conftest import own_time
 from tests.fakes.cuda import FakeCuda
 from wirespeed.backends.cuda import compiler
 from wirespeed.backends.cuda.backend import CudaBackend
@@ -209,9 +210,9 @@ def test_what_is_due_much_later_is_enqueued_later(
             enqueued.append(len(fake.of(stream, "copy")) - 1)
             clock[0] += 5e-3
 
-        monkeypatch.setattr("wirespeed.backends.gpu.prepared.time.sleep", sleep)
+        monkeypatch.setattr("wirespeed.backends.gpu.prepared.time", own_time(sleep=sleep))
         one._gate.release()
-        one.finish(1)
+        one.finish()
     assert enqueued[:4] == [31, 31, 46, 62]  # of 128 pieces of 64 KiB, 10 ms ahead
     assert sum(fake.of(stream, "copy")[1:]) == 8 * MIB
 

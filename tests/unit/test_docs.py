@@ -119,7 +119,11 @@ def test_every_option_that_the_readme_shows_exists(capsys: pytest.CaptureFixture
         with pytest.raises(SystemExit) if command not in ("nvbandwidth", "sailbandwidth") else nullcontext():
             main([command, "--help"])
         shown += capsys.readouterr().out
-    for option in set(re.findall(r"`[^`]*?(--[a-zA-Z-]+)", (ROOT / "README.md").read_text())):
+    readme = (ROOT / "README.md").read_text()
+    commands = re.findall(r"`([^`\n]+)`|^    (wirespeed [^#\n]+)", readme, re.M)
+    options = set(re.findall(r"--[a-zA-Z-]+", " ".join(map("".join, commands))))
+    assert len(options) > 5 and len(readme.splitlines()) <= 150
+    for option in options:
         assert option in shown or option == "--help", option
 
 

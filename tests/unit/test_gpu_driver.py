@@ -161,7 +161,7 @@ def test_what_waits_for_the_gate_does_not_run(backend: MemoryBackend) -> None:
         prepared.arm(3)
         assert not lane.is_idle
         prepared._gate.release()
-        prepared.finish(3)
+        prepared.finish()
         assert lane.is_idle
         prepared.verify()
 

@@ -11,6 +11,7 @@ from threading import local
 
 import pytest
 
+from tests.conftest import own_time
 from tests.threads import together, worlds, worlds_on
 from wirespeed.driver.jobs import Observed, gather_facts, gather_machine, gather_observed, join
 from wirespeed.errors import UsageError
@@ -133,7 +134,7 @@ def test_memory_is_shared_by_descriptors() -> None:
 
 def test_clocks_that_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     here, true = local(), time.monotonic_ns
-    monkeypatch.setattr(clocks.time, "monotonic_ns", lambda: true() + here.ahead)
+    monkeypatch.setattr(clocks, "time", own_time(monotonic_ns=lambda: true() + here.ahead))
     some = worlds_on(monkeypatch, ["a", "b", "a", "c"])
     ahead = {"a": 0, "b": 5_000_000_000, "c": -7_000_000}
 

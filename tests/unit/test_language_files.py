@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,18 @@ def test_eight_gpus_are_printed_too() -> None:
     plans = [case.plan(machine) for case in cases]
     again = toml_file.loads(file_of(zip(cases, plans, strict=True), machine)).testcases
     assert [case.plan(machine) for case in again] == plans
+
+
+def test_values_that_a_machine_does_not_have_are_printed_with_the_reason() -> None:
+    machine = describe("simulated:dgx-a100-8").only([0, 1, 2])
+    reached = {"gpu0": ("gpu1",), "gpu1": ("gpu0",), "gpu2": ()}
+    gpus = tuple(dataclasses.replace(gpu, peers=reached[gpu.name]) for gpu in machine.gpus)
+    machine = dataclasses.replace(machine, gpus=gpus)
+    (case,) = (case for case in TABLE if case.name == "device_to_device_bidirectional_memcpy_read_ce")
+    plan = case.plan(machine)
+    assert plan.measurements and {cell.table for cell in plan.waived} == {"read1", "read2", "total"}
+    (again,) = toml_file.loads(file_of([(case, plan)], machine)).testcases
+    assert again.plan(machine) == plan
 
 
 def test_testcases_that_are_no_transfers_say_so() -> None:

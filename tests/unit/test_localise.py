@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from statistics import NormalDist
 
 import pytest
 from hypothesis import example, given, settings
@@ -30,6 +31,8 @@ TESTCASES = {
                  "host_to_device_memcpy_ce", "device_to_host_memcpy_ce", "device_local_copy")
 }  # fmt: skip
 PAIRS = [name for name in TESTCASES if "to_device_memcpy_" in name and "host" not in name]
+#: A link from the switch to a GPU.
+PORT = ("nvswitch", "gpu0")
 #: The factor of a cell, by testcase, row and column.
 Slow = Callable[[str, int, int], float]
 
@@ -125,3 +128,16 @@ def test_four_cells_say_what_is_normal() -> None:
     cells[0] = cells[0]._replace(ratio=0.4)
     assert localise(SWITCHED, cells[:3]) == []
     assert [str(culprit) for culprit in localise(SWITCHED, cells)] == ["NVLink nvswitch->gpu0"]
+
+
+@pytest.mark.parametrize(("factor", "names"), [(0.88, []), (0.8, ["NVLink nvswitch->gpu0"])])
+def test_what_is_low_follows_from_the_deviation_of_the_peers(factor: float, names: list[str]) -> None:
+    """Good cells vary by 3 %: one that is 12 % below the upper quartile may be noise, 20 % are not."""
+    link = next(i for i, link in enumerate(SWITCHED.links) if (link.source, link.destination) == PORT)
+    others = [i for i, one in enumerate(SWITCHED.links) if one.source == "nvswitch" and i != link]
+    normal = NormalDist(0.8, 0.03 * 0.8)
+    good = [normal.inv_cdf((i + 0.5) / 42) for i in range(42)]
+    upper = sorted(good)[31]
+    cells = [Observation("t", value, 0.8, ((others[i % 7], 1.0, 1.0),)) for i, value in enumerate(good)]
+    cells.append(Observation("t", factor * upper, 0.8, ((link, 1.0, 1.0),)))
+    assert [str(culprit) for culprit in localise(SWITCHED, cells)] == names

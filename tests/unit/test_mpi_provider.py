@@ -9,8 +9,9 @@ import pytest
 
 from wirespeed.backends.mpi import provider
 from wirespeed.backends.native import Call
-from wirespeed.backends.provider import REHEARSED_BYTES, Case, Elapsed, Group, Timing
+from wirespeed.backends.provider import REHEARSED_BYTES, Case, Elapsed, Group
 from wirespeed.collectives.operations import BY_NAME, OPERATIONS, Setting
+from wirespeed.collectives.options import CollectiveOptions
 
 BARRIER = "MPI_Barrier"
 OPERATION = "MPI_Allreduce"
@@ -56,7 +57,7 @@ def mpi(monkeypatch: pytest.MonkeyPatch) -> provider.MpiProvider:
 
 
 def looped(
-    mpi: provider.MpiProvider, timing: Timing, size: int = 64
+    mpi: provider.MpiProvider, timing: CollectiveOptions, size: int = 64
 ) -> tuple[list[tuple[list[str], list[str], list[str], int]], list[Elapsed]]:
     """Run a loop twice; return what ran without Python in between, and the times."""
     setting = Setting(OPERATIONS["all_reduce"], BY_NAME["float"], "sum")
@@ -71,17 +72,17 @@ def looped(
 @pytest.mark.parametrize(
     ("timing", "calls", "after"),
     [
-        (Timing(4), [OPERATION], []),
-        (Timing(4, blocking=1), [OPERATION, BARRIER], []),
-        (Timing(4, blocking=2), [OPERATION], []),
-        (Timing(4, blocking=3), [OPERATION], [BARRIER]),
-        (Timing(4, per_iteration=True), [OPERATION], []),
-        (Timing(4, blocking=1, per_iteration=True), [OPERATION, BARRIER], []),
-        (Timing(4, blocking=3, per_iteration=True), [OPERATION], [BARRIER]),
+        (CollectiveOptions(iterations=4), [OPERATION], []),
+        (CollectiveOptions(iterations=4, blocking=1), [OPERATION, BARRIER], []),
+        (CollectiveOptions(iterations=4, blocking=2), [OPERATION], []),
+        (CollectiveOptions(iterations=4, blocking=3), [OPERATION], [BARRIER]),
+        (CollectiveOptions(iterations=4, per_iteration=True), [OPERATION], []),
+        (CollectiveOptions(iterations=4, blocking=1, per_iteration=True), [OPERATION, BARRIER], []),
+        (CollectiveOptions(iterations=4, blocking=3, per_iteration=True), [OPERATION], [BARRIER]),
     ],
 )
 def test_a_loop_is_one_compiled_call_that_begins_with_a_barrier(
-    mpi: provider.MpiProvider, timing: Timing, calls: list[str], after: list[str]
+    mpi: provider.MpiProvider, timing: CollectiveOptions, calls: list[str], after: list[str]
 ) -> None:
     (first, second), times = looped(mpi, timing)
     assert first == ([OPERATION] * 20 + [BARRIER], calls, after, 4)  # Open MPI's first operations are slow
@@ -91,7 +92,7 @@ def test_a_loop_is_one_compiled_call_that_begins_with_a_barrier(
 
 
 def test_one_iteration_is_rehearsed_and_large_arrays_are_not(mpi: provider.MpiProvider) -> None:
-    (first, _), _ = looped(mpi, Timing(1))
+    (first, _), _ = looped(mpi, CollectiveOptions(iterations=1))
     assert first[0] == [OPERATION] * 20 + [BARRIER]
-    made, _ = looped(mpi, Timing(1), REHEARSED_BYTES + 4)
+    made, _ = looped(mpi, CollectiveOptions(iterations=1), REHEARSED_BYTES + 4)
     assert made[2][0] == [BARRIER]

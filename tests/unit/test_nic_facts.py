@@ -20,8 +20,8 @@ from wirespeed.hardware.topology import Rank
 from wirespeed.judging.cause import Weight
 from wirespeed.judging.causes import CAUSES
 from wirespeed.judging.cells_seen import slow_keys
-from wirespeed.judging.diagnosis import _slow, diagnose
-from wirespeed.judging.judge import judge
+from wirespeed.judging.diagnosis import _slow
+from wirespeed.judging.judged import Judged
 from wirespeed.reports import Style
 from wirespeed.screens import doctor as doctor_screen
 
@@ -312,7 +312,7 @@ def test_nonsense_is_no_fact_and_no_error(tmp_path: Path, seed: int) -> None:
     found = tuple(fact.checked() for fact in facts(Tree(tmp_path, {}).root))
     assert all(fact.value is not None or fact.reason for fact in found)
     document = replace(wirespeed.described(MACHINE), facts=found)
-    assert doctor_screen.render(document, diagnose(document), judge(document), Style(verbose=True))
+    assert doctor_screen.render(Judged(document), Style(verbose=True))
 
 
 def test_text_about_eight_nics(golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,7 +322,7 @@ def test_text_about_eight_nics(golden, tmp_path: Path, monkeypatch: pytest.Monke
         written(port_of(device), DOWN)
         written(device, {"current_link_width": "8"})
     document = replace(wirespeed.described("simulated:hgx-h200-2"), facts=tuple(read(tmp_path)))
-    golden("doctor/nics.txt", doctor_screen.render(document, diagnose(document), judge(document), Style()))
+    golden("doctor/nics.txt", doctor_screen.render(Judged(document), Style()))
 
 
 def test_nics_of_a_job_may_explain_slow_collectives() -> None:

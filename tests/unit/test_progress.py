@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 import wirespeed
+from tests.conftest import own_time
 from wirespeed import progress
 from wirespeed.document import Document, TestcaseResult
 from wirespeed.progress import Bars
@@ -42,7 +43,7 @@ def text(bars: Bars, width: int = 80) -> str:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time, which a test changes."""
     now = [100.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress, "time", own_time(monotonic=lambda: now[0]))
     return now
 
 

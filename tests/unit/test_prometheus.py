@@ -19,7 +19,8 @@ from prometheus_client.parser import text_string_to_metric_families
 import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Document, Status
-from wirespeed.reports import Judged, Style
+from wirespeed.judging.judged import Criteria, Judged
+from wirespeed.reports import Style
 from wirespeed.reports.prometheus import HELP, STATES, joined, part
 from wirespeed.reports.records import CheckedRun
 from wirespeed.results.cells import placed
@@ -58,7 +59,7 @@ def bad() -> Document:
     return measured("+nvlinks=6@gpu3")
 
 
-def shown(document: Document, **style: Any) -> str:
+def shown(document: Document | Judged, **style: Any) -> str:
     return wirespeed.render(document, "prometheus", Style(**style))
 
 
@@ -172,13 +173,13 @@ def test_a_node_that_check_does_not_pass_never_looks_good(change: str, good: Doc
         document = replace(document, testcases=(first, *document.testcases[1:]), interrupted="Ctrl-C")
         word = "interrupted"
     elif change == "gates":
-        gates = [load("azure")]
+        gates = (load("azure"),)
         document = real(bad)
     elif change == "wrong data":
         document = real(measured("+corrupt@gpu3->gpu5"))
     else:
         document, word = real(measured("+busy@gpu1")), "busy"
-    text = shown(document, judged=Judged.of(document, gates=gates))
+    text = shown(Judged(document, Criteria(gates=gates)))
     assert verdict(text) == word
     devices = values(text, "wirespeed_device_verdict")
     if change == "wrong data":
@@ -224,7 +225,8 @@ def promtool() -> str:
 
 
 def run_of(file: str, document: Document, style: Style) -> CheckedRun:
-    return CheckedRun.of(document, Judged.of(document, file=file), part(document, style))
+    judged = Judged(document, file=file)
+    return CheckedRun.of(judged, part(judged, style))
 
 
 def test_promtool_finds_nothing_wrong_with_the_metrics(promtool: str, good: Document, bad: Document) -> None:

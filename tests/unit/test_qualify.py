@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -110,6 +111,44 @@ class TestInference:
         assert explain(self.paths(slow), [""] * 6, 1).culprits
         found = explain(self.paths(slow), [""] * 6, 1, variation=0.2)
         assert found.culprits == () and found.threshold == pytest.approx(1 - 3.3 * 0.2)
+
+    def of_blocks(
+        self, factor: Callable[[int, int, int], float], rails: int = 1
+    ) -> list[tuple[str, str, float]]:
+        """What explains the paths of three blocks of four nodes, from source, target and rail to a factor."""
+        ends = np.array([(a, b, r) for a in range(12) for b in range(12) for r in range(rails) if a != b])
+        values = np.array([46e9 * factor(a, b, r) for a, b, r in ends.tolist()])
+        found = explain(Paths(*ends.T, values), [f"b{i // 4}" for i in range(12)], rails)
+        return [
+            (c.kind, c.block or f"{c.nodes[0]}.{c.rail}", round(c.value / 46e9, 2)) for c in found.culprits
+        ]
+
+    def test_paths_of_a_spine_switch_that_are_slow_by_chance_are_no_second_one(self) -> None:
+        """Those that share its links with others are slow by different factors."""
+
+        def factor(a: int, b: int, rail: int) -> float:
+            return 1.0 if a // 4 == b // 4 or (7 * a + 3 * b) % 4 else 0.9 if a % 2 else 0.7
+
+        (spine,) = self.of_blocks(factor)
+        assert spine[0] is PartKind.SPINE
+
+    def test_a_switch_half_of_whose_paths_are_fast_is_not_slow(self) -> None:
+        """Paths from the slow leaf switch to the trunk are as slow as the trunk; its others are not."""
+
+        def factor(a: int, b: int, rail: int) -> float:
+            ends = {a // 4, b // 4}
+            return 0.3 if len(ends) == 2 and 1 in ends else 0.6 if 2 in ends else 1.0
+
+        assert self.of_blocks(factor) == [(PartKind.TRUNK, "b1", 0.3), (PartKind.LEAF, "b2", 0.6)]
+
+    def test_a_node_half_of_whose_paths_are_fast_is_not_slow(self) -> None:
+        def factor(a: int, b: int, rail: int) -> float:
+            slow = {(0, 0): 0.5, (0, 1): 0.7, (1, 1): 0.6}
+            return min(slow.get((a, rail), 1.0), slow.get((b, rail), 1.0))
+
+        assert self.of_blocks(factor, rails=2) == [
+            (PartKind.NIC, "0.0", 0.5), (PartKind.NIC, "1.1", 0.6), (PartKind.NIC, "0.1", 0.7),
+        ]  # fmt: skip
 
     def test_the_reference_is_that_of_the_fast_paths(self) -> None:
         values = np.array([46e9] * 4 + [20e9] * 6)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import wirespeed
+from tests.conftest import own_time
 from wirespeed.backends import describe
 from wirespeed.backends.tree import Tree
 from wirespeed.errors import WirespeedError
@@ -60,10 +61,25 @@ def worlds() -> Iterator[Worlds]:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short directions: these tests look at who measures with whom, not at rates."""
+    """Directions of equal numbers of messages: these tests look at who measures with whom, not at rates.
+
+    The clock of each thread advances by 1 ms when it is read.
+    """
+    clock = threading.local()
+
+    def monotonic() -> float:
+        clock.now = getattr(clock, "now", 0.0) + 1e-3
+        return float(clock.now)
+
+    monkeypatch.setattr(tcp_probe, "time", own_time(monotonic=monotonic))
     monkeypatch.setattr(tcp_probe, "SECONDS", 0.1)
     monkeypatch.setattr(tcp_probe, "_WARMUP_S", 0.005)
-    monkeypatch.setattr(tcp_probe, "TIMEOUT_S", 1.0)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who does not answer is not waited for."""
+    monkeypatch.setattr(tcp_probe, "TIMEOUT_S", 0.1)
 
 
 def in_threads(worlds: list[World], serve: Callable[[World], None]) -> list[threading.Thread]:
@@ -212,12 +228,18 @@ def test_strangers_are_refused(quick: None) -> None:
     assert sender.pair(place, 3) is not None
     thread.join()
     assert found[0] is not None
-    assert sender.pair(place, 4) is None  # nobody answers
     for probe in (receiver, sender):
         probe.close()
 
 
-def test_nobody_connects(quick: None) -> None:
+def test_nobody_answers(impatient: None) -> None:
+    receiver, sender = TcpProbe(b"secret"), TcpProbe(b"secret")
+    assert sender.pair(("127.0.0.1", receiver.port), 4) is None
+    for probe in (receiver, sender):
+        probe.close()
+
+
+def test_nobody_connects(impatient: None) -> None:
     probe = TcpProbe(b"")
     assert probe.pair(None, 1) is None and probe.ring(("127.0.0.1", 1), 1) is None
     probe.close()

@@ -27,8 +27,7 @@ from wirespeed.errors import UsageError
 from wirespeed.hardware.facts import OFF, Facts, Known
 from wirespeed.hardware.topology import LinkKind, Machine
 from wirespeed.judging.causes import CAUSES
-from wirespeed.judging.diagnosis import diagnose
-from wirespeed.judging.judge import judge
+from wirespeed.judging.judged import Judged
 from wirespeed.reports import Style
 from wirespeed.results.store import encode
 from wirespeed.screens import doctor as doctor_screen
@@ -297,7 +296,7 @@ def test_nonsense_gives_reasons_and_never_a_traceback(tmp_path: Path, recording:
         return
     assert all(fact.value is not None or fact.reason for fact in document.facts)
     assert SECRET.encode() not in encode(document)
-    assert doctor_screen.render(document, diagnose(document), judge(document), Style(verbose=True))
+    assert doctor_screen.render(Judged(document), Style(verbose=True))
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -313,7 +312,7 @@ def test_nonsense_in_the_answers_of_nvml(tmp_path: Path, recording: Path, seed: 
     (root / "nvml.json").write_text(json.dumps(answers))
     document = wirespeed.described(root=root)
     assert all(fact.value is not None or fact.reason for fact in document.facts)
-    assert doctor_screen.render(document, diagnose(document), judge(document), Style(verbose=True))
+    assert doctor_screen.render(Judged(document), Style(verbose=True))
 
 
 @pytest.mark.parametrize(

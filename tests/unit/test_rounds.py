@@ -12,7 +12,7 @@ from wirespeed.errors import UsageError
 from wirespeed.measurement import Measurement, Place, Sample
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Transfer
 from wirespeed.options import RunOptions
-from wirespeed.statistics.stopping import Fixed, Precise
+from wirespeed.statistics.stopping import MAX_SAMPLES, Fixed, Precise
 
 NODE = Memory("numa0", MemoryKind.PAGEABLE)
 COPY = Measurement((Transfer(NODE, NODE, Executor("numa0"), Engine.CPU, 1000),), (Place("", 0, 0),))
@@ -24,8 +24,8 @@ def rounds_of(medians: Sequence[float], samples: Sequence[float] = (1.0,), secon
     rounds = Rounds(COPY)
     for middle in medians:
         times = [middle * factor for factor in samples]
-        taken = Taken(tuple(Sample((t,), (1000.0,), t) for t in times), 1, seconds)
-        rounds.add(taken, None, seconds + preparing)
+        taken = Taken(tuple(Sample((t,), (1000.0,), t) for t in times), 1, seconds, preparing)
+        rounds.taken.append(taken)
     return rounds
 
 
@@ -55,7 +55,7 @@ def test_the_number_is_determined_once() -> None:
     rounds = rounds_of([1.0, 1.001, 0.999, 1.0005, 0.9995, 1.0, 1.0], seconds=0.01, preparing=0.01)
     rounds.follows(Precise())
     planned = rounds.planned
-    rounds.add(Taken((Sample((2.0,), (1000.0,), 2.0),), 1, 0.01), None, 0.02)
+    rounds.taken.append(Taken((Sample((2.0,), (1000.0,), 2.0),), 1, 0.01, 0.01))
     rounds.follows(Precise())
     assert rounds.planned == planned and 7 <= (planned or 0) <= WORTH
 
@@ -69,7 +69,7 @@ def test_long_rounds_are_fewer_but_enough_for_an_interval() -> None:
 def test_the_first_preparation_may_take_long() -> None:
     """It loads libraries and compiles kernels."""
     rounds = Rounds(COPY)
-    rounds.add(Taken((Sample((1.0,), (1000.0,), 1.0),), 1, 0.1), None, 60.0)
+    rounds.taken.append(Taken((Sample((1.0,), (1000.0,), 1.0),), 1, 0.1, 59.9))
     assert rounds.follows(Precise())
 
 
@@ -92,6 +92,16 @@ def test_correlated_samples_count_less() -> None:
         rounds.follows(Precise(time_budget=1000.0))
         found.append(rounds.samples or 0)
     assert found[0] > found[1]
+
+
+def test_what_samples_vary_is_no_difference_between_rounds() -> None:
+    """The medians of ten samples that vary by 1 % differ by 0.4 %: rounds that differ by less are alike."""
+    samples = [1.0 + 0.01 * (-1) ** i for i in range(10)]
+    alike = rounds_of([1.0, 1.001, 0.999, 1.002, 0.998, 1.0, 1.0], samples, preparing=1.0)
+    differing = rounds_of([1.0, 1.01, 0.99, 1.02, 0.98, 1.0, 1.0], samples, preparing=1.0)
+    for rounds in (alike, differing):
+        rounds.follows(Precise(time_budget=1000.0))
+    assert alike.samples == MAX_SAMPLES and (differing.samples or 0) < 20
 
 
 def test_a_round_that_failed_is_the_last() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import wirespeed
+from tests.conftest import own_time
 from wirespeed.document import Document
 from wirespeed.errors import DocumentError, StorageError
 from wirespeed.results import store
@@ -61,7 +62,7 @@ def test_a_draft_gives_way_to_the_last_document(
 ) -> None:
     path = tmp_path / "d.json"
     clock = iter([0.0, 1.0, 10.9, 11.1, 11.2])  # a save takes 1 s, and the next may begin 10 s later
-    monkeypatch.setattr(store.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(store, "time", own_time(monotonic=lambda: next(clock)))
     draft = store.Draft(Output(path))
     for command in ("first", "too early", "second"):
         draft.save(lambda command=command: replace(document, command=command))  # type: ignore[misc]
@@ -78,7 +79,7 @@ def test_a_draft_catches_up_with_what_came_too_early(
     """The next measurement may hang: what was measured before it must be in the file of a killed process."""
     saver = store.Saver(Output(path := tmp_path / "d.json"))
     now = [0.0]
-    monkeypatch.setattr(store.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(store, "time", own_time(monotonic=lambda: now[0]))
     case = find(document.testcases[0].name)
     saver.measured(case, (), lambda: replace(document, command="first"))
     saver._draft._next = 10.0

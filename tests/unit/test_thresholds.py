@@ -13,7 +13,7 @@ from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.collectives.operations import BY_NAME, OPERATIONS, Setting
 from wirespeed.document import TestcaseResult
 from wirespeed.driver.contention import blocking, slowed, suspects
-from wirespeed.driver.jobs import SessionOptions
+from wirespeed.driver.jobs import begun
 from wirespeed.driver.partial_result import slow
 from wirespeed.driver.session import Session
 from wirespeed.hardware.network import Network
@@ -108,8 +108,9 @@ def collective(*times: tuple[float, ...], skip: int = 0) -> TestcaseResult:
     assert case.swept
     case = replace(case, pattern=case.swept((1024,)))
     backend = Known(times)
-    options = SessionOptions((case,), RunOptions(samples=1, copies=len(times[0])), skip=skip)
-    (found,) = Session(backend.machine, [backend], options).run().testcases
+    options = RunOptions(samples=1, copies=len(times[0]))
+    document = begun(backend.machine, [case], options)
+    (found,) = Session(document, [backend], (case,), options, skip=skip).run().testcases
     return found
 
 

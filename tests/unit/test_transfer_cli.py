@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 import wirespeed
+from wirespeed.backends import describe
 from wirespeed.cli.main import main
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Transfer
 
@@ -87,6 +89,22 @@ def test_a_dry_run_as_json_and_as_a_page(capsys: pytest.CaptureFixture[str]) -> 
     links = [e for e in ElementTree.fromstring(drawing).iter("path") if "link" in e.get("class", "")]
     assert sum("warn" in link.get("class", "") for link in links) == 1
     assert main([*line, "--format", "csv"]) == 2
+
+
+def test_a_dry_run_takes_the_capacity_of_host_memory_that_was_given(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    machine = describe("simulated:hgx-h200-2")
+    links = (
+        replace(link, capacity=None) if link.source == link.destination else link for link in machine.links
+    )
+    file = tmp_path / "machine.json"
+    file.write_bytes(replace(machine, links=tuple(links)).to_json())
+    line = ["transfer", "numa0 -> numa0", f"--machine={file}", "--dry-run"]
+    _, out, _ = call(*line, capsys=capsys)
+    assert "bounded by no link with a known capacity" in out
+    _, out, _ = call(*line, "--host-memory=8x4800", capsys=capsys)
+    assert "bounded by memory of numa0" in out
 
 
 def test_a_dry_run_says_what_no_backend_runs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,9 +17,10 @@ from wirespeed.data.nics import paths
 from wirespeed.document import Document
 from wirespeed.hardware.facts import OFF, ON, UNLIMITED, Fact, Known
 from wirespeed.judging.judge import judge
+from wirespeed.judging.judged import Judged
 from wirespeed.judging.verdict import Judgement, Verdict
 from wirespeed.judging.verdicts import Check
-from wirespeed.reports import Judged, Style
+from wirespeed.reports import Style
 from wirespeed.results.store import load
 from wirespeed.screens import check as check_screen
 from wirespeed.tables import Cell
@@ -178,7 +179,7 @@ def test_an_upper_bound_is_no_limit_that_a_machine_could_reach() -> None:
 
 
 def test_the_screen_shows_what_is_expected_where_no_limit_is_known() -> None:
-    text = check_screen.render(EMERALD_TWO, Style(judged=Judged.of(EMERALD_TWO)))
+    text = check_screen.render(Judged(EMERALD_TWO), Style())
     assert re.search(r"✓  host memory   140 GB/s +expected ≥ 5[0-9]", text), text
     assert "no limit known" not in text and "--host-memory" not in text
 
@@ -195,6 +196,22 @@ def test_a_quota_of_cpus_lowers_what_is_expected() -> None:
     document = changed(EMERALD_TWO, "host_stream_copy", lambda _: 6 * GB)
     assert verdicts(document, "host_stream_copy") == {WARN}
     assert verdicts(with_facts(document, Fact(Known.CPU_QUOTA, 2.0)), "host_stream_copy") == {PASS}
+
+
+def test_a_quota_is_for_all_nodes_of_a_host() -> None:
+    (node,) = TWO.machine.numa
+    halves = tuple(dataclasses.replace(node, index=i, cpus=node.cpus[16 * i : 16 * i + 16]) for i in (0, 1))
+    host = replace(EMERALD_TWO, machine=dataclasses.replace(TWO.machine, numa=halves))
+    for quota, used in ((UNLIMITED, 16), (8.0, 4)):
+        (one,) = of(judge(with_facts(host, Fact(Known.CPU_QUOTA, quota))), "host_stream_copy")
+        assert one.basis.endswith(f"{used} CPUs in use")
+
+
+@pytest.mark.parametrize(("gigabytes", "verdict"), [(600, PASS), (750, IMPLAUSIBLE)])
+def test_what_is_only_read_may_come_from_the_last_cache(gigabytes: float, verdict: Verdict) -> None:
+    """Half of the buffer of the load fits into it: up to twice the 358.4 GB/s of the memory."""
+    document = changed(EMERALD_TWO, "host_loaded_latency", lambda _: gigabytes * GB, "100%", "bandwidth")
+    assert verdicts(document, "host_loaded_latency", "100%", "bandwidth") == {verdict}
 
 
 @pytest.mark.parametrize(

@@ -116,11 +116,28 @@ class Backend:
     def __init__(self) -> None:
         self._warnings: dict[str, None] = {}
 
+    @property
+    def parts(self) -> tuple[Backend, ...]:
+        """The backends that it consists of: it, or one that measures and one that repeats the load."""
+        return (self,)
+
     def refuses(self, measurement: Measurement) -> str | None:
         """None if the backend can run the Measurement, else the reason.
 
-        The reason is empty if the Measurement is for another kind of backend.
+        The reason is empty if the Measurement is for another kind of backend. Of a backend for transfers,
+        ``refuses_transfer`` is asked for each one.
         """
+        if not measurement.transfers or measurement.is_mixed:
+            return ""  # other backends run what is no transfer
+        for transfer in measurement.transfers:
+            if reason := self.refuses_transfer(transfer):
+                return f"{transfer}: {reason}"
+        if all(transfer.role is Role.LOAD for transfer in measurement.transfers):
+            return "no transfer is measured"
+        return None
+
+    def refuses_transfer(self, transfer: Transfer) -> str:
+        """Why the backend cannot run a transfer; empty if it can."""
         raise NotImplementedError
 
     def prepare(self, measurement: Measurement, options: RunOptions) -> Prepared:
@@ -272,37 +289,10 @@ class MixedBackend(Backend):
         self.measuring, self.loading = measuring, loading
         self.name = measuring.name
         self.sample_seconds = measuring.sample_seconds
-        self.may_hang = measuring.may_hang or loading.may_hang
 
     @property
-    def progressed(self) -> float:  # type: ignore[override]
-        """When either of them last ended a part of a stage."""
-        return max(self.measuring.progressed, self.loading.progressed)
-
-    @property
-    def setup_s(self) -> float:  # type: ignore[override]
-        """Minimum time-out of a stage, in s."""
-        return max(self.measuring.setup_s, self.loading.setup_s)
-
-    @property
-    def can_cancel(self) -> bool:  # type: ignore[override]
-        """Whether ``cancel`` ends the current operation."""
-        return self.measuring.can_cancel and self.loading.can_cancel
-
-    def drain_warnings(self) -> tuple[str, ...]:
-        return *self.measuring.drain_warnings(), *self.loading.drain_warnings()
-
-    def busy(self) -> dict[str, str]:
-        return self.measuring.busy() | self.loading.busy()
-
-    def observe(self, transfers: Sequence[Transfer]) -> None:
-        self.measuring.observe(transfers)
-        self.loading.observe(transfers)
-
-    def refuses(self, measurement: Measurement) -> str | None:
-        """Why one of the backends refuses its part; None if both run it."""
-        measured, load = parts_of(measurement)
-        return self.measuring.refuses(measured) or self.loading.refuses(load)
+    def parts(self) -> tuple[Backend, ...]:
+        return self.measuring, self.loading
 
     def prepare(self, measurement: Measurement, options: RunOptions) -> MixedPrepared:
         measured, load = parts_of(measurement)
@@ -315,22 +305,6 @@ class MixedBackend(Backend):
     def now(self) -> float:
         """The time of the measuring backend, in s."""
         return self.measuring.now()
-
-    def state(self) -> State:
-        return (*self.measuring.state(), *self.loading.state())
-
-    def libraries(self) -> dict[str, str]:
-        return self.measuring.libraries() | self.loading.libraries()
-
-    def interrupted(self) -> str:
-        return self.measuring.interrupted() or self.loading.interrupted()
-
-    def late(self, stage: str, seconds: float) -> WirespeedError | None:
-        return self.measuring.late(stage, seconds) or self.loading.late(stage, seconds)
-
-    def cancel(self) -> None:
-        self.measuring.cancel()
-        self.loading.cancel()
 
 
 class MixedPrepared(Prepared):

@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ from ..options import RunOptions
 from ..worlds.base import RankLost, World
 from .base import Backend, BackendDetails, Prepared
 from .distributed.exchange import Exchange
-from .provider import Case, Elapsed, Group, Provider, Refused, Timing, sharing
+from .provider import Case, Elapsed, Group, Provider, Refused, sharing
 
 #: Minimum time-out until the first operation has ended, in s: until then libraries are loaded, kernels
 #: compiled and ranks connected.
@@ -328,10 +329,10 @@ class PreparedCollective(Prepared):
 
     def case(self, iterations: int, size: int = 0) -> Case:
         """A loop of the operation; ``size`` replaces the size of the array, in bytes."""
-        o, work, width = self._options, self._work, self._setting.type.bytes
+        work, width = self._work, self._setting.type.bytes
         counts = self._setting.operation.counts((size or work.bytes) // width, width, work.ranks)
-        timing = Timing(iterations, o.aggregate, o.blocking, o.graphs, o.per_iteration)
-        return Case(self._setting, work.ranks, counts, work.in_place, timing)
+        options = replace(self._options, iterations=iterations)
+        return Case(self._setting, work.ranks, counts, work.in_place, options)
 
     def set_up(self) -> None:
         """Bind, fill the buffers and warm up, so that the library sets up its resources for this size."""
@@ -392,7 +393,8 @@ class PreparedCollective(Prepared):
 
         Like nccl-tests, the number of wrong elements is that of this check.
         """
-        if self._checked or not (self._options.checks and self._work.verified):
+        is_defined = self._setting.operation.checks_in_place or not self._work.in_place
+        if self._checked or not (self._options.checks and is_defined):
             return 0 if self._checked else None
         wrong = 0
         for _ in range(self._options.checks):

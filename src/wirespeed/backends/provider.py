@@ -17,11 +17,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..collectives.operations import CollectiveOp, Counts, DataType, Setting
+from ..collectives.options import CollectiveOptions
 from ..errors import BackendError, UsageError
+from ..hardware.devices import Gpu
 from ..hardware.facts import Fact
-from ..units import MIB
+from ..units import GIB, MIB
 from ..worlds.base import Member, World
 
+#: Memory of a GPU, in bytes, of which nccl-tests reserves 1 GiB, and the most that it reserves.
+_RESERVING, _MOST_RESERVED = 16 * GIB, 4 * GIB
 #: Number that stands for a CPU that does not matter.
 NO_CPU = -1
 
@@ -59,27 +63,6 @@ class Refused(BackendError):
 
 
 @dataclass(frozen=True)
-class Timing:
-    """How a loop of operations runs.
-
-    Attributes:
-        iterations: Number of iterations.
-        aggregate, blocking, graphs, per_iteration: As in ``CollectiveOptions``.
-    """
-
-    iterations: int = 20
-    aggregate: int = 1
-    blocking: int = 0
-    graphs: int = 0
-    per_iteration: bool = False
-
-    @property
-    def operations(self) -> int:
-        """Number of operations in a loop."""
-        return self.iterations * self.aggregate
-
-
-@dataclass(frozen=True)
 class Case:
     """A loop of one collective at one size.
 
@@ -88,14 +71,14 @@ class Case:
         ranks: Number of ranks.
         counts: Counts of one call.
         in_place: Whether the operation runs in place.
-        timing: How the loop runs.
+        options: How the loop runs.
     """
 
     setting: Setting
     ranks: int
     counts: Counts
     in_place: bool
-    timing: Timing
+    options: CollectiveOptions
 
     @property
     def width(self) -> int:
@@ -113,7 +96,7 @@ class Case:
         Operations use different parts of the allocated ``room`` (in bytes), so that caches do not help.
         """
         parts = max(1, room // self.bytes) if self.bytes else 1
-        return [self.bytes * (i % parts) for i in range(self.timing.operations)]
+        return [self.bytes * (i % parts) for i in range(self.options.operations)]
 
 
 @dataclass(frozen=True)
@@ -334,6 +317,16 @@ def _color(text: str, rank: int) -> int:
 def smallest(world: World) -> int:
     """The number of processes of the smallest group."""
     return min(Counter(colors_of(world.size)).values())
+
+
+def largest_of_gpus(gpus: Sequence[Gpu], buffers: int) -> int:
+    """The largest size of which a number of buffers fits into every GPU, in bytes; 0 if it is not known.
+
+    It is a rule of nccl-tests, which keeps a part of the memory.
+    """
+    memory = min((gpu.memory_bytes for gpu in gpus), default=0)
+    reserved = min(-(-memory // _RESERVING) * GIB, _MOST_RESERVED)
+    return max(0, (memory - reserved - GIB) // buffers)
 
 
 def minimum() -> float | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from ..document import Document
 from ..errors import EXIT_CODES
 from .common import (
     add_machine,
@@ -26,11 +26,13 @@ from .dry_run import lead
 from .parser import Parser
 from .two_ranks import among
 
+if TYPE_CHECKING:
+    from ..judging.judged import Judged
+
 
 def main(name: str, argv: Sequence[str]) -> int:
     from .. import backends
     from ..api import run
-    from ..judging.judge import judge
     from ..progress import listener
     from ..screens.overview import render as overview
     from ..testcases.blocks import of_directions
@@ -44,11 +46,11 @@ def main(name: str, argv: Sequence[str]) -> int:
     settings = run_options(options, tier="quick", sizes=options.sizes, block_counts=options.counts)
     since = None if settings.within is None else process_started()
 
-    def show(document: Document) -> None:
+    def show(judged: Judged) -> None:
         if not options.quiet:
-            print_report(document, options)
+            print_report(judged, options)
             if options.format == "blocks":
-                sys.stdout.write(overview(document, judge(document), style(options)))
+                sys.stdout.write(overview(judged, style(options)))
         tell_saved(output)
 
     with texts_aside(output):

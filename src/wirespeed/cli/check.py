@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from ..document import Document
     from ..hardware.topology import Machine
-    from ..reports import Criteria, Judged
+    from ..judging.judged import Criteria, Judged
     from ..results.output import Output
     from ..results.published_gates import GateSet
     from ..worlds.base import World
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 def main(name: str, argv: Sequence[str]) -> int:
     from ..driver.jobs import join
-    from ..reports import Judged
+    from ..judging.judged import Judged
     from ..results.output import STDOUT
     from ..screens import check_format
 
@@ -55,14 +55,12 @@ def main(name: str, argv: Sequence[str]) -> int:
         return dry_run(measuring(options), options)
     if not options.source:
         options.max_age = None  # what is measured now is not old
-    by, gates = criteria(options), _gates(options)
-    runs: list[Judged] = []
+    by = replace(criteria(options), gates=_gates(options))
 
-    def show(document: Document, file: str) -> None:
-        runs.append(Judged.of(document, by, gates, file))
+    def show(judged: Judged) -> None:
         if not options.quiet:
-            judged = replace(style(options), criteria=by, judged=runs[0])
-            sys.stdout.write(check_format(options.format).render(document, judged))
+            shown = replace(style(options), checked=True)
+            sys.stdout.write(check_format(options.format).render(judged, shown))
             sys.stdout.flush()
 
     if options.source:
@@ -70,26 +68,28 @@ def main(name: str, argv: Sequence[str]) -> int:
         if len(files) > 1 or options.fleet:
             from .check_many import check_many
 
-            return check_many(files, by, gates, options)
+            return check_many(files, by, options)
         document = _loaded(files[0], options)
-        _check_gates(gates, [document.machine])
-        show(document, files[0])
-        return _answer(document, runs[0], options)
+        _check_gates(by.gates, [document.machine])
+        judged = Judged(document, by, files[0])
+        show(judged)
+        return _answer(judged, options)
 
     output = saving(options)
     refuse_mixed(options.consumer, bool(output and output.path == STDOUT))
     world = join(options.processes, [name, *argv], options.timeout)
 
-    def shown(document: Document) -> None:
-        show(document, str(output.path) if output else "")
+    def shown(judged: Judged) -> None:
+        show(judged)
         tell_saved(output)
 
     with texts_aside(output):
         return lead(
             world,
-            lambda: _measure(options, by, gates, output, world),
+            lambda: _measure(options, by, output, world),
             shown,
-            lambda document: _answer(document, runs[0], options),
+            lambda judged: _answer(judged, options),
+            judging=lambda document: Judged(document, by, str(output.path) if output else ""),
         )
 
 
@@ -110,8 +110,8 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
 
 
 def _loaded(file: str, options: argparse.Namespace) -> Document:
-    from ..importers.between_hosts import with_nics
     from ..judging.omissions import with_host_memory
+    from ..results.imported_limits import with_nics
 
     document = load_run(file)
     _refuse_simulated(document.simulated, options)
@@ -120,11 +120,11 @@ def _loaded(file: str, options: argparse.Namespace) -> Document:
     return document if options.nics is None else with_nics(document, options.nics)
 
 
-def _gates(options: argparse.Namespace) -> list[GateSet]:
+def _gates(options: argparse.Namespace) -> tuple[GateSet, ...]:
     """Load all sets of gates before anything is measured."""
     from ..results.published_gates import load
 
-    return [load(name) for name in dict.fromkeys(options.gates)]
+    return tuple(load(name) for name in dict.fromkeys(options.gates))
 
 
 def _check_gates(gates: Sequence[GateSet], machines: Sequence[Machine]) -> None:
@@ -135,20 +135,19 @@ def _check_gates(gates: Sequence[GateSet], machines: Sequence[Machine]) -> None:
         check_models(gate_set, machines)
 
 
-def _answer(document: Document, judged: Judged, options: argparse.Namespace) -> int:
+def _answer(judged: Judged, options: argparse.Namespace) -> int:
     """The exit code of a run; for a consumer, with the reason."""
     code = code_of(judged.check.verdict)
     if not options.consumer:
         return code
-    from ..screens.many_runs import host_of_run, reason
+    from ..screens.many_runs import host_of_run
 
-    return Answer(code, reason(document, judged.check, judged.diagnosis), host_of_run(document))
+    return Answer(code, judged.overview.sentence, host_of_run(judged.document))
 
 
 def _measure(
     options: argparse.Namespace,
     by: Criteria,
-    gates: Sequence[GateSet],
     output: Output | None,
     world: World | None,
 ) -> Document:
@@ -163,7 +162,7 @@ def _measure(
     arguments = measuring(options) | {"machine": machine}
     if world is None:  # otherwise the machine is that of all ranks, which is known later
         check_links(by.overrides, machine)
-        _check_gates(gates, [machine])
+        _check_gates(by.gates, [machine])
         if by.baseline:
             by.baseline.entries(machine)
     if options.wait_idle:

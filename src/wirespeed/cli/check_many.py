@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from ..document import Document
 from ..errors import ExitCode, UsageError
-from ..importers.between_hosts import with_nics
 from ..judging.fleet import MIN_PEERS, analyse
+from ..judging.judged import Criteria, Judged
 from ..judging.omissions import with_host_memory
 from ..judging.verdict import Verdict, check_models
-from ..reports import Criteria, Judged, Style
+from ..reports import Style
 from ..reports.records import CheckedRun
 from ..results.compare import read_many
+from ..results.imported_limits import with_nics
 from ..results.published_gates import GateSet
 from ..screens import check_format
 from ..terminal import error_line
@@ -39,7 +40,6 @@ class _Work:
     """What to do with each Document, in whichever process reads it."""
 
     by: Criteria
-    gates: tuple[GateSet, ...]
     host_memory: float | None
     nics: Nics | None
     format: str
@@ -55,17 +55,15 @@ class _Done:
     unsuitable: tuple[str, ...]
 
 
-def check_many(
-    files: Sequence[str], by: Criteria, gates: Sequence[GateSet], options: argparse.Namespace
-) -> int:
+def check_many(files: Sequence[str], by: Criteria, options: argparse.Namespace) -> int:
     """Judge saved runs, print the report of all, and return the exit code.
 
     Raises:
         UsageError: If a run is simulated and this is not allowed, or a set of gates fits none of the
             machines.
     """
-    shown = style(options)
-    work = _Work(by, tuple(gates), options.host_memory, options.nics, options.format, shown)
+    shown = replace(style(options), checked=True)
+    work = _Work(by, options.host_memory, options.nics, options.format, shown)
     read = read_many(files, partial(_judged, work=work))
     for done in read.found:
         if done.run.node.simulated and not options.allow_simulated:
@@ -140,10 +138,9 @@ def _judged(file: str, document: Document, work: _Work) -> _Done:
         document = with_host_memory(document, work.host_memory)
     if work.nics is not None:
         document = with_nics(document, work.nics)
-    judged = Judged.of(document, work.by, work.gates, file)
-    part = check_format(work.format).part(document, replace(work.style, criteria=work.by, judged=judged))
-    run = CheckedRun.of(document, judged, part)
-    unsuitable = tuple(_unsuitable(gate_set, document) for gate_set in work.gates)
+    judged = Judged(document, work.by, file)
+    run = CheckedRun.of(judged, check_format(work.format).part(judged, work.style))
+    unsuitable = tuple(_unsuitable(gate_set, document) for gate_set in work.by.gates)
     return _Done(code_of(judged.check.verdict), run, unsuitable)
 
 

@@ -20,10 +20,11 @@ from ..terminal import colored, columns, visible
 
 if TYPE_CHECKING:
     from ..document import Document
+    from ..judging.judged import Criteria, Judged
     from ..judging.verdict import Verdict
     from ..language.toml_file import Program
     from ..options import RunOptions
-    from ..reports import Criteria, Style
+    from ..reports import Style
     from ..results.output import Output
     from ..results.published_gates import Inventory
 
@@ -136,8 +137,8 @@ def add_expect(to: TakesOptions) -> None:
 
 def criteria(options: argparse.Namespace) -> Criteria:
     """The criteria of judgement; reads the files."""
+    from ..judging.judged import Criteria
     from ..judging.verdicts import MaxAge
-    from ..reports import Criteria
     from ..results import baseline
     from ..results import cells as overrides
 
@@ -213,11 +214,12 @@ def saved_files(names: Sequence[str]) -> list[str]:
 def load_run_or_log(file: str) -> Document:
     """Load a saved run, or the log of another tool; ``-`` is standard input, with a saved run."""
     from ..errors import NotARun
-    from ..importers import load_log
 
     try:
         return load_run(file)
     except NotARun as error:
+        from ..importers import load_log
+
         try:
             return load_log(file)
         except UsageError:  # not understood either
@@ -383,13 +385,11 @@ def code_of(verdict: Verdict) -> ExitCode:
     return ExitCode.WARN if verdict.is_bad else ExitCode.PASS
 
 
-def measured_code(document: Document) -> ExitCode:
+def measured_code(judged: Judged) -> ExitCode:
     """The exit code of a command that measures: whether anything failed, or nothing has a value."""
-    from ..judging.judge import judge
-
-    if judge(document).verdict.is_failure:
+    if judged.check.verdict.is_failure:
         return ExitCode.FAIL
-    values = any(table.values() for result in document.testcases for table in result.tables)
+    values = any(table.values() for result in judged.document.testcases for table in result.tables)
     return ExitCode.PASS if values else ExitCode.NOT_JUDGED
 
 
@@ -404,20 +404,12 @@ def check_format(name: str) -> None:
     find(name)
 
 
-def print_report(document: Document, options: argparse.Namespace) -> None:
-    """Print a Document in the requested format and detail."""
-    sys.stdout.write(report_of(document, options))
-    sys.stdout.flush()
-
-
-def report_of(document: Document, options: argparse.Namespace) -> str:
-    """A Document in the requested format and detail."""
+def print_report(judged: Judged, options: argparse.Namespace) -> None:
+    """Print a run in the requested format and detail."""
     from ..reports import render
 
-    shown = style(options)
-    if hasattr(options, "baseline"):
-        shown = replace(shown, criteria=criteria(options))
-    return render(document, options.format, shown)
+    sys.stdout.write(render(judged, options.format, style(options)))
+    sys.stdout.flush()
 
 
 def style(options: argparse.Namespace) -> Style:

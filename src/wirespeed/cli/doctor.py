@@ -25,7 +25,7 @@ from .parser import Parser
 
 if TYPE_CHECKING:
     from ..document import Document
-    from ..judging.diagnosis import Adaptive
+    from ..judging.adaptive import Adaptive
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -41,7 +41,7 @@ def main(name: str, argv: Sequence[str]) -> int:
         return ExitCode.PASS
     adaptive = None
     if options.measure and not (options.source or options.testcase or options.prefix or options.tier):
-        from ..judging.diagnosis import Adaptive
+        from ..judging.adaptive import Adaptive
 
         adaptive = Adaptive(expected(options))
     options.tier = options.tier or usual
@@ -91,26 +91,23 @@ def _document(options: Namespace, adaptive: Adaptive | None) -> Document:
 
 def _examine(document: Document, options: Namespace, adaptive: Adaptive | None) -> int:
     """Print what was found; return the exit code."""
-    from ..judging.diagnosis import concluded, diagnose
-    from ..judging.judge import judge
+    from ..judging.judged import Criteria, Judged
     from ..judging.verdict import Verdict
     from ..screens.doctor import render
 
     if adaptive and adaptive.concluded:
-        check, diagnosis = adaptive.concluded
+        judged = adaptive.concluded.renewed(document)
     else:
-        check = judge(document, expected=expected(options))
-        diagnosis = diagnose(document, check)
-    steps = adaptive.steps if adaptive else ()
-    sys.stdout.write(render(document, diagnosis, check, style(options), steps))
+        judged = Judged(document, Criteria(expected=expected(options)))
+    sys.stdout.write(render(judged, style(options), adaptive.steps if adaptive else ()))
     sys.stdout.flush()
-    verdict = concluded(document, check, diagnosis)
+    verdict = judged.concluded
     code = code_of(Verdict.UNKNOWN if document.simulated and verdict is Verdict.PASS else verdict)
     if not options.consumer:
         return code
     from ..screens.many_runs import host_of_run, reason_of_diagnosis
 
-    return Answer(code, reason_of_diagnosis(document, check, diagnosis), host_of_run(document))
+    return Answer(code, reason_of_diagnosis(judged), host_of_run(document))
 
 
 def parser(name: str) -> Parser:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..document import Document
     from ..driver.run_plan import PlannedTestcase
     from ..hardware.topology import Machine
+    from ..judging.judged import Judged
     from ..worlds.base import World
 
 
@@ -40,17 +41,13 @@ def dry_run(arguments: dict[str, Any], options: argparse.Namespace) -> int:
         arguments: Those of ``wirespeed.run``, as ``measuring`` returns them.
         options: Options of the command.
     """
-    from ..api import choose
+    from ..api import as_changed, choose, part_of
     from ..backends import describe
     from ..driver.run_plan import run_plan
-    from ..testcases.subset import sweep
 
-    chosen, machine = arguments["options"], describe(options.machine)
-    if chosen.devices is not None:
-        machine = machine.only(chosen.devices)
-    cases = choose(arguments["testcases"], arguments["prefixes"], chosen.tier)
-    if chosen.sizes is not None:
-        cases = tuple(sweep(case, chosen.sizes) for case in cases)
+    chosen = arguments["options"]
+    machine = part_of(describe(options.machine), chosen)
+    cases = as_changed(choose(arguments["testcases"], arguments["prefixes"], chosen.tier), chosen)
     print(visible(_text(run_plan(cases, machine, chosen), machine, chosen.within)))
     return ExitCode.PASS
 
@@ -89,20 +86,22 @@ def add_job(to: TakesOptions) -> None:
 def lead(
     world: World | None,
     measure: Callable[[], Document],
-    show: Callable[[Document], None],
-    code: Callable[[Document], int] = measured_code,
+    show: Callable[[Judged], None],
+    code: Callable[[Judged], int] = measured_code,
     broken: int = ExitCode.RUN,
-    broken_off: Callable[[Document], int] | None = None,
+    broken_off: Callable[[Judged], int] | None = None,
+    judging: Callable[[Document], Judged] | None = None,
 ) -> int:
     """Measure, show the Document on rank 0, and return the exit code.
 
     Args:
         world: The processes of the job; None for a single process.
         measure: Runs the measurements; called on all ranks.
-        show: Prints the Document; called on rank 0.
-        code: Returns the exit code of a Document; called on rank 0.
+        show: Prints the run; called on rank 0.
+        code: Returns the exit code of a run; called on rank 0.
         broken: The exit code if the job broke off, for a reason other than the user's.
-        broken_off: Returns the exit code of a Document of such a job; None for ``broken``.
+        broken_off: Returns the exit code of a run of such a job; None for ``broken``.
+        judging: Returns what judges a Document; None to judge it by its limits.
 
     Raises:
         RunInterrupted: On Ctrl-C, after showing the Document.
@@ -126,21 +125,24 @@ def lead(
             if not first:
                 return ExitCode.USAGE if isinstance(error, UsageError) else broken
         raise
+    from ..judging.judged import Judged
+
+    judged = judging(document) if judging else Judged(document)
     if first:
         with Undisturbed() as late:
-            show(document)
+            show(judged)
         if late.signals and interrupted is None:
             interrupted = RunInterrupted(document)
     if world is not None and document.interrupted:
         _speak_for_leader(world, document.interrupted)
         world.fail(document.interrupted, interrupted=interrupted is not None)
-        ended = broken_off(document) if broken_off else broken
+        ended = broken_off(judged) if broken_off else broken
         world.leave(ExitCode.INTERRUPTED if interrupted else ended)
     if world is not None:
         world.close()
     if interrupted:
         raise interrupted
-    return code(document) if first else ExitCode.PASS
+    return code(judged) if first else ExitCode.PASS
 
 
 def _speak_for_leader(world: World, reason: str) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 def main(name: str, argv: Sequence[str]) -> int:
     from ..importers import load_log
+    from ..judging.judged import Judged
     from ..results.store import encode
 
     options = parser(name).parse_args(argv)
@@ -33,9 +34,10 @@ def main(name: str, argv: Sequence[str]) -> int:
     document = load_log(options.files, options.machine, options.nics)
     if output:
         output.write(encode(document))
+    judged = Judged(document)
     with texts_aside(output):
-        print_report(document, options)
-    return measured_code(document)
+        print_report(judged, options)
+    return measured_code(judged)
 
 
 def parser(name: str) -> Parser:

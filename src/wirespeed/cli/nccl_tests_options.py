@@ -329,6 +329,12 @@ class Asked:
     timestamps: list[str] | None
     reduced_to: int = 0
 
+    def fitting(self, most: int) -> Asked:
+        """The run without the sizes of more than ``most`` bytes; if all are, with this size."""
+        if self.sizes[-1] <= most or most <= 0:
+            return self
+        return replace(self, sizes=tuple(s for s in self.sizes if s <= most) or (most,), reduced_to=most)
+
     @property
     def described(self) -> dict[str, Any]:
         """The options as the Document contains them."""

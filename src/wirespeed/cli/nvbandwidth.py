@@ -13,20 +13,20 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NoReturn
 
-from ..document import SCHEMA, Document, Status
-from ..errors import ExitCode, UnknownTestcase, WirespeedError
+from ..document import SCHEMA, Document
+from ..errors import ExitCode, WirespeedError
 from ..faults import Fault
 from ..hardware.topology import Machine
+from ..judging.judged import Judged
 from ..reports import DialectName, Style, nvbandwidth, nvbandwidth_json, sailbandwidth
 from ..reports.dialects import VERSIONS, Dialect
 from ..reports.nvbandwidth import DIALECTS
 from ..terminal import visible
-from ..testcases import Testcase, find, missing, select
-from ..testcases.nvbandwidth_versions import PROCESSES, of_nvbandwidth
-from ..testcases.subset import named_pair, only_pairs, random_pairs
+from ..testcases import Testcase
+from ..testcases.nvbandwidth_versions import restricted, selected
+from ..testcases.subset import named_pair
 from ..units import MIB, parse_duration
 from ..version import __version__
 from ..worlds.launchers import promised
@@ -58,8 +58,6 @@ _HUGE = (
     "option will be ignored. Enable THP with 'echo madvise > /sys/kernel/mm/transparent_hugepage/enabled' if "
     "you wish to use this feature."
 )
-#: Why other pairs are not measured.
-_OTHER_PAIR, _NOT_CHOSEN = "not the pair of --pair", "not one of the pairs of --targetNumPairs"
 
 
 class _Refused(WirespeedError):
@@ -255,94 +253,67 @@ def main_of(program: PeerProgram, argv: Sequence[str]) -> int:
     dialect = DIALECTS[options.dialect]
     if options.version:
         print(dialect.start(), end="")
-        return ExitCode.PASS
-    if options.help:
+    elif options.help:
         print(dialect.start("help"), end="")
         arguments.print_help()
-        return ExitCode.PASS
-    if options.list:
+    elif options.list:
         several = options.processes > 1 or promised()[1] > 1
-        print(dialect.start("list") + listing(dialect, several=several), end="")
-        return ExitCode.PASS
-    try:
-        with texts_aside(options.output):
-            return _run(program, options, [program.name, *argv])
-    except WirespeedError as error:
-        _say(options, error, dialect.start("usage") if isinstance(error, _Refused) else "")
-        return ExitCode.FAIL
+        print(nvbandwidth.list_text(dialect, several=several), end="")
+    else:
+        try:
+            with texts_aside(options.output):
+                return _run(program, options, [program.name, *argv])
+        except WirespeedError as error:
+            _say(options, error)
+            return ExitCode.FAIL
+    return ExitCode.PASS
 
 
-def _say(options: argparse.Namespace, error: WirespeedError, started: str = "") -> None:
-    """Report why nothing was run, in the requested format.
+def _say(
+    options: argparse.Namespace, error: WirespeedError, known: tuple[Document, Style] | None = None
+) -> None:
+    """Report why nothing was run, in the requested format, after what the program has printed before.
 
     Args:
         options: The options.
         error: Why.
-        started: What the program printed before, as text.
+        known: What describes the machine, once it is known, and how.
     """
+    dialect, own, text = DIALECTS[options.dialect], isinstance(error, _Refused), nvbandwidth_json
     if options.format == "json":
-        print(nvbandwidth_json.error(str(error), options.dialect), end="")
+        said = str(error)
+        shown = text.render(Judged(known[0]), known[1], said) if known else text.error(said, options.dialect)
+        print(shown, end="")
         return
+    started = nvbandwidth.header(*known) if known else dialect.start("usage") if own else ""
     print(visible(started), end="", flush=True)
-    if not isinstance(error, _Refused):
-        print(visible(f"ERROR: {error}"), file=sys.stderr)
-    elif DIALECTS[options.dialect].refuses_on_output:
-        print(visible(str(error)))
-    else:
-        print(visible(str(error)), file=sys.stderr)
+    message = visible(str(error) if own else f"ERROR: {error}")
+    print(message, file=sys.stdout if own and dialect.refuses_on_output else sys.stderr)
 
 
-def _refuse(options: argparse.Namespace, error: WirespeedError, machine: Machine, style: Style) -> None:
-    """Report why nothing was run, once the machine is known: nvbandwidth has described it."""
-    document = Document(
-        schema=SCHEMA, version=__version__, host=platform.node(), started="", simulated=machine.simulated,
-        machine=machine, options={"size": options.size},
-    )  # fmt: skip
-    if options.format == "json":
-        print(nvbandwidth_json.render(document, style, str(error)), end="")
-    else:
-        _say(options, error, nvbandwidth.header(document, style))
-
-
-def listing(dialect: Dialect, *, several: bool) -> str:
-    """The program's list of testcases; those of several processes only if there are several."""
-    between, after = ("\n\t", "\n\n") if dialect.listed_apart else ("\n\t\t", "\n")
-    entries = [
-        f"{'-' if case.index is None else case.index}, {case.name}:{between}{case.description}{after}"
-        for case in _listed(dialect, several=several)
-    ]
-    rule = "=======================\n" if dialect.listed_apart else ""
-    return "".join([f"Index, Name:\n\tDescription\n{rule}", *entries])
-
-
-def _run(program: PeerProgram, options: argparse.Namespace, arguments: Sequence[str]) -> int:
-    from ..api import run
-    from ..backends import connect, describe
-    from ..driver.jobs import join
-    from ..progress import listener
-
+def _refusal(program: PeerProgram, options: argparse.Namespace) -> str:
+    """Why the program refuses its options, in its own words; empty if it does not."""
     if options.testcase and options.testcasePrefixes:
-        raise _Refused(DIALECTS[options.dialect].both)
-    if reason := program.refusal(options):
-        raise _Refused(reason)
-    if options.pairs < -1:
-        raise _Refused(_PAIRS.format(options.pairs))
+        return DIALECTS[options.dialect].both
+    return program.refusal(options) or (_PAIRS.format(options.pairs) if options.pairs < -1 else "")
+
+
+def _simulated(
+    program: PeerProgram, options: argparse.Namespace
+) -> tuple[Machine, tuple[str, ...], tuple[Fault, ...]]:
+    """The machine with the faults that it is to have, notes on what has no effect, and those faults."""
+    from ..backends import describe
+
     machine, ignored = describe(options.machine), program.ignored(options)
     faults = program.faults(machine)
     if machine.simulated:
-        machine = replace(machine, faults=(*machine.faults, *faults))
-    elif faults:
-        ignored += (sailbandwidth.NOT_SIMULATED,)
-    world = join(options.processes, arguments, options.timeout)
-    ranks = len(machine.ranks) if world is None else world.size
-    if not machine.gpus and (world is None or not any(world.allgather(len(machine.gpus), "counting GPUs"))):
-        if world is None or world.rank == 0:
-            _say(options, WirespeedError("; ".join(["no GPU was found", *machine.notes])))
-        if world is not None:
-            world.close()
-        return ExitCode.FAIL
+        return replace(machine, faults=(*machine.faults, *faults)), ignored, faults
+    return machine, (*ignored, *([sailbandwidth.NOT_SIMULATED] if faults else [])), faults
+
+
+def _style(options: argparse.Namespace, machine: Machine, ignored: tuple[str, ...]) -> Style:
     huge_pages = machine.transparent_huge_pages or ("always" if machine.simulated else "")
-    style = Style(
+    return Style(
         verbose=options.verbose,
         utilization=options.displayUR,
         dialect=options.dialect,
@@ -351,122 +322,79 @@ def _run(program: PeerProgram, options: argparse.Namespace, arguments: Sequence[
         ignored=ignored,
         empty_tables=options.pairs == 0,
     )
-    try:
-        chosen = _choose(options, several=ranks > 1)
-        if options.pairs > ranks * (ranks - 1) and ranks > 1:
-            raise _Refused(_TOO_MANY.format(count=options.pairs, most=ranks * (ranks - 1), ranks=ranks))
-    except WirespeedError as error:
+
+
+def _chosen(options: argparse.Namespace, ranks: int) -> list[Testcase]:
+    """The requested testcases, for a number of processes or of simulated ranks."""
+    dialect = DIALECTS[options.dialect]
+    cases = selected(
+        options.testcase, options.testcasePrefixes, dialect.testcases, several=ranks > 1, exact=dialect.exact
+    )
+    if not cases:
+        raise _Refused(_NO_PREFIX)
+    most = ranks * (ranks - 1)
+    if options.pairs > most > 0:
+        raise _Refused(_TOO_MANY.format(count=options.pairs, most=most, ranks=ranks))
+    return cases
+
+
+def _run(program: PeerProgram, options: argparse.Namespace, arguments: Sequence[str]) -> int:
+    from ..api import run
+    from ..backends import connect
+    from ..driver.jobs import join
+    from ..progress import listener
+
+    if reason := _refusal(program, options):
+        raise _Refused(reason)
+    machine, ignored, faults = _simulated(program, options)
+    world = join(options.processes, arguments, options.timeout)
+    ranks = len(machine.ranks) if world is None else world.size
+
+    def refused(error: WirespeedError, known: tuple[Document, Style] | None = None) -> int:
         if world is None or world.rank == 0:
-            _refuse(options, error, machine, style)
+            _say(options, error, known)
         if world is not None:
             world.close()
         return ExitCode.FAIL
-    if options.pair:
-        if world is None:
-            named_pair(machine, options.pair)  # an unknown UUID is an error of the command line
-        chosen = [only_pairs(case, partial(named_pair, uuids=options.pair), _OTHER_PAIR) for case in chosen]
-    if options.pairs >= 0 and ranks > 1:
-        choose = partial(random_pairs, count=options.pairs, seed=options.seed)
-        chosen = [
-            only_pairs(case, choose, _NOT_CHOSEN) if case.name.startswith(PROCESSES) else case
-            for case in chosen
-        ]
-    elif options.pairs > 0:
+
+    if not machine.gpus and (world is None or not any(world.allgather(len(machine.gpus), "counting GPUs"))):
+        return refused(WirespeedError("; ".join(["no GPU was found", *machine.notes])))
+    style, dialect = _style(options, machine, ignored), DIALECTS[options.dialect]
+    try:
+        chosen = _chosen(options, ranks)
+    except WirespeedError as error:  # nvbandwidth has described the machine by then
+        return refused(error, (Document(
+            schema=SCHEMA, version=__version__, host=platform.node(), started="",
+            simulated=machine.simulated, machine=machine, options={"size": options.size},
+        ), style))  # fmt: skip
+    if options.pair and world is None:
+        named_pair(machine, options.pair)  # an unknown UUID is an error of the command line
+    if options.pairs > 0 and ranks <= 1:
         print("WARNING: --targetNumPairs is ignored: there is only one process", file=sys.stderr)
-    as_json = options.format == "json"
+    pairs = options.pairs if options.pairs >= 0 and ranks > 1 else None
     dumps = Dumps(sailbandwidth.SIMULATED if faults else "") if program.dumps else None
-    counted = options.samples is not None or options.copies is not None
+    counted, as_json = (options.samples, options.copies) != (None, None), options.format == "json"
     stop = {} if counted else {"precision": PRECISION, "time_budget": options.time_budget, "rounds": 1}
 
     def measure() -> Document:
         how = run_options(options, **{"time_budget": None, **stop}, verify=not options.skipVerification)
         return run(
-            chosen,
+            restricted(chosen, options.pair, pairs, options.seed),
             machine=machine,
             options=how,
             output=options.output,
             force=options.force,
             backends=connect(machine),  # released by the end of the process
             world=world,
-            listeners=[
-                *listener(),
-                *([dumps] if dumps else []),
-                *([] if as_json else [Printer(style, dumps)]),
-            ],
+            listeners=[*listener(), *filter(None, [dumps]), *([] if as_json else [Printer(style, dumps)])],
             command=" ".join(["wirespeed", *sys.argv[1:]]),
         )
 
-    def show(document: Document) -> None:
+    def show(judged: Judged) -> None:
         if as_json:
-            print(nvbandwidth_json.render(document, style), end="")
+            print(nvbandwidth_json.render(judged, style), end="")
 
-    code = _code if DIALECTS[options.dialect].exact else _good
-    return lead(world, measure, show, code, broken=ExitCode.FAIL)
+    def code(document: Document) -> int:
+        return ExitCode.PASS if nvbandwidth.is_success(document, dialect) else ExitCode.FAIL
 
-
-def _code(document: Document) -> int:
-    """The exit code of a run.
-
-    nvbandwidth ignores unknown testcases. If nothing else was measured, that is a failure here, and so are
-    testcases between processes if there is only one: a wrong name or launcher would look like success.
-    """
-    results = document.testcases
-    known = all(result.status.good or result.status is Status.NOT_FOUND for result in results)
-    alone = not document.machine.ranks
-    lost = any(r.status is Status.NOT_FOUND or (alone and r.name.startswith(PROCESSES)) for r in results)
-    empty = lost and not any(result.status is Status.PASSED for result in results)
-    return ExitCode.PASS if known and not empty and not document.interrupted else ExitCode.FAIL
-
-
-def _listed(dialect: Dialect, *, several: bool) -> list[Testcase]:
-    """The testcases of one process, or those of several processes too."""
-    cases = of_nvbandwidth(dialect.testcases)
-    return [case for case in cases if several or not case.name.startswith(PROCESSES)]
-
-
-def _choose(options: argparse.Namespace, *, several: bool) -> list[Testcase]:
-    """The requested testcases; by default all of this kind of job.
-
-    nvbandwidth ignores a prefix that fits no testcase unless there is no other.
-
-    Raises:
-        WirespeedError: If no testcase starts with a prefix.
-    """
-    dialect = DIALECTS[options.dialect]
-    known = _listed(dialect, several=several)
-    if options.testcase:
-        return [_find(name, dialect, known) for name in options.testcase]
-    if prefixes := options.testcasePrefixes:
-        fitting = [case for case in known if case.name.startswith(tuple(prefixes))]
-        if not dialect.exact:
-            return list(select(prefixes=prefixes, table=known))
-        if not fitting:
-            raise _Refused(_NO_PREFIX)
-        return fitting
-    return known
-
-
-def _find(name: str, dialect: Dialect, known: Sequence[Testcase]) -> Testcase:
-    """A testcase; if it does not exist, one that reports this when it runs.
-
-    The name of a testcase between processes is known in one process too, where it is waived.
-    """
-    if number := re.fullmatch(r"\s*([+-]?\d+)", name, re.ASCII):
-        for case in known:
-            if case.index == int(number[1]):
-                return case
-        return missing(name, f"Testcase index {name} {'out of bound' if dialect.exact else 'not found'}!")
-    for case in (*known, *of_nvbandwidth(dialect.testcases)):
-        if case.name == name:
-            return case
-    try:
-        if name.startswith(PROCESSES):  # of another version
-            raise UnknownTestcase(name)
-        return find(name)
-    except UnknownTestcase:
-        return missing(name, f"Testcase {name} not found!")
-
-
-def _good(document: Document) -> int:
-    """The exit code of a run: success also if all testcases were waived."""
-    return ExitCode.PASS if document.good else ExitCode.FAIL
+    return lead(world, measure, show, lambda judged: code(judged.document), broken=ExitCode.FAIL)

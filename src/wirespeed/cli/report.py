@@ -16,7 +16,8 @@ from .parser import Parser
 
 if TYPE_CHECKING:
     from ..document import Document
-    from ..reports import Criteria, Style
+    from ..judging.judged import Criteria
+    from ..reports import Style
     from ..results.compare import Unreadable
     from ..results.output import Output
 
@@ -57,8 +58,8 @@ def main(name: str, argv: Sequence[str]) -> int:
     if is_fleet:
         code = _fleet(options.files, output, by)
     else:
-        shown = Style(verbose=options.verbose, criteria=by, all_cells=options.all_cells)
-        code = _report(options.files, output, form, shown)
+        shown = Style(verbose=options.verbose, all_cells=options.all_cells)
+        code = _report(options.files, output, form, by, shown)
     if options.open and not webbrowser.open(output.path.resolve().as_uri()):
         raise WirespeedError(f"no browser was found; open {output.path} in one")
     return code
@@ -97,8 +98,9 @@ def parser(name: str) -> Parser:
     return arguments
 
 
-def _report(files: Sequence[str], output: Output, form: str, style: Style) -> ExitCode:
+def _report(files: Sequence[str], output: Output, form: str, by: Criteria, style: Style) -> ExitCode:
     """Write one run in any format, or several as a page; report files that cannot be read."""
+    from ..judging.judged import Judged
     from ..results.compare import read_many
     from ..results.store import load
 
@@ -109,12 +111,12 @@ def _report(files: Sequence[str], output: Output, form: str, style: Style) -> Ex
         named, unreadable = read.found, read.unreadable
     with _progress(f"writing {output.path}"):
         if form == "html":
-            text, broken = _page(named, style.criteria)
+            text, broken = _page(named, by)
             unreadable += broken
         else:
             from ..reports import render
 
-            text = render(named[0][1], form, style)
+            text = render(Judged(named[0][1], by), form, style)
         for error in unreadable:
             print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)
         if not text:
@@ -131,19 +133,21 @@ def _named(file: str, document: Document) -> tuple[str, Document]:
 
 def _page(named: Sequence[tuple[str, Document]], by: Criteria) -> tuple[str, list[Unreadable]]:
     """The page of runs, without those of which none can be made; empty if that are all."""
+    from ..judging.judged import Judged
     from ..reports.html.page import page
+    from ..reports.html.tables import unique_names
     from ..results.compare import defective
 
     def of_all(runs: Sequence[tuple[str, Document]]) -> str:
-        documents, labels = [document for _, document in runs], _labels([file for file, _ in runs])
-        return page(documents, by=by, labels=labels) if runs else ""
+        judged = [Judged(document, by) for _, document in runs]
+        return page(judged, labels=unique_names([file for file, _ in runs])) if runs else ""
 
     try:
         return of_all(named), []
     except WirespeedError:
         raise
     except Exception:
-        broken = defective(named, lambda document: page([document], by=by)) if len(named) > 1 else []
+        broken = defective(named, lambda document: page([Judged(document, by)])) if len(named) > 1 else []
         if not broken:
             raise
     out = {error.file for error in broken}
@@ -177,12 +181,6 @@ def _beside(file: str, kind: str, form: str) -> Path:
     if not suffixes or not run.name:
         raise UsageError(f"pass -o FILE: no default name for {form} of {file!r}")
     return run.with_name(f"{run.stem}{kind}{suffixes[0]}")
-
-
-def _labels(files: Sequence[str]) -> list[str]:
-    """The names of the files, with their folders if the names are not unique."""
-    names = [Path(file).name for file in files]
-    return names if len(set(names)) == len(names) else list(files)
 
 
 def _progress(text: str) -> AbstractContextManager[object]:

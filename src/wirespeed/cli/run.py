@@ -29,7 +29,7 @@ from .dry_run import add_dry_run, add_job, dry_run, lead
 from .parser import Parser
 
 if TYPE_CHECKING:
-    import argparse
+    from ..judging.judged import Judged
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -46,11 +46,16 @@ def main(name: str, argv: Sequence[str]) -> int:
     watching = [*listener(), *([JsonLines()] if options.json_lines else [])]
     world = join(options.processes, [name, *argv], options.timeout)
 
-    def show(document: Document) -> None:
-        if not options.quiet and not options.json_lines:
-            print_report(document, options)
+    def show(judged: Judged) -> None:
+        if options.json_lines:
+            check = judged.check
+            print(escaped(json.dumps({"verdict": check.verdict, "testcases": check.testcases})), flush=True)
+        elif not options.quiet:
+            print_report(judged, options)
             if options.format == "table" and not (options.testcase or options.prefix or options.file):
-                sys.stdout.write(_ending(document, options))
+                from ..screens.overview import render
+
+                sys.stdout.write(render(judged, style(options)))
         tell_saved(output)
 
     with texts_aside(output):
@@ -90,18 +95,3 @@ class JsonLines(Listener):
             plain = {name: value for name, value in cell.items() if not isinstance(value, (tuple, NoneType))}
             del plain["status"]  # the verdict is known when all values are
             print(escaped(json.dumps(plain | about)), flush=True)
-
-    def run_ended(self, document: Document) -> None:
-        """Print the verdicts, which need all values."""
-        from ..judging.judge import judge
-
-        check = judge(document)
-        print(escaped(json.dumps({"verdict": check.verdict, "testcases": check.testcases})), flush=True)
-
-
-def _ending(document: Document, options: argparse.Namespace) -> str:
-    """Return verdict, cause and key figures of a run of everything."""
-    from ..judging.judge import judge
-    from ..screens.overview import render
-
-    return render(document, judge(document), style(options))

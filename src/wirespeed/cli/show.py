@@ -13,9 +13,10 @@ from .common import (
     add_judging,
     add_report,
     check_format,
+    criteria,
     load_run_or_log,
     print_report,
-    report_of,
+    style,
     testcase_names,
 )
 from .parser import Parser
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 
 def main(name: str, argv: Sequence[str]) -> int:
+    from ..judging.judged import Judged
     from ..reports import find
     from ..results.compare import no_collections, read_many
 
@@ -34,7 +36,8 @@ def main(name: str, argv: Sequence[str]) -> int:
     check_format(options.format)
     if len(options.files) == 1:
         with no_collections():
-            print_report(_chosen(load_run_or_log(options.files[0]), options), options)
+            document = _chosen(load_run_or_log(options.files[0]), options)
+            print_report(Judged(document, criteria(options)), options)
         return ExitCode.PASS
     code, with_names = ExitCode.PASS, find(options.format).form == "terminal"
     for i, file in enumerate(options.files):
@@ -50,7 +53,11 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def _shown(_: str, document: Document, options: argparse.Namespace) -> str:
-    return report_of(_chosen(document, options), options)
+    from ..judging.judged import Judged
+    from ..reports import render
+
+    judged = Judged(_chosen(document, options), criteria(options))
+    return render(judged, options.format, style(options))
 
 
 def parser(name: str) -> Parser:

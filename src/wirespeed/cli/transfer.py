@@ -7,10 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..document import Document
 from ..errors import EXIT_CODES, ExitCode, UsageError
 from ..options import GPU, HOW, JOB, STOP, WHAT
-from ..testcases.subset import sweep
 from .common import (
     add_machine,
     add_options,
@@ -26,6 +24,7 @@ from .dry_run import add_job, lead
 from .parser import Parser
 
 if TYPE_CHECKING:
+    from ..judging.judged import Judged
     from ..language.toml_file import Program
 
 
@@ -90,6 +89,7 @@ def _program(options: argparse.Namespace) -> Program:
 
 def _dry_run(options: argparse.Namespace, program: Program) -> int:
     """Print what would be measured on this machine, or on a simulated one."""
+    from ..api import as_changed, part_of
     from ..backends import connect, describe
     from ..backends.base import assigned
     from ..language.dry_run import dry_run
@@ -99,10 +99,8 @@ def _dry_run(options: argparse.Namespace, program: Program) -> int:
         raise UsageError(f"--dry-run has the formats {', '.join(FORMATS)}, not {options.format!r}")
     arguments = with_programs(run_options(options), [program])
     chosen = arguments["options"]
-    machine = describe(options.machine)
-    if chosen.devices is not None:
-        machine = machine.only(chosen.devices)
-    cases = program.testcases if chosen.sizes is None else [sweep(c, chosen.sizes) for c in program.testcases]
+    machine = part_of(describe(options.machine), chosen)
+    cases = as_changed(program.testcases, chosen)
     backends = connect(machine)
     try:
         planned = dry_run(cases, machine, chosen, lambda measurement: assigned(backends, measurement)[1])
@@ -121,8 +119,8 @@ def _measure(options: argparse.Namespace, program: Program, argv: Sequence[str])
     check_format(options.format)
     world = join(options.processes, argv, options.timeout)
 
-    def show(document: Document) -> None:
-        print_report(document, options)
+    def show(judged: Judged) -> None:
+        print_report(judged, options)
 
     with texts_aside(options.output):
         return lead(

@@ -25,6 +25,7 @@ from .dry_run import lead
 
 if TYPE_CHECKING:
     from ..document import Document
+    from ..judging.judged import Judged
     from ..testcases import Testcase
 
 
@@ -126,21 +127,21 @@ def between_two(
             described={"ranks": world.size, **described}, **settings,
         )  # fmt: skip
 
-    def show(document: Document) -> None:
+    def show(judged: Judged) -> None:
         if printing:
-            printing.print(render(document, options.format, style(options)).splitlines())
+            printing.print(render(judged, options.format, style(options)).splitlines())
         else:
-            print_report(document, options)
-        if document.interrupted:
-            print(error_line(f"wirespeed: error: {document.interrupted}"), file=sys.stderr, flush=True)
+            print_report(judged, options)
+        if interrupted := judged.document.interrupted:
+            print(error_line(f"wirespeed: error: {interrupted}"), file=sys.stderr, flush=True)
 
     with texts_aside(options.output):
         return lead(world, measure, show, _exit_code)
 
 
-def _exit_code(document: Document) -> int:
+def _exit_code(judged: Judged) -> int:
     """The exit code; prints the reason if nothing could be measured."""
-    code = measured_code(document)
+    code, document = measured_code(judged), judged.document
     if code is ExitCode.NOT_JUDGED:
         reason = "; ".join(dict.fromkeys(result.reason for result in document.testcases))
         without = any(is_host(rank.device) for rank in document.machine.ranks)

@@ -220,6 +220,11 @@ class CollectiveOptions:
         """The reduction operators; without meaning if the operation has none."""
         return OPERATORS if self.operator == ALL else (self.operator,)
 
+    @property
+    def operations(self) -> int:
+        """Number of operations in a loop."""
+        return self.iterations * self.aggregate
+
     def described(self, provider: str) -> dict[str, Any]:
         """The values that the Document of a run over a provider contains, by name."""
         return self._values(provider, lambda declaration: declaration.documented)

@@ -1,4 +1,4 @@
-"""What a Session runs, and how.
+"""The Document of a run before anything is measured.
 
 Jobs of several processes: join them, and describe the machine of all processes.
 
@@ -10,16 +10,17 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import platform
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import structs
 
-from ..document import Document, TestcaseResult
+from ..document import SCHEMA, Document, TestcaseResult
 from ..errors import UsageError, VerificationError
 from ..hardware.devices import Gpu, NumaNode
 from ..hardware.facts import Fact
@@ -27,6 +28,7 @@ from ..hardware.topology import Link, Machine, Rank
 from ..options import RunOptions, documented
 from ..tables import Cell, State
 from ..testcases import Testcase
+from ..version import __version__
 
 if TYPE_CHECKING:
     from ..worlds.base import World
@@ -46,56 +48,49 @@ class Observed(msgspec.Struct, frozen=True):
     facts: tuple[Fact, ...] = ()
 
 
-@dataclass(frozen=True)
-class SessionOptions:
-    """What to run and how.
+def begun(
+    machine: Machine,
+    testcases: Iterable[Testcase],
+    options: RunOptions,
+    *,
+    command: str = "",
+    launcher: str = "",
+    warnings: tuple[str, ...] = (),
+    described: Mapping[str, Any] | None = None,
+    facts: tuple[Fact, ...] = (),
+) -> Document:
+    """The Document of a run before anything is measured.
 
-    Attributes:
-        testcases: Testcases, in order.
-        run: Options of the run.
-        grace: Time that the Session waits beyond the time-out of a stage, in s, because the errors of
-            backends with time-outs of their own are more specific.
-        skip: Number of leading iterations of a sample that lateness does not count.
-        command: Command line, for the Document.
-        warnings: Warnings about the whole run.
+    Args:
+        machine: Machine that the run is planned for.
+        testcases: What it measures, in order.
+        options: Options of the run.
+        command: Command line.
         launcher: What started the processes of a job; empty for one process.
-        described: Additional options for the Document, of a compatible command line.
-        facts: What was read of this host, for the Document.
-        following: Returns the testcases to measure next, for the Document of all that were measured; the run
-            ends when there are none. None: the run ends after ``testcases``.
-        gather: Returns what the other hosts of a job observed, for what this one did; None in one process.
-        since: When the time limit of the run began, in s of the monotonic clock; None: when its Session
-            began.
-        earlier: Testcase -> its time in an earlier run of this machine, in s.
+        warnings: Warnings about the whole run.
+        described: Additional options, such as those of a compatible command line.
+        facts: What was read of this host.
     """
-
-    testcases: tuple[Testcase, ...]
-    run: RunOptions = field(default_factory=RunOptions)
-    grace: float = 0.0
-    skip: int = 0
-    command: str = ""
-    warnings: tuple[str, ...] = ()
-    launcher: str = ""
-    described: Mapping[str, Any] = field(default_factory=dict)
-    facts: tuple[Fact, ...] = ()
-    following: Callable[[Document], Iterable[Testcase]] | None = None
-    gather: Callable[[Observed], Observed] | None = None
-    since: float | None = None
-    earlier: Mapping[str, float] = field(default_factory=dict)
-
-
-def recorded(options: SessionOptions) -> dict[str, Any]:
-    """The options as the Document records them."""
-    run = options.run
-    rule = {name: value if math.isfinite(value) else None for name, value in vars(run.rule).items()}
-    return {
-        "testcases": [case.name for case in options.testcases],
-        "rule": type(run.rule).__name__.lower(),
-        **rule,
-        **documented(run),
-        **({"launcher": options.launcher, "share": run.share} if options.launcher else {}),
-        **options.described,
-    }
+    return Document(
+        schema=SCHEMA,
+        version=__version__,
+        command=command,
+        host=platform.node(),
+        python=platform.python_version(),
+        simulated=machine.simulated,
+        machine=machine,
+        options={
+            "testcases": [case.name for case in testcases],
+            "rule": type(options.rule).__name__.lower(),
+            **{name: value if math.isfinite(value) else None for name, value in vars(options.rule).items()},
+            **documented(options),
+            **({"launcher": launcher, "share": options.share} if launcher else {}),
+            **(described or {}),
+        },
+        started="",
+        warnings=warnings,
+        facts=facts,
+    )
 
 
 T = TypeVar("T")
@@ -149,8 +144,10 @@ def gather_machine(world: World, local: Machine) -> Machine:
     description of a host is sent once per host.
 
     Raises:
-        UsageError: If a host has more ranks than GPUs, or only some hosts have GPUs.
+        UsageError: If the machine is simulated, a host has more ranks than GPUs, or only some have GPUs.
     """
+    if local.simulated:
+        raise UsageError("a simulated machine has ranks of its own: run it without a launcher")
     content = replace(local, notes=(), numa=tuple(replace(node, free_bytes=0) for node in local.numa))
     digest = hashlib.blake2b(content.to_json(), digest_size=16).hexdigest()
     everyone = world.allgather([digest, [gpu.bus_id or gpu.name for gpu in local.gpus]], "describing ranks")

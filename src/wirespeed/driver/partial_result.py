@@ -26,14 +26,14 @@ from ..tables import Cell, Reading, Table
 from ..testcases import Layout
 from ..testcases.patterns import ALONE
 from ..units import format_time, many
-from .sampling import Rounds, Taken, counting
+from .sampling import Rounds, Taken, counting, medians, values_of
 
 
 def cell_of(
     measurement: Measurement,
     place: Place,
     by_links: Allowance,
-    rounds: Rounds,
+    rounds: Sequence[Taken],
     *,
     skip: int,
     use_mean: bool,
@@ -44,24 +44,26 @@ def cell_of(
 
     Args:
         by_links: What the links allow.
-        rounds: The samples of all rounds, and the number of wrong elements of a collective.
+        rounds: What was taken in each round.
         skip: Number of leading iterations that statistics leave out.
         use_mean: Whether the value is the mean of the samples; the median otherwise.
     """
-    taken, wrong = rounds.combined, rounds.wrong
-    samples = counting(taken.samples, place, skip)
-    values = tuple(value_of(place, measurement, sample) for sample in samples)
+    taken = [sample for each in rounds for sample in each.samples]
+    wrong = sum(counts) if (counts := [each.wrong for each in rounds if each.wrong is not None]) else None
+    samples = counting(taken, place, skip)
+    of_rounds = values_of(rounds, measurement, place, skip)
+    values = tuple(itertools.chain.from_iterable(of_rounds))
     if place.reduce is Reduce.LATENESS:
-        parts = [[lap.by_process[place.transfers[0]] for lap in s.iterations] for s in taken.samples]
+        parts = [[lap.by_process[place.transfers[0]] for lap in s.iterations] for s in taken]
     else:
         parts = [[value_of(place, measurement, lap) for lap in s.iterations] for s in samples]
     summary = summarise(values)
-    medians = rounds.medians(place, skip)
-    value = summary.mean if use_mean else median(sorted(medians))
+    middles = medians(of_rounds)
+    value = summary.mean if use_mean else median(sorted(middles))
     if any(parts):  # each iteration was timed: their statistics say more than those of a few runs
         values = tuple(itertools.chain.from_iterable(parts))
         summary = summarise(tuple(itertools.chain.from_iterable(laps[skip:] for laps in parts)))
-    first, copies, works = samples[0], taken.copies, measurement.works
+    first, copies, works = samples[0], rounds[-1].copies, measurement.works
     if measurement.collective:
         moved, copies = float(measurement.collective.counted), round(first.amounts[0])
         wrong = wrong if place.table == "time" else None
@@ -82,8 +84,8 @@ def cell_of(
         wrong=wrong,
         statistics=summary,
         samples=values,
-        rounds=medians if len(medians) > 1 else (),
-        interval=None if use_mean else interval(medians, UNSEEN[kind_of(measurement, place)]),
+        rounds=middles if len(middles) > 1 else (),
+        interval=None if use_mean else interval(middles, UNSEEN[kind_of(measurement, place)]),
         expect=place.expect,
     )
 
@@ -142,7 +144,7 @@ def warnings(name: str, table: Table) -> list[str]:
 
 
 #: Returns the cells that a Measurement fills, from its rounds.
-ToCells = Callable[[Rounds], Sequence[tuple[str, Cell]]]
+ToCells = Callable[[Sequence[Taken]], Sequence[tuple[str, Cell]]]
 #: Returns the cells of a finished Measurement.
 MadeCells = Callable[[], Sequence[tuple[str, Cell]]]
 
@@ -205,19 +207,17 @@ class PartialResult:
         """The rounds of a Measurement so far."""
         return self.rounds.setdefault(measurement, Rounds(measurement))
 
-    def add(
-        self, measurement: Measurement, taken: Taken, wrong: int | None, seconds: float, cells: ToCells
-    ) -> None:
+    def add(self, measurement: Measurement, taken: Taken, cells: ToCells) -> None:
         """Add a round. Cells are made when they are read: each is made of all rounds."""
         with self.lock:
-            self.of(measurement).add(taken, wrong, seconds)
+            self.of(measurement).taken.append(taken)
             self.stale[measurement] = cells
 
     def settle(self) -> None:
         """Bring the cells up to date with the samples of all rounds."""
         with self.lock:
             for measurement, cells in self.stale.items():
-                for table, cell in cells(self.rounds[measurement]):
+                for table, cell in cells(self.rounds[measurement].taken):
                     self.cells[table][cell.row, cell.column] = cell
             self.stale.clear()
 

@@ -33,7 +33,7 @@ from ..statistics.stopping import Rule
 from ..testcases import TABLE, Plan, Testcase
 from ..testcases.subset import COVERING, by_value
 from ..units import MIB, format_size
-from .jobs import Listener, SessionOptions
+from .jobs import Listener
 
 #: The smallest buffer whose copies are still long compared with their start, in bytes.
 LEAST_BYTES = 16 * MIB
@@ -193,30 +193,33 @@ class TimeLimit:
 
 
 def limit_of(
-    options: SessionOptions, network: Network, backends: Sequence[Backend], started: float
+    options: RunOptions, machine: Machine, backends: Sequence[Backend], since: float
 ) -> TimeLimit | None:
-    """The time limit of a run; in virtual time if nothing is measured in real time. None without one.
+    """The time limit of a run that starts now; in virtual time if nothing is measured in real time.
 
     Args:
         options: Options of the run.
-        network: Links of its machine.
+        machine: Its machine.
         backends: What measures it.
-        started: When its Session began, in s of the monotonic clock.
+        since: When its time began, in s of the monotonic clock.
+
+    Returns:
+        None without a limit.
     """
-    within, machine = options.run.within, network.machine
+    within = options.within
     if within is None:
         return None
     sample_s = max((backend.sample_seconds for backend in backends), default=0.0)
     estimates = Estimates(
-        network, options.run.rule, verify=options.run.verify, sample_s=sample_s, earlier=options.earlier
-    )
+        Network(machine), options.rule, verify=options.verify, sample_s=sample_s,
+        earlier=earlier_times(kind_of_run(machine, options)),
+    )  # fmt: skip
     starting, ending = start_seconds(machine), end_seconds(machine)
     for backend in backends:
         if backend.virtual:
             end = backend.elapsed() + within - starting - ending
             return TimeLimit(end, backend.elapsed, estimates, virtual=True)
-    since = started if options.since is None else options.since
-    slowness = min(_MOST_SLOWNESS, max(1.0, (started - since) / starting))
+    slowness = min(_MOST_SLOWNESS, max(1.0, (time.monotonic() - since) / starting))
     return TimeLimit(since + within - slowness * ending, time.monotonic, estimates, virtual=False)
 
 

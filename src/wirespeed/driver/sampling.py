@@ -11,7 +11,7 @@ Environments*, ICPE 2017).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -33,11 +33,15 @@ class Taken:
         samples: In the order in which they were taken.
         copies: Number of copies per sample.
         seconds: Time of sampling, with verification, in s.
+        preparing: Time of the round without sampling, in s.
+        wrong: Number of wrong elements; None if nothing was counted.
     """
 
     samples: tuple[Sample, ...]
     copies: int
     seconds: float = 0.0
+    preparing: float = 0.0
+    wrong: int | None = None
 
 
 def take(
@@ -114,9 +118,7 @@ class Rounds:
 
     Attributes:
         measurement: What is measured, with smaller buffers than planned if there was not enough memory.
-        taken: The samples of each round.
-        preparing: Time of each round without sampling, in s.
-        wrong: Number of wrong elements of all rounds; None if nothing was verified.
+        taken: What was taken in each round.
         planned: Number of rounds that the first ones demand; None until they are measured.
         samples: Number of samples of each further round.
         ended: Whether no round follows because one failed.
@@ -124,29 +126,10 @@ class Rounds:
 
     measurement: Measurement
     taken: list[Taken] = field(default_factory=list)
-    preparing: list[float] = field(default_factory=list)
-    wrong: int | None = None
     planned: int | None = None
     samples: int | None = None
     ended: bool = False
     _another: tuple[int, bool] = (-1, False)
-
-    def add(self, taken: Taken, wrong: int | None, seconds: float) -> None:
-        """Add a round."""
-        self.taken.append(taken)
-        self.preparing.append(max(0.0, seconds - taken.seconds))
-        if wrong is not None:
-            self.wrong = (self.wrong or 0) + wrong
-
-    @property
-    def combined(self) -> Taken:
-        """The samples of all rounds."""
-        samples = tuple(sample for taken in self.taken for sample in taken.samples)
-        return Taken(samples, self.taken[-1].copies, math.fsum(taken.seconds for taken in self.taken))
-
-    def medians(self, place: Place, skip: int = 0) -> tuple[float, ...]:
-        """The median of each round, in the unit of the place, without leading iterations."""
-        return tuple(median(sorted(values)) for values in self._values(place, skip))
 
     def follows(self, rule: Rule) -> bool:
         """Whether another round follows, by the rule of the testcase, which is the same for all rounds."""
@@ -154,7 +137,7 @@ class Rounds:
             return False
         if self._another[0] != len(self.taken):  # asked several times for each round
             # Preparing the first round also loads libraries.
-            spent = math.fsum(taken.seconds for taken in self.taken) + math.fsum(self.preparing[1:])
+            spent = math.fsum(t.seconds for t in self.taken) + math.fsum(t.preparing for t in self.taken[1:])
             another = rule.another(len(self.taken), spent, self._plan, once=self.measurement.happens_once)
             self._another = len(self.taken), another
         return self._another[1]
@@ -170,12 +153,13 @@ class Rounds:
         done = len(self.taken)
         unsteady = Reduce.LATENESS, Reduce.SUBMISSION
         places = [place for place in self.measurement.places if place.reduce not in unsteady]
-        needed = max((rounds_for(self.medians(place), precision) for place in places), default=done)
+        rounds = [values_of(self.taken, self.measurement, place) for place in places]
+        needed = max((rounds_for(medians(values), precision) for values in rounds), default=done)
         sampling = math.fsum(taken.seconds for taken in self.taken)
         taken = sum(len(taken.samples) for taken in self.taken)
         sample_s = sampling / taken
-        preparing = median(sorted(self.preparing))
-        ratio = max((_ratio(list(self._values(place))) for place in places), default=0.0)
+        preparing = median(sorted(taken.preparing for taken in self.taken))
+        ratio = max(map(_ratio, rounds), default=0.0)
         best = math.sqrt(preparing / sample_s * ratio) if sample_s > 0 else 0.0
         # Not fewer than before, so that the rounds that follow do not vary more than the first ones.
         self.samples = math.ceil(min(MAX_SAMPLES, max(taken / done, best)))
@@ -186,12 +170,20 @@ class Rounds:
         )
         return self.planned
 
-    def _values(self, place: Place, skip: int = 0) -> Iterator[list[float]]:
-        """Yield the values of the samples of each round."""
-        for taken in self.taken:
-            yield [
-                value_of(place, self.measurement, sample) for sample in counting(taken.samples, place, skip)
-            ]
+
+def values_of(
+    taken: Sequence[Taken], measurement: Measurement, place: Place, skip: int = 0
+) -> list[list[float]]:
+    """The values of the samples of each round, in the unit of the place, without leading iterations."""
+    return [
+        [value_of(place, measurement, sample) for sample in counting(each.samples, place, skip)]
+        for each in taken
+    ]
+
+
+def medians(rounds: Iterable[Iterable[float]]) -> tuple[float, ...]:
+    """The median of each round."""
+    return tuple(median(sorted(values)) for values in rounds)
 
 
 def counting(samples: Sequence[Sample], place: Place, skip: int) -> Sequence[Sample]:

@@ -8,7 +8,6 @@ visits every testcase that needs it.
 from __future__ import annotations
 
 import itertools
-import platform
 import queue
 import random
 import time
@@ -20,23 +19,22 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from ..backends.base import Backend, assigned
-from ..document import REQUESTED, SCHEMA, UNFINISHED, CollectiveInfo, Document, Status, TestcaseResult
+from ..document import REQUESTED, UNFINISHED, CollectiveInfo, Document, Status, TestcaseResult
 from ..errors import MeasurementTimeout, UnknownTestcase, WirespeedError
 from ..hardware.facts import Fact
 from ..hardware.network import Network
-from ..hardware.topology import Machine
 from ..measurement import Measurement
 from ..model import Engine
+from ..options import RunOptions
 from ..run_errors import RunInterrupted
 from ..signals import Undisturbed
 from ..tables import Cell, Reading, State
 from ..testcases import Testcase
 from ..testcases.subset import by_value
-from ..version import __version__
 from .contention import scheduled
-from .jobs import Listener, Observed, SessionOptions, recorded
+from .jobs import Listener, Observed
 from .partial_result import PartialResult
-from .run_plan import NO_TIME, limit_of
+from .run_plan import NO_TIME, TimeLimit
 from .testcase_run import Ended, HardwareState, TestcaseRun, busy_of, state_of
 from .worker import CANCEL_GRACE_S, NO_CANCEL_GRACE_S, Worker
 
@@ -57,32 +55,49 @@ class Session:
     """One run.
 
     Attributes:
-        machine: Machine to plan for.
+        begun: Its Document before anything is measured, with the machine to plan for.
         backends: The first backend that does not refuse a Measurement runs it.
-        options: What to run, and how.
+        testcases: Testcases, in order.
+        options: Options of the run.
         listeners: Called at every step: progress, printing, saving.
+        grace: Time that the Session waits beyond the time-out of a stage, in s, because the errors of
+            backends with time-outs of their own are more specific.
+        skip: Number of leading iterations of a sample that lateness does not count.
+        limit: The time that the run has; None without a limit.
+        following: Returns the testcases to measure next, for the Document of all that were measured; the run
+            ends when there are none. None: the run ends after ``testcases``.
+        gather: Returns what the other hosts of a job observed, for what this one did; None in one process.
     """
 
     def __init__(
         self,
-        machine: Machine,
+        begun: Document,
         backends: Sequence[Backend],
-        options: SessionOptions,
+        testcases: tuple[Testcase, ...],
+        options: RunOptions,
         listeners: Iterable[Listener] = (),
+        *,
+        grace: float = 0.0,
+        skip: int = 0,
+        limit: TimeLimit | None = None,
+        following: Callable[[Document], Iterable[Testcase]] | None = None,
+        gather: Callable[[Observed], Observed] | None = None,
     ) -> None:
-        self.machine = machine
+        self.begun, self.machine = begun, begun.machine
         self.backends = tuple(backends)
-        self.options = options
+        self.testcases, self.options = testcases, options
         self.listeners = tuple(listeners)
-        self._network = Network(machine)
+        self.grace, self.skip = grace, skip
+        self.following, self.gather = following, gather
+        self._limit = limit
+        self._network = Network(self.machine)
         self._started = time.monotonic()
-        self._document = self._begun()
+        self._document = begun
         #: Testcases that have begun and whose results are not in the Document yet, in order.
         self._running: list[TestcaseRun | Ended] = []
         self._hardware = HardwareState()
         #: Facts that other hosts of the job found while they measured.
         self._elsewhere: tuple[Fact, ...] = ()
-        self._limit = limit_of(options, self._network, self.backends, self._started)
 
     def run(self) -> Document:
         """Run every testcase and return the Document.
@@ -91,8 +106,8 @@ class Session:
             RunInterrupted: On Ctrl-C; it carries the Document.
         """
         self._started = time.monotonic()
-        self._document = self._begun()
-        cases = self._ordered(self.options.testcases)
+        self._document = replace(self.begun, libraries=self._libraries(), started=_timestamp())
+        cases = self._ordered(self.testcases)
         try:
             for listener in self.listeners:
                 listener.run_started(self._document, cases)
@@ -139,7 +154,7 @@ class Session:
                 return ""
             for backend in self.backends:
                 backend.renew()
-            random.Random(f"{self.options.run.seed} {number}").shuffle(waiting)
+            random.Random(f"{self.options.seed} {number}").shuffle(waiting)
             for run in waiting:
                 if ending := self._visited(run, number):
                     return ending
@@ -165,7 +180,7 @@ class Session:
         """Testcases in the order in which they are measured."""
         if self._limit is None:
             return cases
-        self._limit.expect(cases, lambda case: case.plan(self.machine, self.options.run))
+        self._limit.expect(cases, lambda case: case.plan(self.machine, self.options))
         return by_value(cases)
 
     def _groups(self, cases: tuple[Testcase, ...]) -> Iterator[tuple[Testcase, ...]]:
@@ -173,8 +188,8 @@ class Session:
 
         Fixed counts measure one testcase after the other, as the tools do whose command lines have them.
         """
-        following = self.options.following
-        yield from ((cases,) if self.options.run.rule.interleaved else ((case,) for case in cases))
+        following = self.following
+        yield from ((cases,) if self.options.rule.interleaved else ((case,) for case in cases))
         while more := tuple(following(self._document)) if following and not self._is_late else ():
             more = self._ordered(more)
             cases += more
@@ -188,23 +203,6 @@ class Session:
     def _is_late(self) -> bool:
         """Whether no time is left for further testcases."""
         return self._limit is not None and self._limit.left <= 0
-
-    def _begun(self) -> Document:
-        """A Document without testcases."""
-        return Document(
-            schema=SCHEMA,
-            version=__version__,
-            command=self.options.command,
-            host=platform.node(),
-            python=platform.python_version(),
-            libraries=self._libraries(),
-            simulated=self.machine.simulated,
-            machine=self.machine,
-            options=recorded(self.options),
-            started=_timestamp(),
-            warnings=self.options.warnings,
-            facts=self.options.facts,
-        )
 
     def _libraries(self) -> dict[str, str]:
         return {k: v for backend in self.backends for k, v in backend.libraries().items()}
@@ -223,13 +221,13 @@ class Session:
             options={**document.options, **{k: v for detail in details for k, v in detail.options.items()}},
             ranks=next((detail.ranks for detail in details if detail.ranks), ()),
             device_memory=next((dict(d.device_memory) for d in details if d.device_memory), {}),
-            facts=(*self.options.facts, *observed, *self._elsewhere),
+            facts=(*self.begun.facts, *observed, *self._elsewhere),
         )
 
     @property
     def _together(self) -> bool:
         """Whether pairs are measured in parallel on purpose."""
-        return self.options.run.parallel_pairs
+        return self.options.parallel_pairs
 
     def _begin(self, case: Testcase) -> TestcaseRun | Ended:
         """Plan a testcase and assign its Measurements; it has a result if nothing can be measured."""
@@ -238,7 +236,7 @@ class Session:
             started=_timestamp(),
         )  # fmt: skip
         try:
-            plan = case.plan(self.machine, self.options.run)
+            plan = case.plan(self.machine, self.options)
         except UnknownTestcase as error:
             return Ended(replace(base, status=Status.NOT_FOUND, reason=str(error)))
         except WirespeedError as error:
@@ -261,25 +259,26 @@ class Session:
         if not jobs:
             reason = plan.reason or (refused[0][1] if refused else "nothing can be measured on this machine")
             return Ended(replace(base, reason=reason, tables=outcome.tables(plan.tables)))
-        partly = REQUESTED in self.options.described
+        partly = REQUESTED in self.begun.options
         if self._limit and not self._limit.starts(case, [planned for _, planned in jobs], partly=partly):
             left_out = sum(len(measurement.places) for _, measurement in jobs)
             return Ended(replace(base, reason=NO_TIME, left_out=left_out))
 
         if base.collective:
             base = replace(base, engine=jobs[0][0].name)
-        rule = self.options.run.rule
+        rule = self.options.rule
         for listener in self.listeners:
             listener.testcase_started(case, len(jobs) * max(1, rule.rounds))
         can_shrink = not (
-            self.options.run.size
+            self.options.size
             or case.fixed_size
             or case.written
             or any(layout.columns.values for layout in plan.tables)
         )
         worker = Worker(
-            self._network, self.options, outcome, jobs, case, can_shrink=can_shrink, limit=self._limit
-        )
+            self._network, self.options, outcome, jobs, case,
+            skip=self.skip, can_shrink=can_shrink, limit=self._limit,
+        )  # fmt: skip
         # For a collective, the other backends report the state of the hardware.
         watched = self.backends if base.collective else worker.backends
         return TestcaseRun(case, base, plan, worker, watched, self._hardware.before(watched))
@@ -319,10 +318,10 @@ class Session:
         """Add the slow counters to the states of the first and the last testcase, of all hosts."""
         counted = self._hardware.count()
         before: State = ()
-        if self.options.gather:
-            facts = self._known().facts[len(self.options.facts) :]
+        if self.gather:
+            facts = self._known().facts[len(self.begun.facts) :]
             try:
-                other = self.options.gather(Observed(self._hardware.counted, counted, facts))
+                other = self.gather(Observed(self._hardware.counted, counted, facts))
             except WirespeedError as error:  # everything was measured
                 text = f"what the other hosts observed during the run is not known: {error}"
                 self._document = replace(self._document, warnings=(*self._document.warnings, text))
@@ -363,12 +362,12 @@ class Session:
         case, outcome, worker, watched = run.case, run.outcome, run.worker, run.watched
         used = worker.backends
         ending = ""
-        timeout = self.options.run.timeout + self.options.grace
+        timeout = self.options.timeout + self.grace
         started = looked = time.monotonic()
         try:
             outcome.since = started
             worker.start(number)
-            while not worker.finished.is_set():
+            while not worker.wait(0.0):
                 self._tell(run, POLL_INTERVAL_S)
                 now = time.monotonic()
                 if now - looked < POLL_INTERVAL_S:
@@ -385,7 +384,7 @@ class Session:
                     backend.observe(outcome.running)
                 ending = next(filter(None, (backend.gone() for backend in used)), "")
                 # A call that waits for a lost process may never return.
-                if ending and not worker.finished.wait(NO_CANCEL_GRACE_S):
+                if ending and not worker.wait(NO_CANCEL_GRACE_S):
                     outcome.fails(Status.ERROR, ending)
                     worker.cancel(CANCEL_GRACE_S)
                     break

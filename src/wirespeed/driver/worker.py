@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -25,14 +26,15 @@ from ..errors import (
 from ..hardware.limits import Allowance, allowances
 from ..hardware.network import Network
 from ..measurement import Measurement, Sample
+from ..options import RunOptions
 from ..statistics.stopping import Rule
 from ..testcases import Testcase
 from ..units import many
 from .contention import one_after_another, slowed, suspects
-from .jobs import Filled, SessionOptions
+from .jobs import Filled
 from .partial_result import PartialResult, cell_of
 from .run_plan import NO_TIME, TimeLimit, shrunk, smaller_buffers
-from .sampling import Rounds, Taken, take
+from .sampling import Taken, take
 
 #: How long a cancelled call may take to return before the run is given up, in s.
 CANCEL_GRACE_S = 5.0
@@ -54,8 +56,9 @@ class Worker:
         options: How to run it.
         outcome: Where the results go.
         jobs: Each Measurement with the backend that runs it.
-        can_shrink: Whether smaller buffers may be used where there is not enough memory for these.
         case: The testcase.
+        skip: Number of leading iterations of a sample that lateness does not count.
+        can_shrink: Whether smaller buffers may be used where there is not enough memory for these.
         limit: The time that the run has left; None without a limit.
 
     Attributes:
@@ -65,11 +68,12 @@ class Worker:
     def __init__(
         self,
         network: Network,
-        options: SessionOptions,
+        options: RunOptions,
         outcome: PartialResult,
         jobs: Sequence[tuple[Backend, Measurement]],
         case: Testcase,
         *,
+        skip: int = 0,
         can_shrink: bool = False,
         limit: TimeLimit | None = None,
     ) -> None:
@@ -78,11 +82,12 @@ class Worker:
         self.outcome = outcome
         self.jobs = jobs
         self.case = case
+        self.skip = skip
         self.can_shrink = can_shrink
         self.limit = limit
-        self.backends = tuple(dict.fromkeys(backend for backend, _ in jobs))
+        self.backends = tuple(dict.fromkeys(part for backend, _ in jobs for part in backend.parts))
         self.finished = threading.Event()
-        self._rule = limit.begin(case, options.run.rule) if limit else options.run.rule
+        self._rule = limit.begin(case, options.rule) if limit else options.rule
         self._rule = self._rule.share(len(jobs))
         self._allowed: dict[Measurement, list[Allowance]] = {}
         self._stopped = False
@@ -105,8 +110,15 @@ class Worker:
         """Start the thread, for the round with a number from 0."""
         self.finished.clear()
         name = f"measure {self.case.name}"
+        self._thread = threading.Thread(target=self._run, args=(number,), name=name, daemon=True)
         with starting_threads():
-            threading.Thread(target=self._run, args=(number,), name=name, daemon=True).start()
+            self._thread.start()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the thread to end, for at most ``seconds``; return whether the round is over."""
+        if self.finished.wait(seconds):
+            self._thread.join()
+        return self.finished.is_set()
 
     def _run(self, number: int) -> None:
         try:
@@ -127,7 +139,7 @@ class Worker:
             for backend in self.backends:
                 backend.cancel()
             left = until - time.monotonic()
-            if self.finished.wait(min(CANCEL_INTERVAL_S, left)) or left <= 0:
+            if self.wait(min(CANCEL_INTERVAL_S, left)) or left <= 0:
                 return self.finished.is_set()
 
     def interrupt(self) -> None:
@@ -141,7 +153,7 @@ class Worker:
         outcome, limit, rule = self.outcome, self.limit, self._rule
         jobs = self.unfinished if number else list(self.jobs)
         if number and rule.interleaved:
-            random.Random(f"{self.options.run.seed} {self.case.name} {number}").shuffle(jobs)
+            random.Random(f"{self.options.seed} {self.case.name} {number}").shuffle(jobs)
         for done, (backend, measurement) in enumerate(jobs):
             if outcome.cancelled:
                 return
@@ -196,7 +208,7 @@ class Worker:
         try:
             while True:
                 try:
-                    samples = self._take(backend, planned, measured, rule)
+                    taken = self._take(backend, planned, measured, rule)
                     break
                 except OutOfMemory as error:
                     short = short or error
@@ -241,18 +253,13 @@ class Worker:
             if short is not None:
                 outcome.warnings.append(smaller_buffers(planned, measured, str(short)))
                 outcome.of(planned).measurement = measured
-            self._fill(planned, measured, *samples)
+            self._fill(planned, measured, taken)
             if self.limit:
                 self.limit.measured(measurement)
         return True
 
-    def _take(
-        self, backend: Backend, planned: Measurement, measurement: Measurement, rule: Rule
-    ) -> tuple[Taken, int | None, float]:
-        """Prepare and sample one Measurement, naming each stage for the time-out.
-
-        Return the samples, the number of wrong elements, and the time of all of it in s.
-        """
+    def _take(self, backend: Backend, planned: Measurement, measurement: Measurement, rule: Rule) -> Taken:
+        """Prepare and sample one Measurement, naming each stage for the time-out."""
         outcome, began, name = self.outcome, backend.now(), str(measurement)
         wrong: list[int] = []
 
@@ -273,42 +280,39 @@ class Worker:
             return running("measuring", lambda: prepared.sample(copies))
 
         def verify() -> None:
-            if self.options.run.verify and (elements := staged("verifying", prepared.verify)) is not None:
+            if self.options.verify and (elements := staged("verifying", prepared.verify)) is not None:
                 wrong.append(elements)
 
         def warm_up() -> None:
             running("warming up", prepared.warm_up)
 
-        prepared: Prepared = staged("preparing", lambda: backend.prepare(measurement, self.options.run))
+        prepared: Prepared = staged("preparing", lambda: backend.prepare(measurement, self.options))
         with prepared:
             taken = take(
                 sample, measurement, rule, backend.now, backend.sample_seconds, verify, warm_up,
                 outcome.of(planned).samples,
             )  # fmt: skip
-        return taken, sum(wrong) if wrong else None, backend.now() - began
+        preparing = max(0.0, backend.now() - began - taken.seconds)
+        return replace(taken, preparing=preparing, wrong=sum(wrong) if wrong else None)
 
-    def _fill(
-        self, planned: Measurement, measurement: Measurement, taken: Taken, wrong: int | None, seconds: float
-    ) -> None:
+    def _fill(self, planned: Measurement, measurement: Measurement, taken: Taken) -> None:
         """Turn the samples of a Measurement, and those of earlier rounds, into the cells that it fills."""
-        outcome, options = self.outcome, self.options
+        outcome = self.outcome
         if measurement not in self._allowed:  # the same in all rounds
             self._allowed[measurement] = allowances(self.network, measurement, efficiencies())
         allowed = self._allowed[measurement]
 
-        def cells(rounds: Rounds) -> list[Filled]:
+        def cells(rounds: Sequence[Taken]) -> list[Filled]:
             return [
                 (place.table, cell_of(
-                    measurement, place, by, rounds, skip=options.skip, use_mean=options.run.use_mean,
+                    measurement, place, by, rounds, skip=self.skip, use_mean=self.options.use_mean,
                 ))
                 for place, by in zip(measurement.places, allowed, strict=True)
             ]  # fmt: skip
 
         if warning := one_after_another(self.network, measurement, taken.samples):
             outcome.warnings.append(warning)
-        latest = Rounds(measurement)
-        latest.add(taken, wrong, seconds)
-        outcome.add(planned, taken, wrong, seconds, cells)
-        if wrong:
-            outcome.fails(Status.FAILED, f"{many(wrong, 'wrong element')} in {measurement}")
-        outcome.filled.put(partial(cells, latest))
+        outcome.add(planned, taken, cells)
+        if taken.wrong:
+            outcome.fails(Status.FAILED, f"{many(taken.wrong, 'wrong element')} in {measurement}")
+        outcome.filled.put(partial(cells, (taken,)))

@@ -165,6 +165,12 @@ _LARGEST = 1e18
 UNLIMITED = "unlimited"
 
 
+#: Value of a fact; None if it cannot be read.
+FactValue = Annotated[float, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)] | str | tuple[str, ...] | None
+#: Why a file of the kernel, below ``/sys`` or ``/proc``, has no fact.
+NOT_SHOWN = "the kernel does not show it here"
+
+
 class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
     """Something read of a machine.
 
@@ -178,11 +184,18 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     name: str
-    value: Annotated[float, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)] | str | tuple[str, ...] | None = None
+    value: FactValue = None
     unit: str = ""
     device: str = ""
     reason: str = ""
     host: str = ""
+
+    @classmethod
+    def of(
+        cls, name: str, value: FactValue, unit: str = "", device: str = "", *, why: str = NOT_SHOWN
+    ) -> Fact:
+        """A fact that was looked up; ``why`` is the reason if the value is None."""
+        return cls(name, value, unit, device, "" if value is not None else why)
 
     def checked(self) -> Fact:
         """The fact as a file would have it: numbers are floats, and impossible ones are unreadable."""
@@ -245,6 +258,6 @@ class Facts:
         fact = self._facts.get((device, name))
         return fact.reason if fact and fact.value is None else ""
 
-    def _value(self, name: str, device: str) -> float | str | tuple[str, ...] | None:
+    def _value(self, name: str, device: str) -> FactValue:
         fact = self._facts.get((device, name))
         return fact.value if fact else None

@@ -333,10 +333,11 @@ def _of_collective(network: Network, run: Collective, ranges: Sequence[Sequence[
     if limit is None:
         return Allowance(None, None, None, ())
     starts = [seconds * max(1.0, run.ranks / _RANKS_OF_START) for seconds in START_OF_COLLECTIVE_S]
-    moved = round(run.counted * OPERATIONS[run.operation].factor(run.ranks))
+    operation = OPERATIONS[run.operation]
+    moved = round(run.counted * operation.factor(run.ranks))
     lowest = limit * rate_of(ranges[0], Engine.NCCL, LinkKind.NVLINK, Access.READ).efficiency
-    judged = run.judged and (run.bytes >= JUDGED_BYTES or moved >= starts[0] * lowest)
-    peak = limit * run.effective if judged and run.effective > 1 else None
+    judged = operation.judged and (run.bytes >= JUDGED_BYTES or moved >= starts[0] * lowest)
+    peak = limit * operation.effective if judged and operation.effective > 1 else None
     reached: dict[str, set[str]] = {}
     for edge in network.links:
         if edge.kind is LinkKind.NVLINK:

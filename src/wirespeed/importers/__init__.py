@@ -32,8 +32,7 @@ from . import (
     transferbench,
     ucx_perftest,
 )
-from .assumed_machine import machine_of, other_models
-from .between_hosts import networked
+from .assumed_machine import machine_of, networked, other_models
 from .log import INCOMPLETE, KEPT_LINES, FoundLog, reason_of, says_failure, text, without_cut_line
 from .placing import ranks_of, results
 from .prefixes import without_prefixes

@@ -16,9 +16,9 @@ from ..hardware.network import rate_of
 from ..hardware.topology import Link, LinkKind, Machine, load
 from ..measurement import Unit
 from ..model import Access, Engine
+from ..results.imported_limits import GIVEN, UNKNOWN, WIDER, shares_nvlink, with_network
 from ..units import GB, MIB
 from .log import HOST_COPIES, MOST_DEVICES, FoundLog
-from .placing import WIDER
 
 #: What the origin of every derived capacity begins with.
 ASSUMED = "assumed"
@@ -368,7 +368,7 @@ def _fastest_of_two(logs: Iterable[FoundLog]) -> float:
         (
             half.bus
             for log in logs if len({rank.host for rank in log.ranks}) == 1
-            for run in log.collectives if run.ranks == 2
+            for run in log.collectives if run.info.ranks == 2
             for pair in run.points.values() for half in pair if half
         ),
         default=0.0,
@@ -431,3 +431,30 @@ def _switched(count: int, sheet: GpuSheet, fastest: float) -> tuple[list[Link], 
     ends = [end for i in range(count) for end in ((f"gpu{i}", hub), (hub, f"gpu{i}"))]
     capacity = sheet.nvlinks(links)
     return [Link(*end, LinkKind.NVLINK, capacity, origin, assumed=True) for end in ends], every, note
+
+
+def networked(
+    machine: Machine, logs: Sequence[FoundLog], rate: float | None
+) -> tuple[Machine, Sequence[str]]:
+    """The machine of some logs with the network between hosts, and what is wrong with it.
+
+    Args:
+        machine: The machine of one host.
+        logs: The logs, which may name the NICs.
+        rate: Rate of the NICs of a host in one direction, in B/s, in place of what the logs say.
+    """
+    several = any(len({rank.host for rank in log.ranks}) > 1 for log in logs)
+    if several and shares_nvlink(machine):
+        note = "NVLink may connect all hosts; if it does, give --machine with the number of all GPUs"
+        return replace(machine, notes=(*machine.notes, note)), ()
+    if rate is not None:
+        return with_network(machine, rate, GIVEN), ()
+    if not several:
+        return machine, ()
+    nics = next((log.nics for log in logs if log.nics), None)
+    if nics and nics.rate:
+        origin = f"assumed: {nics.origin}"
+        noted = replace(machine, notes=(*machine.notes, f"between hosts {origin}"))
+        return with_network(noted, nics.rate, origin), ()
+    noted = replace(machine, notes=(*machine.notes, nics.origin)) if nics else machine
+    return noted, (UNKNOWN,)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from ..measurement import Unit
 from ..units import GB, MIB, many
-from .log import HOST_COPIES, MOST_DEVICES, FoundLog, FoundTable, curve, doubt, number, scaled, text
+from .log import HOST_COPIES, MOST_DEVICES, FoundLog, FoundTable, curve, doubt, in_base, text
 
 _BEGIN = re.compile(r"\s*\[?CUDA Bandwidth Test\]")
 _DIRECTION = re.compile(
@@ -122,7 +122,7 @@ def _run(lines: Sequence[str]) -> _Run:
             kind = {"-Paged": "pageable", "-Pinned": "pinned"}.get(match[2] or "", "pinned")
             kind = "write-combined" if match[3] else kind
             at = run.found.setdefault(_Series(match[1], kind, int(match[7] or 1)), {})
-            at[int(match[6])] = _value(match[4], _UNITS[match[5]])
+            at[int(match[6])] = in_base(match[4], _UNITS[match[5]])
         elif match := _DIRECTION.match(line):
             old = {"paged": "pageable"}.get((match[3] or "").lower(), (match[3] or "pinned").lower())
             series, unit = _Series(_SHORT[match[1]], old, max(int(match[2]), 1)), 0.0
@@ -132,7 +132,7 @@ def _run(lines: Sequence[str]) -> _Run:
             series = replace(series, memory="write-combined") if _WRITE_COMBINED in line else series
             unit = _UNITS[match[1]]
         elif series and unit and (match := _ROW.match(line)):
-            run.found.setdefault(series, {})[int(match[1])] = _value(match[2], unit)
+            run.found.setdefault(series, {})[int(match[1])] = in_base(match[2], unit)
         elif series and unit and _CUT.match(line):
             doubt(log, f"a row is cut: {line.strip()}")
         elif match := _DEVICE.match(line):
@@ -199,10 +199,3 @@ def _tables(
 def _first(found: Mapping[int, Mapping[int, float | None]], size: int) -> Iterator[float | None]:
     """Yield the value of the first run."""
     yield next(iter(found.values())).get(size)
-
-
-def _value(word: str, scale: float) -> float | None:
-    try:
-        return scaled([number(word)], scale)[0]
-    except ValueError:
-        return None

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from ..measurement import Unit
 from ..units import MB, MIB, many
-from .log import FoundLog, FoundTable, doubt, number, parts, scaled, text, whole
+from .log import FoundLog, FoundTable, doubt, in_base, parts, text, whole
 
 _BEGIN = re.compile(r"\s*LIKWID MICRO BENCHMARK")
 #: Lines with which a log of this tool begins.
@@ -49,7 +49,7 @@ def _run(lines: Sequence[str]) -> FoundLog:
         if match := _TEST.match(line):
             name = text(match[1])
         elif match := _RATE.match(line):
-            rate = _value(match[1])
+            rate = in_base(match[1], float(MB))
         elif match := _SIZE.match(line):
             size = whole(match[1])
         else:
@@ -79,10 +79,3 @@ def _table(name: str, size: int, rate: float) -> FoundTable:
     case = f"{_TOOL} {name}".strip() if why else f"host_stream_{kernel}"
     return FoundTable(case, ((rate,),), ("local",), ("numa0",), ("NUMA node", "NUMA node"), Unit.RATE, "",
                       f"{_TOOL} {name}", size // arrays, why)  # fmt: skip
-
-
-def _value(word: str) -> float | None:
-    try:
-        return scaled([number(word)], float(MB))[0]
-    except ValueError:
-        return None

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from ..document import RankInfo, Status
+from ..document import CollectiveInfo, RankInfo, Status
 from ..hardware.facts import Fact
 from ..measurement import Unit
-from ..tables import LARGEST
+from ..tables import LARGEST, Half
 from ..terminal import one_line
 from ..units import format_size
 from .nics import FoundNics
@@ -115,44 +115,21 @@ class FoundTable:
         return sum(value is not None for row in self.values for value in row)
 
 
-@dataclass(frozen=True)
-class FoundHalf:
-    """Result of a collective at one size, out of place or in place.
-
-    Attributes:
-        seconds: Time of an operation, in s.
-        algorithm, bus: Algorithm and bus bandwidth, in B/s.
-        wrong: Number of wrong elements; None if the data was not verified.
-        iterations: Time of each iteration, in s; empty if the log does not tell.
-        by_process: The same in each process.
-    """
-
-    seconds: float
-    algorithm: float
-    bus: float
-    wrong: int | None
-    iterations: tuple[float, ...] = ()
-    by_process: tuple[tuple[float, ...], ...] = ()
+#: The results of a collective at one size: out of place and in place; None if there is none.
+Halves = tuple[Half | None, Half | None]
 
 
 @dataclass(frozen=True)
 class FoundCollective:
-    """A collective with its arguments over sizes.
+    """A collective with its arguments over sizes; of an unknown operation, ``A or B`` or nothing is its name.
 
     Attributes:
-        operation, type, operator: Name of the operation, data type and reduction operator; empty if there is
-            no operator.
-        root: Root rank; -1 if there is none.
-        ranks: Number of ranks.
-        points: Size in bytes -> the results out of place and in place.
+        info: The collective.
+        points: Size in bytes -> its results.
     """
 
-    operation: str
-    type: str
-    operator: str
-    root: int
-    ranks: int
-    points: dict[int, tuple[FoundHalf | None, FoundHalf | None]]
+    info: CollectiveInfo
+    points: dict[int, Halves]
 
 
 @dataclass
@@ -305,6 +282,14 @@ def scaled(values: Iterable[float | None], scale: float) -> tuple[float | None, 
     )
 
 
+def in_base(word: str | None, scale: float = 1.0) -> float | None:
+    """The value that a word is, in base units; None if it is none, or out of range."""
+    try:
+        return scaled([number(word or "")], scale)[0]
+    except ValueError:
+        return None
+
+
 def grid(lines: Sequence[str], start: int) -> tuple[list[str], list[tuple[str, list[float | None]]], int]:
     """Read a table of numbers: a line of column numbers, and lines of a row number and values.
 
@@ -408,17 +393,19 @@ def curve(
     unit: Unit,
     axis: str,
     why_not: str = "",
+    of: str = "message",
 ) -> FoundTable:
-    """A table over the size of a message, one row for each quantity.
+    """A table over a size, by default of a message, one row for each quantity.
 
     Args:
         testcase, key, title, unit, why_not: As in ``FoundTable``.
         rows: Label -> size in bytes -> value in base units.
         axis: Name of the axis of the rows.
+        of: Name of the axis of the columns: what has the size.
     """
     sizes = sorted({size for values in rows.values() for size in values})
     return FoundTable(
         testcase, tuple(tuple(values.get(size) for size in sizes) for values in rows.values()),
-        tuple(rows), tuple(map(format_size, sizes)), (axis, "message"), unit, key, text(title),
+        tuple(rows), tuple(map(format_size, sizes)), (axis, of), unit, key, text(title),
         why_not=why_not, positions=tuple(map(float, sizes)),
     )  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ..measurement import Unit
 from ..units import MB, NANO
-from .log import INCOMPLETE, MOST_DEVICES, FoundLog, FoundTable, grid, number, runs, scaled, text
+from .log import INCOMPLETE, MOST_DEVICES, FoundLog, FoundTable, grid, in_base, runs, scaled, text
 
 #: Lines with which a log of this tool begins; an excerpt begins with a section.
 START = re.compile(
@@ -62,10 +62,10 @@ def _run(lines: Sequence[str]) -> FoundLog:
                 log.tables += _matrix(measured, [values for _, values in rows])
             complete = 0 < len(columns) <= len(rows)
         elif match := _PEAK.match(line):
-            peaks[match[1]] = _value(match[2], float(MB))
+            peaks[match[1]] = in_base(match[2], float(MB))
             complete = match[1] == _LAST_PEAK and peaks[match[1]] is not None
         elif match := _LOADED.fullmatch(line):
-            loaded[match[1]] = (_value(match[2], NANO), _value(match[3], float(MB)))
+            loaded[match[1]] = (in_base(match[2], NANO), in_base(match[3], float(MB)))
             last = match[1] == _LAST_DELAY or chosen_delays
             complete = last and None not in loaded[match[1]]
         elif "cache-to-cache" in measured and _CACHES.match(line):
@@ -123,10 +123,3 @@ def _kept(
     return FoundTable(
         f"{_TOOL} {name}", values, rows, columns, ("NUMA node", ""), unit, "", name, why_not=why
     )
-
-
-def _value(word: str, scale: float) -> float | None:
-    try:
-        return scaled([number(word)], scale)[0]
-    except ValueError:
-        return None

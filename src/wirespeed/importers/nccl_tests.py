@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from msgspec.structs import replace as struct_replace
 
 from ..collectives.operations import BY_NAME, OPERATIONS
 from ..collectives.options import OPTIONS, CollectiveOptions
-from ..document import RankInfo
+from ..document import CollectiveInfo, RankInfo
+from ..tables import Half
 from ..units import GB, many
 from .log import (
     INCOMPLETE,
     FoundCollective,
-    FoundHalf,
     FoundLog,
+    Halves,
     gpus_of,
     number,
     reason_of,
@@ -102,7 +102,7 @@ _MOST_RUNS = 128
 _JUDGED = {"out_of_bounds": "Out of bounds values", "average_bus_bandwidth": "Avg bus bandwidth"}
 
 #: Data type, operator and root of some lines -> size -> results out of place and in place.
-_Runs = dict[tuple[str, str, int], dict[int, tuple[FoundHalf | None, FoundHalf | None]]]
+_Runs = dict[tuple[str, str, int], dict[int, Halves]]
 
 
 def read(lines: Sequence[str]) -> Iterator[FoundLog]:
@@ -289,18 +289,18 @@ def _repeated(count: int) -> str:
     return f"{many(count, 'repeated size')}; the last values count"
 
 
-def _half(words: Sequence[str], scale: float) -> FoundHalf | None:
+def _half(words: Sequence[str], scale: float) -> Half | None:
     """A result from time, algorithm and bus bandwidth, and wrong elements; None if it has no value."""
     return _result([number(word) for word in words], scale)
 
 
-def _result(values: Sequence[float | None], scale: float = _MICRO) -> FoundHalf | None:
+def _result(values: Sequence[float | None], scale: float = _MICRO) -> Half | None:
     """The same from numbers, with the unit of the time in s."""
     time, algorithm, bus, wrong = values
     (seconds,), rates = scaled([time], scale), scaled([algorithm, bus], float(GB))
     if seconds is None or rates[0] is None or rates[1] is None:
         return None
-    return FoundHalf(seconds, rates[0], rates[1], int(wrong) if wrong is not None and wrong >= 0 else None)
+    return Half(seconds, rates[0], rates[1], int(wrong) if wrong is not None and wrong >= 0 else None)
 
 
 def _finished(log: FoundLog, operation: str, runs: _Runs, ended: bool, expected: tuple[int, int]) -> FoundLog:
@@ -317,7 +317,9 @@ def _finished(log: FoundLog, operation: str, runs: _Runs, ended: bool, expected:
             names = names or _guessed(points, operator, root, listed)
             count = listed or _ranks_by(points, names, count)
         log.collectives.append(
-            FoundCollective(" or ".join(names), kind, operator, root, count, dict(sorted(points.items())))
+            FoundCollective(
+                CollectiveInfo(" or ".join(names), kind, count, operator, root), dict(sorted(points.items()))
+            )
         )
     sizes = [size for points in runs.values() for size in points]
     if not ended or (log.options and not sizes and not log.failures):
@@ -326,7 +328,7 @@ def _finished(log: FoundLog, operation: str, runs: _Runs, ended: bool, expected:
             log.warnings.append(f"{INCOMPLETE}: it ends {where}")
     if runs:
         log.options |= {
-            "operation": log.collectives[0].operation, "ranks": count, "processes": processes or 1,
+            "operation": log.collectives[0].info.operation, "ranks": count, "processes": processes or 1,
             "hosts": len(hosts) or 1, "launcher": "unknown (imported)", "transport": "unknown (imported)",
             "environment": [],
         }  # fmt: skip
@@ -466,7 +468,7 @@ def _whole(value: object) -> int:
 
 def _entry(
     entry: object,
-) -> tuple[tuple[str, str, int], int, tuple[FoundHalf | None, FoundHalf | None]] | None:
+) -> tuple[tuple[str, str, int], int, Halves] | None:
     """Arguments, size and results of one size of the JSON; None if it is not understood."""
     if not isinstance(entry, dict):
         return None
@@ -489,13 +491,13 @@ def _entry(
     return key, size, (halves[0], halves[1])
 
 
-def _with_iterations(half: FoundHalf, report: object) -> FoundHalf:
+def _with_iterations(half: Half, report: object) -> Half:
     """A result with the times of its iterations, of all processes together and of each, if there are any."""
     if not isinstance(report, dict):
         return half
     rows = report.get("per_process_max_times_us")
     by_process = tuple(map(_times, rows)) if isinstance(rows, list) else ()
-    return replace(half, iterations=_times(report.get("times_us")), by_process=by_process)
+    return struct_replace(half, iterations=_times(report.get("times_us")), by_process=by_process)
 
 
 def _times(numbers: object) -> tuple[float, ...]:
@@ -506,7 +508,7 @@ def _times(numbers: object) -> tuple[float, ...]:
     return tuple(time for time in times if time is not None) if None not in times else ()
 
 
-def _note_iterations(log: FoundLog, halves: Sequence[FoundHalf]) -> None:
+def _note_iterations(log: FoundLog, halves: Sequence[Half]) -> None:
     """Note whether iterations were timed, and times that contradict those of the processes."""
     skip = _whole(log.options.get("skip"))
     log.options["per_iteration"] = bool(halves) and all(len(half.iterations) > skip for half in halves)

@@ -22,6 +22,7 @@ from .log import (
     by_label,
     gpus_of,
     grid,
+    in_base,
     number,
     says_failure,
     scaled,
@@ -82,22 +83,9 @@ _UNKNOWN_NAME = "ERROR"
 #: In one process, nvbandwidth's first write is that of the column's GPU, and ours that of the row's.
 _OTHER_WRITE = {"write1": "write2", "write2": "write1"}
 #: Keys of tables; other names that begin like one of a testcase are those of other testcases.
-_KEYS = frozenset(
-    (
-        "read1",
-        "read2",
-        "write1",
-        "write2",
-        "total",
-        "size",
-        "threads",
-        "latency",
-        "bandwidth",
-        "time",
-        "algbw",
-        "busbw",
-    )
-)
+_KEYS = frozenset(_OTHER_WRITE) | {
+    "read1", "read2", "total", "size", "threads", "latency", "bandwidth", "time", "algbw", "busbw",
+}  # fmt: skip
 #: Bytes of a buffer where the log has no note: 64 MiB until 0.2.
 _OLD, _OLD_BYTES, _BYTES = (0, 2), 64 * MIB, 512 * MIB
 #: Maximum difference of a sum of values with two decimals from the sum in the log, for each value.
@@ -236,11 +224,7 @@ class _TextOfRun:
             table = self.found.tables[-1] = replace(table, key=part)
         scale = _scale(table.unit)
         values = [value / scale for row in table.values for value in row if value is not None]
-        try:
-            expected = number(total)
-        except ValueError:
-            return
-        added = math.fsum(values)
+        expected, added = in_base(total), math.fsum(values)
         if expected is not None and abs(added - expected) > _ROUNDING * (len(values) + 1):
             self.found.warnings.append(
                 f"the values of {key} add up to {added:.2f}, not to the sum in the log, {expected:g}"

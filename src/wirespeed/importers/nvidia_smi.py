@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ..hardware.facts import Fact, Known
-from .log import MOST_DEVICES, FoundLog, doubt, number, text
+from .log import MOST_DEVICES, FoundLog, doubt, in_base, text
 
 _GPU = re.compile(r"\s*GPU (\d{1,4}): (.+?) \(UUID: ")
 #: Lines with which a log of this tool begins.
@@ -46,7 +46,7 @@ def read(lines: Sequence[str]) -> Iterator[FoundLog]:
             gpu = int(match[1]) % MOST_DEVICES
             models[gpu] = text(match[2])
         elif (match := _LINK.match(line)) and gpu >= 0:
-            rate = _rate(match[2])
+            rate = in_base(match[2])
             differ |= links.setdefault(gpu, {}).setdefault(int(match[1]), rate) != rate
         elif _NONE_ACTIVE.match(line) and gpu >= 0:
             differ |= links.setdefault(gpu, dict(_NO_LINK)) != _NO_LINK
@@ -131,11 +131,3 @@ def _of_links(links: dict[int, dict[int, float | None]]) -> Iterator[Fact]:
             slow, fast = min(active), max(active)
             shown = f"{fast:g}" if slow == fast else f"{slow:g} to {fast:g}"
             yield Fact("line rate of each NVLink", f"{shown} GB/s", device=device)
-
-
-def _rate(word: str | None) -> float | None:
-    """The rate of a link in GB/s; None if it is inactive."""
-    try:
-        return number(word) if word else None
-    except ValueError:
-        return None

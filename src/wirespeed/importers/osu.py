@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from ..measurement import Unit
 from ..testcases.base import BANDWIDTH, LATENCY, RATE
 from ..units import MB, format_size
-from .log import INCOMPLETE, FoundLog, FoundTable, number, runs, says_failure, scaled, text, whole
+from .log import INCOMPLETE, FoundLog, FoundTable, curve, number, runs, says_failure, scaled, text, whole
 
 #: Lines with which a log of this tool begins; an excerpt begins with the heading of its table.
 START = re.compile(
@@ -143,14 +143,11 @@ def _curve(
     case: str, kind: str, key: str, row: int, points: dict[int, list[float | None]], column: int
 ) -> FoundTable:
     """A curve over the size of a message."""
-    sizes = tuple(size for size, values in points.items() if len(values) > column)
-    scale = {LATENCY: _MICRO, BANDWIDTH: float(MB), RATE: 1.0}[key]
-    unit = {LATENCY: Unit.TIME, BANDWIDTH: Unit.RATE, RATE: Unit.FREQUENCY}[key]
-    values = scaled([points[size][column] for size in sizes], scale)
-    rows = _BUFFERS if key == LATENCY else _WAYS[: row + 1]
-    empty: tuple[float | None, ...] = (None,) * len(sizes)
-    return FoundTable(
-        case, (*[empty] * row, values), rows, tuple(map(format_size, sizes)),
-        ("buffer" if key == LATENCY else "ways", "message"), unit, key, kind,
-        positions=tuple(map(float, sizes)),
-    )  # fmt: skip
+    scale, unit = {
+        LATENCY: (_MICRO, Unit.TIME), BANDWIDTH: (float(MB), Unit.RATE), RATE: (1.0, Unit.FREQUENCY)
+    }[key]  # fmt: skip
+    found = {size: values[column] for size, values in points.items() if len(values) > column}
+    scaled_to = dict(zip(found, scaled(found.values(), scale), strict=True))
+    labels, axis = (_BUFFERS, "buffer") if key == LATENCY else (_WAYS[: row + 1], "ways")
+    rows = {label: scaled_to if i == row else dict.fromkeys(found) for i, label in enumerate(labels)}
+    return curve(case, key, kind, rows, unit, axis)

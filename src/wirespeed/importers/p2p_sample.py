@@ -16,9 +16,6 @@ START = re.compile(
 )
 _BEGIN = re.compile(r"\[P2P \(Peer-to-Peer\)")
 _TOOL = "p2pBandwidthLatencyTest"
-#: Name of the result of copies through the host, and keys of its tables, which judge those between GPUs.
-BY_HOST = f"{_TOOL} through the host"
-ONE_WAY_BY_HOST, BOTH_WAYS_BY_HOST = (f"{way}directional-p2p-disabled-bandwidth" for way in ("uni", "bi"))
 _DEVICE = re.compile(
     r"Device: (\d+), (.+), pciBusID: (\w{1,2}), pciDeviceID: (\w{1,2}), pciDomainID: ?(\w{1,8})"
 )

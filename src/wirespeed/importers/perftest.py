@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..measurement import Unit
+from ..results.imported_limits import ONE_NIC, ONE_NIC_BOTH_WAYS
 from ..units import GB, MIB
-from .between_hosts import ONE_NIC, ONE_NIC_BOTH_WAYS
 from .log import FoundLog, FoundTable, curve, doubt, in_units, numbers, parts, size_of, text
 
 _TITLE = re.compile(r"\s*((?:Send|RDMA_Write|RDMA_Read|Atomic)\w*(?: [A-Z_]{4,})?) ((?:[A-Z]\w+ )*)Test\s*$")

@@ -1,7 +1,4 @@
-"""What links allow for values of a log, which tells less than a measurement.
-
-From what importers read to a Document: each value gets the limits that a measured one would have.
-"""
+"""From what importers read to a Document: each value gets the limits that a measured one would have."""
 
 from __future__ import annotations
 
@@ -13,99 +10,22 @@ from typing import Any
 from msgspec.structs import replace as struct_replace
 
 from ..collectives.operations import BY_NAME, OPERATIONS, Setting
-from ..data import efficiencies
-from ..document import CollectiveInfo, RankInfo, Status, TestcaseResult
+from ..document import RankInfo, Status, TestcaseResult
 from ..driver.partial_result import PartialResult
 from ..errors import WirespeedError
-from ..hardware.limits import JUDGED_BYTES, Allowance, allowances
-from ..hardware.network import Network, rate_of
-from ..hardware.topology import LinkKind, Machine
+from ..hardware.limits import Allowance
+from ..hardware.network import Network
+from ..hardware.topology import Machine
 from ..measurement import Axis, Measurement, Place, Reduce, Sample, Unit, value_of
 from ..model import Access, Engine
 from ..options import PlanOptions
+from ..results.imported_limits import allowed, between_hosts, of_collective, of_one_nic, with_cores
 from ..statistics.summary import summarise
-from ..tables import BUSBW, LATE, Cell, Table
+from ..tables import BUSBW, LATE, Cell, Half, Table
 from ..testcases import TABLE, Plan, Testcase
-from ..testcases.collectives import collective, names
-from ..units import Nics, format_size, many
-from .between_hosts import between_hosts, of_one_nic
-from .log import FoundCollective, FoundHalf, FoundLog, FoundTable, status_of
-
-#: In the names of testcases that copy in both directions at once.
-_BOTH_WAYS = "_bidirectional_"
-#: Links between host and GPU.
-_TO_HOST = (LinkKind.PCIE, LinkKind.C2C)
-#: Lowest value of a log over that of a measurement: kernels and back ends of other tools may be slower than
-#: ours, and no log tells clocks, slots or virtual machines. Published, of the line rate: 0.72 to 0.78 of the
-#: memory (BabelStream on H100 NVL, p2pBandwidthLatencyTest on GTX 1650 SUPER, A100, H100); 0.61 of PCIe 3 to
-#: a T4 in a virtual machine. Azure accepts 0.57 to 0.63 for V100s.
-WIDER = 0.9
-
-
-def allowed(network: Network, measurement: Measurement, testcase: str) -> list[Allowance]:
-    """What the links allow for each Place of a Measurement of a log.
-
-    Args:
-        network: The links of the machine that the log is about.
-        measurement: What a testcase measures.
-        testcase: Its name.
-    """
-    widened = [_widened(allowance) for allowance in allowances(network, measurement, efficiencies())]
-    return [_bridged(network, allowance, both_ways=_BOTH_WAYS in testcase) for allowance in widened]
-
-
-def of_collective(network: Network, measurement: Measurement) -> list[Allowance]:
-    """What the links allow for each Place of a collective of a log.
-
-    Without NVLink, the bus bandwidth is at most that of PCIe. What sockets and bridges leave of it is
-    unknown, so that a low value is not judged.
-    """
-    bounds, run = allowances(network, measurement, efficiencies()), measurement.collective
-    if run is not None and run.bytes < JUDGED_BYTES:  # no log tells how long a collective takes to start
-        return [replace(bound, expected=None) if bound.expected else bound for bound in bounds]
-    if run is None or not run.judged or not run.members:
-        return bounds
-    ends = {network.machine.vertex(member) for member in run.members}
-    own = [i for i, link in enumerate(network.links) if {link.source, link.destination} & ends]
-    memory = network.unknown_memory("numa0")
-    if memory is None or any(network.links[i].kind is LinkKind.NVLINK for i in own):
-        return bounds
-    used = tuple((i, 1.0, 1.0) for i in own if network.links[i].kind is LinkKind.PCIE)
-    low, typical = (rate_of(r, Engine.NCCL, LinkKind.PCIE, Access.READ).efficiency for r in efficiencies())
-    return [
-        replace(
-            bound, expected=(bound.limit * low, bound.limit * typical), peak=None, links=used,
-            shared=((memory, 0.0),),
-        ) if bound.limit and not bound.expected else bound
-        for bound in bounds
-    ]  # fmt: skip
-
-
-def _widened(bound: Allowance) -> Allowance:
-    """What links allow, with the range of values of other tools."""
-    return (
-        replace(bound, expected=(bound.expected[0] * WIDER, bound.expected[1])) if bound.expected else bound
-    )
-
-
-def _bridged(network: Network, bound: Allowance, *, both_ways: bool) -> Allowance:
-    """What links allow for copies that the host may limit, so that low values are not judged.
-
-    Unlike copies in one direction, those in both directions at once depend on the bridges of the host, which
-    no log describes: some reach 11 of 31 GB/s to the GPU next to 25 GB/s from it. So do copies between GPUs
-    without NVLink.
-    """
-    memory, gpus = network.unknown_memory("numa0"), {gpu.name for gpu in network.machine.gpus}
-    links = [network.links[link] for link, *_ in bound.links]
-    of_host = any(
-        link.kind in _TO_HOST and (both_ways or {link.source, link.destination} <= gpus) for link in links
-    )
-    return (
-        replace(bound, shared=((memory, 0.0),))
-        if memory is not None and of_host and not bound.shared
-        else bound
-    )
-
+from ..testcases.collectives import PLACES, collective, names
+from ..units import Nics, many
+from .log import FoundCollective, FoundLog, FoundTable, curve, status_of
 
 #: Description of what no testcase measures.
 _NOT_COMPARABLE = "not comparable with a testcase of wirespeed"
@@ -185,21 +105,6 @@ def _most(plans: _Plans, case: Testcase, table: FoundTable) -> float:
 def _differ(first: TestcaseResult, second: TestcaseResult) -> bool:
     """Whether two results of a testcase have only different tables."""
     return not {table.key for table in first.tables} & {table.key for table in second.tables}
-
-
-#: Cores of a node and bytes of its memory, where a log does not tell: enough for every testcase.
-_CORES, _MEMORY_BYTES = 256, 2**50
-
-
-def with_cores(machine: Machine) -> Machine:
-    """The machine of a log for planning: with cores and memory, if the log tells nothing of them."""
-    if any(node.cpus for node in machine.numa):
-        return machine
-    numa = tuple(
-        replace(node, cpus=tuple(range(i * _CORES, (i + 1) * _CORES)), memory_bytes=_MEMORY_BYTES)
-        for i, node in enumerate(machine.numa)
-    )
-    return replace(machine, numa=numa)
 
 
 class _Plans:
@@ -397,8 +302,9 @@ def _failed(log: FoundLog) -> Iterator[tuple[TestcaseResult, int]]:
 
 def _collectives(network: Network, log: FoundLog) -> Iterator[tuple[TestcaseResult, int]]:
     """Yield the result of each collective."""
-    known = [run for run in log.collectives if run.operation in OPERATIONS and run.type in BY_NAME]
-    settings = [Setting(OPERATIONS[r.operation], BY_NAME[r.type], r.operator, r.root) for r in known]
+    known = [r for r in log.collectives if r.info.operation in OPERATIONS and r.info.type in BY_NAME]
+    infos = (run.info for run in known)
+    settings = [Setting(OPERATIONS[i.operation], BY_NAME[i.type], i.operator, i.root) for i in infos]
     own_names = names(settings) if known else []
     for run, setting, name in zip(known, settings, own_names, strict=True):
         yield _collective(network, run, setting, name, log), 0
@@ -415,9 +321,8 @@ def _collective(
     skip = int(log.options.get("skip") or 0)  # type: ignore[arg-type]
     halves = [half for pair in run.points.values() for half in pair if half]
     processes = min((len(half.by_process) for half in halves), default=0)
-    info = CollectiveInfo(run.operation, run.type, run.ranks, run.operator, run.root)
-    fits = len(network.machine.gpus) >= run.ranks
-    case = collective(setting, name, ranks=run.ranks, judged=fits, lateness=processes)
+    info, fits = run.info, len(network.machine.gpus) >= run.info.ranks
+    case = collective(setting, name, ranks=info.ranks, judged=fits, lateness=processes)
     assert case.swept is not None
     sizes = tuple(run.points)
     plan = replace(case, pattern=case.swept(sizes)).plan(network.machine)
@@ -455,7 +360,7 @@ def _collective(
     )  # fmt: skip
 
 
-def _laps(half: FoundHalf) -> list[Sample]:
+def _laps(half: Half) -> list[Sample]:
     """The iterations of a result."""
     rows = half.by_process if all(len(row) == len(half.iterations) for row in half.by_process) else ()
     processes = zip(*rows, strict=True) if rows else ((),) * len(half.iterations)
@@ -484,25 +389,22 @@ def _late(place: Place, measurement: Measurement, laps: Sequence[Sample], skip: 
 
 def _unknown_collective(run: FoundCollective) -> tuple[TestcaseResult, int]:
     """A collective that is not known, as tables without limits."""
-    sizes = tuple(run.points)
-    name = " ".join(filter(None, (run.operation or "collective", run.type, run.operator)))
-    why = f"no collective {name!r} is known" if run.operation else "the log does not name the operation"
-    if " or " in run.operation:
-        why = f"the log does not name the operation, which is {run.operation}"
+    info = run.info
+    name = " ".join(filter(None, (info.operation or "collective", info.type, info.operator)))
+    why = f"no collective {name!r} is known" if info.operation else "the log does not name the operation"
+    if " or " in info.operation:
+        why = f"the log does not name the operation, which is {info.operation}"
     tables = []
     for key, field, title, unit in (
         ("time", "seconds", "time", Unit.TIME), ("algbw", "algorithm", "algorithm bandwidth", Unit.RATE),
         (BUSBW, "bus", "bus bandwidth", Unit.RATE),
     ):  # fmt: skip
-        values = tuple(
-            tuple(getattr(pair[place], field) if pair[place] else None for pair in run.points.values())
-            for place in (0, 1)
-        )
-        tables.append(
-            FoundTable(f"nccl-tests {run.operation}".strip(), values, ("out-of-place", "in-place"),
-                       tuple(map(format_size, sizes)), ("buffers", "size"), unit, key, f"{name}: {title}",
-                       why_not=why, positions=tuple(map(float, sizes)))
-        )  # fmt: skip
+        rows = {
+            place: {size: getattr(halves[i], field, None) for size, halves in run.points.items()}
+            for i, place in enumerate(PLACES)
+        }
+        case = f"nccl-tests {info.operation}".strip()
+        tables.append(curve(case, key, f"{name}: {title}", rows, unit, "buffers", why, "size"))
     return _unplaced(tables, None, Status.PASSED, "")
 
 

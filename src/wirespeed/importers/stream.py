@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ..measurement import Unit
 from ..units import MB, MIB, many
-from .log import INCOMPLETE, FoundLog, FoundTable, number, runs, scaled, text
+from .log import INCOMPLETE, FoundLog, FoundTable, in_base, runs, scaled, text
 
 #: Lines with which a log of one of these tools begins.
 START = re.compile(
@@ -79,7 +79,7 @@ def _run(lines: Sequence[str]) -> FoundLog:
         elif unit and (match := _ROW.fullmatch(line)) and (value := _rate(match, unit)) is not None:
             rates[match[1]] = value
         elif match := _MEAN.match(line):
-            rates["Triad"] = _value(match[2], _scale(match[1]))
+            rates["Triad"] = in_base(match[2], _scale(match[1]))
         elif _VALID.match(line):
             valid = True
         else:
@@ -112,10 +112,7 @@ def _run(lines: Sequence[str]) -> FoundLog:
 
 def _bytes(match: re.Match[str]) -> int:
     """The size of an array in bytes."""
-    try:
-        value = number(match[1]) or 0.0
-    except ValueError:
-        return 0
+    value = in_base(match[1]) or 0.0
     unit = _scale(match[2] + match[3] + "B")
     size = value * unit
     nearest = round(size / MIB) * MIB  # 268.4 MB is 256 MiB
@@ -130,12 +127,5 @@ def _scale(unit: str) -> float:
 
 def _rate(match: re.Match[str], scale: float) -> float | None:
     """The rate of a row in B/s; None if its columns are not numbers."""
-    rate, *times = (_value(word, 1.0) for word in match.groups()[1:])
+    rate, *times = (in_base(word) for word in match.groups()[1:])
     return None if rate is None or None in times else scaled([rate], scale)[0]
-
-
-def _value(word: str, scale: float) -> float | None:
-    try:
-        return scaled([number(word)], scale)[0]
-    except ValueError:
-        return None

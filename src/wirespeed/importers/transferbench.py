@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from ..measurement import Unit
 from ..units import GB
-from .log import FoundLog, FoundTable, doubt, number, numbers, runs, scaled, text
+from .log import FoundLog, FoundTable, doubt, in_base, numbers, runs, scaled, text
 
 _BAR = r"\s*[|│]\s*"
 _CELLS = (
@@ -97,7 +97,7 @@ def _add(found: dict[str, tuple[float | None, float | None]], match: re.Match[st
     if label.startswith("Transfer") and about:
         label = f"{label}: {about}"
     summed = re.match(r"([\d.]+) +GB/s \(sum\)", about)
-    found[label] = _rate(match[2]), _rate(summed[1]) if summed else None
+    found[label] = in_base(match[2], float(GB)), in_base(summed[1], float(GB)) if summed else None
 
 
 def _transfers(test: str, found: dict[str, tuple[float | None, float | None]]) -> FoundTable:
@@ -153,10 +153,3 @@ def _of(values: Sequence[float | None], columns: Sequence[str], wanted: Sequence
     """The values of some columns, in B/s."""
     by_column = dict(zip(columns, values, strict=False))
     return list(scaled([by_column[name] for name in wanted], float(GB)))
-
-
-def _rate(word: str) -> float | None:
-    try:
-        return scaled([number(word)], float(GB))[0]
-    except ValueError:
-        return None

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from ..measurement import Unit
 from ..units import MIB, format_size
-from .log import FoundLog, FoundTable, doubt, number, numbers, scaled, text
+from .log import FoundLog, FoundTable, doubt, in_base, numbers, scaled, size_of, text
 
 _HEAD = re.compile(r"\s*\|\s+\|(\s+\|)? +(latency|overhead) \(usec\) +\| +bandwidth \(MB/s\)")
 #: Lines with which a log of this tool begins; the last line of newer versions is enough.
@@ -98,7 +98,7 @@ def _tables(
 ) -> Iterator[FoundTable]:
     """Yield the tables of times, of rates and of messages: the averages of all iterations."""
     name = f"{_TOOL} {about.get('Test', '')}".strip()
-    size = _size(about) or _by_rates(values[5], values[7])
+    size = size_of(in_base(about.get("Message size"))) or _by_rates(values[5], values[7])
     label = format_size(size) if size else "size not in the log"
     axes = ("value", "message")
     positions = (float(size),) if size else ()
@@ -112,15 +112,6 @@ def _tables(
         yield FoundTable(
             name, table, labels, (label,), axes, unit, key, f"{name} {key}", size, _WHY, positions
         )
-
-
-def _size(about: dict[str, str]) -> int:
-    """The size of a message in bytes; 0 if the log does not tell."""
-    try:
-        value = number(about.get("Message size", ""))
-    except ValueError:
-        return 0
-    return int(value) if value and 0 < value < 2**60 else 0
 
 
 def _by_rates(rate: float | None, messages: float | None) -> int:

@@ -20,10 +20,10 @@ from ..hardware.facts import Facts, Known
 from ..hardware.limits import JUDGED_BYTES, allowances
 from ..hardware.network import MachineVertices, Network
 from ..hardware.topology import LinkKind, Machine
-from ..importers.placing import allowed
 from ..measurement import Measurement, Unit
 from ..model import Collective, Engine, Transfer, Work
 from ..results.cells import Key, Placed
+from ..results.imported_limits import allowed
 from ..tables import Table
 from ..units import GB, many
 from .omissions import is_of, planned

@@ -15,19 +15,17 @@ from ..hardware.limits import MATTERS
 from ..hardware.network import MachineVertices
 from ..hardware.topology import LinkKind, Machine
 from ..results.cells import Key, placed
-from ..results.published_gates import Inventory
 from ..tabular import Tabular
 from ..terminal import brief
-from ..testcases import TABLE, Testcase
+from ..testcases import Testcase
 from ..units import GB, many
 from .cause import Cause, Weight, facts_of
 from .causes import CAUSES
 from .cells_seen import slow_keys
 from .culprits import at_device
 from .judge import judge
-from .next_testcases import suspected
 from .other_ways import OtherWay
-from .verdict import Judgement, Verdict
+from .verdict import Judgement
 from .verdicts import Check
 from .wrong_data import WrongData
 
@@ -118,16 +116,6 @@ class Diagnosis(Tabular):
         return brief(f"Diagnosis{kind}: {many(self.slow, 'slow value')}{left}; causes: {causes or 'none'}")
 
 
-def concluded(document: Document, check: Check, diagnosis: Diagnosis) -> Verdict:
-    """Return the verdict of a diagnosis: that of the run; if nothing was measured, that of the facts.
-
-    The few facts of an imported log are no reason for a pass.
-    """
-    is_of_facts = not document.testcases and not document.imported
-    judges_facts = is_of_facts and diagnosis.has_facts and not diagnosis.findings
-    return Verdict.PASS if judges_facts and not check.verdict.is_bad else check.verdict
-
-
 def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
     """Return the causes that explain the slow cells of a run, or that its facts speak for.
 
@@ -143,13 +131,17 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
 
     facts = facts_of(document)
     check = check or judge(document)
-    explanations = explain(document, check, facts)
     pairs = {judgement.key: judgement for judgement in check.judgements if judgement.why in tuple(OtherWay)}
     # That a path is slow is known of a pair that is slower than another way: it takes a cause to explain it.
-    nameless = [explanation.keys - pairs.keys() for explanation in explanations if explanation.cause is None]
-    named_keys = [explanation.keys for explanation in explanations if explanation.cause is not None]
-    done = frozenset[Key]().union(*named_keys, *nameless)
-    known = [_known(document, explanation) for explanation in explanations if explanation.cause is not None]
+    nameless, done, known = 0, set[Key](), list[Finding]()
+    for explanation in explain(document, check, facts):
+        keys = explanation.keys
+        if finding := _known(document, explanation):
+            known.append(finding)
+        else:
+            keys -= pairs.keys()
+            nameless += len(keys)
+        done |= keys
     vertices = MachineVertices(document.machine)
     named = {
         (finding.cause.name, vertex.host, device)
@@ -171,15 +163,10 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
                 commands = _commands(document.machine, sign.device, cause)
                 possible.append(
                     Finding(
-                        cause,
-                        sign.device,
-                        sign.text,
-                        len(cells),
-                        weight=weight,
-                        host=sign.host,
+                        cause, sign.device, sign.text, len(cells), weight=weight, host=sign.host,
                         commands=commands,
                     )
-                )
+                )  # fmt: skip
                 explained |= cells
     peers = {i for i, cell in enumerate(left) if cell.key in pairs} - explained
     if candidate := _of_pairs(document, facts, [pairs[left[i].key] for i in sorted(peers)]):
@@ -187,22 +174,24 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
         explained |= peers
     possible.sort(key=lambda finding: -finding.cells)  # equals keep the order of the causes
     unreadable = tuple(fact for of_host in facts.of_each_host for fact in of_host if fact.value is None)
-    unexplained = len(left) - len(explained) + sum(map(len, nameless))
+    unexplained = len(left) - len(explained) + nameless
     has_facts, simulated = bool(document.facts), document.simulated
     return Diagnosis((*known, *possible), len(slow), unexplained, unreadable, has_facts, simulated)
 
 
-def _known(document: Document, explanation: Explanation) -> Finding:
+def _known(document: Document, explanation: Explanation) -> Finding | None:
+    """Return the cause that explains cells; None if the slow link or device has no known cause."""
     from .next_testcases import distinguishing
 
-    assert explanation.cause is not None
-    others = tuple(rival.cause for rival in explanation.rivals[1:] if rival.cause is not None)
-    following = distinguishing(document, explanation.rivals) if others else None
+    hypothesis, *rivals = explanation.hypotheses
+    if (cause := hypothesis.cause) is None:
+        return None
+    others = tuple(rival.cause for rival in rivals if rival.cause is not None)
+    following = distinguishing(document, explanation.hypotheses) if others else None
     return Finding(
-        explanation.cause, explanation.place, explanation.evidence, len(explanation.keys),
-        explanation.factor, others, explanation.lower, explanation.weight,
-        next=following, residual=explanation.residual,
-        commands=_commands(document.machine, explanation.place, explanation.cause, *others),
+        cause, hypothesis.place, explanation.evidence, len(explanation.keys), hypothesis.factor, others,
+        explanation.lower, explanation.weight, next=following, residual=explanation.residual,
+        commands=_commands(document.machine, hypothesis.place, cause, *others),
     )  # fmt: skip
 
 
@@ -305,83 +294,3 @@ def _slow(document: Document, keys: Collection[Key]) -> list[_Slow]:
         for measured in placed(document)
         if measured.key in keys
     ]
-
-
-#: Maximum number of times that testcases are measured to tell causes apart.
-_MOST_ROUNDS = 2
-
-
-@dataclass(frozen=True)
-class Step:
-    """Testcases that were measured together.
-
-    Attributes:
-        testcases: The testcases.
-        why: Why they were measured, as a phrase for people.
-    """
-
-    testcases: tuple[Testcase, ...]
-    why: str
-
-
-class Adaptive:
-    """The testcases that a diagnosis requires, for ``following`` of ``wirespeed.run``.
-
-    If the facts show a defect, these are first the testcases whose values it would change, then those that
-    tell causes apart. The rest of the quick tier follows if the facts show none, or if these values show
-    none, or do not explain what is slow.
-
-    Attributes:
-        expected: What each host of the machine should have.
-
-    Attributes:
-        steps: What was measured, in order.
-        concluded: Verdicts and diagnosis of the whole run; None before its end.
-    """
-
-    def __init__(self, expected: Inventory | None = None) -> None:
-        self._expected = expected
-        self.steps: list[Step] = []
-        self.concluded: tuple[Check, Diagnosis] | None = None
-        self._rounds = 0
-
-    def __call__(self, document: Document) -> tuple[Testcase, ...]:
-        """Return the testcases to measure next; none at the end."""
-        if not self.steps:
-            return self._first(document)
-        check = judge(document, expected=self._expected)
-        diagnosis = diagnose(document, check)
-        if self._rounds < _MOST_ROUNDS:
-            for finding in diagnosis.findings:
-                if finding.next:
-                    self._rounds += 1
-                    others = ", ".join(other.name for other in finding.others)
-                    return self._step((finding.next,), f"to tell {finding.cause.name} from {others}")
-        if diagnosis.unexplained or not any(finding.factor is not None for finding in diagnosis.findings):
-            why = "to explain what is slow" if diagnosis.slow else "to find what is slow"
-            if lacking := _quick(document):
-                return self._step(lacking, f"the quick preset, {why}")
-        self.concluded = (check, diagnosis)
-        return ()
-
-    def _first(self, document: Document) -> tuple[Testcase, ...]:
-        """Return the testcases that would show a defect; without one, the quick tier."""
-        suspicions = suspected(document)
-        cases = dict.fromkeys(case for required in suspicions.values() for case in required)
-        if not cases:
-            return self._step(_quick(document), "the quick preset: the readings show no defect")
-        places: dict[str, list[str]] = {}
-        for cause, place in suspicions:
-            places.setdefault(cause.name, []).append(place)
-        names = (f"{name} ({', '.join(at)})" if all(at) else name for name, at in places.items())
-        return self._step(tuple(cases), f"to confirm {', '.join(names)}")
-
-    def _step(self, testcases: tuple[Testcase, ...], why: str) -> tuple[Testcase, ...]:
-        self.steps.append(Step(testcases, why))
-        return testcases
-
-
-def _quick(document: Document) -> tuple[Testcase, ...]:
-    """Return the testcases of the quick tier that a run lacks."""
-    done = {result.name for result in document.testcases}
-    return tuple(case for case in TABLE if case.tier == "quick" and case.name not in done)

@@ -80,24 +80,18 @@ class Explanation:
     """A cause at a place that explains slow cells.
 
     Attributes:
-        cause: The cause; None for a slow link or device without a known cause.
-        place: Device, switch or link; empty for the whole machine.
-        factor: Factor of the speed of its links.
+        hypotheses: What explains them, then each other cause that explains them equally well.
         evidence: Facts that speak for it; empty if there are none.
         keys: The slow cells that it explains.
         lower: Number of other cells below the typical value that it explains.
-        rivals: Its machine, and that of each other cause that explains them equally well.
         weight: Whether it is a defect on its own, by its evidence.
         residual: Whether only what an earlier explanation leaves speaks for it, and no fact.
     """
 
-    cause: Cause | None
-    place: str
-    factor: float
+    hypotheses: tuple[Hypothesis, ...]
     evidence: str
     keys: frozenset[Key]
     lower: int
-    rivals: tuple[Hypothesis, ...]
     weight: Weight
     residual: bool = False
 
@@ -152,21 +146,17 @@ def explain(document: Document, check: Check, facts: Facts) -> tuple[Explanation
                 and 2 * len(candidate.explained & chosen.explained) > len(chosen.explained)
             ):  # fmt: skip
                 rivals.setdefault(candidate.hypothesis.cause, candidate.hypothesis)
-        hypothesis = chosen.hypothesis
         explanations.append(
             Explanation(
-                hypothesis.cause,
-                hypothesis.place,
-                hypothesis.factor,
+                tuple(rivals.values()),
                 chosen.evidence,
                 frozenset(seen[i].key for i in chosen.explained & slow),
                 len(chosen.explained - slow),
-                tuple(rivals.values()),
                 chosen.weight,
                 bool(explanations) and not chosen.evidence,
             )
         )
-        machine = hypothesis.machine
+        machine = chosen.hypothesis.machine
         effects[list(chosen.ratios)] = np.log(list(chosen.ratios.values()))
         done |= chosen.explained
     return tuple(explanations)

@@ -13,8 +13,8 @@ from ..results.cells import attributes, gpus_of
 from ..statistics.summary import median
 from ..terminal import one_line
 from .culprits import any_of
-from .diagnosis import Diagnosis
-from .overview import Overview, overview
+from .judged import Judged
+from .overview import Overview
 from .verdict import Verdict
 from .verdicts import Check
 
@@ -161,21 +161,12 @@ QUANTITIES: Mapping[str, Callable[[FleetFigure], float]] = {
 }
 
 
-def node_summary(
-    file: str, document: Document, check: Check, diagnosis: Diagnosis | None = None
-) -> FleetNode:
-    """Return the summary of a run.
-
-    Args:
-        file: Its file.
-        document: The run.
-        check: The judgement of its cells.
-        diagnosis: Its causes; None to find them.
-    """
+def node_summary(judged: Judged) -> FleetNode:
+    """Return the summary of a run."""
+    document, view = judged.document, judged.overview
     machine = document.machine
-    view = overview(document, check, diagnosis)
     return FleetNode(
-        file,
+        judged.file,
         _short(document.hostname or machine.name or "unknown host"),
         _short(document.started),
         _short(_model(machine)),
@@ -191,7 +182,7 @@ def node_summary(
         _attributes(document),
         document.simulated,
         _short(view.advice.do),
-        _short(_topic(view, check)),
+        _short(_topic(view, judged.check)),
     )
 
 

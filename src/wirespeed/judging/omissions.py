@@ -25,12 +25,12 @@ from ..errors import UsageError, WirespeedError
 from ..hardware.limits import Allowance, allowances
 from ..hardware.network import Network
 from ..hardware.topology import Machine
-from ..importers.placing import allowed, with_cores
 from ..measurement import Measurement
 from ..model import Engine
 from ..options import PlanOptions, declared
 from ..results.baseline import Entry
 from ..results.cells import Key, Placed, key_of
+from ..results.imported_limits import allowed, with_cores
 from ..tables import BUSBW, Cell
 from ..terminal import one_line
 from ..testcases import TABLE, Testcase

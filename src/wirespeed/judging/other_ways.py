@@ -21,9 +21,9 @@ from ..data.nics import sheet_of
 from ..document import Document, TestcaseResult
 from ..hardware.network import MachineVertices
 from ..hardware.topology import LinkKind, Machine
-from ..importers.p2p_sample import BOTH_WAYS_BY_HOST, BY_HOST, ONE_WAY_BY_HOST
 from ..measurement import Unit
 from ..results.cells import Key, Placed, key_of
+from ..results.imported_limits import BOTH_WAYS_BY_HOST, BY_HOST, ONE_WAY_BY_HOST
 from ..statistics.summary import median
 from ..tables import BUSBW, Cell, Table
 from ..units import GB, format_size

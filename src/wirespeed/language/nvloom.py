@@ -10,9 +10,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from .foreign import program_of
 from .syntax import LanguageError, Source, contents
-from .toml_file import Program
+from .toml_file import Program, program_of
 
 _COLUMNS = (
     "measurement id", "bandwidth or latency", "source", "destination", "iterations", "source memory",

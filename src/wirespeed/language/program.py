@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from ..errors import UsageError
 from ..hardware.topology import Machine
@@ -26,25 +28,26 @@ EACH, FIRST, SUM, WALL = "each", "first", "sum", "wall"
 REDUCTIONS = (EACH, FIRST, SUM, WALL)
 #: Axes of numbers, and the default of a transfer that each one changes.
 AXES = {"sizes": "size", "blocks": "blocks", "threads": "threads"}
-_COUNTS = "every copied byte once"
+#: Which bytes count, if the file does not say.
+COUNTS = "every copied byte once"
+_Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 
 
-@dataclass(frozen=True)
-class LabelledValue:
+class LabelledValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A cell that a measurement fills, with its place given by labels.
 
     Attributes:
-        table: Key of the table.
         row, column: Labels.
+        table: Key of the table.
         reduce: How the times become the value.
         of: Numbers of the transfers that it is made of, from 0.
     """
 
+    row: str
+    column: str
     table: str = ""
-    row: str = ""
-    column: str = ""
-    reduce: Reduce = Reduce.FIRST
-    of: tuple[int, ...] = (0,)
+    reduce: Literal["first", "sum", "wall", "latency"] = "first"
+    of: Annotated[tuple[Annotated[int, msgspec.Meta(ge=0)], ...], msgspec.Meta(min_length=1)] = (0,)
 
 
 @dataclass(frozen=True)
@@ -73,83 +76,104 @@ class WantedValues:
         return expectation if expectation != Expectation() else None
 
 
-@dataclass(frozen=True)
-class Definition:
-    """Transfers that start together, over an axis, and what is reported of them.
+class ExpectText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a file expects of the values of a measurement: `WantedValues`, in words."""
+
+    of_limit: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
+    least: str | None = None
+    most: str | None = None
+    like: str | None = None
+
+
+class MeasurementText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A measurement as a file has it.
 
     Attributes:
-        line: The transfers; None if they cannot be measured.
+        name: Name of the testcase.
+        transfers: The transfers; several texts are one line.
         label: Label of the rows.
         reduce: Which values are reported; empty for each and, of several rates, the sum.
         sizes, blocks, threads: An axis: values for the transfers that do not name one.
         each: An axis of devices, for which ``$`` stands in the line.
-        each_source: Text of the axis of devices.
         expect: What is expected of the values.
         values: Cells by their labels; empty for cells made from ``reduce``.
         waived: Why the cells of ``values`` cannot be measured.
         independent: As in ``Measurement``.
     """
 
-    line: Line | None
+    name: Annotated[str, msgspec.Meta(min_length=1)]
+    transfers: str | tuple[str, ...] = ()
     label: str = ""
-    reduce: tuple[str, ...] = ()
-    sizes: tuple[int, ...] = ()
-    blocks: tuple[int, ...] = ()
-    threads: tuple[int, ...] = ()
-    each: tuple[Devices, ...] = ()
-    each_source: Source | None = None
-    expect: WantedValues | None = None
+    reduce: str | tuple[str, ...] = ()
+    sizes: str | tuple[str, ...] = ()
+    blocks: tuple[_Count, ...] = ()
+    threads: tuple[_Count, ...] = ()
+    each: str = ""
+    expect: ExpectText | None = None
     values: tuple[LabelledValue, ...] = ()
     waived: str = ""
     independent: bool = False
 
+
+@dataclass(frozen=True)
+class Definition:
+    """Transfers that start together, over an axis, and what is reported of them.
+
+    Attributes:
+        text: What the file says.
+        line: The transfers; None if they cannot be measured.
+        reduce: Which values are reported; empty for each and, of several rates, the sum.
+        sizes: An axis of sizes, in bytes.
+        each: An axis of devices.
+        each_source: Text of the axis of devices.
+        expect: What is expected of the values.
+    """
+
+    text: MeasurementText
+    line: Line | None
+    reduce: tuple[str, ...] = ()
+    sizes: tuple[int, ...] = ()
+    each: tuple[Devices, ...] = ()
+    each_source: Source | None = None
+    expect: WantedValues | None = None
+
     @property
     def axis(self) -> tuple[str, tuple[int, ...]]:
         """Name and values of its axis; empty if it has none."""
-        return next(
-            ((name, values) for name in AXES if (values := getattr(self, name))),
-            ("", ()),
-        )
+        axes = {"sizes": self.sizes, "blocks": self.text.blocks, "threads": self.text.threads}
+        return next(((name, values) for name, values in axes.items() if values), ("", ()))
 
 
-@dataclass(frozen=True)
-class TestcaseText:
-    """Measurements that fill the tables of one testcase.
+class TestcaseText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A testcase as a file has it, whose tables measurements fill.
 
     Attributes:
         name: Name of the testcase.
-        definitions: The measurements.
         description: What is measured; empty for the text of the lines.
         counts: Which bytes count.
         engine: What moves the bytes.
-        tables: Its tables; empty for tables made from the definitions.
+        table: Its tables; empty for tables made from the definitions.
     """
 
     name: str
-    definitions: tuple[Definition, ...]
     description: str = ""
-    counts: str = _COUNTS
+    counts: str = ""
     engine: Engine = Engine.CE
-    tables: tuple[Layout, ...] = ()
+    table: tuple[Layout, ...] = ()
 
-    def testcase(self) -> Testcase:
-        """The testcase that plans the measurements on a machine."""
-        texts = "; ".join(" ".join(text.split()) for d in self.definitions if d.line for text in d.line.texts)
+    def testcase(self, definitions: Sequence[Definition]) -> Testcase:
+        """The testcase that plans measurements on a machine."""
+
+        def plan(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
+            builder = _Builder(self, definitions, machine, options)
+            for definition in definitions:
+                builder.add(definition)
+            return builder.plan()
+
+        texts = "; ".join(" ".join(text.split()) for d in definitions if d.line for text in d.line.texts)
         return Testcase(
-            self.name,
-            self.description or texts,
-            self._plan,
-            "",
-            self.engine,
-            counts=self.counts,
-            written=True,
+            self.name, self.description or texts, plan, "", self.engine, counts=self.counts, written=True
         )
-
-    def _plan(self, machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
-        builder = _Builder(self, machine, options)
-        for definition in self.definitions:
-            builder.add(definition)
-        return builder.plan()
 
 
 @dataclass(frozen=True)
@@ -168,6 +192,7 @@ class _Builder:
     """Collects the Measurements of a group, then makes its tables."""
 
     group: TestcaseText
+    definitions: Sequence[Definition]
     machine: Machine
     options: PlanOptions
     works: list[tuple[tuple[Transfer | Collective, ...], Definition, list[Place]]] = field(
@@ -177,15 +202,15 @@ class _Builder:
     waived: list[WaivedCell] = field(default_factory=list)
 
     def add(self, definition: Definition) -> None:
-        if definition.values:
+        if definition.text.values:
             self._add_placed(definition)
             return
         assert definition.line is not None
-        if self.group.tables:
+        if self.group.table:
             raise definition.line.source.error(
                 f"the tables of {self.group.name!r} are given, so the measurement needs values", 0
             )
-        if {d.axis for d in self.group.definitions} != {definition.axis}:
+        if {d.axis for d in self.definitions} != {definition.axis}:
             raise definition.line.source.error(
                 f"the measurements of {self.group.name!r} share a table and need the same axis", 0
             )
@@ -211,27 +236,26 @@ class _Builder:
 
     def _add_placed(self, definition: Definition) -> None:
         """Add a measurement whose cells are given by labels."""
-        layouts = {layout.key: layout for layout in self.group.tables}
+        layouts = {layout.key: layout for layout in self.group.table}
         places = []
-        for value in definition.values:
+        for value in definition.text.values:
             if value.table not in layouts:
                 raise UsageError(f"{self.group.name}: there is no table {value.table!r}")
-            rows, columns = layouts[value.table].rows.labels, layouts[value.table].columns.labels
+            layout = layouts[value.table]
+            rows, columns = layout.rows.labels, layout.columns.labels
             if value.row not in rows or value.column not in columns:
                 raise UsageError(
                     f"{self.group.name}: the table {value.table!r} has no row {value.row!r} with a column "
                     f"{value.column!r}"
                 )
-            place = Place(
-                value.table, rows.index(value.row), columns.index(value.column), value.reduce, value.of
-            )
+            at = rows.index(value.row), columns.index(value.column)
+            place = Place(value.table, *at, Reduce(value.reduce), value.of)
             if definition.expect:
-                unit = layouts[value.table].unit
                 cell = self.group.name, value.table, value.row, value.column
-                place = replace(place, expect=definition.expect.of(unit, self.machine, cell))
+                place = replace(place, expect=definition.expect.of(layout.unit, self.machine, cell))
             places.append(place)
         if definition.line is None:
-            self.waived += [WaivedCell(p.table, p.row, p.column, definition.waived) for p in places]
+            self.waived += [WaivedCell(p.table, p.row, p.column, definition.text.waived) for p in places]
             return
         works = tuple(
             labelled.work for labelled in resolve(definition.line, self.machine, self._defaults(""))
@@ -246,14 +270,14 @@ class _Builder:
         values = list(_values(works, definition, self.group.name))
         index = len(self.works)
         for label, unit, place in values:
-            prefix = " ".join(filter(None, (definition.label, device)))
+            prefix = " ".join(filter(None, (definition.text.label, device)))
             text = prefix if prefix and len(values) == 1 else " ".join(filter(None, (prefix, label)))
             self.rows.append(_Row(text, unit, column, place, index))
         self.works.append((tuple(labelled.work for labelled in works), definition, []))
 
     def plan(self) -> Plan:
         """The plan of everything that was added; what the machine cannot do is waived."""
-        tables = self.group.tables or self._tables()
+        tables = self.group.table or self._tables()
         measurements = []
         for works, definition, places in self.works:
             if definition.expect and definition.line and not any(place.expect for place in places):
@@ -264,13 +288,13 @@ class _Builder:
             if reason := _barrier(self.machine, works):
                 self.waived += [WaivedCell(p.table, p.row, p.column, reason) for p in places]
             else:
-                measurements.append(Measurement(works, tuple(places), definition.independent))
+                measurements.append(Measurement(works, tuple(places), definition.text.independent))
         return Plan(tables, tuple(measurements), tuple(self.waived))
 
     def _tables(self) -> tuple[Layout, ...]:
         """Make the tables of rows that were collected, and the places of their cells."""
         units = list(dict.fromkeys(row.unit for row in self.rows))
-        name, values = self.group.definitions[0].axis
+        name, values = self.definitions[0].axis
         layouts = []
         for unit in units:
             kind = TIMES if unit is Unit.TIME else RATES

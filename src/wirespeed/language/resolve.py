@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 
-from ..collectives.operations import BY_NAME, OPERATIONS
+from ..collectives.operations import OPERATIONS
 from ..errors import UsageError
 from ..hardware.devices import DeviceKind, is_host, kind_of
 from ..hardware.limits import ceilings
@@ -29,7 +29,7 @@ from ..model import (
     Transfer,
 )
 from ..testcases.base import DEFAULT_SIZE
-from ..testcases.collectives import default_size, members
+from ..testcases.collectives import default_size, members, usual, work_of
 from ..testcases.device import CHASE_SIZE
 from ..testcases.host import chase_size, streaming_size
 from ..units import format_size, format_time
@@ -228,19 +228,13 @@ class _Resolver:
 
     def collective(self, statement: CollectiveStatement) -> Labelled:
         """A collective of all GPUs or ranks, of floats and the sum, out of place."""
-        operation, number = OPERATIONS[statement.operation], BY_NAME["float"]
-        ends = members(self.machine)
+        operation, ends = OPERATIONS[statement.operation], members(self.machine)
         if len(ends) < 2:
             raise self.wrong(f"{operation.name} requires at least two GPUs", statement.span)
         if reason := operation.why_not(len(ends)):
             raise self.wrong(reason, statement.span)
         size = statement.size or self.defaults.size or default_size(self.machine)
-        counts = operation.counts(size // number.bytes, number.bytes, len(ends))
-        work = Collective(
-            operation.name, number.name, "sum" if operation.operator is None else "",
-            0 if operation.rooted else -1, size, operation.moved(counts, number.bytes, len(ends)), len(ends),
-            ends, room=size, judged=operation.judged, effective=operation.effective, role=statement.role,
-        )  # fmt: skip
+        work = work_of(usual(operation), size, len(ends), ends, role=statement.role)
         return Labelled(work, statement.label or operation.name)
 
     def _pairs(self, statement: Statement) -> list[tuple[_End, _End]]:

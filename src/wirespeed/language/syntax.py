@@ -20,7 +20,7 @@ from ..errors import UsageError
 from ..files import LARGEST_WRITTEN, read
 from ..hardware.devices import is_host, kind_of
 from ..hardware.topology import Machine
-from ..measurement import Axis, Measurement, Reduce
+from ..measurement import Axis, Measurement, Place, Reduce
 from ..model import Engine, Memory, MemoryKind, Operation, Role, Transfer
 from ..terminal import error_line, one_line
 from ..testcases import Layout, Plan, Testcase, WaivedCell
@@ -451,13 +451,9 @@ def _measurement(
     shown = quoted(line) if len(line) <= _LONG else "[\n" + "".join(f"  {quoted(t)},\n" for t in texts) + "]"
     values = []
     for place in measurement.places:
-        layout = layouts[place.table]
-        parts = [f"table = {quoted(place.table)}"] if place.table else []
-        parts += [f"row = {quoted(layout.rows.labels[place.row])}"]
-        parts += [f"column = {quoted(layout.columns.labels[place.column])}"]
-        parts += [f"reduce = {quoted(str(place.reduce))}"] if place.reduce is not Reduce.FIRST else []
-        parts += [f"of = {list(place.transfers)}"] if place.transfers != (0,) else []
-        values.append(f"{{ {', '.join(parts)} }}")
+        more = [f"reduce = {quoted(str(place.reduce))}"] if place.reduce is not Reduce.FIRST else []
+        more += [f"of = {list(place.transfers)}"] if place.transfers != (0,) else []
+        values.append(_value(place, layouts, *more))
     return [
         "", "[[measurement]]", f"name = {quoted(name)}", f"transfers = {shown}", f"values = {_cells(values)}",
         *(["independent = true"] if measurement.independent else []), *_expected(measurement),
@@ -477,12 +473,17 @@ def _expected(measurement: Measurement) -> list[str]:
 
 
 def _waived(name: str, cell: WaivedCell, layouts: dict[str, Layout]) -> list[str]:
-    layout = layouts[cell.table]
-    parts = [f"table = {quoted(cell.table)}"] if cell.table else []
-    parts += [f"row = {quoted(layout.rows.labels[cell.row])}"]
-    parts += [f"column = {quoted(layout.columns.labels[cell.column])}"]
-    value = f"{{ {', '.join(parts)} }}"
-    return ["", "[[measurement]]", *_pairs(name=name, waived=cell.reason), f"values = [{value}]"]
+    about = _pairs(name=name, waived=cell.reason)
+    return ["", "[[measurement]]", *about, f"values = [{_value(cell, layouts)}]"]
+
+
+def _value(at: Place | WaivedCell, layouts: dict[str, Layout], *more: str) -> str:
+    """A value with its place."""
+    layout = layouts[at.table]
+    parts = [f"table = {quoted(at.table)}"] if at.table else []
+    parts += [f"row = {quoted(layout.rows.labels[at.row])}"]
+    parts += [f"column = {quoted(layout.columns.labels[at.column])}"]
+    return f"{{ {', '.join((*parts, *more))} }}"
 
 
 def _cells(values: Sequence[str]) -> str:

@@ -4,72 +4,40 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import msgspec
 
 from ..errors import UsageError
 from ..hardware.topology import Machine
 from ..judging.verdicts import TOLERANCE
-from ..measurement import Expectation, Reduce, Unit
-from ..model import Engine
+from ..measurement import Expectation, Unit
 from ..results import baseline
 from ..tables import LARGEST
 from ..terminal import neutral, unknown_name
 from ..testcases import Layout, Testcase
 from ..units import parse_duration, parse_rate, parse_sizes
 from .parser import parse, parse_devices
-from .program import LINE, REDUCTIONS, Definition, LabelledValue, TestcaseText, WantedValues, grouped
+from .program import (
+    COUNTS,
+    LINE,
+    REDUCTIONS,
+    Definition,
+    ExpectText,
+    MeasurementText,
+    TestcaseText,
+    WantedValues,
+    grouped,
+)
 from .syntax import Line, RunSetting, Source, contents, nearest, quoted
-
-_Name = Annotated[str, msgspec.Meta(min_length=1)]
-_Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
-
-
-class _Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    of_limit: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
-    least: str | None = None
-    most: str | None = None
-    like: str | None = None
-
-
-class _Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    row: str
-    column: str
-    table: str = ""
-    reduce: Literal["first", "sum", "wall", "latency"] = "first"
-    of: Annotated[tuple[Annotated[int, msgspec.Meta(ge=0)], ...], msgspec.Meta(min_length=1)] = (0,)
-
-
-class _Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: _Name
-    transfers: str | tuple[str, ...] = ()
-    label: str = ""
-    reduce: str | tuple[str, ...] = ()
-    sizes: str | tuple[str, ...] = ()
-    blocks: tuple[_Count, ...] = ()
-    threads: tuple[_Count, ...] = ()
-    each: str = ""
-    expect: _Expect | None = None
-    values: tuple[_Value, ...] = ()
-    waived: str = ""
-    independent: bool = False
-
-
-class _Testcase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
-    description: str = ""
-    counts: str = ""
-    engine: Engine = Engine.CE
-    table: tuple[Layout, ...] = ()
 
 
 class _TransferFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    measurement: tuple[_Measurement, ...] = ()
-    testcase: tuple[_Testcase, ...] = ()
+    measurement: tuple[MeasurementText, ...] = ()
+    testcase: tuple[TestcaseText, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -115,7 +83,8 @@ def of_line(text: str) -> Program:
     """
     line = parse(text)
     file = f"[[measurement]]\nname = {quoted(LINE)}\ntransfers = {quoted(text)}\n"
-    return Program((TestcaseText(LINE, (Definition(line),)).testcase(),), file, (line,))
+    case = TestcaseText(LINE, counts=COUNTS).testcase((Definition(MeasurementText(LINE), line),))
+    return Program((case,), file, (line,))
 
 
 def load(path: str | Path) -> Program:
@@ -162,18 +131,31 @@ def loads(text: str, name: str = "", *, judged: bool = True) -> Program:
     about = {section.name: section for section in parsed.testcase}
     if unknown := about.keys() - {name for name, _ in named}:
         raise UsageError(f"{where}: no measurement has the name of the testcase {min(unknown)!r}")
-    groups = []
+    cases = []
     for key, definitions in grouped(named):
-        section = about.get(key)
-        for layout in section.table if section else ():
+        section = about.get(key) or TestcaseText(key, counts=COUNTS)
+        for layout in section.table:
             if why := _invalid(layout):
                 raise UsageError(f"{where}: the table {layout.key!r} of {key!r} {why}")
-        groups.append(
-            TestcaseText(key, definitions, section.description, section.counts, section.engine, section.table)
-            if section else TestcaseText(key, definitions)
-        )  # fmt: skip
-    cases = tuple(group.testcase() for group in groups)
-    return Program(cases, text, tuple(reader.lines))
+        cases.append(section.testcase(definitions))
+    return Program(tuple(cases), text, tuple(reader.lines))
+
+
+def program_of(source: Source, tests: Sequence[tuple[str, Sequence[str]]]) -> Program:
+    """The program of transfers in the language, each group of them with its name.
+
+    Raises:
+        UsageError: If there is none.
+    """
+    if not tests:
+        raise source.error("there is no transfer", 0)
+    texts = [
+        f"[[measurement]]\nname = {quoted(name)}\ntransfers = [\n"
+        + "".join(f"  {quoted(transfer)},\n" for transfer in transfers)
+        + "]\n"
+        for name, transfers in tests
+    ]
+    return loads("\n".join(texts), f"{source.name or 'the file'} in the language")
 
 
 def _invalid(layout: Layout) -> str:
@@ -219,7 +201,7 @@ class _FileReader:
         self._at = at
         return Source(text, self.name, self._row, at - self.text.rfind("\n", 0, at))
 
-    def definition(self, number: int, measurement: _Measurement) -> Definition:
+    def definition(self, number: int, measurement: MeasurementText) -> Definition:
         """A measurement in its parsed form, with its line kept for ``Program.lines``."""
         where = f"{self.name + ': ' if self.name else ''}measurement {number + 1} ({measurement.name})"
         texts = (measurement.transfers,) if isinstance(measurement.transfers, str) else measurement.transfers
@@ -246,11 +228,9 @@ class _FileReader:
             over = tuple(sorted(set(parse_sizes(sizes)))) if sizes else ()
         except UsageError as error:
             raise UsageError(f"{where}: {error}") from error
-        values = (LabelledValue(v.table, v.row, v.column, Reduce(v.reduce), v.of) for v in measurement.values)
         return Definition(
-            line, measurement.label, tuple(filter(None, reduce)), over, measurement.blocks,
-            measurement.threads, parse_devices(axis) if axis else (), axis, expected, tuple(values),
-            measurement.waived, measurement.independent,
+            measurement, line, tuple(filter(None, reduce)), over, parse_devices(axis) if axis else (), axis,
+            expected,
         )  # fmt: skip
 
     def _line(self, texts: tuple[str, ...]) -> Line:
@@ -260,11 +240,11 @@ class _FileReader:
         statements = tuple(statement for part in parts for statement in part.statements)
         return Line(parts[0].source, statements)
 
-    def _expected(self, expect: _Expect) -> WantedValues | None:
+    def _expected(self, expect: ExpectText) -> WantedValues | None:
         """An expectation with its numbers; None for ``like`` if baselines are not read."""
-        if expect == _Expect():
+        if expect == ExpectText():
             raise UsageError("expect is empty; give of_limit, least, most or like")
-        if expect.like and expect != _Expect(like=expect.like):
+        if expect.like and expect != ExpectText(like=expect.like):
             raise UsageError("like excludes of_limit, least and most")
         if expect.like:
             return WantedValues(like=self._like(expect.like)) if self.judged else None

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .foreign import program_of
 from .syntax import Source, contents
-from .toml_file import Program
+from .toml_file import Program, program_of
 
 #: Letter of a memory -> its name in the language; ``{}`` is the number of the device.
 _MEMORIES = {"C": "numa{}", "P": "near(gpu{})", "H": "pageable(numa{})", "G": "gpu{}"}

@@ -157,41 +157,19 @@ class SimulatedCluster:
     def pairs(self, pairs: Sequence[tuple[int, int]]) -> Values:
         self._passed += _PAIRS_S
         a, b = np.array(pairs, dtype=int).reshape(-1, 2).T
-        speeds = np.stack([self._speeds(a, b), self._speeds(b, a)], axis=1)
+        speeds = np.stack([self.speeds(a, b), self.speeds(b, a)], axis=1)
         return self._measured(speeds * self.peak, pairs)
 
     def groups(self, groups: Sequence[Sequence[int]]) -> Values:
         """An all_reduce is as fast as the slowest path of its rings, times the number of rails."""
         self._passed += _GROUPS_S
-        slowest = [
-            float(self._speeds(np.array(group), np.roll(np.array(group), 1)).min()) for group in groups
-        ]
+        slowest = [float(self.speeds(np.array(group), np.roll(np.array(group), 1)).min()) for group in groups]
         return self._measured(np.array(slowest) * self.peak * self.rails, groups)
 
     def seconds(self) -> float:
         return self._passed
 
-    def is_masked(self, fault: ClusterFault) -> bool:
-        """Whether other faults hide a fault on all of its paths: no measurement can find it."""
-        others = tuple(other for other in self.faults if other is not fault)
-        without = SimulatedCluster(
-            self.count, self.block, self.rails, faults=others, spines=self.spines, blocks_of=self.blocks_of
-        )
-        if fault.kind in OWN_PARTS:
-            return False
-        of_block = fault.kind in (PartKind.LEAF, PartKind.TRUNK)
-        inside = (
-            np.arange(self.count)
-            if fault.kind is PartKind.SPINE
-            else np.flatnonzero(self.blocks == fault.where)
-            if of_block
-            else np.array([fault.where])
-        )
-        a, b = np.repeat(inside, self.count), np.tile(np.arange(self.count), len(inside))
-        a, b = a[a != b], b[a != b]
-        return all(np.array_equal(self._speeds(*ends), without._speeds(*ends)) for ends in ((a, b), (b, a)))
-
-    def _speeds(self, a: np.ndarray, b: np.ndarray) -> Values:
+    def speeds(self, a: np.ndarray, b: np.ndarray) -> Values:
         """Speed of each path from a node of a to that of b; shape (paths, rails)."""
         at, to = self.blocks[a], self.blocks[b]
         speeds = np.minimum(self._sends[a], self._receives[b])

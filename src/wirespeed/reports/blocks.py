@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from ..document import Document
 from ..judging.block_map import MODEL_ERROR, BlockMap, Model, PathMap, map_of
+from ..judging.judged import Judged
 from ..model import Method
 from ..terminal import colored, columns
 from ..units import GB, NANO, format_size, format_time
@@ -26,9 +26,9 @@ _MARKS = {
 }
 
 
-def render(document: Document, style: Style) -> str:
+def render(judged: Judged, style: Style) -> str:
     """The maps of a run, with what follows from them."""
-    return text(map_of(document), style)
+    return text(map_of(judged.document), style)
 
 
 def text(blocks: BlockMap, style: Style | None = None) -> str:

@@ -7,18 +7,18 @@ from typing import Any
 
 import msgspec
 
-from ..document import Document
 from ..judging.block_map import BlockMap, map_of
+from ..judging.judged import Judged
 from .style import Style
 
 #: Version of the shape.
 SHAPE = 1
 
 
-def render(document: Document, style: Style) -> str:
+def render(judged: Judged, style: Style) -> str:
     """The maps of a run as one JSON object."""
     del style
-    return of(map_of(document))
+    return of(map_of(judged.document))
 
 
 def of(blocks: BlockMap) -> str:

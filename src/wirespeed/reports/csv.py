@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from ..document import Document, TestcaseResult
+from ..judging.judged import Judged
 from ..results.cells import key_of
 from ..tables import Cell, Statistics, Table
 from .findings import data_word
@@ -128,7 +129,7 @@ _LAST = "samples"
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
-def render(document: Document, style: Style) -> str:
+def render(judged: Judged, style: Style) -> str:
     """A header and one row per cell, in base units; ``verbose`` adds fields that are lists.
 
     ``verdict`` is that on the cell, empty if another table of its testcase is judged in its place; ``data``
@@ -144,16 +145,15 @@ def render(document: Document, style: Style) -> str:
     columns = sorted(dict.fromkeys((*_FIRST, *fields_shown)), key=lambda name: name == _LAST)
     writer = csv.DictWriter(text, columns, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
-    check = style.check(document)
-    verdicts = {judgement.key: judgement.verdict for judgement in check.judgements}
+    document, check, judgements = judged.document, judged.check, judged.judgements
     shared = origin(document) | {"simulated": "SIMULATED" if document.simulated else ""}
     shared["run_verdict"] = str(check.verdict)
     for result in document.testcases:
         of_testcase = check.testcases[result.name]
         shared |= {"testcase_verdict": str(of_testcase), "data": data_word(document, result)}
         places = [key_of(result, table, cell) for table in result.tables for cell in table.cells]
-        of_cells = [str(verdicts.get(key, "")) for key in places] or [str(of_testcase)]
-        for row, verdict in zip(cells([result]), of_cells, strict=True):
+        of_cells = [str(judgements[key].verdict) if key in judgements else "" for key in places]
+        for row, verdict in zip(cells([result]), of_cells or [str(of_testcase)], strict=True):
             written = {**row, **shared, "verdict": verdict}
             writer.writerow({name: _inert(_written(value)) for name, value in written.items()})
     return text.getvalue()

@@ -14,7 +14,7 @@ from ..errors import MissingPackage
 from ..hardware.topology import Machine
 from ..judging.block_map import BlockMap
 from ..judging.diagnosis import Diagnosis
-from ..judging.judge import judge
+from ..judging.judged import Judged
 from ..judging.verdict import GateComparison
 from ..judging.verdicts import Check
 from ..measurement import Unit
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 _MOST_TABLES = 4
 #: Maximum number of bars, of labels along an axis of a heat map, and of its rows with numbers.
 _MOST_BARS, _MOST_LABELS, _MOST_NUMBERED = 40, 40, 12
-#: Maximum number of bins of a histogram; width of the only bin of equal samples, relative to their value.
-_BINS, _THINNEST = 12, 1e-3
+#: Width of the only bin of equal samples in a histogram, relative to their value.
+_THINNEST = 1e-3
 #: Number of bars that a drawing has room for at least.
 _FEWEST_BARS = 3
 #: Width of a figure and height of one table, in inches; height of a bar.
@@ -217,7 +217,7 @@ def _draw_tables(section: Section, figure: Figure) -> None:
     document, simulated = section.document, section.simulated
     limited = any(cell.limit for _, table in parts for cell in table.cells)
     if len(parts) > _MOST_TABLES and limited and document is not None:
-        draw(judge(document), figure)
+        draw(Judged(document).check, figure)
         axes = figure.axes[0]
         axes.set_title(f"{_text(section.title)}: {axes.get_title()}", fontsize="medium")
         return
@@ -250,7 +250,7 @@ def draw_table(axes: Axes, table: Table) -> None:
         _curves(axes, table)
     elif len(table.cells) == 1 and len(cells[0].samples) > 1:
         scale, unit = fitting(table.unit, cells[0].samples)
-        for low, high, count in binned([sample / scale for sample in cells[0].samples], _BINS):
+        for low, high, count in binned([sample / scale for sample in cells[0].samples]):
             axes.bar(low, count, max(high - low, low * _THINNEST), align="edge", color=_GOOD)
         axes.axvline((cells[0].value or 0.0) / scale, color=_LIMIT, linestyle=":", label="value")
         axes.set(xlabel=f"{_unit_of(table.unit)} [{unit}]", ylabel="samples")

@@ -84,9 +84,13 @@ class Grid:
         return cls(rows, columns, tuple(entries), scale, unit, table.is_curve)
 
 
-def is_large(table: Table, most: int = 16) -> bool:
+#: Maximum number of rows or columns of a matrix that people read.
+_READABLE = 16
+
+
+def is_large(table: Table) -> bool:
     """Whether a matrix has more rows or columns than people read."""
-    return not table.is_curve and max(len(table.rows.labels), len(table.columns.labels)) > most
+    return not table.is_curve and max(len(table.rows.labels), len(table.columns.labels)) > _READABLE
 
 
 def digest(table: Table) -> str:

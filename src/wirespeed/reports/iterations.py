@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from math import fsum
 
 from ..document import Document, TestcaseResult
+from ..judging.judged import Judged
 from ..tables import LATE, Table
 from ..terminal import one_line
 from ..units import format_size, many
@@ -58,8 +59,9 @@ class _Size:
         ) and all(len(times) == len(self.times) for times in self.processes)
 
 
-def render(document: Document, style: Style) -> str:
+def render(judged: Judged, style: Style) -> str:
     """The analysis of each collective of a run; a run without times of iterations is listed by testcase."""
+    document = judged.document
     parts: list[str] = []
     if has_collectives(document):
         view = View(document)

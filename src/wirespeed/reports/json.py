@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from ..document import Document
 from ..judging.inventory import Missing
+from ..judging.judged import Judged
 from ..judging.omissions import left_out
 from ..judging.verdict import GateComparison, Judgement, Verdict
 from ..results.compare import Unreadable
@@ -17,7 +17,7 @@ from ..results.store import encode
 from ..version import __version__
 from .findings import verification, views
 from .records import CheckedRun
-from .style import Judged, Style
+from .style import Style
 
 #: Version of the shape, which docs/reports.md describes.
 _SHAPE = 1
@@ -30,14 +30,15 @@ _OF_CAUSES = (
 UNREADABLE = "unreadable"
 
 
-def render(document: Document, style: Style) -> str:
+def render(judged: Judged, style: Style) -> str:
     """The complete Document; if it was checked, what was found of it."""
-    return _listed([_run(document, style.judged)]) if style.judged else encode(document).decode()
+    return _listed([_run(judged)]) if style.checked else encode(judged.document).decode()
 
 
-def part(document: Document, style: Style) -> msgspec.Raw:
-    """The entry of a checked run, encoded; empty if the run was not checked."""
-    return msgspec.Raw(msgspec.json.encode(_run(document, style.judged))) if style.judged else msgspec.Raw()
+def part(judged: Judged, style: Style) -> msgspec.Raw:
+    """The entry of a checked run, encoded."""
+    del style
+    return msgspec.Raw(msgspec.json.encode(_run(judged)))
 
 
 def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
@@ -61,8 +62,8 @@ def _unreadable(file: Unreadable) -> dict[str, Any]:
     return {"file": file.file, "verdict": UNREADABLE, "error": file.why, **nothing}
 
 
-def _run(document: Document, judged: Judged) -> dict[str, Any]:
-    check, diagnosis = judged.check, judged.diagnosis
+def _run(judged: Judged) -> dict[str, Any]:
+    document, check, diagnosis = judged.document, judged.check, judged.diagnosis
     return {
         "file": judged.file,
         "error": None,
@@ -107,7 +108,7 @@ def _run(document: Document, judged: Judged) -> dict[str, Any]:
         "causes": [{name: view.data[name] for name in _OF_CAUSES} for view in views(diagnosis)],
         "slow": diagnosis.slow,
         "unexplained": diagnosis.unexplained,
-        "gates": [gate for compared in judged.check.gates for gate in _gates(compared)],
+        "gates": [gate for compared in check.gates for gate in _gates(compared)],
     }
 
 

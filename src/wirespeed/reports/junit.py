@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from ..document import Document, Status, TestcaseResult
 from ..judging.culprits import any_of
 from ..judging.inventory import Missing
+from ..judging.judged import Judged
 from ..judging.omissions import UNVERIFIED, is_verified
 from ..judging.verdict import GateResult, GateVerdict, Judgement, Verdict
 from ..qualification import OF_NODE, Qualification, part_name
@@ -25,9 +26,9 @@ from .style import SIMULATED, Style
 _LISTED = 20
 
 
-def render(document: Document, style: Style) -> str:
+def render(judged: Judged, style: Style) -> str:
     """A file with one suite (``part``)."""
-    return suites([part(document, style)])
+    return suites([part(judged, style)])
 
 
 def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
@@ -58,7 +59,7 @@ def _unreadable(file: Unreadable) -> ET.Element:
     return suite
 
 
-def part(document: Document, style: Style) -> ET.Element:
+def part(judged: Judged, style: Style) -> ET.Element:
     """A suite with one case per testcase.
 
     Each case, and the suite for the run, has its verdict as a property. A testcase that fails is a failure;
@@ -66,7 +67,7 @@ def part(document: Document, style: Style) -> ET.Element:
     one that passed on a simulated machine or without verification: it proves nothing.
     """
     why: dict[str, list[Judgement]] = defaultdict(list)
-    judged, check = style.judged, style.check(document)
+    document, check = judged.document, judged.check
     for judgement in check.judgements:
         if not judgement.verdict.is_judged or judgement.verdict.is_failure:
             why[judgement.key.testcase].append(judgement)
@@ -97,7 +98,7 @@ def part(document: Document, style: Style) -> ET.Element:
              "command": document.command, "simulated": SIMULATED if document.simulated else "",
              "imported": document.origin}  # fmt: skip
     warnings = [("warning", text) for text in explanations(document, lacking=check.missing)]
-    causes = [("cause", view.line) for view in (views(judged.diagnosis) if judged else ())]
+    causes = [("cause", view.line) for view in (views(judged.diagnosis) if style.checked else ())]
     words = [("verdict", str(check.verdict)), ("data", verification(document))]
     for name, value in [*words, *warnings, *causes, *facts.items()]:
         if value:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ..document import Document, Status, TestcaseResult
+from ..judging.judged import Judged
 from ..judging.verdicts import Check
 from ..results.compare import Unreadable
 from ..tables import Table
@@ -16,7 +17,7 @@ from .findings import applicable, closing, counted, data_word, explanations, gat
 from .grid import Grid, digest, footnotes, is_large
 from .qualification import lines
 from .records import ERROR, PASS, CheckedRun, counted_words
-from .style import SIMULATED, Judged, Style
+from .style import SIMULATED, Style
 
 #: What Markdown, or HTML within it, interprets: anywhere, next to a word, at the start of a line,
 #: as a link.
@@ -32,14 +33,14 @@ def escaped(text: str) -> str:
     return _SPECIAL.sub(r"\\\g<0>", one_line(text).strip()).translate(_ENTITIES)
 
 
-def render(document: Document, style: Style) -> str:
+def render(judged: Judged, style: Style) -> str:
     """One table per testcase; ``verbose`` includes whole large tables and waived testcases."""
-    return "\n".join(_lines(document, style)) + "\n"
+    return "\n".join(_lines(judged, style)) + "\n"
 
 
-def part(document: Document, style: Style) -> str:
+def part(judged: Judged, style: Style) -> str:
     """The report of a run if ``verbose`` adds it to that of several."""
-    return render(document, style) if style.verbose else ""
+    return render(judged, style) if style.verbose else ""
 
 
 def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
@@ -69,8 +70,8 @@ def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: 
     return "\n".join(lines) + "\n" + "".join(reports)
 
 
-def _lines(document: Document, style: Style) -> Iterator[str]:
-    machine = document.machine
+def _lines(judged: Judged, style: Style) -> Iterator[str]:
+    document, check, machine = judged.document, judged.check, judged.document.machine
     yield f"# wirespeed: {escaped(document.hostname)}"
     yield ""
     if document.simulated:
@@ -83,10 +84,9 @@ def _lines(document: Document, style: Style) -> Iterator[str]:
     others = [count for kind, count in machine.counts.items() if kind.name in machine.others]
     facts = [machine.cpu, *(f"{n} x {model}" for model, n in models.items()), *others, document.started]
     yield " · ".join(escaped(fact) for fact in facts if fact)
-    if warnings := explanations(document, lacking=style.judged.check.missing if style.judged else None):
+    if warnings := explanations(document, lacking=check.missing):
         yield ""
         yield from (f"- **warning**: {escaped(text)}" for text in warnings)
-    check = style.check(document)
     if document.qualification:
         *found, verdict = lines(document, document.qualification)
         word, _, rest = verdict.partition(":")
@@ -95,7 +95,7 @@ def _lines(document: Document, style: Style) -> Iterator[str]:
         return
     counts = counted(judgement.verdict for judgement in check.judgements if judgement.key.column)
     yield from ("", f"**{check.verdict.word.upper()}**: {counts or 'no values'}")
-    yield from _judged(style.judged) if style.judged else ()
+    yield from _judged(judged) if style.checked else ()
     for result in document.testcases:
         if result.status is Status.WAIVED or not any(table.cells for table in result.tables):
             continue

@@ -1,17 +1,27 @@
 """nccl-tests' text output: the columns at their positions, for scripts that parse them.
 
-Additional information is on further lines that begin with ``#``.
+Additional information is on further lines that begin with ``#``. Lines are printed while their sizes are
+measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
+from ..backends.base import Backend
 from ..document import Document
-from ..terminal import one_line
+from ..driver.jobs import Filled, Listener
+from ..judging.judged import Judged
+from ..tables import Cell, Half
+from ..terminal import one_line, visible
+from ..testcases import Testcase
 from ..units import GB, format_time
+from . import nccl_tests_view as views
 from .iteration_times import spread, steady
-from .nccl_tests_view import Given, Half, Row, View, footer, has_collectives, is_complete, short, short_bus
+from .nccl_tests_view import Given, Row, View, footer, has_collectives, is_complete, short, short_bus
 from .style import Style
 
 #: The nccl-tests version whose format this is.
@@ -153,8 +163,9 @@ def heads(options: Given) -> str:
     return f"#\n{above}\n{named}\n{units}\n"
 
 
-def render(document: Document, style: Style) -> str:
+def render(judged: Judged, style: Style) -> str:
     """The lines of a run of collectives; a run without any is listed by testcase."""
+    document = judged.document
     del style
     if not has_collectives(document):
         names = "".join(f"# {one_line(result.name)}: not a collective\n" for result in document.testcases)
@@ -171,3 +182,101 @@ def lines(view: View, rows: Sequence[Row]) -> str:
     if view.is_skipped:
         return f"nRanks {view.given.ranks} is not a power of 2, skipping\n"
     return "".join(line(row, view.given) for row in rows)
+
+
+class PrintedLines(Listener):
+    """Listener that prints the header when the devices are known, and each result when it is measured.
+
+    Attributes:
+        sizes: Sizes of the array, in bytes.
+        stamps: Time stamps of the lines so far, for the Document; None if not requested.
+        live: Whether it prints.
+    """
+
+    def __init__(self, sizes: Sequence[int], stamps: list[str] | None, live: bool) -> None:
+        self.sizes, self.stamps, self.live = sizes, stamps, live
+        #: What measures; its ranks are known before they are connected.
+        self.backend: Backend | None = None
+        self._document: Document | None = None
+        self._begun = self._headed = False
+        #: Whether a line has its first result.
+        self._open = False
+        self._view: View | None = None
+        self._halves: dict[int, dict[str, Cell]] = {}
+        self._case = -1
+        self._held: list[Row] = []
+
+    def run_started(self, document: Document, testcases: Sequence[Testcase]) -> None:
+        self._document = document
+
+    def testcase_started(self, case: Testcase, measurements: int) -> None:
+        self._case += 1
+        self._view = None
+
+    def measuring(self, case: Testcase, done: int, stage: str) -> None:
+        """Print the header while the ranks connect, which may take long."""
+        if not self.live or self._begun or self.backend is None or self._document is None:
+            return
+        details = self.backend.describe()
+        if details.ranks:
+            options = {**self._document.options, **details.options}
+            libraries = self.backend.libraries()
+            self.begin(replace(self._document, ranks=details.ranks, options=options, libraries=libraries))
+
+    def measured(self, case: Testcase, cells: Sequence[Filled], known: Callable[[], Document]) -> None:
+        """Print the first part of a line, and the rest when its size is measured in place too."""
+        first = cells[0][1]
+        j, in_place, stamp = first.column, first.row == 1, ""
+        self._halves[first.row] = dict(cells)
+        if in_place and self.stamps is not None:
+            stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+            self.stamps[self._case * len(self.sizes) + j :] = [stamp]
+        if not self.live:
+            return
+        if self._view is None:
+            self._view = View(known())
+        info, options = self._view.document.testcases[-1].collective, self._view.given
+        assert info is not None
+        if not in_place:
+            self._halves.pop(1, None)
+        halves = [[self._halves.get(place, {}).get(key) for key in views.KEYS] for place in (0, 1)]
+        row = views.row_of(case.name, info, self.sizes[j], halves, options, stamp)
+        if self._open:
+            self._open = False
+            _write(closing(row, options))
+        elif row.halves[0]:
+            self.head(self._view)
+            self._open = True
+            _write(opening(row, options))
+        elif in_place:
+            self._held.append(row)
+            if self._headed:
+                self.head(self._view)
+
+    def begin(self, document: Document) -> None:
+        """Print the options and the devices, once."""
+        if self.live and not self._begun:
+            self._begun = True
+            _write(header(View(document)))
+
+    def head(self, view: View) -> None:
+        """Print the headings, once, and the waiting lines; they wait because all settings may be refused."""
+        self.begin(view.document)
+        if not self._headed:
+            self._headed = True
+            _write(heads(view.given))
+        if self._held or view.is_skipped:
+            _write(lines(view, self._held))
+        self._held.clear()
+
+    def end(self, document: Document) -> None:
+        """Print what is left, and the lines after the last size."""
+        view = View(document)
+        if self._open:
+            _write("\n")
+        self.head(view)
+        _write(footer(view))
+
+
+def _write(text: str) -> None:
+    print(visible(text), end="", flush=True)

@@ -11,19 +11,21 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from ..collectives.options import OPTIONS
-from ..document import Document, RankInfo, Status
-from ..tables import LATE
+from ..document import RankInfo, Status
+from ..judging.judged import Judged
+from ..tables import LATE, Half
 from ..units import GB
 from .iteration_times import spread, steady
-from .nccl_tests_view import Given, Half, View, has_collectives, is_complete, short, short_bus
+from .nccl_tests_view import Given, View, has_collectives, is_complete, short, short_bus
 from .style import Style
 
 _VERSION = 3
 _MICRO = 1e-6
 
 
-def render(document: Document, style: Style) -> str:
+def render(judged: Judged, style: Style) -> str:
     """One object; additional information is under ``wirespeed``."""
+    document = judged.document
     del style
     own: dict[str, object] = {
         "version": document.version,

@@ -18,7 +18,7 @@ from ..collectives.operations import BY_NAME, OPERATIONS, CollectiveOp, Setting,
 from ..collectives.options import CollectiveOptions
 from ..document import CollectiveInfo, Document, RankInfo, Status, TestcaseResult
 from ..errors import DocumentError, UsageError
-from ..tables import Cell, Table, Whole
+from ..tables import Cell, Half, Table, Whole
 from ..terminal import one_line
 from ..units import GB
 from .iteration_times import steady
@@ -60,26 +60,6 @@ class Given(CollectiveOptions):
 
 #: Options of which a Document of ``run``, or of an imported log, knows nothing.
 _UNKNOWN = {"first_size": 0, "last_size": 0, "step": 0, "iterations": 0, "timeout": 0}
-
-
-@dataclass(frozen=True)
-class Half:
-    """An out-of-place or in-place result.
-
-    Attributes:
-        seconds: Time of an operation, in s.
-        algorithm, bus: Algorithm and bus bandwidth, in B/s.
-        wrong: Number of wrong elements; None if the data was not verified.
-        iterations: Time of each iteration, in s; empty if not timed.
-        cycles: Bus bandwidth in each cycle, in B/s; empty for one cycle, or if iterations are timed.
-    """
-
-    seconds: float
-    algorithm: float
-    bus: float
-    wrong: int | None
-    iterations: tuple[float, ...] = ()
-    cycles: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -254,7 +234,7 @@ def _half(name: str, cells: Cells, options: Given) -> Half | None:
     if options.per_iteration and not steady(iterations, options.iterations, options.skip):
         raise _refused(f"{name} has no times of iterations")
     cycles = () if options.cycles == 1 or options.per_iteration else bus.samples
-    return Half(time.value, algorithm.value or 0.0, bus.value or 0.0, time.wrong, iterations, cycles)
+    return Half(time.value, algorithm.value or 0.0, bus.value or 0.0, time.wrong, iterations, cycles=cycles)
 
 
 def short_bus(bus_id: str) -> str:

@@ -20,16 +20,43 @@ from ..errors import UnknownTestcase
 from ..hardware.devices import is_host, number_of
 from ..hardware.facts import FABRIC_READY, Facts, Known
 from ..hardware.topology import Machine, Rank
+from ..judging.judged import Judged
 from ..measurement import Axis, Unit
 from ..model import Executor, Memory, Operation, Transfer
 from ..tables import Cell, Table
 from ..terminal import one_line
 from ..testcases import find
-from ..testcases.nvbandwidth_versions import PROCESSES
+from ..testcases.nvbandwidth_versions import PROCESSES, listed
 from ..units import MIB, displayed
 from . import sailbandwidth
 from .dialects import VERSIONS, Dialect
 from .style import DialectName, Style
+
+
+def is_success(document: Document, dialect: Dialect) -> bool:
+    """Whether the program would end with success; sailbandwidth also does if all testcases were waived.
+
+    nvbandwidth ignores unknown testcases. If nothing else was measured, that is a failure here, and so are
+    testcases between processes if there is only one: a wrong name or launcher would look like success.
+    """
+    if not dialect.exact:
+        return document.good
+    results = document.testcases
+    known = all(result.status.good or result.status is Status.NOT_FOUND for result in results)
+    alone = not document.machine.ranks
+    lost = any(r.status is Status.NOT_FOUND or (alone and r.name.startswith(PROCESSES)) for r in results)
+    empty = lost and not any(result.status is Status.PASSED for result in results)
+    return known and not empty and not document.interrupted
+
+
+def list_text(dialect: Dialect, *, several: bool) -> str:
+    """The program's list of testcases; those of several processes only if there are several."""
+    between, after = ("\n\t", "\n\n") if dialect.listed_apart else ("\n\t\t", "\n")
+    rule = "=======================\n" if dialect.listed_apart else ""
+    return f"{dialect.start('list')}Index, Name:\n\tDescription\n{rule}" + "".join(
+        f"{'-' if case.index is None else case.index}, {case.name}:{between}{case.description}{after}"
+        for case in listed(dialect.testcases, several=several)
+    )
 
 
 def fabric_lines(document: Document) -> list[str]:
@@ -77,8 +104,9 @@ _NO_RATIOS = "Warning: Unable to display Bandwidth Utilization Ratio Matrix.\n\n
 _WHOLE = "Total Bandwidth "
 
 
-def render(document: Document, style: Style) -> str:
+def render(judged: Judged, style: Style) -> str:
     """The text of nvbandwidth, or of the program that ``style.dialect`` names."""
+    document = judged.document
     parts = [
         header(document, style),
         *(testcase(document, result, style) for result in document.testcases),

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 
 from ..document import Document, Status, TestcaseResult
+from ..judging.judged import Judged
 from ..tables import Cell, Table
 from ..terminal import escaped
 from ..units import displayed
@@ -23,14 +24,15 @@ from .style import DialectName, Style
 _STATUS = {Status.PASSED: "Passed", Status.WAIVED: "Waived", Status.NOT_FOUND: "Not Found"}
 
 
-def render(document: Document, style: Style, error: str = "") -> str:
+def render(judged: Judged, style: Style, error: str = "") -> str:
     """One object under the key of the program; ``simulated`` is present only if true.
 
     Args:
-        document: The run.
+        judged: The run.
         style: How to show it.
         error: Why nothing was run.
     """
+    document = judged.document
     dialect = DIALECTS[style.dialect]
     content = _CONTENTS[dialect.json_root](document, style)
     if failed := [result for result in document.testcases if has_failed(result)]:

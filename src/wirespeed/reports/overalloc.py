@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from ..document import Document, Status, TestcaseResult
+from ..judging.judged import Judged
 from ..tables import Cell
 from ..testcases.sharing import WITH, WITHOUT
 from ..units import format_time
@@ -12,8 +13,9 @@ from .grid import aligned, footnotes, mark
 from .style import Style
 
 
-def render(document: Document, style: Style) -> str:
+def render(judged: Judged, style: Style) -> str:
     """The lines of the reproducer, or the phases of a sweep, for each testcase."""
+    document = judged.document
     lines: list[str] = []
     for result in document.testcases:
         if any(table.key == WITH for table in result.tables):

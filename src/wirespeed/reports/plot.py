@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import RenderableType
 from rich.text import Text
 
-from ..document import Document
+from ..judging.judged import Judged
 from ..tables import Table
 from .console import heading, printed, warnings
 from .findings import SIGNS, closing, explanations
@@ -14,10 +14,11 @@ from .style import SIMULATED, Style
 from .table import headed
 
 
-def render(document: Document, style: Style) -> str:
+def render(judged: Judged, style: Style) -> str:
     """Render all measured tables as plots; ``verbose`` adds the waived testcases with their reasons."""
-    check = style.check(document)
-    parts: list[RenderableType] = [heading(document), *warnings(explanations(document), style)]
+    document, check = judged.document, judged.check
+    noted = explanations(document, lacking=check.missing)
+    parts: list[RenderableType] = [heading(document), *warnings(noted, style)]
     for result in document.testcases:
         tables = [table for table in result.tables if any(cell.value is not None for cell in table.cells)]
         if not tables:

@@ -98,6 +98,8 @@ def _differences(curve: Curve, normal: dict[float, float]) -> Iterator[float]:
 
 
 _HEIGHT = 16
+#: Maximum number of bins of a histogram.
+_BINS = 12
 _COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 _LETTERS = "ABCDEF"
 _PEAK = "●"
@@ -112,14 +114,7 @@ _RAMP = (
 _SCALE_FROM = 0.8
 
 
-def plot(
-    curves: Sequence[Curve],
-    axis: Axis,
-    unit: Unit,
-    width: int = 80,
-    *,
-    title: str = "",
-) -> list[Text]:
+def plot(curves: Sequence[Curve], axis: Axis, unit: Unit, width: int = 80) -> list[Text]:
     """Plot curves. The x axis is logarithmic where the values span decades.
 
     Rates: the highest value is marked and named. Times: the y axis is logarithmic too, and the heading
@@ -130,7 +125,6 @@ def plot(
         axis: The quantity along the x axis.
         unit: Unit of the values.
         width: Width in characters.
-        title: Title above the plot; empty for none.
 
     Returns:
         The lines of the plot.
@@ -149,8 +143,7 @@ def plot(
         heading = f"from {number(least, scale, GLANCE)} to {number(best[0], scale, GLANCE)} {name}"
     scaled = [replace(curve, ys=tuple(y / scale for y in curve.ys)) for curve in shown]
     lines = _canvas(scaled, axis, unit, width)
-    result = [Text(title, style="bold")] if title else []
-    result.append(Text(heading.center(width).rstrip(), style="bold"))
+    result = [Text(heading.center(width).rstrip(), style="bold")]
     result += [_colored(line, len(shown)) for line in lines]
     if len(shown) > 1:
         marks = zip(_LETTERS, _COLORS, shown, strict=False)
@@ -410,21 +403,20 @@ def _legend(scale: Scale, divisor: float, name: str, signs: str) -> Text:
     return line
 
 
-def histogram(samples: Sequence[float], unit: Unit, width: int = 80, *, bins: int = 12) -> list[Text]:
+def histogram(samples: Sequence[float], unit: Unit, width: int = 80) -> list[Text]:
     """The distribution of samples as bars, one line for each range of values.
 
     Args:
         samples: At least one sample, in base units.
         unit: Unit of the samples.
         width: Width in characters.
-        bins: Maximum number of ranges.
 
     Returns:
         The lines.
     """
     divisor, name = fitting(unit, samples)
     lines = []
-    counted = list(binned(samples, bins))
+    counted = list(binned(samples))
     most = max((count for *_, count in counted), default=1)
     labels = [f"{low / divisor:.2f} to {high / divisor:.2f} {name}" for low, high, _ in counted]
     room = max(4, min(40, width - max(map(len, labels), default=0) - 8))
@@ -436,12 +428,11 @@ def histogram(samples: Sequence[float], unit: Unit, width: int = 80, *, bins: in
     return lines
 
 
-def binned(samples: Sequence[float], bins: int) -> Iterator[tuple[float, float, int]]:
+def binned(samples: Sequence[float]) -> Iterator[tuple[float, float, int]]:
     """Equal ranges from the smallest to the largest sample: begin, end, number of samples.
 
     Args:
         samples: At least one sample.
-        bins: Maximum number of ranges.
 
     Returns:
         The ranges in ascending order.
@@ -450,7 +441,7 @@ def binned(samples: Sequence[float], bins: int) -> Iterator[tuple[float, float, 
     if low == high:
         yield low, high, len(samples)
         return
-    bins = min(bins, max(2, len(samples)))
+    bins = min(_BINS, max(2, len(samples)))
     counts = [0] * bins
     for sample in samples:
         counts[min(bins - 1, int((sample - low) / (high - low) * bins))] += 1

@@ -8,16 +8,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ..document import Document, Status
 from ..judging.devices import device_lowest, device_verdicts, devices_of_cells
 from ..judging.fleet import WORDS
-from ..judging.overview import Overview, overview
+from ..judging.judged import Judged
+from ..judging.overview import Overview
 from ..judging.verdict import GateVerdict, Verdict
 from ..judging.verdicts import Check, end_of
 from ..measurement import Unit
-from ..results.cells import Placed, placed
+from ..results.cells import Placed
 from ..results.compare import Unreadable
 from ..terminal import one_line
 from .findings import explanations, views
 from .records import CheckedRun
-from .style import Judged, Style
+from .style import Style
 
 #: Labels and value of a series.
 Sample = tuple[dict[str, str], float]
@@ -65,19 +66,17 @@ STATES = tuple(word.lower() for word in WORDS)
 _VERDICTS = {Verdict.UNKNOWN: NOT_JUDGED, Verdict.WAIVED: NOT_JUDGED}
 
 
-def render(document: Document, style: Style) -> str:
+def render(judged: Judged, style: Style) -> str:
     """Gauges without timestamps, as the collector requires; labelled ``simulated`` or ``imported``.
 
     A simulated run never passes: its verdict is ``not judged`` at best.
     """
-    return _text(part(document, style))
+    return _text(part(judged, style))
 
 
-def part(document: Document, style: Style) -> Families:
+def part(judged: Judged, style: Style) -> Families:
     """The series of a run, each with the host; ``style.all_cells`` adds those of each value."""
-    judged = style.judged or Judged.of(document, style.criteria)
-    check = judged.check
-    summary = overview(document, check, judged.diagnosis)
+    document, check, summary = judged.document, judged.check, judged.overview
     ended = end_of(document)
     families: dict[str, Iterable[Sample]] = {
         "wirespeed_run_info": [(_run(document), 1)],
@@ -91,8 +90,8 @@ def part(document: Document, style: Style) -> Families:
         "wirespeed_missing": _missing(check),
         "wirespeed_gate": _gates(judged),
         **_paths(document, summary),
-        **_devices(document, judged, summary),
-        **(_cells(document, check) if style.all_cells else {}),
+        **_devices(judged),
+        **(_cells(judged) if style.all_cells else {}),
     }
     everywhere = {"host": document.hostname}
     everywhere |= {"simulated": "true"} if document.simulated else {}
@@ -172,8 +171,9 @@ def _paths(document: Document, summary: Overview) -> dict[str, list[Sample]]:
     return families
 
 
-def _devices(document: Document, judged: Judged, summary: Overview) -> dict[str, list[Sample]]:
+def _devices(judged: Judged) -> dict[str, list[Sample]]:
     """The verdict on each GPU and NUMA node, and its lowest rates; or on each node that was qualified."""
+    document = judged.document
     if found := document.qualification:
         out = set(found.excluded)
         good = Verdict.PASS if found.compared else Verdict.UNKNOWN
@@ -183,7 +183,7 @@ def _devices(document: Document, judged: Judged, summary: Overview) -> dict[str,
     verdicts = device_verdicts(document, judged.check, judged.diagnosis, cells)
     lowest = [
         ({"device": device, "path": figure.kind.name}, value)
-        for figure in summary.figures
+        for figure in judged.overview.figures
         for device, value in device_lowest(figure, judged.check, document.machine, cells).items()
     ]
     return {
@@ -198,12 +198,12 @@ def _verdicts(verdicts: Mapping[str, Verdict], document: Document) -> list[Sampl
     ]
 
 
-def _cells(document: Document, check: Check) -> dict[str, list[Sample]]:
+def _cells(judged: Judged) -> dict[str, list[Sample]]:
     """Each value and its limit, and verdicts and status of each testcase."""
-    cells = [place for place in placed(document) if place.cell.value is not None]
+    document, cells = judged.document, [place for place in judged.cells if place.cell.value is not None]
     counts = Counter(
         (judgement.key.testcase, str(judgement.verdict))
-        for judgement in check.judgements
+        for judgement in judged.check.judgements
         if judgement.key.testcase
     )
     return {

@@ -18,6 +18,7 @@ from ..judging.block_map import BlockMap
 from ..judging.culprits import any_of
 from ..judging.diagnosis import Diagnosis
 from ..judging.fleet import WORDS, FleetNode, node_summary
+from ..judging.judged import Judged
 from ..judging.verdict import GateComparison
 from ..judging.verdicts import Check
 from ..measurement import Unit
@@ -27,7 +28,6 @@ from ..results.compare import Comparison, Outcome, Unreadable
 from ..units import many, parse_rate
 from .csv import COLUMNS, cells, origin
 from .findings import applicable, views
-from .style import Judged
 
 if TYPE_CHECKING:
     import pandas
@@ -283,10 +283,9 @@ class CheckedRun:
     part: Any = None
 
     @classmethod
-    def of(cls, document: Document, judged: Judged, part: Any) -> CheckedRun:
+    def of(cls, judged: Judged, part: Any) -> CheckedRun:
         """What a judged run contributes, with ``part`` in the form of a format."""
-        node = node_summary(judged.file, document, judged.check, judged.diagnosis)
-        return cls(node, tuple(_remarks(judged)), part)
+        return cls(node_summary(judged), tuple(_remarks(judged)), part)
 
 
 def counted_words(nodes: Sequence[FleetNode], unreadable: Sequence[Unreadable]) -> str:

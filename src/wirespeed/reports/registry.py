@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,6 +13,8 @@ from .style import Style
 
 if TYPE_CHECKING:
     from ..document import Document
+    from ..judging.judged import Judged
+    from ..judging.verdicts import Check
     from ..results.compare import Unreadable
     from .records import CheckedRun
 
@@ -26,12 +28,28 @@ Report = Callable[["Document", Style], str]
 
 
 @dataclass(frozen=True)
+class _StyleOfOthers(Style):
+    """The style that formats of other packages get, whose functions take a Document: with its verdicts."""
+
+    judged: Judged = field(kw_only=True)
+
+    def check(self, _: Document) -> Check:
+        """The verdicts on the Document."""
+        return self.judged.check
+
+
+def _arguments_of_others(judged: Judged, style: Style) -> tuple[Document, Style]:
+    return judged.document, _StyleOfOthers(**vars(style), judged=judged)
+
+
+@dataclass(frozen=True)
 class ReportFormat:
     """A format: a module, or an object with its functions.
 
-    All have ``render(document, style) -> str``. Those that ``wirespeed check`` offers also have
-    ``part(document, style)``, which returns what a run adds to the report of several, for
-    ``joined(runs: Sequence[CheckedRun], unreadable, style) -> str``.
+    All have ``render(judged, style) -> str``. Those that ``wirespeed check`` offers also have
+    ``part(judged, style)``, which returns what a run adds to the report of several, for
+    ``joined(runs: Sequence[CheckedRun], unreadable, style) -> str``. Formats of other packages get the
+    Document in place of ``judged``.
 
     Attributes:
         name: Name that ``--format`` accepts.
@@ -62,27 +80,32 @@ class ReportFormat:
         suffixes = tuple(getattr(loaded, "suffixes", ()))
         return cls(name, form, suffixes, hasattr(loaded, "joined"), True, point=point)
 
+    def _arguments(self, judged: Judged, style: Style) -> tuple[Judged | Document, Style]:
+        """The arguments of ``render`` and ``part``."""
+        return (judged, style) if self.point is None else _arguments_of_others(judged, style)
+
     @property
     def _functions(self) -> Any:
         if self.point is not None:
             return self.point.load()
         return import_module(self.module or f"{__package__}.{self.name.replace('-', '_')}")
 
-    def render(self, document: Document, style: Style) -> str:
+    def render(self, judged: Judged, style: Style) -> str:
         """The report of a run, without control characters from the Document.
 
         Raises:
             UsageError: If the run qualified nodes, which the format does not show.
         """
-        if document.qualification and not self.qualified:
+        if judged.document.qualification and not self.qualified:
             names = ", ".join(row.name for row in FORMATS if row.qualified)
             raise UsageError(f"{self.name} does not show a qualification of nodes; choose one of {names}")
         functions = self._functions
-        return self._neutral(getattr(functions, "render", functions)(document, style), style)
+        text: str = getattr(functions, "render", functions)(*self._arguments(judged, style))
+        return self._neutral(text, style)
 
-    def part(self, document: Document, style: Style) -> Any:
+    def part(self, judged: Judged, style: Style) -> Any:
         """What a checked run adds to the report of several; processes send it to each other."""
-        return self._functions.part(document, style)
+        return self._functions.part(*self._arguments(judged, style))
 
     def joined(self, runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
         """The report of several checked runs, and of the files that cannot be read or judged."""
@@ -146,14 +169,14 @@ def format_of_suffix(suffix: str) -> str:
     return ""
 
 
-def render(document: Document, format: str | Report = "table", style: Style = _PLAIN) -> str:
+def render(document: Document | Judged, format: str | Report = "table", style: Style = _PLAIN) -> str:
     """Render a Document as text.
 
     Args:
-        document: The run to show.
+        document: The run to show. Its values are judged by their limits, unless it is a ``Judged``.
         format: Name of a format, of this package or another one, or a function ``report(document, style) ->
             str``.
-        style: Width, colour, verbosity and criteria.
+        style: Width, colour and verbosity.
 
     Returns:
         The report.
@@ -161,4 +184,9 @@ def render(document: Document, format: str | Report = "table", style: Style = _P
     Raises:
         UsageError: If the format does not exist.
     """
-    return find(format).render(document, style) if isinstance(format, str) else format(document, style)
+    from ..judging.judged import Judged
+
+    judged = Judged.of(document)
+    if isinstance(format, str):
+        return find(format).render(judged, style)
+    return format(*_arguments_of_others(judged, style))

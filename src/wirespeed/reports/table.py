@@ -13,6 +13,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..document import Document, Status, TestcaseResult
+from ..judging.judged import Judged
 from ..judging.verdict import Verdict
 from ..judging.verdicts import Check
 from ..measurement import Axis, Unit
@@ -33,11 +34,12 @@ _NAMED = 6
 _ONCE = "every copied byte once"
 
 
-def render(document: Document, style: Style) -> str:
+def render(judged: Judged, style: Style) -> str:
     """Render the Document as tables; ``verbose`` shows large matrices and all waived testcases in full."""
+    document = judged.document
     if document.qualification:
         return printed(style, heading(document), "", *map(Text, lines(document, document.qualification)))
-    check = style.check(document)
+    check = judged.check
     notes = [Text(f"note: {note}", style="dim") for note in document.machine.notes]
     parts: list[RenderableType] = [heading(document), *_warnings(document, check, style), *notes]
     tried = (result for result in document.testcases if result.status is not Status.WAIVED)

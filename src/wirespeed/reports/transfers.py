@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..document import Document
 from ..errors import UsageError, WirespeedError
+from ..judging.judged import Judged
 from ..judging.omissions import plan_options, tested
 from ..language.syntax import heading, testcase_text
 from ..language.toml_file import loads
@@ -12,10 +13,11 @@ from ..testcases import Testcase
 from .style import Style
 
 
-def render(document: Document, style: Style) -> str:
+def render(judged: Judged, style: Style) -> str:
     """The testcases of a run that measured transfers; comments say why others are missing."""
     del style
-    options, machine = plan_options(document), document.machine
+    document, machine = judged.document, judged.document.machine
+    options = plan_options(document)
     parts = [heading(machine)]
     if document.imported:
         parts.append(_comment(f"the values of the run were {document.origin}; the machine may be assumed"))

@@ -14,11 +14,12 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ..document import Document
+from ..judging.judged import Judged
 from ..judging.omissions import omitted
-from ..judging.overview import Overview, judged_by_baseline, missing, overview, share
+from ..judging.overview import Overview, judged_by_baseline, missing, share
 from ..judging.verdict import BELOW_RANGE, GateComparison, GateResult, GateVerdict, Judgement, Verdict
 from ..judging.verdicts import Check
-from ..reports import SIMULATED, Judged, Style
+from ..reports import SIMULATED, Style
 from ..reports.console import heading, printed
 from ..reports.findings import SIGNS, applicable, explanations, gate_parts, number, views
 from ..reports.qualification import lines as qualified_lines
@@ -62,15 +63,13 @@ _REASONS = 3
 _BUSY = ("busy-gpu", "busy-cpus")
 
 
-def render(document: Document, style: Style) -> str:
+def render(judged: Judged, style: Style) -> str:
     """Render what was found about a Document as text; ``verbose`` includes every bad testcase and cell.
 
     The verdict, its cause and its remedy come last, where a terminal shows them: without ``verbose``, they
     fit on a screen of 24 lines together with the key figures.
     """
-    judged = style.judged or Judged.of(document, style.criteria)
-    check = judged.check
-    summary = overview(document, check, judged.diagnosis)
+    document, check, summary = judged.document, judged.check, judged.overview
     bad = [list(group) for _, group in groupby(_bad(check), key=lambda judgement: judgement.key.testcase)]
     parts: list[RenderableType] = [heading(document), ""]
     if document.qualification:
@@ -85,7 +84,7 @@ def render(document: Document, style: Style) -> str:
     for override, cells_accepted in check.accepted.items():
         label = f"accepted in {many(cells_accepted, 'value')}" if cells_accepted else "override not needed"
         parts += notes([(label, f"{override}: {override.reason}")], "magenta")
-    for compared in judged.check.gates:
+    for compared in check.gates:
         parts += [*([""] if parts[-1] else []), *section(compared, style), ""]
     parts += _warnings(document, summary, style)
     parts += [""] if parts[-1] else []
@@ -98,13 +97,13 @@ def render(document: Document, style: Style) -> str:
         [("wrong data", str(fault)) for fault in check.wrong[1:]], "red"
     )  # the first is in the sentence
     parts += [*absent(check.missing, summary.sentence), *_places(check, summary), *_findings(summary)]
-    parts += _closing(document, judged.check.gates)
+    parts += _closing(document, check.gates)
     return printed(style, *parts)
 
 
-def part(document: Document, style: Style) -> str:
+def part(judged: Judged, style: Style) -> str:
     """The screen of a run if ``verbose`` adds it to that of several."""
-    return render(document, style) if style.verbose else ""
+    return render(judged, style) if style.verbose else ""
 
 
 def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:

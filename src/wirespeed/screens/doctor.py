@@ -11,11 +11,11 @@ from rich.text import Text
 
 from ..document import Document, Status
 from ..hardware.facts import Fact, Facts
+from ..judging.adaptive import Step
 from ..judging.cause import facts_of
-from ..judging.diagnosis import Diagnosis, Step, concluded
+from ..judging.judged import Judged
 from ..judging.omissions import measurable
 from ..judging.verdict import Verdict
-from ..judging.verdicts import Check
 from ..reports import SIMULATED, Style
 from ..reports.console import heading, printed, warnings
 from ..reports.findings import SIGNS, FindingView, explanations, views
@@ -26,18 +26,15 @@ from .help import HELP, linked
 _MOST_NAMED = 8
 
 
-def render(
-    document: Document, diagnosis: Diagnosis, check: Check, style: Style, steps: Sequence[Step] = ()
-) -> str:
+def render(judged: Judged, style: Style, steps: Sequence[Step] = ()) -> str:
     """Render a diagnosis of a Document as text; ``verbose`` includes all facts.
 
     Args:
-        document: The run.
-        diagnosis: What explains its slow cells.
-        check: Its verdicts.
+        judged: The run.
         style: Width, colour and verbosity.
         steps: What was measured and why, if the diagnosis required it.
     """
+    document, check, diagnosis = judged.document, judged.check, judged.diagnosis
     parts: list[RenderableType] = [heading(document)]
     parts += [
         Text(f"{'note' if absence.verdict is Verdict.WAIVED else 'missing'}: {absence}", "bold")
@@ -46,7 +43,7 @@ def render(
     parts += warnings(explanations(document), style)
     if document.testcases:
         parts += _measured(document, steps)
-    verdict = concluded(document, check, diagnosis)
+    verdict = judged.concluded
     slow = many(diagnosis.slow, "slow value") if document.testcases else "nothing was measured"
     parts.append(Text(f"{verdict.word.upper()}  {slow}", style=SIGNS[verdict].style))
     for culprit in check.culprits:
@@ -55,7 +52,7 @@ def render(
     for view in views(diagnosis):
         parts += ["", named(view), details(view)]
     parts.append("")
-    parts.append(Text(_closing(document, diagnosis, check), style="bold"))
+    parts.append(Text(_closing(judged), style="bold"))
     if diagnosis.unreadable and not style.verbose:
         parts.append(
             Text(f"{many(len(diagnosis.unreadable), 'reading')} could not be read; -v shows all", style="dim")
@@ -103,7 +100,8 @@ def rows(named: Iterable[tuple[str, str]]) -> RenderableType:
     return table
 
 
-def _closing(document: Document, diagnosis: Diagnosis, check: Check) -> str:
+def _closing(judged: Judged) -> str:
+    document, diagnosis, check = judged.document, judged.diagnosis, judged.check
     if not diagnosis.has_facts and document.imported:
         return "this run has no readings of the system: it is a log of another tool"
     if not diagnosis.has_facts:
@@ -117,8 +115,8 @@ def _closing(document: Document, diagnosis: Diagnosis, check: Check) -> str:
     seen = many(count, "finding") if count else "nothing found"
     if not document.testcases:
         return seen
-    judged = any(judgement.verdict.is_judged for judgement in check.judgements)
-    return f"{seen}; {'nothing is slow' if judged else 'no value could be judged'}"
+    any_judged = any(judgement.verdict.is_judged for judgement in check.judgements)
+    return f"{seen}; {'nothing is slow' if any_judged else 'no value could be judged'}"
 
 
 def _facts(facts: Facts) -> RenderableType:

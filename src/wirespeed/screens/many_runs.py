@@ -15,12 +15,10 @@ from rich.text import Text
 
 from ..document import Document
 from ..judging.cause import Weight
-from ..judging.diagnosis import Diagnosis
 from ..judging.fleet import WORDS, FleetFigure, FleetNode
-from ..judging.overview import overview
+from ..judging.judged import Judged
 from ..judging.path_kinds import path_kinds
 from ..judging.verdict import Verdict
-from ..judging.verdicts import Check
 from ..reports import SIMULATED, Style
 from ..reports.console import printed
 from ..reports.findings import GLANCE, SIGNS, VERDICTS, number, views
@@ -207,11 +205,6 @@ def _labels(nodes: Sequence[FleetNode]) -> list[str]:
     return next((labels for labels in (hosts, names) if len(set(labels)) == len(nodes)), files)
 
 
-def reason(document: Document, check: Check, diagnosis: Diagnosis) -> str:
-    """The first sentence about a run."""
-    return overview(document, check, diagnosis).sentence
-
-
 def reason_of_nodes(nodes: Sequence[FleetNode]) -> str:
     """How many of several runs have the worst verdict, and why the first of them has it."""
     if not nodes:
@@ -226,12 +219,12 @@ def host_of_run(document: Document) -> str:
     return document.hostname or document.machine.name
 
 
-def reason_of_diagnosis(document: Document, check: Check, diagnosis: Diagnosis) -> str:
+def reason_of_diagnosis(judged: Judged) -> str:
     """The first sentence about a machine that was diagnosed, measured or not."""
-    known = views(diagnosis)
+    check, known = judged.check, views(judged.diagnosis)
     defects = [view for view in known if view.finding.weight is Weight.DEFECT] or known
-    if check.verdict.is_failure or (document.testcases and not defects):
-        return reason(document, check, diagnosis)
+    if check.verdict.is_failure or (judged.document.testcases and not defects):
+        return judged.overview.sentence
     named = [str(absence) for absence in check.missing if absence.verdict.is_bad]
     named += [view.title for view in defects]
     return "; ".join(named) or "the system reports no defect; nothing was measured"

@@ -13,8 +13,9 @@ from rich.text import Text
 
 from ..document import Document
 from ..judging.inventory import Missing
+from ..judging.judged import Judged
 from ..judging.omissions import omitted
-from ..judging.overview import KeyFigure, Overview, missing, overview
+from ..judging.overview import KeyFigure, Overview, missing
 from ..judging.verdict import Verdict
 from ..judging.verdicts import Check
 from ..reports import Style
@@ -27,9 +28,9 @@ from .doctor import details, named, rows
 _SHORTEST, _BAR = 8, 24
 
 
-def render(document: Document, check: Check, style: Style) -> str:
+def render(judged: Judged, style: Style) -> str:
     """Render verdict, cause and key figures, as at the end of a run of everything."""
-    summary = overview(document, check)
+    document, check, summary = judged.document, judged.check, judged.overview
     ending = [("settings", "; ".join(style.settings))]
     ending += [("left out", omitted(document)), ("note", missing(document, check))]
     parts = [figures(summary, style.width), *notes(ending)] if summary.figures else []

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..collectives.operations import BY_NAME, OPERATIONS, Setting
+from ..collectives.operations import BY_NAME, OPERATIONS, CollectiveOp, Setting
 from ..hardware.devices import kind_of
 from ..hardware.topology import Machine
 from ..measurement import Axis, Measurement, Place, Reduce, Unit
-from ..model import Collective, Engine, Memory, MemoryKind
+from ..model import Collective, Engine, Memory, MemoryKind, Role
 from ..units import GIB, MIB, format_size
 from .base import Layout, Pattern, Plan, PlanOptions, Testcase
 
@@ -55,7 +55,13 @@ def collective(
                 return Plan.waive(reason)
             chosen = sizes or (case.buffer_size(machine, options),)
             ends = _judged(machine, ends[:count]) if judged else ()
-            works = [_works(setting, size, count, ends, max(chosen)) for size in chosen]
+            works = [
+                tuple(
+                    work_of(setting, size, count, ends, in_place=in_place, room=max(chosen))
+                    for in_place in (False, True)
+                )
+                for size in chosen
+            ]
             return _plan(setting, works, lateness, cpu_time)
 
         return plan
@@ -73,19 +79,16 @@ def collective(
     )
 
 
-def _works(
-    setting: Setting, size: int, ranks: int, ends: tuple[Memory, ...], room: int
-) -> tuple[Collective, ...]:
-    """A collective at a size, out of place and in place."""
+def work_of(
+    setting: Setting, size: int, ranks: int, ends: tuple[Memory, ...], *,
+    in_place: bool = False, room: int = 0, role: Role = Role.MEASURED,
+) -> Collective:  # fmt: skip
+    """A call of a collective on an array of a size, in bytes; ``room`` as in ``Collective``."""
     operation, width = setting.operation, setting.type.bytes
     counted = operation.moved(operation.counts(size // width, width, ranks), width, ranks)
-    return tuple(
-        Collective(
-            operation.name, setting.type.name, setting.operator, setting.root, size, counted, ranks, ends,
-            in_place, room, operation.checks_in_place or not in_place, operation.judged, operation.effective,
-            operation.traffic,
-        )
-        for in_place in (False, True)
+    return Collective(
+        operation.name, setting.type.name, setting.operator, setting.root, size, counted, ranks, ends,
+        in_place, room or size, operation.traffic, role,
     )  # fmt: skip
 
 
@@ -153,16 +156,11 @@ def names(settings: Sequence[Setting]) -> list[str]:
     ]
 
 
-#: All eleven collectives, of floats, with the sum and root 0.
-TESTCASES = tuple(
-    collective(
-        Setting(
-            operation,
-            BY_NAME["float"],
-            "sum" if operation.operator is None else "",
-            0 if operation.rooted else -1,
-        ),
-        operation.name,
-    )
-    for operation in OPERATIONS.values()
-)
+def usual(operation: CollectiveOp) -> Setting:
+    """A collective of floats, with the sum and root 0."""
+    operator = "sum" if operation.operator is None else ""
+    return Setting(operation, BY_NAME["float"], operator, 0 if operation.rooted else -1)
+
+
+#: All eleven collectives.
+TESTCASES = tuple(collective(usual(operation), operation.name) for operation in OPERATIONS.values())

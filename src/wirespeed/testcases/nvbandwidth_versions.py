@@ -1,4 +1,4 @@
-"""The testcases of nvbandwidth's versions, with their numbers.
+"""The testcases of nvbandwidth's versions, with their numbers, and which of them a command line selects.
 
 The numbers of testcases between processes in 0.10 are derived: its published lists end at 43. Of 0.11 only
 two names are published.
@@ -6,14 +6,19 @@ two names are published.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
+from ..errors import UnknownTestcase
 from ..hardware.topology import Machine
 from ..measurement import Reduce
 from ..model import Access, Engine
-from . import device, processes
+from . import TABLE, device, find, missing, processes, select
 from .base import Pattern, Plan, PlanOptions, Testcase
 from .patterns import gpus, ranks, star
+from .subset import named_pair, only_pairs, random_pairs
 
 #: How the names of testcases between processes begin.
 PROCESSES = "multinode_"
@@ -43,6 +48,8 @@ _PUSHING = ("0.5", "0.6", "0.7", "0.8", "0.9")
 _PUSHED = {"all_to_one_read_sm": True, "one_to_all_read_sm": False}
 #: Major compute capability from which GPUs have the Compute Fabric Transport.
 _FABRIC_TRANSPORT = 10
+#: Why other pairs are not measured.
+_OTHER_PAIR, _NOT_CHOSEN = "not the pair of --pair", "not one of the pairs of --targetNumPairs"
 
 
 def of_nvbandwidth(version: str) -> tuple[Testcase, ...]:
@@ -61,6 +68,68 @@ def of_nvbandwidth(version: str) -> tuple[Testcase, ...]:
         return (*device.TESTCASES, _COUNTED, *unnumbered, _REDUCED)
     numbered = (replace(case, index=index) for index, case in enumerate(kept))
     return tuple(_pushing(case) if version in _PUSHING else case for case in numbered)
+
+
+def listed(version: str, *, several: bool) -> list[Testcase]:
+    """The testcases of one process, or those of several processes too."""
+    return [case for case in of_nvbandwidth(version) if several or not case.name.startswith(PROCESSES)]
+
+
+def selected(
+    names: Sequence[str], prefixes: Sequence[str], version: str, *, several: bool, exact: bool
+) -> list[Testcase]:
+    """The requested testcases; by default all of this kind of job.
+
+    Args:
+        names, prefixes: Names or numbers of testcases, or how names begin; not both.
+        version: As for ``of_nvbandwidth``.
+        several: Whether the job has several processes.
+        exact: Whether a prefix that fits no testcase is ignored, as by nvbandwidth.
+
+    Raises:
+        UnknownTestcase: If no testcase starts with a prefix that is not ignored.
+    """
+    known = listed(version, several=several)
+    if names:
+        return [_found(name, version, known, exact=exact) for name in names]
+    if prefixes and exact:
+        return [case for case in known if case.name.startswith(tuple(prefixes))]
+    return list(select(prefixes=prefixes, table=known))
+
+
+def _found(name: str, version: str, known: Sequence[Testcase], *, exact: bool) -> Testcase:
+    """A testcase; if it does not exist, one that reports this when it runs.
+
+    The name of a testcase between processes is known in one process too, where it is waived.
+    """
+    if number := re.fullmatch(r"\s*([+-]?\d+)", name, re.ASCII):
+        absent = missing(name, f"Testcase index {name} {'out of bound' if exact else 'not found'}!")
+        return next((case for case in known if case.index == int(number[1])), absent)
+    table = of_nvbandwidth(version)
+    try:  # those between processes are those of this version
+        return find(name, table if name.startswith(PROCESSES) else (*table, *TABLE))
+    except UnknownTestcase:
+        return missing(name, f"Testcase {name} not found!")
+
+
+def restricted(
+    cases: Iterable[Testcase], pair: Sequence[str] | None, pairs: int | None, seed: int
+) -> list[Testcase]:
+    """Testcases of which only some pairs are measured.
+
+    Args:
+        cases: The testcases.
+        pair: UUIDs of the only pair of GPUs; None for all.
+        pairs: Number of random pairs of processes; None for all.
+        seed: Seed of their selection.
+    """
+    choose = partial(random_pairs, count=pairs or 0, seed=seed)
+    if pair:
+        cases = [only_pairs(case, partial(named_pair, uuids=pair), _OTHER_PAIR) for case in cases]
+    return [
+        only_pairs(case, choose, _NOT_CHOSEN)
+        if pairs is not None and case.name.startswith(PROCESSES) else case for case in cases
+    ]  # fmt: skip
 
 
 def _pushing(case: Testcase) -> Testcase:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from multiprocessing.connection import wait
 from queue import Empty, SimpleQueue
 from typing import Any, Literal
@@ -73,6 +73,7 @@ class _Lobby:
         #: The oldest first -> where it comes from, and since when.
         self._unproven: dict[Channel, tuple[str, float]] = {}
         self._changing = threading.Lock()
+        self._threads: list[threading.Thread] = []
         self._notes = 0
         self.refusal = ""
 
@@ -103,16 +104,22 @@ class _Lobby:
         """Receive the hello of a connection in a thread; without a secret it need not prove anything."""
         with self._changing:
             self._unproven[channel] = (who, time.monotonic())
+        thread = threading.Thread(
+            target=self._hear, args=(channel, secret, deadline, who), name="admit a rank", daemon=True
+        )
         with starting_threads():
-            threading.Thread(
-                target=self._hear, args=(channel, secret, deadline, who), name="admit a rank", daemon=True
-            ).start()
+            thread.start()
+        self._threads = [*(known for known in self._threads if known.is_alive()), thread]
 
     def close(self) -> None:
-        """Disconnect all that have not proved anything yet."""
+        """Disconnect all that have not proved anything yet, or that came too late."""
         with self._changing:
             for channel in self._unproven:
                 _disconnect(channel)
+        for thread in self._threads:
+            thread.join()
+        while not self._arrived.empty():
+            self._arrived.get()[0].close()
 
     def _has_room(self) -> bool:
         """Whether another connection may prove that it belongs to the job.
@@ -210,16 +217,16 @@ def gather(
     absent: dict[int, str] = {}
     refused: dict[int, str] = {}
     lobby = _Lobby(secret)
-    with ExitStack() as stack:
+    with ExitStack() as joining, ExitStack() as stack:
         stack.callback(lobby.close)
         for listener in listeners:
             stack.enter_context(listener)
         for sock in inherited:
             lobby.hear(Channel(sock), b"", deadline, "a process that this one started")
-        while any(len(joined) < size - 1 for joined in channels.values()):
+        while any(len(known) < size - 1 for known in channels.values()):
             look()
             if time.monotonic() >= deadline:
-                complete = {0}.union(set.intersection(*(set(joined) for joined in channels.values())))
+                complete = {0}.union(set.intersection(*(set(known) for known in channels.values())))
                 missing = [str(rank) for rank in range(size) if rank not in complete]
                 if partial and len(complete) > 1:
                     absent = {
@@ -246,15 +253,16 @@ def gather(
                     refused[hello.rank] = problem
                     channel.close()
                     continue
-                known[hello.rank] = channel
+                known[hello.rank] = joining.enter_context(closing(channel))
                 members[hello.rank] = Member(
                     hello.rank, one_line(hello.host)[:_HOST_CHARACTERS], hello.pid, hello.local
                 )
+        joined = joining.pop_all()  # the World closes them
     for rank in absent:
         members[rank] = Member(rank, "", 0, 0)
-        for joined in channels.values():
-            if rank in joined:
-                joined.pop(rank).close()
+        for known in channels.values():
+            if rank in known:
+                known.pop(rank).close()
     ordered = _with_local_ranks([members[rank] for rank in range(size)])
     links = dict(sorted(channels["link"].items()))
     everyone = [(m.rank, m.host, m.pid, m.local_rank) for m in ordered]
@@ -264,6 +272,7 @@ def gather(
         except OSError as error:
             if partial:
                 continue  # the first task that it gets finds out
+            joined.close()
             raise WorldError(f"{members[rank]} ended while the ranks were joining") from error
     return World(ordered, 0, launcher, links, channels["watch"], timeout, absent=absent, **extra)
 

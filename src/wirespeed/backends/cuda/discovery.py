@@ -20,7 +20,7 @@ from ...hardware.topology import Link, LinkKind, Machine
 from ...units import GB, MB
 from .. import pci
 from ..tree import HERE, TreePath
-from .nvml import Nvml, Silence, decoded, opened
+from .nvml import Nvml, Silence, decoded, kernel_module, opened
 from .packages import BINDINGS, INSTALL, NVML_MISSING
 
 if TYPE_CHECKING:
@@ -71,9 +71,6 @@ _C2C_LINKS, _C2C_STATUS, _C2C_MB_PER_S = 170, 171, 172
 _NVLINK_COMMON, _NVLINK_FIRST = 90, 84
 #: GB/s per direction of an NVLink, by nvmlNvlinkVersion_t. Source: NVIDIA's data sheets of P100 to B200.
 _NVLINK_GB = {1: 20, 2: 25, 3: 25, 4: 25, 5: 25, 6: 25, 7: 50}
-#: File with the driver version, e.g. 580.95.05.
-_PROC_VERSION = "proc/driver/nvidia/version"
-_DRIVER = re.compile(r"\b\d{3,}\.\d[\d.]*")
 #: Reasons why NVML denies peer access, by status; 0 is no reason. Source: NVML_P2P_STATUS_* in nvml.h.
 _REFUSALS = {
     1: "chipset not supported",
@@ -176,7 +173,7 @@ class _Reader:
         self.notes += refused
         return replace(
             machine,
-            driver=self._text("nvmlSystemGetDriverVersion") or self._driver(),
+            driver=self._text("nvmlSystemGetDriverVersion") or kernel_module(self.root),
             cuda=self.nvml.ask("nvmlSystemGetCudaDriverVersion_v2")
             or (self.cuda.version() if self.cuda else 0),
             confidential=self._confidential(),
@@ -202,7 +199,7 @@ class _Reader:
         self.notes.append("the tree has no answers of NVML: GPUs are described by the PCI bus only")
         return replace(
             machine,
-            driver=self._driver(),
+            driver=kernel_module(self.root),
             gpus=tuple(gpus),
             links=(*machine.links, *links),
             notes=(*machine.notes, *self.notes),
@@ -226,11 +223,6 @@ class _Reader:
         except BackendError as error:
             self.notes.append(f"the GPUs cannot be measured: {error}")
             return None
-
-    def _driver(self) -> str:
-        """The driver version, as the kernel module reports it."""
-        version = _DRIVER.search(pci.read(self.root / _PROC_VERSION))
-        return version.group() if version else ""
 
     def _confidential(self) -> bool:
         state = self.nvml.ask("nvmlSystemGetConfComputeState")

@@ -5,8 +5,8 @@ Attributes of this process' GPUs from CUDA, before a context exists.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +19,7 @@ from .. import pci
 from ..tree import HERE, TreePath
 from .cuda_driver import attribute, handles, name_of
 from .driver import check
-from .nvml import JOINED, Nvml, decoded, reasons_of
+from .nvml import JOINED, Nvml, decoded, kernel_module, reasons_of
 
 #: Fields of the health mask of the fabric: shift, width in bits, the values that are a problem.
 #: In most of them 1 is true and 2 is false, so that 0xaa has no problem.
@@ -39,7 +39,7 @@ _BANDWIDTH_MODES = ("full", "off", "minimum", "half", "three quarters")
 #: Source: NVML_CLOCK_MEM and NVML_FI_DEV_ECC_DBE_VOL_TOTAL in nvml.h.
 _MEMORY_CLOCK, _UNCORRECTED = 2, 4
 _MILLI = 1e-3
-_DENIED = "NVML does not report it"
+_fact = partial(Fact.of, why="NVML does not report it")
 
 
 def facts(gpus: Sequence[Gpu], nvml: Nvml, root: TreePath = HERE) -> Iterator[Fact]:
@@ -50,10 +50,9 @@ def facts(gpus: Sequence[Gpu], nvml: Nvml, root: TreePath = HERE) -> Iterator[Fa
         nvml: NVML, initialised.
         root: Folder that contains ``sys`` and ``proc``.
     """
-    version = re.search(r"\b\d{3,}\.\d[\d.]*", pci.read(root / "proc/driver/nvidia/version"))
-    yield Fact(Known.DRIVER_KERNEL, version[0] if version else None, reason="" if version else "no such file")
+    yield Fact.of(Known.DRIVER_KERNEL, kernel_module(root) or None, why="no such file")
     library = nvml.ask("nvmlSystemGetDriverVersion")
-    yield _fact("", Known.DRIVER_LIBRARY, None if library is None else decoded(library))
+    yield _fact(Known.DRIVER_LIBRARY, None if library is None else decoded(library))
     for gpu in gpus:
         yield from _of_bus(gpu, root)
         if (handle := nvml.handle(gpu)) is not None:
@@ -64,15 +63,11 @@ def shown(nvml: Nvml) -> Fact:
     """The addresses of all GPUs that NVML shows, whatever variables and options select."""
     count = nvml.ask("nvmlDeviceGetCount")
     if count is None:
-        return _fact("", Known.GPUS_OF_DRIVER, None)
+        return _fact(Known.GPUS_OF_DRIVER, None)
     handles = (nvml.ask("nvmlDeviceGetHandleByIndex", i) for i in range(count))
     locations = (nvml.ask("nvmlDeviceGetPciInfo", handle) for handle in handles if handle is not None)
     addresses = (f"{at.domain:04x}:{at.bus:02x}:{at.device:02x}.0" for at in locations if at is not None)
-    return _fact("", Known.GPUS_OF_DRIVER, tuple(addresses))
-
-
-def _fact(device: str, name: str, value: float | str | tuple[str, ...] | None, unit: str = "") -> Fact:
-    return Fact(name, value, unit, device, "" if value is not None else _DENIED)
+    return _fact(Known.GPUS_OF_DRIVER, tuple(addresses))
 
 
 def _of_bus(gpu: Gpu, root: TreePath) -> Iterator[Fact]:
@@ -80,21 +75,23 @@ def _of_bus(gpu: Gpu, root: TreePath) -> Iterator[Fact]:
     if not device.exists():
         return
     node = pci.read(device / "numa_node")
-    yield _fact(gpu.name, Known.NUMA_NODE, "unknown" if node.startswith("-") else node or None)
+    yield _fact(Known.NUMA_NODE, "unknown" if node.startswith("-") else node or None, device=gpu.name)
     group = device / "iommu_group"
-    yield _fact(gpu.name, Known.IOMMU_GROUP, group.resolve().name if group.exists() else OFF)
+    yield _fact(Known.IOMMU_GROUP, group.resolve().name if group.exists() else OFF, device=gpu.name)
     hops = pci.hops(device)
     if hops and all(hop.is_credible for hop in hops):
         narrowest = pci.narrowest(hops)
         own = hops[0].below
-        yield _fact(gpu.name, Known.PCIE_WIDTH, narrowest.width_now or None)
-        yield _fact(gpu.name, Known.PCIE_WIDTH_POSSIBLE, own.width or None)
-        yield _fact(gpu.name, Known.PCIE_NARROWEST, narrowest.below.address)
-        yield _fact(gpu.name, Known.PCIE_GENERATION_POSSIBLE, min(hop.generation for hop in hops) or None)
-        yield _fact(gpu.name, Known.PCIE_GENERATION_OF_GPU, own.generation or None)
-        yield _fact(gpu.name, Known.SWITCH, hops[1].below.address if len(hops) > 1 else "none")
+        yield _fact(Known.PCIE_WIDTH, narrowest.width_now or None, device=gpu.name)
+        yield _fact(Known.PCIE_WIDTH_POSSIBLE, own.width or None, device=gpu.name)
+        yield _fact(Known.PCIE_NARROWEST, narrowest.below.address, device=gpu.name)
+        yield _fact(
+            Known.PCIE_GENERATION_POSSIBLE, min(hop.generation for hop in hops) or None, device=gpu.name
+        )
+        yield _fact(Known.PCIE_GENERATION_OF_GPU, own.generation or None, device=gpu.name)
+        yield _fact(Known.SWITCH, hops[1].below.address if len(hops) > 1 else "none", device=gpu.name)
     for name, count in zip((Known.AER, Known.AER_CORRECTED), pci.errors(device), strict=True):
-        yield Fact(name, count, "", gpu.name, "" if count is not None else "the kernel does not show it here")
+        yield Fact.of(name, count, device=gpu.name)
 
 
 def _of_gpu(gpu: Gpu, handle: Any, nvml: Nvml) -> Iterator[Fact]:
@@ -102,24 +99,24 @@ def _of_gpu(gpu: Gpu, handle: Any, nvml: Nvml) -> Iterator[Fact]:
 
     def ask(fact: str, function: str, *arguments: Any, scale: float = 1, unit: str = "") -> Fact:
         value = nvml.ask(function, handle, *arguments)
-        return _fact(name, fact, None if value is None else value * scale, unit)
+        return _fact(fact, None if value is None else value * scale, unit, name)
 
     def switch(fact: str, value: Any) -> Fact:
-        return _fact(name, fact, None if value is None else ON if value else OFF)
+        return _fact(fact, None if value is None else ON if value else OFF, device=name)
 
     bar, memory = (nvml.ask(f"nvmlDeviceGet{kind}", handle) for kind in ("BAR1MemoryInfo", "MemoryInfo"))
-    yield _fact(name, Known.BAR1, bar.bar1Total if bar else None, "B")
-    yield _fact(name, Known.MEMORY, memory.total if memory else None, "B")
+    yield _fact(Known.BAR1, bar.bar1Total if bar else None, "B", name)
+    yield _fact(Known.MEMORY, memory.total if memory else None, "B", name)
     version = nvml.ask("nvmlDeviceGetVbiosVersion", handle)
-    yield _fact(name, Known.VBIOS, None if version is None else decoded(version))
+    yield _fact(Known.VBIOS, None if version is None else decoded(version), device=name)
     yield from _nvlinks(gpu, handle, nvml)
     reasons = nvml.ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
-    yield _fact(name, Known.THROTTLED, None if reasons is None else reasons_of(reasons))
+    yield _fact(Known.THROTTLED, None if reasons is None else reasons_of(reasons), device=name)
     yield ask(Known.POWER_LIMIT, "nvmlDeviceGetEnforcedPowerLimit", scale=_MILLI, unit="W")
     yield ask(Known.POWER_LIMIT_USUAL, "nvmlDeviceGetPowerManagementDefaultLimit", scale=_MILLI, unit="W")
     yield ask(Known.MEMORY_CLOCK, "nvmlDeviceGetApplicationsClock", _MEMORY_CLOCK, scale=MB, unit="Hz")
     yield ask(Known.MEMORY_CLOCK_POSSIBLE, "nvmlDeviceGetMaxClockInfo", _MEMORY_CLOCK, scale=MB, unit="Hz")
-    yield _fact(name, Known.ECC_ERRORS, nvml.fields(handle, {"errors": _UNCORRECTED}).get("errors"))
+    yield _fact(Known.ECC_ERRORS, nvml.fields(handle, {"errors": _UNCORRECTED}).get("errors"), device=name)
     rows = nvml.ask("nvmlDeviceGetRemappedRows", handle)
     yield switch(Known.REMAP_PENDING, rows[2] if rows else None)
     yield switch(Known.REMAP_FAILED, rows[3] if rows else None)
@@ -129,31 +126,31 @@ def _of_gpu(gpu: Gpu, handle: Any, nvml: Nvml) -> Iterator[Fact]:
     yield switch(Known.CONFIDENTIAL, state.ccFeature if state else None)
     yield switch(Known.PERSISTENCE, nvml.ask("nvmlDeviceGetPersistenceMode", handle))
     use = nvml.ask("nvmlDeviceGetUtilizationRates", handle)
-    yield _fact(name, Known.UTILISATION, use.gpu if use else None, "%")
+    yield _fact(Known.UTILISATION, use.gpu if use else None, "%", name)
     processes = nvml.ask("nvmlDeviceGetComputeRunningProcesses", handle)
-    yield _fact(name, Known.PROCESSES, None if processes is None else len(processes))
+    yield _fact(Known.PROCESSES, None if processes is None else len(processes), device=name)
 
 
 def _nvlinks(gpu: Gpu, handle: Any, nvml: Nvml) -> Iterator[Fact]:
     """Yield the state of the NVLinks of a GPU and of their fabric."""
     states = nvml.links(handle)
-    yield _fact(gpu.name, Known.NVLINKS, sum(states))
-    yield _fact(gpu.name, Known.NVLINKS_INACTIVE, len(states) - sum(states))
+    yield _fact(Known.NVLINKS, sum(states), device=gpu.name)
+    yield _fact(Known.NVLINKS_INACTIVE, len(states) - sum(states), device=gpu.name)
     if not any(states):
         return
     errors = nvml.nvlink_errors(handle, len(states))
     counted = tuple(f"{count:.0f} {kind}" for kind, count in errors.items() if count)
-    yield _fact(gpu.name, Known.NVLINK_ERRORS, counted if errors else None)
-    yield _fact(gpu.name, Known.FABRIC, nvml.fabric(handle) or FABRIC_READY)
+    yield _fact(Known.NVLINK_ERRORS, counted if errors else None, device=gpu.name)
+    yield _fact(Known.FABRIC, nvml.fabric(handle) or FABRIC_READY, device=gpu.name)
     info = nvml.fabric_info(handle)
     if hasattr(info, "clusterUuid") and info.state == JOINED:  # recorded trees have no UUIDs
-        yield _fact(gpu.name, Known.FABRIC_CLUSTER, str(UUID(bytes=bytes(info.clusterUuid))))
-        yield _fact(gpu.name, Known.FABRIC_CLIQUE, info.cliqueId)
+        yield _fact(Known.FABRIC_CLUSTER, str(UUID(bytes=bytes(info.clusterUuid))), device=gpu.name)
+        yield _fact(Known.FABRIC_CLIQUE, info.cliqueId, device=gpu.name)
     mask = getattr(info, "healthMask", None)  # old drivers have none
-    yield _fact(gpu.name, Known.FABRIC_HEALTH, None if mask is None else problems(int(mask)))
+    yield _fact(Known.FABRIC_HEALTH, None if mask is None else problems(int(mask)), device=gpu.name)
     mode = nvml.ask("nvmlSystemGetNvlinkBwMode")
     known = mode is not None and mode < len(_BANDWIDTH_MODES)
-    yield _fact(gpu.name, Known.BANDWIDTH_MODE, _BANDWIDTH_MODES[mode] if known else None)
+    yield _fact(Known.BANDWIDTH_MODE, _BANDWIDTH_MODES[mode] if known else None, device=gpu.name)
 
 
 def problems(mask: int) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ NVML's answers, written down while they are given, and given again from a record
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from ctypes import byref
 from itertools import takewhile
@@ -15,7 +16,7 @@ import msgspec
 
 from ...hardware.devices import Gpu
 from ...tables import GENERATION, IDLE, RETRAINED, THROTTLED, THROTTLED_BY, Quantity, State
-from ..pci import LinkSpeed
+from ..pci import LinkSpeed, read
 from ..tree import TreePath
 
 K = TypeVar("K", bound=Hashable)
@@ -67,6 +68,12 @@ _ERRORS = {"CRC errors": 38, "CRC errors of data": 45, "replays": 52, "recoverie
 _ERRORS_OF_LINK = {"CRC errors": 163, "replays": 161, "recoveries": 162, "link recoveries": 215,
                    "failed link recoveries": 214, "integrity errors": 211}  # fmt: skip
 _MAX_LINKS = 36
+
+
+def kernel_module(root: TreePath) -> str:
+    """The driver version as the kernel module reports it, e.g. 580.95.05; empty if it is not loaded."""
+    version = re.search(r"\b\d{3,}\.\d[\d.]*", read(root / "proc/driver/nvidia/version"))
+    return version[0] if version else ""
 
 
 class Silence:

@@ -23,8 +23,8 @@ from ...worlds.admission import Descriptors
 from ...worlds.base import World
 from ...worlds.mpi import in_use
 from ..base import Backend, BackendDetails
-from .endpoint import Endpoint, JobContext
-from .exchange import TWO_SIDED, Exchange, SharedBufferPool, TransportSelector
+from .endpoint import TWO_SIDED, Endpoint, JobContext
+from .exchange import Exchange, SharedBufferPool, TransportSelector
 from .prepared import DistributedPrepared, Running, SynchronisedStart, share_page
 
 #: Interval at which the state of the other hosts is read.

@@ -1,17 +1,25 @@
-"""Protocols of the hardware of a process in a job of several."""
+"""The hardware of a process in a job of several, and its part of a Measurement."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
-from ...model import Memory, Transfer
+from ...measurement import Sample
+from ...model import Transfer
 from ...options import RunOptions
+from ...units import NANO
 from ...worlds.admission import Descriptors, SharedMemory
 from ...worlds.base import World
+from ...worlds.mpi import Messages, MessagesRefused, Move
 from ..shared_memory import Mechanism
 
+#: Transports in which both sides of a transfer take part: one sends, the other receives.
+NCCL, MPI = "nccl", "mpi"
+TWO_SIDED = (NCCL, MPI)
 #: Bytes between the words that different processes write in the page of a host; the first is the gate.
 LINE = 64
 
@@ -87,26 +95,28 @@ class TransferTiming:
 
 
 class LocalPrepared(Protocol):
-    """Part of a Measurement in one process."""
+    """The pieces of a Measurement in one process, bound to its hardware."""
 
-    def fill(self) -> None:
-        """Fill the sources and poison the destinations of this process."""
+    def repeat(self, times: Sequence[int]) -> None:
+        """From now on, make the copies of each piece several times."""
 
-    def repeat(self, times: Mapping[int, int]) -> None:
-        """From now on, make the copies of some transfers (indices in the Measurement) several times."""
+    def arm(self, copies: int, beside: Sequence[tuple[int, Callable[[], object]]] = ()) -> None:
+        """Start ``copies`` copies of each piece; they wait at the gate of this round.
 
-    def arm(self, copies: int) -> None:
-        """Start ``copies`` copies of each transfer; they wait at the gate of this round."""
+        Args:
+            copies: Number of copies.
+            beside: Functions to run in other threads, each with the number of its CPU.
+        """
 
-    def finish(self) -> list[TransferTiming]:
-        """Wait until the copies have ended, and return their times.
+    def finish(self) -> Sample:
+        """Wait until copies and functions have ended; return the times of what this process has moved.
 
         Raises:
             MeasurementTimeout: If they do not end in time.
         """
         ...
 
-    def verify(self) -> None:
+    def verify(self) -> object:
         """Verify the destinations of this process; they are poisoned before the next sample.
 
         Raises:
@@ -116,28 +126,36 @@ class LocalPrepared(Protocol):
     def abandon(self) -> None:
         """End started copies, after an error in another process."""
 
-    def close(self) -> None:
+    def __exit__(self) -> None:
         """Release everything except the buffers."""
 
 
-class Endpoint(Protocol):
-    """The hardware of one process.
+class Endpoint:
+    """The hardware of one process; CPUs and GPUs extend it.
 
     Attributes:
-        means: Transports by which it can share memory, the best one first; without messages.
-        plain: The transport with ordinary allocations.
+        mechanisms: By transport, the best one first: the mechanism of sharing memory; without messages.
+        where: Argument ``place`` of a ``Mechanism``: the GPU, or None for host memory.
+        options: Options, the same in every process.
+        messages: Messages by MPI; None until ``can_send`` has found that they work.
+        cpu: CPU of the thread that sends and receives them.
+        starts_together: Whether the copies of this process start at the same time: what delays a thread of a
+            CPU at the gate is no part of a sample.
     """
 
-    means: tuple[str, ...]
-    plain: str
+    mechanisms: Mapping[str, Mechanism]
+    where: Any = None
+    messages: Messages | None = None
+    cpu = 0
+    starts_together = True
 
-    def sharing(self, means: str) -> Mechanism:
-        """The mechanism of a transport."""
-        ...
+    def __init__(self, job: JobContext) -> None:
+        self.options, self._world = job.options, job.world
 
-    def place(self, memory: Memory) -> Any:
-        """The place of a Memory for ``Mechanism.allocate`` and ``Mechanism.open``."""
-        ...
+    @property
+    def plain(self) -> str:
+        """The transport with ordinary allocations."""
+        return next(iter(self.mechanisms))
 
     def can_send(self, means: str) -> tuple[str, bytes]:
         """Why this process cannot send messages by a transport, and data for ``connect``.
@@ -146,31 +164,36 @@ class Endpoint(Protocol):
             reason: Empty if it can.
             data: What the other processes need in order to connect.
         """
-        ...
+        if means != MPI:
+            return f"{means} cannot move host memory", b""
+        try:
+            self.messages = Messages(self._world)
+        except MessagesRefused as error:
+            return str(error), b""
+        return "", b""
 
     def connect(self, means: str, told: Sequence[bytes]) -> None:
-        """Connect all processes by a transport for messages.
+        """Connect all processes by a transport for messages; MPI is connected when it starts.
 
         Args:
             means: The transport.
             told: By rank: the data from ``can_send``.
         """
 
-    def part(self, pieces: Sequence[LocalTransfer]) -> LocalPrepared:
-        """Bind the pieces of a Measurement."""
-        ...
+    def part(self, pieces: Sequence[LocalTransfer]) -> LocalPart:
+        """The part of this process in a Measurement."""
+        return LocalPart(self, pieces)
+
+    def bind(self, pieces: Sequence[LocalTransfer]) -> LocalPrepared:
+        """Fill the sources and poison the destinations of this process, and bind what it moves."""
+        raise NotImplementedError
+
+    def size(self, transfer: Transfer) -> int:
+        """Bytes of a message."""
+        return transfer.bytes
 
     def begin(self) -> None:
         """Begin a round: close the gate. Every process does so, with or without a part."""
-
-    def threads(self, transfers: Sequence[Transfer], messengers: int) -> int:
-        """The number of arrivals at the gate of the host.
-
-        Args:
-            transfers: Transfers that processes of this host execute, without messages.
-            messengers: Number of processes of this host that send or receive messages.
-        """
-        ...
 
     def release(self, arriving: int) -> None:
         """Open the gate of this round after ``arriving`` arrivals; one process of each host does so."""
@@ -180,10 +203,94 @@ class Endpoint(Protocol):
 
     def arrived(self) -> int:
         """When that wait ended, on this host's monotonic clock, in ns."""
-        ...
+        raise NotImplementedError
+
+    def wait(self) -> None:
+        """Wait at the gate of this round in the thread that calls.
+
+        Raises:
+            BackendError: If it was cancelled, or the gate was not opened in time.
+        """
 
     def cancel(self) -> None:
         """Release everything that waits; called from another thread."""
 
     def close(self) -> None:
         """Release all resources."""
+
+
+class LocalPart:
+    """Part of a Measurement that one process executes, fills or verifies."""
+
+    def __init__(self, side: Endpoint, pieces: Sequence[LocalTransfer]) -> None:
+        self._side, self._pieces = side, pieces
+        self._sent = [piece for piece in pieces if piece.means == MPI]
+        self._by_nccl = [piece for piece in pieces if piece.means == NCCL]
+        #: What the hardware times; all NCCL messages are behind the first.
+        self._timed = [p for p in pieces if (p.moves and p.means not in TWO_SIDED) or p in self._by_nccl[:1]]
+        self._arrived: list[TransferTiming] = []
+        self._prepared: LocalPrepared | None = None
+
+    @property
+    def _bound(self) -> LocalPrepared:
+        assert self._prepared is not None
+        return self._prepared
+
+    def fill(self) -> None:
+        """Fill the sources and poison the destinations of this process."""
+        self._prepared = self._side.bind(self._pieces)
+
+    def repeat(self, times: Mapping[int, int]) -> None:
+        """From now on, make the copies of some transfers (indices in the Measurement) several times."""
+        self._bound.repeat([times.get(piece.index, 1) for piece in self._pieces])
+
+    def arm(self, copies: int) -> None:
+        """Start ``copies`` copies of each transfer; they wait at the gate of this round."""
+        self._arrived = []
+        self._bound.arm(copies, [(self._side.cpu, partial(self._send, copies))] * bool(self._sent))
+
+    def finish(self) -> list[TransferTiming]:
+        """Wait until the copies have ended, and return their times.
+
+        Raises:
+            MeasurementTimeout: If they do not end in time.
+        """
+        sample = self._bound.finish()
+        return [
+            TransferTiming(
+                piece.index, seconds, amount, sample.wall if self._side.starts_together else seconds
+            )
+            for timed, seconds, amount in zip(self._timed, sample.seconds, sample.amounts, strict=True)
+            for piece in (self._by_nccl if timed.means == NCCL else (timed,))
+        ] + self._arrived
+
+    def verify(self) -> None:
+        """Verify the destinations of this process; they are poisoned before the next sample.
+
+        Raises:
+            VerificationError: If a word differs.
+        """
+        self._bound.verify()
+
+    def abandon(self) -> None:
+        """End started copies, after an error in another process."""
+        if self._prepared is not None:
+            self._prepared.abandon()
+
+    def close(self) -> None:
+        """Release everything except the buffers."""
+        if self._prepared is not None:
+            self._prepared.__exit__()
+
+    def _send(self, copies: int) -> None:
+        """Send and receive by MPI, starting at the release."""
+        side = self._side
+        assert side.messages is not None
+        moves = [Move(p.address, side.size(p.transfer), p.peer, p.index, p.owns_source) for p in self._sent]
+        side.wait()
+        start = time.monotonic_ns()
+        side.messages.move(moves, copies)
+        seconds = (time.monotonic_ns() - start) * NANO
+        self._arrived = [
+            TransferTiming(move.tag, seconds, float(move.bytes * copies), seconds) for move in moves
+        ]

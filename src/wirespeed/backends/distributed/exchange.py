@@ -34,7 +34,7 @@ from ...model import Memory, Transfer
 from ...terminal import visible
 from ...worlds.base import RankLost, World, WorldError
 from ..shared_memory import Allocation, Handle, Opened
-from .endpoint import Endpoint
+from .endpoint import MPI, NCCL, TWO_SIDED, Endpoint
 
 
 def told(error: WirespeedError) -> list[Any]:
@@ -105,8 +105,9 @@ class Exchange:
         self.gone = ""
         self._cancels = [cancel]
         self._closed = threading.Event()
+        self._watching = threading.Thread(target=self._watch, name="watch ranks", daemon=True)
         with starting_threads():
-            threading.Thread(target=self._watch, name="watch ranks", daemon=True).start()
+            self._watching.start()
 
     def gather(self, value: object, doing: str, patience: float = 0.0) -> list[Any]:
         """The values of all processes, by rank.
@@ -183,6 +184,8 @@ class Exchange:
     def close(self) -> None:
         """Stop watching the other processes."""
         self._closed.set()
+        if self._watching is not threading.current_thread():
+            self._watching.join()
 
     def _watch(self) -> None:
         while not self._closed.wait(_WATCH_INTERVAL_S):
@@ -196,9 +199,6 @@ class Exchange:
                 return
 
 
-#: Transports in which both sides of a transfer take part: one sends, the other receives.
-NCCL, MPI = "nccl", "mpi"
-TWO_SIDED = (NCCL, MPI)
 #: Transports by shared memory that reach another host.
 FAR = ("fabric",)
 
@@ -237,7 +237,7 @@ class TransportSelector:
         for means in self._candidates(transfer):
             if means in TWO_SIDED:
                 reason = self._can_send(means)
-            elif means not in self._side.means:
+            elif means not in self._side.mechanisms:
                 reason = "this hardware has no such thing"
             elif not near and means not in FAR:
                 reason = "it does not reach another host"
@@ -264,7 +264,7 @@ class TransportSelector:
         if self._share is not None:
             return (self._share,)
         gpu = kind_of(transfer.executor.device) is GPU
-        return (*self._side.means, *((NCCL, MPI) if gpu else (MPI,)))
+        return (*self._side.mechanisms, *((NCCL, MPI) if gpu else (MPI,)))
 
     def _can_send(self, means: str) -> str:
         """Why a transport cannot send messages; empty if it can. All processes ask together, once."""
@@ -334,7 +334,7 @@ class SharedBufferPool:
             own = min(fitting, key=lambda own: own.allocation.bytes)
             self._free.remove(own)
         else:
-            allocation = self._side.sharing(means).allocate(self._side.place(memory), size)
+            allocation = self._side.mechanisms[means].allocate(self._side.where, size)
             self._next += 1
             own = Own(self._next, means, memory, allocation)
         self._taken.append(own)
@@ -343,19 +343,18 @@ class SharedBufferPool:
     def export(self, own: Own) -> Handle:
         """The handle of a buffer."""
         if own.handle is None:
-            own.handle = self._side.sharing(own.means).export(own.allocation)
+            own.handle = self._side.mechanisms[own.means].export(own.allocation)
         return own.handle
 
-    def open(self, rank: int, number: int, handle: Handle, memory: Memory) -> int:
+    def open(self, rank: int, number: int, handle: Handle) -> int:
         """The address of another rank's buffer, opened in this process.
 
         Args:
             rank, number: The rank that owns the buffer, and its number there.
             handle: What the owner exported.
-            memory: Memory at the other end of the transfer, in this process.
         """
         if (rank, number) not in self._opened:
-            opened = self._side.sharing(handle.means).open(self._side.place(memory), handle)
+            opened = self._side.mechanisms[handle.means].open(self._side.where, handle)
             self._opened[rank, number] = opened
         return self._opened[rank, number].address
 

@@ -22,8 +22,8 @@ from ...worlds.admission import Descriptors, SharedMemory, fetch
 from ...worlds.base import Clocks, compare
 from ..base import Prepared
 from ..shared_memory import Handle
-from .endpoint import LINE, Endpoint, LocalPrepared, LocalTransfer
-from .exchange import TWO_SIDED, Exchange, Own, SharedBufferPool, TransportSelector
+from .endpoint import LINE, TWO_SIDED, Endpoint, LocalPart, LocalTransfer
+from .exchange import Exchange, Own, SharedBufferPool, TransportSelector
 
 _PAGE_BYTES = 4096
 #: Rounds in which the skew of the gate is measured.
@@ -224,7 +224,7 @@ class DistributedPrepared(Prepared):
         self._loads = {i: 1 for i, t in enumerate(measurement.transfers) if t.role is Role.LOAD}
         self._skews: list[tuple[float, float]] = []
         self._own: dict[tuple[int, bool], Own] = {}
-        self._part: LocalPrepared | None = None
+        self._part: LocalPart | None = None
         self._arriving = self._arrivals()
 
     def set_up(self) -> Failures:
@@ -327,12 +327,12 @@ class DistributedPrepared(Prepared):
     # Setting up.
 
     def _arrivals(self) -> int:
-        """The number of arrivals at this host's gate."""
+        """The number of arrivals at this host's gate: every CPU of an executor, and a thread for messages."""
         here = {rank for rank, host in enumerate(self._hosts) if host == self._hosts[self._rank]}
         by_messages = [t for t in self._transfers if t.engine in TWO_SIDED]
         messengers = here & {rank for t in by_messages for rank in (t.source.rank, t.destination.rank)}
         executed = [t for t in self._transfers if t not in by_messages and t.executor.rank in here]
-        return self._running.side.threads(executed, len(messengers))
+        return sum(len(t.executor.cpus) for t in executed) + len(messengers)
 
     def _offer(self) -> tuple[list[tuple[int, list[object]]], Failures]:
         """Take the buffers that this process owns; return handles for other processes, and failures."""
@@ -382,11 +382,10 @@ class DistributedPrepared(Prepared):
                     transfer: Transfer = transfer, index: int = index, addresses: list[int] = addresses
                 ) -> None:
                     far = 0 if transfer.source.rank != self._rank else 1
-                    memories = (transfer.source, transfer.destination)
-                    rank, near = memories[far].rank, memories[1 - far]
+                    rank = (transfer.source, transfer.destination)[far].rank
                     number, *fields = handles[index]
                     assert rank is not None
-                    addresses[far] = self._running.pool.open(rank, number, Handle(*fields), near)
+                    addresses[far] = self._running.pool.open(rank, number, Handle(*fields))
 
                 _attempt(open_, index, failures)
             peer = next((rank for rank in ends if rank != self._rank), self._rank)

@@ -6,7 +6,7 @@ import math
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from ...errors import BackendError, BackendLost, OutOfMemory
 from ...hardware.devices import Gpu
 from ...hardware.topology import Machine
 from ...measurement import Measurement
-from ...model import MOST_DESTINATIONS, Access, Engine, MemoryKind, Method, Operation, Role, Transfer
+from ...model import MOST_DESTINATIONS, Access, Engine, Memory, MemoryKind, Method, Operation, Role, Transfer
 from ...options import RunOptions
 from ...tables import Quantity, State
 from ...units import MIB, format_size
@@ -116,74 +116,34 @@ class GpuBackend(Backend, ABC):
         """The versions of the driver and of the libraries in use."""
 
     def refuses(self, measurement: Measurement) -> str | None:
-        if not measurement.transfers or measurement.is_mixed:
-            return ""  # other backends run what is no transfer
-        for transfer in measurement.transfers:
-            if reason := self._refuses(transfer):
-                return f"{transfer}: {reason}"
-        transfers = measurement.transfers
-        if len(transfers) > 1 and any(t.scattered for t in transfers):
+        if (reason := super().refuses(measurement)) is not None:
+            return reason
+        if len(measurement.transfers) > 1 and any(t.scattered for t in measurement.transfers):
             return "a block list is measured with its submission, so only one can run at a time"
-        if all(t.role is Role.LOAD for t in transfers):
-            return "no transfer is measured"
-        kinds = {end.kind for t in transfers for end in t.ends}
-        if MemoryKind.PAGEABLE in kinds and len(transfers) > 1:
+        kinds = {end.kind for t in measurement.transfers for end in t.ends}
+        if MemoryKind.PAGEABLE in kinds and len(measurement.transfers) > 1:
             return "copies of pageable memory run in the calling thread, so only one can run at a time"
         return self._unusable or None
 
-    def _refuses(self, transfer: Transfer) -> str:
-        ends = transfer.ends
-        copy = transfer.operation is Operation.COPY
-        pageable = any(end.kind is MemoryKind.PAGEABLE for end in ends)
-        if transfer.engine is Engine.CPU:
-            return f"the {self.title} backend has no engine cpu"
-        if transfer.executor.rank is not None or any(end.rank is not None for end in ends):
-            return f"the {self.title} backend cannot measure between processes"
-        if transfer.executor.device not in self._gpus:
-            return f"{transfer.executor} is not a GPU of this machine"
-        gpu = self._gpus[transfer.executor.device]
-        for end in ends:
-            known = self._gpus if end.kind is MemoryKind.DEVICE else self._nodes
-            if end.device not in known:
-                return f"{end.kind} memory of {end.device} does not belong to this machine"
-            if end.device in self._gpus and end.device not in (gpu.name, *gpu.peers):
-                return f"{gpu.name} has no peer access to {end.device}"
-        does = _OPERATIONS.get(transfer.engine, (Operation.COPY,))
-        if transfer.engine is not Engine.SM and transfer.operation not in does:
-            only = ", ".join(does)
-            return f"the engine {transfer.engine} does not support {transfer.operation}, only {only}"
-        if transfer.scattered is not None and (reason := _refused_list(transfer)):
-            return reason
-        if transfer.also and not (copy and transfer.engine is Engine.SM):
-            return "only a copy by a kernel (sm) writes to several memories"
-        if len(ends) - 1 > MOST_DESTINATIONS:
-            return f"a kernel writes to {MOST_DESTINATIONS} memories at most"
-        if pageable and transfer.engine is not Engine.CE:
-            return "kernels cannot access pageable memory"
-        capability = tuple(int(part) for part in gpu.compute_capability.split(".") if part)
-        if transfer.engine is Engine.SM_BULK and capability < _BULK_CAPABILITY:
-            return (
-                f"bulk copies require compute capability 9.0 or later; {gpu.name} has "
-                f"{gpu.compute_capability}; use the engine sm"
-            )
-        if self._machine.confidential and any(end.kind is not MemoryKind.DEVICE for end in ends):
-            return _CONFIDENTIAL.format("the driver encrypts transfers between host and GPU, so they")
-        if self._machine.confidential and transfer.operation is Operation.CHASE:
-            return _CONFIDENTIAL.format("a latency")
-        if transfer.operation is Operation.CHASE:
-            if transfer.bytes < 2 * NODE:
-                return f"a chase requires at least {2 * NODE} bytes"
-        elif not copy and transfer.bytes % WORD:
-            return f"{transfer.operation} requires a multiple of {WORD} bytes"
-        if transfer.bytes < 1:
-            return "the transfer has no bytes"
-        if transfer.engine is Engine.CUBLAS:
-            if transfer.access is not Access.LOCAL or transfer.is_paced:
-                return "cuBLAS works in the GPU's own memory, at full speed"
-            return self.without_blas()
-        if transfer.pace != 1:
-            return "a load on a GPU has no pace: it always runs at full speed"
-        return "" if transfer.engine is Engine.CE else unfit(transfer)
+    def refuses_transfer(self, transfer: Transfer) -> str:
+        gpu = self._gpus.get(transfer.executor.device)
+        for applies, reason in _REASONS:
+            if found := applies(self, transfer, gpu):
+                return reason.format(self=self, t=transfer, gpu=gpu, found=found)
+        return ""
+
+    def is_foreign(self, memory: Memory) -> bool:
+        """Whether a memory does not belong to this machine."""
+        return memory.device not in (self._gpus if memory.kind is MemoryKind.DEVICE else self._nodes)
+
+    def no_peer(self, gpu: Gpu, memory: Memory) -> bool:
+        """Whether a memory belongs to a GPU that another GPU cannot access."""
+        return memory.device in self._gpus and memory.device not in (gpu.name, *gpu.peers)
+
+    @property
+    def confidential(self) -> bool:
+        """Whether the GPUs are in confidential computing mode."""
+        return self._machine.confidential
 
     def prepare(self, measurement: Measurement, options: RunOptions) -> GpuPrepared:
         if reason := self.refuses(measurement):
@@ -381,3 +341,50 @@ class GpuBackend(Backend, ABC):
         if self._open_monitor is None and not self._unusable:
             self._open_monitor = self.open_monitor()
         return self._open_monitor
+
+
+def _lacks_bulk(_: GpuBackend, t: Transfer, gpu: Gpu) -> bool:
+    capability = tuple(int(part) for part in gpu.compute_capability.split(".") if part)
+    return t.engine is Engine.SM_BULK and capability < _BULK_CAPABILITY
+
+
+def _not_supported(_: GpuBackend, t: Transfer, gpu: Gpu) -> str:
+    does = _OPERATIONS.get(t.engine, (Operation.COPY,))
+    return "" if t.engine is Engine.SM or t.operation in does else ", ".join(does)
+
+
+#: In this order: when a GPU does not run a transfer, and why; ``found`` is what the condition returns.
+_REASONS: tuple[tuple[Callable[[GpuBackend, Transfer, Any], Any], str], ...] = (
+    (lambda b, t, gpu: t.engine is Engine.CPU, "the {self.title} backend has no engine cpu"),
+    (lambda b, t, gpu: {t.executor.rank, *(end.rank for end in t.ends)} != {None},
+     "the {self.title} backend cannot measure between processes"),
+    (lambda b, t, gpu: gpu is None, "{t.executor} is not a GPU of this machine"),
+    (lambda b, t, gpu: next(filter(b.is_foreign, t.ends), None),
+     "{found.kind} memory of {found.device} does not belong to this machine"),
+    (lambda b, t, gpu: next((end for end in t.ends if b.no_peer(gpu, end)), None),
+     "{gpu.name} has no peer access to {found.device}"),
+    (lambda b, t, gpu: t.scattered and _refused_list(t), "{found}"),
+    (_not_supported, "the engine {t.engine} does not support {t.operation}, only {found}"),
+    (lambda b, t, gpu: t.also and (t.operation, t.engine) != (Operation.COPY, Engine.SM),
+     "only a copy by a kernel (sm) writes to several memories"),
+    (lambda b, t, gpu: len(t.ends) - 1 > MOST_DESTINATIONS,
+     f"a kernel writes to {MOST_DESTINATIONS} memories at most"),
+    (lambda b, t, gpu: t.engine is not Engine.CE and MemoryKind.PAGEABLE in {end.kind for end in t.ends},
+     "kernels cannot access pageable memory"),
+    (_lacks_bulk, "bulk copies require compute capability 9.0 or later; {gpu.name} has "
+     "{gpu.compute_capability}; use the engine sm"),
+    (lambda b, t, gpu: b.confidential and {end.kind for end in t.ends} != {MemoryKind.DEVICE},
+     _CONFIDENTIAL.format("the driver encrypts transfers between host and GPU, so they")),
+    (lambda b, t, gpu: b.confidential and t.operation is Operation.CHASE, _CONFIDENTIAL.format("a latency")),
+    (lambda b, t, gpu: t.operation is Operation.CHASE and t.bytes < 2 * NODE,
+     f"a chase requires at least {2 * NODE} bytes"),
+    (lambda b, t, gpu: t.operation not in (Operation.CHASE, Operation.COPY) and t.bytes % WORD,
+     f"{{t.operation}} requires a multiple of {WORD} bytes"),
+    (lambda b, t, gpu: t.bytes < 1, "the transfer has no bytes"),
+    (lambda b, t, gpu: t.engine is Engine.CUBLAS and (t.access is not Access.LOCAL or t.is_paced),
+     "cuBLAS works in the GPU's own memory, at full speed"),
+    (lambda b, t, gpu: t.engine is Engine.CUBLAS and b.without_blas(), "{found}"),
+    (lambda b, t, gpu: t.engine is not Engine.CUBLAS and t.pace != 1,
+     "a load on a GPU has no pace: it always runs at full speed"),
+    (lambda b, t, gpu: t.engine not in (Engine.CUBLAS, Engine.CE) and unfit(t), "{found}"),
+)  # fmt: skip

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...errors import BackendError, MeasurementTimeout, starting_threads
-from ...measurement import Measurement
-from ...model import Engine, Memory, Transfer
-from ...units import NANO
-from ...worlds.mpi import Messages, MessagesRefused, Move
-from ..distributed.endpoint import LINE, JobContext, LocalTransfer, TransferTiming
-from ..distributed.exchange import MPI, NCCL, TWO_SIDED
-from ..shared_memory import Mechanism
+from ...measurement import Measurement, Sample
+from ...model import Engine, Transfer
+from ..distributed.endpoint import LINE, NCCL, TWO_SIDED, Endpoint, JobContext, LocalTransfer
 from ..test_data import keys_of
 from .bound_copy import Binder, BoundCopy, Buffers
 from .device import Device, Peers, TimedStream, unaware
@@ -30,26 +26,23 @@ if TYPE_CHECKING:
     from ..nccl.channel import NcclMessages
 
 
-class GpuEndpoint:
+class GpuEndpoint(Endpoint):
     """The GPU of one process."""
-
-    #: On one host the first two are as fast as the third and need no permission. The first is also fast if a
-    #: process does not see the other's GPU; copy engines were 6 % slower with the second.
-    means: tuple[str, ...] = (IPC, VMM_FD, FABRIC)
-    plain = IPC
 
     def __init__(
         self, job: JobContext, device: Device, contents: Contents, kind: GateKind, pool: GpuBufferPool
     ) -> None:
-        self.device, self.contents, self.pool, self.options = device, contents, pool, job.options
+        super().__init__(job)
+        self.device = self.where = device
+        self.contents, self.pool = contents, pool
         self.signals = Signals()
         self.gate = Gate(kind, device, job.options.timeout, job.page)
-        self.messenger: Messages | None = None
         self.nccl: NcclMessages | None = None
-        self._world = job.world
-        self._sharings: dict[str, Mechanism] = {
-            VMM_FD: DescriptorSharing(job.descriptors, job.options.timeout),
+        #: On one host the first two are as fast as the third and need no permission. The first is also fast
+        #: if a process does not see the other's GPU; copy engines were 6 % slower with the second.
+        self.mechanisms = {
             IPC: IpcSharing(),
+            VMM_FD: DescriptorSharing(job.descriptors, job.options.timeout),
             FABRIC: FabricSharing(),
         }
         self._offset = LINE * (1 + job.place[0])
@@ -65,26 +58,14 @@ class GpuEndpoint:
             self._ticks = Ticks(SignalPage(self._kind, self.device, self.options.timeout))
         return self._ticks
 
-    def sharing(self, means: str) -> Mechanism:
-        """A mechanism for sharing memory."""
-        return self._sharings[means]
-
-    def place(self, memory: Memory) -> Any:
-        """The GPU: it holds or uses every buffer of this process."""
-        del memory
-        return self.device
-
     def can_send(self, means: str) -> tuple[str, bytes]:
         """Why NCCL or MPI cannot move memory of this GPU, and NCCL's identifier."""
         if means == NCCL:
             from ..nccl.channel import refuses
 
             return refuses(self._world.rank)
-        try:
-            self.messenger = Messages(self._world)
-        except MessagesRefused as error:
-            return str(error), b""
-        return unaware(self.device.gpu, self.options.timeout), b""
+        reason, data = super().can_send(means)
+        return reason or unaware(self.device.gpu, self.options.timeout), data
 
     def connect(self, means: str, told: Sequence[bytes]) -> None:
         """Connect NCCL; MPI is connected when it starts."""
@@ -94,22 +75,15 @@ class GpuEndpoint:
             self.device.use()
             self.nccl = NcclMessages(self._world.size, self._world.rank, told[0])
 
-    def part(self, pieces: Sequence[LocalTransfer]) -> GpuPart:
-        """Bind the pieces of a Measurement."""
+    def bind(self, pieces: Sequence[LocalTransfer]) -> SharedPrepared:
         self.signals.cancelled.clear()
-        return GpuPart(self, pieces)
+        return SharedPrepared(self, pieces)
 
     def begin(self) -> None:
-        """Close the gate."""
         self.gate.close_all()
 
-    def threads(self, transfers: Sequence[Transfer], messengers: int) -> int:
-        """0: waiting streams are not counted."""
-        del transfers, messengers
-        return 0
-
     def release(self, arriving: int) -> None:
-        """Open the gate of all processes of this host."""
+        """Open the gate of all processes of this host: waiting streams are not counted."""
         del arriving
         self.gate.release()
 
@@ -129,11 +103,8 @@ class GpuEndpoint:
         return time.monotonic_ns()
 
     def wait(self) -> None:
-        """Wait for the release in a host thread.
-
-        Raises:
-            BackendError: If it was cancelled, or the gate was not opened in time.
-        """
+        """Wait for the release in a host thread that uses the GPU."""
+        self.device.use()
         end = time.monotonic() + self.options.timeout
         while not self.gate.is_open:
             if time.monotonic() > end:
@@ -206,94 +177,40 @@ class SharedBinder(Binder):
         return bound
 
 
-class GpuPart:
-    """Part of a Measurement that one process executes, fills or verifies."""
+class SharedPrepared(GpuPrepared):
+    """Transfers between processes, with a thread that sends and receives by MPI."""
 
     def __init__(self, side: GpuEndpoint, pieces: Sequence[LocalTransfer]) -> None:
-        self._side, self._pieces = side, pieces
-        self._sent = [p for p in pieces if p.means == NCCL]
-        self._messages = [p for p in pieces if p.means == MPI]
-        #: Transfers with work in streams; all NCCL messages are behind the first.
-        self._streamed = [p for p in pieces if (p.moves and p.means not in TWO_SIDED) or p in self._sent[:1]]
-        self._copies = 0
-        self._moves = [
-            Move(p.address, p.transfer.bytes, p.peer, p.index, p.owns_source) for p in self._messages
-        ]
         self._runner = ThreadPoolExecutor(1, "messages")
-        self._running: Future[list[TransferTiming]] | None = None
-        self._prepared: GpuPrepared | None = None
+        self._running: list[Future[object]] = []
+        super().__init__(
+            Measurement(tuple(piece.transfer for piece in pieces), ()), [1] * len(pieces),
+            SharedBinder(side, pieces), side.gate, side.signals, side.options,
+        )  # fmt: skip
 
-    def fill(self) -> None:
-        """Fill the sources and poison the destinations of this GPU, and bind what it enqueues."""
-        side, pieces = self._side, self._pieces
-        measurement = Measurement(tuple(piece.transfer for piece in pieces), ())
-        binder = SharedBinder(side, pieces)
-        self._prepared = GpuPrepared(
-            measurement, [1] * len(pieces), binder, side.gate, side.signals, side.options
-        )
-
-    def repeat(self, times: Mapping[int, int]) -> None:
-        """From now on, make the copies of some transfers several times."""
-        assert self._prepared is not None
-        self._prepared.repeat([times.get(piece.index, 1) for piece in self._pieces])
-
-    def arm(self, copies: int) -> None:
-        """Enqueue behind the gate, and start the thread that sends and receives with MPI."""
-        assert self._prepared is not None
-        self._copies = copies
+    def arm(self, copies: int, beside: Sequence[tuple[int, Callable[[], object]]] = ()) -> None:
         with starting_threads():
-            self._running = self._runner.submit(self._send, copies) if self._moves else None
-        self._prepared.arm(copies)
+            self._running = [self._runner.submit(call) for _, call in beside]
+        super().arm(copies)
 
-    def finish(self) -> list[TransferTiming]:
-        """Wait for streams and threads."""
-        assert self._prepared is not None
-        sample = self._prepared.finish(self._copies)
-        timings = [
-            TransferTiming(sent_piece.index, seconds, amount, sample.wall)
-            for piece, seconds, amount in zip(self._streamed, sample.seconds, sample.amounts, strict=True)
-            for sent_piece in (self._sent if piece.means == NCCL else (piece,))
-        ]
-        timeout = self._side.options.timeout
-        if self._running is not None:
+    def finish(self) -> Sample:
+        sample, timeout = super().finish(), self._options.timeout
+        for running in self._running:
             try:
-                timings += self._running.result(timeout)
+                running.result(timeout)
             except TimeoutError:
                 raise MeasurementTimeout("sending and receiving by MPI", timeout) from None
-        return timings
-
-    def verify(self) -> None:
-        """Verify the destinations of this GPU, and poison them again."""
-        assert self._prepared is not None
-        self._prepared.verify()
+        return sample
 
     def abandon(self) -> None:
-        """Let all enqueued work run out."""
-        self._side.cancel()
-        if self._prepared is not None:
-            self._prepared.abandon()
-        if self._running is not None:
-            self._running.exception(self._side.options.timeout)
+        self._signals.cancelled.set()
+        super().abandon()
+        for running in self._running:
+            running.exception(self._options.timeout)
 
-    def close(self) -> None:
-        """Release the streams."""
+    def __exit__(self, *_: object) -> None:
         self._runner.shutdown(wait=False)
-        if self._prepared is not None:
-            self._prepared.__exit__()
-
-    def _send(self, copies: int) -> list[TransferTiming]:
-        """Send and receive with MPI, starting at the release."""
-        side = self._side
-        assert side.messenger is not None
-        side.device.use()
-        side.wait()
-        start = time.monotonic_ns()
-        side.messenger.move(self._moves, copies)
-        seconds = (time.monotonic_ns() - start) * NANO
-        return [
-            TransferTiming(p.index, seconds, float(p.transfer.bytes * copies), seconds)
-            for p in self._messages
-        ]
+        super().__exit__()
 
 
 def _nothing() -> None:

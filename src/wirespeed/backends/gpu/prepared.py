@@ -85,7 +85,8 @@ class GpuPrepared(Prepared):
         self._measured = sorted((b for b in self._moving if b.measured), key=lambda b: b.transfer.start)
         #: How often each of these makes the copies of a sample; only for loads not 1.
         self._repeats = [1.0] * len(self._moving)
-        #: Copies of each of these in this sample.
+        #: Copies of a sample, and those of each of these in it.
+        self._copies = 1
         self._counts: list[int] = []
         self.buffers: list[Buffers] = [bound.buffers for bound in self._bound]
 
@@ -100,7 +101,7 @@ class GpuPrepared(Prepared):
         self._gate.close_all()
         self.arm(copies)
         self._gate.release()
-        return self.finish(copies)
+        return self.finish()
 
     def repeat(self, times: Sequence[float]) -> None:
         """From now on, make the copies of each transfer of the Measurement several times."""
@@ -108,7 +109,7 @@ class GpuPrepared(Prepared):
 
     def arm(self, copies: int) -> None:
         """Enqueue work behind the closed gate, as far as the queues have room."""
-        self._verified = False
+        self._verified, self._copies = False, copies
         if not self._moving:
             return
         self._counts = [
@@ -126,7 +127,7 @@ class GpuPrepared(Prepared):
             self._warm_up()
             self._left = self._put(left, _QUEUE_COPIES)
 
-    def finish(self, copies: int) -> Sample:
+    def finish(self) -> Sample:
         """After the release, enqueue the rest, wait for the end, and return the times of what it enqueued."""
         if not self._moving:
             return Sample((), (), 0.0)
@@ -143,7 +144,7 @@ class GpuPrepared(Prepared):
             self._ticks.stop()
         seconds = [b.lane.elapsed(b.lane.start, b.lane.stop) for b in bound]
         amounts = [b.amount * n for b, n in zip(bound, self._counts, strict=True)]
-        self._adapt_loads(seconds, copies)
+        self._adapt_loads(seconds)
         return Sample(
             tuple(seconds),
             tuple(amounts),
@@ -240,7 +241,7 @@ class GpuPrepared(Prepared):
             first.wait(bound.lane.stop)
         first.record(first.end)
 
-    def _adapt_loads(self, seconds: Sequence[float], copies: int) -> None:
+    def _adapt_loads(self, seconds: Sequence[float]) -> None:
         """Repeat loads more often in the next samples if they ended before the measured transfers.
 
         Those with a rate are repeated less often if they take much longer.
@@ -249,7 +250,7 @@ class GpuPrepared(Prepared):
         end = max(bound.transfer.start + s for s, bound in ends if bound.measured)
         for i, bound in enumerate(self._moving):
             needed = end - bound.transfer.start
-            wanted = self._counts[i] / copies * _LOAD_LASTS * needed / seconds[i]
+            wanted = self._counts[i] / self._copies * _LOAD_LASTS * needed / seconds[i]
             if bound.measured:
                 continue
             if 0 < seconds[i] < needed:

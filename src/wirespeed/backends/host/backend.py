@@ -9,39 +9,32 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ...errors import BackendError, MeasurementTimeout, OutOfMemory, starting_threads
 from ...hardware.topology import Machine
 from ...measurement import Measurement
-from ...model import Engine, Memory, MemoryKind, Operation, Role, Transfer
+from ...model import Engine, MemoryKind, Operation, Transfer
 from ...options import RunOptions
 from ...tables import Quantity, State
-from ...units import NANO, format_size
+from ...units import format_size
 from ...worlds.admission import Descriptors, SharedMemory
-from ...worlds.mpi import Messages, MessagesRefused, Move
 from ..base import Backend
-from ..distributed.endpoint import JobContext, LocalTransfer, TransferTiming
-from ..distributed.exchange import MPI
+from ..distributed.endpoint import Endpoint, JobContext, LocalTransfer
 from ..shared_memory import Allocation, Handle, Mechanism, Opened, fetched, offer
 from ..tree import HERE, TreePath
 from . import kernels, nic_facts
-from .bound_transfer import LINE, SharedBuffers, whole_lines
-from .gate import shared_gate
+from .bound_transfer import LINE, PoolBuffers, SharedBuffers, whole_lines
+from .gate import private_gate, shared_gate
 from .load import CpuLoad, available_bytes, number, read
 from .memory import RESERVE_BYTES, HostBufferPool
 from .prepared import HostPrepared
 from .threads import Workers
-
-if TYPE_CHECKING:
-    from ..distributed.endpoint import JobContext
-    from .prepared import HostPrepared
 
 SHM = "shm"
 
@@ -87,65 +80,42 @@ class ShmSharing:
         return Opened(memory.address, handle.bytes, memory.unmap)
 
 
-class HostEndpoint:
+class HostEndpoint(Endpoint):
     """CPUs and memory of one process.
 
     The shared page of the host contains two gates, used in turn: while a round runs, the first process of
     the host resets the gate of the next round.
     """
 
-    means: tuple[str, ...] = (SHM,)
-    plain = SHM
+    starts_together = False
 
     def __init__(self, job: JobContext, workers: Workers) -> None:
-        self.options = job.options
+        super().__init__(job)
+        self.mechanisms = {SHM: ShmSharing(job.descriptors, job.options.timeout)}
         self.cpus = job.cpus
+        self.cpu = job.cpus[0]
         self.workers = workers
-        self.messenger: Messages | None = None
         self.gate = shared_gate(job.page.address, job.options.timeout)
         self._page = job.page  # unmapped when it is no longer referenced
         self._leads = job.place[0] == 0
-        self._sharing = ShmSharing(job.descriptors, job.options.timeout)
-        self._world = job.world
         self._waiter = ThreadPoolExecutor(1, "arm")
         self._arrival: Future[int] | None = None
 
-    def sharing(self, means: str) -> ShmSharing:
-        """The only mechanism."""
-        assert means == SHM
-        return self._sharing
+    def bind(self, pieces: Sequence[LocalTransfer]) -> HostPrepared:
+        measurement = Measurement(tuple(piece.transfer for piece in pieces), ())
+        buffers = SharedBuffers(pieces, self.cpus, self.options.seed)
+        prepared = HostPrepared(measurement, self.options, buffers, self.gate, self.workers)
+        prepared.bind()
+        return prepared
 
-    def place(self, memory: Memory) -> Any:
-        """None: pages are placed where threads first write them."""
-        del memory
-
-    def can_send(self, means: str) -> tuple[str, bytes]:
-        """Why MPI cannot carry messages; empty if it can."""
-        if means != MPI:
-            return f"{means} cannot move host memory", b""
-        try:
-            self.messenger = Messages(self._world)
-        except MessagesRefused as error:
-            return str(error), b""
-        return "", b""
-
-    def connect(self, means: str, told: Sequence[bytes]) -> None:
-        """Do nothing: MPI is connected when it starts."""
-
-    def part(self, pieces: Sequence[LocalTransfer]) -> HostPart:
-        """Bind the pieces of a Measurement."""
-        return HostPart(self, pieces)
+    def size(self, transfer: Transfer) -> int:
+        return whole_lines(transfer)
 
     def begin(self) -> None:
         """Switch to the next gate; the first process resets the one after it."""
         self.gate.begin(resets=self._leads)
 
-    def threads(self, transfers: Sequence[Transfer], messengers: int) -> int:
-        """The number of arrivals: every CPU of an executor, and one thread for all messages."""
-        return sum(len(t.executor.cpus) for t in transfers) + messengers
-
     def release(self, arriving: int) -> None:
-        """Open the gate when all threads have arrived."""
         kernels.open_gate(self.gate.address, arriving)
 
     def arrive(self) -> None:
@@ -159,9 +129,15 @@ class HostEndpoint:
             self._arrival = self._waiter.submit(wait)
 
     def arrived(self) -> int:
-        """When it was released, in ns."""
         assert self._arrival is not None
         return self._arrival.result(2 * self.options.timeout)
+
+    def wait(self) -> None:
+        status = kernels.arrive(self.gate.address)
+        if status == kernels.TIMED_OUT:
+            raise MeasurementTimeout("waiting at the start barrier of this host", self.options.timeout)
+        if status == kernels.CANCELLED:
+            raise BackendError("the messages were cancelled")
 
     def cancel(self) -> None:
         """Release all threads of the host, in this round and in the next one."""
@@ -170,77 +146,6 @@ class HostEndpoint:
     def close(self) -> None:
         """End the waiting thread."""
         self._waiter.shutdown(wait=False)
-
-
-class HostPart:
-    """Part of a Measurement that one process executes, fills or verifies."""
-
-    def __init__(self, side: HostEndpoint, pieces: Sequence[LocalTransfer]) -> None:
-        self._side = side
-        self._pieces = pieces
-        self._copied = [piece for piece in pieces if piece.moves and piece.means != MPI]
-        self._sent = [piece for piece in pieces if piece.means == MPI]
-        self._arrived: list[TransferTiming] = []
-        measurement = Measurement(tuple(piece.transfer for piece in pieces), ())
-        buffers = SharedBuffers(pieces, side.cpus, side.options.seed)
-        self._prepared = HostPrepared(measurement, side.options, buffers, side.gate, side.workers)
-
-    def fill(self) -> None:
-        """Fill the sources and poison the destinations of this process."""
-        self._prepared.bind()
-
-    def repeat(self, times: Mapping[int, int]) -> None:
-        """From now on, make the copies of some transfers several times."""
-        self._prepared.repeats = [times.get(piece.index, 1) for piece in self._pieces]
-
-    def arm(self, copies: int) -> None:
-        """Start the threads of this process; they wait at the gate."""
-        gate = self._side.gate.address
-        self._prepared.arm(
-            copies, [(self._side.cpus[0], partial(self._send, copies, gate))] * bool(self._sent)
-        )
-
-    def finish(self) -> list[TransferTiming]:
-        """Wait for the threads and read their results."""
-        sample = self._prepared.finish()
-        times = zip(self._copied, sample.seconds, sample.amounts, strict=True)
-        return [
-            TransferTiming(p.index, seconds, amount, seconds) for p, seconds, amount in times
-        ] + self._arrived
-
-    def verify(self) -> None:
-        """Verify the destinations of this process."""
-        self._prepared.verify()
-
-    def abandon(self) -> None:
-        """Release the threads, and wait until they have ended."""
-        self._prepared.abandon()
-
-    def close(self) -> None:
-        """End threads that still wait; the buffers belong to the job."""
-        self._prepared.abandon()
-
-    def _send(self, copies: int, gate: int) -> None:
-        """Send and receive, starting at the release.
-
-        Raises:
-            MeasurementTimeout, BackendError: If the gate was not opened in time, or the copies were
-                cancelled.
-        """
-        assert self._side.messenger is not None
-        moves = [Move(p.address, whole_lines(p.transfer), p.peer, p.index, p.owns_source) for p in self._sent]
-        status = kernels.arrive(gate)
-        if status == kernels.TIMED_OUT:
-            raise MeasurementTimeout("waiting at the start barrier of this host", self._side.options.timeout)
-        if status == kernels.CANCELLED:
-            raise BackendError("the messages were cancelled")
-        start = kernels.clock()
-        self._side.messenger.move(moves, copies)
-        seconds = (kernels.clock() - start) * NANO
-        self._arrived = [
-            TransferTiming(p.index, seconds, float(move.bytes * copies), seconds)
-            for p, move in zip(self._sent, moves, strict=True)
-        ]
 
 
 _HZ_PER_KHZ = 1e3
@@ -267,17 +172,7 @@ class HostBackend(Backend):
         self._last: HostPrepared | None = None
         self._load: CpuLoad | None = None
 
-    def refuses(self, measurement: Measurement) -> str | None:
-        if not measurement.transfers or measurement.is_mixed:
-            return ""  # other backends run what is no transfer
-        for transfer in measurement.transfers:
-            if reason := self._refuses(transfer):
-                return f"{transfer}: {reason}"
-        if all(t.role is Role.LOAD for t in measurement.transfers):
-            return "no transfer is measured"
-        return None
-
-    def _refuses(self, transfer: Transfer) -> str:
+    def refuses_transfer(self, transfer: Transfer) -> str:
         nodes = {node.name for node in self._machine.numa}
         ends = (transfer.source, transfer.destination)
         if transfer.engine is not Engine.CPU:
@@ -302,10 +197,6 @@ class HostBackend(Backend):
         return ""
 
     def prepare(self, measurement: Measurement, options: RunOptions) -> HostPrepared:
-        from .bound_transfer import PoolBuffers
-        from .gate import private_gate
-        from .prepared import HostPrepared
-
         gate = private_gate(sum(len(t.executor.cpus) for t in measurement.transfers), options.timeout)
         buffers = PoolBuffers(self._pool, self._machine, options)
         prepared = HostPrepared(measurement, options, buffers, gate, self._workers)
@@ -324,7 +215,6 @@ class HostBackend(Backend):
         return any(node.name == device for node in self._machine.numa)
 
     def side(self, job: JobContext) -> HostEndpoint:
-
         return HostEndpoint(job, self._workers)
 
     def renew(self) -> None:

@@ -17,8 +17,7 @@ from ...hardware.topology import Machine
 from ...model import BUFFERS, Memory, Method, Operation, Role, Transfer
 from ...options import RunOptions
 from ...units import KIB, MIB, NANO
-from ..distributed.endpoint import LocalTransfer
-from ..distributed.exchange import TWO_SIDED
+from ..distributed.endpoint import TWO_SIDED, LocalTransfer
 from ..test_data import WORD_MASK, key_of, keys_of, offsets
 from . import kernels
 from .kernels import CODES

@@ -18,7 +18,7 @@ from ...hardware.facts import OFF, ON, UNLIMITED, Fact, Known
 from ...hardware.topology import Cache, Link, LinkKind, Machine
 from ...units import GIB, KIB, MIB
 from ..tree import HERE, TreePath
-from .load import FIRST_CPU, allowed, control_groups, cpu_list, meminfo, mounts, number, read, whole
+from .load import allowed, control_groups, cpu_list, first_cpu, meminfo, mounts, number, read, whole
 
 _SIZE_UNITS = {"K": KIB, "M": MIB, "G": GIB}
 
@@ -108,10 +108,7 @@ class _SysReader:
 
     def cpu_model(self) -> str | None:
         """The model's name, or on arm64 the name of the core's design."""
-        fields: dict[str, str] = {}
-        for line in (read(self.root / "proc/cpuinfo", FIRST_CPU) or "").splitlines():
-            name, _, value = line.partition(":")
-            fields.setdefault(name.strip(), value.strip())
+        fields = first_cpu(self.root)
         for name in ("model name", "cpu model", "cpu"):  # x86 and others, MIPS, POWER
             if fields.get(name):
                 return " ".join(fields[name].split())
@@ -213,7 +210,6 @@ _OPTIONS = re.compile(
 #: Parts of files: what is read of them is also what is recorded, and the rest may be private.
 _MEMLOCK = re.compile(r"^Max locked memory\s.*$", re.MULTILINE)
 _GROUP = re.compile(r"^\d+:(?:(?:[\w=,-]+,)?cpu(?:,[\w=,-]+)?)?:.*$", re.MULTILINE)
-_UNREADABLE = "the kernel does not show it here"
 
 
 def facts(root: TreePath = HERE) -> Iterator[Fact]:
@@ -229,15 +225,11 @@ def facts(root: TreePath = HERE) -> Iterator[Fact]:
     yield from _load(root)
 
 
-def _fact(name: str, value: float | str | tuple[str, ...] | None, unit: str = "", device: str = "") -> Fact:
-    return Fact(name, value, unit, device, "" if value is not None else _UNREADABLE)
-
-
 def _limits(root: TreePath) -> Iterator[Fact]:
-    yield _fact(Known.SHM, _shared_memory_bytes(root), "B")
+    yield Fact.of(Known.SHM, _shared_memory_bytes(root), "B")
     limit = (read(root / "proc/self/limits", _MEMLOCK) or "").split()[3:4]
     unlimited = UNLIMITED if limit == [UNLIMITED] else None
-    yield _fact(Known.MEMLOCK, unlimited or whole(limit[0] if limit else None), "B")
+    yield Fact.of(Known.MEMLOCK, unlimited or whole(limit[0] if limit else None), "B")
     usable_here = allowed(root)
     system = root / "sys/devices/system"
     for name, kind, there, online in (
@@ -246,9 +238,9 @@ def _limits(root: TreePath) -> Iterator[Fact]:
     ):
         all_of_them = set(cpu_list(read(system / online) or ""))
         usable = [index for index in usable_here.get(kind, ()) if index in all_of_them or not all_of_them]
-        yield _fact(name, len(usable) or None)
-        yield _fact(there, len(all_of_them) or None)
-    yield _fact(Known.CPU_QUOTA, _quota(root))
+        yield Fact.of(name, len(usable) or None)
+        yield Fact.of(there, len(all_of_them) or None)
+    yield Fact.of(Known.CPU_QUOTA, _quota(root))
 
 
 def _shared_memory_bytes(root: TreePath) -> float | None:
@@ -291,49 +283,48 @@ def _cpus(root: TreePath) -> Iterator[Fact]:
     """Yield how CPUs are set up."""
     folder = root / "sys/devices/system/cpu"
     governors = {text for path in folder.glob("cpufreq/policy*/scaling_governor") if (text := read(path))}
-    yield _fact(Known.GOVERNOR, tuple(sorted(governors)) or None)
+    yield Fact.of(Known.GOVERNOR, tuple(sorted(governors)) or None)
     balancing = read(root / "proc/sys/kernel/numa_balancing")
-    yield _fact(Known.NUMA_BALANCING, None if balancing is None else OFF if balancing == "0" else ON)
+    yield Fact.of(Known.NUMA_BALANCING, None if balancing is None else OFF if balancing == "0" else ON)
     sockets: dict[str, set[str]] = {}
     for node in root.glob("sys/devices/system/node/node[0-9]*"):
         first = (*cpu_list(read(node / "cpulist") or ""), None)[0]
         package = read(folder / f"cpu{first}/topology/physical_package_id") if first is not None else None
         if package is not None:
             sockets.setdefault(package, set()).add(node.name)
-    yield _fact(Known.NODES_PER_SOCKET, max(map(len, sockets.values()), default=None))
-    info = read(root / "proc/cpuinfo", FIRST_CPU) or ""
-    if info:
-        inside = bool(re.search(r"^flags\s*:.*\bhypervisor\b", info, re.MULTILINE))
+    yield Fact.of(Known.NODES_PER_SOCKET, max(map(len, sockets.values()), default=None))
+    if fields := first_cpu(root):
+        inside = "hypervisor" in fields.get("flags", "").split()
         names = [read(root / f"sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name")]
-        yield _fact(Known.HYPERVISOR, (" ".join(filter(None, names)) or ON) if inside else OFF)
+        yield Fact.of(Known.HYPERVISOR, (" ".join(filter(None, names)) or ON) if inside else OFF)
 
 
 def _memory(root: TreePath) -> Iterator[Fact]:
     """Yield the memory of each memory controller (EDAC), which shows unequally filled channels."""
     controllers = sorted(root.glob("sys/devices/system/edac/mc/mc[0-9]*"))
     if not controllers:
-        yield _fact(Known.DIMM_BYTES, None, "B")
+        yield Fact.of(Known.DIMM_BYTES, None, "B")
     for controller in controllers:
         size = number(controller / "size_mb")
-        yield _fact(Known.DIMM_BYTES, None if size is None else size * MIB, "B", controller.name)
-        yield _fact(Known.DIMM_ERRORS, number(controller / "ce_count"), device=controller.name)
+        yield Fact.of(Known.DIMM_BYTES, None if size is None else size * MIB, "B", controller.name)
+        yield Fact.of(Known.DIMM_ERRORS, number(controller / "ce_count"), device=controller.name)
 
 
 def _translation(root: TreePath) -> Iterator[Fact]:
     """Yield whether an IOMMU translates addresses, and the kernel options that decide about routes."""
     types = {text for path in root.glob("sys/kernel/iommu_groups/*/type") if (text := read(path))}
     present = any(root.glob("sys/class/iommu/*"))
-    yield _fact(Known.IOMMU, tuple(sorted(types)) if types or present else (OFF,))
+    yield Fact.of(Known.IOMMU, tuple(sorted(types)) if types or present else (OFF,))
     options = (root / "proc/cmdline").read(_OPTIONS)
-    yield _fact(Known.KERNEL_OPTIONS, None if options is None else tuple(options.split()))
-    yield _fact(Known.PEERMEM, ON if (root / "sys/module/nvidia_peermem").exists() else OFF)
+    yield Fact.of(Known.KERNEL_OPTIONS, None if options is None else tuple(options.split()))
+    yield Fact.of(Known.PEERMEM, ON if (root / "sys/module/nvidia_peermem").exists() else OFF)
 
 
 def _load(root: TreePath) -> Iterator[Fact]:
     try:
-        yield _fact(Known.LOAD, float((read(root / "proc/loadavg") or "").split()[0]))
+        yield Fact.of(Known.LOAD, float((read(root / "proc/loadavg") or "").split()[0]))
     except (ValueError, IndexError):
-        yield _fact(Known.LOAD, None)
+        yield Fact.of(Known.LOAD, None)
     stalled = re.search(r"^some avg10=([\d.]+)", read(root / "proc/pressure/cpu") or "", re.MULTILINE)
     value = float(stalled[1]) if stalled and stalled[1].count(".") <= 1 else math.nan
-    yield _fact(Known.PRESSURE, None if math.isnan(value) else value, "%")
+    yield Fact.of(Known.PRESSURE, None if math.isnan(value) else value, "%")

@@ -23,7 +23,6 @@ _VARIABLE = "container"
 _EXCLUDED = ("GPU Excluded", "Blacklisted")
 #: Place of the port above a switch, in the list of a device and the ports above it: GPU, port, port above.
 _UPSTREAM = 2
-_UNREADABLE = "the kernel does not show it here"
 
 
 def facts(root: TreePath = HERE) -> Iterator[Fact]:
@@ -33,21 +32,17 @@ def facts(root: TreePath = HERE) -> Iterator[Fact]:
         root: Folder that contains ``sys``, ``proc`` and ``dev``.
     """
     total = meminfo(root / "proc/meminfo").get("MemTotal")
-    yield _fact(Known.MEMORY_OF_HOST, total, "B")
-    nodes = root.glob("sys/devices/system/node/node[0-9]*")
-    yield _fact(
-        Known.NODES_WITH_CPUS, sum(bool(cpu_list(read(node / "cpulist") or "")) for node in nodes) or None
-    )
-    yield _fact(Known.NICS, tuple(nic.name for nic in root.glob("sys/class/infiniband/*")))
-    yield _fact(Known.CONTAINER, ON if _in_container(root) else OFF)
+    yield Fact.of(Known.MEMORY_OF_HOST, total, "B")
+    cpus = [
+        cpu_list(read(node / "cpulist") or "") for node in root.glob("sys/devices/system/node/node[0-9]*")
+    ]
+    yield Fact.of(Known.NODES_WITH_CPUS, sum(map(bool, cpus)) or None)
+    yield Fact.of(Known.NICS, tuple(nic.name for nic in root.glob("sys/class/infiniband/*")))
+    yield Fact.of(Known.CONTAINER, ON if _in_container(root) else OFF)
     yield from _gpus(root)
     for slot in root.glob("sys/bus/pci/slots/*"):
         if place := read(slot / "address"):
-            yield _fact(Known.SLOT, slot.name, device=f"{place}.0")
-
-
-def _fact(name: str, value: float | str | tuple[str, ...] | None, unit: str = "", device: str = "") -> Fact:
-    return Fact(name, value, unit, device, "" if value is not None else _UNREADABLE)
+            yield Fact.of(Known.SLOT, slot.name, device=f"{place}.0")
 
 
 def _in_container(root: TreePath) -> bool:
@@ -65,22 +60,21 @@ def _gpus(root: TreePath) -> Iterator[Fact]:
     loaded = any([(root / "proc/driver/nvidia/version").exists(), (root / "sys/module/nvidia").exists()])
     if not on_bus and not loaded:
         return
-    yield _fact(Known.DRIVER_LOADED, ON if loaded else OFF)
-    yield _fact(Known.GPUS_ON_BUS, tuple(device.name for device in on_bus))
+    yield Fact.of(Known.DRIVER_LOADED, ON if loaded else OFF)
+    yield Fact.of(Known.GPUS_ON_BUS, tuple(device.name for device in on_bus))
     text = (root / "dev/kmsg").messages(_LOST)
     lost = [(match[1][-4:], match[2], match[3]) for match in _LOST.finditer(text or "")]
     addresses = tuple(dict.fromkeys(f"{':'.join(address)}.0".lower() for address in lost))
-    yield Fact(Known.GPUS_LOST, addresses if text is not None else None,
-               reason="" if text is not None else "/dev/kmsg cannot be read")  # fmt: skip
+    yield Fact.of(Known.GPUS_LOST, None if text is None else addresses, why="/dev/kmsg cannot be read")
     for device in on_bus:
         name, driver = device.name, device / "driver"
-        yield _fact(Known.PCI_DRIVER, driver.resolve().name if driver.exists() else "none", device=name)
-        yield _fact(Known.PCI_MODEL, pci.read(device / "device") or None, device=name)
+        yield Fact.of(Known.PCI_DRIVER, driver.resolve().name if driver.exists() else "none", device=name)
+        yield Fact.of(Known.PCI_MODEL, pci.read(device / "device") or None, device=name)
         node = pci.read(device / "numa_node")
-        yield _fact(Known.NUMA_NODE, "unknown" if node.startswith("-") else node or None, device=name)
+        yield Fact.of(Known.NUMA_NODE, "unknown" if node.startswith("-") else node or None, device=name)
         above = pci.ports(device)[_UPSTREAM : _UPSTREAM + 2]  # the port above a switch has one above it
-        yield _fact(Known.SWITCH, above[0].name if len(above) > 1 else "none", device=name)
-        yield _fact(Known.DEVICE_FILE, _device_file(name, root), device=name)
+        yield Fact.of(Known.SWITCH, above[0].name if len(above) > 1 else "none", device=name)
+        yield Fact.of(Known.DEVICE_FILE, _device_file(name, root), device=name)
 
 
 def _device_file(name: str, root: TreePath) -> str | None:

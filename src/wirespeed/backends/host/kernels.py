@@ -80,17 +80,12 @@ _SPINS_PER_CLOCK_CHECK = 64  # between two checks of the clock, about 2 µs
 _jit = partial(compiled, error_model="numpy")
 
 
-@_jit("int64(int64, int64)")
-def _arrive(table: int, first: int) -> int:
-    """Wait until all threads have arrived; the last one opens the gate. Return the outcome."""
-    if atomic_add(table + ARRIVED, 1) + 1 == atomic_load(table + EXPECTED):
-        if atomic_load(table + CANCEL) == DONE:
-            atomic_store(table + RELEASED, now_ns())
-            return DONE
-        return atomic_load(table + CANCEL)
-    deadline = first + atomic_load(table + TIMEOUT_NS)
+@_jit("int64(int64, int64, int64)")
+def _spin(table: int, place: int, least: int) -> int:
+    """Wait until a word is no smaller than a value, the sample is cancelled or the time is over."""
+    deadline = now_ns() + atomic_load(table + TIMEOUT_NS)
     spins = 0
-    while atomic_load(table + RELEASED) == 0:
+    while atomic_load(table + place) < least:
         cancelled = atomic_load(table + CANCEL)
         if cancelled != DONE:
             return cancelled
@@ -104,36 +99,30 @@ def _arrive(table: int, first: int) -> int:
     return DONE
 
 
+@_jit("int64(int64)")
+def arrive(table: int) -> int:
+    """Wait until all threads have arrived; the last one opens the gate. Return the outcome."""
+    if atomic_add(table + ARRIVED, 1) + 1 == atomic_load(table + EXPECTED):
+        if atomic_load(table + CANCEL) == DONE:
+            atomic_store(table + RELEASED, now_ns())
+            return DONE
+        return atomic_load(table + CANCEL)
+    return _spin(table, RELEASED, 1)
+
+
 @_jit("int64()")
 def clock() -> int:
     """The clock of all times, in ns."""
     return now_ns()
 
 
-@_jit("int64(int64)")
-def arrive(table: int) -> int:
-    """Wait at the gate like a measuring thread; return the outcome."""
-    return _arrive(table, now_ns())
-
-
 @_jit("int64(int64, int64)")
 def open_gate(table: int, expected: int) -> int:
     """Open a gate that no thread opens, after the expected number of arrivals; return the outcome."""
-    deadline = now_ns() + atomic_load(table + TIMEOUT_NS)
-    spins = 0
-    while atomic_load(table + ARRIVED) < expected:
-        cancelled = atomic_load(table + CANCEL)
-        if cancelled != DONE:
-            return cancelled
-        spin_hint()
-        spins += 1
-        if spins % _SPINS_PER_CLOCK_CHECK == 0:
-            if now_ns() > deadline:
-                atomic_store(table + CANCEL, TIMED_OUT)
-                return TIMED_OUT
-            give_way()
-    atomic_store(table + RELEASED, now_ns())
-    return DONE
+    status = _spin(table, ARRIVED, expected)
+    if status == DONE:
+        atomic_store(table + RELEASED, now_ns())
+    return status
 
 
 @_jit("int64(int64, int64, int64, int64, int64, int64, int64, int64)")
@@ -225,7 +214,7 @@ def work(
         pause: Least time of one byte, in ns. Chunks are due at times from the start: late ones delay no
             others.
     """
-    status = _arrive(table, now_ns())
+    status = arrive(table)
     load = 1 if copies == ENDLESS else 0
     if delay > 0 and status == DONE:
         status = _wait(table, atomic_load(table + RELEASED) + delay, load)

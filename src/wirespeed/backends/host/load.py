@@ -59,6 +59,15 @@ def mounts(root: TreePath) -> dict[str, str]:
     return {words[1]: line for line in lines if len(words := line.split()) > 2}
 
 
+def first_cpu(root: TreePath) -> dict[str, str]:
+    """Field -> value of the first CPU in ``/proc/cpuinfo``; empty if there is no such file."""
+    fields: dict[str, str] = {}
+    for line in (read(root / "proc/cpuinfo", FIRST_CPU) or "").splitlines():
+        name, _, value = line.partition(":")
+        fields.setdefault(name.strip(), value.strip())
+    return fields
+
+
 def cpu_list(text: str) -> tuple[int, ...]:
     """The numbers in a list such as ``0-3,8``; empty if it is not a list."""
     numbers: list[int] = []

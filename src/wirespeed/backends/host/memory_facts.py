@@ -24,7 +24,7 @@ from ...hardware.facts import Fact, Known
 from ...hardware.topology import Machine
 from ...units import KIB, MB, MIB, NANO, many
 from ..tree import HERE, TreePath
-from .load import FIRST_CPU, cpu_list, number, read
+from .load import cpu_list, first_cpu, number, read
 
 _BIOS, _MODULE, _END = 0, 17, 127
 #: Bytes of the header of a structure: type, length, handle.
@@ -207,10 +207,7 @@ class _Cpu:
 
     @classmethod
     def of(cls, root: TreePath) -> _Cpu:
-        fields: dict[str, str] = {}
-        for line in (read(root / "proc/cpuinfo", FIRST_CPU) or "").splitlines():
-            name, _, value = line.partition(":")
-            fields.setdefault(name.strip(), value.strip())
+        fields = first_cpu(root)
         design = [fields.get(name, "") for name in ("vendor_id", "cpu family", "model")]
         vendor = read(root / "sys/class/dmi/id/sys_vendor") or ""
         inside = "hypervisor" in fields.get("flags", "").split() or vendor.startswith(_VIRTUAL_VENDORS)

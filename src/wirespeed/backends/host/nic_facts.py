@@ -41,7 +41,6 @@ _FOLDERS = ("opt/amazon/ofi-nccl", "opt/aws-ofi-nccl")
 #: Bytes of a unit of port_xmit_data (sysfs-class-infiniband), and of 10^9 bits.
 _WORD_BYTES, _GBIT_BYTES = 4, 1e9 / 8
 _UP = 1  #: bit of the flags of a network interface that is enabled (IFF_UP)
-_UNREADABLE = "the kernel does not show it here"
 
 
 def facts(root: TreePath = HERE) -> Iterator[Fact]:
@@ -121,24 +120,20 @@ def _errors(port: TreePath, driver: str) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count is not None}
 
 
-def _fact(device: str, name: str, value: float | str | tuple[str, ...] | None, unit: str = "") -> Fact:
-    return Fact(name, value, unit, device, "" if value is not None else _UNREADABLE)
-
-
 def _of_nic(nic: TreePath) -> Iterator[Fact]:
     device = (nic / "device").resolve()
     name = _driver(nic)
-    yield _fact(nic.name, Known.NIC_DRIVER, name or None)
+    yield Fact.of(Known.NIC_DRIVER, name or None, device=nic.name)
     if pci.ADDRESS.fullmatch(device.name):
-        yield _fact(nic.name, Known.NIC_ADDRESS, device.name)
+        yield Fact.of(Known.NIC_ADDRESS, device.name, device=nic.name)
     hops = pci.hops(device)
     if hops and all(hop.is_credible for hop in hops):
         narrowest, own = pci.narrowest(hops), hops[0]
-        yield _fact(nic.name, Known.PCIE_WIDTH, narrowest.width_now or None)
-        yield _fact(nic.name, Known.PCIE_WIDTH_POSSIBLE, narrowest.width)
-        yield _fact(nic.name, Known.PCIE_NARROWEST, narrowest.below.address)
-        yield _fact(nic.name, Known.PCIE_GENERATION, own.generation_now or None)
-        yield _fact(nic.name, Known.PCIE_GENERATION_POSSIBLE, own.generation)
+        yield Fact.of(Known.PCIE_WIDTH, narrowest.width_now or None, device=nic.name)
+        yield Fact.of(Known.PCIE_WIDTH_POSSIBLE, narrowest.width, device=nic.name)
+        yield Fact.of(Known.PCIE_NARROWEST, narrowest.below.address, device=nic.name)
+        yield Fact.of(Known.PCIE_GENERATION, own.generation_now or None, device=nic.name)
+        yield Fact.of(Known.PCIE_GENERATION_POSSIBLE, own.generation, device=nic.name)
     for port, label in _ports(nic):
         yield from _of_port(port, label, device, name)
 
@@ -148,29 +143,29 @@ def _of_port(port: TreePath, label: str, device: TreePath, driver: str) -> Itera
         (read(port / file) or "").partition(": ")[2]
         for file in ("state", "phys_state")  # "4: ACTIVE"
     )
-    yield _fact(label, Known.PORT_STATE, state or None)
-    yield _fact(label, Known.PORT_PHYSICAL, physical or None)
+    yield Fact.of(Known.PORT_STATE, state or None, device=label)
+    yield Fact.of(Known.PORT_PHYSICAL, physical or None, device=label)
     if state not in ("", "ACTIVE"):
         yield from _interface(device, label)
-    yield _fact(label, Known.PORT_LAYER, read(port / "link_layer"))
+    yield Fact.of(Known.PORT_LAYER, read(port / "link_layer"), device=label)
     rate = _RATE.match(read(port / "rate") or "")
-    yield _fact(label, Known.PORT_RATE, float(rate[1]) if rate else None, "Gbit/s")
+    yield Fact.of(Known.PORT_RATE, float(rate[1]) if rate else None, "Gbit/s", label)
     known = _errors(port, driver)
-    yield _fact(label, Known.PORT_ERRORS, sum(known.values()) if known else None)
+    yield Fact.of(Known.PORT_ERRORS, sum(known.values()) if known else None, device=label)
     if any(known.values()):
         kinds = tuple(f"{count} {name}" for name, count in known.items() if count)
-        yield _fact(label, Known.PORT_ERROR_KINDS, kinds)
+        yield Fact.of(Known.PORT_ERROR_KINDS, kinds, device=label)
     if driver != "efa":
-        yield _fact(label, Known.PORT_LOST, number(port / _LOST))
+        yield Fact.of(Known.PORT_LOST, number(port / _LOST), device=label)
     if (notifications := number(port / _CONGESTION)) is not None:  # RoCE
-        yield _fact(label, Known.PORT_CONGESTION, notifications)
+        yield Fact.of(Known.PORT_CONGESTION, notifications, device=label)
 
 
 def _interface(device: TreePath, label: str) -> Iterator[Fact]:
     """Yield whether a network interface of a NIC is enabled; an InfiniBand port may have none."""
     if flags := [read(path) or "" for path in device.glob("net/*/flags")]:
         up = any(re.fullmatch("0x[0-9a-f]{1,8}", text) and int(text, 16) & _UP for text in flags)
-        yield _fact(label, Known.PORT_INTERFACE, ON if up else OFF)
+        yield Fact.of(Known.PORT_INTERFACE, ON if up else OFF, device=label)
 
 
 def _plugins(root: TreePath) -> Iterator[Fact]:

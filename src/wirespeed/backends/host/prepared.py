@@ -283,7 +283,6 @@ class HostPrepared(Prepared):
     Attributes:
         bound: Transfers with their buffers, in the order of the Measurement.
         table: Results of the threads.
-        repeats: How often each transfer makes the copies of a sample.
 
     Attributes:
         buffers: Where the buffers come from.
@@ -301,7 +300,7 @@ class HostPrepared(Prepared):
         self.gate = gate
         self.bound: tuple[BoundTransfer, ...] = ()
         self.table = np.zeros((0, kernels.ROW // WORD), np.int64)
-        self.repeats: Sequence[int] = (1,) * len(measurement.transfers)
+        self._repeats: Sequence[int] = (1,) * len(measurement.transfers)
         self._measurement, self._options = measurement, options
         self._buffers, self._workers = buffers, workers
         self._running: RunningTasks[Any] | None = None
@@ -359,17 +358,21 @@ class HostPrepared(Prepared):
         self.arm(copies)
         return self.finish()
 
-    def arm(self, copies: int, beside: Tasks | None = None) -> None:
+    def repeat(self, times: Sequence[int]) -> None:
+        """From now on, make the copies of each transfer several times."""
+        self._repeats = times
+
+    def arm(self, copies: int, beside: Sequence[tuple[int, Task[Any]]] = ()) -> None:
         """Start the threads; they wait at the gate, and so do tasks beside them."""
         if self._stale:
             poison(self.bound, self._run)
             self._stale = False
         self._samples += 1
-        counts = zip(self.bound, (copies * times for times in self.repeats), strict=True)
+        counts = zip(self.bound, (copies * times for times in self._repeats), strict=True)
         tasks = [task for bound, count in counts if bound.rows for task in self._timed(bound, count)]
         # The gate has its own time-out; the work after it has the same time again.
         self._running = self._start(
-            tasks + (beside or []), f"running {self._measurement}", 2 * self._options.timeout
+            [*tasks, *beside], f"running {self._measurement}", 2 * self._options.timeout
         )
 
     def finish(self) -> Sample:

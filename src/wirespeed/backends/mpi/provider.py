@@ -185,7 +185,7 @@ class MpiProvider(Provider):
 
         Nothing of it runs in Python, so that all ranks leave the barrier as closely as MPI can make them.
         """
-        timing = self._bound().timing
+        timing = self._bound().options
         before, self._rehearsal = [*self._rehearsal, self._barrier], []
         after = [self._barrier] if timing.blocking == 1 else []
         calls = [*self._step, *after] * timing.aggregate

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ...errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,9 +59,27 @@ def _backend(world: World, group: Group, bus_ids: list[str], exchange: Exchange 
         return None if find_spec("nccl") else f"nccl4py is not installed: {INSTALL_NCCL}"
 
     def make(world: World, group: Group) -> Provider:
-        from .channel import NcclOptions
+        from ...collectives.options import CollectiveOptions
         from .provider import NcclProvider
 
-        return NcclProvider(world, group, NcclOptions(threads=len(bus_ids), bus_ids=tuple(bus_ids)))
+        return NcclProvider(world, group, CollectiveOptions(threads=len(bus_ids)), bus_ids)
 
     return CollectiveBackend("nccl", world, group, make, why_not, exchange)
+
+
+def usable_gpus() -> int:
+    """The number of GPUs that this process may use.
+
+    Raises:
+        UsageError: If an NVIDIA driver is loaded but the packages that use it are missing.
+    """
+    if not any(Path(sign).exists() for sign in ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")):
+        return 0
+    if not all(find_spec(package) for package in ("cuda", "nccl")) or not find_spec("cuda.bindings"):
+        raise UsageError(
+            "an NVIDIA driver is loaded, but cuda-bindings or nccl4py is missing: "
+            "pip install 'wirespeed[cuda]', or pass --mpi to measure host memory"
+        )
+    from .provider import count_gpus
+
+    return count_gpus()

@@ -60,7 +60,7 @@ class Loop:
         meet: Run,
     ) -> None:
         self._library = library
-        self._timing = case.timing
+        self._timing = case.options
         self._case = case
         self._sites = [site for site, _ in sites]
         self._gpus = [gpu for _, gpu in sites]

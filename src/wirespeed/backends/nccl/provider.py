@@ -13,6 +13,7 @@ from threading import Barrier, BrokenBarrierError, Event
 from typing import Any, TypeVar
 
 from ...collectives.operations import OPERATORS, DataType, Setting
+from ...collectives.options import CollectiveOptions
 from ...errors import BackendError, BackendLost, MeasurementTimeout, OutOfMemory, starting_threads
 from ...hardware.facts import Fact
 from ...units import format_size
@@ -23,7 +24,7 @@ from ..provider import REHEARSED_BYTES, Case, Elapsed, Group, Provider, RankDevi
 from ..test_data import BEFORE, scalar
 from . import device_api
 from .calls import CALLS, WITHOUT_2_28, RankGpu, Site, addresses, format_of
-from .channel import GPU_BACKEND, IDENTIFIER_BYTES, INSTALL_NCCL, Debug, NcclOptions, functions, words_of
+from .channel import GPU_BACKEND, IDENTIFIER_BYTES, INSTALL_NCCL, Debug, functions, words_of
 from .loops import Library, Loop
 
 #: First versions of NCCL, as ncclGetVersion returns them: with the functions ncclAlltoAll, ncclGather and
@@ -78,6 +79,7 @@ class NcclProvider(Provider):
         world: The processes of the job.
         group: The ranks that take part.
         options: How NCCL is used.
+        bus_ids: PCI bus IDs of the GPUs, one per rank of this process; empty to choose them by the options.
 
     Attributes:
         version: Version as ncclGetVersion returns it, e.g. 22809 for 2.28.9.
@@ -91,7 +93,9 @@ class NcclProvider(Provider):
     can_cancel = True
     operations = CALLS.keys()
 
-    def __init__(self, world: World, group: Group, options: NcclOptions) -> None:
+    def __init__(
+        self, world: World, group: Group, options: CollectiveOptions, bus_ids: Sequence[str] = ()
+    ) -> None:
         self._debug = Debug()
         try:
             from nccl.bindings import nccl
@@ -108,7 +112,7 @@ class NcclProvider(Provider):
             raise Refused(f"symmetric registration requires NCCL 2.27; this is {self._version()}")
         if options.policy > 1 and self.version < _GATHER_VERSION:
             raise Refused(f"this CTA policy requires NCCL 2.28; this is {self._version()}")
-        if options.implementation and self.version < _DEVICE_VERSION:
+        if options.device_implementation and self.version < _DEVICE_VERSION:
             raise Refused(f"-D requires NCCL 2.28.7; this is {self._version()}")
         mine = options.threads * options.gpus
         first = options.first if options.first >= 0 else world.local_rank * mine
@@ -116,9 +120,9 @@ class NcclProvider(Provider):
         if options.first < 0 and present == mine and "CUDA_VISIBLE_DEVICES" in os.environ:
             first = 0  # the launcher makes only its own GPUs visible; NCCL rejects duplicates
         ordinals = list(range(first, first + mine))
-        if options.bus_ids:
+        if bus_ids:
             known = list(driver.devices())
-            ordinals = [known.index(bus_id) for bus_id in options.bus_ids]
+            ordinals = [known.index(bus_id) for bus_id in bus_ids]
         elif first + mine > present:
             raise Refused(  # the first sentence is that of nccl-tests, on which scripts retry
                 f"Invalid number of GPUs: {first + mine} requested but only {present} were found. "
@@ -145,12 +149,12 @@ class NcclProvider(Provider):
         self._rehearses = False
         self._cancelled = Event()
         self._barrier = Barrier(options.threads, self._meet_processes)
-        if options.implementation:
+        if options.device_implementation:
             self.can_cancel = False  # an aborted communicator does not end kernels that are not NCCL's
             headers = device_api.headers(self.version)
             for rank in self._ranks:
                 rank.kernel = device_api.DeviceKernel(
-                    self._functions, rank.gpu, headers, options.implementation, options.blocks
+                    self._functions, rank.gpu, headers, options.device_implementation, options.device_blocks
                 )
 
     # Description.
@@ -165,9 +169,10 @@ class NcclProvider(Provider):
 
     def transport(self) -> str:
         """The version and the transports from NCCL's log."""
-        how = self.options
-        kernels = f", device implementation {how.implementation} with {how.blocks} CTAs"
-        return f"NCCL {self._version()}{kernels if how.implementation else ''}: {self._debug.transports()}"
+        how, kernels = self.options, ""
+        if how.device_implementation:
+            kernels = f", device implementation {how.device_implementation} with {how.device_blocks} CTAs"
+        return f"NCCL {self._version()}{kernels}: {self._debug.transports()}"
 
     def facts(self) -> tuple[Fact, ...]:
         return (self._debug.fact(),)
@@ -178,7 +183,7 @@ class NcclProvider(Provider):
             least = min(rank.gpu.capability for rank in self._ranks)
             if self.version < _FP8_VERSION or least < (9, 0):
                 return f"{setting.type.name} requires NCCL 2.24 and compute capability 9.0"
-        if self.options.implementation and (reason := device_api.refuses(setting)):
+        if self.options.device_implementation and (reason := device_api.refuses(setting)):
             return reason
         return setting.operation.why_not(self.group.ranks)
 
@@ -191,7 +196,7 @@ class NcclProvider(Provider):
             Refused: If kernels of the device API cannot reach the memory of all GPUs.
         """
         self._initialise()
-        if self.options.implementation:
+        if self.options.device_implementation:
             reached = self._call(self._nccl.team_lsa, self._ranks[0].comm).n_ranks
             if reached < self.group.ranks:
                 raise Refused(
@@ -222,8 +227,8 @@ class NcclProvider(Provider):
             config.nvlink_centric_sched = 1  # like nccl-tests
         if self.options.policy >= 0:
             config.cta_policy = self.options.policy
-        if self.options.p2p_peers and self.version >= _PEERS_VERSION:
-            config.max_p2p_peers = self.options.p2p_peers
+        if self.options.operation == "sendrecv" and self.version >= _PEERS_VERSION:
+            config.max_p2p_peers = 2  # the ranks before and behind
 
         def start(ranks: Sequence[_Rank]) -> None:
             self._call(nccl.group_start)
@@ -306,7 +311,7 @@ class NcclProvider(Provider):
         if self.options.registration:
             self._on_all(self._register)
         registered = self._free()
-        if self.options.implementation:
+        if self.options.device_implementation:
             self._on_all(self._create)
         self._ready = self._free()
         # By purpose like nccl-tests: the device communicators belong to the initialisation.
@@ -386,7 +391,7 @@ class NcclProvider(Provider):
             Loop(library, case, [(rank.site, rank.gpu) for rank in ranks if rank.site], shifts, self._meet)
             for ranks in self._threads
         ]
-        self._rehearses = case.timing.iterations > 1 and case.bytes <= REHEARSED_BYTES
+        self._rehearses = case.options.iterations > 1 and case.bytes <= REHEARSED_BYTES
 
     def _scaled(self, rank: _Rank, type: DataType) -> int:
         held = ctypes.create_string_buffer(type.encode(scalar(rank.number)).to_bytes(8, "little"), 8)

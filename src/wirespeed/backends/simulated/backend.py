@@ -267,13 +267,13 @@ class SimulatedProvider(Provider):
         passing = operation.moved(case.counts, case.width, ranks) * operation.factor(ranks)
         exact = LAUNCH_S + HOP_S * levels(ranks) + passing / self._rate
         exact *= self._alike(self._clock)
-        blocking = case.timing.blocking
+        blocking = case.options.blocking
         exact += WAIT_S * bool(blocking) + BARRIER_S * (blocking == 1)
-        iterations = tuple(self._noisy(exact) for _ in range(case.timing.iterations))
+        iterations = tuple(self._noisy(exact) for _ in range(case.options.iterations))
         mean = math.fsum(iterations) / len(iterations)
         self._clock += math.fsum(iterations)
         cpu = mean if blocking else min(LAUNCH_S, mean)
-        return [Elapsed(mean, cpu, iterations if case.timing.per_iteration else ())]
+        return [Elapsed(mean, cpu, iterations if case.options.per_iteration else ())]
 
     def _noisy(self, seconds: float) -> float:
         return seconds * math.exp(self._random.gauss(0.0, self.machine.noise))

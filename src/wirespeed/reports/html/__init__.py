@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...document import Document
+from ...judging.judged import Judged
 from ...results.compare import Unreadable
 from ..records import CheckedRun
 from ..style import Style
 
 
-def render(document: Document, style: Style) -> str:
+def render(judged: Judged, style: Style) -> str:
     """The page of one run."""
     from .page import page
 
-    return page([document], by=style.criteria, judged=style.judged)
+    del style
+    return page([judged])
 
 
-def part(document: Document, style: Style) -> None:
+def part(judged: Judged, style: Style) -> None:
     """Return nothing: a page of many runs shows only their summaries."""
 
 

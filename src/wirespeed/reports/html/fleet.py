@@ -7,7 +7,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...document import Document
@@ -21,6 +20,7 @@ from ...judging.fleet import (
     analyse,
     node_summary,
 )
+from ...judging.judged import Criteria, Judged
 from ...judging.verdict import Verdict
 from ...results.cells import NVLINKS
 from ...results.compare import ReadRuns, read_many
@@ -28,10 +28,10 @@ from ...statistics.summary import median
 from ...units import GB, many
 from ...version import __version__
 from ..findings import GLANCE, VERDICTS, Shown, number, shown
-from ..style import Criteria, Judged
 from .comparison import letter
 from .headline import banner, capital, date
 from .svg import Element, add, drawing, fitted, markup
+from .tables import unique_names
 from .templates import rendered, source
 
 if TYPE_CHECKING:
@@ -79,8 +79,7 @@ def read_nodes(files: Sequence[str], by: Criteria) -> ReadRuns[FleetNode]:
 
 
 def _node(file: str, document: Document, by: Criteria) -> FleetNode:
-    judged = Judged.of(document, by)
-    return node_summary(file, document, judged.check, judged.diagnosis)
+    return node_summary(Judged(document, by, file))
 
 
 def fleet_page(nodes: Sequence[FleetNode], failures: Sequence[str] = ()) -> str:
@@ -91,7 +90,7 @@ def fleet_page(nodes: Sequence[FleetNode], failures: Sequence[str] = ()) -> str:
         failures: A line for each file that could not be read.
     """
     fleet = analyse(nodes)
-    outliers, names = _outliers(fleet), _names([node.file for node in fleet.nodes])
+    outliers, names = _outliers(fleet), unique_names([node.file for node in fleet.nodes])
     titles = list(dict.fromkeys(figure.title for node in fleet.nodes for figure in node.figures))
     counts = Counter(node.word for node in fleet.nodes)
     findings, dates = _findings(fleet), sorted(date(node.started) for node in fleet.nodes)
@@ -204,12 +203,6 @@ def _separated(fleet: Fleet) -> list[str]:
 def _named(attribute: str, value: str) -> str:
     """The value of an attribute with its name, unless it has it."""
     return value if attribute == NVLINKS else f"{attribute} {value}"
-
-
-def _names(files: Sequence[str]) -> list[str]:
-    """The names of the files, with their folders if the names are not unique."""
-    names = [Path(file).name for file in files]
-    return names if len(set(names)) == len(names) else list(files)
 
 
 def _group(fleet: Fleet, letters: Mapping[str, str], two: TwoGroups) -> dict[str, Any]:

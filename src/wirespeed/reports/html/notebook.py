@@ -7,8 +7,8 @@ from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
 from ...document import Document
-from ...judging.judge import judge
-from ...judging.overview import KeyFigure, overview
+from ...judging.judged import Judged
+from ...judging.overview import KeyFigure
 from ...measurement import Unit
 from ...tables import Cell
 from ...tabular import Tabular
@@ -60,22 +60,20 @@ def notebook_html(result: Tabular | Section) -> str:
 
 @notebook_html.register
 def _(document: Document) -> str:
-    check = judge(document)
-    summary = overview(document, check)
-    judgements = {judgement.key: judgement for judgement in check.judgements}
+    judged = Judged(document)
+    check, summary = judged.check, judged.overview
     return _rendered(
         headline=headline(document, check, summary),
         notes=notes(document, check, summary),
         table=_key_figures(summary.figures),
-        groups=grouped(None, document, check, judgements, summary.figures),
+        groups=grouped(None, document, check, judged.judgements, summary.figures),
         simulated=SIMULATED if document.simulated else "",
     )
 
 
 @notebook_html.register
 def _(section: Section) -> str:
-    check = judge(section.document) if section.document else None
-    judgements = {judgement.key: judgement for judgement in check.judgements} if check else {}
+    judgements = Judged(section.document).judgements if section.document else {}
     blocks = [
         block for family in families(None, enumerate(section.results), judgements) for block in family.blocks
     ]

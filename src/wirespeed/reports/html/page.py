@@ -16,17 +16,17 @@ from typing import Any
 
 from ...document import Document, Status, courses
 from ...errors import UsageError
-from ...judging.overview import Overview, overview
+from ...judging.judged import Judged
+from ...judging.overview import Overview
 from ...judging.verdict import Verdict
 from ...judging.verdicts import Check
-from ...results.cells import placed
 from ...results.compare import no_collections
 from ...tables import Quantity
 from ...terminal import one_line
 from ...units import GB, format_size, many
 from ..findings import GLANCE, number, shown
 from ..plots import Curve
-from ..style import BY_LIMITS, SIMULATED, Criteria, Judged
+from ..style import SIMULATED
 from .causes import causes, explained_causes, gates, notes
 from .charts import time_chart
 from .comparison import Changes, compared, letter
@@ -115,23 +115,18 @@ def _chart(quantity: str, unit: str, series: Series, end: float) -> Element:
     return time_chart(quantity, curves, f"{prefix}{unit}", end)
 
 
-def run_view(
-    index: int, document: Document, check: Check, room: int, label: str, judged: Judged | None
-) -> dict[str, Any]:
+def run_view(index: int, judged: Judged, room: int, label: str) -> dict[str, Any]:
     """The template's variables for one run.
 
     Args:
         index: Index of the run in the page.
-        document: The run.
-        check: Its verdicts.
+        judged: The run.
         room: Maximum size of the embedded Document, in bytes.
         label: Name of the run; empty for a letter and its host.
-        judged: What ``wirespeed check`` found; None if it was not checked.
     """
-    summary = overview(document, check, judged.diagnosis if judged else None)
-    judgements = {judgement.key: judgement for judgement in check.judgements}
+    document, check, summary, cells = judged.document, judged.check, judged.overview, judged.cells
+    judgements, machine = judged.judgements, document.machine
     head = headline(document, check, summary)
-    machine, cells = document.machine, list(placed(document))
     used = uses(machine, cells, judgements, check)
     drawn = draw(machine, used, _marked(document, check, summary))
     gpus = vertices(machine).devices
@@ -155,7 +150,7 @@ def run_view(
         "simulated": f"{SIMULATED} (machine {machine.name})" if document.simulated else "",
         "causes": causes(summary),
         "explained_causes": explained_causes(summary),
-        "gates": gates(judged.check.gates if judged else ()),
+        "gates": gates(check.gates),
         "notes": notes(document, check, summary),
         "qualification": qualified(document),
         "groups": grouped(index, document, check, judgements, summary.figures),
@@ -268,56 +263,40 @@ _MOST_UNPACKED = 8
 _NAMED = 2
 
 
-def page(
-    documents: Sequence[Document],
-    room: int = ROOM,
-    by: Criteria = BY_LIMITS,
-    judged: Judged | None = None,
-    labels: Sequence[str] = (),
-) -> str:
+def page(runs: Sequence[Document | Judged], room: int = ROOM, labels: Sequence[str] = ()) -> str:
     """Render one page of a run, or of several runs, which are compared with the first.
 
     Args:
-        documents: One run, or several.
+        runs: One run, or several; the values of Documents are judged by their limits.
         room: Maximum size of the embedded Documents, in bytes.
-        by: What values are judged by.
-        judged: What ``wirespeed check`` found about the only run; None if it was not checked.
         labels: A name for each run, such as its file name; empty for letters and hosts.
 
     Raises:
         UsageError: If the number of labels is not that of the runs.
     """
-    if labels and len(labels) != len(documents):
-        raise UsageError(
-            f"pass one label for each run: {len(labels)} labels for {many(len(documents), 'run')}"
-        )
+    if labels and len(labels) != len(runs):
+        raise UsageError(f"pass one label for each run: {len(labels)} labels for {many(len(runs), 'run')}")
+    judged = [Judged.of(run) for run in runs]
+    documents = [run.document for run in judged]
     if len(documents) > 1 and any(document.qualification for document in documents):
         raise UsageError("qualifications of nodes are not compared; write a page of each, or pass --fleet")
     with no_collections():
-        runs = [
-            run_view(
-                i,
-                document,
-                judged.check if judged else by.judge(document),
-                room // len(documents),
-                labels[i] if labels else "",
-                judged,
-            )
-            for i, document in enumerate(documents)
+        views = [
+            run_view(i, run, room // len(runs), labels[i] if labels else "") for i, run in enumerate(judged)
         ]
         comparison = compared(documents) if len(documents) > 1 else None
-    first: Headline = _of_all(runs, comparison.runs) if comparison else runs[0]["headline"]
+    first: Headline = _of_all(views, comparison.runs) if comparison else views[0]["headline"]
     simulated = banner([document.simulated for document in documents])
     return rendered(
         "page.html", source("style.css"), source("script.js"),
-        title=_title(first, len(runs), bool(simulated)),
+        title=_title(first, len(views), bool(simulated)),
         headline=first,
-        contents=_contents(runs, compare=comparison is not None),
-        causes=f"causes-{runs[0]['index']}" if len(runs) == 1 and runs[0]["causes"] else "",
-        runs=runs,
+        contents=_contents(views, compare=comparison is not None),
+        causes=f"causes-{views[0]['index']}" if len(views) == 1 and views[0]["causes"] else "",
+        runs=views,
         comparison=comparison,
-        quiet=_quiet(runs, comparison.runs) if comparison else [],
-        pack=len(runs) > _MOST_UNPACKED,
+        quiet=_quiet(views, comparison.runs) if comparison else [],
+        pack=len(views) > _MOST_UNPACKED,
         simulated=simulated,
     )  # fmt: skip
 

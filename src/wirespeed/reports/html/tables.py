@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...document import TestcaseResult
@@ -273,3 +274,9 @@ def _cell(cell: Cell, judgement: Judgement | None, text: str, colors: ColorScale
 def _given(name: str, value: str) -> str:
     """An attribute with a leading space; empty without a value."""
     return f' {name}="{_attribute(value)}"' if value else ""
+
+
+def unique_names(files: Sequence[str]) -> list[str]:
+    """The names of the files, with their folders if the names are not unique."""
+    names = [Path(file).name for file in files]
+    return names if len(set(names)) == len(names) else list(files)

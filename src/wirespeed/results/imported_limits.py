@@ -1,4 +1,7 @@
-"""What the network allows for collectives between hosts."""
+"""What links and the network allow for values of a log, which tells less than a measurement.
+
+Importers give values these limits, and judging gives them again when a saved run is of another version.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +16,30 @@ from ..data import efficiencies
 from ..data.nics import sheet_of
 from ..document import CollectiveInfo, Document, RankInfo, TestcaseResult
 from ..errors import UsageError
-from ..hardware.limits import Allowance, slowest_sender
-from ..hardware.network import rate_of
+from ..hardware.limits import JUDGED_BYTES, Allowance, allowances, slowest_sender
+from ..hardware.network import Network, rate_of
 from ..hardware.topology import Link, LinkKind, Machine
+from ..measurement import Measurement
 from ..model import Access, Engine
 from ..tables import BUSBW, Table
 from ..testcases.collectives import members
 from ..units import GIB, KIB, MIB, Nics
-from .log import FoundLog
 
+#: In the names of testcases that copy in both directions at once.
+_BOTH_WAYS = "_bidirectional_"
+#: Links between host and GPU.
+_TO_HOST = (LinkKind.PCIE, LinkKind.C2C)
+#: Cores of a node and bytes of its memory, where a log does not tell: enough for every testcase.
+_CORES, _MEMORY_BYTES = 256, 2**50
+#: Lowest value of a log over that of a measurement: kernels and back ends of other tools may be slower than
+#: ours, and no log tells clocks, slots or virtual machines. Published, of the line rate: 0.72 to 0.78 of the
+#: memory (BabelStream on H100 NVL, p2pBandwidthLatencyTest on GTX 1650 SUPER, A100, H100); 0.61 of PCIe 3 to
+#: a T4 in a virtual machine. Azure accepts 0.57 to 0.63 for V100s.
+WIDER = 0.9
 #: The vertex that stands for all switches between hosts, and the node from which its links lead.
 _NETWORK, _HOST = "network", "numa0"
 #: Origin of a rate that the user gives, and what to do if nobody gives one.
-_GIVEN = "assumed: --nics"
+GIVEN = "assumed: --nics"
 UNKNOWN = "the network between the hosts is unknown; give the NICs of a host: --nics 8x400G"
 #: Smaller arrays, in bytes, and smaller parts of a rank, are dominated by latencies between hosts.
 _LEAST_BYTES, _LEAST_PART_BYTES = 1 * GIB, 32 * MIB
@@ -36,11 +50,90 @@ _ALL_TO_ALL = "alltoall"
 #: Keys of tables of what one NIC moves in one direction, or in both together -> number of directions.
 ONE_NIC, ONE_NIC_BOTH_WAYS = "one-nic", "one-nic-both-ways"
 DIRECTIONS = {ONE_NIC: 1, ONE_NIC_BOTH_WAYS: 2}
+#: Name of the result of copies of p2pBandwidthLatencyTest through the host, and keys of its tables.
+BY_HOST = "p2pBandwidthLatencyTest through the host"
+ONE_WAY_BY_HOST, BOTH_WAYS_BY_HOST = (f"{way}directional-p2p-disabled-bandwidth" for way in ("uni", "bi"))
 #: Least and typical rate of RDMA over the line rate of a NIC. Published are 0.91 (40 Gb/s Ethernet), 0.93
 #: (100 Gb/s, packets of 1 KiB), 0.98 (100 Gb/s Ethernet, packets of 4 KiB; InfiniBand of 100 and 200 Gb/s).
 _OF_LINE = (0.88, 0.97)
 #: Smaller messages, in bytes, need more queue pairs than one.
 _LEAST_MESSAGE_BYTES = 64 * KIB
+
+
+def allowed(network: Network, measurement: Measurement, testcase: str) -> list[Allowance]:
+    """What the links allow for each Place of a Measurement of a log.
+
+    Args:
+        network: The links of the machine that the log is about.
+        measurement: What a testcase measures.
+        testcase: Its name.
+    """
+    widened = [_widened(allowance) for allowance in allowances(network, measurement, efficiencies())]
+    return [_bridged(network, allowance, both_ways=_BOTH_WAYS in testcase) for allowance in widened]
+
+
+def of_collective(network: Network, measurement: Measurement) -> list[Allowance]:
+    """What the links allow for each Place of a collective of a log.
+
+    Without NVLink, the bus bandwidth is at most that of PCIe. What sockets and bridges leave of it is
+    unknown, so that a low value is not judged.
+    """
+    bounds, run = allowances(network, measurement, efficiencies()), measurement.collective
+    if run is not None and run.bytes < JUDGED_BYTES:  # no log tells how long a collective takes to start
+        return [replace(bound, expected=None) if bound.expected else bound for bound in bounds]
+    if run is None or not OPERATIONS[run.operation].judged or not run.members:
+        return bounds
+    ends = {network.machine.vertex(member) for member in run.members}
+    own = [i for i, link in enumerate(network.links) if {link.source, link.destination} & ends]
+    memory = network.unknown_memory("numa0")
+    if memory is None or any(network.links[i].kind is LinkKind.NVLINK for i in own):
+        return bounds
+    used = tuple((i, 1.0, 1.0) for i in own if network.links[i].kind is LinkKind.PCIE)
+    low, typical = (rate_of(r, Engine.NCCL, LinkKind.PCIE, Access.READ).efficiency for r in efficiencies())
+    return [
+        replace(
+            bound, expected=(bound.limit * low, bound.limit * typical), peak=None, links=used,
+            shared=((memory, 0.0),),
+        ) if bound.limit and not bound.expected else bound
+        for bound in bounds
+    ]  # fmt: skip
+
+
+def _widened(bound: Allowance) -> Allowance:
+    """What links allow, with the range of values of other tools."""
+    return (
+        replace(bound, expected=(bound.expected[0] * WIDER, bound.expected[1])) if bound.expected else bound
+    )
+
+
+def _bridged(network: Network, bound: Allowance, *, both_ways: bool) -> Allowance:
+    """What links allow for copies that the host may limit, so that low values are not judged.
+
+    Unlike copies in one direction, those in both directions at once depend on the bridges of the host, which
+    no log describes: some reach 11 of 31 GB/s to the GPU next to 25 GB/s from it. So do copies between GPUs
+    without NVLink.
+    """
+    memory, gpus = network.unknown_memory("numa0"), {gpu.name for gpu in network.machine.gpus}
+    links = [network.links[link] for link, *_ in bound.links]
+    of_host = any(
+        link.kind in _TO_HOST and (both_ways or {link.source, link.destination} <= gpus) for link in links
+    )
+    return (
+        replace(bound, shared=((memory, 0.0),))
+        if memory is not None and of_host and not bound.shared
+        else bound
+    )
+
+
+def with_cores(machine: Machine) -> Machine:
+    """The machine of a log for planning: with cores and memory, if the log tells nothing of them."""
+    if any(node.cpus for node in machine.numa):
+        return machine
+    numa = tuple(
+        replace(node, cpus=tuple(range(i * _CORES, (i + 1) * _CORES)), memory_bytes=_MEMORY_BYTES)
+        for i, node in enumerate(machine.numa)
+    )
+    return replace(machine, numa=numa)
 
 
 def with_network(machine: Machine, rate: float, origin: str) -> Machine:
@@ -59,7 +152,7 @@ def with_nics(document: Document, nics: Nics) -> Document:
     """
     if not document.imported:
         raise UsageError("--nics is for imported logs; this run was measured by wirespeed")
-    machine = with_network(document.machine, nics.rate, _GIVEN)
+    machine = with_network(document.machine, nics.rate, GIVEN)
     cases = tuple(_limited(machine, result, document.ranks, nics) for result in document.testcases)
     warnings = tuple(warning for warning in document.warnings if warning != UNKNOWN)
     return struct_replace(document, machine=machine, testcases=cases, warnings=warnings)
@@ -102,33 +195,6 @@ def of_one_nic(machine: Machine, table: Table, nics: Nics) -> Table:
     return struct_replace(table, cells=tuple(cells))
 
 
-def networked(
-    machine: Machine, logs: Sequence[FoundLog], rate: float | None
-) -> tuple[Machine, Sequence[str]]:
-    """The machine of some logs with the network between hosts, and what is wrong with it.
-
-    Args:
-        machine: The machine of one host.
-        logs: The logs, which may name the NICs.
-        rate: Rate of the NICs of a host in one direction, in B/s, in place of what the logs say.
-    """
-    several = any(len({rank.host for rank in log.ranks}) > 1 for log in logs)
-    if several and _shares_nvlink(machine):
-        note = "NVLink may connect all hosts; if it does, give --machine with the number of all GPUs"
-        return replace(machine, notes=(*machine.notes, note)), ()
-    if rate is not None:
-        return with_network(machine, rate, _GIVEN), ()
-    if not several:
-        return machine, ()
-    nics = next((log.nics for log in logs if log.nics), None)
-    if nics and nics.rate:
-        origin = f"assumed: {nics.origin}"
-        noted = replace(machine, notes=(*machine.notes, f"between hosts {origin}"))
-        return with_network(noted, nics.rate, origin), ()
-    noted = replace(machine, notes=(*machine.notes, nics.origin)) if nics else machine
-    return noted, (UNKNOWN,)
-
-
 def _hosts(machine: Machine, ranks: Sequence[RankInfo], count: int) -> tuple[int, int] | None:
     """The number of hosts and of ranks on each; None if there is one host, or they differ.
 
@@ -160,7 +226,7 @@ def between_hosts(
     """
     layout = _hosts(machine, ranks, run.ranks)
     links = [i for i, link in enumerate(machine.links) if _NETWORK in (link.source, link.destination)]
-    if layout is None or not links or run.operation not in OPERATIONS or _shares_nvlink(machine):
+    if layout is None or not links or run.operation not in OPERATIONS or shares_nvlink(machine):
         return None
     hosts, per_host = layout
     network = min(machine.links[i].capacity or 0.0 for i in links)
@@ -186,7 +252,7 @@ def between_hosts(
     return Allowance(limit, max(peak, limit) if peak else None, (low, typical) if judged else None, used)
 
 
-def _shares_nvlink(machine: Machine) -> bool:
+def shares_nvlink(machine: Machine) -> bool:
     """Whether NVLink may connect GPUs of several hosts, so that the network is not what limits."""
     known = [sheet_of(gpu.model) for gpu in machine.gpus]
     return any(sheet and sheet[1].many_hosts for sheet in known)

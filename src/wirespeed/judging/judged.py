@@ -1,0 +1,136 @@
+"""A run with what it is judged by. Commands, formats and screens ask it, so that a run is judged once.
+
+The modules that judge are imported when the first verdict is asked for: many formats need none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..document import Document
+    from ..results.baseline import Baseline
+    from ..results.cells import Key, Override, Placed
+    from ..results.published_gates import GateSet, Inventory
+    from .diagnosis import Diagnosis
+    from .overview import Overview
+    from .verdict import Judgement, Verdict
+    from .verdicts import Check, MaxAge
+
+
+@dataclass(frozen=True)
+class Criteria:
+    """What values are judged by, in addition to the limits of the links.
+
+    Attributes:
+        overrides: Accepted deviations.
+        baseline: Values that good machines of the same model reach.
+        tolerance: A value fails if it is below its baseline by more than this fraction
+            (``verdicts.TOLERANCE``).
+        ignore_busy: Whether to judge devices that another process used, too.
+        expected: What each host should have; None: nothing is expected.
+        max_age: Older runs are not judged.
+        gates: Sets of published gates to compare with.
+    """
+
+    overrides: tuple[Override, ...] = ()
+    baseline: Baseline | None = None
+    tolerance: float = 0.05
+    ignore_busy: bool = False
+    expected: Inventory | None = None
+    max_age: MaxAge | None = None
+    gates: tuple[GateSet, ...] = ()
+
+
+#: Judge by the limits of the links and their expected ranges only.
+BY_LIMITS = Criteria()
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """A run, and what is found of it when it is asked for the first time.
+
+    Attributes:
+        document: The run.
+        by: What its values are judged by.
+        file: The file of the run; empty if it was not saved.
+    """
+
+    document: Document
+    by: Criteria = BY_LIMITS
+    file: str = ""
+
+    @classmethod
+    def of(cls, run: Document | Judged) -> Judged:
+        """Return a run that is judged; a Document by the limits of its links."""
+        return run if isinstance(run, Judged) else cls(run)
+
+    @cached_property
+    def check(self) -> Check:
+        """The verdicts on each cell, each testcase and the run.
+
+        Raises:
+            UsageError: If an override matches no cell, or the baseline is for a different kind of machine.
+        """
+        from .judge import judge
+        from .verdict import compare_gates
+        from .verdicts import unjudged
+
+        document, by = self.document, self.by
+        check = judge(document, by.overrides, by.baseline, by.tolerance, by.ignore_busy, by.expected)
+        if by.max_age and (stale := by.max_age.stale(document)):
+            return unjudged(check, stale)
+        compared = (compare_gates(gate_set, document, check.judgements) for gate_set in by.gates)
+        return replace(check, gates=tuple(compared))
+
+    @cached_property
+    def diagnosis(self) -> Diagnosis:
+        """What explains the slow cells; nothing of a run that is too old to be judged."""
+        from .diagnosis import Diagnosis, diagnose
+
+        document = self.document
+        if self.check.stale:
+            return Diagnosis((), 0, 0, (), bool(document.facts), document.simulated)
+        return diagnose(document, self.check)
+
+    @cached_property
+    def overview(self) -> Overview:
+        """Verdict, sentence and key figures."""
+        from .overview import overview
+
+        return overview(self.document, self.check, self.diagnosis)
+
+    @property
+    def concluded(self) -> Verdict:
+        """The verdict of a diagnosis: that of the run; if nothing was measured, that of the facts.
+
+        The few facts of an imported log are no reason for a pass.
+        """
+        from .verdict import Verdict
+
+        document, verdict = self.document, self.check.verdict
+        is_of_facts = not document.testcases and not document.imported
+        judges_facts = is_of_facts and self.diagnosis.has_facts and not self.diagnosis.findings
+        return Verdict.PASS if judges_facts and not verdict.is_bad else verdict
+
+    @cached_property
+    def judgements(self) -> Mapping[Key, Judgement]:
+        """The verdict on each cell that is judged."""
+        return {judgement.key: judgement for judgement in self.check.judgements}
+
+    @cached_property
+    def cells(self) -> tuple[Placed, ...]:
+        """All cells, each with its place in the run."""
+        from ..results.cells import placed
+
+        return tuple(placed(self.document))
+
+    def renewed(self, document: Document) -> Judged:
+        """Return the same verdicts for a Document that has the same values, such as that of the ended run."""
+        later = replace(self, document=document)
+        found = {name: value for name, value in vars(self).items() if name in ("check", "diagnosis")}
+        vars(later).update(found)
+        return later
