@@ -465,20 +465,13 @@ def _is_judged(network: Network, transfer: Transfer, demand: Demand, lowest: flo
 
 
 def _has_large_blocks(transfer: Transfer, lowest: float | None) -> bool:
-    """Whether a block list is as fast as one copy at its lowest rate, in B/s: its blocks do not matter.
-
-    How CPUs copy scattered blocks depends on their caches, so their lists have no range.
-    """
+    """Whether a block list is as fast as one copy at its lowest rate in B/s; on CPUs caches decide."""
     scattered = transfer.scattered
-    if scattered is None:
-        return True
+    if scattered is None or lowest is None:
+        return scattered is None
     least_s = math.inf if transfer.engine is Engine.CPU else _JUDGED_BLOCK_S.get(scattered.method, math.inf)
-    return (
-        lowest is not None
-        and scattered.block >= least_s * lowest
-        and transfer.bytes >= _JUDGED_COPY_S * lowest
-        and not _is_small(transfer)
-    )
+    is_long = scattered.block >= least_s * lowest and transfer.bytes >= _JUDGED_COPY_S * lowest
+    return is_long and not _is_small(transfer)
 
 
 def _is_large_enough(network: Network, transfer: Transfer, demand: Demand, lowest: float | None) -> bool:
