@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__
 
 if TYPE_CHECKING:
+    from .api import blocks as blocks
     from .api import described as described
     from .api import p2p as p2p
     from .api import record as record
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from .errors import WirespeedError as WirespeedError
     from .hardware.topology import Machine as Machine
     from .importers import load_log as load_log
+    from .judging.block_map import BlockMap as BlockMap
     from .judging.diagnosis import diagnose as diagnose
     from .judging.judge import gates as gates
     from .judging.judge import judge as judge
@@ -66,7 +68,7 @@ if TYPE_CHECKING:
 #: Public name -> its module, and its name there if it has another one.
 _HOME = {
     **dict.fromkeys((
-        "described", "p2p", "record", "run",
+        "blocks", "described", "p2p", "record", "run",
     ), "api"),
     "machine": "backends:describe",
     **dict.fromkeys((
@@ -81,6 +83,7 @@ _HOME = {
         "StorageError", "UnknownTestcase", "UsageError", "VerificationError", "WirespeedError",
     ), "errors"),
     "load_log": "importers",
+    "BlockMap": "judging.block_map",
     "diagnose": "judging.diagnosis",
     "gates": "judging.judge",
     "judge": "judging.judge",

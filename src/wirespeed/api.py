@@ -33,6 +33,7 @@ from .version import __version__
 if TYPE_CHECKING:
     from .driver.jobs import Listener
     from .hardware.facts import Fact
+    from .judging.block_map import BlockMap
     from .results.output import Output
     from .worlds.base import World
 
@@ -237,6 +238,43 @@ def _try_peers(machine: Machine, facts: Iterable[Fact]) -> PeerAccess | None:
     if machine.ranks or not any(gpu.peers for gpu in machine.gpus):
         return None
     return attempt_peers(machine, Facts(facts), SHORT)
+
+
+def blocks(
+    *directions: str,
+    sizes: str | Iterable[int] | None = None,
+    blocks: str | Iterable[int] | None = None,
+    machine: str | Machine | None = None,
+    **how: Any,
+) -> BlockMap:
+    """Find the fastest way to move scattered blocks, such as those of a KV cache.
+
+    Args:
+        *directions: ``host_to_device``, ``device_to_host``, ``device_to_device``, ``host``; default: the
+            first two, on a machine without GPUs the last.
+        sizes: Block sizes in bytes, or a text such as ``"1KiB:4MiB:x2"``.
+        blocks: Numbers of blocks, or a text such as ``"16:65536:x4"``.
+        machine: As for ``run``.
+        **how: Options of ``run``; the preset is quick.
+
+    Returns:
+        The best method for each block size and number, where it changes, and a model of each method.
+
+    Raises:
+        UsageError: If an argument is invalid, or a direction needs a GPU that is not there.
+
+    Examples:
+        >>> import wirespeed
+        >>> blocks = wirespeed.blocks(sizes="4KiB", blocks="4096", machine="simulated:hgx-h200-2")
+        >>> blocks.best(4096, 4000)
+        <Method.KERNEL: 'kernel'>
+    """
+    from .judging.block_map import map_of
+    from .testcases.blocks import of_directions
+
+    target = machine if isinstance(machine, Machine) else _backends.describe(machine)
+    settings = {"tier": "quick", "sizes": sizes, "block_counts": blocks} | how
+    return map_of(run(of_directions(target, directions), machine=target, **settings))
 
 
 def _closed(backends: Sequence[Backend]) -> bool:

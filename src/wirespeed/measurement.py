@@ -25,7 +25,13 @@ class Reduce(StrEnum):
     WALL = "wall"  #: all bytes over the time until the last transfer ends
     LATENCY = "latency"  #: seconds per access, operation or message of the first work
     BUS = "bus"  #: bus bandwidth of a collective: its algorithm bandwidth times the bus factor
+    SUBMISSION = "submission"  #: seconds until the last call of one copy of a block list has returned
     LATENESS = "lateness"  #: seconds by which a process enters a collective after the first one
+
+    @property
+    def is_time(self) -> bool:
+        """Whether the value is the time of one operation, which moves no counted bytes."""
+        return self in (Reduce.LATENCY, Reduce.SUBMISSION)
 
 
 class Unit(StrEnum):
@@ -163,7 +169,7 @@ class Measurement:
     def counted(self, place: Place) -> int:
         """The counted bytes of one copy of a Place; 0 for a latency and background load."""
         transfers = [self.transfers[i] for i in place.transfers if i < len(self.transfers)]
-        if place.reduce is Reduce.LATENCY or any(t.role is Role.LOAD for t in transfers):
+        if place.reduce.is_time or any(t.role is Role.LOAD for t in transfers):
             return 0
         return sum(t.bytes * t.counted for t in transfers)
 
@@ -200,6 +206,7 @@ class Sample:
         means: Between processes: transport of each transfer (``vmm-fd``, ``mpi``).
         iterations: The individual iterations, if each was timed.
         by_process: Time of an iteration in each process, in s.
+        submitted: Time of all calls of a block list until they returned, in s.
     """
 
     seconds: tuple[float, ...]
@@ -208,6 +215,7 @@ class Sample:
     means: tuple[str, ...] = ()
     iterations: tuple[Sample, ...] = ()
     by_process: tuple[float, ...] = ()
+    submitted: float = 0.0
 
 
 def value_of(place: Place, measurement: Measurement, sample: Sample) -> float:
@@ -219,6 +227,9 @@ def value_of(place: Place, measurement: Measurement, sample: Sample) -> float:
         return math.fsum(late) / len(late)
     if place.reduce is Reduce.LATENCY:
         return place.factor * sample.seconds[chosen[0]] / sample.amounts[chosen[0]]
+    if place.reduce is Reduce.SUBMISSION:
+        copies = sample.amounts[chosen[0]] / measurement.transfers[chosen[0]].bytes
+        return sample.submitted / copies
     counted = [sample.amounts[i] * measurement.works[i].counted for i in chosen]
     if place.reduce is Reduce.WALL:
         return math.fsum(counted) / sample.wall

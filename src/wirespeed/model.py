@@ -117,6 +117,36 @@ class Executor:
         return self.device if self.rank is None else f"{self.rank}/{self.device}"
 
 
+class Method(StrEnum):
+    """How the blocks of a BlockList are moved."""
+
+    LOOP = "loop"  #: one copy for each block, called in compiled code
+    BATCH = "batch"  #: one call of the driver with the whole list
+    KERNEL = "kernel"  #: a kernel that reads the list; on CPUs, all cores with a part of it each
+    KERNEL_BULK = "kernel_bulk"  #: a kernel that reads the list and makes bulk asynchronous copies
+    STAGED = "staged"  #: gather into one buffer, one copy, scatter
+
+
+@dataclass(frozen=True, slots=True)
+class BlockList:
+    """Scattered blocks that move together, such as those of a KV cache.
+
+    Source and destination are pools of these blocks; which block goes where is a random permutation.
+
+    Attributes:
+        method: How they are moved.
+        block: Size of one block, in bytes.
+        blocks: Number of blocks.
+    """
+
+    method: Method
+    block: int
+    blocks: int
+
+    def __str__(self) -> str:
+        return f"{self.method} of {self.blocks} blocks of {self.block} B"
+
+
 @dataclass(frozen=True, slots=True)
 class Transfer:
     """One copy, or another operation on buffers.
@@ -136,6 +166,7 @@ class Transfer:
         start: Time from the common release until it begins, in s. It is not part of its own time.
         also: More destinations: a kernel reads once and writes to all. Its rate counts each byte that is
             read.
+        scattered: The blocks that it moves; ``bytes`` is the size of all. None for one contiguous buffer.
     """
 
     source: Memory
@@ -150,6 +181,7 @@ class Transfer:
     rate: float = math.inf
     start: float = 0.0
     also: tuple[Memory, ...] = ()
+    scattered: BlockList | None = None
 
     @property
     def ends(self) -> tuple[Memory, ...]:
@@ -176,7 +208,7 @@ class Transfer:
         return f"{self.source}->{'+'.join(map(str, self.ends[1:]))}"
 
     def __str__(self) -> str:
-        return f"{self.way} by {self.executor} ({self.engine})"
+        return f"{self.way} by {self.executor} ({self.scattered or self.engine})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,8 @@ PYTHON = ""  # not listed: from Python and in the compatible commands only
 RULES: dict[Tier, Precise] = {
     "quick": Precise(0.01, 0.3, 1.0, 3, rounds=1), "standard": Precise(), "full": Precise(0.005, 10.0),
 }  # fmt: skip
+#: Largest number of blocks of a list.
+MOST_BLOCKS = 2**20
 #: Error messages for numbers out of range.
 _SHAPE = "blocks must be 0 or more, threads from 0 to 1024"
 _PEERS = "the number of sampled peers must be 0 (all) or more, not {}"
@@ -156,6 +158,23 @@ def _sizes(value: Any) -> tuple[int, ...]:
     return sizes
 
 
+def _counts(value: Any) -> tuple[int, ...]:
+    """Numbers of blocks, in ascending order, each once."""
+    if isinstance(value, str):
+        try:
+            value = parse_sizes(value)
+        except UsageError:
+            raise UsageError(
+                f"{value!r} is not a list of numbers of blocks; examples are 16:65536:x4 and 64,1000"
+            ) from None
+    if not isinstance(value, (tuple, list)):
+        raise UsageError(f"{value!r} is not a list of numbers of blocks; an example is (64, 1000)")
+    counts = tuple(map(_whole(1, MOST_BLOCKS, f"a list has from 1 to {MOST_BLOCKS} blocks, not {{}}"), value))
+    if not counts:
+        raise UsageError("block_counts is empty; give at least one number, or omit it")
+    return tuple(sorted(set(counts)))
+
+
 def _indices(value: Any) -> tuple[int, ...]:
     """The indices of GPUs: numbers, or a text with names and ranges, such as ``0,gpu2,4-7``."""
     if not isinstance(value, str):
@@ -197,6 +216,9 @@ class PlanOptions:
     size: int | None = option(None, "buffer size, such as 512MiB", WHAT, _size, "SIZE",
         "depends on the testcase")
     blocks: int = option(0, "blocks of a copy kernel", GPU, _whole(0, wrong=_SHAPE), "N", "automatic")
+    block_counts: tuple[int, ...] | None = option(None,
+        "numbers of blocks of the testcases blocks_*, such as 16:65536:x4 or 64,1000", WHAT, _counts,
+        "COUNTS", "16:65536:x4", documented=False)
     threads: int = option(0, "threads per block of a copy kernel", GPU, _whole(0, 1024, _SHAPE), "N",
         "automatic")
     local_copy: bool = option(False, "measure local copies on the diagonal of tables of GPU pairs", WHAT)

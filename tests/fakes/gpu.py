@@ -11,13 +11,16 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from wirespeed.backends.gpu.backend import GpuBackend
 from wirespeed.backends.gpu.gpu_driver import FABRIC, Arguments, GpuProperties, Headers, TooManyPeers
+from wirespeed.backends.native import Call, Failure
 from wirespeed.backends.test_data import STEP, WORD_MASK
+from wirespeed.errors import BackendError, Unreachable
 from wirespeed.model import Operation
 
 #: One entry of a stream: returns False as long as it must wait.
@@ -89,7 +92,37 @@ def copy_cover(to: int, origin: int, size: int, passes: int) -> None:
     ctypes.memmove(to, origin, size)
 
 
-_KERNELS: dict[str, Callable[..., None]] = {f.__name__: f for f in (fill, compare, copy_cover)}
+def _blocks(to: int, origin: int, count: int) -> Any:
+    """The addresses of destinations and sources of a block list."""
+    lists = (memory(at, 8 * count).view(np.uint64).tolist() for at in (to, origin))
+    return zip(*lists, strict=True)
+
+
+def fill_blocks(to: int, origin: int, base: int, block: int, blocks: int, key: int) -> None:
+    whole = pattern(key, block * blocks)
+    for there, here in _blocks(to, origin, blocks):
+        memory(here, block)[:] = whole[there - base : there - base + block]
+
+
+def copy_blocks(to: int, origin: int, block: int, blocks: int, chunk: int = 0) -> None:
+    for there, here in _blocks(to, origin, blocks):
+        ctypes.memmove(there, here, block)
+
+
+class Function:
+    """A kernel, as the driver's handle."""
+
+    def __init__(self, call: Callable[..., None]) -> None:
+        self.call = call
+
+    def __int__(self) -> int:
+        return id(self)
+
+
+_KERNELS: dict[str, Callable[..., None]] = {
+    f.__name__: f for f in (fill, compare, copy_cover, fill_blocks, copy_blocks)
+}
+_KERNELS["copy_blocks_bulk"] = copy_blocks
 
 
 class MemoryDriver:
@@ -112,6 +145,8 @@ class MemoryDriver:
         self.peers: list[Any] = []
         self.left: dict[Any, Any] = {}
         self.streams: list[Stream] = []
+        self.functions: dict[int, Function] = {}
+        self.native = MemoryCalls(self)
         self.use = self.write_value = lambda *_: None  # one address space; its streams wait by themselves
         self.synchronize_context = lambda: None
 
@@ -246,19 +281,23 @@ class MemoryDriver:
     def module(self, source: str, device: int, headers: Headers | None = None) -> str:
         return source
 
-    def function(self, module: str, name: str) -> Callable[..., None]:
-        return _KERNELS[name]
+    def function(self, module: str, name: str) -> Function:
+        function = Function(_KERNELS[name])
+        self.functions[int(function)] = function
+        return function
 
     def load(self, function: Any) -> None: ...
 
     def unload(self, module: str) -> None: ...
+
+    def allow_shared_memory(self, function: Any, size: int) -> None: ...
 
     def bind_launch(
         self, function: Any, blocks: int, threads: int, shared: int, stream: Stream, arguments: Arguments
     ) -> Callable[[], object]:
         def launch() -> None:
             values = [value.value or 0 for value in arguments.values]
-            stream.queue.append(lambda: function(*values))
+            stream.queue.append(lambda: function.call(*values))
 
         return launch
 
@@ -302,6 +341,87 @@ class MemoryDriver:
 
     def close_allocation(self, address: int) -> None:
         assert address in self.left
+
+
+class MemoryCalls:
+    """The calls of the driver for compiled code: C functions that enqueue in the streams of the driver.
+
+    Attributes:
+        made: Names of the calls that were made.
+        refuses: Name of a call that fails, with status 7.
+        has_batch: Whether there is a call for many copies.
+    """
+
+    def __init__(self, driver: MemoryDriver) -> None:
+        self._driver = driver
+        self.made: list[str] = []
+        self.refuses = ""
+        self.has_batch = True
+
+    def _function(self, name: str, call: Callable[..., None], *types: Any) -> Any:
+        def called(*arguments: int) -> int:
+            self.made.append(name)
+            if name == self.refuses:
+                return 7
+            call(*arguments)
+            return 0
+
+        return ctypes.CFUNCTYPE(ctypes.c_int, *types)(called)
+
+    def _stream(self, handle: int) -> Stream:
+        return next(stream for stream in self._driver.streams if int(stream) == handle)
+
+    def _move(self, to: int, origin: int, size: int, stream: int) -> None:
+        self._driver.enqueue_copy(to, origin, size, self._stream(stream))
+
+    def _batch(self, to: int, origin: int, sizes: int, count: int, stream: int) -> None:
+        lengths = memory(sizes, 8 * count).view(np.uint64).tolist()
+        for (there, here), size in zip(_blocks(to, origin, count), lengths, strict=True):
+            self._move(there, here, size, stream)
+
+    def _launch(self, function: int, stream: int, arguments: int) -> None:
+        pointers = ctypes.cast(arguments, ctypes.POINTER(ctypes.c_void_p))
+        values = [ctypes.c_uint64.from_address(pointers[i] or 0).value for i in range(3)]
+        blocks = ctypes.c_uint32.from_address(pointers[3] or 0).value
+        call = self._driver.functions[function].call
+        self._stream(stream).queue.append(lambda: call(*values, blocks))
+
+    def library(self) -> Any:
+        word = ctypes.c_int64
+        return SimpleNamespace(
+            use=self._function("use", lambda context: None, word),
+            synchronize=self._function(
+                "synchronize", lambda stream: self._driver.synchronize(self._stream(stream)), word
+            ),
+            move=self._function("move", self._move, *[word] * 4),
+            batch=self._function("batch", self._batch, *[word] * 5),
+            launch=self._function("launch", self._launch, *[word] * 3),
+        )
+
+    def use(self, context: int) -> Call:
+        return "use", (context,)
+
+    def synchronize(self, stream: int) -> Call:
+        return "synchronize", (stream,)
+
+    def move(self, to: int, origin: int, size: int, stream: int) -> Call:
+        return "move", (to, origin, size, stream)
+
+    def batch(
+        self, to: int, origin: int, sizes: int, count: int, ends: Sequence[int | None], stream: int
+    ) -> tuple[Call, object]:
+        if not self.has_batch:
+            raise Unreachable("this driver makes one copy at a time")
+        return ("batch", (to, origin, sizes, count, stream)), None
+
+    def launch(
+        self, function: int, blocks: int, threads: int, shared: int, stream: int, arguments: int
+    ) -> Call:
+        assert blocks > 0 and 0 < threads <= 1024
+        return "launch", (function, stream, arguments)
+
+    def failed(self, failure: Failure) -> BackendError:
+        return BackendError(f"{failure.name} failed: status {failure.status}")
 
 
 class MemoryBlas:

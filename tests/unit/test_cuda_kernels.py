@@ -27,7 +27,7 @@ ARCHITECTURES = [
 
 
 def test_all_files_are_there() -> None:
-    assert FILES == ["bulk", "chase", "contents", "copy", "gate", "peer", "stream"]
+    assert FILES == ["blocks", "bulk", "chase", "contents", "copy", "gate", "peer", "stream"]
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -77,7 +77,7 @@ def test_host_and_kernels_agree_on_the_stages() -> None:
 
 
 def test_host_and_kernels_agree_on_the_patterns() -> None:
-    for name in ("contents", "collectives"):
+    for name in ("contents", "blocks", "collectives"):
         assert f"index * 0x{STEP:X}ull" in SOURCES[name]
 
 

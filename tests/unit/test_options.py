@@ -29,13 +29,14 @@ TWO = "simulated:hgx-h200-2"
 DECLARED = {field.name: (field, about) for field, about in declared(RunOptions)}
 #: What the Document contains in another form: as its rule, in cells, in the machine, or only of jobs.
 ELSEWHERE = {"precision", "time_budget", "rounds", "samples", "copies", "sizes", "devices", "bulk", "share"}
-ELSEWHERE |= {"host_memory"}
+ELSEWHERE |= {"host_memory", "block_counts"}
 #: A text of every option that takes a value, and the value.
 TEXTS: dict[str, tuple[str, object]] = {
     "tier": ("full", "full"),
     "size": ("64MiB", 2**26),
     "blocks": ("8", 8),
     "threads": ("256", 256),
+    "block_counts": ("16:1024:x8", (16, 128, 1024)),
     "sample_peers": ("4", 4),
     "sizes": ("4KiB:64KiB:x4", (4096, 16384, 65536)),
     "devices": ("0,2", (0, 2)),

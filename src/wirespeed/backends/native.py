@@ -17,10 +17,13 @@ import numpy as np
 from llvmlite import ir
 
 from ..units import NANO
-from .host.compiled import cfunc, cgutils, compiled, intrinsic, now_ns, types
+from .host.compiled import cfunc, compiled, copy_bytes, intrinsic, load_word, now_ns, types
 
 #: Name of a function and its arguments: addresses, handles and numbers.
 Call = tuple[str, tuple[int, ...]]
+
+#: Calls in the form in which compiled code makes them: one row of words for each.
+Table = np.ndarray[Any, np.dtype[np.int64]]
 
 #: Maximum number of arguments of a call: MPI_Sendrecv has twelve.
 _MAX_ARGUMENTS = 12
@@ -71,27 +74,31 @@ def _run(table: Any) -> int:
     return -1
 
 
-@intrinsic
-def _move(typing: Any, to: Any, origin: Any, size: Any) -> Any:
-    """Copy bytes from one address to another."""
-    signature = types.int32(to, origin, size)
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[Any]) -> Any:
-        byte = ir.IntType(8).as_pointer()
-        target, source = (builder.inttoptr(value, byte) for value in values[:2])
-        cgutils.raw_memcpy(builder, target, source, values[2], 1)
-        return ir.Constant(ir.IntType(32), 0)
-
-    return signature, generate
-
-
 @lru_cache(maxsize=1)
 def copier() -> int:
     """The address of a function that copies bytes and returns 0; arguments: to, from, size."""
 
     @cfunc("int32(int64, int64, int64)")
     def copy(to: int, origin: int, size: int) -> Any:
-        return _move(to, origin, size)
+        copy_bytes(to, origin, size)
+        return 0
+
+    _KEPT.append(copy)
+    return int(copy.address)
+
+
+@lru_cache(maxsize=1)
+def list_copier() -> int:
+    """The address of a function that copies blocks and returns 0.
+
+    Its arguments: addresses of the lists of destinations and sources, size of a block, number of blocks.
+    """
+
+    @cfunc("int32(int64, int64, int64, int64)")
+    def copy(to: int, origin: int, size: int, count: int) -> Any:
+        for place in range(0, 8 * count, 8):
+            copy_bytes(load_word(to + place), load_word(origin + place), size)
+        return 0
 
     _KEPT.append(copy)
     return int(copy.address)
@@ -159,7 +166,7 @@ class Functions:
 
     def bind(self, calls: Sequence[Call]) -> Callable[[], Failure | None]:
         """A function that makes the calls; it returns the one that failed, or None."""
-        table = self._table(calls)
+        table = self.table(calls)
 
         def run() -> Failure | None:
             return _failure(_run(table), calls)
@@ -208,11 +215,34 @@ class Functions:
         self, before: Sequence[Call], calls: Sequence[Call], after: Sequence[Call], rounds: int, count: int
     ) -> tuple[Failure | None, Any]:
         """The call that failed, and for each lap three times, in ns."""
-        parts = [self._table(part) for part in (before, calls, after)]
+        parts = [self.table(part) for part in (before, calls, after)]
         times = np.zeros((count, 3), np.int64)
         return _failure(_timed(*parts, times, rounds), [*before, *calls, *after]), times
 
-    def _table(self, calls: Sequence[Call]) -> Any:
+    def walk(self, before: Table, calls: Table, after: Table, count: int) -> tuple[Failure | None, Table]:
+        """Make the calls of tables, like ``laps``.
+
+        Returns:
+            failed: The call that failed; None if all succeeded.
+            times: For each lap its start, the end of ``calls`` and the end of ``after``, in ns.
+        """
+        times = np.zeros((count, 3), np.int64)
+        coded = _timed(before, calls, after, times, 1)
+        if coded < 0:
+            return None, times
+        row = np.concatenate([before, calls, after])[coded & ((1 << _STATUS) - 1)]
+        name = next(name for name, address in self._addresses.items() if address == row[0])
+        return Failure(name, coded >> _STATUS), times
+
+    def rows(self, name: str, count: int, *columns: Any) -> Table:
+        """A table of many calls of one function; each argument is a number, or an array with one for each."""
+        table = np.zeros((count, _MAX_ARGUMENTS + 1), np.int64)
+        table[:, 0] = self.address(name)
+        for i, column in enumerate(columns):
+            table[:, i + 1] = column
+        return table
+
+    def table(self, calls: Sequence[Call]) -> Table:
         """One row of words per call: the address of the function, then the arguments."""
         table = np.zeros((len(calls), _MAX_ARGUMENTS + 1), np.int64)
         for row, (name, arguments) in zip(table, calls, strict=True):

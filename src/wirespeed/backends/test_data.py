@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..collectives.operations import Piece
+    from ..model import BlockList
 
     Array = NDArray[np.generic]
     Words = NDArray[np.uint64]
@@ -53,6 +54,16 @@ def key_of(*numbers: int) -> int:
 def keys_of(seed: int, transfer: int) -> tuple[int, int, int]:
     """The keys of a transfer: of its two sources, and of the destination before a sample."""
     return key_of(seed, transfer, 0), key_of(seed, transfer, 1), key_of(seed, transfer, 2)
+
+
+def offsets(scattered: BlockList, seed: int) -> NDArray[np.int64]:
+    """For each block of a list in the order in which they are given: its offset in either pool, in bytes.
+
+    Blocks are drawn from the source and placed in the destination in two independent random orders.
+    """
+    random = np.random.default_rng(key_of(seed, scattered.block, scattered.blocks))
+    places = [random.permutation(scattered.blocks) for _ in range(2)]
+    return np.ascontiguousarray(np.stack(places, axis=1) * np.int64(scattered.block))
 
 
 _LARGEST_NUMBER = 127  # the largest number in a buffer

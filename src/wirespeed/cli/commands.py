@@ -18,6 +18,10 @@ COMMANDS = {
     "machine": ("machine", "show the CPUs, GPUs and links of this machine"),
     "show": ("show", "print saved runs in any format"),
     "report": ("report", "write saved runs as one HTML file that works offline"),
+    "blocks": (
+        "blocks",
+        "find the fastest way to move scattered blocks, such as a KV cache, by size and number",
+    ),
     "pt2pt": ("pt2pt", "measure messages between two ranks over MPI and NCCL"),
     "overalloc": ("overalloc", "measure the cost of sharing a buffer and of over-allocation"),
     "gpudirect_p2p_overalloc": ("overalloc", ""),  # the reproducer's name of overalloc

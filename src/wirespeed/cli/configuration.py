@@ -110,8 +110,9 @@ _OF_SERVICES = re.compile(
 #: changes what is accepted.
 # fmt: off
 OF_PROJECTS = frozenset({
-    "all-cells", "blocks", "buffer", "bulk", "copies", "copy", "format", "huge-pages", "json",
-    "json-lines", "local-copy", "means", "memory", "no-affinity", "over", "pageable", "parallel-pairs",
+    "all-cells", "block-counts", "blocks", "buffer", "bulk", "copies", "copy", "direction", "format",
+    "huge-pages", "json", "json-lines", "local-copy", "means", "memory", "no-affinity", "over", "pageable",
+    "parallel-pairs",
     "precision", "prefix", "processes", "repeats", "rounds", "sample-peers", "samples", "seed", "share",
     "short", "size", "sizes", "sweep", "testcase", "threads", "tier", "time", "time-budget", "timeout",
     "verbose", "virtual-memory", "wait-idle", "within",

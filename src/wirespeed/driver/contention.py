@@ -15,7 +15,7 @@ from ..data import efficiencies
 from ..hardware.devices import is_host
 from ..hardware.limits import allowances, undisturbed
 from ..hardware.network import Network
-from ..measurement import Measurement, Place, Reduce, Sample
+from ..measurement import Measurement, Place, Sample
 from ..model import Executor, Memory, Operation, Role, Transfer
 from ..statistics.summary import sample_interval
 from ..tables import Cell, Table
@@ -139,7 +139,7 @@ def suspects(
         median = statistics.median(alike.get(key, [0.0]))
         if value is None:
             low = True
-        elif place.reduce is Reduce.LATENCY:
+        elif place.reduce.is_time:
             low = value > median * (1 + LOW_FRACTION)
         else:
             low = value < max(median, typical) * (1 - LOW_FRACTION)

@@ -67,7 +67,7 @@ def cell_of(
     if measurement.collective:
         moved, copies = float(measurement.collective.counted), round(first.amounts[0])
         wrong = wrong if place.table == "time" else None
-    elif place.reduce is Reduce.LATENCY:
+    elif place.reduce.is_time:
         moved = 0.0
     else:
         moved = math.fsum(first.amounts[i] * works[i].counted for i in place.transfers) / copies
@@ -78,7 +78,7 @@ def cell_of(
         value,
         **vars(by_links),
         reason=many(wrong, "wrong element") if wrong else "",
-        bytes=0 if paced or place.reduce is Reduce.LATENCY else round(moved),
+        bytes=0 if paced or place.reduce.is_time else round(moved),
         copies=copies,
         means=_means(place.transfers, first.means),
         wrong=wrong,

@@ -56,6 +56,7 @@ def _can_shrink(transfer: Transfer) -> bool:
     half = transfer.bytes / 2
     return (
         transfer.operation is not Operation.CHASE
+        and transfer.scattered is None
         and transfer.engine is not Engine.CPU
         and half >= (LEAST_LOCAL_BYTES if local else LEAST_BYTES)
         and half % MIB == 0

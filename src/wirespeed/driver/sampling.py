@@ -101,7 +101,7 @@ def _precise(measurement: Measurement, samples: list[Sample], precision: float) 
     return all(
         half_width([value_of(place, measurement, s) for s in samples]) <= precision
         for place in measurement.places
-        if place.reduce is not Reduce.LATENESS  # of the size of noise
+        if place.reduce not in (Reduce.LATENESS, Reduce.SUBMISSION)  # of the size of noise
     )
 
 
@@ -151,7 +151,8 @@ class Rounds:
         if self.planned is not None:
             return self.planned
         done = len(self.taken)
-        places = [place for place in self.measurement.places if place.reduce is not Reduce.LATENESS]
+        unsteady = Reduce.LATENESS, Reduce.SUBMISSION
+        places = [place for place in self.measurement.places if place.reduce not in unsteady]
         rounds = [values_of(self.taken, self.measurement, place) for place in places]
         needed = max((rounds_for(medians(values), precision) for values in rounds), default=done)
         sampling = math.fsum(taken.seconds for taken in self.taken)

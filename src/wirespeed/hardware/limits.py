@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ..collectives.operations import OPERATIONS
 from ..errors import MachineError
 from ..measurement import Measurement, Place, Reduce
-from ..model import Access, Collective, Engine, Executor, Memory, MemoryKind, Operation, Transfer
+from ..model import Access, Collective, Engine, Executor, Memory, MemoryKind, Method, Operation, Transfer
 from ..units import MIB
 from .network import Demand, Network, fair_shares, rate_of
 from .topology import EngineRate, LinkKind, Machine
@@ -142,7 +142,7 @@ def undisturbed(network: Network, measurement: Measurement) -> bool:
         for place, limit in zip(part.places, ceilings(network, part), strict=True)
     }
     return all(
-        place.reduce is Reduce.LATENCY  # one load at a time disturbs no other transfer
+        place.reduce.is_time  # one load at a time disturbs no other transfer
         or (limit is not None and limit >= (alone[place.table, place.row, place.column] or 0.0) * (1 - 1e-6))
         for place, limit in zip(measurement.places, ceilings(network, measurement), strict=True)
     )
@@ -153,7 +153,7 @@ def _of_places(measurement: Measurement, flows: _Flows) -> list[float | None]:
     transfers = measurement.transfers
     for place in measurement.places:
         shares = [share for i in place.transfers if (share := flows[i][1]) is not None]
-        if place.reduce is Reduce.LATENCY or len(shares) < len(place.transfers):
+        if place.reduce.is_time or len(shares) < len(place.transfers):
             values.append(None)
             continue
         chosen = [transfers[i] for i in place.transfers]
@@ -171,6 +171,9 @@ def _of_places(measurement: Measurement, flows: _Flows) -> list[float | None]:
 JUDGED_BYTES = 256 * MIB
 #: As before, for copies by GPUs between memories: the path between these limits, not a cache.
 JUDGED_COPY_BYTES = 128 * MIB
+#: A block list is judged like one copy if each block takes this long at the lowest rate, in s: eight times
+#: the submission of a block, which takes up to 2 us. A kernel has nothing to submit for a block.
+_JUDGED_BLOCK_S = {Method.LOOP: 16e-6, Method.BATCH: 16e-6, Method.KERNEL: 1e-6, Method.KERNEL_BULK: 1e-6}
 #: Time that a copy of a smaller buffer takes besides moving its bytes, in s: at most, and typically.
 #: Recorded on two H200s with 4 KiB to 1 GiB (docs/results/2026-11-21-2xH200.md): 2.4 to 3.3 µs by copy
 #: engines over NVLink, at most 2.1 µs by kernels, 2.3 to 7.0 µs within a GPU.
@@ -455,9 +458,20 @@ def _is_judged(network: Network, transfer: Transfer, demand: Demand, lowest: flo
         and not transfer.executor.blocks
         and not transfer.executor.threads
         and not transfer.also
+        and _has_large_blocks(transfer, lowest)
         and (transfer.engine is Engine.CPU or MemoryKind.PAGEABLE not in kinds)
         and _is_large_enough(network, transfer, demand, lowest)
     )
+
+
+def _has_large_blocks(transfer: Transfer, lowest: float | None) -> bool:
+    """Whether a block list is as fast as one copy at its lowest rate in B/s; on CPUs caches decide."""
+    scattered = transfer.scattered
+    if scattered is None or lowest is None:
+        return scattered is None
+    least_s = math.inf if transfer.engine is Engine.CPU else _JUDGED_BLOCK_S.get(scattered.method, math.inf)
+    is_long = scattered.block >= least_s * lowest and transfer.bytes >= _JUDGED_COPY_S * lowest
+    return is_long and not _is_small(transfer)
 
 
 def _is_large_enough(network: Network, transfer: Transfer, demand: Demand, lowest: float | None) -> bool:

@@ -19,6 +19,7 @@ from ..hardware.network import Demand, Network, fair_shares
 from ..hardware.topology import EngineRate, Machine
 from ..measurement import Measurement
 from ..results.cells import Key, Placed, placed
+from ..testcases.blocks import of_key
 from .cause import Cause
 from .omissions import planned
 from .verdict import Verdict
@@ -66,6 +67,8 @@ class ComparableCells:
         if bound not in self._bounds:
             self._bounds[bound] = f"{cell.limit:.3g} {normal:.3g}"
         size = key.column if result.collective else ""  # the rate of a collective grows with it
+        if (place := of_key(key.testcase, key.table)) is not None:  # the same list on another path
+            return key.testcase, place[1], key.row, key.column, self._kinds[used], self._bounds[bound]
         return key.testcase, key.table, size, self._kinds[used], self._bounds[bound]
 
 

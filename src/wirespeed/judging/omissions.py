@@ -34,6 +34,7 @@ from ..results.imported_limits import allowed, with_cores
 from ..tables import BUSBW, Cell
 from ..terminal import one_line
 from ..testcases import TABLE, Testcase
+from ..testcases.blocks import TESTCASES as BLOCK_LISTS
 from ..testcases.collectives import collective, members
 from ..testcases.subset import COVERING
 from ..units import format_size, format_time, many
@@ -90,11 +91,21 @@ def planned(document: Document) -> Plans:
             continue
         with suppress(WirespeedError):  # the recorded machine is no longer a valid description
             sized = _sized(machine, result, case, options) if document.imported else options
-            cases.append((case, sized))
+            cases.append(_of_lists(result, case, sized))
     # The plan does not depend on most of what differs between nodes of one model.
     gpus = tuple(dataclasses.replace(gpu, uuid="") for gpu in machine.gpus)
     alike = dataclasses.replace(machine, host="", kernel="", driver="", gpus=gpus, faults=(), notes=())
     return _planned(alike, tuple(dict.fromkeys(cases)))
+
+
+def _of_lists(result: TestcaseResult, case: Testcase, options: PlanOptions) -> tuple[Testcase, PlanOptions]:
+    """Return a testcase of block lists with the sizes and numbers of its tables; others as they are."""
+    axes = result.tables[0]
+    sizes, counts = axes.rows.values, axes.columns.values
+    if not (case in BLOCK_LISTS and sizes and counts and case.swept):
+        return case, options
+    options = dataclasses.replace(options, block_counts=tuple(map(round, counts)))
+    return dataclasses.replace(case, pattern=case.swept(tuple(map(round, sizes)))), options
 
 
 @lru_cache(maxsize=2)

@@ -412,6 +412,8 @@ def testcase_text(case: Testcase, plan: Plan, machine: Machine) -> str:
         raise UsageError(
             f"{case.name} measures a {kind}, which the language cannot express; it expresses transfers"
         )
+    if any(transfer.scattered for measurement in plan.measurements for transfer in measurement.transfers):
+        raise UsageError(f"{case.name} moves block lists, which the language cannot express")
     if any(measurement.is_mixed for measurement in plan.measurements):
         raise UsageError(f"{case.name} has a collective next to transfers, whose values have no labels")
     lines = ["[[testcase]]", *_pairs(name=case.name, description=case.description, counts=case.counts,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..document import Document
 from ..errors import MissingPackage
 from ..hardware.topology import Machine
+from ..judging.block_map import BlockMap
 from ..judging.diagnosis import Diagnosis
 from ..judging.judged import Judged
 from ..judging.verdict import GateComparison
@@ -21,7 +22,7 @@ from ..results.baseline import Baseline
 from ..results.compare import Comparison, Outcome
 from ..tables import Table
 from ..terminal import one_line
-from ..units import GB, fitting, format_quantity, many, parse_rate
+from ..units import GB, fitting, format_quantity, format_size, many, parse_rate
 from .findings import GLANCE, applicable, number
 from .plots import binned, curves_of, outliers_first, scale_of
 from .records import Section
@@ -171,6 +172,28 @@ def _(baseline: Baseline, figure: Figure) -> None:
     bars = [(name, median(medians), False) for name, medians in rates.items()]
     axes = _bars(figure, bars, "baseline [GB/s]")
     _titled(axes, "Median of the baseline by testcase", simulated=baseline.simulated)
+
+
+@draw.register(BlockMap)
+def _(blocks: BlockMap, figure: Figure) -> None:
+    if not blocks.paths:
+        _empty(_axes(figure, 1), "no block list was measured")
+        return
+    figure.set_size_inches(_WIDTH * len(blocks.paths), _HEIGHT)
+    grid = figure.subplots(1, len(blocks.paths), squeeze=False)
+    for path, axes in zip(blocks.paths, grid.flat, strict=True):
+        counts = sorted({point.blocks for point in path.points})
+        values: list[list[float | None]] = [[None] * len(counts) for _ in path.by_block]
+        for row, points in zip(values, path.by_block.values(), strict=True):
+            for point in points:
+                row[counts.index(point.blocks)] = point.rates[point.best]
+        labels = [
+            f"{format_size(block)} {'/'.join(dict.fromkeys(point.best for point in points))}"
+            for block, points in path.by_block.items()
+        ]
+        _heat(axes, values, labels, list(map(str, counts)), Unit.RATE, "best rate", logarithmic=True)
+        axes.set(xlabel="blocks", ylabel="block size, best methods")
+        _titled(axes, path.title, simulated=blocks.simulated)
 
 
 @draw.register(Machine)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..document import Document, TestcaseResult
 from ..errors import MissingPackage
 from ..hardware.topology import Machine
+from ..judging.block_map import BlockMap
 from ..judging.culprits import any_of
 from ..judging.diagnosis import Diagnosis
 from ..judging.fleet import WORDS, FleetNode, node_summary
@@ -42,9 +43,9 @@ def _of_kind(kind: type) -> frozenset[str]:
 #: Fields that are numbers in base units, of any unit; whole numbers; truth values; lists. Others are texts.
 NUMBERS = _of_kind(float) | {
     "margin", "before", "after", "change", "change_low", "change_high", "p", "spread", "factor", "threshold",
-    "lowest", "capacity", "latency",
+    "lowest", "capacity", "latency", "rate",
 }  # fmt: skip
-WHOLES = _of_kind(int) | {"cells", "lower", "runs", "runs_before", "runs_after"}
+WHOLES = _of_kind(int) | {"block", "blocks", "cells", "lower", "runs", "runs_before", "runs_after"}
 FLAGS = _of_kind(bool) | {"simulated"}
 _LISTS = _of_kind(tuple)
 #: Columns that locate a cell.
@@ -189,6 +190,26 @@ def _(baseline: Baseline) -> Records:
     model = "model " if len(baseline.models) > 1 else ""
     shown = f"{model}testcase table row column median spread runs"
     return _named(f"model {_PLACE} median unit spread runs", rows, shown)
+
+
+@records.register
+def _(blocks: BlockMap) -> Records:
+    rows = [
+        {"direction": path.direction, "path": path.path, "block": point.block, "blocks": point.blocks}
+        | {
+            "method": method,
+            "rate": rate,
+            "limit": point.limit,
+            "best": point.best,
+            "simulated": blocks.simulated,
+        }
+        for path in blocks.paths
+        for point in path.points
+        for method, rate in point.rates.items()
+    ]
+    columns = "direction path block blocks method rate limit best"
+    best = sorted(rows, key=lambda row: row["method"] is not row["best"])
+    return _named(f"{columns} simulated", best, columns, sum(row["method"] is row["best"] for row in rows))
 
 
 @records.register

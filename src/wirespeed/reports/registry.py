@@ -141,6 +141,8 @@ FORMATS = (
     ReportFormat("iterations", short=True),
     ReportFormat("overalloc", short=True),
     ReportFormat("transfers"),
+    ReportFormat("blocks", "terminal"),
+    ReportFormat("blocks-json", "json"),
 )
 
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cuda.bindings import driver
 
-from ...errors import BackendError
+from ...errors import BackendError, Unreachable
 from ..gpu.gpu_driver import GpuProperties, Headers, NativeCalls
 from . import compiler, vmm
-from .driver import check, enable_peer_access, ending, ready
+from .driver import check, enable_peer_access, ending, explained, ready
 from .vmm import CuBlas
 
 if TYPE_CHECKING:
     from ..gpu.gpu_driver import Arguments
-    from ..native import Call
+    from ..native import Call, Failure
 
 _ATTRIBUTE = driver.CUdevice_attribute
 _HANDLE_BYTES = 64  # bytes of a CUipcMemHandle
@@ -226,6 +226,32 @@ class CudaNativeCalls:
 
     def copy(self, to: int, origin: int, size: int, stream: int) -> Call:
         return "cuMemcpyDtoDAsync_v2", (to, origin, size, stream)
+
+    def move(self, to: int, origin: int, size: int, stream: int) -> Call:
+        return "cuMemcpyAsync", (to, origin, size, stream)
+
+    def batch(
+        self, to: int, origin: int, sizes: int, count: int, ends: Sequence[int | None], stream: int
+    ) -> tuple[Call, object]:
+        """``cuMemcpyBatchAsync``; before CUDA 13 with another argument: where it stores the failed index."""
+        attributes, words = driver.CUmemcpyAttributes(), (ctypes.c_size_t * 2)()
+        attributes.srcAccessOrder = driver.CUmemcpySrcAccessOrder.CU_MEMCPY_SRC_ACCESS_ORDER_STREAM
+        for hint, device in zip((attributes.srcLocHint, attributes.dstLocHint), ends, strict=True):
+            kind = driver.CUmemLocationType
+            on_host = device is None
+            hint.type = kind.CU_MEM_LOCATION_TYPE_HOST if on_host else kind.CU_MEM_LOCATION_TYPE_DEVICE
+            hint.id = 0 if device is None else int(device)
+        first, failed = (ctypes.addressof(words) + i * ctypes.sizeof(ctypes.c_size_t) for i in range(2))
+        lists = to, origin, sizes, count, int(attributes.getPtr()), first, 1
+        kept, library = (attributes, words), self.library()
+        if hasattr(library, "cuMemcpyBatchAsync_v2"):
+            return ("cuMemcpyBatchAsync_v2", (*lists, stream)), kept
+        if hasattr(library, "cuMemcpyBatchAsync"):
+            return ("cuMemcpyBatchAsync", (*lists, failed, stream)), kept
+        raise Unreachable("the driver has no cuMemcpyBatchAsync: it requires a driver for CUDA 12.8 or later")
+
+    def failed(self, failure: Failure) -> BackendError:
+        return explained(failure.name, driver.CUresult(failure.status))
 
     def launch(
         self, function: int, blocks: int, threads: int, shared: int, stream: int, arguments: int

@@ -40,7 +40,7 @@ def check(function: Callable[..., tuple[Any, ...]], *arguments: Any) -> Any:
     except RuntimeError as error:  # from the bindings: no driver, or a driver without this function
         raise BackendError(f"{function.__name__} cannot be called: {error}") from error
     if status != _SUCCESS:
-        raise _failure(function.__name__, status)
+        raise explained(function.__name__, status)
     if len(values) == 1:
         return values[0]
     return tuple(values) or None
@@ -55,7 +55,7 @@ def ending(function: Callable[..., tuple[Any]], last: Any) -> Callable[..., None
     def call(*arguments: Any) -> None:
         (status,) = function(*arguments, last)
         if status != _SUCCESS:
-            raise _failure(function.__name__, status)
+            raise explained(function.__name__, status)
 
     return call
 
@@ -64,7 +64,7 @@ def ready(function: Callable[..., tuple[Any]], subject: Any) -> bool:
     """Whether all work before an event, or of a stream, is done."""
     (status,) = function(subject)
     if status not in (_SUCCESS, _NOT_READY):
-        raise _failure(function.__name__, status)
+        raise explained(function.__name__, status)
     return bool(status == _SUCCESS)
 
 
@@ -72,13 +72,14 @@ def enable_peer_access(context: Any) -> None:
     """Allow the current context to access the memory of another."""
     (status,) = driver.cuCtxEnablePeerAccess(context, 0)
     if status not in (_SUCCESS, _ALREADY_ENABLED):
-        raise _failure("cuCtxEnablePeerAccess", status)
+        raise explained("cuCtxEnablePeerAccess", status)
 
 
-def _failure(call: str, status: Any) -> BackendError:
+def explained(call: str, status: Any) -> BackendError:
+    """The error of a call that returned a status."""
     text = driver.cuGetErrorString(status)[1]
-    explained = text.decode() if isinstance(text, bytes) else "no text"
-    message = f"{call} failed: {status.name} ({explained})"
+    words = text.decode() if isinstance(text, bytes) else "no text"
+    message = f"{call} failed: {status.name} ({words})"
     if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
         return OutOfMemory(message)
     if status == driver.CUresult.CUDA_ERROR_TOO_MANY_PEERS:

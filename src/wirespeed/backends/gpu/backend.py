@@ -15,14 +15,14 @@ from ...errors import BackendError, BackendLost, OutOfMemory
 from ...hardware.devices import Gpu
 from ...hardware.topology import Machine
 from ...measurement import Measurement
-from ...model import MOST_DESTINATIONS, Access, Engine, Memory, MemoryKind, Operation, Role, Transfer
+from ...model import MOST_DESTINATIONS, Access, Engine, Memory, MemoryKind, Method, Operation, Role, Transfer
 from ...options import RunOptions
 from ...tables import Quantity, State
 from ...units import MIB, format_size
 from .. import pci
 from ..base import Backend, BackendDetails
 from .device import LoadedLinks, Monitor, process_name
-from .launch_config import NODE, WORD, unfit
+from .launch_config import LIST_GRANULE, NODE, WORD, unfit
 
 if TYPE_CHECKING:
     from ..distributed.endpoint import JobContext
@@ -45,6 +45,21 @@ _BULK_CAPABILITY = (9, 0)
 #: Minimum duration of a sample for which several engines are tried: joining streams takes time.
 _SPREAD_FROM_BYTES = 16 * MIB
 _SPREAD_TRIALS = 3
+
+
+def _refused_list(transfer: Transfer) -> str:
+    """Why a block list cannot be moved; empty if it can."""
+    scattered, kinds = transfer.scattered, {end.kind for end in transfer.ends}
+    assert scattered is not None
+    if MemoryKind.PAGEABLE in kinds:
+        return "the blocks of a list are in pinned memory: the driver copies pageable memory through a buffer"
+    if scattered.method is Method.STAGED and len(kinds) == 1:
+        return "blocks are staged between host memory and a GPU"
+    if transfer.operation is not Operation.COPY or transfer.is_paced:
+        return "a block list is copied, at full speed"
+    if scattered.block % LIST_GRANULE:
+        return f"the size of a block must be a multiple of {LIST_GRANULE} B, not {scattered.block} B"
+    return ""
 
 
 class GpuBackend(Backend, ABC):
@@ -103,6 +118,8 @@ class GpuBackend(Backend, ABC):
     def refuses(self, measurement: Measurement) -> str | None:
         if (reason := super().refuses(measurement)) is not None:
             return reason
+        if len(measurement.transfers) > 1 and any(t.scattered for t in measurement.transfers):
+            return "a block list is measured with its submission, so only one can run at a time"
         kinds = {end.kind for t in measurement.transfers for end in t.ends}
         if MemoryKind.PAGEABLE in kinds and len(measurement.transfers) > 1:
             return "copies of pageable memory run in the calling thread, so only one can run at a time"
@@ -139,7 +156,7 @@ class GpuBackend(Backend, ABC):
         from .bound_copy import Binder
         from .device import Peers
         from .gate import Gate, GateKind, SignalPage, Ticks
-        from .prepared import GpuPrepared, Signals
+        from .prepared import GpuBlocks, GpuPrepared, Signals
 
         if self._peers is None:
             self._peers = Peers()
@@ -158,6 +175,8 @@ class GpuBackend(Backend, ABC):
             binder = Binder(pool, self._device, self._contents_of, options, peers, ticks)
             binder.paced = sum(t.is_paced for t in measurement.transfers)
             signals = Signals(self._cancelled, self._stuck)
+            if any(t.scattered for t in measurement.transfers):
+                return GpuBlocks(measurement, engines, binder, gate, signals, options)
             return GpuPrepared(measurement, engines, binder, gate, signals, options)
 
         try:
@@ -169,7 +188,7 @@ class GpuBackend(Backend, ABC):
 
     def _spread(self, transfer: Transfer, options: RunOptions) -> int:
         """Over how many copy engines a transfer is fastest: both ways are tried, once each."""
-        if transfer.engine is not Engine.CE or transfer.bytes < _SPREAD_FROM_BYTES:
+        if transfer.engine is not Engine.CE or transfer.bytes < _SPREAD_FROM_BYTES or transfer.scattered:
             return 1
         if transfer not in self._engines:
             fast = replace(transfer, role=Role.MEASURED, rate=math.inf, start=0.0)
@@ -344,6 +363,7 @@ _REASONS: tuple[tuple[Callable[[GpuBackend, Transfer, Any], Any], str], ...] = (
      "{found.kind} memory of {found.device} does not belong to this machine"),
     (lambda b, t, gpu: next((end for end in t.ends if b.no_peer(gpu, end)), None),
      "{gpu.name} has no peer access to {found.device}"),
+    (lambda b, t, gpu: t.scattered and _refused_list(t), "{found}"),
     (_not_supported, "the engine {t.engine} does not support {t.operation}, only {found}"),
     (lambda b, t, gpu: t.also and (t.operation, t.engine) != (Operation.COPY, Engine.SM),
      "only a copy by a kernel (sm) writes to several memories"),

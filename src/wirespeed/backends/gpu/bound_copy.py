@@ -11,6 +11,7 @@ from ...errors import VerificationError
 from ...model import BUFFERS, MOST_DESTINATIONS, Engine, Memory, MemoryKind, Operation, Role, Transfer
 from ...options import RunOptions
 from ..test_data import keys_of
+from .blocks import BlockCopies, Lists
 from .device import Device, Peers, TimedStream
 from .gate import ALIGNMENT_BYTES, Paced, Ticks, pieces_of
 from .gpu_driver import Arguments, narrow, pointer, wide
@@ -173,17 +174,26 @@ class Binder:
         split = transfer.engine is Engine.SM_SPLIT
         size = _aligned(transfer.bytes) + transfer.bytes if split else transfer.bytes
         buffers = Buffers(
-            tuple(self._take(transfer.source, size, executor) for _ in range(sources)),
-            self._take(transfer.destination, size, executor) if destinations else None,
-            tuple(self._take(memory, size, executor) for memory in transfer.also),
+            tuple(self.take(transfer.source, size, executor) for _ in range(sources)),
+            self.take(transfer.destination, size, executor) if destinations else None,
+            tuple(self.take(memory, size, executor) for memory in transfer.also),
         )
         bound = BoundCopy(transfer, executor, buffers, amount=float(transfer.bytes), sharing=sharing)
         keys = keys_of(self._options.seed, index)[:2]
         if transfer.operation is Operation.CHASE:
             self._chase(bound)
             return bound
-        self._fill(bound, keys)
-        self._work(bound, keys, engines)
+        lists = None
+        if transfer.scattered is not None:
+            assert buffers.destination is not None
+            pools = buffers.sources[0], buffers.destination
+            lists = Lists(self.take, transfer, executor, pools, self._options.seed)
+        self._fill(bound, keys, lists)
+        if lists is not None:
+            lane = self._lane(executor)
+            bound.lanes.append((lane, BlockCopies(lane, transfer, lists)))
+        else:
+            self._work(bound, keys, engines)
         return bound
 
     def give_back(self) -> None:
@@ -206,13 +216,14 @@ class Binder:
         else:
             self._kernel(bound, keys)
 
-    def _take(self, memory: Memory, size: int, executor: Device) -> GpuBuffer:
+    def take(self, memory: Memory, size: int, executor: Device) -> GpuBuffer:
+        """A buffer that ``give_back`` returns to the pool."""
         how = self._options
         buffer = self._pool.take(memory, size, executor, how.virtual_memory, how.affinity, how.huge_pages)
         self.taken.append(buffer)
         return buffer
 
-    def _fill(self, bound: BoundCopy, keys: tuple[int, int]) -> None:
+    def _fill(self, bound: BoundCopy, keys: tuple[int, int], lists: Lists | None = None) -> None:
         """Fill the sources and poison the destinations; in a copy both ways, each half is both."""
         transfer, buffers = bound.transfer, bound.buffers
         pattern = pattern_of(transfer.operation)
@@ -231,7 +242,12 @@ class Binder:
                     Expected(back, transfer.operation, keys[::-1], f"{text}, the opposite direction")
                 )
         for region, seed in regions:
-            self._filler(region).fill(region, pattern, seed)
+            if lists is not None:
+                ends = lists.destination.device, lists.source.device
+                assert buffers.destination is not None and transfer.scattered is not None
+                self._filler(region).fill_blocks(*ends, buffers.destination.address, transfer.scattered, seed)
+            else:
+                self._filler(region).fill(region, pattern, seed)
         for expected in bound.expected:
             self._filler(expected.region).poison(expected)
 
@@ -257,7 +273,7 @@ class Binder:
         device = near(buffer, bound.device, self._device)
         staging = None
         if buffer.memory.kind is MemoryKind.PAGEABLE:
-            staging = self._take(Memory(device.name, MemoryKind.DEVICE), bound.transfer.bytes, device)
+            staging = self.take(Memory(device.name, MemoryKind.DEVICE), bound.transfer.bytes, device)
         return Region(device, buffer, bound.transfer.bytes, offset, staging)
 
     def _filler(self, region: Region) -> Contents:

@@ -18,7 +18,7 @@ from ...errors import BackendError
 
 if TYPE_CHECKING:
     from ...model import Operation
-    from ..native import Call
+    from ..native import Call, Failure
 
 
 class Arguments:
@@ -107,6 +107,29 @@ class NativeCalls(Protocol):
     def record(self, event: int, stream: int) -> Call: ...
 
     def copy(self, to: int, origin: int, size: int, stream: int) -> Call: ...
+
+    def move(self, to: int, origin: int, size: int, stream: int) -> Call:
+        """A copy between any two memories; pinned memory of the host by its address there."""
+        ...
+
+    def batch(
+        self, to: int, origin: int, sizes: int, count: int, ends: Sequence[int | None], stream: int
+    ) -> tuple[Call, object]:
+        """One call that makes many copies, and what must exist as long as it is used.
+
+        Args:
+            to, origin, sizes: Addresses of the lists of addresses and of sizes.
+            count: Number of copies.
+            ends: Devices of source and destination; None for the host.
+
+        Raises:
+            Unreachable: If the driver has no such call.
+        """
+        ...
+
+    def failed(self, failure: Failure) -> BackendError:
+        """The error of a call that failed."""
+        ...
 
     def launch(
         self, function: int, blocks: int, threads: int, shared: int, stream: int, arguments: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...model import Access, Engine, MemoryKind, Operation, Transfer
 from ...units import KIB, MIB
@@ -16,6 +16,8 @@ ELEMENT = 16
 WORD = 8
 #: Distance between the nodes of a chase, in bytes: a line of the second-level cache.
 NODE = 128
+#: Block sizes of lists are multiples of this, in bytes.
+LIST_GRANULE = 64
 
 _LEAST_CHUNK = 128
 _BARRIER = 8
@@ -25,6 +27,10 @@ _MOST_BULK_THREADS = 64
 _FINE_FROM, _FINE_TO = 12, 24
 _LOCAL_THREADS = 256
 _SPLIT_PASSES, _DEEP_PASSES = 4, 16
+
+#: Bytes of a list that a warp copies at a time, as in ``kernels/blocks.cu``; threads of a thread block, and
+#: of a multiprocessor.
+_PIECE, _LIST_THREADS, _RESIDENT_THREADS = 2 * KIB, 256, 2048
 
 #: File and name of the kernel of each operation; copy kernels are chosen by size.
 STREAM_KERNELS = {
@@ -117,6 +123,26 @@ def _bulk(transfer: Transfer, multiprocessors: int, shared_memory: int) -> Launc
     chunk = min(largest, stage_bytes // _LEAST_CHUNK * _LEAST_CHUNK)
     shared = threads * stages * (chunk + _BARRIER)
     return LaunchConfig("bulk", kernel, blocks, threads, True, shared, chunk)
+
+
+def list_shape(transfer: Transfer, multiprocessors: int, shared_memory: int) -> LaunchConfig:
+    """The kernel and grid that move a block list; parameters as in ``shape``.
+
+    Few pieces get a multiprocessor each; many get warps that fill the GPU.
+    """
+    assert transfer.scattered is not None
+    executor, scattered = transfer.executor, transfer.scattered
+    if transfer.engine is Engine.SM_BULK:
+        form = _bulk(transfer, multiprocessors, shared_memory)
+        pieces = scattered.blocks * -(-scattered.block // form.chunk)
+        blocks = form.blocks if executor.blocks else min(form.blocks, pieces)
+        return replace(form, file="blocks", kernel="copy_blocks_bulk", blocks=blocks)
+    pieces = scattered.blocks * -(-scattered.block // _PIECE)
+    warps = max(1, min(_LIST_THREADS // WARP, -(-pieces // multiprocessors)))
+    threads = executor.threads or WARP * warps
+    most = multiprocessors * (_RESIDENT_THREADS // _LIST_THREADS)
+    blocks = executor.blocks or max(1, min(most, -(-pieces * WARP // threads)))
+    return LaunchConfig("blocks", "copy_blocks", blocks, threads, loops=False)
 
 
 def unfit(transfer: Transfer) -> str:

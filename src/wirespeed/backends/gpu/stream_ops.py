@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Any, Protocol
 
 from ...errors import BackendError
-from ...model import MemoryKind, Operation
+from ...model import BlockList, MemoryKind, Operation
 from ...units import KIB, MIB
 from .device import Device, TimedStream
 from .gpu_driver import Arguments, narrow, pointer, wide
@@ -116,6 +116,19 @@ class Contents:
         self._launch("fill", region.bytes, *arguments)
         self._unstage(region)
 
+    def fill_blocks(self, to: int, origin: int, base: int, scattered: BlockList, seed: int) -> None:
+        """Write to the source of a block list what makes one pattern in its destination.
+
+        Args:
+            to, origin: Addresses of the lists of destinations and sources, in memory of this GPU.
+            base: Address of the destination.
+            scattered: The list.
+            seed: Key of the pattern.
+        """
+        block, blocks = scattered.block, scattered.blocks
+        arguments = (pointer(to), pointer(origin), wide(base), wide(block), narrow(blocks), wide(seed))
+        self._launch("fill_blocks", block * blocks, *arguments, file="blocks")
+
     def poison(self, expected: Expected) -> None:
         """Write the complement of the operation's result, which the operation cannot produce."""
         self._compare(expected, 0)
@@ -184,8 +197,8 @@ class Contents:
         ends = to + region.offset, origin + region.offset
         self.device.driver.enqueue_copy(*ends, region.bytes, self.lane.stream)
 
-    def _launch(self, name: str, size: int, *values: Any) -> None:
-        kernel = self.device.kernel("contents", name)
+    def _launch(self, name: str, size: int, *values: Any, file: str = "contents") -> None:
+        kernel = self.device.kernel(file, name)
         self.device.use()
         most = 2 * self.device.multiprocessors
         blocks = max(1, min(most, -(-size // (ELEMENT * MOST_THREADS))))

@@ -11,12 +11,14 @@ from functools import partial
 from itertools import islice, pairwise
 from typing import Any
 
+import numpy as np
+
 from ...hardware.topology import Machine
-from ...model import BUFFERS, Memory, Operation, Role, Transfer
+from ...model import BUFFERS, Memory, Method, Operation, Role, Transfer
 from ...options import RunOptions
 from ...units import KIB, MIB, NANO
 from ..distributed.endpoint import TWO_SIDED, LocalTransfer
-from ..test_data import WORD_MASK, key_of, keys_of
+from ..test_data import WORD_MASK, key_of, keys_of, offsets
 from . import kernels
 from .kernels import CODES
 from .memory import HostBuffer, HostBufferPool
@@ -49,6 +51,7 @@ class BoundTransfer:
         cached: Whether a buffer fits into the last cache, so that a cycle is followed once before the first
             sample.
         fills, verifies: Whether this process fills the sources; and poisons and verifies the destination.
+        entries: Offsets of the blocks of a list in source and destination; None for one buffer.
     """
 
     transfer: Transfer
@@ -63,10 +66,13 @@ class BoundTransfer:
     verifies: bool = True
     scalar: int = 0
     step: int = 0  #: for a chase: step of the cycle at which the next sample starts
+    entries: np.ndarray[Any, np.dtype[np.int64]] | None = None
 
     @property
     def code(self) -> int:
         """The kernels' number of its operation."""
+        if self.entries is not None:
+            return kernels.BLOCKS
         return CODES[self.transfer.operation]
 
     @property
@@ -90,6 +96,20 @@ class BoundTransfer:
         for cpu, row, (begin, end) in zip(cpus, self.rows, split(self.bytes, len(cpus)), strict=True):
             yield cpu, row, begin, end
 
+    @property
+    def stores(self) -> int:
+        """How its stores use the caches, as the kernels number it."""
+        scattered = self.transfer.scattered
+        if scattered is not None and scattered.method is Method.LOOP:
+            return kernels.BY_LIBRARY
+        return kernels.STREAMED if self.streaming else kernels.CACHED
+
+    def lists(self, parts: int) -> list[tuple[int, int, int]]:
+        """Nearly equal parts of the list: the address of the entries, and the first entry and the end."""
+        assert self.entries is not None
+        edges = [len(self.entries) * i // parts for i in range(parts + 1)]
+        return [(int(self.entries.ctypes.data), *part) for part in pairwise(edges)]
+
     def helped(self) -> Iterator[tuple[int, int, int]]:
         """Yield the CPUs for work that is not timed, each with the begin and end of its bytes."""
         for cpu, (begin, end) in zip(self.helpers, split(self.bytes, len(self.helpers)), strict=True):
@@ -107,6 +127,8 @@ class BoundTransfer:
         delay = transfer.start / NANO
         if transfer.operation is Operation.CHASE:
             return kernels.CHASE_CHUNK_ACCESSES if load else size, delay, transfer.pace, 0.0
+        if transfer.scattered is not None:
+            return max(1, kernels.CHUNK_BYTES // transfer.scattered.block) if load else size, delay, 1.0, 0.0
         if transfer.is_paced and size:
             rate = transfer.rate / transfer.counted * size / self.bytes
             chunk = round(rate * _BETWEEN_WAITS_S) // LINE * LINE
@@ -116,7 +138,9 @@ class BoundTransfer:
 
     def draw_scalar(self, sample: int) -> None:
         """Choose the factor or constant of a sample, so that a stale result is detected."""
-        if self.transfer.operation is Operation.WRITE:
+        if self.transfer.scattered is not None:
+            self.scalar = self.transfer.scattered.block
+        elif self.transfer.operation is Operation.WRITE:
             self.scalar = signed(key_of(self.keys[0], sample))
         else:
             self.scalar = 2 + sample % _NUMBER_OF_FACTORS
@@ -192,6 +216,7 @@ class PoolBuffers:
             keys=keys,
             streaming=bypasses(transfer, self._machine),
             cached=whole_lines(transfer) <= self._machine.last_cache_bytes(),
+            entries=offsets(transfer.scattered, self._options.seed) if transfer.scattered else None,
         )
 
     def give_back(self) -> None:

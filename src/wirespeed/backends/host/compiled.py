@@ -250,6 +250,19 @@ def bits_of_pair(typing: Any, low: Any, high: Any) -> Any:
     return types.uint64(types.float32, types.float32), generate
 
 
+@intrinsic
+def copy_bytes(typing: Any, to: Any, origin: Any, size: Any) -> Any:
+    """Copy bytes from one address to another by the C library."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
+        byte = ir.IntType(8).as_pointer()
+        target, source = (builder.inttoptr(value, byte) for value in values[:2])
+        cgutils.raw_memcpy(builder, target, source, values[2], 1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
 def _each_line(
     builder: ir.IRBuilder, size: Any, body: Callable[[Any, int], None], unroll: int = _UNROLL
 ) -> None:

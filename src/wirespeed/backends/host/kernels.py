@@ -21,6 +21,7 @@ from .compiled import (
     bits_of,
     bits_of_pair,
     compiled,
+    copy_bytes,
     copy_lines,
     give_way,
     load_word,
@@ -35,7 +36,7 @@ from .compiled import (
     write_lines,
 )
 
-COPY, SCALE, ADD, TRIAD, SAXPY, READ, WRITE, CHASE = range(8)
+COPY, SCALE, ADD, TRIAD, SAXPY, READ, WRITE, CHASE, BLOCKS = range(9)
 
 CODES = {
     Operation.COPY: COPY,
@@ -48,6 +49,12 @@ CODES = {
     Operation.CHASE: CHASE,
 }
 
+
+#: How the blocks of a list are copied, in place of ``streaming``: like whole buffers with or without the
+#: caches, or by the C library's copy.
+CACHED, STREAMED, BY_LIBRARY = range(3)
+#: Bytes of an entry of a list: the offsets of a block in the source and in the destination.
+ENTRY = 16
 
 # mypy: disable-error-code="no-any-return"
 
@@ -129,7 +136,10 @@ def once(
     size: int,
     carry: int,
 ) -> int:
-    """Run the operation once over ``size`` bytes, or follow a cycle for ``size`` accesses."""
+    """Run the operation over ``size`` bytes, follow a cycle for ``size`` accesses, or copy ``size`` blocks.
+
+    The entries of the blocks are at ``second``, and the size of a block is ``scalar``.
+    """
     if operation == COPY:
         copy_lines(destination, first, second, scalar, size, streaming)
     elif operation == SCALE:
@@ -144,6 +154,13 @@ def once(
         carry += sum_lines(first, size)
     elif operation == WRITE:
         write_lines(destination, first, second, scalar, size, streaming)
+    elif operation == BLOCKS:
+        for entry in range(second, second + ENTRY * size, ENTRY):
+            origin, to = first + load_word(entry), destination + load_word(entry + WORD)
+            if streaming == BY_LIBRARY:
+                copy_bytes(to, origin, scalar)
+            else:
+                copy_lines(to, origin, 0, 0, scalar, streaming)
     else:
         for _ in range(size // CHASE_STEP_ACCESSES):
             carry = load_word(load_word(load_word(load_word(carry))))
@@ -190,7 +207,8 @@ def work(
 
     Args:
         copies: Number of times to run; ``ENDLESS`` for a load, which runs until no measured thread runs.
-        chunk: Bytes (accesses, in a chase) after which the thread waits, and a load checks whether to stop.
+        chunk: Bytes (accesses in a chase, blocks of a list) after which the thread waits, and a load checks
+            whether to stop.
         delay: Time from the release until it begins, in ns.
         pace: Fraction of the time for which it works.
         pause: Least time of one byte, in ns. Chunks are due at times from the start: late ones delay no
@@ -208,6 +226,9 @@ def work(
         step = min(chunk, size - position)
         if operation == CHASE:
             carry = once(operation, 0, 0, 0, 0, 0, step, carry)
+        elif operation == BLOCKS:
+            entries = second + ENTRY * position
+            carry = once(operation, streaming, destination, first, entries, scalar, step, carry)
         else:
             carry = once(
                 operation, streaming, destination + position, first + position, second + position,
@@ -274,6 +295,20 @@ def fill(base: int, begin: int, end: int, kind: int, key: int) -> None:
     for i in range(end - begin):
         words[i] = _value(kind, word, word, 1, 0)
         word += numba.uint64(STEP)
+
+
+@_jit("void(int64, int64, int64, int64, int64, uint64)")
+def fill_blocks(base: int, entries: int, begin: int, end: int, block: int, key: int) -> None:
+    """Write to the source of a list, for entries ``begin`` to ``end``, what belongs into the destination.
+
+    The destination of a complete list is then one pattern: each block in its place.
+    """
+    for entry in range(entries + ENTRY * begin, entries + ENTRY * end, ENTRY):
+        words = numba.carray(as_words(base + load_word(entry)), (block // WORD,))
+        word = key + numba.uint64(load_word(entry + WORD) // WORD) * numba.uint64(STEP)
+        for i in range(block // WORD):
+            words[i] = word
+            word += numba.uint64(STEP)
 
 
 @_jit("int64(int64, int64, int64, int64, uint64, uint64, uint64, int64, int64)")

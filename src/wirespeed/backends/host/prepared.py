@@ -96,6 +96,9 @@ def fill(bounds: Sequence[BoundTransfer], run: Run) -> None:
         if bound.transfer.operation is Operation.CHASE:
             _provide_cycle(bound, run)
             continue
+        if bound.entries is not None:
+            tasks += _filling_blocks(bound)
+            continue
         kind = _kind(bound)
         for source, key in zip(bound.sources if bound.fills else (), bound.keys, strict=False):
             source.holds = None
@@ -105,6 +108,18 @@ def fill(bounds: Sequence[BoundTransfer], run: Run) -> None:
             ]
     run(tasks, "filling the sources")
     poison(bounds, run)
+
+
+def _filling_blocks(bound: BoundTransfer) -> Tasks:
+    """Tasks that fill the source of a list, so that its blocks make one pattern in the destination."""
+    scattered, source = bound.transfer.scattered, bound.sources[0]
+    assert scattered is not None
+    source.holds = None
+    parts = bound.lists(len(bound.helpers))
+    return [
+        (cpu, partial(kernels.fill_blocks, source.address, *part, scattered.block, bound.keys[0]))
+        for cpu, part in zip(bound.helpers, parts, strict=True)
+    ]
 
 
 def poison(bounds: Sequence[BoundTransfer], run: Run) -> None:
@@ -149,7 +164,7 @@ def _check_words(bound: BoundTransfer, table: Table, run: Run) -> None:
     assert bound.destination is not None
     ranges = [
         (cpu, begin, begin + min(_amount(table, row), end - begin)) for cpu, row, begin, end in bound.shares()
-    ] if bound.rows else list(bound.helped())  # fmt: skip
+    ] if bound.rows and bound.entries is None else list(bound.helped())  # fmt: skip
     _compare(bound, bound.destination.address, ranges, _expected(bound), run)
 
 
@@ -232,7 +247,7 @@ def _compare(
                 begin, end = (begin, middle) if count(begin, middle) else (middle, end)
             words = sum(end - begin for _, begin, end in ranges) // WORD
             found = None
-            if bound.transfer.operation is Operation.COPY and bound.fills:
+            if bound.transfer.operation is Operation.COPY and bound.fills and bound.entries is None:
                 parts = [(start, stop) for _, start, stop in ranges]
                 key, _, before = bound.keys
                 found = examined(address, bound.sources[0].address, parts, key, signed(before))
@@ -394,12 +409,17 @@ class HostPrepared(Prepared):
         bound.draw_scalar(self._samples)
         chase = bound.transfer.operation is Operation.CHASE
         measured = bound.transfer.role is Role.MEASURED
-        for cpu, row, begin, end in bound.shares():
+        amount = copies if measured else kernels.ENDLESS
+        parts = bound.lists(len(bound.rows)) if bound.entries is not None else ()
+        for i, (cpu, row, begin, end) in enumerate(bound.shares()):
             size, carry = (chase_unit(bound.bytes), bound.start) if chase else (end - begin, 0)
+            addresses = bound.addresses(begin)
+            if parts:
+                entries, first, last = parts[i]
+                size, addresses = last - first, (*bound.addresses(0)[:2], entries + kernels.ENTRY * first)
             tasks.append((cpu, partial(
-                kernels.work, self.gate.address, self._address(row), bound.code, bound.streaming,
-                *bound.addresses(begin), bound.scalar, size, carry, copies if measured else kernels.ENDLESS,
-                *bound.schedule(size),
+                kernels.work, self.gate.address, self._address(row), bound.code, bound.stores, *addresses,
+                bound.scalar, size, carry, amount, *bound.schedule(size),
             )))  # fmt: skip
         return tasks
 
@@ -414,7 +434,8 @@ class HostPrepared(Prepared):
                 continue
             end = max(ends[row] for row in bound.rows)
             seconds.append(max(1, end - min(starts[row] for row in bound.rows)) * NANO)
-            moved.append(float(sum(amounts[row] for row in bound.rows)))
+            unit = bound.transfer.scattered.block if bound.transfer.scattered else 1
+            moved.append(float(unit * sum(amounts[row] for row in bound.rows)))
             if bound.transfer.operation is Operation.CHASE:
                 bound.step = (bound.step + amounts[bound.rows[0]]) % bound.lines
             if bound.transfer.role is Role.MEASURED:

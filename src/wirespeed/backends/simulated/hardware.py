@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ...errors import BackendError, BackendLost, MeasurementTimeout, VerificationError
 from ...faults import FaultKind, WrongWord, WrongWords
 from ...hardware.devices import DeviceRecord, NumaNode
-from ...hardware.durations import verify_seconds
+from ...hardware.durations import list_seconds, submission_seconds, verify_seconds
 from ...hardware.network import Demand, MachineVertices, Network, completions, fair_shares
 from ...hardware.topology import Machine
 from ...measurement import Measurement, Sample
@@ -183,7 +183,7 @@ class SimulatedMeasurement(Prepared):
         )
         for i, end in zip(flows, ends, strict=True):
             if self._is_measured(i):
-                seconds[i] = end - transfers[i].start + _LAUNCH_S * copies
+                seconds[i] = end - transfers[i].start + (_LAUNCH_S + list_seconds(transfers[i])) * copies
         for i, transfer in enumerate(transfers):
             if transfer.operation is Operation.CHASE:
                 others = [(t, rates[j]) for j, t in enumerate(transfers) if j != i]
@@ -218,7 +218,8 @@ class SimulatedMeasurement(Prepared):
                 amounts[i] = self.rates[i] * seconds[i] / amounts[i]
         wall = end - min(start for start, _ in measured)
         self.hardware.clock += end
-        return Sample(tuple(seconds), tuple(amounts), wall)
+        submitted = copies * submission_seconds(transfers[0])
+        return Sample(tuple(seconds), tuple(amounts), wall, submitted=submitted)
 
     @staticmethod
     def _held(transfer: Transfer, seconds: float, copies: int) -> float:

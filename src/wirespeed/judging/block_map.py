@@ -1,0 +1,372 @@
+"""The map of a run of block lists: the best method for each block size and number of blocks.
+
+It has the points where the best method changes, a model of each method, and the rule of two methods that
+servers choose by constants.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+
+import numpy as np
+
+from ..document import Document, TestcaseResult
+from ..errors import UsageError
+from ..model import Method
+from ..tables import Cell, Table
+from ..tabular import Tabular
+from ..terminal import brief
+from ..testcases.blocks import PREFIX, of_key, submission_key
+from ..units import LARGEST_SIZE, format_size
+
+#: Methods that differ by less than this are equally good: the one that is best with fewer blocks stays so,
+#: and else the first of these is the best.
+EQUAL = 0.03
+_SIMPLEST = (Method.BATCH, Method.KERNEL, Method.KERNEL_BULK, Method.LOOP, Method.STAGED)
+#: The model of a method does not hold if its median relative error is larger.
+MODEL_ERROR = 0.15
+#: The fraction of the fastest rate that names the size of large blocks.
+NEARLY_FULL = 0.9
+#: vLLM's constants: it takes a kernel for smaller blocks than this, from this number of blocks on, and else
+#: the driver's batch call. Source: vLLM issue 57342, tuned on one H100.
+VLLM_BLOCK, VLLM_BLOCKS = 28 * 1024, 16
+#: Direction of a testcase, as people write it.
+_TITLES = {
+    "host_to_device": "host → GPU",
+    "device_to_host": "GPU → host",
+    "device_to_device": "GPU → GPU",
+    "host": "host → host",
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """One block size and number of blocks.
+
+    Attributes:
+        block, blocks: Size of a block in bytes, and number of blocks.
+        best: The best method.
+        rates: Rate of each method, in B/s.
+        limit: What the links allow, in B/s; None if unknown.
+        submissions: Time until the calls of each method have returned, in s.
+    """
+
+    block: int
+    blocks: int
+    best: Method
+    rates: Mapping[Method, float]
+    limit: float | None
+    submissions: Mapping[Method, float] = field(default_factory=dict)
+
+    @property
+    def share(self) -> float | None:
+        """The best rate over the limit."""
+        return self.rates[self.best] / self.limit if self.limit else None
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """Where the best method of a block size changes: from a number of blocks on.
+
+    Attributes:
+        block, blocks: Size of a block in bytes, and the first measured number with the other method.
+        before, after: The best method with fewer blocks, and from there on.
+    """
+
+    block: int
+    blocks: int
+    before: Method
+    after: Method
+
+
+@dataclass(frozen=True)
+class Model:
+    """The time of a call by a method: ``call_s + blocks x block_s + bytes / rate``.
+
+    Attributes:
+        method: The method.
+        call_s, block_s: Time of a call, and of each block, in s.
+        rate: Rate of large blocks, in B/s; infinite if the bytes take no time that the blocks do not take.
+        error: Median relative error of the model.
+        nearly_full: Smallest measured block size that reaches 90 % of the fastest rate of all methods, in
+            bytes; None if none does.
+    """
+
+    method: Method
+    call_s: float
+    block_s: float
+    rate: float
+    error: float
+    nearly_full: int | None
+
+
+@dataclass(frozen=True)
+class Constants:
+    """The choice between a kernel and the batch call by two constants.
+
+    Attributes:
+        kernel: The better one of the kernels.
+        block_below: The kernel moves smaller blocks than this, in bytes; 0: none, None: all.
+        blocks_from: From this number of blocks on.
+        loss: Largest loss of the rule against the better one of the two, as a fraction of the time.
+        usual_loss: That of vLLM's constants.
+    """
+
+    kernel: Method
+    block_below: int | None
+    blocks_from: int
+    loss: float
+    usual_loss: float
+
+
+@dataclass(frozen=True)
+class PathMap:
+    """The map of one path.
+
+    Attributes:
+        direction: Key of the direction: ``host_to_device``.
+        path: Source and destination: ``numa0->gpu0``.
+        points: In the order of block sizes, then of numbers of blocks.
+        crossings, models: Where the best method changes, and the model of each method.
+        rule: Of a kernel and the batch call; None where both were not measured.
+    """
+
+    direction: str
+    path: str
+    points: tuple[Point, ...]
+    crossings: tuple[Crossing, ...] = ()
+    models: tuple[Model, ...] = ()
+    rule: Constants | None = None
+
+    @property
+    def by_block(self) -> dict[int, list[Point]]:
+        """The points of each block size."""
+        rows: dict[int, list[Point]] = {}
+        for point in self.points:
+            rows.setdefault(point.block, []).append(point)
+        return rows
+
+    @property
+    def title(self) -> str:
+        """Direction and path, for people."""
+        return f"{_TITLES.get(self.direction, self.direction)} ({self.path})"
+
+    def sentences(self) -> Iterator[str]:
+        """Yield which method to use for which blocks, and what a server's constants should be."""
+        groups: list[tuple[list[int], tuple[tuple[int, Method], ...]]] = []
+        for block, points in self.by_block.items():
+            steps = tuple(
+                (point.blocks, point.best)
+                for before, point in zip((None, *points), points, strict=False)
+                if before is None or before.best is not point.best
+            )
+            if groups and groups[-1][1] == steps:
+                groups[-1][0].append(block)
+            else:
+                groups.append(([block], steps))
+        parts = [f"{_range(blocks)} {_chosen(steps)}" for blocks, steps in groups]
+        if parts:
+            yield f"{self.title}: {'; '.join(parts)}"
+        if self.rule is not None:
+            yield _constants(self.rule)
+
+
+def _range(blocks: Sequence[int]) -> str:
+    first, last = format_size(blocks[0]), format_size(blocks[-1])
+    return f"{first}:" if first == last else f"{first} to {last}:"
+
+
+def _chosen(steps: Sequence[tuple[int, Method]]) -> str:
+    """The methods of a block size, each with the number of blocks from which it is the best."""
+    (_, first), *others = steps
+    return ", ".join([str(first), *(f"{method} from {blocks} blocks on" for blocks, method in others)])
+
+
+def _constants(rule: Constants) -> str:
+    """The rule as a sentence."""
+    below = "for all block sizes" if rule.block_below is None else f"below {format_size(rule.block_below)}"
+    chosen = f"{rule.kernel} {below} from {rule.blocks_from} blocks on, else batch"
+    if rule.block_below == 0:
+        chosen = "always batch"
+    return (
+        f"{rule.kernel} or batch by two constants, as in vLLM: {chosen} (at most {rule.loss:.0%} slower than "
+        f"the better one; with vLLM's {format_size(VLLM_BLOCK)} and {VLLM_BLOCKS} {rule.usual_loss:.0%})"
+    )
+
+
+@dataclass(frozen=True, repr=False)
+class BlockMap(Tabular):
+    """The maps of a run: which way to move scattered blocks.
+
+    Attributes:
+        document: The run.
+        paths: The map of each path.
+    """
+
+    document: Document
+    paths: tuple[PathMap, ...]
+
+    @property
+    def simulated(self) -> bool:
+        """Whether no hardware was measured."""
+        return self.document.simulated
+
+    def best(self, block: int, blocks: int, direction: str = "host_to_device") -> Method:
+        """The best method for a block size in bytes and a number of blocks, by the nearest measured point.
+
+        Raises:
+            UsageError: If the direction was not measured.
+        """
+        known = [point for path in self.paths if path.direction == direction for point in path.points]
+        if not known:
+            raise UsageError(f"{direction} was not measured")
+        return min(known, key=lambda p: _distance(p.block, block) + _distance(p.blocks, blocks)).best
+
+    def to_json(self) -> str:
+        """The maps as JSON, which a server can load."""
+        return str(import_module("..reports.blocks_json", __package__).of(self))
+
+    def __str__(self) -> str:
+        """The maps as text."""
+        return str(import_module("..reports.blocks", __package__).text(self))
+
+    def __repr__(self) -> str:
+        """One line."""
+        return brief(f"BlockMap of {', '.join(path.title for path in self.paths) or 'nothing'}")
+
+
+def _distance(value: int, other: int) -> float:
+    return abs(math.log(value / other))
+
+
+def map_of(document: Document) -> BlockMap:
+    """The map of a run."""
+    return BlockMap(document, tuple(maps_of(document)))
+
+
+def maps_of(document: Document) -> list[PathMap]:
+    """The maps of a run, in the order of its testcases."""
+    maps = []
+    for result in document.testcases:
+        paths: dict[str, dict[Method, Table]] = {}
+        submitted = {table.key: table for table in result.tables}
+        for table in result.tables:
+            if (place := of_key(result.name, table.key)) and _has_sizes(table):
+                paths.setdefault(place[0], {})[place[1]] = table
+        for path, tables in paths.items():
+            calls = {
+                m: submitted[key] for m, t in tables.items() if (key := submission_key(t.key)) in submitted
+            }
+            if points := tuple(_points(tables, calls)):
+                maps.append(_map(result, path, points))
+    return maps
+
+
+def _map(result: TestcaseResult, path: str, points: tuple[Point, ...]) -> PathMap:
+    methods = list(dict.fromkeys(method for point in points for method in point.rates))
+    fastest = max(rate for point in points for rate in point.rates.values())
+    rows = PathMap("", "", points).by_block.values()
+    crossings = tuple(
+        Crossing(point.block, point.blocks, before.best, point.best)
+        for row in rows
+        for before, point in itertools.pairwise(row)
+        if before.best is not point.best
+    )
+    models = tuple(filter(None, (_model(method, points, fastest) for method in methods)))
+    return PathMap(result.name.removeprefix(PREFIX), path, points, crossings, models, _rule(points))
+
+
+def _has_sizes(table: Table) -> bool:
+    """Whether the axes are block sizes and numbers of blocks; those of a file may be anything."""
+    values = (*table.rows.values, *table.columns.values)
+    return bool(table.rows.values and table.columns.values) and all(1 <= v <= LARGEST_SIZE for v in values)
+
+
+def _measured(tables: Mapping[Method, Table]) -> dict[tuple[int, int, Method], Cell]:
+    """The cells with a value, by row, column and method."""
+    return {
+        (cell.row, cell.column, method): cell
+        for method, table in tables.items()
+        for cell in table.cells
+        if cell.value is not None and cell.value > 0 and not cell.corrupted
+    }
+
+
+def _points(tables: Mapping[Method, Table], submitted: Mapping[Method, Table]) -> Iterator[Point]:
+    """Yield the points at which a method has a value."""
+    axes, values, calls = next(iter(tables.values())), _measured(tables), _measured(submitted)
+    for i, block in enumerate(axes.rows.values):
+        before: Method | None = None
+        for j, blocks in enumerate(axes.columns.values):
+            cells = {method: cell for method in tables if (cell := values.get((i, j, method)))}
+            rates = {method: cell.value for method, cell in cells.items() if cell.value is not None}
+            if not rates:
+                continue
+            fastest = max(rates.values())
+            equal = [method for method in _SIMPLEST if rates.get(method, 0.0) >= (1 - EQUAL) * fastest]
+            best = before = before if before in equal else equal[0]
+            times = {
+                m: cell.value for m in rates if (cell := calls.get((i, j, m))) and cell.value is not None
+            }
+            yield Point(int(block), int(blocks), best, rates, cells[best].limit, times)
+
+
+def _model(method: Method, points: Sequence[Point], fastest: float) -> Model | None:
+    """Fit the model of a method, with no negative part, to the relative errors of its times."""
+    known = [(point, point.rates[method]) for point in points if method in point.rates]
+    if len(known) < 3:
+        return None
+    seconds = np.array([point.block * point.blocks / rate for point, rate in known])
+    parts = np.array([(1.0, point.blocks, point.block * point.blocks) for point, _ in known])
+    scaled = parts / seconds[:, None]
+    best, least = np.zeros(3), math.inf
+    for chosen in itertools.chain.from_iterable(itertools.combinations(range(3), n) for n in (1, 2, 3)):
+        columns = list(chosen)
+        fitted, *_ = np.linalg.lstsq(scaled[:, columns], np.ones(len(known)), rcond=None)
+        error = float(((scaled[:, columns] @ fitted - 1) ** 2).sum())
+        if (fitted >= 0).all() and error < least:
+            best, least = np.zeros(3), error
+            best[columns] = fitted
+    full = [point.block for point, rate in known if rate >= NEARLY_FULL * fastest]
+    errors = np.abs(scaled @ best - 1)
+    return Model(
+        method, float(best[0]), float(best[1]), 1 / float(best[2]) if best[2] else math.inf,
+        float(np.median(errors)), min(full, default=None),
+    )  # fmt: skip
+
+
+def _rule(points: Sequence[Point]) -> Constants | None:
+    """The constants with the least loss against the better one of a kernel and the batch call."""
+    kernels = [
+        method for method in (Method.KERNEL, Method.KERNEL_BULK) if any(method in p.rates for p in points)
+    ]
+    both = [p for p in points if Method.BATCH in p.rates and any(kernel in p.rates for kernel in kernels)]
+    if not both:
+        return None
+    score = {m: math.fsum(math.log(p.rates[m]) for p in both if m in p.rates) for m in kernels}
+    kernel = max(kernels, key=lambda m: score[m] + (m is kernels[0]) * EQUAL * len(both))
+    both = [point for point in both if kernel in point.rates]
+
+    def losses(below: float, least: int) -> list[float]:
+        """By how much each point takes longer than with the better one."""
+        chosen = [p.rates[kernel if p.block < below and p.blocks >= least else Method.BATCH] for p in both]
+        return [
+            max(p.rates[kernel], p.rates[Method.BATCH]) / rate - 1
+            for p, rate in zip(both, chosen, strict=True)
+        ]
+
+    blocks, counts = ({*values} for values in zip(*((p.block, p.blocks) for p in both), strict=True))
+    candidates = [
+        (0.0, 0),
+        *((below, least) for below in (*sorted(blocks), math.inf) for least in sorted(counts)),
+    ]
+    below, least = min(candidates, key=lambda c: math.fsum(math.log1p(loss) for loss in losses(*c)))
+    usual = losses(VLLM_BLOCK, VLLM_BLOCKS)
+    if below <= min(blocks):
+        return Constants(kernel, 0, 0, max(losses(0.0, 0)), max(usual))
+    whole = None if math.isinf(below) else int(below)
+    return Constants(kernel, whole, least, max(losses(below, least)), max(usual))

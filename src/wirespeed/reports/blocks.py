@@ -1,0 +1,88 @@
+"""The map of block lists for a terminal: the best method and its rate, over block size and number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from ..judging.block_map import MODEL_ERROR, BlockMap, Model, PathMap, map_of
+from ..judging.judged import Judged
+from ..model import Method
+from ..terminal import colored, columns
+from ..units import GB, NANO, format_size, format_time
+from .console import printed
+from .style import SIMULATED, Style
+
+#: Letter and colour of each method.
+_MARKS = {
+    Method.LOOP: ("L", "white on grey37"),
+    Method.BATCH: ("B", "black on dark_orange"),
+    Method.KERNEL: ("K", "black on green3"),
+    Method.KERNEL_BULK: ("U", "black on cyan3"),
+    Method.STAGED: ("S", "white on purple"),
+}
+
+
+def render(judged: Judged, style: Style) -> str:
+    """The maps of a run, with what follows from them."""
+    return text(map_of(judged.document), style)
+
+
+def text(blocks: BlockMap, style: Style | None = None) -> str:
+    """The maps as text; without a style for this terminal."""
+    document, parts = blocks.document, list[RenderableType]()
+    if document.simulated:
+        parts.append(Text(f"{SIMULATED} (machine {document.machine.name})", style="bold"))
+    parts += [part for path in blocks.paths for part in _drawn(path)]
+    if not blocks.paths:
+        others = ", ".join(result.name for result in document.testcases) or "nothing"
+        parts.append(Text(f"no block list was measured, only {others}; measure with `wirespeed blocks`"))
+    return printed(style or Style(columns(), colored()), *parts)
+
+
+def _drawn(path: PathMap) -> Iterator[Text]:
+    counts = sorted({point.blocks for point in path.points})
+    yield Text(f"{path.title}: best method and its rate in GB/s", style="bold")
+    yield Text(f"{'block':>8} " + "".join(f"{count:<9}" for count in counts) + "blocks", style="dim")
+    for block, row in path.by_block.items():
+        line = Text(f"{format_size(block):>8} ")
+        by_count = {point.blocks: point for point in row}
+        for count in counts:
+            point = by_count.get(count)
+            if point is None:
+                line.append(f"{'-':<9}", style="dim")
+                continue
+            letter, color = _MARKS[point.best]
+            line.append(f"{letter} {_rate(point.rates[point.best]):<5} ", style=color)
+            line.append(" ")
+        yield line
+    used = [method for method in _MARKS if any(method in point.rates for point in path.points)]
+    yield Text(" " * 9 + "  ".join(f"{_MARKS[method][0]} {method}" for method in used), style="dim")
+    for sentence in path.sentences():
+        yield Text(sentence)
+    for model in path.models:
+        yield Text(f"  {_modelled(model)}", style="dim")
+    yield Text("")
+
+
+def _rate(rate: float) -> str:
+    value = rate / GB
+    digits = 0 if value >= 100 else 1 if value >= 1 else 2 if value >= 0.1 else 3
+    return f"{value:.{digits}f}"
+
+
+def _modelled(model: Model) -> str:
+    """The model of a method in one line."""
+    rate = "" if math.isinf(model.rate) else f", bytes at {_rate(model.rate)} GB/s"
+    full = "never reaches 90% of the fastest rate"
+    if model.nearly_full:
+        full = f"90% of the fastest rate from blocks of {format_size(model.nearly_full)} on"
+    if model.error > MODEL_ERROR:
+        return f"{model.method}: the time of a block depends on its size; {full}"
+    return (
+        f"{model.method}: {format_time(model.call_s)} a call, {model.block_s / NANO:.3g} ns a block{rate} "
+        f"(median error {model.error:.0%}); {full}"
+    )

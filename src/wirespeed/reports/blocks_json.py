@@ -1,0 +1,67 @@
+"""The map of block lists as JSON, for a server to load; docs/blocks.md describes the fields."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+
+from ..judging.block_map import BlockMap, map_of
+from ..judging.judged import Judged
+from .style import Style
+
+#: Version of the shape.
+SHAPE = 1
+
+
+def render(judged: Judged, style: Style) -> str:
+    """The maps of a run as one JSON object."""
+    del style
+    return of(map_of(judged.document))
+
+
+def of(blocks: BlockMap) -> str:
+    """A map as one JSON object."""
+    return msgspec.json.format(msgspec.json.encode(data(blocks)), indent=1).decode() + "\n"
+
+
+def data(blocks: BlockMap) -> dict[str, Any]:
+    """The maps as plain data, for a server to load."""
+    document = blocks.document
+    return {
+        "schema": SHAPE,
+        "simulated": document.simulated,
+        "host": document.host,
+        "started": document.started,
+        "testcases": [result.name for result in document.testcases],
+        "paths": [
+            {
+                "direction": path.direction,
+                "path": path.path,
+                "points": [
+                    {
+                        "direction": path.direction, "path": path.path, "block": point.block,
+                        "blocks": point.blocks, "best": point.best, "rates": dict(point.rates),
+                        "limit": point.limit, "submission_s": dict(point.submissions),
+                    }
+                    for point in path.points
+                ],
+                "crossings": [
+                    {"block": c.block, "blocks": c.blocks, "before": c.before, "after": c.after}
+                    for c in path.crossings
+                ],
+                "models": [
+                    {
+                        "method": m.method, "call_s": m.call_s, "block_s": m.block_s,
+                        "rate": None if math.isinf(m.rate) else m.rate, "error": m.error,
+                        "nearly_full": m.nearly_full,
+                    }
+                    for m in path.models
+                ],
+                "rule": None if path.rule is None else vars(path.rule),
+                "sentences": list(path.sentences()),
+            }
+            for path in blocks.paths
+        ],
+    }  # fmt: skip

@@ -1,0 +1,52 @@
+"""Block lists by every method: one block, fewer blocks than warps, pieces that are not whole, many blocks."""
+
+from __future__ import annotations
+
+import ctypes
+
+import pytest
+
+import wirespeed
+from wirespeed.backends.cuda.backend import CudaBackend
+from wirespeed.errors import VerificationError
+from wirespeed.hardware.topology import Machine
+from wirespeed.measurement import Measurement
+from wirespeed.model import BlockList, Engine, Executor, Memory, MemoryKind, Method, Transfer
+from wirespeed.options import RunOptions
+from wirespeed.units import KIB, MIB
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.mark.parametrize("direction", ["host_to_device", "device_to_host", "device_to_device"])
+def test_lists_arrive_by_every_method(machine: Machine, direction: str) -> None:
+    (result,) = wirespeed.run(
+        [f"blocks_{direction}"], machine=machine, sizes=(64, 4 * KIB, 28 * KIB, MIB + 64),
+        block_counts=(1, 7, 300), samples=2, copies=2, rounds=1,
+    ).testcases  # fmt: skip
+    assert result.status == "passed", result.reason
+    bulk = all(gpu.has_bulk_copy for gpu in machine.gpus)
+    for table in result.tables:
+        if bulk or "kernel_bulk" not in table.key:
+            assert all(table.values()), table.key
+
+
+@pytest.mark.parametrize("method", list(Method))
+def test_a_wrong_word_of_a_block_is_found(machine: Machine, backend: CudaBackend, method: Method) -> None:
+    gpu = machine.gpus[0]
+    if method is Method.KERNEL_BULK and not gpu.has_bulk_copy:
+        pytest.skip("no bulk copies")
+    host, own = Memory(f"numa{gpu.numa}", MemoryKind.PINNED), Memory(gpu.name, MemoryKind.DEVICE)
+    engine = {Method.KERNEL: Engine.SM, Method.KERNEL_BULK: Engine.SM_BULK}.get(method, Engine.CE)
+    transfer = Transfer(
+        own, host, Executor(gpu.name), engine, 100 * 4096, scattered=BlockList(method, 4096, 100)
+    )
+    with backend.prepare(Measurement((transfer,), ()), RunOptions()) as prepared:
+        prepared.sample(1)
+        prepared.verify()
+        prepared.sample(1)
+        destination = prepared.buffers[0].destination
+        assert destination is not None
+        ctypes.c_uint64.from_address(destination.host + 8 * 12345).value ^= 1
+        with pytest.raises(VerificationError, match=f"offset {8 * 12345}"):
+            prepared.verify()

@@ -1,0 +1,365 @@
+"""Block lists: on the host for real, on GPUs by a driver in memory."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+import wirespeed
+from tests.fakes import gpu as fake
+from tests.fakes.gpu import MemoryBackend, MemoryDriver
+from wirespeed.backends.host.backend import HostBackend
+from wirespeed.backends.test_data import offsets
+from wirespeed.cli.main import main
+from wirespeed.document import TestcaseResult
+from wirespeed.errors import UsageError, VerificationError
+from wirespeed.hardware.devices import Gpu, NumaNode
+from wirespeed.hardware.topology import Machine
+from wirespeed.judging.block_map import MODEL_ERROR, BlockMap, Crossing, Point, _rule
+from wirespeed.measurement import Measurement
+from wirespeed.model import BlockList, Engine, Executor, Memory, MemoryKind, Method, Transfer
+from wirespeed.options import RunOptions
+from wirespeed.reports.records import records
+from wirespeed.units import KIB
+
+MACHINE = Machine(
+    "in memory",
+    numa=(NumaNode(0, (0, 1), memory_bytes=2**34),),
+    gpus=tuple(
+        Gpu(i, "in memory", f"00000000:00:{6 + i:02x}", compute_capability="9.0", memory_bytes=2**34,
+            backend=MemoryBackend.name, peers=(f"gpu{1 - i}",)) for i in range(2)
+    ),
+)  # fmt: skip
+HOST = Memory("numa0", MemoryKind.PAGEABLE)
+
+
+def listed(method: Method, block: int, blocks: int, cpus: tuple[int, ...] = (0,)) -> Measurement:
+    transfer = Transfer(
+        HOST, HOST, Executor("numa0", cpus=cpus), Engine.CPU, block * blocks,
+        scattered=BlockList(method, block, blocks),
+    )  # fmt: skip
+    return Measurement((transfer,), ())
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryDriver]:
+    for module in ("cuda", "cuda.bindings", "pynvml"):
+        monkeypatch.setitem(sys.modules, module, None)
+    driver = MemoryDriver()
+    monkeypatch.setattr(fake, "opened", [driver])
+    yield driver
+    assert driver.left == {}
+
+
+@pytest.fixture
+def backend(driver: MemoryDriver) -> Iterator[MemoryBackend]:
+    backend = MemoryBackend(MACHINE)
+    yield backend
+    backend.close()
+
+
+def measured(backend: MemoryBackend, testcase: str, **options: Any) -> TestcaseResult:
+    how: dict[str, Any] = {"sizes": (64, 3 * KIB), "block_counts": (1, 7), "samples": 2, "copies": 2}
+    document = wirespeed.run(
+        [testcase], machine=MACHINE, backends=[backend], affinity=False, **(how | options)
+    )
+    return document.testcases[0]
+
+
+def test_a_permutation_uses_each_block_of_both_pools_once() -> None:
+    scattered = BlockList(Method.KERNEL, 192, 1000)
+    places = offsets(scattered, 3)
+    for column in range(2):
+        assert sorted(places[:, column].tolist()) == [192 * i for i in range(1000)]
+    assert not np.array_equal(places[:, 0], places[:, 1])
+    assert np.array_equal(places, offsets(replace(scattered, method=Method.LOOP), 3))
+    assert not np.array_equal(places, offsets(scattered, 4))
+
+
+@pytest.mark.parametrize("method", [Method.LOOP, Method.KERNEL])
+@pytest.mark.parametrize(("block", "blocks"), [(64, 1), (64, 1000), (28 * KIB, 33), (4096, 2)])
+def test_lists_in_host_memory_arrive(method: Method, block: int, blocks: int) -> None:
+    """Also with fewer blocks than threads, and several copies of a sample."""
+    machine = wirespeed.machine()
+    node = machine.numa[0]
+    cpus = node.cores[:1] if method is Method.LOOP else node.cores
+    backend = HostBackend(machine)
+    try:
+        with backend.prepare(listed(method, block, blocks, cpus), RunOptions()) as prepared:
+            for copies in (1, 3):
+                sample = prepared.sample(copies)
+                assert sample.amounts == (float(copies * block * blocks),)
+                prepared.verify()
+    finally:
+        backend.close()
+
+
+def test_two_blocks_in_each_other_s_place_are_found() -> None:
+    backend = HostBackend(wirespeed.machine())
+    try:
+        with backend.prepare(listed(Method.KERNEL, 128, 16), RunOptions()) as prepared:
+            (bound,) = prepared.bound
+            assert bound.entries is not None
+            bound.entries[[3, 8], 1] = bound.entries[[8, 3], 1]
+            wrong = min(int(bound.entries[i, 1]) for i in (3, 8))
+            prepared.sample(1)
+            with pytest.raises(VerificationError, match=f"offset {wrong}") as raised:
+                prepared.verify()
+            assert raised.value.wrong == 2 * 128 // 8
+    finally:
+        backend.close()
+
+
+def test_a_block_that_is_not_moved_is_found() -> None:
+    backend = HostBackend(wirespeed.machine())
+    try:
+        with backend.prepare(listed(Method.LOOP, 128, 16), RunOptions()) as prepared:
+            prepared.sample(1)
+            prepared.verify()
+            (bound,) = prepared.bound
+            assert bound.entries is not None
+            bound.entries = bound.entries[:15]
+            prepared.sample(1)
+            with pytest.raises(VerificationError):
+                prepared.verify()
+    finally:
+        backend.close()
+
+
+@pytest.mark.parametrize("testcase", ["host_to_device", "device_to_host", "device_to_device"])
+def test_lists_of_gpus_arrive_by_every_method(backend: MemoryBackend, testcase: str) -> None:
+    result = measured(backend, f"blocks_{testcase}")
+    assert result.status == "passed", result.reason
+    paths, methods = (2, 5) if testcase != "device_to_device" else (4, 4)
+    assert len(result.tables) == 2 * paths * methods
+    for table, submission in zip(result.tables[::2], result.tables[1::2], strict=True):
+        assert len([value for value in table.values() if value]) == 4, table.title
+        assert submission.key == f"{table.key} submission"
+        assert all(seconds and 0 < seconds < 60 for seconds in submission.values())
+        assert [cell.bytes for cell in table.cells] == [64, 7 * 64, 3 * KIB, 7 * 3 * KIB]
+
+
+def test_calls_of_each_method(driver: MemoryDriver, backend: MemoryBackend) -> None:
+    calls = driver.native.made
+    measured(backend, "blocks_host_to_device", sizes=(64,), block_counts=(5,), samples=1, copies=1)
+    laps = [lap.split() for lap in " ".join(calls).split(" synchronize")]
+    first = [lap[1:] for lap in laps if lap]  # after making the context the current one
+    loop, batch, kernel, bulk, staged = first[0::2][:5]  # each after a warm-up
+    assert loop == 5 * ["move"] and batch == ["batch"] and kernel == bulk == ["launch"]
+    assert staged == ["move", "launch"]
+
+
+def test_a_wrong_byte_of_a_block_is_found(driver: MemoryDriver, backend: MemoryBackend) -> None:
+    def damage(address: int, size: int) -> None:
+        ctypes.c_uint8.from_address(address + size - 1).value ^= 1
+
+    driver.damage = damage
+    result = measured(backend, "blocks_host_to_device")
+    assert result.status == "failed" and "loop of" in result.reason
+
+
+def test_a_call_that_fails_has_its_name(driver: MemoryDriver, backend: MemoryBackend) -> None:
+    driver.native.refuses = "batch"
+    result = measured(backend, "blocks_device_to_host")
+    assert result.status == "error" and result.reason == "batch failed: status 7"
+    kernel = next(table for table in result.tables if table.key == "gpu0->numa0 kernel")
+    assert all(kernel.values())  # what can be measured is kept
+
+
+def test_a_driver_without_batches(driver: MemoryDriver, backend: MemoryBackend) -> None:
+    driver.native.has_batch = False
+    result = measured(backend, "blocks_host_to_device")
+    batch = next(table for table in result.tables if table.key == "numa0->gpu0 batch")
+    assert {cell.reason for cell in batch.cells} == {"this driver makes one copy at a time"}
+    assert result.status == "passed"
+
+
+def test_what_cannot_be_moved_as_a_list(backend: MemoryBackend) -> None:
+    host, own = Memory("numa0", MemoryKind.PINNED), Memory("gpu0", MemoryKind.DEVICE)
+    good = Transfer(host, own, Executor("gpu0"), Engine.CE, 256, scattered=BlockList(Method.STAGED, 64, 4))
+    assert backend.refuses(Measurement((good,), ())) is None
+    for wrong, reason in (
+        (replace(good, source=HOST), "pinned memory"),
+        (replace(good, source=own), "between host memory and a GPU"),
+        (replace(good, rate=1e9), "at full speed"),
+        (replace(good, scattered=BlockList(Method.LOOP, 100, 4)), "a multiple of 64 B, not 100 B"),
+    ):
+        assert reason in (backend.refuses(Measurement((wrong,), ())) or "")
+    assert "only one can run" in (backend.refuses(Measurement((good, good), ())) or "")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sizes": "100"}, "multiple of 64 B, not 100 B"),
+        ({"block_counts": "4:x"}, "not a list of numbers of blocks"),
+        ({"block_counts": "0"}, "not a list of numbers of blocks"),
+        ({"block_counts": (2**21,)}, "from 1 to 1048576 blocks"),
+        ({"block_counts": ()}, "empty"),
+    ],
+)
+def test_wrong_options(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        wirespeed.run(["blocks_host"], machine="simulated:cpu-2-sockets", **options)
+
+
+def test_lists_that_are_too_large_are_waived_with_the_reason() -> None:
+    (result,) = wirespeed.run(
+        ["blocks_host"], machine="simulated:cpu-2-sockets", sizes="4KiB", block_counts=(16, 2**20), samples=1
+    ).testcases
+    reasons = [cell.reason for cell in result.tables[0].cells]
+    assert reasons == ["", "4 GiB is too much: a list moves 1 GiB at most"]
+
+
+@pytest.fixture(scope="module")
+def found() -> BlockMap:
+    return wirespeed.blocks(machine="simulated:hgx-h200-2", devices=(0,))
+
+
+def test_the_map_of_a_simulated_gpu(found: BlockMap) -> None:
+    """The driver's batch call loses its cliff at 28 KiB; kernels have no cost for each block."""
+    to, back = found.paths
+    assert (to.direction, to.path, back.path) == ("host_to_device", "numa0->gpu0", "gpu0->numa0")
+    by_place = {(point.block, point.blocks): point for point in to.points}
+    assert by_place[16 * KIB, 4096].best is Method.KERNEL
+    assert by_place[2**20, 16].best is Method.BATCH
+    assert Crossing(28 * KIB, 64, Method.BATCH, Method.KERNEL) in to.crossings
+    first, constants = to.sentences()
+    assert first.startswith(
+        "host → GPU (numa0->gpu0): 1 KiB to 24 KiB: kernel; 28 KiB to 256 KiB: batch, kernel"
+    )
+    assert "as in vLLM: kernel below" in constants and "blocks on, else batch" in constants
+
+
+def test_the_model_finds_what_the_simulation_adds(found: BlockMap) -> None:
+    models = {model.method: model for model in found.paths[0].models}
+    loop, kernel = models[Method.LOOP], models[Method.KERNEL]
+    assert loop.block_s == pytest.approx(2.5e-6, rel=0.02) and loop.error < 0.02
+    assert kernel.block_s < 5e-9 and kernel.nearly_full == 4 * KIB
+    assert models[Method.BATCH].error > MODEL_ERROR  # its blocks cost more below 28 KiB
+    assert models[Method.STAGED].nearly_full is None
+
+
+def test_forms_of_the_map(found: BlockMap) -> None:
+    shape = json.loads(found.to_json())
+    assert shape["schema"] == 1 and shape["simulated"] is True
+    path = shape["paths"][0]
+    point = next(p for p in path["points"] if (p["block"], p["blocks"]) == (8192, 64))
+    assert point["direction"] == "host_to_device" and point["best"] == "kernel"
+    assert set(point["rates"]) == {"loop", "batch", "kernel", "kernel_bulk", "staged"}
+    assert point["submission_s"]["kernel"] < 1e-5 < point["submission_s"]["loop"]
+    assert shape == json.loads(wirespeed.render(found.document, "blocks-json"))
+    text = str(found)
+    assert "SIMULATED" in text and "28 KiB B" in text and "K kernel" in text
+    rows = records(found).rows
+    assert len(rows) == sum(len(point.rates) for path in found.paths for point in path.points)
+    assert found.best(8000, 60) is Method.KERNEL
+    with pytest.raises(UsageError, match="device_to_device was not measured"):
+        found.best(8000, 60, "device_to_device")
+
+
+def points(rates: dict[tuple[int, int], tuple[float, float]]) -> tuple[Point, ...]:
+    return tuple(
+        Point(block, blocks, Method.BATCH, {Method.BATCH: batch, Method.KERNEL: kernel}, None)
+        for (block, blocks), (batch, kernel) in rates.items()
+    )
+
+
+def test_constants_for_a_server() -> None:
+    """The published H100: the kernel wins with 8 KiB from 64 blocks on, the batch call with 64 KiB."""
+    rule = _rule(points({
+        (8192, 16): (2.0, 1.5), (8192, 64): (2.7, 8.8), (8192, 256): (2.7, 22.8),
+        (65536, 16): (15.7, 14.6), (65536, 64): (30.0, 29.4), (65536, 256): (43.0, 42.0),
+    }))  # fmt: skip
+    assert rule is not None and (rule.block_below, rule.blocks_from, rule.loss) == (65536, 64, 0.0)
+    assert rule.usual_loss == pytest.approx(2.0 / 1.5 - 1)
+    never = _rule(points({(8192, 16): (3.0, 1.0), (8192, 64): (3.0, 2.0)}))
+    assert never is not None and (never.block_below, never.loss) == (0, 0.0)
+    always = _rule(points({(8192, 16): (1.0, 2.0), (65536, 16): (1.0, 2.0)}))
+    assert always is not None and (always.block_below, always.blocks_from) == (None, 16)
+
+
+def test_a_slow_link_lowers_large_blocks_of_one_gpu() -> None:
+    document = wirespeed.run(
+        ["blocks_host_to_device"], machine="simulated:hgx-h200-2+speed@numa0-gpu1=0.5", tier="quick"
+    )
+    bad = {
+        judgement.key.table.split()[0]
+        for judgement in wirespeed.judge(document).judgements
+        if judgement.verdict.is_bad
+    }
+    assert bad == {"numa0->gpu1"}
+
+
+@pytest.mark.parametrize("machine", ["simulated:dgx-a100-8", "simulated:gh200-1", "simulated:l40s-8"])
+def test_healthy_machines_pass(machine: str) -> None:
+    document = wirespeed.run(prefixes=["blocks_"], machine=machine, tier="quick")
+    assert not wirespeed.judge(document).verdict.is_bad
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    saved = tmp_path / "run.json"
+    arguments = [
+        "blocks",
+        "--machine",
+        "simulated:hgx-h200-2",
+        "--sizes",
+        "16KiB,28KiB",
+        "--blocks",
+        "16,1024",
+    ]
+    assert main([*arguments, "--direction", "host_to_device", "-o", str(saved)]) == 0
+    out = capsys.readouterr().out
+    assert "16 KiB K" in out and "gpu0->numa0" not in out and "NOT JUDGED" in out
+    assert main(["show", "--format", "blocks", str(saved)]) == 0
+    assert "16 KiB K" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--machine", "simulated:cpu-2-sockets", "--direction", "host_to_device"], "requires a GPU"),
+        (["--sizes", "1000"], "multiple of 64 B, not 1000 B"),
+        (["--blocks", "none"], "not a list of numbers of blocks"),
+        (["--direction", "up"], "up"),
+    ],
+)
+def test_wrong_use_of_the_command(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) if "--blocks" in arguments or "up" in arguments else nullcontext():
+        assert main(["blocks", "--no-save", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err and "Traceback" not in captured.err
+
+
+def test_a_size_that_is_no_block_is_waived() -> None:
+    (result,) = wirespeed.run(["blocks_host"], machine="simulated:cpu-2-sockets", size=100).testcases
+    assert result.status == "waived" and "multiple of 64 B, not 100 B" in result.reason
+
+
+@pytest.mark.parametrize("first", [0.0, -64.0, 1e300, None])
+def test_axes_of_a_file_may_be_anything(found: BlockMap, first: float | None) -> None:
+    result = found.document.testcases[0]
+    tables = tuple(
+        msgspec.structs.replace(
+            table, rows=replace(table.rows, values=() if first is None else (first, *table.rows.values[1:]))
+        )
+        for table in result.tables
+    )
+    document = msgspec.structs.replace(
+        found.document, testcases=(msgspec.structs.replace(result, tables=tables),)
+    )
+    assert "no block list was measured, only blocks_host_to_device" in wirespeed.render(document, "blocks")
+    assert json.loads(wirespeed.render(document, "blocks-json"))["paths"] == []
+    wirespeed.judge(document)
