@@ -34,7 +34,8 @@ def main(name: str, argv: Sequence[str]) -> int:
     from .. import backends
     from ..api import run
     from ..progress import listener
-    from ..screens.overview import render as overview
+    from ..reports.console import printed
+    from ..screens.overview import headline
     from ..testcases.blocks import of_directions
 
     options = parser(name).parse_args(argv)
@@ -50,7 +51,8 @@ def main(name: str, argv: Sequence[str]) -> int:
         if not options.quiet:
             print_report(judged, options)
             if options.format == "blocks":
-                sys.stdout.write(overview(judged, style(options)))
+                ending = headline(judged.document, judged.overview, judged.file)
+                sys.stdout.write(printed(style(options), "", *ending))
         tell_saved(output)
 
     with texts_aside(output):
