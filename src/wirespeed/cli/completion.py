@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import re
-import shlex
-import sys
 from collections.abc import Sequence
 
-from ..errors import ExitCode, UsageError
+from ..errors import ExitCode
 from .parser import Parser
 
 
@@ -29,29 +25,4 @@ def parser(name: str) -> Parser:
         "  fish: wirespeed completion fish > ~/.config/fish/completions/wirespeed.fish",
     )
     arguments.add_argument("shell", choices=("bash", "zsh", "fish"))
-    return arguments
-
-
-def words() -> tuple[list[str], str]:
-    """The arguments before the word to complete, and the word.
-
-    Raises:
-        UsageError: If the variable with the place in the line is not a number.
-    """
-    point = os.environ.get("COMP_POINT", "")
-    if not re.fullmatch("[0-9]{1,9}", point):
-        raise UsageError(f"_ARGCOMPLETE is set, but COMP_POINT is not a number: {point!r}; unset it")
-    line = os.environ.setdefault("COMP_LINE", "")[: int(point)]
-    try:
-        before = shlex.split(line)[1:]
-    except ValueError:  # an open quote
-        before = line.split()[1:]
-    return (before, "") if line.endswith(" ") or not before else (before[:-1], before[-1])
-
-
-def top(commands: Sequence[str]) -> Parser:
-    """A parser that completes the name of a command."""
-    arguments = Parser("")
-    arguments.add_argument("command", choices=commands)
-    sys.stdout.flush()
     return arguments

@@ -25,7 +25,7 @@ from ..terminal import PLAIN, columns, error_line, shows_unicode
 from ..version import __version__
 from .commands import COMMANDS, called_as, module_of, overview, programs
 from .consumers import Answer, answer, requested, translated
-from .parser import Parser, complete
+from .parser import Parser, complete_command, words_to_complete
 from .suggestions import meant_by, of_other_program
 
 if TYPE_CHECKING:
@@ -200,11 +200,9 @@ def _dispatch(arguments: list[str]) -> int:
     if command := _peer(called):
         arguments = [command, *arguments[1:]]
     if "_ARGCOMPLETE" in os.environ:
-        from .completion import top, words
-
-        arguments, word = words()
+        arguments, word = words_to_complete()
         if not arguments and not word.startswith("-"):
-            complete(top([*COMMANDS, *programs()]))
+            complete_command([*COMMANDS, *programs()])
         # The number of the word that begins the command line of the parser.
         os.environ["_ARGCOMPLETE"] = "2" if arguments and module_of(arguments[0]) else "1"
     if arguments[:1] == ["--version"]:

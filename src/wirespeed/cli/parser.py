@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
+import shlex
 import sys
 from collections.abc import Collection, Sequence
 from typing import Any, NoReturn
@@ -161,3 +163,28 @@ def complete(parser: argparse.ArgumentParser) -> None:
     import argcomplete
 
     argcomplete.autocomplete(parser, always_complete_options="long", validator=str.startswith)
+
+
+def words_to_complete() -> tuple[list[str], str]:
+    """The arguments before the word to complete, and the word.
+
+    Raises:
+        UsageError: If the variable with the place in the line is not a number.
+    """
+    point = os.environ.get("COMP_POINT", "")
+    if not re.fullmatch("[0-9]{1,9}", point):
+        raise UsageError(f"_ARGCOMPLETE is set, but COMP_POINT is not a number: {point!r}; unset it")
+    line = os.environ.setdefault("COMP_LINE", "")[: int(point)]
+    try:
+        before = shlex.split(line)[1:]
+    except ValueError:  # an open quote
+        before = line.split()[1:]
+    return (before, "") if line.endswith(" ") or not before else (before[:-1], before[-1])
+
+
+def complete_command(commands: Sequence[str]) -> None:
+    """Print the completions of the name of a command, and exit."""
+    arguments = Parser("")
+    arguments.add_argument("command", choices=commands)
+    sys.stdout.flush()
+    complete(arguments)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from ..measurement import Unit
 from ..units import GB, MIB, many
-from .log import HOST_COPIES, MOST_DEVICES, FoundLog, FoundTable, curve, doubt, in_base, text
+from .log import HOST_COPIES, MOST_DEVICES, FoundLog, FoundTable, Tool, curve, doubt, in_base, text
 
 _BEGIN = re.compile(r"\s*\[?CUDA Bandwidth Test\]")
 _DIRECTION = re.compile(
@@ -23,7 +23,7 @@ _CSV = re.compile(
     r"Time = \S+ s, Size = (\d{1,18}) bytes(?:, NumDevsUsed = (\d{1,4}))?"
 )
 #: Lines with which a log of this tool begins.
-START = re.compile(rf"{_BEGIN.pattern}|{_DIRECTION.pattern}|{_CSV.pattern}")
+_START = re.compile(rf"{_BEGIN.pattern}|{_DIRECTION.pattern}|{_CSV.pattern}")
 _DEVICE = re.compile(r"\s*Device (\d{1,4}): (.+)")
 _MEMORY = re.compile(r"\s*(PINNED|PAGEABLE) Memory Transfers")
 _HEAD = re.compile(r".*Transfer Size \(Bytes\)\s+Bandwidth\(([MG]B)/s\)")
@@ -75,7 +75,7 @@ class _Run:
     began: bool = False
 
 
-def read(lines: Sequence[str]) -> Iterator[FoundLog]:
+def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
     """Yield the runs of the tool that some lines contain; runs on different GPUs are one log."""
     together: list[_Run] = []
     for part in _parts(lines):
@@ -199,3 +199,7 @@ def _tables(
 def _first(found: Mapping[int, Mapping[int, float | None]], size: int) -> Iterator[float | None]:
     """Yield the value of the first run."""
     yield next(iter(found.values())).get(size)
+
+
+#: How these logs are read.
+BANDWIDTH_TEST = Tool(_START, _read)

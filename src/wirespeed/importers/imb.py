@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from ..measurement import Unit
 from ..testcases.base import BANDWIDTH, LATENCY, RATE
 from ..units import MB, MIB, many
-from .log import FoundLog, FoundTable, curve, doubt, in_units, numbers, parts, runs, size_of, text
+from .log import FoundLog, FoundTable, Tool, curve, doubt, in_units, numbers, parts, runs, size_of, text
 
 _BLOCK = re.compile(r"\s*#\s*Benchmarking (\S+)")
 _HEAD = re.compile(r"\s*(?:Group +)?#(bytes +#)?repetitions\s")
 #: Lines with which a log of this tool begins.
-START = re.compile(rf"\s*#\s+(?:Intel ?\(R\)|PALLAS) MPI Benchmark|{_BLOCK.pattern}|{_HEAD.pattern}")
+_START = re.compile(rf"\s*#\s+(?:Intel ?\(R\)|PALLAS) MPI Benchmark|{_BLOCK.pattern}|{_HEAD.pattern}")
 _SUITE = re.compile(
     r"\s*#\s+(?:Intel ?\(R\)|PALLAS) MPI Benchmark(?:s| Suite) V?([\w. ]+?)(?: Update \d+)?, *([\w-]*)"
 )
@@ -40,7 +40,7 @@ _MESSAGES, _MICRO = "message_mpi_host", 1e-6
 _TOOL = "IMB"
 
 
-def read(lines: Sequence[str]) -> Iterator[FoundLog]:
+def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
     """Yield the runs of the tool that some lines contain, one for each table."""
     for run in runs(lines, _SUITE):
         yield from _of_run(run)
@@ -50,7 +50,7 @@ def _of_run(lines: Sequence[str]) -> Sequence[FoundLog]:
     suite = next((match for line in lines if (match := _SUITE.match(line))), None)
     version, part = (text(suite[1]), suite[2]) if suite else ("", _MPI1)
     alike = part == _MPI1 and not any(_OF_GPUS.search(line) for line in lines)
-    logs = [_of_table(table, version, alike) for table in parts(lines, START, _ROW)]
+    logs = [_of_table(table, version, alike) for table in parts(lines, _START, _ROW)]
     if suite and not any(_END in line for line in lines):
         doubt(logs[-1], f"it lacks its last line, '{_END}'")
     return logs
@@ -138,3 +138,7 @@ def _unit(found: Mapping[str, Mapping[int, float | None]]) -> float:
         ratio = exact / rate
         return min(_MEGABYTES, key=lambda unit: min(abs(ratio * n / unit - 1) for n in _COUNTED))
     return float(MB)
+
+
+#: How these logs are read.
+IMB = Tool(_START, _read)

@@ -10,17 +10,17 @@ from collections.abc import Iterator, Sequence
 
 from ..measurement import Unit
 from ..units import MB, MIB, many
-from .log import FoundLog, FoundTable, doubt, in_base, parts, text, whole
+from .log import FoundLog, FoundTable, Tool, doubt, in_base, parts, text, whole
 
 _BEGIN = re.compile(r"\s*LIKWID MICRO BENCHMARK")
 #: Lines with which a log of this tool begins.
-START = re.compile(rf"{_BEGIN.pattern}|\s*MByte/s:\s+[\d.]+\s*$")
+_START = re.compile(rf"{_BEGIN.pattern}|\s*MByte/s:\s+[\d.]+\s*$")
 _TEST, _RATE = re.compile(r"\s*Test: (\S+)"), re.compile(r"\s*MByte/s:\s+(\S+)\s*$")
 _SIZE = re.compile(r"\s*Size(?: \(Byte\))?:\s+(\d{1,18})\s*$")
 _THREADS = re.compile(r"\s*Using (\d{1,6}) (threads|work groups)")
 _DOMAIN = re.compile(r"\s*Allocate: .*\(Domain (\w+)\)")
 #: Lines with which another run begins after a rate, also in an excerpt.
-_AGAIN = re.compile(rf"{START.pattern}|\s*Cycles:|{_SIZE.pattern}")
+_AGAIN = re.compile(rf"{_START.pattern}|\s*Cycles:|{_SIZE.pattern}")
 #: Kernel -> kernel in our names, and its arrays. Variants have a suffix: ``copy_avx512``, ``stream_mem``.
 _KERNELS = {"load": ("read", 1), "store": ("write", 1), "copy": ("copy", 2), "stream": ("triad", 3)}
 #: Less, in bytes of all arrays, fits into the caches of some CPUs.
@@ -35,7 +35,7 @@ _KNOWN = re.compile(
 _TOOL = "likwid-bench"
 
 
-def read(lines: Sequence[str]) -> Iterator[FoundLog]:
+def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
     """Yield the runs of the tool that some lines contain."""
     return (_run(part) for part in parts(lines, _AGAIN, _RATE))
 
@@ -79,3 +79,7 @@ def _table(name: str, size: int, rate: float) -> FoundTable:
     case = f"{_TOOL} {name}".strip() if why else f"host_stream_{kernel}"
     return FoundTable(case, ((rate,),), ("local",), ("numa0",), ("NUMA node", "NUMA node"), Unit.RATE, "",
                       f"{_TOOL} {name}", size // arrays, why)  # fmt: skip
+
+
+#: How these logs are read.
+LIKWID_BENCH = Tool(_START, _read)

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from ..measurement import Unit
 from ..units import MB, NANO
-from .log import INCOMPLETE, MOST_DEVICES, FoundLog, FoundTable, grid, in_base, runs, scaled, text
+from .log import INCOMPLETE, MOST_DEVICES, FoundLog, FoundTable, Tool, grid, in_base, runs, scaled, text
 
 #: Lines with which a log of this tool begins; an excerpt begins with a section.
-START = re.compile(
+_START = re.compile(
     r"Intel\(R\) Memory Latency Checker|Measuring (idle latencies|Peak Injection|Memory Bandwidths|"
     r"Maximum Memory|Loaded Latencies|cache-to-cache)|Inject\s+Latency\s+Bandwidth"
 )
@@ -34,7 +34,7 @@ _KNOWN = re.compile(
 _TOOL = "mlc"
 
 
-def read(lines: Sequence[str]) -> Iterator[FoundLog]:
+def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
     """Yield the runs of the tool that some lines contain."""
     return (_run(part) for part in runs(lines, _BEGIN))
 
@@ -123,3 +123,7 @@ def _kept(
     return FoundTable(
         f"{_TOOL} {name}", values, rows, columns, ("NUMA node", ""), unit, "", name, why_not=why
     )
+
+
+#: How these logs are read.
+MLC = Tool(_START, _read)

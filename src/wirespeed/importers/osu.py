@@ -8,10 +8,22 @@ from collections.abc import Iterator, Sequence
 from ..measurement import Unit
 from ..testcases.base import BANDWIDTH, LATENCY, RATE
 from ..units import MB, format_size
-from .log import INCOMPLETE, FoundLog, FoundTable, curve, number, runs, says_failure, scaled, text, whole
+from .log import (
+    INCOMPLETE,
+    FoundLog,
+    FoundTable,
+    Tool,
+    curve,
+    number,
+    runs,
+    says_failure,
+    scaled,
+    text,
+    whole,
+)
 
 #: Lines with which a log of this tool begins; an excerpt begins with the heading of its table.
-START = re.compile(
+_START = re.compile(
     r"# OSU (MPI|OpenSHMEM|NCCL|RCCL|UPC|Xccl|MPI[-_]\w+).* Test|# Size +(Bandwidth|Latency|Avg|MB/s)\b"
 )
 _BEGIN = re.compile(r"# OSU (.+?) Test(?: v(\S+))?")
@@ -30,7 +42,7 @@ _MICRO = 1e-6
 _BUFFERS, _WAYS = ("reused buffer",), ("one way", "both ways, sum")
 
 
-def read(lines: Sequence[str]) -> Iterator[FoundLog]:
+def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
     """Yield the runs of the tool that some lines contain."""
     return (_run(part) for part in runs(lines, _BEGIN))
 
@@ -151,3 +163,7 @@ def _curve(
     labels, axis = (_BUFFERS, "buffer") if key == LATENCY else (_WAYS[: row + 1], "ways")
     rows = {label: scaled_to if i == row else dict.fromkeys(found) for i, label in enumerate(labels)}
     return curve(case, key, kind, rows, unit, axis)
+
+
+#: How these logs are read.
+OSU = Tool(_START, _read)

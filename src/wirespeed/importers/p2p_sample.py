@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ..measurement import Unit
 from ..units import GB
-from .log import INCOMPLETE, FoundLog, FoundTable, by_label, grid, runs, scaled, text
+from .log import INCOMPLETE, FoundLog, FoundTable, Tool, by_label, grid, runs, scaled, text
 
 #: Lines with which a log of this tool begins; an excerpt begins with a matrix.
-START = re.compile(
+_START = re.compile(
     r"\[P2P \(Peer-to-Peer\) GPU Bandwidth Latency Test\]|P2P Connectivity Matrix|"
     r"(Uni|Bi)directional P2P=(En|Dis)abled Bandwidth|P2P=(En|Dis)abled Latency"
 )
@@ -33,7 +33,7 @@ _BYTES = 160_000_000
 _MICRO = 1e-6
 
 
-def read(lines: Sequence[str]) -> Iterator[FoundLog]:
+def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
     """Yield the runs of the tool that some lines contain."""
     return (_run(part) for part in runs(lines, _BEGIN))
 
@@ -139,3 +139,7 @@ def _kept(name: str, title: str, values: _Values, unit: Unit) -> FoundTable:
     key = re.sub(r"\W+", "-", title.partition("Matrix")[0].lower()).strip("-")
     return FoundTable(f"{_TOOL} {name}", tuple(values), names[: len(values)], names, ("GPU", "GPU"), unit,
                       key, text(title), why_not=why)  # fmt: skip
+
+
+#: How these logs are read.
+P2P_SAMPLE = Tool(_START, _read)

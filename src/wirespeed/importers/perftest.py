@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from ..measurement import Unit
 from ..results.imported_limits import ONE_NIC, ONE_NIC_BOTH_WAYS
 from ..units import GB, MIB
-from .log import FoundLog, FoundTable, curve, doubt, in_units, numbers, parts, size_of, text
+from .log import FoundLog, FoundTable, Tool, curve, doubt, in_units, numbers, parts, size_of, text
 
 _TITLE = re.compile(r"\s*((?:Send|RDMA_Write|RDMA_Read|Atomic)\w*(?: [A-Z_]{4,})?) ((?:[A-Z]\w+ )*)Test\s*$")
 _HEAD = re.compile(r"\s*#?bytes\s+(#?sl\s+)?#?iterations\s")
 #: Lines with which a log of this tool begins.
-START = re.compile(rf"{_TITLE.pattern}|{_HEAD.pattern}")
+_START = re.compile(rf"{_TITLE.pattern}|{_HEAD.pattern}")
 _ROW = re.compile(r"\s*\d+\s+\d+\s+\S")
 _COLUMN = re.compile(
     r"#?\b(?:bytes|iterations|sl)\b|tps average|"
@@ -55,9 +55,9 @@ _MICRO = 1e-6
 _TOOL = "perftest"
 
 
-def read(lines: Sequence[str]) -> Iterator[FoundLog]:
+def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
     """Yield the runs of the tools that some lines contain."""
-    return (_run(part) for part in parts(lines, START, _ROW))
+    return (_run(part) for part in parts(lines, _START, _ROW))
 
 
 def _run(lines: Sequence[str]) -> FoundLog:
@@ -140,3 +140,7 @@ def _tables(title: str, found: dict[str, dict[int, float | None]]) -> Iterator[F
         yield curve(name, "latency", title or "latency", times, Unit.TIME, "time", _WHY)
     if counts:
         yield curve(name, "rate", f"{title} rate".strip(), counts, Unit.FREQUENCY, "count", _WHY)
+
+
+#: How these logs are read.
+PERFTEST = Tool(_START, _read)

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from ..measurement import Unit
 from ..units import MB, MIB, many
-from .log import INCOMPLETE, FoundLog, FoundTable, in_base, runs, scaled, text
+from .log import INCOMPLETE, FoundLog, FoundTable, Tool, in_base, runs, scaled, text
 
 #: Lines with which a log of one of these tools begins.
-START = re.compile(
+_START = re.compile(
     r"\s*(STREAM version|BabelStream$|Function\s+(Best Rate MB/s|\w+/sec|\w+/s\b|Rate \(MB/s\))|"
     r"(Copy|Scale|Add|Triad):(\s+[\d.]+){4}\s*$)",
     re.IGNORECASE,
@@ -47,7 +47,7 @@ _KNOWN = re.compile(
 )
 
 
-def read(lines: Sequence[str]) -> Iterator[FoundLog]:
+def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
     """Yield the runs of the tool that some lines contain."""
     return (_run(part) for part in runs(lines, _BEGIN))
 
@@ -129,3 +129,7 @@ def _rate(match: re.Match[str], scale: float) -> float | None:
     """The rate of a row in B/s; None if its columns are not numbers."""
     rate, *times = (in_base(word) for word in match.groups()[1:])
     return None if rate is None or None in times else scaled([rate], scale)[0]
+
+
+#: How these logs are read.
+STREAM = Tool(_START, _read)

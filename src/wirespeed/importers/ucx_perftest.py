@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 
 from ..measurement import Unit
 from ..units import MIB, format_size
-from .log import FoundLog, FoundTable, doubt, in_base, numbers, scaled, size_of, text
+from .log import FoundLog, FoundTable, Tool, doubt, in_base, numbers, scaled, size_of, text
 
 _HEAD = re.compile(r"\s*\|\s+\|(\s+\|)? +(latency|overhead) \(usec\) +\| +bandwidth \(MB/s\)")
 #: Lines with which a log of this tool begins; the last line of newer versions is enough.
-START = re.compile(rf"{_HEAD.pattern}|\s*\| API: +\S|\s*Final: +\d+( +[\d.]+){{5,7}}\s*$")
+_START = re.compile(rf"{_HEAD.pattern}|\s*\| API: +\S|\s*Final: +\d+( +[\d.]+){{5,7}}\s*$")
 #: What a client or a server prints about the test, between the bars of a box.
 _ABOUT = re.compile(
     r"\s*\| (API|Test|Data layout|Send memory|Recv memory|Message size|Window size): +([^|]*)\|"
@@ -35,7 +35,7 @@ _MICRO = 1e-6
 _TOOL = "ucx_perftest"
 
 
-def read(lines: Sequence[str]) -> Iterator[FoundLog]:
+def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
     """Yield the runs of the tool that some lines contain: a heading, or a new result, begins one."""
     start = last = 0
     for i, line in enumerate(lines):
@@ -121,3 +121,7 @@ def _by_rates(rate: float | None, messages: float | None) -> int:
     size = rate * MIB / messages
     nearest = 2 ** max(round(math.log2(size)), 0)
     return nearest if abs(size / nearest - 1) < 1 / _PRECISE else 0
+
+
+#: How these logs are read.
+UCX_PERFTEST = Tool(_START, _read)
