@@ -109,12 +109,12 @@ def factors() -> Factors:
     return _tables()[0]
 
 
-def sheets() -> dict[str, CpuSheet]:
+def cpu_sheets() -> dict[str, CpuSheet]:
     """The data sheets by the name of the design."""
     return _tables()[1]
 
 
-def sheet_of(name: str, design: str = "") -> tuple[str, CpuSheet] | None:
+def cpu_sheet(name: str, design: str = "") -> tuple[str, CpuSheet] | None:
     """Return name and data sheet of a CPU's design; None if there is none.
 
     Args:
@@ -129,7 +129,7 @@ def sheet_of(name: str, design: str = "") -> tuple[str, CpuSheet] | None:
         return named
     exact = (
         (title, sheet)
-        for title, sheet in sheets().items()
+        for title, sheet in cpu_sheets().items()
         for model in sheet.models
         if design == f"{sheet.vendor} {sheet.family} {model}"
     )
@@ -140,7 +140,7 @@ def _by_name(name: str) -> tuple[str, CpuSheet] | None:
     return next(
         (
             (title, sheet)
-            for title, sheet in sheets().items()
+            for title, sheet in cpu_sheets().items()
             if any(fnmatchcase(name, pattern) for pattern in sheet.names)
         ),
         None,

@@ -125,7 +125,7 @@ class GpuSheet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @lru_cache(maxsize=1)
-def sheets() -> dict[str, GpuSheet]:
+def gpu_sheets() -> dict[str, GpuSheet]:
     """Return the data sheets by the name of their machines."""
     text = files(__package__).joinpath("gpus.toml").read_text()
     with READING:
@@ -136,10 +136,10 @@ def sheets() -> dict[str, GpuSheet]:
 @lru_cache(maxsize=1)
 def _by_model() -> dict[str, str]:
     """Return the name of the data sheet of each model, in lower case."""
-    return {model.lower(): name for name, sheet in sheets().items() for model in sheet.models}
+    return {model.lower(): name for name, sheet in gpu_sheets().items() for model in sheet.models}
 
 
-def sheet_of(model: str) -> tuple[str, GpuSheet] | None:
+def gpu_sheet(model: str) -> tuple[str, GpuSheet] | None:
     """Return name and data sheet for a model as drivers and tools print it; None if there is none.
 
     Parts of a GPU, such as those of MIG, have none.
@@ -148,7 +148,7 @@ def sheet_of(model: str) -> tuple[str, GpuSheet] | None:
     while words and words[0] in _VENDORS:
         del words[0]
     name = _by_model().get(" ".join(words))
-    return (name, sheets()[name]) if name else None
+    return (name, gpu_sheets()[name]) if name else None
 
 
 class MachineNetwork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -183,7 +183,7 @@ def of_platform(platform: str, model: str, count: int) -> MachineNetwork | None:
         count: Number of its NICs; 0 if unknown.
     """
     family = platform.lower().partition(".")[0]
-    sheet = (sheet_of(model) or ("", None))[0]
+    sheet = (gpu_sheet(model) or ("", None))[0]
     fitting = [
         network
         for network in networks()
@@ -196,7 +196,7 @@ def of_platform(platform: str, model: str, count: int) -> MachineNetwork | None:
 
 def of_nics(names: set[str], model: str) -> MachineNetwork | None:
     """Return the network of a machine with NICs of these names and GPUs of a model; None if it is unknown."""
-    sheet = (sheet_of(model) or ("", None))[0]
+    sheet = (gpu_sheet(model) or ("", None))[0]
     if not names:
         return None
     fitting = (network for network in networks() if network.nic and sheet in network.gpus)
