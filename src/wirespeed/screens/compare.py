@@ -44,8 +44,8 @@ def render(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable
         parts.append(Text(busy, style="bold yellow"))
     changed = comparison.those(*CHANGED)
     order: dict[tuple[str, str], list[Change]] = {}
-    for change in changed:
-        order.setdefault((change.outcome, change.key.testcase), []).append(change)
+    for cell_change in changed:
+        order.setdefault((cell_change.outcome, cell_change.key.testcase), []).append(cell_change)
     for (_, name), changes in list(order.items())[: None if style.verbose else _SHOWN]:
         head = Text(f"{changes[0].outcome:<8}", style=SIGNS[changes[0].outcome].style)
         head.append(name, style="bold")

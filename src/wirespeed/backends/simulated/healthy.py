@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from msgspec.structs import replace
+from msgspec import structs
 
 from ...faults import FaultKind
 from ...hardware.effects import CONTROLLER_BYTES, EFFECTS, USUAL_CLOCK_HZ, generation_of, root_port
@@ -21,7 +21,7 @@ def facts_of(machine: Machine) -> Iterator[Fact]:
     good = tuple(healthy(machine))
     yield from good
     for host in others:
-        yield from (replace(fact, host=host) for fact in good)
+        yield from (structs.replace(fact, host=host) for fact in good)
     for fault in machine.faults:
         if fault.kind is FaultKind.NO_PEERS:
             for gpu in machine.gpus:
@@ -35,7 +35,7 @@ def facts_of(machine: Machine) -> Iterator[Fact]:
         else:
             continue
         for fact in {(new.device, new.name): new for new in changed}.values():
-            yield from (replace(fact, host=host) for host in hosts)
+            yield from (structs.replace(fact, host=host) for host in hosts)
 
 
 #: Time for which a simulated system was observed, in s.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-from msgspec.structs import replace
+from msgspec import structs
 
 from ...errors import BackendError, MachineError
 from ...faults import FaultKind
@@ -113,9 +113,9 @@ def _shown(hardware: SimulatedHardware, pair: Pair, mechanism: PeerMechanism, se
     if bad := next((shown[verdict] for verdict in PeerVerdict if verdict in shown), None):
         return bad
     if mechanism is PeerMechanism.COPY:
-        return replace(good, rate=_peer_rate(hardware, pair, seed))
+        return structs.replace(good, rate=_peer_rate(hardware, pair, seed))
     if mechanism is PeerMechanism.FLAG:
-        return replace(good, latency=_ROUND_TRIP_S)
+        return structs.replace(good, latency=_ROUND_TRIP_S)
     if mechanism is PeerMechanism.ATOMICS and not _is_linked(hardware, pair):
         return Attempt(*pair, mechanism, _V.NOT_OFFERED, "no native atomics", by="the driver")
     return good
