@@ -19,10 +19,9 @@ from cuda.bindings import driver as real
 
 from tests.fakes.cuda import FakeCuda
 from tests.threads import together, worlds
-from wirespeed.backends.cuda import backend as backend_module
-from wirespeed.backends.cuda import compiler
-from wirespeed.backends.cuda.backend import CudaBackend
-from wirespeed.backends.cuda.cuda_driver import CudaDriver
+from wirespeed.backends.cuda import cuda_driver as backend_module
+from wirespeed.backends.cuda import driver as compiler
+from wirespeed.backends.cuda.cuda_driver import CudaBackend, CudaDriver
 from wirespeed.backends.cuda.nvml import Nvml
 from wirespeed.backends.distributed.endpoint import JobContext, LocalTransfer
 from wirespeed.backends.distributed.exchange import Exchange

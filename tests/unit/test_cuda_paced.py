@@ -15,8 +15,8 @@ pytest.importorskip("cuda.bindings")
 
 from tests.conftest import own_time
 from tests.fakes.cuda import FakeCuda
-from wirespeed.backends.cuda import compiler
-from wirespeed.backends.cuda.backend import CudaBackend
+from wirespeed.backends.cuda import driver as compiler
+from wirespeed.backends.cuda.cuda_driver import CudaBackend
 from wirespeed.backends.gpu.device import TimedStream
 from wirespeed.backends.gpu.gate import GateKind, SignalPage, Ticks, pieces_of
 from wirespeed.backends.gpu.prepared import GpuPrepared

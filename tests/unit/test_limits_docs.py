@@ -10,8 +10,7 @@ import pytest
 
 from wirespeed.cli.main import main
 from wirespeed.data import efficiencies
-from wirespeed.data.cpus import factors, cpu_sheets
-from wirespeed.data.nics import paths
+from wirespeed.data.sheets import cpu_sheets, factors, paths
 from wirespeed.hardware.topology import EngineRate
 from wirespeed.results.published_gates import load
 from wirespeed.units import GB

@@ -12,8 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
-from wirespeed.data.cpus import cpu_sheet, cpu_sheets
-from wirespeed.data.nics import paths
+from wirespeed.data.sheets import cpu_sheet, cpu_sheets, paths
 from wirespeed.document import Document
 from wirespeed.hardware.facts import OFF, ON, UNLIMITED, Fact, Known
 from wirespeed.judging.judge import judge

@@ -16,22 +16,17 @@ from ..terminal import neutral
 from ..units import many, parse_nics
 from ..version import __version__
 from .assumed_machine import machine_of, networked, other_models
-from .cuda_bandwidth import BANDWIDTH_TEST
-from .imb import IMB
-from .likwid_bench import LIKWID_BENCH
+from .cuda_samples import BANDWIDTH_TEST, P2P_SAMPLE
 from .log import INCOMPLETE, KEPT_LINES, FoundLog, Tool, reason_of, says_failure, text, without_cut_line
-from .mlc import MLC
+from .memory import LIKWID_BENCH, MLC, STREAM
+from .mpi_benchmarks import IMB, OSU
 from .nccl_tests import NCCL_TESTS, note_unconnected
 from .nvbandwidth import NVBANDWIDTH
 from .nvidia_smi import NVIDIA_SMI
-from .osu import OSU
-from .p2p_sample import P2P_SAMPLE
-from .perftest import PERFTEST
+from .perftest import PERFTEST, UCX_PERFTEST
 from .placing import ranks_of, results
 from .prefixes import without_prefixes
-from .stream import STREAM
 from .transferbench import TRANSFERBENCH
-from .ucx_perftest import UCX_PERFTEST
 
 #: What is understood, for people, and how it is read.
 UNDERSTOOD = {

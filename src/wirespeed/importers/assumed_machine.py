@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..backends import SIMULATED, describe, pci
 from ..data import efficiencies
-from ..data.nics import GpuSheet, gpu_sheet, gpu_sheets
+from ..data.sheets import GpuSheet, gpu_sheet, gpu_sheets
 from ..errors import MachineError, UsageError
 from ..hardware.devices import GPU, Gpu, NumaNode, parse
 from ..hardware.network import rate_of

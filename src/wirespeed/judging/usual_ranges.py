@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
 
-from ..data.cpus import factors, cpu_sheet
-from ..data.nics import fail_factor, path_latency
+from ..data.sheets import cpu_sheet, factors, fail_factor, path_latency
 from ..document import Document
 from ..errors import MachineError
 from ..hardware.devices import NumaNode
