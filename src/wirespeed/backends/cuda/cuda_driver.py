@@ -20,23 +20,18 @@ from ..gpu.backend import GpuBackend
 from ..gpu.gpu_driver import GpuProperties, Headers, NativeCalls
 from .driver import (
     ELF,
-    CuBlas,
     check,
     compiled,
-    create,
     cuda_source,
     enable_peer_access,
     ending,
     explained,
-    exported,
-    imex_channels,
-    imported,
-    map_for,
     nvrtc_version,
     ready,
 )
 from .nvml import Nvml
 from .packages import BINDINGS, BLAS_WHEELS, INSTALL, WHEELS, extra
+from .vmm import CuBlas, create, exported, imex_channels, imported, map_for
 
 if TYPE_CHECKING:
     from ..gpu.gpu_driver import Arguments
@@ -292,7 +287,7 @@ class CudaBackend(GpuBackend):
     title = "CUDA"
 
     def without_blas(self) -> str:
-        from .driver import missing
+        from .vmm import missing
 
         return missing()
 
