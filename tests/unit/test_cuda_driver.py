@@ -50,7 +50,7 @@ Cuda = Callable[..., FakeCuda]
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
     """Returns a fake driver in the place of the real one."""
-    monkeypatch.setattr(compiler, "compiled", lambda *_, **__: compiler.ELF)
+    monkeypatch.setattr(backend_module, "compiled", lambda *_, **__: compiler.ELF)
     monkeypatch.setattr(CudaBackend, "_monitor", lambda self: None)
     return lambda *arguments, **more: FakeCuda(*arguments, **more).install(monkeypatch)
 
@@ -417,7 +417,7 @@ def test_ptx_that_the_driver_refuses(cuda: Cuda, monkeypatch: pytest.MonkeyPatch
     fake = cuda(refused={"cuModuleLoadData": unsupported})
     with pytest.raises(BackendError, match=r"^cuModuleLoadData failed"):
         CudaDriver().module("source", 0)
-    monkeypatch.setattr(compiler, "compiled", lambda *_, **__: b"// PTX\0")
+    monkeypatch.setattr(backend_module, "compiled", lambda *_, **__: b"// PTX\0")
     fake.attributes["COMPUTE_CAPABILITY_MAJOR"] = 13
     with pytest.raises(BackendError, match=r"NVRTC .* does not know sm_130, .*UNSUPPORTED_PTX.*newer NVRTC"):
         CudaDriver().module("source", 0)

@@ -212,7 +212,7 @@ def named_files(names: Sequence[str]) -> list[str]:
 
     ``importers.open_run`` opens each: a saved run, or the log of another tool.
     """
-    from ..results.compare import files_in, left_out
+    from ..results.store import files_in, left_out
     from .parser import meant_by
 
     for name in names:

@@ -11,7 +11,7 @@ from typing import Any
 from ..document import SCHEMA, Document, ImportedLog
 from ..errors import NotARun, UsageError
 from ..hardware.topology import Machine
-from ..results.store import content
+from ..results.store import STDIN, content
 from ..terminal import neutral
 from ..units import many, parse_nics
 from ..version import __version__
@@ -44,8 +44,6 @@ UNDERSTOOD = {
     "ucx_perftest": UCX_PERFTEST,
     "likwid-bench": LIKWID_BENCH,
 }
-#: File name of standard input.
-STDIN = "-"
 #: Characters that browsers and chats put in place of a space, or between characters.
 _SPACES = {0xA0: " ", 0x2007: " ", 0x202F: " ", 0x200B: None, 0x2060: None}
 _COLOR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
