@@ -26,9 +26,9 @@ import wirespeed
 from wirespeed.document import Document
 from wirespeed.measurement import NoiseKind
 from wirespeed.results.cells import Key, key_of, placed
-from wirespeed.results.compare import Change, Outcome, files_in
+from wirespeed.results.compare import Change, Outcome
 from wirespeed.results.evidence import noise_of
-from wirespeed.results.store import load
+from wirespeed.results.store import files_in, load
 from wirespeed.tables import Cell
 
 #: Factor of the speed of the slower cell; number of comparisons with one, and of divisions into halves.

@@ -29,7 +29,7 @@ from wirespeed.judging.history import MachineHistory, judged
 from wirespeed.reports.html.history import page
 from wirespeed.reports.style import Style
 from wirespeed.results.history import History
-from wirespeed.screens.history import render
+from wirespeed.screens.compare import render_of_history as render
 from wirespeed.statistics.changes import courses
 from wirespeed.tables import Table
 

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from wirespeed.backends.nccl.device_api import source
+from wirespeed.backends.nccl.calls import source
 
 #: ``ncclDevCommRequirements`` and ``ncclDevComm`` here.
 MOST_RANKS = 8

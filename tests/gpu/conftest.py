@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from wirespeed.backends import discover
-from wirespeed.backends.cuda.backend import CudaBackend
+from wirespeed.backends.cuda.cuda_driver import CudaBackend
 from wirespeed.hardware.topology import Machine
 from wirespeed.options import RunOptions
 

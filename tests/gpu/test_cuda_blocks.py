@@ -7,7 +7,7 @@ import ctypes
 import pytest
 
 import wirespeed
-from wirespeed.backends.cuda.backend import CudaBackend
+from wirespeed.backends.cuda.cuda_driver import CudaBackend
 from wirespeed.errors import VerificationError
 from wirespeed.hardware.topology import Machine
 from wirespeed.measurement import Measurement

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from wirespeed.backends.cuda.backend import CudaBackend
+from wirespeed.backends.cuda.cuda_driver import CudaBackend
 from wirespeed.hardware.topology import Machine
 from wirespeed.measurement import Measurement
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Operation, Role, Transfer

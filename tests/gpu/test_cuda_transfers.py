@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from wirespeed.backends.cuda.backend import CudaBackend
+from wirespeed.backends.cuda.cuda_driver import CudaBackend
 from wirespeed.errors import BackendError, MeasurementTimeout, VerificationError
 from wirespeed.hardware.topology import Machine
 from wirespeed.measurement import Measurement, Place, Sample

@@ -16,7 +16,8 @@ from wirespeed.backends import describe
 from wirespeed.errors import UsageError
 from wirespeed.hardware.topology import Machine
 from wirespeed.judging.judge import judge
-from wirespeed.language import nvloom, toml_file, transferbench
+from wirespeed.language import toml_file
+from wirespeed.language.other_tools import of_nvloom, of_transferbench
 from wirespeed.language.toml_file import Program
 from wirespeed.results.store import decode, encode
 
@@ -76,8 +77,8 @@ Parse = Callable[[str], Program]
 KINDS: dict[str, tuple[Parse, Sequence[str]]] = {
     "line": (toml_file.of_line, LINES),
     "file": (toml_file.loads, (FILE,)),
-    "transferbench": (transferbench.loads, (CONFIG,)),
-    "nvloom": (nvloom.loads, (ROWS,)),
+    "transferbench": (of_transferbench, (CONFIG,)),
+    "nvloom": (of_nvloom, (ROWS,)),
 }
 
 

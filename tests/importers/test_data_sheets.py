@@ -8,7 +8,7 @@ import pytest
 
 from tests.importers.test_assumed import A100, all_reduce, between, to_gpus
 from tests.importers.test_formats import imported
-from wirespeed.data.nics import sheet_of
+from wirespeed.data.sheets import gpu_sheet
 from wirespeed.document import Document
 from wirespeed.hardware.topology import LinkKind
 from wirespeed.judging.judge import judge
@@ -62,7 +62,7 @@ NAMES = {
 
 @pytest.mark.parametrize("name", NAMES)
 def test_names_of_gpus(name: str) -> None:
-    known = sheet_of(name)
+    known = gpu_sheet(name)
     assert known is not None
     _, sheet = known
     links = sheet.links[-1] if sheet.links else 0
@@ -84,7 +84,7 @@ def test_names_of_gpus(name: str) -> None:
     ],
 )
 def test_parts_of_gpus_and_other_names_have_no_data_sheet(name: str) -> None:
-    assert sheet_of(name) is None
+    assert gpu_sheet(name) is None
 
 
 def babelstream(device: str, megabytes: float) -> str:

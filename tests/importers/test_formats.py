@@ -13,7 +13,7 @@ import wirespeed
 from tests.conftest import GOLDEN
 from wirespeed.backends.simulated.machines import MACHINES
 from wirespeed.cli.main import main
-from wirespeed.data.nics import sheet_of, sheets
+from wirespeed.data.sheets import gpu_sheet, gpu_sheets
 from wirespeed.document import Document
 from wirespeed.errors import UsageError
 from wirespeed.hardware.topology import LinkKind
@@ -253,7 +253,7 @@ def test_the_data_sheets_agree_with_the_simulated_machines() -> None:
     compared = 0
     for build in MACHINES.values():
         machine = build()
-        known = sheet_of(machine.gpus[0].model) if machine.gpus else None
+        known = gpu_sheet(machine.gpus[0].model) if machine.gpus else None
         if known is None or machine.ranks:
             continue
         _, sheet = known
@@ -269,9 +269,9 @@ def test_the_data_sheets_agree_with_the_simulated_machines() -> None:
 
 
 def test_every_model_has_one_data_sheet() -> None:
-    models = [model for sheet in sheets().values() for model in sheet.models]
+    models = [model for sheet in gpu_sheets().values() for model in sheet.models]
     assert len({model.lower() for model in models}) == len(models) > 150
-    for name, sheet in sheets().items():
+    for name, sheet in gpu_sheets().items():
         assert sheet.source and sheet.memory_mib and sheet.capability, name
         assert all(
             tuple(sorted(set(values))) == values for values in (sheet.memory, sheet.links, sheet.c2c)

@@ -25,8 +25,8 @@ from wirespeed.judging.verdicts import MaxAge, unjudged
 from wirespeed.reports import Style
 from wirespeed.reports.records import CheckedRun
 from wirespeed.results import compare as many_files
-from wirespeed.results.compare import Unreadable, files_in, left_out
-from wirespeed.results.store import save
+from wirespeed.results.compare import Unreadable
+from wirespeed.results.store import files_in, left_out, save
 from wirespeed.screens import check_formats, many_runs
 from wirespeed.units import format_age, parse_age
 

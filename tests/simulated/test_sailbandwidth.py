@@ -18,7 +18,8 @@ from wirespeed.cli.sailbandwidth_options import listed
 from wirespeed.document import Document
 from wirespeed.errors import VerificationError
 from wirespeed.faults import WrongWord, WrongWords
-from wirespeed.reports import SIMULATED, Style, sailbandwidth
+from wirespeed.reports import SIMULATED, Style
+from wirespeed.reports import dialects as sailbandwidth
 
 TWO = ["--machine", "simulated:hgx-h200-2"]
 RANKS = ["--machine", f"simulated:{Path(__file__).parents[1] / 'machines/four-ranks.json'}"]

@@ -16,7 +16,7 @@ import wirespeed
 from wirespeed import backends
 from wirespeed.backends import cuda
 from wirespeed.backends.base import Backend, Prepared
-from wirespeed.backends.cuda.backend import CudaBackend
+from wirespeed.backends.cuda.cuda_driver import CudaBackend
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.hardware.devices import Gpu

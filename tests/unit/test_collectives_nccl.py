@@ -22,11 +22,11 @@ from wirespeed.backends import native
 from wirespeed.backends import test_data as contents
 from wirespeed.backends.cuda import cuda_driver
 from wirespeed.backends.cuda.cuda_driver import CudaDriver
+from wirespeed.backends.nccl import calls as device_api
 from wirespeed.backends.nccl import calls as gpu
 from wirespeed.backends.nccl import channel as messages
-from wirespeed.backends.nccl import device_api, provider
-from wirespeed.backends.nccl.calls import Format, format_of
-from wirespeed.backends.nccl.device_api import DeviceKernel
+from wirespeed.backends.nccl import provider
+from wirespeed.backends.nccl.calls import DeviceKernel, Format, format_of
 from wirespeed.backends.nccl.provider import NcclProvider
 from wirespeed.backends.provider import BackendError, Case, Group, Refused
 from wirespeed.collectives.operations import BY_NAME, OPERATIONS, OPERATORS, TYPES, DataType, Setting
@@ -411,7 +411,7 @@ def test_kernels_and_numpy_agree(kernels: Any) -> None:
 
 
 def test_the_kernels_compile_for_all_architectures(tmp_path: Any) -> None:
-    from wirespeed.backends.cuda import compiler
+    from wirespeed.backends.cuda import driver as compiler
 
     pytest.importorskip("cuda.bindings")
     if not compiler.nvrtc_version():

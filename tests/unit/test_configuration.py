@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.users import OTHER, needs_root
-from wirespeed.cli import man
-from wirespeed.cli.commands import COMMANDS, programs
+from wirespeed.cli.commands import COMMANDS, functions, programs
 from wirespeed.cli.common import machine_names
 from wirespeed.cli.configuration import OF_PROJECTS, OF_USERS, arguments, settings
 from wirespeed.cli.main import main
@@ -166,7 +165,7 @@ def test_a_project_sets_no_files_and_no_acceptance() -> None:
     """Every option is either one that a project may set, or one of these."""
     options: dict[str, argparse.Action] = {}
     for name in [*COMMANDS, *programs()]:
-        of = man.parser_of(name)
+        of = functions(name).parser(name)
         if isinstance(of, Parser) and of.command:
             options |= of.settable()
     assert options.keys() == OF_USERS | OF_PROJECTS and not OF_USERS & OF_PROJECTS

@@ -19,10 +19,9 @@ from cuda.bindings import driver as real
 
 from tests.fakes.cuda import FakeCuda
 from tests.threads import together, worlds
-from wirespeed.backends.cuda import backend as backend_module
-from wirespeed.backends.cuda import compiler
-from wirespeed.backends.cuda.backend import CudaBackend
-from wirespeed.backends.cuda.cuda_driver import CudaDriver
+from wirespeed.backends.cuda import cuda_driver as backend_module
+from wirespeed.backends.cuda import driver as compiler
+from wirespeed.backends.cuda.cuda_driver import CudaBackend, CudaDriver
 from wirespeed.backends.cuda.nvml import Nvml
 from wirespeed.backends.distributed.endpoint import JobContext, LocalTransfer
 from wirespeed.backends.distributed.exchange import Exchange
@@ -51,7 +50,7 @@ Cuda = Callable[..., FakeCuda]
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
     """Returns a fake driver in the place of the real one."""
-    monkeypatch.setattr(compiler, "compiled", lambda *_, **__: compiler.ELF)
+    monkeypatch.setattr(backend_module, "compiled", lambda *_, **__: compiler.ELF)
     monkeypatch.setattr(CudaBackend, "_monitor", lambda self: None)
     return lambda *arguments, **more: FakeCuda(*arguments, **more).install(monkeypatch)
 
@@ -418,7 +417,7 @@ def test_ptx_that_the_driver_refuses(cuda: Cuda, monkeypatch: pytest.MonkeyPatch
     fake = cuda(refused={"cuModuleLoadData": unsupported})
     with pytest.raises(BackendError, match=r"^cuModuleLoadData failed"):
         CudaDriver().module("source", 0)
-    monkeypatch.setattr(compiler, "compiled", lambda *_, **__: b"// PTX\0")
+    monkeypatch.setattr(backend_module, "compiled", lambda *_, **__: b"// PTX\0")
     fake.attributes["COMPUTE_CAPABILITY_MAJOR"] = 13
     with pytest.raises(BackendError, match=r"NVRTC .* does not know sm_130, .*UNSUPPORTED_PTX.*newer NVRTC"):
         CudaDriver().module("source", 0)

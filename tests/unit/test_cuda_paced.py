@@ -15,8 +15,9 @@ pytest.importorskip("cuda.bindings")
 
 from tests.conftest import own_time
 from tests.fakes.cuda import FakeCuda
-from wirespeed.backends.cuda import compiler
-from wirespeed.backends.cuda.backend import CudaBackend
+from wirespeed.backends.cuda import cuda_driver
+from wirespeed.backends.cuda import driver as compiler
+from wirespeed.backends.cuda.cuda_driver import CudaBackend
 from wirespeed.backends.gpu.device import TimedStream
 from wirespeed.backends.gpu.gate import GateKind, SignalPage, Ticks, pieces_of
 from wirespeed.backends.gpu.prepared import GpuPrepared
@@ -65,7 +66,7 @@ class Noting(FakeCuda):
 
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Noting]:
-    monkeypatch.setattr(compiler, "compiled", lambda *_, **__: compiler.ELF)
+    monkeypatch.setattr(cuda_driver, "compiled", lambda *_, **__: compiler.ELF)
     monkeypatch.setattr(CudaBackend, "_monitor", lambda self: None)
 
     def make(**more: Any) -> Noting:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wirespeed.backends.cuda import backend as module
 from wirespeed.backends.cuda import connect
-from wirespeed.backends.cuda.backend import CudaBackend
+from wirespeed.backends.cuda import cuda_driver as module
+from wirespeed.backends.cuda.cuda_driver import CudaBackend
 from wirespeed.backends.gpu.launch_config import shape, unfit
 from wirespeed.backends.test_data import keys_of
 from wirespeed.errors import BackendError

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from wirespeed.cli import man
-from wirespeed.cli.commands import ABOUT
+from wirespeed.cli.commands import ABOUT, functions
 from wirespeed.cli.main import main
 from wirespeed.judging.causes import CAUSES
 from wirespeed.reports import Style
@@ -186,4 +185,4 @@ def test_help_of_judging_refers_to_run_for_measuring(
         helps[name] = capsys.readouterr().out
     assert len(helps[command].splitlines()) < 85 and "wirespeed run" in helps[command]
     assert "--time-budget" not in helps[command] and "--time-budget" in helps["run"]
-    assert "--time-budget" in man.parser_of(command)._option_string_actions
+    assert "--time-budget" in functions(command).parser(command)._option_string_actions

@@ -6,7 +6,7 @@ import pytest
 
 from wirespeed.backends import describe
 from wirespeed.errors import UsageError
-from wirespeed.language import nvloom, transferbench
+from wirespeed.language.other_tools import of_nvloom, of_transferbench
 from wirespeed.language.syntax import line_of
 from wirespeed.language.toml_file import Program
 
@@ -43,11 +43,11 @@ def lines(program: Program) -> list[str]:
     ],
 )
 def test_transferbench(config: str, line: str) -> None:
-    assert lines(transferbench.loads(f"## comment\n\n{config}\n")) == [line]
+    assert lines(of_transferbench(f"## comment\n\n{config}\n")) == [line]
 
 
 def test_all_devices_of_a_wildcard() -> None:
-    (line,) = lines(transferbench.loads("1 1 (G*->D0->G0)"))
+    (line,) = lines(of_transferbench("1 1 (G*->D0->G0)"))
     assert line.count(";") == 7 and line.startswith("gpu0 -> gpu0 512MiB; gpu0 <- gpu1")
 
 
@@ -80,7 +80,7 @@ def test_all_devices_of_a_wildcard() -> None:
 )
 def test_what_transferbench_has_and_wirespeed_has_not(config: str, column: int, message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        transferbench.loads(f"# a\n{config}", "f.cfg")
+        of_transferbench(f"# a\n{config}", "f.cfg")
     assert str(caught.value).startswith(f"f.cfg, line 2, column {column}: ")
     assert message in str(caught.value)
 
@@ -91,12 +91,10 @@ def test_nvloom() -> None:
 1, bandwidth, 0, 1, default, device, device, read, TMA, 1t, d
 0, Latency, 1, 0, default, device, ignored, ignored, ignored, ignored, c, 0.5
 """
-    latency, copies = lines(nvloom.loads(HEADER + rows))
+    latency, copies = lines(of_nvloom(HEADER + rows))
     assert latency == "latency gpu0 <- gpu1 2MiB"
     assert copies == "gpu0 -> gpu1 256MiB; gpu0 <- gpu1 sm 4KiB; gpu1 <- gpu0 sm_bulk 1TiB"
-    (case,) = nvloom.loads(
-        HEADER + "0,bandwidth,0,1,7,device,device,write,ce,default,", device="rank"
-    ).testcases
+    (case,) = of_nvloom(HEADER + "0,bandwidth,0,1,7,device,device,write,ce,default,", device="rank").testcases
     assert "rank0 -> rank1 ce copies=7" in case.description
 
 
@@ -133,12 +131,12 @@ def test_nvloom() -> None:
 )
 def test_what_nvloom_has_and_wirespeed_has_not(row: str, column: int, message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        nvloom.loads(HEADER + row, "f.csv")
+        of_nvloom(HEADER + row, "f.csv")
     assert str(caught.value).startswith(f"f.csv, line 2, column {column}: ")
     assert message in str(caught.value)
 
 
 def test_empty_files_have_no_transfer() -> None:
-    for loads in (transferbench.loads, nvloom.loads):
+    for loads in (of_transferbench, of_nvloom):
         with pytest.raises(UsageError, match="there is no transfer"):
             loads("# nothing\n")

@@ -25,7 +25,8 @@ from wirespeed.reports.html.history import page
 from wirespeed.reports.style import Style
 from wirespeed.results.history import History, add, in_memory
 from wirespeed.results.store import save
-from wirespeed.screens.history import FORMATS, sparkline
+from wirespeed.screens.compare import FORMATS_HISTORY as FORMATS
+from wirespeed.screens.compare import sparkline
 from wirespeed.statistics.changes import FEWEST_RUNS, courses
 
 NOISE = 0.01

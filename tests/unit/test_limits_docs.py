@@ -10,8 +10,7 @@ import pytest
 
 from wirespeed.cli.main import main
 from wirespeed.data import efficiencies
-from wirespeed.data.cpus import factors, sheets
-from wirespeed.data.nics import paths
+from wirespeed.data.sheets import cpu_sheets, factors, paths
 from wirespeed.hardware.topology import EngineRate
 from wirespeed.results.published_gates import load
 from wirespeed.units import GB
@@ -37,7 +36,7 @@ def ranges() -> str:
 def cpus() -> str:
     """The table of CPUs and the list of their sources."""
     table, sources = [], []
-    for name, sheet in sheets().items():
+    for name, sheet in cpu_sheets().items():
         *caches, local, remote = (f"{one:g}" for one in sheet.nanoseconds)
         table.append(f"| {name} | {sheet.fastest / GB:.0f} | {', '.join(caches)} | {local} | {remote} |\n")
         sources.append(f"- {name}: {' '.join(sheet.source.split())}\n")

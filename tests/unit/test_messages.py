@@ -15,7 +15,7 @@ pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 from wirespeed.backends.distributed.exchange import heard, told
 from wirespeed.backends.gpu import device as mpi_aware
 from wirespeed.backends.nccl import channel as messages
-from wirespeed.backends.nccl.channel import NcclMessages, Send
+from wirespeed.backends.nccl.channel import NcclMessages
 from wirespeed.errors import (
     BackendError,
     BackendLost,
@@ -26,6 +26,7 @@ from wirespeed.errors import (
     WirespeedError,
 )
 from wirespeed.hardware.devices import Gpu
+from wirespeed.worlds.mpi import Move
 
 GPU = Gpu(0, "NVIDIA H200", "00000000:06:00", backend="cuda")
 
@@ -80,7 +81,7 @@ def nccl(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def test_all_that_a_rank_sends_and_receives_is_one_operation(nccl: Any) -> None:
     driver = SimpleNamespace(synchronize=lambda stream: nccl.calls.append(("synchronize", stream)))
     lane: Any = SimpleNamespace(stream=7, device=SimpleNamespace(use=lambda: None, driver=driver))
-    both = [Send(0x100, 64, 1, True), Send(0x200, 64, 1, False)]
+    both = [Move(0x100, 64, 1, True), Move(0x200, 64, 1, False)]
     work = NcclMessages(2, 0, b"x" * 128).work(both, lane)
     assert nccl.calls[0] == ("init", 2, ("id", b"x" * 128), 0, "config")
     group = [("group_start",), ("send", 0x100, 64, 1, 1, "comm", 7), ("recv", 0x200, 64, 1, 1, "comm", 7),

@@ -54,7 +54,7 @@ def test_messages_go_in_windows_and_large_ones_in_parts(monkeypatch: pytest.Monk
     monkeypatch.setenv("PMIX_RANK", "0")
     monkeypatch.setattr(mpi, "library", lambda: found)
     messages = Messages(WORLD)
-    messages.move([Move(1000, 64, 1, 5, True), Move(2000, 2**30 + 8, 1, 6, False)], 20)
+    messages.move([Move(1000, 64, 1, True, 5), Move(2000, 2**30 + 8, 1, False, 6)], 20)
     assert found.COMM_WORLD.calls[:3] == [
         ("send", [(1000, 64), "byte"], 1, 5),
         ("receive", [(2000, 2**30), "byte"], 1, 6),

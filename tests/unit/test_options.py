@@ -21,7 +21,7 @@ from wirespeed.cli.dry_run import add_job
 from wirespeed.model import Engine
 from wirespeed.options import PYTHON, Option, PlanOptions, Share, Tier, agreed, declared
 from wirespeed.reports import FORMATS, DialectName
-from wirespeed.reports.nvbandwidth import DIALECTS
+from wirespeed.reports.dialects import DIALECTS
 from wirespeed.results.published_gates import GateSetName
 from wirespeed.statistics.stopping import Fixed, Precise
 

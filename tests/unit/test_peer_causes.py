@@ -24,7 +24,7 @@ from wirespeed.judging.judge import judge
 from wirespeed.judging.peer_causes import PeerFindings, find_peers
 from wirespeed.judging.verdict import Verdict
 from wirespeed.peer_access import Attempt, PeerAccess, PeerMechanism, PeerVerdict, described, rounds
-from wirespeed.screens.p2p import to_json
+from wirespeed.screens.doctor import to_json
 
 V = PeerVerdict
 INTEL, AMD = "Intel(R) Xeon(R) W-2295", "AMD EPYC 7302 16-Core Processor"

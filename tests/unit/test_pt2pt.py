@@ -19,7 +19,7 @@ from wirespeed.backends.pairs.backend import PreparedMessages
 from wirespeed.backends.pairs.base import Ends, Window, pattern, verify
 from wirespeed.backends.pairs.connection import Connection
 from wirespeed.cli.main import main
-from wirespeed.cli.overalloc import Lines
+from wirespeed.cli.two_ranks import Lines
 from wirespeed.document import SCHEMA, Document, Status, TestcaseResult
 from wirespeed.driver import partial_result as phases
 from wirespeed.errors import BackendError, VerificationError
@@ -31,7 +31,7 @@ from wirespeed.reports import render
 from wirespeed.reports.overalloc import reproduced
 from wirespeed.statistics.summary import summarise
 from wirespeed.tables import Cell, Table
-from wirespeed.testcases.sharing import WITH, WITHOUT, exact, reproducer
+from wirespeed.testcases.processes import WITH, WITHOUT, exact, reproducer
 
 
 def document(result: TestcaseResult, **options: Any) -> Document:

@@ -12,9 +12,9 @@ from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.collectives.operations import BY_NAME, OPERATIONS, Setting
 from wirespeed.document import TestcaseResult
-from wirespeed.driver.contention import blocking, slowed, suspects
 from wirespeed.driver.jobs import begun
 from wirespeed.driver.partial_result import slow
+from wirespeed.driver.sampling import blocking, slowed, suspects
 from wirespeed.driver.session import Session
 from wirespeed.hardware.network import Network
 from wirespeed.hardware.topology import Machine

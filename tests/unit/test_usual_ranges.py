@@ -12,8 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
-from wirespeed.data.cpus import sheet_of, sheets
-from wirespeed.data.nics import paths
+from wirespeed.data.sheets import cpu_sheet, cpu_sheets, paths
 from wirespeed.document import Document
 from wirespeed.hardware.facts import OFF, ON, UNLIMITED, Fact, Known
 from wirespeed.judging.judge import judge
@@ -405,15 +404,15 @@ def test_impossible_facts_do_no_harm(number: float) -> None:
     assert all(one.least is None or one.least > 0 for one in check.judgements)
 
 
-@pytest.mark.parametrize("name", sheets())
+@pytest.mark.parametrize("name", cpu_sheets())
 def test_data_sheets_are_plausible(name: str) -> None:
-    sheet = sheets()[name]
+    sheet = cpu_sheets()[name]
     l1, l2, l3, local, remote = sheet.nanoseconds
     assert 0.5 < l1 < l2 < l3 < local < remote < 1000
     assert 30e9 < sheet.slowest < sheet.fastest < 2e12 and sheet.cpus >= 32
     assert sheet.source and sheet.names and bool(sheet.vendor) == bool(sheet.models)
     for model in sheet.models:
-        assert sheet_of("unknown", f"{sheet.vendor} {sheet.family} {model}") == (name, sheet)
+        assert cpu_sheet("unknown", f"{sheet.vendor} {sheet.family} {model}") == (name, sheet)
 
 
 @pytest.mark.parametrize(
@@ -441,7 +440,7 @@ def test_data_sheets_are_plausible(name: str) -> None:
     ],
 )
 def test_cpus_are_recognised(name: str, design: str, expected: str | None) -> None:
-    found = sheet_of(name, design)
+    found = cpu_sheet(name, design)
     assert (found and found[0]) == expected
 
 

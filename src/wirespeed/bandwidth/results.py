@@ -295,8 +295,7 @@ class Bandwidth(Tabular):
         from rich.text import Text
 
         from ..reports.console import printed
-        from ..reports.plot import drawn
-        from ..reports.plots import histogram
+        from ..reports.plot import drawn, histogram
 
         if self.points and not self.table.is_curve and not self._is_matrix:
             for bandwidth in self:

@@ -35,7 +35,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     from ..api import run
     from ..progress import listener
     from ..reports.console import printed
-    from ..screens.overview import headline
+    from ..screens.check import headline
     from ..testcases.blocks import of_directions
 
     options = parser(name).parse_args(argv)

@@ -30,9 +30,9 @@ from .common import (
     texts_aside,
     typed,
 )
+from .compare import add_remembering, refuse_without_past, remember, with_past
 from .consumers import Answer, add_consumer, refuse_mixed
 from .dry_run import add_dry_run, add_job, dry_run, lead
-from .history import add_remembering, refuse_without_past, remember, with_past
 from .parser import Parser
 
 if TYPE_CHECKING:

@@ -2,36 +2,47 @@
 
 from __future__ import annotations
 
-#: Own commands -> module with ``main(name, argv)`` and ``parser(name)``, and a description.
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+#: Own commands -> module with ``main(name, argv)`` and ``parser(name)``, and a description. Behind a colon:
+#: what distinguishes these functions from those of other commands of the module, as in ``main_of_show``.
 COMMANDS = {
     "run": ("run", "measure, print the results and save them"),
     "transfer": ("transfer", "measure transfers that you define, or show what they would use"),
     "qualify": ("qualify", "find the slow nodes, NICs, cables and switches of a cluster"),
     "check": ("check", "judge whether this machine or a saved run is as fast as expected"),
-    "p2p": ("p2p", "try whether peer access between GPUs really works"),
+    "p2p": ("doctor:p2p", "try whether peer access between GPUs really works"),
     "doctor": ("doctor", "name what may explain slow paths, with evidence and remedy"),
-    "baseline": ("baseline", "create a baseline for check from runs of good machines"),
-    "import": ("import_", "convert logs of nvbandwidth, nccl-tests, ... to a saved run"),
+    "baseline": ("compare:baseline", "create a baseline for check from runs of good machines"),
+    "import": ("report:import", "convert logs of nvbandwidth, nccl-tests, ... to a saved run"),
     "compare": ("compare", "show what changed between saved runs, beyond chance"),
-    "history": ("history", "show what changed on this machine, and since when"),
-    "list": ("listing", "list all testcases, and show which of them can run here"),
+    "history": ("compare:history", "show what changed on this machine, and since when"),
+    "list": ("machine:list", "list all testcases, and show which of them can run here"),
     "machine": ("machine", "show the CPUs, GPUs and links of this machine"),
-    "show": ("show", "print saved runs in any format"),
+    "show": ("report:show", "print saved runs in any format"),
     "report": ("report", "write saved runs as one HTML file that works offline"),
     "blocks": (
         "blocks",
         "find the fastest way to move scattered blocks (a KV cache)",
     ),
-    "pt2pt": ("pt2pt", "measure messages between two ranks over MPI and NCCL"),
-    "overalloc": ("overalloc", "measure the cost of sharing a buffer and of over-allocation"),
-    "gpudirect_p2p_overalloc": ("overalloc", ""),  # the reproducer's name of overalloc
+    "pt2pt": ("two_ranks:pt2pt", "measure messages between two ranks over MPI and NCCL"),
+    "overalloc": ("two_ranks:overalloc", "measure the cost of sharing a buffer and of over-allocation"),
+    "gpudirect_p2p_overalloc": ("two_ranks:overalloc", ""),  # the reproducer's name of overalloc
     "nvbandwidth": ("nvbandwidth", "the command line, text and JSON of nvbandwidth"),
     "sailbandwidth": ("sailbandwidth", "the command line, text and JSON of sailbandwidth"),
-    "config": ("config", "show the defaults of options, and where they come from"),
-    "completion": ("completion", "print what bash, zsh or fish need to complete words"),
-    "help": ("help_", "show the documentation: help operate (for schedulers), help slow"),
-    "man": ("man", "show the manual page of all commands"),
-    "install-names": ("install_names", "create executables with the names of nvbandwidth and nccl-tests"),
+    "config": ("about:config", "show the defaults of options, and where they come from"),
+    "completion": ("about:completion", "print what bash, zsh or fish need to complete words"),
+    "help": ("about:help", "show the documentation: help operate (for schedulers), help slow"),
+    "man": ("about:man", "show the manual page of all commands"),
+    "install-names": (
+        "about:install_names",
+        "create executables with the names of nvbandwidth and nccl-tests",
+    ),
 }
 #: The commands that ``--help`` lists first, and those that are about wirespeed itself.
 FIRST = ("check", "run", "compare", "report", "qualify", "transfer")
@@ -50,8 +61,28 @@ def programs() -> list[str]:
     return [f"{name}{SUFFIX}" for name in OPERATIONS]
 
 
+class CommandFunctions(NamedTuple):
+    """The functions of a command.
+
+    Attributes:
+        main: Runs the command with arguments and returns its exit code.
+        parser: Its parser.
+    """
+
+    main: Callable[[str, Sequence[str]], int]
+    parser: Callable[[str], ArgumentParser]
+
+
+def functions(command: str) -> CommandFunctions:
+    """The functions of a command."""
+    name, _, suffix = (module_of(command) or "").partition(":")
+    module = import_module(f".{name}", __package__)
+    end = f"_of_{suffix}" if suffix else ""
+    return CommandFunctions(getattr(module, f"main{end}"), getattr(module, f"parser{end}"))
+
+
 def module_of(command: str) -> str | None:
-    """The module of a command; None if there is no such command."""
+    """The module of a command, as in ``COMMANDS``; None if there is no such command."""
     if command in COMMANDS:
         return COMMANDS[command][0]
     return "nccl_tests" if command.endswith(SUFFIX) and command in programs() else None

@@ -212,8 +212,8 @@ def named_files(names: Sequence[str]) -> list[str]:
 
     ``importers.open_run`` opens each: a saved run, or the log of another tool.
     """
-    from ..results.compare import files_in, left_out
-    from .suggestions import meant_by
+    from ..results.store import files_in, left_out
+    from .parser import meant_by
 
     for name in names:
         if not Path(name).exists() and (hint := meant_by([name])):

@@ -1,4 +1,4 @@
-"""``wirespeed doctor``: what may explain slow paths, with evidence and remedy."""
+"""``wirespeed doctor`` and ``p2p``: what may explain slow paths or broken peer access, with the remedy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from ..terminal import error_line, one_line
 from ..units import many
 from .common import (
     add_expect,
+    add_machine,
     add_measuring,
+    add_options,
     add_output,
     add_simulated,
     add_verbose,
@@ -24,6 +26,7 @@ from .common import (
     opened,
     return_files,
     style,
+    tell_saved,
     texts_aside,
 )
 from .consumers import Answer, add_consumer, refuse_mixed
@@ -176,6 +179,72 @@ def parser(name: str) -> Parser:
     add_measuring(arguments)
     arguments.set_defaults(tier="quick")
     out = arguments.add_argument_group("output")
+    add_consumer(out)
+    add_output(out)
+    add_verbose(out)
+    return arguments
+
+
+def main_of_p2p(name: str, argv: Sequence[str]) -> int:
+    options = parser_of_p2p(name).parse_args(argv)
+    if options.env and options.json:
+        raise UsageError("--env and --json are two formats: choose one of them")
+    from ..api import p2p
+    from ..judging.peer_causes import find_peers
+    from ..judging.verdict import Verdict
+    from ..peer_access import ALL, SHORT, PeerMechanism
+    from ..results.output import STDOUT
+    from ..screens import doctor as screen
+
+    refuse_mixed(options.consumer, bool(options.output and options.output.path == STDOUT))
+    if options.source:
+        from ..results.store import load
+
+        if options.machine or options.output or options.short or options.nccl or options.devices:
+            raise UsageError(f"a saved run is shown as it is: give only {options.source}")
+        document = load(options.source)
+    else:
+        mechanisms: tuple[PeerMechanism, ...] = SHORT if options.short else ALL
+        mechanisms += (PeerMechanism.NCCL,) if options.nccl else ()
+        document = p2p(
+            options.machine, mechanisms=mechanisms, devices=options.devices, output=options.output,
+            force=options.force, seed=options.seed,
+        )  # fmt: skip
+    findings = find_peers(document)
+    if findings is None:
+        raise UsageError(f"{options.source} has no attempts of peer access: run wirespeed p2p")
+    if options.env:
+        sys.stdout.write("".join(f"{line}\n" for line in screen.settings(findings)))
+    elif options.json:
+        sys.stdout.write(screen.to_json(document, findings))
+    else:
+        sys.stdout.write(screen.render_of_p2p(document, findings, style(options)))
+    sys.stdout.flush()
+    tell_saved(options.output)
+    verdict = findings.verdict
+    code = code_of(Verdict.UNKNOWN if document.simulated and verdict is Verdict.PASS else verdict)
+    return Answer(code, findings.sentence, document.hostname) if options.consumer else code
+
+
+def parser_of_p2p(name: str) -> Parser:
+    arguments = Parser(
+        name,
+        "Try peer access between all GPUs in processes that can be killed, verify every write, and show\n"
+        "which pairs work, what breaks the others, with which settings programs compute right now, and the\n"
+        "repair. A pair that hangs takes 2 s.",
+        EXIT_CODES,
+    )
+    arguments.add_argument("source", nargs="?", metavar="RUN.json", help="show a saved run")
+    add_machine(arguments)
+    add_options(arguments, names=("devices",))
+    arguments.add_argument("--short", action="store_true", help="try only stores and flags, as check does")
+    arguments.add_argument(
+        "--nccl", action="store_true", help="also let NCCL send between each two GPUs, which takes seconds"
+    )
+    arguments.add_argument("--seed", type=int, metavar="N", help="seed of the patterns (default: a new one)")
+    out = arguments.add_argument_group("output")
+    out.add_argument("--env", action="store_true", help="print only the variables to export, for scripts")
+    out.add_argument("--json", action="store_true", help="print the answer for programs")
     add_consumer(out)
     add_output(out)
     add_verbose(out)

@@ -1,14 +1,127 @@
-"""``wirespeed machine``: the discovered machine, for people or as JSON."""
+"""``wirespeed machine`` and ``list``: the machine, and which testcases can run on it.
+
+``list`` is plain text, so that rich need not be imported.
+"""
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 
 from ..errors import ExitCode
-from ..terminal import escaped
-from .common import add_machine, style
+from ..hardware.topology import Machine
+from ..terminal import columns, escaped, visible
+from ..testcases import TABLE, PlanOptions, Testcase, Tier, select
+from ..units import format_time
+from .common import add_machine, add_options, style, testcase_names
 from .parser import Parser
+
+
+def main_of_list(name: str, argv: Sequence[str]) -> int:
+    from ..backends import describe
+
+    options = parser_of_list(name).parse_args(argv)
+    machine = describe(options.machine, glance=not options.time)
+    cases = select(options.testcase)
+    if options.form:
+        from ..language.syntax import file_of
+
+        how = PlanOptions(tier=options.tier)
+        print(visible(file_of([(case, case.plan(machine, how)) for case in cases], machine)), end="")
+        return ExitCode.PASS
+    reasons = _reasons(machine, options.tier, cases)
+    times = _times(machine, options.tier, cases) if options.time else {}
+    if options.json:
+        print(escaped(_json(reasons, times)))
+    elif options.short:
+        print(visible("\n".join(case.name for case, why in reasons.items() if not why)))
+    else:
+        print(visible(listing(machine, options.tier, columns(), cases, times)), end="")
+    return ExitCode.PASS
+
+
+def parser_of_list(name: str) -> Parser:
+    arguments = Parser(name, "List all testcases, and show which of them can run here.")
+    add_machine(arguments)
+    add_options(arguments, names=["tier"])
+    arguments.add_argument(
+        "-t", "--testcase", nargs="+", action="extend", default=[], metavar="NAME",
+        help="only these testcases",
+    ).completer = testcase_names  # type: ignore[attr-defined] # fmt: skip
+    arguments.add_argument("--time", action="store_true", help="also show how long each testcase takes")
+    forms = arguments.add_mutually_exclusive_group()
+    forms.add_argument(
+        "--short", action="store_true", help="print only the names of testcases that can run here"
+    )
+    forms.add_argument(
+        "--json", action="store_true", help="all testcases as JSON, with the reason if one cannot run"
+    )
+    forms.add_argument(
+        "--as", dest="form", choices=("transfers",), help="print a file for `wirespeed run -f`, to be edited"
+    )
+    return arguments
+
+
+def _reasons(machine: Machine, tier: Tier, cases: Sequence[Testcase]) -> dict[Testcase, str]:
+    """Each testcase with the reason why it cannot run; empty if it can."""
+    options = PlanOptions(tier=tier)
+    return {case: case.plan(machine, options).reason for case in cases}
+
+
+def _times(machine: Machine, tier: Tier, cases: Sequence[Testcase]) -> dict[Testcase, float]:
+    """How long each testcase takes that can run, in s."""
+    from ..driver.run_plan import run_plan
+    from ..options import RunOptions
+
+    planned = run_plan(cases, machine, RunOptions(tier=tier))
+    return {entry.case: entry.seconds for entry in planned if not entry.reason}
+
+
+def _json(reasons: Mapping[Testcase, str], times: Mapping[Testcase, float]) -> str:
+    import json
+
+    return json.dumps(
+        [
+            {
+                "name": case.name, "index": case.index, "description": case.description,
+                "counts": case.counts, "engine": case.engine, "unit": case.unit, "tier": case.tier,
+                "possible": not why, "reason": why,
+            } | ({"seconds": round(times[case], 3)} if case in times else {})
+            for case, why in reasons.items()
+        ],
+        indent=2,
+    )  # fmt: skip
+
+
+def listing(
+    machine: Machine,
+    tier: Tier = "standard",
+    width: int = 80,
+    cases: Sequence[Testcase] = TABLE,
+    times: Mapping[Testcase, float] = {},
+) -> str:
+    """Testcases: those that can run, then the others by reason."""
+    reasons = _reasons(machine, tier, cases)
+    runnable = [case for case in cases if not reasons[case]]
+    where = f"on {machine.host or machine.name}" + (" (SIMULATED)" if machine.simulated else "")
+    total = f"; together about {format_time(math.fsum(times.values()))}" if times else ""
+    lines = [f"{len(runnable)} of {len(cases)} testcases can run {where}{total}", ""]
+    lines += [line for case in runnable for line in _entry(case, width, times.get(case))]
+    for reason in dict.fromkeys(r for r in reasons.values() if r):
+        lines += ["", f"not possible here: {reason}", ""]
+        lines += [line for case in cases if reasons[case] == reason for line in _entry(case, width)]
+    return "\n".join(lines) + "\n"
+
+
+def _entry(case: Testcase, width: int, seconds: float | None = None) -> list[str]:
+    index = "" if case.index is None else str(case.index)
+    does = f"{case.description}; counts {case.counts}" if case.counts else case.description
+    return [
+        f"{index:>3} {case.name}" + ("" if seconds is None else f"  (about {format_time(seconds)})"),
+        *textwrap.wrap(does, max(40, width), initial_indent=" " * 6, subsequent_indent=" " * 6),
+    ]
 
 
 def main(name: str, argv: Sequence[str]) -> int:

@@ -14,7 +14,6 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from difflib import get_close_matches
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -23,10 +22,9 @@ from ..run_errors import RunInterrupted
 from ..signals import ENDING, GRACE_S
 from ..terminal import PLAIN, columns, error_line, shows_unicode
 from ..version import __version__
-from .commands import COMMANDS, called_as, module_of, overview, programs
+from .commands import COMMANDS, called_as, functions, module_of, overview, programs
 from .consumers import Answer, answer, requested, translated
-from .parser import Parser, complete
-from .suggestions import meant_by, of_other_program
+from .parser import Parser, complete_command, meant_by, of_other_program, words_to_complete
 
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
@@ -200,11 +198,9 @@ def _dispatch(arguments: list[str]) -> int:
     if command := _peer(called):
         arguments = [command, *arguments[1:]]
     if "_ARGCOMPLETE" in os.environ:
-        from .completion import top, words
-
-        arguments, word = words()
+        arguments, word = words_to_complete()
         if not arguments and not word.startswith("-"):
-            complete(top([*COMMANDS, *programs()]))
+            complete_command([*COMMANDS, *programs()])
         # The number of the word that begins the command line of the parser.
         os.environ["_ARGCOMPLETE"] = "2" if arguments and module_of(arguments[0]) else "1"
     if arguments[:1] == ["--version"]:
@@ -231,8 +227,7 @@ def _dispatch(arguments: list[str]) -> int:
 
         warm_up()  # in the background, while this process imports modules
     own = called if module == "nccl_tests" and _peer(called) == name else name
-    code: int = import_module(f".{module}", __package__).main(own, arguments[1:])
-    return code
+    return functions(name).main(own, arguments[1:])
 
 
 def top_parser() -> Parser:

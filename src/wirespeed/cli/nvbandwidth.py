@@ -20,9 +20,8 @@ from ..errors import ExitCode, WirespeedError
 from ..faults import Fault
 from ..hardware.topology import Machine
 from ..judging.judged import Judged
-from ..reports import DialectName, Style, nvbandwidth, nvbandwidth_json, sailbandwidth
-from ..reports.dialects import VERSIONS, Dialect
-from ..reports.nvbandwidth import DIALECTS
+from ..reports import DialectName, Style, nvbandwidth, nvbandwidth_json
+from ..reports.dialects import DIALECTS, NOT_SIMULATED, SIMULATED, VERSIONS, Dialect
 from ..terminal import visible
 from ..testcases import Testcase
 from ..testcases.nvbandwidth_versions import restricted, selected
@@ -308,7 +307,7 @@ def _simulated(
     faults = program.faults(machine)
     if machine.simulated:
         return replace(machine, faults=(*machine.faults, *faults)), ignored, faults
-    return machine, (*ignored, *([sailbandwidth.NOT_SIMULATED] if faults else [])), faults
+    return machine, (*ignored, *([NOT_SIMULATED] if faults else [])), faults
 
 
 def _style(options: argparse.Namespace, machine: Machine, ignored: tuple[str, ...]) -> Style:
@@ -372,7 +371,7 @@ def _run(program: PeerProgram, options: argparse.Namespace, arguments: Sequence[
     if options.pairs > 0 and ranks <= 1:
         print("WARNING: --targetNumPairs is ignored: there is only one process", file=sys.stderr)
     pairs = options.pairs if options.pairs >= 0 and ranks > 1 else None
-    dumps = Dumps(sailbandwidth.SIMULATED if faults else "") if program.dumps else None
+    dumps = Dumps(SIMULATED if faults else "") if program.dumps else None
     counted, as_json = (options.samples, options.copies) != (None, None), options.format == "json"
     stop = {} if counted else {"precision": PRECISION, "time_budget": options.time_budget, "rounds": 1}
 

@@ -1,33 +1,52 @@
-"""``wirespeed report``: saved runs as a page, or as a file in another format."""
+"""``wirespeed report``, ``show`` and ``import``: saved runs in any format.
+
+``import`` makes saved runs of the logs of other tools.
+"""
 
 from __future__ import annotations
 
 import sys
+import textwrap
 import webbrowser
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import DocumentError, ExitCode, UsageError, WirespeedError
-from ..terminal import error_line, one_line, visible
+from ..terminal import error_line, meant, one_line, visible
+from ..units import many
 from .common import (
     add_all_cells,
     add_force,
     add_judging,
+    add_output,
+    add_report,
     add_simulated,
     add_verbose,
     check_format,
     criteria,
+    machine_names,
+    measured_code,
     named_files,
     open_run,
+    print_report,
+    return_files,
+    style,
+    testcase_names,
+    texts_aside,
+    typed,
 )
 from .parser import Parser
 
 if TYPE_CHECKING:
-    from ..document import Document
+    import argparse
+
+    from ..document import Document, TestcaseResult
     from ..judging.judged import Criteria
     from ..reports import Style
+    from ..reports.records import CheckedRun
     from ..results.compare import Unreadable
     from ..results.output import Output
 
@@ -211,3 +230,174 @@ def _progress(text: str) -> AbstractContextManager[object]:
     from rich.text import Text
 
     return Console(stderr=True).status(Text(one_line(text)))
+
+
+def main_of_show(name: str, argv: Sequence[str]) -> int:
+    from ..judging.judged import Judged
+    from ..reports import find
+    from ..results.compare import no_collections, read_many
+
+    arguments = parser_of_show(name)
+    options = arguments.parse_args(argv)
+    return_files(options, options.files)
+    if options.format != "prometheus":
+        arguments.refuse_unused(options, "without --format prometheus", "all_cells")
+    if not options.files:
+        raise UsageError("a file is required: a saved run, a log of another tool, or a folder of them")
+    check_format(options.format)
+    options.files = named_files(options.files)
+    if len(options.files) == 1:
+        with no_collections():
+            document = _chosen(open_run(options.files[0]), options)
+            print_report(Judged(document, criteria(options)), options)
+        return ExitCode.PASS
+    form = find(options.format)
+    if form.form == "text" and form.checked:  # a page and a file of metrics have all runs
+        read = read_many(options.files, partial(_part, options=options), open_run)
+        for error in read.unreadable:
+            print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)
+        sys.stdout.write(form.joined(read.found, read.unreadable, style(options)))
+        sys.stdout.flush()
+        return ExitCode.USAGE if read.unreadable else ExitCode.PASS
+    code, with_names = ExitCode.PASS, form.form == "terminal"
+    for i, file in enumerate(options.files):
+        shown = read_many([file], partial(_shown, options=options), open_run)
+        if with_names:
+            print(f"{chr(10) if i else ''}{one_line(file)}:")
+        sys.stdout.write("".join(shown.found))
+        sys.stdout.flush()
+        for error in shown.unreadable:
+            print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)
+            code = ExitCode.USAGE
+    return code
+
+
+def _shown(_: str, document: Document, options: argparse.Namespace) -> str:
+    from ..judging.judged import Judged
+    from ..reports import render
+
+    judged = Judged(_chosen(document, options), criteria(options))
+    return render(judged, options.format, style(options))
+
+
+def _part(file: str, document: Document, options: argparse.Namespace) -> CheckedRun:
+    """What a run adds to the report of several."""
+    from ..judging.judged import Judged
+    from ..reports import find
+    from ..reports.records import CheckedRun
+
+    judged = Judged(_chosen(document, options), criteria(options), file)
+    return CheckedRun.of(judged, find(options.format).part(judged, style(options)))
+
+
+def parser_of_show(name: str) -> Parser:
+    arguments = Parser(name, "Print saved runs, or logs of other tools, in any format.")
+    arguments.add_argument(
+        "files",
+        nargs="*",
+        metavar="FILE",
+        help="saved runs, logs of other tools, and folders of them (- is standard input)",
+    )
+    for short, long, metavar, does in (
+        ("-t", "--testcase", "NAME", "only these testcases"),
+        ("-p", "--prefix", "PREFIX", "only testcases whose names start with PREFIX"),
+    ):
+        arguments.add_argument(
+            short, long, nargs="+", action="extend", default=[], metavar=metavar, help=does
+        ).completer = testcase_names  # type: ignore[attr-defined]
+    add_report(arguments)
+    add_judging(arguments.add_argument_group("judgement"))
+    add_simulated(arguments, needed=False)
+    return arguments
+
+
+def _chosen(document: Document, options: argparse.Namespace) -> Document:
+    """A Document with the requested testcases.
+
+    Raises:
+        UsageError: If the Document lacks one of them.
+    """
+    from msgspec import structs
+
+    if not options.testcase and not options.prefix:
+        return document
+    results = document.testcases
+    lacking = [word for word in options.testcase if not any(map(partial(_is_called, word), results))]
+    lacking += [word for word in options.prefix if not any(each.name.startswith(word) for each in results)]
+    if lacking:
+        known = [result.name for result in results]
+        names = ", ".join(f"{word!r}{meant(word, known)}" for word in lacking)
+        raise UsageError(f"the run has no testcase {names}; it has {many(len(results), 'testcase')}")
+    return structs.replace(
+        document,
+        testcases=tuple(
+            result for result in results
+            if any(_is_called(word, result) for word in options.testcase)
+            or (options.prefix and result.name.startswith(tuple(options.prefix)))
+        ),
+    )  # fmt: skip
+
+
+def _is_called(word: str, result: TestcaseResult) -> bool:
+    return word in (result.name, str(result.index))
+
+
+def main_of_import(name: str, argv: Sequence[str]) -> int:
+    from ..importers import load_log
+    from ..judging.judged import Judged
+    from ..results.store import encode
+
+    options = parser_of_import(name).parse_args(argv)
+    check_format(options.format)
+    output: Output | None = options.output
+    if output:
+        output.check(options.force)
+    document = load_log(options.files, options.machine, options.nics)
+    if output:
+        output.write(encode(document))
+    judged = Judged(document)
+    with texts_aside(output):
+        print_report(judged, options)
+    return measured_code(judged)
+
+
+def parser_of_import(name: str) -> Parser:
+    from ..importers import UNDERSTOOD
+
+    names = ", ".join(UNDERSTOOD)
+    understood = textwrap.fill(f"Understood: {names}.", 98, break_on_hyphens=False)
+    arguments = Parser(
+        name,
+        "Convert logs of other tools to a saved run, for check, doctor, compare, report and baseline.\n"
+        "check, doctor, compare, show and report also read logs directly.\n"
+        f"{understood}\n"
+        "Exit codes: 0 values were imported, 1 the logs say that the run failed, or a value fails,\n"
+        "2 invalid usage, 4 the logs have no values.",
+    )
+    arguments.add_argument(
+        "files", nargs="+", metavar="LOG", help="files of one machine; - is standard input"
+    )
+    arguments.add_argument(
+        "--machine",
+        metavar="NAME-N|FILE|simulated:NAME",
+        help="machine of the logs: N GPUs such as hgx-h100-8, a machine file, or a simulated machine "
+        "(default: derived from the names and the number of GPUs in the logs)",
+    ).completer = machine_names  # type: ignore[attr-defined]
+    arguments.add_argument(
+        "--nics",
+        type=typed(_nics),
+        metavar="NUMBERxRATE",
+        help="NICs of each host, such as 8x400G, for collectives and RDMA between hosts "
+        "(default: as the log says)",
+    )
+    add_output(arguments, "save the run")
+    add_report(arguments)
+    return arguments
+
+
+def _nics(text: str) -> str:
+    """The number and rate of NICs if they are valid."""
+    from ..units import parse_nics
+
+    parse_nics(text)
+    return text

@@ -25,8 +25,8 @@ from .common import (
     tell_saved,
     texts_aside,
 )
+from .compare import add_remembering, remember
 from .dry_run import add_dry_run, add_job, dry_run, lead
-from .history import add_remembering, remember
 from .parser import Parser
 
 

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from ..faults import Fault, FaultKind
 from ..hardware.topology import Machine
 from ..reports import DialectName
-from ..reports.dialects import VERSIONS
-from ..reports.sailbandwidth import DIALECTS
+from ..reports.dialects import OF_SAILBANDWIDTH, VERSIONS
 from .configuration import COMPAT, version
 from .nvbandwidth import PeerProgram, main_of, parser_of
 from .parser import Parser
@@ -51,14 +50,14 @@ def _blocks(text: str) -> int:
 
 
 def _compat(text: str) -> str:
-    name = text if text in DIALECTS else f"{_NAME}-{text}"  # the default is parsed, too
-    if name not in DIALECTS:
+    name = text if text in OF_SAILBANDWIDTH else f"{_NAME}-{text}"  # the default is parsed, too
+    if name not in OF_SAILBANDWIDTH:
         raise argparse.ArgumentTypeError(f"{text!r} is neither {' nor '.join(_versions())}")
     return name
 
 
 def _versions() -> list[str]:
-    return [name.removeprefix(f"{_NAME}-") for name in DIALECTS]
+    return [name.removeprefix(f"{_NAME}-") for name in OF_SAILBANDWIDTH]
 
 
 def _add(parser: Parser) -> None:
@@ -82,7 +81,7 @@ def _add(parser: Parser) -> None:
 
 def _version(arguments: Sequence[str]) -> DialectName:
     wanted = version(arguments, _versions(), _DEFAULT, list(VERSIONS))
-    return next(name for name in DIALECTS if name == f"{_NAME}-{wanted}")
+    return next(name for name in OF_SAILBANDWIDTH if name == f"{_NAME}-{wanted}")
 
 
 def _refusal(options: argparse.Namespace) -> str:

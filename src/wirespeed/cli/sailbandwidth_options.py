@@ -21,7 +21,7 @@ from ..document import Document, TestcaseResult
 from ..driver.jobs import Listener
 from ..errors import VerificationError
 from ..faults import MOST_LISTED
-from ..reports import Style, nvbandwidth, sailbandwidth
+from ..reports import Style, dialects, nvbandwidth
 from ..terminal import visible
 from ..testcases import Testcase
 from .parser import Parser
@@ -102,15 +102,13 @@ class Dumps(Listener):
         assert self._document is not None
         if error.found is None or error.way in self.details:
             return
-        self.details[error.way] = details = sailbandwidth.details(error)
+        self.details[error.way] = details = dialects.details(error)
         folder = os.environ.get(FOLDER)
         if not folder:
             return
-        text = sailbandwidth.dump(self._document, case.name, error, listed())
+        text = dialects.dump(self._document, case.name, error, listed())
         try:
-            details["dumped file"] = str(
-                _written(Path(folder).absolute(), sailbandwidth.dump_name(error), text)
-            )
+            details["dumped file"] = str(_written(Path(folder).absolute(), dialects.dump_name(error), text))
         except OSError as failure:
             message = f"WARNING: data-verification dump: cannot create a file in {folder}: {failure.strerror}"
             print(visible(message), file=sys.stderr, flush=True)
@@ -152,7 +150,7 @@ class Printer(Listener):
 
     def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
         print(visible(nvbandwidth.testcase(document, result, self.style)), end="", flush=True)
-        dialect = nvbandwidth.DIALECTS[self.style.dialect]
+        dialect = dialects.DIALECTS[self.style.dialect]
         reports = dialect.wrong_data(document, result, self.dumps.note, self.dumps.details)
         print(visible(reports), end="", file=sys.stderr, flush=True)
         for warning in result.warnings:

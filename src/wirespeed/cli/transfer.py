@@ -76,7 +76,7 @@ def parser(name: str) -> Parser:
 
 def _program(options: argparse.Namespace) -> Program:
     """The transfers of the line, or of the file of another tool."""
-    from ..language import nvloom, toml_file, transferbench
+    from ..language import other_tools, toml_file
     from ..worlds import launched
 
     sources = (options.line, options.file, options.from_transferbench, options.from_nvloom)
@@ -87,9 +87,11 @@ def _program(options: argparse.Namespace) -> Program:
     if options.file:
         return toml_file.load(options.file)
     if options.from_transferbench:
-        return transferbench.load(options.from_transferbench)
+        return other_tools.load_transferbench(options.from_transferbench)
     if options.from_nvloom:
-        return nvloom.load(options.from_nvloom, "rank" if options.processes > 1 or launched() else "gpu")
+        return other_tools.load_nvloom(
+            options.from_nvloom, "rank" if options.processes > 1 or launched() else "gpu"
+        )
     return toml_file.of_line(" ".join(options.line))
 
 

@@ -31,10 +31,10 @@ from ..signals import Undisturbed
 from ..tables import Cell, Reading, State
 from ..testcases import Testcase
 from ..testcases.subset import by_value
-from .contention import scheduled
 from .jobs import Listener, Observed
 from .partial_result import PartialResult
 from .run_plan import NO_TIME, TimeLimit
+from .sampling import scheduled
 from .testcase_run import Ended, HardwareState, TestcaseRun, busy_of, state_of
 from .worker import CANCEL_GRACE_S, NO_CANCEL_GRACE_S, Worker
 

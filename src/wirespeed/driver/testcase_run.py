@@ -19,9 +19,9 @@ from ..document import UNFINISHED, Status, TestcaseResult
 from ..tables import LATE, State, Table
 from ..testcases import Plan, Testcase
 from . import partial_result as phases
-from .contention import blocking
 from .partial_result import PartialResult
 from .run_plan import NO_TIME
+from .sampling import blocking
 from .worker import Worker
 
 #: Reading the state takes 10 ms per GPU: the state after a testcase is also the state before the next one if

@@ -30,11 +30,10 @@ from ..options import RunOptions
 from ..statistics.stopping import Rule
 from ..testcases import Testcase
 from ..units import many
-from .contention import one_after_another, slowed, suspects
 from .jobs import Filled
 from .partial_result import PartialResult, cell_of
 from .run_plan import NO_TIME, TimeLimit, shrunk, smaller_buffers
-from .sampling import Taken, take
+from .sampling import Taken, one_after_another, slowed, suspects, take
 
 #: How long a cancelled call may take to return before the run is given up, in s.
 CANCEL_GRACE_S = 5.0

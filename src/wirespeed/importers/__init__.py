@@ -1,4 +1,4 @@
-"""Logs of other tools as Documents: one module for each tool, and one that places the values."""
+"""Logs of other tools as Documents: modules that read them, and one that places the values."""
 
 from __future__ import annotations
 
@@ -6,54 +6,44 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from ..document import SCHEMA, Document, ImportedLog
 from ..errors import NotARun, UsageError
 from ..hardware.topology import Machine
-from ..results.store import content
+from ..results.store import STDIN, content
 from ..terminal import neutral
 from ..units import many, parse_nics
 from ..version import __version__
-from . import (
-    cuda_bandwidth,
-    imb,
-    likwid_bench,
-    mlc,
-    nccl_tests,
-    nvbandwidth,
-    nvidia_smi,
-    osu,
-    p2p_sample,
-    perftest,
-    stream,
-    transferbench,
-    ucx_perftest,
-)
 from .assumed_machine import machine_of, networked, other_models
-from .log import INCOMPLETE, KEPT_LINES, FoundLog, reason_of, says_failure, text, without_cut_line
+from .cuda_samples import BANDWIDTH_TEST, P2P_SAMPLE
+from .log import INCOMPLETE, KEPT_LINES, FoundLog, Tool, reason_of, says_failure, text, without_cut_line
+from .memory import LIKWID_BENCH, MLC, STREAM
+from .mpi_benchmarks import IMB, OSU
+from .nccl_tests import NCCL_TESTS, note_unconnected
+from .nvbandwidth import NVBANDWIDTH
+from .nvidia_smi import NVIDIA_SMI
+from .perftest import PERFTEST, UCX_PERFTEST
 from .placing import ranks_of, results
 from .prefixes import without_prefixes
+from .transferbench import TRANSFERBENCH
 
-#: What is understood, for people, and the modules that read it.
+#: What is understood, for people, and how it is read.
 UNDERSTOOD = {
-    "nvbandwidth and sailbandwidth (text, JSON)": nvbandwidth,
-    "nccl-tests (text, JSON)": nccl_tests,
-    "p2pBandwidthLatencyTest": p2p_sample,
-    "STREAM and BabelStream": stream,
-    "OSU micro-benchmarks": osu,
-    "Intel MLC": mlc,
-    "bandwidthTest": cuda_bandwidth,
-    "nvidia-smi topo -m and nvlink -s (facts)": nvidia_smi,
-    "TransferBench": transferbench,
-    "perftest (ib_write_bw, ib_read_lat, ...)": perftest,
-    "Intel MPI Benchmarks": imb,
-    "ucx_perftest": ucx_perftest,
-    "likwid-bench": likwid_bench,
+    "nvbandwidth and sailbandwidth (text, JSON)": NVBANDWIDTH,
+    "nccl-tests (text, JSON)": NCCL_TESTS,
+    "p2pBandwidthLatencyTest": P2P_SAMPLE,
+    "STREAM and BabelStream": STREAM,
+    "OSU micro-benchmarks": OSU,
+    "Intel MLC": MLC,
+    "bandwidthTest": BANDWIDTH_TEST,
+    "nvidia-smi topo -m and nvlink -s (facts)": NVIDIA_SMI,
+    "TransferBench": TRANSFERBENCH,
+    "perftest (ib_write_bw, ib_read_lat, ...)": PERFTEST,
+    "Intel MPI Benchmarks": IMB,
+    "ucx_perftest": UCX_PERFTEST,
+    "likwid-bench": LIKWID_BENCH,
 }
-#: File name of standard input.
-STDIN = "-"
 #: Characters that browsers and chats put in place of a space, or between characters.
 _SPACES = {0xA0: " ", 0x2007: " ", 0x202F: " ", 0x200B: None, 0x2060: None}
 _COLOR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -65,7 +55,7 @@ _MOST_OBJECTS = 64
 _OF_TOOL = re.compile(r'\{\s*"(nvbandwidth|sailbandwidth|version)"\s*:')
 #: Lines that the tools print, before which a launcher may have put a prefix.
 _KNOWN = (
-    *(tool.START for tool in UNDERSTOOD.values()),
+    *(tool.start for tool in UNDERSTOOD.values()),
     re.compile(r'"((nv|sail)bandwidth|nccl_version)"\s*:'),
 )
 
@@ -249,13 +239,13 @@ def _sections(content: str) -> list[FoundLog]:
         if cut and logs:
             logs[-1].warnings.append(f"{INCOMPLETE}: its last line is cut: {text(cut)!r}")
         found += logs
-    nccl_tests.note_unconnected(found)
+    note_unconnected(found)
     return found
 
 
 def _of_job(lines: Sequence[str]) -> Iterator[FoundLog]:
     """Read the output of different tools, one after the other."""
-    current: ModuleType | None = None
+    current: Tool | None = None
     pending: list[str] = []
     last: FoundLog | None = None  # of JSON, to which the lines before and after it belong
     at = tried = 0
@@ -273,7 +263,7 @@ def _of_job(lines: Sequence[str]) -> Iterator[FoundLog]:
             yield log
             at = end
             continue
-        begun = next((tool for tool in UNDERSTOOD.values() if tool.START.match(line.lstrip())), None)
+        begun = next((tool for tool in UNDERSTOOD.values() if tool.start.match(line.lstrip())), None)
         if begun and begun is not current:
             if current:
                 yield from current.read(pending)
@@ -307,7 +297,6 @@ def _json(lines: Sequence[str], at: int) -> tuple[FoundLog, int] | None:
             raise UsageError(f"the JSON is broken or incomplete at line {line}") from error
         return None
     for tool in UNDERSTOOD.values():
-        log: FoundLog | None = tool.of_json(neutral(content)) if hasattr(tool, "of_json") else None
-        if log is not None:
+        if tool.of_json and (log := tool.of_json(neutral(content))) is not None:
             return log, at + remaining.count("\n", 0, end) + 1
     return None

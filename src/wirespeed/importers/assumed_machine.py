@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..backends import SIMULATED, describe, pci
 from ..data import efficiencies
-from ..data.nics import GpuSheet, sheet_of, sheets
+from ..data.sheets import GpuSheet, gpu_sheet, gpu_sheets
 from ..errors import MachineError, UsageError
 from ..hardware.devices import GPU, Gpu, NumaNode, parse
 from ..hardware.network import rate_of
@@ -150,7 +150,7 @@ def _is_model(model: str, other: str) -> bool:
     """Whether two names can mean one model."""
     if model.casefold() == other.casefold():
         return True
-    known = [sheet[0] for sheet in (sheet_of(model), sheet_of(other)) if sheet]
+    known = [sheet[0] for sheet in (gpu_sheet(model), gpu_sheet(other)) if sheet]
     if len(known) < 2:
         return False
     first, second = known
@@ -167,15 +167,15 @@ def _joined(prefix: str, origin: str) -> str:
 def _named(wanted: str, logs: Sequence[FoundLog]) -> Machine:
     """The machine with a name, or from a file."""
     match = re.fullmatch(r"(.+)-(\d{1,4})", wanted)
-    if match and match[1] in sheets() and not Path(wanted).exists():
+    if match and match[1] in gpu_sheets() and not Path(wanted).exists():
         if not 0 < int(match[2]) <= MOST_DEVICES:
             raise MachineError(f"a machine cannot have {match[2]} GPUs")
-        model = f"NVIDIA {sheets()[match[1]].models[0]}"
+        model = f"NVIDIA {gpu_sheets()[match[1]].models[0]}"
         return _derived([model] * int(match[2]), logs)
     if wanted.startswith(SIMULATED):
         return describe(wanted)
     if not Path(wanted).exists():
-        names = ", ".join(f"{name}-N" for name in sheets())
+        names = ", ".join(f"{name}-N" for name in gpu_sheets())
         raise MachineError(
             f"there is no machine {wanted!r}: it is no file, not {SIMULATED}NAME, and none of {names}"
         )
@@ -185,7 +185,7 @@ def _named(wanted: str, logs: Sequence[FoundLog]) -> Machine:
 def _derived(models: Sequence[str], logs: Sequence[FoundLog]) -> Machine:
     """The machine with some GPUs; all that is not known from the log is marked as assumed."""
     count = len(models)
-    known = [sheet_of(model) or ("", None) for model in models]
+    known = [gpu_sheet(model) or ("", None) for model in models]
     name, sheet = known[0] if len(set(models)) == 1 else ("", None)
     best = _best_copies(logs, count)
     nvlinks, reached, nvlink_note = _nvlinks(count, sheet, best, _fastest_of_two(logs))

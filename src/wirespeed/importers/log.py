@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any, NamedTuple
 
 from ..document import CollectiveInfo, RankInfo, Status
 from ..hardware.facts import Fact
@@ -409,3 +410,17 @@ def curve(
         tuple(rows), tuple(map(format_size, sizes)), (axis, of), unit, key, text(title),
         why_not=why_not, positions=tuple(map(float, sizes)),
     )  # fmt: skip
+
+
+class Tool(NamedTuple):
+    """How the logs of a tool are read.
+
+    Attributes:
+        start: Lines with which a log begins.
+        read: Reads the lines of one or several runs.
+        of_json: Reads an object of JSON; None if it is of another tool, or if the tool writes no JSON.
+    """
+
+    start: re.Pattern[str]
+    read: Callable[[Sequence[str]], Iterable[FoundLog]]
+    of_json: Callable[[dict[str, Any]], FoundLog | None] | None = None

@@ -18,6 +18,7 @@ from .log import (
     FoundCollective,
     FoundLog,
     Halves,
+    Tool,
     gpus_of,
     number,
     reason_of,
@@ -40,7 +41,7 @@ _ROW = re.compile(
 #: The columns before the results, in excerpts without a heading.
 _FIRST = ("size", "count", "type", "redop", "root")
 #: Lines with which a log of this tool can begin; some logs have only the lines that say why the run failed.
-START = re.compile(
+_START = re.compile(
     r"#? ?(nccl-tests version \d|Collective test starting: \w|nThread \d+ nGpus)|"
     r"# Using devices\s*$|#\s+Rank +\d+ .*\bdevice +\d+ \[|"
     rf"{_HEAD.pattern}|{_ROW.pattern}|(\S{{1,64}}: )?Test (CUDA|NCCL) failure \S+:\d"
@@ -105,7 +106,7 @@ _JUDGED = {"out_of_bounds": "Out of bounds values", "average_bus_bandwidth": "Av
 _Runs = dict[tuple[str, str, int], dict[int, Halves]]
 
 
-def read(lines: Sequence[str]) -> Iterator[FoundLog]:
+def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
     """Yield the runs of the tool that some lines contain.
 
     Processes that the launcher did not connect are jobs of one rank each, whose lines are mixed.
@@ -402,7 +403,7 @@ def _guessed(points: dict[int, Any], operator: str, root: int, ranks: int) -> li
     ]  # fmt: skip
 
 
-def of_json(content: dict[str, Any]) -> FoundLog | None:
+def _of_json(content: dict[str, Any]) -> FoundLog | None:
     """The run that a JSON object describes; None if it is not of this tool."""
     results, config = content.get("results"), content.get("config")
     if not isinstance(results, list) or not isinstance(config, dict) or "nccl_version" not in content:
@@ -523,3 +524,7 @@ def _note_iterations(log: FoundLog, halves: Sequence[Half]) -> None:
         log.warnings.append(
             f"of {many(differing, 'result')} the times of iterations are not those of the slowest process"
         )
+
+
+#: How these logs are read.
+NCCL_TESTS = Tool(_START, _read, _of_json)

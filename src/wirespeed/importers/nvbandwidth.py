@@ -19,6 +19,7 @@ from .log import (
     MOST_DEVICES,
     FoundLog,
     FoundTable,
+    Tool,
     by_label,
     gpus_of,
     grid,
@@ -30,7 +31,7 @@ from .log import (
 )
 
 #: Lines with which a log of this tool can begin; an excerpt begins with the title of a table.
-START = re.compile(
+_START = re.compile(
     r"(nv|sail)bandwidth Version: |Running \w+\.\s*$|"
     r"memcpy (CE|SM|TMA|local) .*\(column\).* bandwidth \(GB/s\)\s*$"
 )
@@ -92,7 +93,7 @@ _OLD, _OLD_BYTES, _BYTES = (0, 2), 64 * MIB, 512 * MIB
 _ROUNDING = 0.006
 
 
-def read(lines: Sequence[str]) -> Iterator[FoundLog]:
+def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
     """Yield the runs of the tool that some lines contain."""
     starts = [i for i, line in enumerate(lines) if _VERSION.match(line)]
     first = [0] if not starts or starts[0] else []
@@ -263,7 +264,7 @@ _TOOLS = {
 }
 
 
-def of_json(content: dict[str, Any]) -> FoundLog | None:
+def _of_json(content: dict[str, Any]) -> FoundLog | None:
     """The run that a JSON object describes; None if it is not of this tool."""
     tool = next((name for name in _TOOLS if isinstance(content.get(name), dict)), None)
     if tool is None:
@@ -430,3 +431,7 @@ def _meant(table: FoundTable, keys: set[str]) -> FoundTable:
 
 def _sized(table: FoundTable, size: int) -> FoundTable:
     return replace(table, bytes=0 if table.unit is Unit.TIME else size)
+
+
+#: How these logs are read.
+NVBANDWIDTH = Tool(_START, _read, _of_json)

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ..hardware.facts import Fact, Known
-from .log import MOST_DEVICES, FoundLog, doubt, in_base, text
+from .log import MOST_DEVICES, FoundLog, Tool, doubt, in_base, text
 
 _GPU = re.compile(r"\s*GPU (\d{1,4}): (.+?) \(UUID: ")
 #: Lines with which a log of this tool begins.
-START = re.compile(rf"\s*(\[4m)?GPU0\s+(X\s|GPU1\b|CPU Affinity|NIC0|mlx\d_\d)|{_GPU.pattern}")
+_START = re.compile(rf"\s*(\[4m)?GPU0\s+(X\s|GPU1\b|CPU Affinity|NIC0|mlx\d_\d)|{_GPU.pattern}")
 _CONNECTION = re.compile(r"X|NV\d{1,2}|PIX|PXB|PHB|NODE|SYS|SOC|N/A")
 #: What ``topo -p2p`` shows in place of connections.
 _PEER_ACCESS = re.compile(r"\s*GPU\d{1,4}\s+((X|OK|C?NS|TNS|GNS|DR|U)\s+)*(OK|C?NS|TNS|GNS|DR|U)\b")
@@ -33,7 +33,7 @@ _TOOL = "nvidia-smi"
 _NODE = re.compile(r"\d{1,4}$")
 
 
-def read(lines: Sequence[str]) -> Iterator[FoundLog]:
+def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
     """Yield what some lines show, as one log."""
     log = FoundLog(_TOOL, lines=len(lines), partial=True)
     rows: dict[int, list[str]] = {}
@@ -131,3 +131,7 @@ def _of_links(links: dict[int, dict[int, float | None]]) -> Iterator[Fact]:
             slow, fast = min(active), max(active)
             shown = f"{fast:g}" if slow == fast else f"{slow:g} to {fast:g}"
             yield Fact("line rate of each NVLink", f"{shown} GB/s", device=device)
+
+
+#: How these logs are read.
+NVIDIA_SMI = Tool(_START, _read)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from ..measurement import Unit
 from ..units import GB
-from .log import FoundLog, FoundTable, doubt, in_base, numbers, runs, scaled, text
+from .log import FoundLog, FoundTable, Tool, doubt, in_base, numbers, runs, scaled, text
 
 _BAR = r"\s*[|│]\s*"
 _CELLS = (
@@ -30,7 +30,7 @@ _OF_MATRIX = re.compile(r"\s*([CG]PU) (\d{1,4})\s*(->|<-|<->|min|max|sd)((\s+(N/
 _BYTES = re.compile(r"\s*Bytes Per Direction[ ,](\d{1,18})")
 _VERSION = re.compile(r"\s*TransferBench [vV]([\w.]+)")
 #: Lines with which a log of this tool begins; a bar before a row is that of a launcher.
-START = re.compile(rf"{_VERSION.pattern}|{_MATRIX.pattern}|{_CELLS}")
+_START = re.compile(rf"{_VERSION.pattern}|{_MATRIX.pattern}|{_CELLS}")
 _KNOWN = re.compile(
     r"$|=+|-[-┬┼┴]+|[─┌└├].*|\[\w[\w -]*\]$|[A-Z0-9_]+ += |Averages|CPU->CPU|\.+$|## |[$#] |"
     r"Iter \d|StandardDev|\[WARN|<"
@@ -41,7 +41,7 @@ _ENGINES = {"GFX": "sm", "DMA": "ce"}
 _TOOL = "TransferBench"
 
 
-def read(lines: Sequence[str]) -> Iterator[FoundLog]:
+def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
     """Yield what some lines contain, as one log of each version line."""
     return (_run(part) for part in runs(lines, _VERSION))
 
@@ -153,3 +153,7 @@ def _of(values: Sequence[float | None], columns: Sequence[str], wanted: Sequence
     """The values of some columns, in B/s."""
     by_column = dict(zip(columns, values, strict=False))
     return list(scaled([by_column[name] for name in wanted], float(GB)))
+
+
+#: How these logs are read.
+TRANSFERBENCH = Tool(_START, _read)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 
-from ..data.nics import sheet_of
+from ..data.sheets import gpu_sheet
 from ..document import Document, TestcaseResult
 from ..hardware.network import MachineVertices
 from ..hardware.topology import LinkKind, Machine
@@ -320,7 +320,7 @@ def without_peers(machine: Machine) -> frozenset[int]:
     if not any(link.assumed for link in machine.links):
         return frozenset()
     gpus = {gpu.name for gpu in machine.gpus}
-    desktop = {gpu.name for gpu in machine.gpus if (known := sheet_of(gpu.model)) and known[1].desktop}
+    desktop = {gpu.name for gpu in machine.gpus if (known := gpu_sheet(gpu.model)) and known[1].desktop}
     return frozenset(
         i
         for i, link in enumerate(machine.links)

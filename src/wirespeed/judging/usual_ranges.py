@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
 
-from ..data.cpus import factors, sheet_of
-from ..data.nics import fail_factor, path_latency
+from ..data.sheets import cpu_sheet, factors, fail_factor, path_latency
 from ..document import Document
 from ..errors import MachineError
 from ..hardware.devices import NumaNode
@@ -112,7 +111,7 @@ class UsualRanges:
         self._facts = Facts(document.facts)
         self._nodes = {node.name: node for node in self._machine.numa if node.cpus}
         self._without_cores = {node.name for node in self._machine.numa} - self._nodes.keys()
-        self._sheet = sheet_of(self._machine.cpu, self._facts.text(Known.CPU_DESIGN))
+        self._sheet = cpu_sheet(self._machine.cpu, self._facts.text(Known.CPU_DESIGN))
         self._cases = {case.name: case for case in TABLE if case.engine is Engine.CPU}
 
     def of(self, measured: Placed) -> UsualRange | None:

@@ -24,7 +24,7 @@ from ..tables import Table
 from ..terminal import one_line
 from ..units import GB, fitting, format_quantity, format_size, many, parse_rate
 from .findings import GLANCE, applicable, number
-from .plots import binned, curves_of, outliers_first, scale_of
+from .plot import binned, curves_of, outliers_first, scale_of
 from .records import Section
 from .style import SIMULATED
 

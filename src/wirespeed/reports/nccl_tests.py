@@ -19,9 +19,19 @@ from ..tables import Cell, Half
 from ..terminal import one_line, visible
 from ..testcases import Testcase
 from ..units import GB, format_time
-from . import nccl_tests_view as views
 from .iteration_times import spread, steady
-from .nccl_tests_view import Given, Row, View, footer, has_collectives, is_complete, short, short_bus
+from .nccl_tests_view import (
+    KEYS,
+    Given,
+    Row,
+    View,
+    footer,
+    has_collectives,
+    is_complete,
+    row_of,
+    short,
+    short_bus,
+)
 from .style import Style
 
 #: The nccl-tests version whose format this is.
@@ -239,8 +249,8 @@ class PrintedLines(Listener):
         assert info is not None
         if not in_place:
             self._halves.pop(1, None)
-        halves = [[self._halves.get(place, {}).get(key) for key in views.KEYS] for place in (0, 1)]
-        row = views.row_of(case.name, info, self.sizes[j], halves, options, stamp)
+        halves = [[self._halves.get(place, {}).get(key) for key in KEYS] for place in (0, 1)]
+        row = row_of(case.name, info, self.sizes[j], halves, options, stamp)
         if self._open:
             self._open = False
             _write(closing(row, options))

@@ -28,9 +28,8 @@ from ..terminal import one_line
 from ..testcases import find
 from ..testcases.nvbandwidth_versions import PROCESSES, listed
 from ..units import MIB, displayed
-from . import sailbandwidth
-from .dialects import VERSIONS, Dialect
-from .style import DialectName, Style
+from .dialects import DIALECTS, Dialect
+from .style import Style
 
 
 def is_success(document: Document, dialect: Dialect) -> bool:
@@ -88,8 +87,6 @@ def _problems(facts: Facts, device: str) -> Iterator[str]:
     yield from facts.several(Known.FABRIC_HEALTH, device)
 
 
-#: Values of ``Style.dialect``.
-DIALECTS: dict[DialectName, Dialect] = {**VERSIONS, **sailbandwidth.DIALECTS}
 _WIDTH = 10
 #: Names of the axes whose labels are counts, and of the axis of pairs.
 _COUNTS, _PAIR = ("threads", "blocks"), "pair"

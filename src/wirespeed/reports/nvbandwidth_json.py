@@ -1,4 +1,4 @@
-"""nvbandwidth's JSON, for programs that read it.
+"""nvbandwidth's JSON, and sailbandwidth's since 2.2, for programs that read it.
 
 A bidirectional testcase has an entry of its name with the rows of all its tables, as in nvbandwidth, and one
 entry for each table. A testcase that failed has neither matrix nor sum, and the object has its ``error``.
@@ -15,11 +15,59 @@ from ..tables import Cell, Table
 from ..terminal import escaped
 from ..units import displayed
 from ..version import __version__
-from . import sailbandwidth_json
-from .dialects import Dialect
+from .dialects import DIALECTS, Dialect
 from .iteration_times import row_of, styled
-from .nvbandwidth import DIALECTS, TOTAL, arranged, devices, has_failed, notes, title, variation
+from .nvbandwidth import TOTAL, arranged, devices, has_failed, notes, processes, title, variation
 from .style import DialectName, Style
+
+_STATUS_SAIL = {Status.PASSED: "Passed", Status.WAIVED: "Waived", Status.NOT_FOUND: "ERROR"}
+
+
+def content(document: Document, style: Style) -> dict[str, object]:
+    """What the object under the key ``sailbandwidth`` contains."""
+    machine, dialect = document.machine, DIALECTS[style.dialect]
+    host = document.hostname
+    listed = processes(machine, dialect) or [
+        f"{i}: {name}: ({host})" for i, name in enumerate(devices(machine, dialect))
+    ]
+    members: dict[str, object] = {
+        "HGGC Driver Version": machine.driver,
+        "HGGC Runtime Version": machine.cuda,
+        "PPU Device list": listed or None,
+        "version": dialect.json_version,
+    }
+    if document.testcases:
+        members["testcases"] = [_entry(result, style) for result in document.testcases]
+    warnings = [*notes(document, style), *document.warnings, *style.ignored]
+    warnings += [f"{r.name}: {warning}" for r in document.testcases for warning in r.warnings]
+    if warnings:
+        members["warning"] = warnings
+    return members
+
+
+def _entry(result: TestcaseResult, style: Style) -> dict[str, object]:
+    """A testcase; of a bidirectional one the rows of all tables, and all else of the total."""
+    entry: dict[str, object] = {"name": result.name, "status": _STATUS_SAIL.get(result.status, "Error")}
+    if result.reason and result.status is not Status.NOT_FOUND:
+        entry["reason" if result.status is Status.WAIVED else "error"] = result.reason
+    if has_failed(result) or result.status is Status.WAIVED or not result.tables:
+        return entry
+    dialect = DIALECTS[style.dialect]
+    result = arranged(result, dialect)
+    last = result.tables[-1]
+    scale = displayed(last.unit)[0]
+    values = [value / scale for value in last.values()]
+    entry |= {
+        "bandwidth_description": title(result, last, dialect),
+        "bandwidth_matrix": [row_of(row, scale) for table in result.tables for row in table.grid()],
+        "sum": math.fsum(values),
+    }
+    if style.verbose and values:
+        entry |= {"min": min(values), "max": max(values), "average": math.fsum(values) / len(values)}
+    elif style.verbose:
+        entry["average"] = None
+    return entry
+
 
 _STATUS = {Status.PASSED: "Passed", Status.WAIVED: "Waived", Status.NOT_FOUND: "Not Found"}
 
@@ -66,7 +114,7 @@ def _content(document: Document, style: Style) -> dict[str, object]:
 #: What the only member of the JSON contains, by its key.
 _CONTENTS: dict[str, Callable[[Document, Style], dict[str, object]]] = {
     "nvbandwidth": _content,
-    "sailbandwidth": sailbandwidth_json.content,
+    "sailbandwidth": content,
 }
 
 

@@ -30,7 +30,7 @@ from ..terminal import brief, error_line
 from ..units import many
 from .cells import Difference, Key, differences, host_of
 from .evidence import Evidence, Found, Tested, assessed, ratio_of, tested, values
-from .store import load
+from .store import STDIN, load
 
 #: Changes below this fraction are ignored, however significant.
 LEAST = 0.02
@@ -345,9 +345,6 @@ def _badness(change: Change) -> tuple[int, float, Key]:
 
 T = TypeVar("T")
 
-_SUFFIX = ".json"
-#: Name of standard input.
-STDIN = "-"
 #: A process needs this many Documents to be worth its start, which takes about half a second.
 _DOCUMENTS_PER_PROCESS, _CHUNK = 8, 4
 _MOST_PROCESSES = 16
@@ -385,65 +382,6 @@ class ReadRuns(Generic[T]):
 
     found: list[T]
     unreadable: list[Unreadable]
-
-
-def files_in(names: Sequence[str], is_log: Callable[[Path], bool] = lambda path: False) -> list[str]:
-    """Files, and in place of each folder its ``*.json`` files and logs, and those of the folders in it.
-
-    Deeper folders and other files are left out, as ``left_out`` says; hidden ones are ignored.
-
-    Args:
-        names: Files and folders.
-        is_log: Whether a file of a folder is the log of another tool.
-
-    Raises:
-        UsageError: If a folder contains no such file.
-    """
-    files: list[str] = []
-    for name in names:
-        folder = Path(name)
-        if name == STDIN or not folder.is_dir():
-            files.append(name)
-            continue
-        within = sorted(str(path) for path in _within(folder) if not path.is_dir() and _is_run(path, is_log))
-        if not within:
-            others = "".join(f" ({text})" for text in left_out([name], is_log))
-            raise UsageError(
-                f"neither the folder {name} nor the folders in it contain a saved run or log{others}"
-            )
-        files += within
-    return files
-
-
-def _is_run(path: Path, is_log: Callable[[Path], bool]) -> bool:
-    return path.suffix == _SUFFIX or is_log(path)
-
-
-def left_out(names: Sequence[str], is_log: Callable[[Path], bool] = lambda path: False) -> list[str]:
-    """What ``files_in`` leaves out of each folder, with its name; empty if nothing."""
-    texts = []
-    for name in names:
-        folder = Path(name)
-        if name == STDIN or not folder.is_dir():
-            continue
-        deeper = others = 0
-        for path in _within(folder):
-            if path.is_dir():
-                deeper += path.parent != folder
-            else:
-                others += not _is_run(path, is_log)
-        counts = [many(deeper, "deeper folder")] * bool(deeper) + [many(others, "other file")] * bool(others)
-        if counts:
-            texts.append(f"left out of {name}: {' and '.join(counts)}; only *.json files and logs are read")
-    return texts
-
-
-def _within(folder: Path) -> Iterator[Path]:
-    """Files and folders in a folder and in the folders in it, without hidden ones."""
-    for pattern in ("*", "*/*"):
-        for path in folder.glob(pattern):
-            if not any(part.startswith(".") for part in path.relative_to(folder).parts):
-                yield path
 
 
 def read_many(

@@ -13,7 +13,7 @@ from msgspec.structs import replace as struct_replace
 
 from ..collectives.operations import OPERATIONS
 from ..data import efficiencies
-from ..data.nics import sheet_of
+from ..data.sheets import gpu_sheet
 from ..document import CollectiveInfo, Document, RankInfo, TestcaseResult
 from ..errors import UsageError
 from ..hardware.limits import JUDGED_BYTES, Allowance, allowances, slowest_sender
@@ -254,7 +254,7 @@ def between_hosts(
 
 def shares_nvlink(machine: Machine) -> bool:
     """Whether NVLink may connect GPUs of several hosts, so that the network is not what limits."""
-    known = [sheet_of(gpu.model) for gpu in machine.gpus]
+    known = [gpu_sheet(gpu.model) for gpu in machine.gpus]
     return any(sheet and sheet[1].many_hosts for sheet in known)
 
 

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +18,13 @@ from msgspec.structs import replace
 
 from ..document import SCHEMA, UNFINISHED, Document, TestcaseResult
 from ..driver.jobs import Filled, Listener
-from ..errors import DocumentError, MachineError, NotARun, StorageError
+from ..errors import DocumentError, MachineError, NotARun, StorageError, UsageError
 from ..files import LARGEST_MIB, new_file, read
 from ..hardware.topology import check
 from ..measurement import Expectation
 from ..tables import LARGEST, SMALLEST, Table
 from ..terminal import escaped, neutral_json
-from ..units import MIB
+from ..units import MIB, many
 from .output import Output
 
 if TYPE_CHECKING:
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 _MOST_WRITTEN, _MOST_TEXT = 2**30, 2**24
 #: Characters of a cell without its labels.
 _CELL_WIDTH = 32
+_SUFFIX = ".json"
+#: Name of standard input.
+STDIN = "-"
 
 
 def encode(document: Document) -> bytes:
@@ -304,6 +307,65 @@ class Saver(Listener):
             except OSError:  # the first reason counts
                 raise error from None
             raise StorageError(f"{error}; the results were saved to {rescue}") from error
+
+
+def files_in(names: Sequence[str], is_log: Callable[[Path], bool] = lambda path: False) -> list[str]:
+    """Files, and in place of each folder its ``*.json`` files and logs, and those of the folders in it.
+
+    Deeper folders and other files are left out, as ``left_out`` says; hidden ones are ignored.
+
+    Args:
+        names: Files and folders.
+        is_log: Whether a file of a folder is the log of another tool.
+
+    Raises:
+        UsageError: If a folder contains no such file.
+    """
+    files: list[str] = []
+    for name in names:
+        folder = Path(name)
+        if name == STDIN or not folder.is_dir():
+            files.append(name)
+            continue
+        within = sorted(str(path) for path in _within(folder) if not path.is_dir() and _is_run(path, is_log))
+        if not within:
+            others = "".join(f" ({text})" for text in left_out([name], is_log))
+            raise UsageError(
+                f"neither the folder {name} nor the folders in it contain a saved run or log{others}"
+            )
+        files += within
+    return files
+
+
+def _is_run(path: Path, is_log: Callable[[Path], bool]) -> bool:
+    return path.suffix == _SUFFIX or is_log(path)
+
+
+def left_out(names: Sequence[str], is_log: Callable[[Path], bool] = lambda path: False) -> list[str]:
+    """What ``files_in`` leaves out of each folder, with its name; empty if nothing."""
+    texts = []
+    for name in names:
+        folder = Path(name)
+        if name == STDIN or not folder.is_dir():
+            continue
+        deeper = others = 0
+        for path in _within(folder):
+            if path.is_dir():
+                deeper += path.parent != folder
+            else:
+                others += not _is_run(path, is_log)
+        counts = [many(deeper, "deeper folder")] * bool(deeper) + [many(others, "other file")] * bool(others)
+        if counts:
+            texts.append(f"left out of {name}: {' and '.join(counts)}; only *.json files and logs are read")
+    return texts
+
+
+def _within(folder: Path) -> Iterator[Path]:
+    """Files and folders in a folder and in the folders in it, without hidden ones."""
+    for pattern in ("*", "*/*"):
+        for path in folder.glob(pattern):
+            if not any(part.startswith(".") for part in path.relative_to(folder).parts):
+                yield path
 
 
 if __name__ == "__main__":  # generates document.schema.json

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from ..errors import UnknownTestcase
 from ..hardware.topology import Machine
 from ..model import Engine
-from . import attached, blocks, collectives, device, host, processes, sharing
+from . import blocks, collectives, device, host, processes
 from .base import TESTCASES, Layout, Pattern, Plan, PlanOptions, Testcase, Tier, WaivedCell
 
 __all__ = [
@@ -27,7 +27,7 @@ __all__ = [
 #: All testcases, in the order in which they run.
 TABLE: tuple[Testcase, ...] = (
     *device.TESTCASES, *device.OWN, *processes.TESTCASES, *collectives.TESTCASES, *host.TESTCASES,
-    *TESTCASES, *sharing.TESTCASES, *attached.TESTCASES, *blocks.TESTCASES,
+    *TESTCASES, *processes.SHARING, *device.ATTACHED, *blocks.TESTCASES,
 )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Testcases between a host and its GPUs, among the GPUs of one process, and within a GPU.
 
-Names, order and definitions are those of nvbandwidth. The receiver executes all reads.
+Names, order and definitions are those of nvbandwidth. The receiver executes all reads. Every other kind of
+device has testcases of its memory, and of copies with the host.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import accumulate, chain
 
+from ..hardware.devices import DeviceKind, added
 from ..hardware.topology import Machine
 from ..measurement import Axis, Measurement, Place, Reduce, Unit
 from ..model import Access, Engine, Executor, Memory, MemoryKind, Operation, Role, Transfer
 from ..units import MIB
 from .base import DEFAULT_SIZE, Cells, Layout, Pattern, Plan, PlanOptions, Testcase, single
 from .host import stream
-from .patterns import bulk, chase, chasing, copy, gpus, pairs, pairs_both_ways, star, within
+from .patterns import attached, bulk, chase, chasing, copy, gpus, pairs, pairs_both_ways, star, within
 
 HOST_ROW = Axis("CPU", ("host",))
 #: Bytes through which a GPU follows pointers.
@@ -314,3 +316,48 @@ TESTCASES = tuple(
 )
 #: Names of those that nvbandwidth 0.8 lacks.
 LATER = frozenset(case.name for case in (*_BULK_PAIRS, *_LATER_LOCAL))
+
+
+_HOST_ROW = Axis("CPU", ("host",))
+
+
+def _with_host(kind: DeviceKind, *, to_host: bool) -> Pattern:
+    """1 x devices: copies between each device and the host memory nearest to it; the device executes."""
+    group_of = attached(kind)
+
+    def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
+        group, size = group_of(machine), case.buffer_size(machine, options)
+        if reason := group.lacks(1):
+            return Plan.waive(reason)
+        cells: Cells = []
+        nodes = {node.index: node.name for node in machine.numa}
+        for column, device in enumerate(machine.others[kind.name]):
+            if device.node not in nodes:
+                cells.append((0, column, f"the NUMA node of {device.name} is unknown"))
+                continue
+            party = group.parties[column]
+            host = Memory(nodes[device.node], MemoryKind.PINNED)
+            ends = (party.memory, host) if to_host else (host, party.memory)
+            cells.append((0, column, (Transfer(*ends, party.executor, case.engine, size),)))
+        return single(case, _HOST_ROW, group.axis, cells)
+
+    return pattern
+
+
+def of_kind(kind: DeviceKind) -> tuple[Testcase, ...]:
+    """The testcases of a kind of device; none if it executes no transfers."""
+    if not kind.engines:
+        return ()
+    name, (noun, _), engine = kind.name, kind.words, kind.engines[0]
+    return (
+        Testcase(f"{name}_local_copy", f"each {noun} copies within its own memory", within(attached(kind)),
+                 f"{noun} local copy", engine),
+        Testcase(f"{name}_from_host", f"each {noun} reads the host memory nearest to it",
+                 _with_host(kind, to_host=False), f"memcpy CPU(row) -> {noun}(column) bandwidth", engine),
+        Testcase(f"{name}_to_host", f"each {noun} writes to the host memory nearest to it",
+                 _with_host(kind, to_host=True), f"memcpy CPU(row) <- {noun}(column) bandwidth", engine,
+                 Access.WRITE),
+    )  # fmt: skip
+
+
+ATTACHED = tuple(case for kind in added() for case in of_kind(kind))

@@ -114,13 +114,21 @@ class MessagesRefused(WirespeedError):
 
 @dataclass(frozen=True)
 class Move:
-    """A message to or from a peer. ``tag`` distinguishes it from others between the two."""
+    """A buffer that is sent to a peer, or received from it.
+
+    Attributes:
+        address: Address of the buffer.
+        bytes: Size of the buffer.
+        peer: The other rank.
+        sends: Whether this rank sends.
+        tag: Distinguishes the message from others between the two ranks; NCCL goes by their order.
+    """
 
     address: int
     bytes: int
     peer: int
-    tag: int
     sends: bool
+    tag: int = 0
 
 
 class Messages:

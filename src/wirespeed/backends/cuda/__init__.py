@@ -115,6 +115,6 @@ def connect(machine: Machine) -> Backend | None:
     own = tuple(gpu for gpu in machine.gpus if gpu.backend == NAME)
     if machine.simulated or not own:
         return None
-    from .backend import CudaBackend
+    from .cuda_driver import CudaBackend
 
     return CudaBackend(replace(machine, gpus=own))

@@ -1,19 +1,37 @@
-"""``GpuDriver`` of CUDA: the names of the interface, and the functions of the driver that do it."""
+"""``GpuDriver`` of CUDA, and the backend that measures NVIDIA GPUs with it.
+
+The driver has the names of the interface, and the functions of CUDA that do it.
+"""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from cuda.bindings import driver
 
 from ...errors import BackendError, Unreachable
+from ..gpu.backend import GpuBackend
 from ..gpu.gpu_driver import GpuProperties, Headers, NativeCalls
-from . import compiler, vmm
-from .driver import check, enable_peer_access, ending, explained, ready
-from .vmm import CuBlas
+from .driver import (
+    ELF,
+    check,
+    compiled,
+    cuda_source,
+    enable_peer_access,
+    ending,
+    explained,
+    nvrtc_version,
+    ready,
+)
+from .nvml import Nvml
+from .packages import BINDINGS, BLAS_WHEELS, INSTALL, WHEELS, extra
+from .vmm import CuBlas, create, exported, imex_channels, imported, map_for
 
 if TYPE_CHECKING:
     from ..gpu.gpu_driver import Arguments
@@ -99,7 +117,7 @@ class CudaDriver:
         self.wait_value = ending(driver.cuStreamWaitValue32, _NO_LESS)
         self.write_value = ending(driver.cuStreamWriteValue32, 0)
 
-        self.source = compiler.source
+        self.source = cuda_source
         self.unload = partial(check, driver.cuModuleUnload)
         self.load = partial(check, driver.cuFuncLoad)
 
@@ -108,11 +126,11 @@ class CudaDriver:
         self.end_capture = partial(check, driver.cuStreamEndCapture)
         self.launch_graph = partial(check, driver.cuGraphLaunch)
 
-        self.create_memory = vmm.create
-        self.map_memory = vmm.map_for
-        self.export_memory = vmm.exported
-        self.import_memory = vmm.imported
-        self.fabric_remedy = vmm.imex_channels
+        self.create_memory = create
+        self.map_memory = map_for
+        self.export_memory = exported
+        self.import_memory = imported
+        self.fabric_remedy = imex_channels
         self.close_allocation = partial(check, driver.cuIpcCloseMemHandle)
 
     def properties(self, device: Any) -> GpuProperties:
@@ -159,14 +177,14 @@ class CudaDriver:
 
     def module(self, source: str, device: Any, headers: Headers | None = None) -> Any:
         architecture = "sm_{}{}".format(*_capability(device))
-        code = compiler.compiled(source, architecture, headers=headers)
+        code = compiled(source, architecture, headers=headers)
         try:
             return check(driver.cuModuleLoadData, code)
         except BackendError as error:
-            if code.startswith(compiler.ELF):
+            if code.startswith(ELF):
                 raise
             raise type(error)(
-                f"NVRTC {compiler.nvrtc_version()} does not know {architecture}, and the driver rejects PTX "
+                f"NVRTC {nvrtc_version()} does not know {architecture}, and the driver rejects PTX "
                 f"for the previous architecture: {error}; install a newer NVRTC"
             ) from error
 
@@ -257,3 +275,50 @@ class CudaNativeCalls:
         self, function: int, blocks: int, threads: int, shared: int, stream: int, arguments: int
     ) -> Call:
         return "cuLaunchKernel", (function, blocks, 1, 1, threads, 1, 1, shared, stream, arguments, 0)
+
+
+_PACKAGES = (BINDINGS, *WHEELS.values(), *BLAS_WHEELS.values(), "nvidia-ml-py")
+
+
+class CudaBackend(GpuBackend):
+    """Backend for transfers of GPUs by CUDA."""
+
+    name = "cuda"
+    title = "CUDA"
+
+    def without_blas(self) -> str:
+        from .vmm import missing
+
+        return missing()
+
+    def open_monitor(self) -> Nvml | None:
+        """NVML; None without it: discovery has reported the reason."""
+        if find_spec("pynvml"):
+            import pynvml
+
+            with suppress(pynvml.NVMLError):
+                return Nvml(pynvml)
+        return None
+
+    def libraries(self) -> dict[str, str]:
+        versions = {"NVIDIA driver": self._machine.driver} if self._machine.driver else {}
+        for package in _PACKAGES:
+            with suppress(PackageNotFoundError):
+                versions[package] = version(package)
+        return versions
+
+    def unusable(self) -> str:
+        machine = self._machine
+        supported = machine.cuda // 1000
+        fitting = extra(supported)
+        install = f"pip install 'wirespeed[{fitting}]'"
+        try:
+            needed = int(version(BINDINGS).split(".")[0])
+        except PackageNotFoundError:
+            return f"the Python package {BINDINGS} is missing: {install if fitting else INSTALL}"
+        if not machine.cuda or supported >= needed:
+            return ""
+        return (
+            f"the driver {machine.driver} supports CUDA {supported}.{machine.cuda % 1000 // 10}, but "
+            f"{BINDINGS} requires {needed}.0: update the driver{f', or {install}' if fitting else ''}"
+        )

@@ -286,7 +286,7 @@ class LocalPart:
         """Send and receive by MPI, starting at the release."""
         side = self._side
         assert side.messages is not None
-        moves = [Move(p.address, side.size(p.transfer), p.peer, p.index, p.owns_source) for p in self._sent]
+        moves = [Move(p.address, side.size(p.transfer), p.peer, p.owns_source, p.index) for p in self._sent]
         side.wait()
         start = time.monotonic_ns()
         side.messages.move(moves, copies)

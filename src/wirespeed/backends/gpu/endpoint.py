@@ -164,11 +164,11 @@ class SharedBinder(Binder):
         keys = keys_of(self._options.seed, piece.index)[:2]
         self._fill(bound, keys)
         if piece in self._sent[:1]:
-            from ..nccl.channel import Send
+            from ...worlds.mpi import Move
 
             assert self._side.nccl is not None
             lane = self._lane(device)
-            moves = [Send(p.address, p.transfer.bytes, p.peer, p.owns_source) for p in self._sent]
+            moves = [Move(p.address, p.transfer.bytes, p.peer, p.owns_source) for p in self._sent]
             bound.lanes.append((lane, self._side.nccl.work(moves, lane)))
         elif piece.moves and piece.means not in TWO_SIDED:
             if reason := "" if transfer.engine is Engine.CE else unfit(transfer):

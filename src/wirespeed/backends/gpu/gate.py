@@ -168,7 +168,7 @@ class Ticks:
     """
 
     def __init__(self, page: SignalPage) -> None:
-        from ..host import gate as ticking
+        from ..host import threads as ticking
 
         self._page, self._ticking = page, ticking
         self._serial = 0

@@ -28,13 +28,12 @@ def discover(machine: Machine, root: TreePath = HERE) -> Machine:
 
 def facts(machine: Machine, root: TreePath) -> Iterator[Fact]:
     """Yield the facts of this host."""
-    from . import inventory_facts, memory_facts, nic_facts
-    from .host_discovery import facts
+    from . import host_discovery, memory_facts, nic_facts
 
-    yield from facts(root)
+    yield from host_discovery.facts(root)
     yield from memory_facts.facts(machine, root)
     yield from nic_facts.facts(root)
-    yield from inventory_facts.facts(root)
+    yield from host_discovery.inventory(root)
 
 
 def connect(machine: Machine) -> Backend | None:

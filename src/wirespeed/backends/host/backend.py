@@ -30,11 +30,10 @@ from ..shared_memory import Allocation, Handle, Mechanism, Opened, fetched, offe
 from ..tree import HERE, TreePath
 from . import kernels, nic_facts
 from .bound_transfer import LINE, PoolBuffers, SharedBuffers, whole_lines
-from .gate import private_gate, shared_gate
 from .load import CpuLoad, available_bytes, number, read
 from .memory import RESERVE_BYTES, HostBufferPool
 from .prepared import HostPrepared
-from .threads import Workers
+from .threads import Workers, private_gate, shared_gate
 
 SHM = "shm"
 

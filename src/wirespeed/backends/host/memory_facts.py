@@ -18,7 +18,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...data.cpus import CHANNEL_BYTES, CpuSheet, sheet_of
+from ...data.sheets import CHANNEL_BYTES, CpuSheet, cpu_sheet
 from ...hardware.devices import NumaNode
 from ...hardware.facts import Fact, Known
 from ...hardware.topology import Machine
@@ -191,7 +191,7 @@ def facts(machine: Machine, root: TreePath = HERE) -> Iterator[Fact]:
     channels = None if virtual else _channels(root)
     if channels:
         yield Fact(Known.MEMORY_CHANNELS, channels)
-    sheet = sheet_of(machine.cpu, cpu.design)
+    sheet = cpu_sheet(machine.cpu, cpu.design)
     host = _Host(root, sheet, plugged, channels, virtual, _packages(root))
     for node in machine.numa:
         if node.memory_bytes and node.cpus:

@@ -26,9 +26,8 @@ from ..base import Prepared
 from ..test_data import STEP, WORD_MASK
 from . import kernels
 from .bound_transfer import LINE, BoundTransfer, BufferSource, Run, Tasks, chase_unit, signed
-from .gate import HostGate
 from .kernels import CHASE, WORD, WRITE
-from .threads import RunningTasks, Task, Workers
+from .threads import HostGate, RunningTasks, Task, Workers
 
 #: Words that are compared at a time.
 _CHUNK = 2**20

@@ -17,7 +17,6 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -29,6 +28,7 @@ from ...hardware.facts import Fact, Known
 from ..tree import HERE, TreePath
 
 if TYPE_CHECKING:
+    from ...worlds.mpi import Move
     from ..gpu.device import TimedStream
     from ..gpu.gpu_driver import GpuDriver
     from ..native import Failure, Functions
@@ -133,23 +133,6 @@ _UINT8 = BY_NAME["uint8"].code
 IDENTIFIER_BYTES = 128
 
 
-@dataclass(frozen=True)
-class Send:
-    """A buffer that is sent or received.
-
-    Attributes:
-        address: Address of the buffer.
-        bytes: Size of the buffer.
-        peer: The other rank.
-        sends: Whether this rank sends.
-    """
-
-    address: int
-    bytes: int
-    peer: int
-    sends: bool
-
-
 def refuses(rank: int) -> tuple[str, bytes]:
     """Check whether NCCL can be used in this process.
 
@@ -228,7 +211,7 @@ class NcclMessages:
     def libraries(self) -> dict[str, str]:
         return libraries()
 
-    def work(self, moves: Sequence[Send], lane: TimedStream) -> NcclWork:
+    def work(self, moves: Sequence[Move], lane: TimedStream) -> NcclWork:
         """The sends and receives of this rank in a Measurement, bound to a stream."""
         return NcclWork(self._nccl, self._comm, moves, lane)
 
@@ -256,7 +239,7 @@ class NcclWork:
 
     loops = False
 
-    def __init__(self, nccl: Any, comm: Any, moves: Sequence[Send], lane: TimedStream) -> None:
+    def __init__(self, nccl: Any, comm: Any, moves: Sequence[Move], lane: TimedStream) -> None:
         stream = int(lane.stream)
         self._nccl = nccl
         self._calls = []

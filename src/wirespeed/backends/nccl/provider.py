@@ -22,7 +22,7 @@ from ..gpu.gpu_driver import driver_of
 from ..native import Failure
 from ..provider import REHEARSED_BYTES, Case, Elapsed, Group, Provider, RankDevice, Refused
 from ..test_data import BEFORE, scalar
-from . import device_api
+from . import calls as device_api
 from .calls import CALLS, WITHOUT_2_28, RankGpu, Site, addresses, format_of
 from .channel import GPU_BACKEND, IDENTIFIER_BYTES, INSTALL_NCCL, Debug, functions, words_of
 from .loops import Library, Loop

@@ -13,7 +13,7 @@ import numpy as np
 from ...collectives.operations import BY_NAME
 from ...errors import BackendError
 from ...worlds.mpi import libraries
-from ..mpi.calls import MpiFunctions
+from ..mpi.provider import MpiFunctions
 from ..native import Call, Functions
 from .base import Ends, Window
 

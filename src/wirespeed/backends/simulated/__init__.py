@@ -24,7 +24,7 @@ def connect(machine: Machine) -> Backend | None:
 
 def facts(machine: Machine, root: TreePath) -> Iterator[Fact]:
     """Yield what the system of a simulated machine would report."""
-    from .healthy import facts_of
+    from .faults import facts_of
 
     del root
     return facts_of(machine) if machine.simulated else iter(())

@@ -1,27 +1,32 @@
 """The links and the virtual time of a simulated machine.
 
-Concurrent transfers get max-min fair shares, which are recomputed when one ends.
-
-Transfers of a simulated Measurement: their times, with seeded noise, and the faults of the machine.
+Concurrent transfers get max-min fair shares, which are recomputed when one ends. Transfers of a simulated
+Measurement take times with seeded noise and with the faults of the machine, and so do attempts of peer
+access.
 """
 
 from __future__ import annotations
 
 import math
+import random
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from ...errors import BackendError, BackendLost, MeasurementTimeout, VerificationError
+from msgspec import structs
+
+from ...errors import BackendError, BackendLost, MachineError, MeasurementTimeout, VerificationError
 from ...faults import FaultKind, WrongWord, WrongWords
 from ...hardware.devices import DeviceRecord, NumaNode
-from ...hardware.durations import list_seconds, submission_seconds, verify_seconds
+from ...hardware.durations import list_seconds, start_seconds, submission_seconds, verify_seconds
 from ...hardware.network import Demand, MachineVertices, Network, completions, fair_shares
 from ...hardware.topology import Machine
 from ...measurement import Measurement, Sample
-from ...model import Collective, Engine, Operation, Role, Transfer
+from ...model import Collective, Engine, Executor, Memory, MemoryKind, Operation, Role, Transfer
 from ...options import RunOptions
+from ...peer_access import Attempt, Pair, PeerAccess, PeerMechanism, PeerVerdict, rounds
+from ...units import MIB
 from ..base import Prepared
 from ..test_data import STEP, WORD_MASK, keys_of
 from .faults import Noise, faulty
@@ -253,3 +258,152 @@ class SimulatedMeasurement(Prepared):
                     index = self.noise.random.randrange(words)
                     found = zeroed(index, keys_of(self.options.seed, index))
                     raise VerificationError(str(transfer), 8 * index, 1, words, transfer.way, found)
+
+
+#: Time of one attempt, and of one that hangs until its process is killed, in s.
+_ATTEMPT_S, _HANG_S = 0.01, 2.0
+#: Words of 8 bytes that an attempt verifies; bytes of the copy that is timed.
+_WORDS, _TIMED_BYTES = MIB // 8, 16 * MIB
+#: Round trip of a flag over one link, in s: an assumption.
+_ROUND_TRIP_S = 1.5e-6
+#: Factor of the speed of copies to a GPU whose BAR1 is small: 2.0 of 12.2 GB/s in issue 9 of
+#: aikitoria/open-gpu-kernel-modules.
+_SMALL_BAR = 0.16
+
+_M, _V = PeerMechanism, PeerVerdict
+_BETWEEN = (_M.IPC, _M.DESCRIPTOR)
+_WRITES = (_M.COPY, _M.STORE, _M.BOTH, _M.ATOMICS, *_BETWEEN)
+#: Fault -> mechanism -> what its attempt shows. A posted write that vanishes is no error; a read is answered.
+_SHOWS: dict[FaultKind, dict[PeerMechanism, PeerVerdict]] = {
+    FaultKind.DROPPED: {
+        **dict.fromkeys(_WRITES, _V.WRONG), **dict.fromkeys((_M.FLAG, _M.ORDER, _M.NCCL), _V.HANGS),
+    },
+    FaultKind.CORRUPT: dict.fromkeys((*_WRITES, _M.LOAD, _M.ORDER, _M.NCCL), _V.WRONG),
+    FaultKind.LATE: {_M.ORDER: _V.WRONG},
+    FaultKind.UNSEEN: dict.fromkeys((_M.FLAG, _M.ORDER, _M.NCCL), _V.HANGS),
+    FaultKind.BOTH_WAYS: {_M.BOTH: _V.WRONG},
+}  # fmt: skip
+#: Faults that make attempts end early: what the first attempt shows.
+_ENDING = {
+    FaultKind.HANG: _V.HANGS,
+    FaultKind.STUCK: _V.HANGS,
+    FaultKind.ERROR: _V.FAILS,
+    FaultKind.LOST: _V.FAILS,
+}
+
+
+def attempted(machine: Machine, mechanisms: Sequence[PeerMechanism], seed: int) -> PeerAccess:
+    """Try the pairs that the driver offers."""
+    hardware = SimulatedHardware(machine)
+    offered = [(gpu.name, peer) for gpu in machine.gpus for peer in gpu.peers]
+    attempts: list[Attempt] = []
+    seconds = start_seconds(machine)
+    for pairs in rounds([gpu.name for gpu in machine.gpus]):
+        lasting = [0.0]
+        for a, b in pairs:
+            both = [pair for pair in ((a, b), (b, a)) if pair in offered]
+            of_pair = [attempt for pair in both for attempt in _of_pair(hardware, pair, mechanisms, seed)]
+            lasting.append(_HANG_S * any(a.verdict is _V.HANGS for a in of_pair) + _ATTEMPT_S * len(of_pair))
+            attempts += of_pair
+        seconds += max(lasting)
+    host = {
+        gpu.name: rate
+        for gpu in machine.gpus
+        if (rate := min(_of_host(hardware, gpu.name, gpu.numa, seed), default=0.0))
+    }
+    return PeerAccess(tuple(attempts), host if PeerMechanism.COPY in mechanisms else {}, seconds=seconds)
+
+
+def _of_pair(
+    hardware: SimulatedHardware, pair: Pair, mechanisms: Sequence[PeerMechanism], seed: int
+) -> Iterator[Attempt]:
+    ended = False
+    for mechanism in mechanisms:
+        if ended:
+            yield Attempt(*pair, mechanism, _V.NOT_TRIED, "an earlier attempt ended its process")
+            continue
+        attempt = _shown(hardware, pair, mechanism, seed)
+        ended = attempt.verdict is _V.FAILS or "copy engine" in attempt.stage
+        yield attempt
+
+
+def _shown(hardware: SimulatedHardware, pair: Pair, mechanism: PeerMechanism, seed: int) -> Attempt:
+    good = Attempt(*pair, mechanism, _V.WORKS)
+    way = "->".join(pair)
+    shown: dict[PeerVerdict, Attempt] = {}
+    for fault in hardware.machine.faults:
+        if fault.kind in _ENDING and way.startswith(fault.where):
+            verdict = _ENDING[fault.kind]
+            stage = f"copy engine, {way}" if verdict is _V.HANGS else ""
+            shown[verdict] = Attempt(*pair, mechanism, verdict, "" if stage else "simulated error", stage)
+            continue
+        kind = fault.kind
+        if kind is FaultKind.CAUSE and fault.cause == "acs" and not fault.where:
+            kind = FaultKind.DROPPED
+        concerned = way.startswith(fault.where) if kind is FaultKind.CORRUPT else fault.concerns(*pair)
+        verdict_of = _SHOWS.get(kind, {})
+        if not concerned or mechanism not in verdict_of:
+            continue
+        verdict = verdict_of[mechanism]
+        if verdict is _V.HANGS:
+            stage = f"waiting for the flag of {pair[0]} on {pair[1]}"
+            shown[verdict] = Attempt(*pair, mechanism, verdict, stage=stage)
+        else:
+            stale = _WORDS if kind is FaultKind.DROPPED else 0
+            shown[verdict] = Attempt(
+                *pair, mechanism, verdict, words=_WORDS, wrong=stale or 1,
+                stale=stale or int(kind is FaultKind.LATE), late=kind is FaultKind.LATE,
+            )  # fmt: skip
+    if bad := next((shown[verdict] for verdict in PeerVerdict if verdict in shown), None):
+        return bad
+    if mechanism is PeerMechanism.COPY:
+        return structs.replace(good, rate=_peer_rate(hardware, pair, seed))
+    if mechanism is PeerMechanism.FLAG:
+        return structs.replace(good, latency=_ROUND_TRIP_S)
+    if mechanism is PeerMechanism.ATOMICS and not _is_linked(hardware, pair):
+        return Attempt(*pair, mechanism, _V.NOT_OFFERED, "no native atomics", by="the driver")
+    return good
+
+
+def _is_linked(hardware: SimulatedHardware, pair: Pair) -> bool:
+    try:
+        return all(hardware.network.links[i].kind == "nvlink" for i in hardware.network.route(*pair))
+    except MachineError:
+        return False
+
+
+def _gpu(name: str) -> Memory:
+    return Memory(name, MemoryKind.DEVICE)
+
+
+def _of_host(hardware: SimulatedHardware, gpu: str, node: int, seed: int) -> list[float]:
+    """The rates of copies to and from the host; none if they are unknown."""
+    host = Memory(f"numa{node}", MemoryKind.PINNED)
+    ways = ((host, _gpu(gpu)), (_gpu(gpu), host))
+    rates = [_rate(hardware, source, destination, gpu, seed) for source, destination in ways]
+    return [rate for rate in rates if rate]
+
+
+def _peer_rate(hardware: SimulatedHardware, pair: Pair, seed: int) -> float | None:
+    """The rate of a copy between GPUs, with the faults of the pair; None if it is unknown."""
+    rate = _rate(hardware, _gpu(pair[0]), _gpu(pair[1]), pair[0], seed)
+    if rate is None:
+        return None
+    for fault in hardware.machine.faults:
+        if fault.kind is FaultKind.SLOW and fault.concerns(*pair):
+            rate *= fault.factor
+        if fault.cause == "bar1" and fault.where == pair[1]:
+            rate *= _SMALL_BAR
+    return rate
+
+
+def _rate(
+    hardware: SimulatedHardware, source: Memory, destination: Memory, by: str, seed: int
+) -> float | None:
+    """The rate of a copy without other traffic; None if it is unknown."""
+    transfer = Transfer(source, destination, Executor(by), Engine.CE, _TIMED_BYTES)
+    try:
+        rate = hardware.shares([transfer], [hardware.demand(transfer)])[0]
+    except (BackendError, MachineError):
+        return None
+    return rate * (1 + random.Random(f"{seed} {transfer}").gauss(0.0, hardware.machine.noise))

@@ -10,7 +10,7 @@ from ...measurement import Axis, Unit
 from ...tables import Table
 from ...units import fitting, format_quantity, many
 from ..findings import GLANCE, number
-from ..plots import Curve, curves_of, levels, outliers_first, steps
+from ..plot import Curve, curves_of, levels, outliers_first, steps
 from .svg import LETTER, Element, add, drawing, fitted
 
 _WIDTH, _HEIGHT = 480.0, 260.0

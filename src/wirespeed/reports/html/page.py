@@ -25,7 +25,7 @@ from ...tables import Quantity
 from ...terminal import one_line
 from ...units import GB, format_size, many
 from ..findings import GLANCE, number, shown
-from ..plots import Curve
+from ..plot import Curve
 from ..style import SIMULATED
 from .causes import causes, explained_causes, gates, notes
 from .charts import time_chart

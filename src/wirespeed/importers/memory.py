@@ -1,0 +1,346 @@
+"""Logs of tools that measure host memory: STREAM, BabelStream, likwid-bench, Intel's Memory Latency Checker.
+
+Formats of likwid-bench: ``bench/likwid-bench.c`` of RRZE-HPC/likwid. ``MByte/s`` are 1e6 B/s of what a
+kernel moves.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from ..measurement import Unit
+from ..units import MB, MIB, NANO, many
+from .log import (
+    INCOMPLETE,
+    MOST_DEVICES,
+    FoundLog,
+    FoundTable,
+    Tool,
+    doubt,
+    grid,
+    in_base,
+    parts,
+    runs,
+    scaled,
+    text,
+    whole,
+)
+
+#: Lines with which a log of one of these tools begins.
+_START_STREAM = re.compile(
+    r"\s*(STREAM version|BabelStream$|Function\s+(Best Rate MB/s|\w+/sec|\w+/s\b|Rate \(MB/s\))|"
+    r"(Copy|Scale|Add|Triad):(\s+[\d.]+){4}\s*$)",
+    re.IGNORECASE,
+)
+_BEGIN_STREAM = re.compile(r"\s*(STREAM version|BabelStream$)", re.IGNORECASE)
+#: The heading of the rates, and their unit.
+_HEAD_STREAM = re.compile(r"Function\s+(?:Best Rate |Rate \()?([KMGT]i?B)(?:ytes)?/s(?:ec)?\b", re.IGNORECASE)
+#: Function -> kernel in our names.
+_KERNELS_STREAM = {
+    "Copy": "copy", "Scale": "scale", "Mul": "scale", "Add": "add", "Triad": "triad", "Read": "read",
+    "Write": "write",
+}  # fmt: skip
+#: The kernels that each tool runs unless it says that it runs one, the last one last.
+_ALL_OF_STREAM, _ALL_OF_BABEL = ("Copy", "Scale", "Add", "Triad"), ("Copy", "Mul", "Add", "Triad", "Dot")
+#: A rate and three times.
+_ROW = re.compile(r"(Copy|Scale|Mul|Add|Triad|Dot|Nstream|Read|Write):?\s+(\S+)\s+(\S+)\s+(\S+)\s+(\S+)")
+#: What BabelStream says if it runs only one kernel.
+_ONE_KERNEL = re.compile(r"Running +(?:Running +)?(triad|nstream|Copy|Mul|Add|Triad|Dot|Nstream)\b")
+#: What it prints then: the mean rate of all iterations.
+_MEAN = re.compile(r"Bandwidth \((Gi?B)/s\): +(\S+)")
+#: The last line of STREAM, after it has verified the arrays.
+_VALID = re.compile(r"Solution Validates")
+_SIZE_STREAM = re.compile(r"Array size: (\S+) ([KMG])(i?)B")
+_ELEMENTS = re.compile(r"Array size = *(\d{1,18})")
+_DEVICE = re.compile(r'Using (?:CUDA|HIP|OpenCL|SYCL|alpaka|\w+) device (.+)|CUDA Device \d+: "(.+?)"')
+#: Largest error of a size with one decimal, in its unit.
+_ROUNDING = 0.0501
+_PREFIXES = {"K": 1, "M": 2, "G": 3, "T": 4}
+_KNOWN_STREAM = re.compile(
+    r"-{5,}|BabelStream|Version|Implementation|Running|Precision|Array size|Total size|Memory|Driver|CUDA D|"
+    r"Function|Runtime|Each|This system|Number of|Your clock|\(=|Increase|you are|WARNING|For best|precision|"
+    r"Total memory|\*{5} *WARNING|It appears that you set the preprocessor|This version of the code uses|"
+    r"Note that|The \*best\*|will be|Offset|Reduction|Grid|Using|Parallel for|(Init|Read): +\S+ s \("
+)
+
+
+def _read_of_stream(lines: Sequence[str]) -> Iterator[FoundLog]:
+    """Yield the runs of the tool that some lines contain."""
+    return (_run_of_stream(part) for part in runs(lines, _BEGIN_STREAM))
+
+
+def _run_of_stream(lines: Sequence[str]) -> FoundLog:
+    began = next((line for line in lines if _BEGIN_STREAM.match(line)), "")
+    babel = began.strip().startswith("BabelStream")
+    log = FoundLog("BabelStream" if babel else "STREAM", lines=len(lines), partial=True)
+    size = threads = width = 0
+    device, unit = "", 0.0 if began else float(MB)  # as STREAM prints it, if an excerpt lacks the heading
+    rates: dict[str, float | None] = {}
+    kernels: Sequence[str] = _ALL_OF_BABEL if babel else _ALL_OF_STREAM
+    valid = False
+    for line in map(str.strip, lines):
+        if match := re.match(r"STREAM version (?:\$Revision: )?([\w.]+)|Version: (\S+)", line, re.IGNORECASE):
+            log.version = text(match[1] or match[2])
+        elif match := _SIZE_STREAM.match(line):
+            size = _bytes(match)
+        elif match := _ELEMENTS.match(line):
+            size = int(match[1]) * (width or 8)
+        elif match := re.match(r"This system uses (\d{1,2}) bytes per array element", line):
+            width = int(match[1])
+        elif match := re.match(r"Number of Threads (?:counted )?= *(\d{1,6})", line):
+            threads = int(match[1])
+        elif match := _DEVICE.match(line):
+            device = text(match[1] or match[2])
+        elif match := _HEAD_STREAM.match(line):
+            unit = _scale(match[1])
+        elif unit and (match := _ROW.fullmatch(line)) and (value := _rate(match, unit)) is not None:
+            rates[match[1]] = value
+        elif match := _MEAN.match(line):
+            rates["Triad"] = in_base(match[2], _scale(match[1]))
+        elif _VALID.match(line):
+            valid = True
+        else:
+            if match := _ONE_KERNEL.match(line):
+                kernels = (match[1].capitalize(),)
+            log.other(line, _KNOWN_STREAM)
+    missing = [name for name in kernels if name not in rates]
+    if began and (missing or not (babel or valid)):
+        where = f"no {', '.join(missing)}" if missing else "it does not say that the data was verified"
+        log.warnings.append(f"{INCOMPLETE}: {where}")
+    if device:
+        log.gpus.append((device, ""))
+    prefix, place = ("device", "gpu0") if device else ("host", "numa0")
+    kind = "GPU" if device else "NUMA node"
+    for name, rate in rates.items():
+        kernel = _KERNELS_STREAM.get(name)
+        why = "" if kernel else f"no testcase measures {name}"
+        log.tables.append(
+            FoundTable(
+                f"{prefix}_stream_{kernel}" if kernel else f"{log.tool} {name}", ((rate,),), ("local",),
+                (place,), (kind, kind), Unit.RATE, "", f"{log.tool} {name}", size, why,
+            )
+        )  # fmt: skip
+    if threads:
+        log.notes.append(f"{log.tool} with {many(threads, 'thread')}")
+    if rates and not device:
+        log.notes.append("numa0 stands for all memory of the host")
+    return log
+
+
+def _bytes(match: re.Match[str]) -> int:
+    """The size of an array in bytes."""
+    value = in_base(match[1]) or 0.0
+    unit = _scale(match[2] + match[3] + "B")
+    size = value * unit
+    nearest = round(size / MIB) * MIB  # 268.4 MB is 256 MiB
+    size = nearest if abs(nearest - size) <= _ROUNDING * unit else size
+    return int(size) if 0 < size < 2**60 else 0
+
+
+def _scale(unit: str) -> float:
+    """The bytes of a unit: MB, MiB, GB."""
+    return float((1024 if "i" in unit.lower()[:2] else 1000) ** _PREFIXES[unit[0].upper()])
+
+
+def _rate(match: re.Match[str], scale: float) -> float | None:
+    """The rate of a row in B/s; None if its columns are not numbers."""
+    rate, *times = (in_base(word) for word in match.groups()[1:])
+    return None if rate is None or None in times else scaled([rate], scale)[0]
+
+
+#: How these logs are read.
+STREAM = Tool(_START_STREAM, _read_of_stream)
+
+
+_BEGIN_LIKWID = re.compile(r"\s*LIKWID MICRO BENCHMARK")
+#: Lines with which a log of this tool begins.
+_START_LIKWID = re.compile(rf"{_BEGIN_LIKWID.pattern}|\s*MByte/s:\s+[\d.]+\s*$")
+_TEST, _RATE = re.compile(r"\s*Test: (\S+)"), re.compile(r"\s*MByte/s:\s+(\S+)\s*$")
+_SIZE_LIKWID = re.compile(r"\s*Size(?: \(Byte\))?:\s+(\d{1,18})\s*$")
+_THREADS = re.compile(r"\s*Using (\d{1,6}) (threads|work groups)")
+_DOMAIN = re.compile(r"\s*Allocate: .*\(Domain (\w+)\)")
+#: Lines with which another run begins after a rate, also in an excerpt.
+_AGAIN = re.compile(rf"{_START_LIKWID.pattern}|\s*Cycles:|{_SIZE_LIKWID.pattern}")
+#: Kernel -> kernel in our names, and its arrays. Variants have a suffix: ``copy_avx512``, ``stream_mem``.
+_KERNELS_LIKWID = {"load": ("read", 1), "store": ("write", 1), "copy": ("copy", 2), "stream": ("triad", 3)}
+#: Less, in bytes of all arrays, fits into the caches of some CPUs.
+_LEAST_BYTES = 256 * MIB
+#: Other lines, among them the last one.
+_KNOWN_LIKWID = re.compile(
+    r"$|-{5,}|Warning: |Allocate: |Initialization: |Running without Marker|Group: |Using |LIKWID|Test: |\.+$|"
+    r"likwid-|[$>] |\+|\||(CPU|Cycle) Clock:|(MFlops/s|Time|Cycles|Iterations|Vectorlength|Inner loop|"
+    r"Number of|Data volume|Loads per|Stores per|Load bytes|Store bytes|Load/store|Instructions|UOPs|"
+    r"Size per|CPU name|CPU type|CPU clock)\b"
+)
+_TOOL_LIKWID = "likwid-bench"
+
+
+def _read_of_likwid(lines: Sequence[str]) -> Iterator[FoundLog]:
+    """Yield the runs of the tool that some lines contain."""
+    return (_run_of_likwid(part) for part in parts(lines, _AGAIN, _RATE))
+
+
+def _run_of_likwid(lines: Sequence[str]) -> FoundLog:
+    log = FoundLog(_TOOL_LIKWID, lines=len(lines), partial=True)
+    name, size, threads = "", 0, 0
+    domains: set[str] = set()
+    rate: float | None = None
+    for line in lines:
+        if match := _TEST.match(line):
+            name = text(match[1])
+        elif match := _RATE.match(line):
+            rate = in_base(match[1], float(MB))
+        elif match := _SIZE_LIKWID.match(line):
+            size = whole(match[1])
+        else:
+            if (match := _THREADS.match(line)) and match[2] == "threads":
+                threads = int(match[1])
+            elif match := _DOMAIN.match(line):
+                domains.add(match[1])
+            log.other(line.strip(), _KNOWN_LIKWID)
+    if rate is None:
+        doubt(log, f"it has no rate of {name or 'a kernel'}")
+        return log
+    log.tables.append(_table(name, size, rate))
+    where = f" in the domains {', '.join(sorted(domains))}" if len(domains) > 1 else ""
+    log.notes.append(f"{name} with {many(threads, 'thread')}{where}" if threads else name)
+    log.notes.append("numa0 stands for all memory of the host")
+    return log
+
+
+def _table(name: str, size: int, rate: float) -> FoundTable:
+    """The table of a rate: of a testcase if it has the same kernel, and the arrays are large."""
+    kernel, arrays = _KERNELS_LIKWID.get(name.partition("_")[0], ("", 1))
+    why = "" if kernel else f"no testcase has the kernel {name}".strip()
+    if not rate:
+        why = "it moves no data"
+    elif kernel and size < _LEAST_BYTES:
+        why = f"arrays of {size} bytes may fit into caches" if size else "the size is not in the log"
+    case = f"{_TOOL_LIKWID} {name}".strip() if why else f"host_stream_{kernel}"
+    return FoundTable(case, ((rate,),), ("local",), ("numa0",), ("NUMA node", "NUMA node"), Unit.RATE, "",
+                      f"{_TOOL_LIKWID} {name}", size // arrays, why)  # fmt: skip
+
+
+#: How these logs are read.
+LIKWID_BENCH = Tool(_START_LIKWID, _read_of_likwid)
+
+
+#: Lines with which a log of this tool begins; an excerpt begins with a section.
+_START_MLC = re.compile(
+    r"Intel\(R\) Memory Latency Checker|Measuring (idle latencies|Peak Injection|Memory Bandwidths|"
+    r"Maximum Memory|Loaded Latencies|cache-to-cache)|Inject\s+Latency\s+Bandwidth"
+)
+_BEGIN_MLC = re.compile(r"Intel\(R\) Memory Latency Checker")
+_VERSION = re.compile(r"Intel\(R\) Memory Latency Checker - v(\S+)")
+_HEAD_MLC = re.compile(r"Numa node\s+((\d+\s*)+)$")
+_PEAK = re.compile(r"(ALL Reads|\d:\d Reads-Writes|Stream-triad like)\s*:\s*(\S+)")
+_LAST_PEAK = "Stream-triad like"
+#: First and last section of a run without parameters.
+_FIRST, _LAST, _PARAMETERS = "idle latencies", "cache-to-cache", "Command line parameters"
+#: The last delay between requests, unless the command line chooses others.
+_LAST_DELAY, _DELAYS = "20000", re.compile(r"Command line parameters:.* -[dg]")
+#: A delay, a latency and a rate; people quote rows that they speak of.
+_LOADED = re.compile(r'"?(\d{5})\s+([\d.]+)\s+([\d.]+)(?:"?(?:\s.*)?)?')
+#: A latency between caches, in ns, which no testcase measures.
+_CACHES = re.compile(r".*L2->L2 HITM?\s+latency\s+(\S+)|\s*\d+\s+(-|[\d.]+)(\s+(-|[\d.]+))*$")
+_KNOWN_MLC = re.compile(
+    r"Command line|\*?Unable to modify prefetchers|Using|Measuring|"
+    r"Bandwidths are|Numa node$|=+|Inject|Delay|\*\*\*|Local|Remote|-+$|Note"
+)
+_TOOL_MLC = "mlc"
+
+
+def _read_of_mlc(lines: Sequence[str]) -> Iterator[FoundLog]:
+    """Yield the runs of the tool that some lines contain."""
+    return (_run_of_mlc(part) for part in runs(lines, _BEGIN_MLC))
+
+
+def _run_of_mlc(lines: Sequence[str]) -> FoundLog:
+    log = FoundLog("Intel MLC", lines=len(lines), partial=True)
+    measured, complete = "", True
+    chosen_delays = any(_DELAYS.match(line.strip()) for line in lines)
+    peaks: dict[str, float | None] = {}
+    loaded: dict[str, tuple[float | None, float | None]] = {}
+    at = 0
+    while at < len(lines):
+        line = lines[at].strip()
+        at += 1
+        if match := _VERSION.match(line):
+            log.version = text(f"v{match[1]}")
+        elif line.startswith("Measuring"):
+            if measured and not complete:
+                log.warnings.append(f"{INCOMPLETE}: no complete result of {text(measured)!r}")
+            measured, complete = line, False
+        elif match := _HEAD_MLC.match(line):
+            columns, rows, used = grid([match[1], *lines[at : at + MOST_DEVICES]], 0)
+            at += max(used - 1, 0)
+            if rows:
+                log.tables += _matrix(measured, [values for _, values in rows])
+            complete = 0 < len(columns) <= len(rows)
+        elif match := _PEAK.match(line):
+            peaks[match[1]] = in_base(match[2], float(MB))
+            complete = match[1] == _LAST_PEAK and peaks[match[1]] is not None
+        elif match := _LOADED.fullmatch(line):
+            loaded[match[1]] = (in_base(match[2], NANO), in_base(match[3], float(MB)))
+            last = match[1] == _LAST_DELAY or chosen_delays
+            complete = last and None not in loaded[match[1]]
+        elif "cache-to-cache" in measured and _CACHES.match(line):
+            complete = True
+        else:
+            log.other(line, _KNOWN_MLC)
+    sections = [line for line in lines if line.strip().startswith("Measuring")]
+    if not any(_PARAMETERS in line for line in lines) and sections and _FIRST in sections[0]:
+        complete &= _LAST in sections[-1]
+    if not complete and any(_BEGIN_MLC.match(line) for line in lines):  # others are excerpts
+        log.warnings.append(
+            f"{INCOMPLETE}: it ends in {text(measured)!r}" if measured else f"{INCOMPLETE}: it has no values"
+        )
+    if peaks:
+        log.tables.append(
+            _kept("peak bandwidth", (tuple(peaks.values()),), ("all nodes",), tuple(peaks), Unit.RATE,
+                  "no testcase has this mix of reads and writes of all nodes")
+        )  # fmt: skip
+    for name, unit, column in (("latency", Unit.TIME, 0), ("bandwidth", Unit.RATE, 1)) if loaded else ():
+        values = tuple(pair[column] for pair in loaded.values())
+        log.tables.append(
+            _kept(f"loaded {name}", (values,), ("all nodes",), tuple(loaded), unit,
+                  "the load of host_loaded_latency differs")
+        )  # fmt: skip
+    return log
+
+
+def _matrix(measured: str, rows: list[list[float | None]]) -> Iterator[FoundTable]:
+    """Yield the tables of a matrix of nodes."""
+    nodes = tuple(f"numa{i}" for i in range(max(map(len, rows))))
+    axes = ("NUMA node", "NUMA node")
+    if "idle latencies" in measured.lower():
+        values = tuple(scaled(row, NANO) for row in rows)
+        yield FoundTable("host_latency", values, nodes[: len(rows)], nodes, axes, Unit.TIME, "", measured)
+    elif "Bandwidths between nodes" in measured:
+        values = tuple(scaled(row, float(MB)) for row in rows)
+        if len(rows) == len(nodes):
+            own = tuple(row[i] for i, row in enumerate(values))
+            yield FoundTable("host_stream_read", (own,), ("local",), nodes, axes, Unit.RATE, "", measured)
+        far = tuple(tuple(None if i == j else v for j, v in enumerate(row)) for i, row in enumerate(values))
+        if len(nodes) > 1:
+            yield _kept("bandwidth between nodes", far, nodes[: len(rows)], nodes, Unit.RATE,
+                        "no testcase only reads the memory of another node")  # fmt: skip
+    else:
+        unit, scale = (Unit.TIME, NANO) if "latenc" in measured.lower() else (Unit.RATE, float(MB))
+        kept = tuple(scaled(row, scale) for row in rows)
+        yield _kept("matrix", kept, nodes[: len(rows)], nodes, unit, "no testcase measures the same")
+
+
+def _kept(
+    name: str, values: tuple[tuple[float | None, ...], ...], rows: tuple[str, ...], columns: tuple[str, ...],
+    unit: Unit, why: str,
+) -> FoundTable:  # fmt: skip
+    """A table that no testcase measures."""
+    return FoundTable(
+        f"{_TOOL_MLC} {name}", values, rows, columns, ("NUMA node", ""), unit, "", name, why_not=why
+    )
+
+
+#: How these logs are read.
+MLC = Tool(_START_MLC, _read_of_mlc)
