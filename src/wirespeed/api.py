@@ -110,6 +110,8 @@ def run(
     options = changed(options or RunOptions(), changes, run)
     if world is not None and options.within is not None:
         raise UsageError("--within is for one process: omit it in a job, or limit the job itself")
+    if world is not None and options.storage is not None:
+        raise UsageError("--storage is for one process: omit it in a job")
     chosen, requested = _requested(testcases, prefixes, options, all_if_none=following is None)
     if machine is None:
         _backends.warm_up()
@@ -184,6 +186,10 @@ def part_of(machine: Machine, options: RunOptions) -> Machine:
     """The part of a machine that a run uses."""
     if options.devices is not None:
         machine = machine.only(options.devices)
+    if options.storage is not None:
+        from .backends.storage.folder import with_folder
+
+        machine = with_folder(machine, options.storage, options.storage_size)
     return machine if options.host_memory is None else machine.with_host_memory(options.host_memory)
 
 

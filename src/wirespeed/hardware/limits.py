@@ -458,6 +458,7 @@ def _is_judged(network: Network, transfer: Transfer, demand: Demand, lowest: flo
         and not transfer.executor.blocks
         and not transfer.executor.threads
         and not transfer.also
+        and transfer.calls is None
         and _has_large_blocks(transfer, lowest)
         and (transfer.engine is Engine.CPU or MemoryKind.PAGEABLE not in kinds)
         and _is_large_enough(network, transfer, demand, lowest)

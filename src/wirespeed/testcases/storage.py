@@ -1,0 +1,119 @@
+"""Testcases of storage: blocks between a file in a named folder and host memory, over size and depth."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ..errors import UsageError
+from ..hardware.devices import STORAGE, Storage
+from ..hardware.topology import Machine
+from ..measurement import Axis, Measurement, Place, Unit
+from ..model import Access, Engine, Executor, FileCalls, Memory, MemoryKind, Transfer
+from ..units import KIB, MIB, format_size
+from .base import Layout, Pattern, Plan, PlanOptions, Testcase, WaivedCell
+from .patterns import NO_CPU
+
+#: Beginning of the names of these testcases.
+PREFIX = "storage_"
+NO_STORAGE = "no folder is named: add --storage DIR"
+#: Default block sizes in bytes, and numbers of calls at a time.
+SEQUENTIAL, RANDOM, DEPTHS = (MIB, 4 * MIB, 16 * MIB), (4 * KIB,), (1, 4, 16, 64)
+#: Block sizes are multiples of this: a page, which is at least a block of any device.
+GRANULE = 4 * KIB
+#: Bytes that one copy moves at least, in calls of each thread.
+_CALLS = 2
+#: The part of the memory of a NUMA node that buffers may take.
+_SHARE = 8
+
+
+def over(reads: bool, random: bool, usual: tuple[int, ...], chosen: tuple[int, ...] = ()) -> Pattern:
+    """The pattern of a table of block sizes and depths for each storage device.
+
+    Raises:
+        UsageError: If a block size is not a multiple of ``GRANULE``.
+    """
+    if wrong := next((size for size in chosen if size % GRANULE), 0):
+        raise UsageError(_unfit(wrong))
+
+    def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
+        devices: tuple[Storage, ...] = machine.others.get(STORAGE.name, ())
+        if not devices:
+            return Plan.waive(NO_STORAGE)
+        if options.size and options.size % GRANULE:
+            return Plan.waive(_unfit(options.size))
+        sizes = chosen or ((options.size,) if options.size else usual)
+        rows = Axis("block size", tuple(map(format_size, sizes)), tuple(map(float, sizes)), "B")
+        columns = Axis("calls at a time", tuple(map(str, DEPTHS)), tuple(map(float, DEPTHS)))
+        layouts, measurements, waived = list[Layout](), list[Measurement](), list[WaivedCell]()
+        for device in devices:
+            executor, memory_bytes = _executor(machine, device)
+            cached = "" if device.past_cache else ", page cache"
+            host, file = Memory(executor.device, MemoryKind.PAGEABLE), Memory(device.name, MemoryKind.FILE)
+            ends = (file, host) if reads else (host, file)
+            layouts.append(
+                Layout(device.name, f"{case.title} {ends[0]}->{ends[1]}{cached}", rows, columns, Unit.RATE)
+            )
+            for i, block in enumerate(sizes):
+                for j, depth in enumerate(DEPTHS):
+                    moved = block * depth * _CALLS
+                    if not executor.cpus:
+                        reason = NO_CPU
+                    else:
+                        reason = _too_large(moved, device, block * depth, memory_bytes)
+                    if reason:
+                        waived.append(WaivedCell(device.name, i, j, reason))
+                        continue
+                    transfer = Transfer(
+                        *ends, executor, Engine.IO, moved, calls=FileCalls(block, depth, random)
+                    )
+                    measurements.append(Measurement((transfer,), (Place(device.name, i, j),)))
+        return Plan(tuple(layouts), tuple(measurements), tuple(waived))
+
+    return pattern
+
+
+def _executor(machine: Machine, device: Storage) -> tuple[Executor, int]:
+    """The CPUs next to a device, else those of the first node with some, and the memory there in bytes."""
+    usable = [node for node in machine.numa if node.cpus and node.memory_bytes]
+    node = next((node for node in usable if node.index == device.node), usable[0] if usable else None)
+    return (Executor(node.name, cpus=node.cpus), node.memory_bytes) if node else (Executor("numa0"), 0)
+
+
+def _unfit(size: int) -> str:
+    """Why blocks cannot have this size."""
+    return f"blocks of storage must be a multiple of {GRANULE} B, not {size} B"
+
+
+def _too_large(moved: int, device: Storage, buffers: int, memory_bytes: int) -> str:
+    """Why calls cannot have this size and depth; empty if they can."""
+    if 2 * moved > device.memory_bytes:
+        return (
+            f"requires a file of {format_size(2 * moved)}; that of {device.name} has at most "
+            f"{format_size(device.memory_bytes)} (--storage-size)"
+        )
+    if buffers > memory_bytes // _SHARE:
+        return f"requires buffers of {format_size(buffers)}: too much for the memory of the NUMA node"
+    return ""
+
+
+def _row(name: str, does: str, access: Access, random: bool, usual: tuple[int, ...]) -> Testcase:
+    reads = access is Access.READ
+    return Testcase(
+        f"{PREFIX}{name}",
+        f"{does} a file in the folder of --storage, over block size and calls at a time",
+        over(reads, random, usual),
+        f"storage {name.replace('_', ' ')}",
+        Engine.IO,
+        access,
+        size=usual[0],
+        counts="every byte of a block once",
+        tier="full",
+        swept=partial(over, reads, random, usual),
+    )
+
+
+TESTCASES = (
+    _row("read", "sequential reads of", Access.READ, False, SEQUENTIAL),
+    _row("write", "sequential writes of", Access.WRITE, False, SEQUENTIAL),
+    _row("random_read", "reads in random order of", Access.READ, True, RANDOM),
+)
