@@ -17,6 +17,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from inspect import Parameter
 from operator import index
+from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
 from .errors import UsageError
@@ -157,7 +158,7 @@ def _folder(value: Any) -> str:
     text = os.fspath(value) if isinstance(value, (str, os.PathLike)) else ""
     if not isinstance(text, str) or not text or "\0" in text:
         raise UsageError(f"{value!r} is not the name of a folder")
-    return os.path.abspath(text)
+    return str(Path(text).absolute())
 
 
 def _sizes(value: Any) -> tuple[int, ...]:

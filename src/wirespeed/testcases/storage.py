@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from ..errors import UsageError
 from ..hardware.devices import STORAGE, Storage
 from ..hardware.topology import Machine
 from ..measurement import Axis, Measurement, Place, Unit
@@ -20,27 +19,17 @@ NO_STORAGE = "no folder is named: add --storage DIR"
 SEQUENTIAL, RANDOM, DEPTHS = (MIB, 4 * MIB, 16 * MIB), (4 * KIB,), (1, 4, 16, 64)
 #: Block sizes are multiples of this: a page, which is at least a block of any device.
 GRANULE = 4 * KIB
-#: Bytes that one copy moves at least, in calls of each thread.
-_CALLS = 2
 #: The part of the memory of a NUMA node that buffers may take.
 _SHARE = 8
 
 
 def over(reads: bool, random: bool, usual: tuple[int, ...], chosen: tuple[int, ...] = ()) -> Pattern:
-    """The pattern of a table of block sizes and depths for each storage device.
-
-    Raises:
-        UsageError: If a block size is not a multiple of ``GRANULE``.
-    """
-    if wrong := next((size for size in chosen if size % GRANULE), 0):
-        raise UsageError(_unfit(wrong))
+    """The pattern of a table of block sizes and depths for each storage device."""
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
         devices: tuple[Storage, ...] = machine.others.get(STORAGE.name, ())
         if not devices:
             return Plan.waive(NO_STORAGE)
-        if options.size and options.size % GRANULE:
-            return Plan.waive(_unfit(options.size))
         sizes = chosen or ((options.size,) if options.size else usual)
         rows = Axis("block size", tuple(map(format_size, sizes)), tuple(map(float, sizes)), "B")
         columns = Axis("calls at a time", tuple(map(str, DEPTHS)), tuple(map(float, DEPTHS)))
@@ -55,11 +44,11 @@ def over(reads: bool, random: bool, usual: tuple[int, ...], chosen: tuple[int, .
             )
             for i, block in enumerate(sizes):
                 for j, depth in enumerate(DEPTHS):
-                    moved = block * depth * _CALLS
+                    moved = block * depth
                     if not executor.cpus:
                         reason = NO_CPU
                     else:
-                        reason = _too_large(moved, device, block * depth, memory_bytes)
+                        reason = _unfit(block) or _too_large(moved, device, memory_bytes)
                     if reason:
                         waived.append(WaivedCell(device.name, i, j, reason))
                         continue
@@ -80,19 +69,19 @@ def _executor(machine: Machine, device: Storage) -> tuple[Executor, int]:
 
 
 def _unfit(size: int) -> str:
-    """Why blocks cannot have this size."""
-    return f"blocks of storage must be a multiple of {GRANULE} B, not {size} B"
+    """Why blocks cannot have this size; empty if they can."""
+    return f"blocks of storage must be a multiple of {GRANULE} B, not {size} B" if size % GRANULE else ""
 
 
-def _too_large(moved: int, device: Storage, buffers: int, memory_bytes: int) -> str:
+def _too_large(moved: int, device: Storage, memory_bytes: int) -> str:
     """Why calls cannot have this size and depth; empty if they can."""
     if 2 * moved > device.memory_bytes:
         return (
             f"requires a file of {format_size(2 * moved)}; that of {device.name} has at most "
             f"{format_size(device.memory_bytes)} (--storage-size)"
         )
-    if buffers > memory_bytes // _SHARE:
-        return f"requires buffers of {format_size(buffers)}: too much for the memory of the NUMA node"
+    if moved > memory_bytes // _SHARE:
+        return f"requires buffers of {format_size(moved)}: too much for the memory of the NUMA node"
     return ""
 
 

@@ -42,8 +42,11 @@ def _call(typing: Any, writes: Any, descriptor: Any, address: Any, size: Any, of
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
         writes, descriptor, address, size, offset = values
         arguments = [
-            builder.trunc(descriptor, _INT), builder.inttoptr(address, ir.IntType(8).as_pointer()), size, offset,
-        ]  # fmt: skip
+            builder.trunc(descriptor, _INT),
+            builder.inttoptr(address, ir.IntType(8).as_pointer()),
+            size,
+            offset,
+        ]
         kinds = [argument.type for argument in arguments]
         result = cgutils.alloca_once(builder, _WORD)
         with builder.if_else(builder.icmp_signed("!=", writes, _WORD(0))) as (write, read):

@@ -174,7 +174,7 @@ def below_of(mount: Mount, root: Path) -> Below:
     """What is below a file system, from sysfs."""
     entry = root / "sys/dev/block" / mount.device
     if mount.device.startswith("0:"):  # of several devices, or of none: btrfs names the first one
-        name = os.path.basename(os.path.realpath(mount.source)) if mount.source.startswith("/dev/") else ""
+        name = Path(mount.source).resolve().name if mount.source.startswith("/dev/") else ""
         entry = root / "sys/class/block" / name
         if not name:
             return Below()
