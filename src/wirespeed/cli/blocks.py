@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 def main(name: str, argv: Sequence[str]) -> int:
     from .. import backends
     from ..api import run
+    from ..hardware.devices import STORAGE
     from ..progress import listener
     from ..reports.console import printed
     from ..screens.overview import headline
-    from ..hardware.devices import STORAGE
     from ..testcases import storage
     from ..testcases.blocks import of_directions
 

@@ -140,16 +140,16 @@ class StoragePrepared(Prepared):
         self._results[:, LAST] = -1
         self._drawn[0] = _ENDS if self._cancelled else 0
         key = self._key - 2**64 if self._key >= 2**63 else self._key
-        arguments = (
-            int(self._writes), self._contents.file.descriptor, self._calls.block, self._origin, self._order,
-            self._next, count, self._drawn.ctypes.data, key,
-        )  # fmt: skip
-        flags, descriptor, block, *others = arguments
+        descriptor, block = self._contents.file.descriptor, self._calls.block
+        drawn = self._drawn.ctypes.data
         with starting_threads():
             running = [
-                self._threads.submit(move, flags, descriptor, address, block, *others, result)
+                self._threads.submit(
+                    move, int(self._writes), descriptor, address, block, self._origin, self._order, self._next,
+                    count, drawn, key, result,
+                )
                 for address, result in zip(self._addresses, self._results, strict=True)
-            ]
+            ]  # fmt: skip
         for thread in running:
             thread.result()
         if self._cancelled:

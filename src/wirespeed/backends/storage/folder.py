@@ -234,10 +234,9 @@ def _leaf(entry: Path, layer: str, root: Path) -> Below:
                 port = Port.of(Tree(root).root / str(folder.relative_to(root)))
                 capacity = None if port.emulated else rate(*port.now)
                 node = _text(folder / "numa_node")
-                return Below(
-                    layers, (model,), (int(node) if node.isdecimal() else -1,),
-                    *((capacity[0],) * 2 if capacity else (None, None)), capacity[1] if capacity else "",
-                )  # fmt: skip
+                line, name = capacity or (None, "")
+                near = int(node) if node.isdecimal() else -1
+                return Below(layers, (model,), (near,), line, line, name)
     return Below(layers, (model,))
 
 
