@@ -26,7 +26,7 @@ from .model import Engine, Operation
 from .options import RunOptions, Tier, agreed, changed, includes, takes_options
 from .peer_access import ALL, SHORT, PeerAccess, PeerMechanism, PeerVerdict
 from .run_errors import RunInterrupted
-from .testcases import Testcase, find, select
+from .testcases import Testcase, find, select, storage
 from .testcases.subset import sweep
 from .version import __version__
 
@@ -179,7 +179,7 @@ def _requested(
     requested = {REQUESTED: asked} if asked else {}
     if options.devices is not None:
         requested[DEVICES] = list(map(str, options.devices))
-    return choose(testcases, prefixes, options.tier) if asked or all_if_none else (), requested
+    return choose(testcases, prefixes, options) if asked or all_if_none else (), requested
 
 
 def part_of(machine: Machine, options: RunOptions) -> Machine:
@@ -434,16 +434,25 @@ def wait_idle(machine: Machine, seconds: float) -> float:
     return time.monotonic() - began
 
 
-def choose(testcases: Iterable[str | Testcase], prefixes: Iterable[str], tier: Tier) -> tuple[Testcase, ...]:
-    """The named testcases; without names and prefixes, all testcases of the tier."""
+def choose(
+    testcases: Iterable[str | Testcase], prefixes: Iterable[str], options: RunOptions
+) -> tuple[Testcase, ...]:
+    """The named testcases; without names and prefixes, all of the tier, and those of a named folder."""
     wanted, prefixes = _several(testcases), _several(prefixes)
     if not wanted and not prefixes:
-        return tuple(case for case in select() if includes(tier, case.tier))
+        return tuple(
+            case for case in select() if includes(options.tier, case.tier) or _is_named(case, options)
+        )
     chosen: list[Testcase] = []
     for case in wanted:
         chosen += [case] if isinstance(case, Testcase) else select([case])
     chosen += select(prefixes=prefixes) if prefixes else ()
     return tuple(dict.fromkeys(chosen))
+
+
+def _is_named(case: Testcase, options: RunOptions) -> bool:
+    """Whether the options name the folder that a testcase of storage measures."""
+    return options.storage is not None and case in storage.TESTCASES
 
 
 def _several(items: Iterable[T]) -> tuple[T, ...]:

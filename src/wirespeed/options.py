@@ -321,6 +321,8 @@ class RunOptions(PlanOptions):
         """Parse texts and check all values."""
         super().__post_init__()
         _ = self.rule
+        if self.storage_size is not None and self.storage is None:
+            raise UsageError("--storage-size needs the folder whose storage is measured: --storage DIR")
 
     def __repr__(self) -> str:
         """The call that makes these options."""
