@@ -23,7 +23,7 @@ from .files import refusal
 from .hardware.topology import Machine
 from .measurement import Unit
 from .model import Engine, Operation
-from .options import RunOptions, Tier, agreed, changed, includes, takes_options
+from .options import RunOptions, agreed, changed, includes, takes_options
 from .peer_access import ALL, SHORT, PeerAccess, PeerMechanism, PeerVerdict
 from .run_errors import RunInterrupted
 from .testcases import Testcase, find, select, storage

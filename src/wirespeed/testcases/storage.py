@@ -76,12 +76,10 @@ def _unfit(size: int) -> str:
 def _too_large(moved: int, device: Storage, memory_bytes: int) -> str:
     """Why calls cannot have this size and depth; empty if they can."""
     if 2 * moved > device.memory_bytes:
-        return (
-            f"requires a file of {format_size(2 * moved)}; that of {device.name} has at most "
-            f"{format_size(device.memory_bytes)} (--storage-size)"
-        )
+        most = format_size(device.memory_bytes)
+        return f"requires a larger file than the {most} of {device.name}; give a larger --storage-size"
     if moved > memory_bytes // _SHARE:
-        return f"requires buffers of {format_size(moved)}: too much for the memory of the NUMA node"
+        return "requires larger buffers than an eighth of the memory of the NUMA node"
     return ""
 
 

@@ -142,11 +142,11 @@ class StoragePrepared(Prepared):
         key = self._key - 2**64 if self._key >= 2**63 else self._key
         descriptor, block = self._contents.file.descriptor, self._calls.block
         drawn = self._drawn.ctypes.data
+        writes, origin, order, first = int(self._writes), self._origin, self._order, self._next
         with starting_threads():
             running = [
                 self._threads.submit(
-                    move, int(self._writes), descriptor, address, block, self._origin, self._order, self._next,
-                    count, drawn, key, result,
+                    move, writes, descriptor, address, block, origin, order, first, count, drawn, key, result
                 )
                 for address, result in zip(self._addresses, self._results, strict=True)
             ]  # fmt: skip
