@@ -20,6 +20,7 @@ from .document import DEVICES, REQUESTED, SCHEMA, Document
 from .driver.jobs import begun, gather_facts, gather_machine, gather_observed
 from .errors import MachineError, NotIdle, UsageError
 from .files import refusal
+from .hardware.devices import STORAGE
 from .hardware.topology import Machine
 from .measurement import Unit
 from .model import Engine, Operation
@@ -280,7 +281,10 @@ def blocks(
 
     target = machine if isinstance(machine, Machine) else _backends.describe(machine)
     settings = {"tier": "quick", "sizes": sizes, "block_counts": blocks} | how
-    return map_of(run(of_directions(target, directions), machine=target, **settings))
+    cases = of_directions(target, directions)
+    if "storage" in how or STORAGE.name in target.others:
+        cases += storage.TESTCASES
+    return map_of(run(cases, machine=target, **settings))
 
 
 def _closed(backends: Sequence[Backend]) -> bool:

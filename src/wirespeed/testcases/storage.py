@@ -39,9 +39,8 @@ def over(reads: bool, random: bool, usual: tuple[int, ...], chosen: tuple[int, .
             cached = "" if device.past_cache else ", page cache"
             host, file = Memory(executor.device, MemoryKind.PAGEABLE), Memory(device.name, MemoryKind.FILE)
             ends = (file, host) if reads else (host, file)
-            layouts.append(
-                Layout(device.name, f"{case.title} {ends[0]}->{ends[1]}{cached}", rows, columns, Unit.RATE)
-            )
+            path = f"{ends[0]}->{ends[1]}"
+            layouts.append(Layout(path, f"{case.title} {path}{cached}", rows, columns, Unit.RATE))
             for i, block in enumerate(sizes):
                 for j, depth in enumerate(DEPTHS):
                     moved = block * depth
@@ -50,12 +49,12 @@ def over(reads: bool, random: bool, usual: tuple[int, ...], chosen: tuple[int, .
                     else:
                         reason = _unfit(block) or _too_large(moved, device, memory_bytes)
                     if reason:
-                        waived.append(WaivedCell(device.name, i, j, reason))
+                        waived.append(WaivedCell(path, i, j, reason))
                         continue
                     transfer = Transfer(
                         *ends, executor, Engine.IO, moved, calls=FileCalls(block, depth, random)
                     )
-                    measurements.append(Measurement((transfer,), (Place(device.name, i, j),)))
+                    measurements.append(Measurement((transfer,), (Place(path, i, j),)))
         return Plan(tuple(layouts), tuple(measurements), tuple(waived))
 
     return pattern

@@ -25,6 +25,8 @@ from .test_file import TestFile
 
 #: Largest default size of the file in bytes, and as a part of what is free; smallest size that is of use.
 _USUAL_BYTES, _FREE_PART, LEAST_BYTES = 4 * GIB, 10, 2 * MIB
+#: What is assumed to be free where the file system does not say, in bytes.
+_UNKNOWN_ROOM_BYTES = GIB
 #: File systems in memory, and those that encrypt.
 _IN_MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs"})
 _ENCRYPTING = frozenset({"ecryptfs", "fuse.gocryptfs", "fuse.encfs", "fuse.cryfs", "fuse.securefs"})
@@ -113,7 +115,7 @@ def with_folder(machine: Machine, folder: str, size: int | None, root: Path = Pa
 def _file_bytes(folder: str, size: int | None) -> int:
     """The size of the file, in bytes."""
     room = os.statvfs(folder)
-    free = room.f_bavail * room.f_frsize
+    free = room.f_bavail * room.f_frsize if room.f_blocks else _UNKNOWN_ROOM_BYTES
     if size is None:
         size = min(_USUAL_BYTES, free // _FREE_PART)
         if size < LEAST_BYTES:
