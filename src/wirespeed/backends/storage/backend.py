@@ -34,6 +34,12 @@ from .test_file import TestFile
 _PIECE_BYTES, _REGION_BYTES = 8 * MIB, GIB
 #: A number of drawn blocks that ends all threads.
 _ENDS = 2**62
+#: Errors without room, and what to do.
+_NO_ROOM = {
+    errno.ENOSPC: "free some space, or give a smaller --storage-size",
+    errno.EDQUOT: "give a smaller --storage-size",
+    errno.EFBIG: "`ulimit -f` limits the size of files: give a smaller --storage-size",
+}
 Array = np.ndarray[Any, Any]
 
 
@@ -62,27 +68,25 @@ class Contents:
             self._filled[half] += count
 
     def _write(self, data: memoryview, offset: int) -> None:
-        try:
-            done = os.pwrite(self.file.descriptor, data, offset)
-        except OSError as error:
-            raise self.failure("writing", error.errno or 0, offset) from error
-        if done != len(data):
-            raise self.failure("writing", SHORT, offset)
+        """Write all of the data; after a part of it, only the next call says why it was not more."""
+        while data:
+            try:
+                done = os.pwrite(self.file.descriptor, data, offset)
+            except OSError as error:
+                raise self.failure("writing", error.errno or 0, offset) from error
+            if not done:
+                raise self.failure("writing", SHORT, offset)
+            data, offset = data[done:], offset + done
 
     def failure(self, doing: str, number: int, offset: int) -> BackendError:
-        """The error of a call."""
+        """The error of a call; without room nothing of the machine has failed."""
         at = f"{doing} at {format_size(offset)} of a file in {self.file.folder}"
         if number == SHORT:
-            return BackendError(
-                f"{at}: fewer bytes than requested; the storage is full, or the file was changed"
-            )
-        hints = {
-            errno.ENOSPC: "; free some space, or give a smaller --storage-size",
-            errno.EDQUOT: "; give a smaller --storage-size",
-            errno.EFBIG: "; give a smaller --storage-size (`ulimit -f` limits the size of files)",
-            errno.EINVAL: "; the size of a call must be a multiple of the block size of the device",
-        }
-        return BackendError(f"{at}: {os.strerror(number)}{hints.get(number, '')}")
+            return BackendError(f"{at}: fewer bytes than requested; it is full, or the file was changed")
+        if number in _NO_ROOM:
+            return OutOfMemory(f"{at}: {os.strerror(number)}; {_NO_ROOM[number]}")
+        hint = "; the size of a call must be a multiple of the block size of the device"
+        return BackendError(f"{at}: {os.strerror(number)}{hint if number == errno.EINVAL else ''}")
 
 
 class StoragePrepared(Prepared):
