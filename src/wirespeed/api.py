@@ -187,6 +187,8 @@ def part_of(machine: Machine, options: RunOptions) -> Machine:
     """The part of a machine that a run uses."""
     if options.devices is not None:
         machine = machine.only(options.devices)
+    if options.storage is None and options.storage_size is not None:
+        raise UsageError("--storage-size needs the folder whose storage is measured: --storage DIR")
     if options.storage is not None:
         from .backends.storage.folder import with_folder
 

@@ -276,7 +276,7 @@ class RunOptions(PlanOptions):
         _parser(parse_memory), "8x4800", documented=False, agreed=False)
     storage: str | None = option(
         None, "measure the storage of this folder too, in a file that is removed at the end", WHAT, _folder,
-        "DIR", "no storage", agreed=False)
+        "DIR", "no storage", documented=False)
     storage_size: int | None = option(
         None, "maximum size of that file", WHAT, _size, "SIZE", "4GiB, at most a tenth of what is free",
         documented=False)
@@ -321,8 +321,6 @@ class RunOptions(PlanOptions):
         """Parse texts and check all values."""
         super().__post_init__()
         _ = self.rule
-        if self.storage_size is not None and self.storage is None:
-            raise UsageError("--storage-size needs the folder whose storage is measured: --storage DIR")
 
     def __repr__(self) -> str:
         """The call that makes these options."""

@@ -162,7 +162,7 @@ def test_bad_folders_are_refused_before_anything_is_measured(
     with pytest.raises(MachineError, match="a simulated machine has no folders"):
         with_folder(Machine("x", simulated=True), str(tmp_path), None)
     with pytest.raises(UsageError, match="needs the folder"):
-        RunOptions(storage_size=8 * MIB)
+        wirespeed.run(["storage_read"], machine=MACHINE, storage_size=8 * MIB)
     opened = os.open
 
     def read_only(name: Any, flags: int, *rest: Any, **more: Any) -> int:

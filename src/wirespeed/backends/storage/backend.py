@@ -43,7 +43,7 @@ _NO_ROOM = {
 Array = np.ndarray[Any, Any]
 
 
-class Contents:
+class FilledFile:
     """The file of one storage device, and how far it is filled.
 
     Attributes:
@@ -92,7 +92,7 @@ class Contents:
 class StoragePrepared(Prepared):
     """Calls of one transfer, bound to their buffers and threads."""
 
-    def __init__(self, contents: Contents, transfer: Transfer, options: RunOptions, laps: int) -> None:
+    def __init__(self, contents: FilledFile, transfer: Transfer, options: RunOptions, laps: int) -> None:
         assert transfer.calls is not None
         self._contents, self._transfer, self._calls = contents, transfer, transfer.calls
         self._writes = transfer.destination.kind is MemoryKind.FILE
@@ -210,7 +210,7 @@ class StorageBackend(Backend):
         super().__init__()
         self._nodes = {node.name for node in machine.numa}
         self._devices: dict[str, Storage] = {device.name: device for device in machine.others[STORAGE.name]}
-        self._files: dict[str, Contents] = {}
+        self._files: dict[str, FilledFile] = {}
         self._last: StoragePrepared | None = None
         self._laps, self._closed = 0, False
 
@@ -238,7 +238,7 @@ class StorageBackend(Backend):
         device = self._devices[end.device]
         contents = self._files.get(end.device)
         if contents is None:
-            contents = self._files[end.device] = Contents(device)
+            contents = self._files[end.device] = FilledFile(device)
         self._laps += 1
         prepared = StoragePrepared(contents, transfer, options, self._laps)
         self._last = prepared
