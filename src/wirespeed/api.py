@@ -20,13 +20,14 @@ from .document import DEVICES, REQUESTED, SCHEMA, Document
 from .driver.jobs import begun, gather_facts, gather_machine, gather_observed
 from .errors import MachineError, NotIdle, UsageError
 from .files import refusal
+from .hardware.devices import STORAGE
 from .hardware.topology import Machine
 from .measurement import Unit
 from .model import Engine, Operation
-from .options import RunOptions, Tier, agreed, changed, includes, takes_options
+from .options import RunOptions, agreed, changed, includes, takes_options
 from .peer_access import ALL, SHORT, PeerAccess, PeerMechanism, PeerVerdict
 from .run_errors import RunInterrupted
-from .testcases import Testcase, find, select
+from .testcases import Testcase, find, select, storage
 from .testcases.subset import sweep
 from .version import __version__
 
@@ -110,6 +111,8 @@ def run(
     options = changed(options or RunOptions(), changes, run)
     if world is not None and options.within is not None:
         raise UsageError("--within is for one process: omit it in a job, or limit the job itself")
+    if world is not None and options.storage is not None:
+        raise UsageError("--storage is for one process: omit it in a job")
     chosen, requested = _requested(testcases, prefixes, options, all_if_none=following is None)
     if machine is None:
         _backends.warm_up()
@@ -177,13 +180,19 @@ def _requested(
     requested = {REQUESTED: asked} if asked else {}
     if options.devices is not None:
         requested[DEVICES] = list(map(str, options.devices))
-    return choose(testcases, prefixes, options.tier) if asked or all_if_none else (), requested
+    return choose(testcases, prefixes, options) if asked or all_if_none else (), requested
 
 
 def part_of(machine: Machine, options: RunOptions) -> Machine:
     """The part of a machine that a run uses."""
     if options.devices is not None:
         machine = machine.only(options.devices)
+    if options.storage is None and options.storage_size is not None:
+        raise UsageError("--storage-size needs the folder whose storage is measured: --storage DIR")
+    if options.storage is not None:
+        from .backends.storage.folder import with_folder
+
+        machine = with_folder(machine, options.storage, options.storage_size)
     return machine if options.host_memory is None else machine.with_host_memory(options.host_memory)
 
 
@@ -274,7 +283,10 @@ def blocks(
 
     target = machine if isinstance(machine, Machine) else _backends.describe(machine)
     settings = {"tier": "quick", "sizes": sizes, "block_counts": blocks} | how
-    return map_of(run(of_directions(target, directions), machine=target, **settings))
+    cases = of_directions(target, directions)
+    if "storage" in how or STORAGE.name in target.others:
+        cases += storage.TESTCASES
+    return map_of(run(cases, machine=target, **settings))
 
 
 def _closed(backends: Sequence[Backend]) -> bool:
@@ -428,16 +440,25 @@ def wait_idle(machine: Machine, seconds: float) -> float:
     return time.monotonic() - began
 
 
-def choose(testcases: Iterable[str | Testcase], prefixes: Iterable[str], tier: Tier) -> tuple[Testcase, ...]:
-    """The named testcases; without names and prefixes, all testcases of the tier."""
+def choose(
+    testcases: Iterable[str | Testcase], prefixes: Iterable[str], options: RunOptions
+) -> tuple[Testcase, ...]:
+    """The named testcases; without names and prefixes, all of the tier, and those of a named folder."""
     wanted, prefixes = _several(testcases), _several(prefixes)
     if not wanted and not prefixes:
-        return tuple(case for case in select() if includes(tier, case.tier))
+        return tuple(
+            case for case in select() if includes(options.tier, case.tier) or _is_named(case, options)
+        )
     chosen: list[Testcase] = []
     for case in wanted:
         chosen += [case] if isinstance(case, Testcase) else select([case])
     chosen += select(prefixes=prefixes) if prefixes else ()
     return tuple(dict.fromkeys(chosen))
+
+
+def _is_named(case: Testcase, options: RunOptions) -> bool:
+    """Whether the options name the folder that a testcase of storage measures."""
+    return options.storage is not None and case in storage.TESTCASES
 
 
 def _several(items: Iterable[T]) -> tuple[T, ...]:

@@ -16,6 +16,7 @@ class MemoryKind(StrEnum):
     DEVICE = "device"
     PINNED = "pinned"
     PAGEABLE = "pageable"
+    FILE = "file"  #: a file in a folder of a storage device
 
 
 class Engine(StrEnum):
@@ -27,6 +28,7 @@ class Engine(StrEnum):
     SM_SPLIT = "sm_split"  #: one GPU kernel whose warps copy in alternating directions
     CUBLAS = "cublas"  #: a GPU kernel of cuBLAS
     CPU = "cpu"  #: host threads, one pinned to each core
+    IO = "io"  #: host threads that read and write a file, past the page cache where that is possible
     NCCL = "nccl"  #: NCCL send and receive, where the processes share no memory
     MPI = "mpi"  #: MPI send and receive
 
@@ -148,6 +150,25 @@ class BlockList:
 
 
 @dataclass(frozen=True, slots=True)
+class FileCalls:
+    """How a file is read or written.
+
+    Attributes:
+        block: Size of one call, in bytes.
+        depth: Number of calls at a time, each by a thread.
+        random: Whether the blocks are in random order instead of one after the other.
+    """
+
+    block: int
+    depth: int
+    random: bool = False
+
+    def __str__(self) -> str:
+        order = "random" if self.random else "sequential"
+        return f"{order} calls of {self.block} B, {self.depth} at a time"
+
+
+@dataclass(frozen=True, slots=True)
 class Transfer:
     """One copy, or another operation on buffers.
 
@@ -167,6 +188,7 @@ class Transfer:
         also: More destinations: a kernel reads once and writes to all. Its rate counts each byte that is
             read.
         scattered: The blocks that it moves; ``bytes`` is the size of all. None for one contiguous buffer.
+        calls: How it reads or writes a file; None without a file.
     """
 
     source: Memory
@@ -182,6 +204,7 @@ class Transfer:
     start: float = 0.0
     also: tuple[Memory, ...] = ()
     scattered: BlockList | None = None
+    calls: FileCalls | None = None
 
     @property
     def ends(self) -> tuple[Memory, ...]:
@@ -208,7 +231,7 @@ class Transfer:
         return f"{self.source}->{'+'.join(map(str, self.ends[1:]))}"
 
     def __str__(self) -> str:
-        return f"{self.way} by {self.executor} ({self.scattered or self.engine})"
+        return f"{self.way} by {self.executor} ({self.scattered or self.calls or self.engine})"
 
 
 @dataclass(frozen=True, slots=True)

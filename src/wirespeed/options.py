@@ -8,6 +8,7 @@ between ranks, and the options of a Document are generated from it. To add an op
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from inspect import Parameter
 from operator import index
+from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
 from .errors import UsageError
@@ -151,6 +153,14 @@ def _size(value: Any) -> int:
     return size
 
 
+def _folder(value: Any) -> str:
+    """The absolute path of a folder: another current folder does not change its meaning."""
+    text = os.fspath(value) if isinstance(value, (str, os.PathLike)) else ""
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise UsageError(f"{value!r} is not the name of a folder")
+    return str(Path(text).absolute())
+
+
 def _sizes(value: Any) -> tuple[int, ...]:
     sizes = parse_sizes(value) if isinstance(value, str) else tuple(map(_size, value))
     if not sizes:
@@ -264,6 +274,12 @@ class RunOptions(PlanOptions):
     host_memory: float | None = option(
         None, "capacity of each NUMA node's memory, if it is unknown: channels x MT/s, or a rate", WHAT,
         _parser(parse_memory), "8x4800", documented=False, agreed=False)
+    storage: str | None = option(
+        None, "measure the storage of this folder too, in a file that is removed at the end", WHAT, _folder,
+        "DIR", "no storage", documented=False)
+    storage_size: int | None = option(
+        None, "maximum size of that file", WHAT, _size, "SIZE", "4GiB, at most a tenth of what is free",
+        documented=False)
     # The Document contains the stopping rule instead of these four.
     precision: float | None = option(
         None, "target relative half-width of the 95% confidence interval", STOP,

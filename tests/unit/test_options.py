@@ -29,7 +29,7 @@ TWO = "simulated:hgx-h200-2"
 DECLARED = {field.name: (field, about) for field, about in declared(RunOptions)}
 #: What the Document contains in another form: as its rule, in cells, in the machine, or only of jobs.
 ELSEWHERE = {"precision", "time_budget", "rounds", "samples", "copies", "sizes", "devices", "bulk", "share"}
-ELSEWHERE |= {"host_memory", "block_counts"}
+ELSEWHERE |= {"host_memory", "block_counts", "storage", "storage_size"}
 #: A text of every option that takes a value, and the value.
 TEXTS: dict[str, tuple[str, object]] = {
     "tier": ("full", "full"),
@@ -41,6 +41,8 @@ TEXTS: dict[str, tuple[str, object]] = {
     "sizes": ("4KiB:64KiB:x4", (4096, 16384, 65536)),
     "devices": ("0,2", (0, 2)),
     "host_memory": ("8x4800", 307.2e9),
+    "storage": ("/mnt/nvme", "/mnt/nvme"),
+    "storage_size": ("2GiB", 2**31),
     "precision": ("0.5%", 0.005),
     "time_budget": ("200ms", 0.2),
     "rounds": ("4", 4),

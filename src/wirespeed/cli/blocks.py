@@ -33,9 +33,11 @@ if TYPE_CHECKING:
 def main(name: str, argv: Sequence[str]) -> int:
     from .. import backends
     from ..api import run
+    from ..hardware.devices import STORAGE
     from ..progress import listener
     from ..reports.console import printed
     from ..screens.check import headline
+    from ..testcases import storage
     from ..testcases.blocks import of_directions
 
     options = parser(name).parse_args(argv)
@@ -44,6 +46,8 @@ def main(name: str, argv: Sequence[str]) -> int:
     if options.devices is not None:
         machine = machine.only(options.devices)
     cases = of_directions(machine, options.direction or ())
+    if options.storage is not None or STORAGE.name in machine.others:
+        cases += storage.TESTCASES
     settings = run_options(options, tier="quick", sizes=options.sizes, block_counts=options.counts)
     since = None if settings.within is None else process_started()
 
@@ -90,7 +94,7 @@ def parser(name: str) -> Parser:
         help=f"directions: {', '.join(DIRECTIONS)} (default: the first two; without a GPU the last)",
     )  # fmt: skip
     add_machine(what)
-    add_options(what, names=("devices",))
+    add_options(what, names=("devices", "storage", "storage_size"))
     add_options(arguments.add_argument_group(STOP), STOP)
     add_options(arguments.add_argument_group(HOW), HOW)
     out = arguments.add_argument_group("output")

@@ -47,7 +47,7 @@ def dry_run(arguments: dict[str, Any], options: argparse.Namespace) -> int:
 
     chosen = arguments["options"]
     machine = part_of(describe(options.machine), chosen)
-    cases = as_changed(choose(arguments["testcases"], arguments["prefixes"], chosen.tier), chosen)
+    cases = as_changed(choose(arguments["testcases"], arguments["prefixes"], chosen), chosen)
     print(visible(_text(run_plan(cases, machine, chosen), machine, chosen.within)))
     return ExitCode.PASS
 

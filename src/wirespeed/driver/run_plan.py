@@ -57,6 +57,7 @@ def _can_shrink(transfer: Transfer) -> bool:
     return (
         transfer.operation is not Operation.CHASE
         and transfer.scattered is None
+        and transfer.calls is None
         and transfer.engine is not Engine.CPU
         and half >= (LEAST_LOCAL_BYTES if local else LEAST_BYTES)
         and half % MIB == 0

@@ -199,11 +199,58 @@ NUMA = DeviceKind(
 )
 
 
+@dataclass(frozen=True)
+class Storage(DeviceRecord):
+    """A folder on a storage device, which a run was asked to measure.
+
+    Attributes:
+        index: Number of the device.
+        folder: The folder.
+        filesystem: Type of its file system, such as ``ext4``.
+        model: Names of the products below it; empty if unknown.
+        layers: What is between the file system and the devices: ``encrypted``, ``RAID 0``, ``LVM``, ...
+        past_cache: Whether calls bypass the page cache. If not, values are those of the page cache.
+        memory_bytes: Size of the file that a run may create.
+        numa: Index of the nearest NUMA node; -1 if unknown.
+    """
+
+    prefix: ClassVar[str] = "storage"
+    index: int
+    folder: str = ""
+    filesystem: str = ""
+    model: str = ""
+    layers: tuple[str, ...] = ()
+    past_cache: bool = True
+    memory_bytes: int = 0
+    numa: int = -1
+
+    @property
+    def about(self) -> str:
+        cache = () if self.past_cache else ("page cache",)
+        return ", ".join(filter(None, (self.model, self.filesystem, *self.layers, *cache)))
+
+    @property
+    def node(self) -> int | None:
+        return None if self.numa < 0 else self.numa
+
+
+STORAGE = DeviceKind(
+    name="storage",
+    words=("storage device", "storage devices"),
+    record=Storage,
+    memories=(MemoryKind.FILE,),
+    engines=(),
+    key_figures=(("storage_read",), ("storage_write",)),
+    testcases=("storage_",),
+    picture=Picture(width=150.0, height=58.0, radius=3.0),
+)
+
+
 _NAME = re.compile(r"([a-z]+)(\d+)", re.ASCII)
 
 
 #: The kinds of devices of this package.
-KINDS = (NUMA, GPU)
+KINDS = (NUMA, GPU, STORAGE)
 
 
 def kinds() -> tuple[DeviceKind, ...]:

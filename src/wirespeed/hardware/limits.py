@@ -448,7 +448,7 @@ def _is_small(transfer: Transfer) -> bool:
     """Whether the start of a copy, or a cache, matters to its rate; what is held to a rate waits anyway."""
     by_gpu = transfer.engine is not Engine.CPU
     least = JUDGED_COPY_BYTES if by_gpu and _is_between(transfer) else JUDGED_BYTES
-    return transfer.bytes < least and not transfer.is_paced
+    return transfer.bytes < least and not transfer.is_paced and transfer.calls is None
 
 
 def _is_between(transfer: Transfer) -> bool:
@@ -467,6 +467,11 @@ def _is_judged(network: Network, transfer: Transfer, demand: Demand, lowest: flo
         lowest: Its lowest rate, in B/s.
     """
     kinds = (transfer.source.kind, transfer.destination.kind)
+    if calls := transfer.calls:  # how fast the medium is decides
+        known = all(
+            network.unknown_memory(e.device) is None for e in transfer.ends if e.kind is MemoryKind.FILE
+        )
+        return known and not calls.random and transfer.bytes >= _JUDGED_COPY_S * (lowest or math.inf)
     return (
         transfer.operation is not Operation.CHASE
         and transfer.pace == 1

@@ -21,6 +21,7 @@ from ..tables import Cell, Table
 from ..tabular import Tabular
 from ..terminal import brief
 from ..testcases.blocks import PREFIX, of_key, submission_key
+from ..testcases.storage import PREFIX as OF_STORAGE
 from ..units import LARGEST_SIZE, format_size
 
 #: Methods that differ by less than this are equally good: the one that is best with fewer blocks stays so,
@@ -198,6 +199,23 @@ def _constants(rule: Constants) -> str:
     )
 
 
+@dataclass(frozen=True)
+class StorageMap:
+    """The rates of one storage device in one testcase.
+
+    Attributes:
+        testcase: Name of the testcase.
+        path: Source and destination.
+        title: Title for people.
+        rates: Block size in bytes and number of calls at a time -> rate, in B/s.
+    """
+
+    testcase: str
+    path: str
+    title: str
+    rates: Mapping[tuple[int, int], float]
+
+
 @dataclass(frozen=True, repr=False)
 class BlockMap(Tabular):
     """The maps of a run: which way to move scattered blocks.
@@ -214,6 +232,21 @@ class BlockMap(Tabular):
     def simulated(self) -> bool:
         """Whether no hardware was measured."""
         return self.document.simulated
+
+    @property
+    def storage(self) -> tuple[StorageMap, ...]:
+        """The rates of storage, of each device and testcase."""
+        found = []
+        for result in self.document.testcases:
+            for table in result.tables if result.name.startswith(OF_STORAGE) else ():
+                if not _has_sizes(table):
+                    continue
+                rates = {
+                    (round(table.rows.values[cell.row]), round(table.columns.values[cell.column])): cell.value
+                    for cell in table.cells if cell.value is not None
+                }  # fmt: skip
+                found.append(StorageMap(result.name, table.key, table.title, rates))
+        return tuple(found)
 
     def best(self, block: int, blocks: int, direction: str = "host_to_device") -> Method:
         """The best method for a block size in bytes and a number of blocks, by the nearest measured point.

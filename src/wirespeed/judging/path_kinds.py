@@ -75,8 +75,11 @@ def path_kinds() -> tuple[PathKind, ...]:
     return HOST_GPU, GPU_GPU, GPU_MEMORY, HOST_MEMORY, COLLECTIVES, PROCESSES, *of_added, OTHER
 
 
-def _paths_of(kind: DeviceKind) -> tuple[PathKind, PathKind]:
-    """Return the paths of a kind of device of another package: with the host, and its memory."""
+def _paths_of(kind: DeviceKind) -> tuple[PathKind, ...]:
+    """Return the paths of a kind of device: with the host, and its memory if it executes transfers."""
+    if not kind.engines:
+        title = f"host ↔ {kind.words[0]}"
+        return (PathKind(f"host_{kind.name}", title, kind.testcases, kind.key_figures, kind.name),)
     with_host = (f"{kind.name}_from_host", f"{kind.name}_to_host")
     return (
         PathKind(f"host_{kind.name}", f"host ↔ {kind.words[0]}", with_host, (with_host,), kind.name),

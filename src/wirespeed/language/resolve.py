@@ -363,6 +363,10 @@ class _Resolver:
             raise self.wrong("void is only one side of a transfer, and no side of a latency", statement.span)
         kind = kind_of(executor.device)
         gpu = not kind.is_host
+        if any(end.memory and end.memory.kind is MemoryKind.FILE for end in (source, *destinations)):
+            raise self.wrong(
+                "storage is measured by the testcases storage_*, not by transfers", statement.span
+            )
         if not kind.engines:
             raise self.wrong(f"{executor} executes no transfers; name what does: by numa0", statement.span)
         if words.operation and len(ends) < 2:

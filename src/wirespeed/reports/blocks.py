@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from ..judging.block_map import MODEL_ERROR, BlockMap, Model, PathMap, map_of
+from ..judging.block_map import MODEL_ERROR, BlockMap, Model, PathMap, StorageMap, map_of
 from ..judging.judged import Judged
 from ..model import Method
 from ..terminal import colored, columns
-from ..units import GB, NANO, format_size, format_time
+from ..units import GB, KIB, NANO, format_size, format_time
 from .console import printed
 from .style import SIMULATED, Style
 
@@ -24,6 +24,9 @@ _MARKS = {
     Method.KERNEL_BULK: ("U", "black on cyan3"),
     Method.STAGED: ("S", "white on purple"),
 }
+
+#: Of smaller blocks of storage, people also want the number of calls in a second.
+_FEW_CALLS_BYTES = 64 * KIB
 
 
 def render(judged: Judged, style: Style) -> str:
@@ -37,7 +40,8 @@ def text(blocks: BlockMap, style: Style | None = None) -> str:
     if document.simulated:
         parts.append(Text(f"{SIMULATED} (machine {document.machine.name})", style="bold"))
     parts += [part for path in blocks.paths for part in _drawn(path)]
-    if not blocks.paths:
+    parts += [part for storage in blocks.storage if storage.rates for part in _of_storage(storage)]
+    if not blocks.paths and not blocks.storage:
         others = ", ".join(result.name for result in document.testcases) or "nothing"
         parts.append(Text(f"no block list was measured, only {others}; measure with `wirespeed blocks`"))
     return printed(style or Style(columns(), colored()), *parts)
@@ -65,6 +69,21 @@ def _drawn(path: PathMap) -> Iterator[Text]:
         yield Text(sentence)
     for model in path.models:
         yield Text(f"  {_modelled(model)}", style="dim")
+    yield Text("")
+
+
+def _of_storage(storage: StorageMap) -> Iterator[Text]:
+    """The rates of a storage device, and what they are at most."""
+    sizes, depths = (sorted({point[i] for point in storage.rates}) for i in (0, 1))
+    yield Text(f"{storage.title}: rate in GB/s", style="bold")
+    yield Text(f"{'block':>8} " + "".join(f"{depth:<9}" for depth in depths) + "calls at a time", style="dim")
+    for size in sizes:
+        row = [storage.rates.get((size, depth)) for depth in depths]
+        cells = "".join(f"{'-' if rate is None else _rate(rate):<9}" for rate in row)
+        yield Text(f"{format_size(size):>8} {cells}".rstrip())
+    (size, depth), most = max(storage.rates.items(), key=lambda point: point[1])
+    calls = f", {most / size:,.0f} calls a second" if size < _FEW_CALLS_BYTES else ""
+    yield Text(f"fastest: {_rate(most)} GB/s{calls} with {format_size(size)}, {depth} at a time")
     yield Text("")
 
 

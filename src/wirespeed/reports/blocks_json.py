@@ -64,4 +64,15 @@ def data(blocks: BlockMap) -> dict[str, Any]:
             }
             for path in blocks.paths
         ],
+        "storage": [
+            {
+                "testcase": storage.testcase,
+                "path": storage.path,
+                "points": [
+                    {"block": block, "depth": depth, "rate": rate}
+                    for (block, depth), rate in sorted(storage.rates.items())
+                ],
+            }
+            for storage in blocks.storage
+        ],
     }  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from ..errors import UnknownTestcase
 from ..hardware.topology import Machine
 from ..model import Engine
-from . import blocks, collectives, device, host, processes
+from . import blocks, collectives, device, host, processes, storage
 from .base import TESTCASES, Layout, Pattern, Plan, PlanOptions, Testcase, Tier, WaivedCell
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
 TABLE: tuple[Testcase, ...] = (
     *device.TESTCASES, *device.OWN, *processes.TESTCASES, *collectives.TESTCASES, *host.TESTCASES,
     *TESTCASES, *processes.SHARING, *device.ATTACHED, *blocks.TESTCASES,
+    *storage.TESTCASES,
 )  # fmt: skip
 
 

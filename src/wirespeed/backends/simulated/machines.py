@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 
-from ...hardware.devices import Gpu, NumaNode
+from ...hardware.devices import STORAGE, Gpu, NumaNode, Storage
 from ...hardware.topology import Cache, EngineRate, Link, LinkKind, Machine, Rank
 from ...model import Access, Engine
 from ...units import GIB, KIB, MIB, NANO
@@ -274,6 +275,17 @@ def cpu_2_sockets() -> Machine:
                    rates=tuple(_cpu_rates(12 * _GBPS, 6 * _GBPS, "assumed")), noise=0.004)  # fmt: skip
 
 
+def nvme_2() -> Machine:
+    """One socket with two NVMe devices of PCIe 4."""
+    devices = tuple(Storage(i, f"/mnt/nvme{i}", "xfs", "NVMe SSD", (), True, 4 * GIB, 0) for i in range(2))
+    links = [_memory(device.name, 7 * _GBPS, "assumed", 80e-6) for device in devices]
+    for device in devices:
+        links += _both("numa0", device.name, _PCIE, 4 * 1.969 * _GBPS, "PCIe 4 x4", 1e-6)
+    server = replace(cpu_2_sockets(), name="nvme-2", host="nvme-2", others={STORAGE.name: devices})
+    rates = (*server.rates, EngineRate(Engine.IO, _PCIE, efficiency=0.87, source="assumed"))
+    return replace(server, numa=server.numa[:1], links=(server.links[0], *links), rates=rates)
+
+
 def nvl72() -> Machine:
     """Eighteen hosts of four GB200s in one NVLink domain: 72 ranks, one GPU each."""
     hosts, per_host = 18, 4
@@ -476,6 +488,7 @@ MACHINES: dict[str, Callable[[], Machine]] = {
     "ppu-8": ppu_8,
     **{row[0]: partial(_workstation, *row[:-1], peers=row[-1]) for row in _WORKSTATIONS},
     "cpu-2-sockets": cpu_2_sockets,
+    "nvme-2": nvme_2,
     "nvl72": nvl72,
     "gh200-1": gh200_1,
     "gb200-4": gb200_4,

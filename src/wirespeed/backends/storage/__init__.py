@@ -1,0 +1,24 @@
+"""The storage backend: a file in a folder that the user named, read and written by threads.
+
+``folder`` describes the folder, ``test_file`` creates and removes the file. ``backend`` measures and imports
+numba, so it is imported only when measuring starts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...hardware.devices import STORAGE
+
+if TYPE_CHECKING:
+    from ...hardware.topology import Machine
+    from ..base import Backend
+
+
+def connect(machine: Machine) -> Backend | None:
+    """The backend for the named folders of this host; None without one, or for a simulated machine."""
+    if machine.simulated or not machine.others.get(STORAGE.name):
+        return None
+    from .backend import StorageBackend
+
+    return StorageBackend(machine)
