@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from itertools import chain
 from typing import Any
 
 from ...document import Document, Status, courses
@@ -30,6 +29,7 @@ from ..style import SIMULATED
 from .causes import causes, explained_causes, gates, notes
 from .charts import time_chart
 from .comparison import Changes, compared, letter
+from .environment import surroundings
 from .headline import Headline, banner, headline, tiles
 from .link_use import MOST_DRAWN, Use, draw, uses, vertices
 from .measurements import group_id, grouped
@@ -162,7 +162,7 @@ def run_view(index: int, judged: Judged, room: int, label: str) -> dict[str, Any
         "links": [_link(use) for use in used],
         "charts": [markup(chart) for chart in charts],
         "changes": changes,
-        "environment": _surroundings(document),
+        "environment": surroundings(document),
         "packed": text,
         "note": note,
     }
@@ -215,46 +215,6 @@ def _link(use: Use) -> dict[str, Any]:
         "verdict": shown(use.verdict),
         "origin": link.origin,
     }
-
-
-def _surroundings(document: Document) -> list[tuple[str, str]]:
-    """Names and values of the environment, without empty ones."""
-    machine = document.machine
-    options = {key: value for key, value in document.options.items() if key != "testcases"}
-    rows = {
-        "wirespeed": document.version,
-        "command": document.command,
-        "begun": document.started,
-        "ended": document.ended,
-        "host": document.hostname,
-        "machine": machine.name,
-        "CPU": machine.cpu,
-        "kernel": machine.kernel,
-        "Python": document.python,
-        "NVIDIA driver": machine.driver,
-        "driver CUDA version": f"{machine.cuda // 1000}.{machine.cuda % 1000 // 10}" if machine.cuda else "",
-        "transparent huge pages": machine.transparent_huge_pages,
-        "libraries": ", ".join(f"{name} {version}" for name, version in document.libraries.items()),
-        "options": ", ".join(filter(None, (_option(key, value) for key, value in options.items()))),
-        "notes": "; ".join(machine.notes),
-    }
-    rows |= {f"{gpu.name}": _gpu(gpu) for gpu in machine.gpus}
-    for device in chain(*machine.others.values()):
-        rows[device.name] = f"{device.about}, {format_size(device.memory_bytes)}"
-    return [(name, text) for name, text in rows.items() if text]
-
-
-def _option(name: str, value: Any) -> str:
-    """An option as a text; empty if it is off."""
-    if isinstance(value, list):
-        value = " ".join(map(str, value))
-    return name if value is True else f"{name} {value}" if value else ""
-
-
-def _gpu(gpu: Any) -> str:
-    memory = format_size(gpu.memory_bytes) if gpu.memory_bytes else ""
-    capability = f"compute capability {gpu.compute_capability}" if gpu.compute_capability else ""
-    return ", ".join(part for part in (gpu.model, memory, capability, gpu.bus_id, f"numa{gpu.numa}") if part)
 
 
 #: With more runs than this, each run is packed, and unpacked when you open it.

@@ -252,7 +252,23 @@
     });
   };
 
+  // Pages opened from a file or over HTTP may not use the clipboard directly.
+  const copy = (button) => {
+    button.addEventListener("click", async () => {
+      const code = button.parentElement.querySelector("code");
+      try {
+        await navigator.clipboard.writeText(code.textContent);
+      } catch {
+        getSelection().selectAllChildren(code);
+        document.execCommand("copy");
+      }
+      button.textContent = "Copied";
+      setTimeout(() => { button.textContent = "Copy"; }, 2000);
+    });
+  };
+
   const enliven = (root) => {
+    root.querySelectorAll("button.copy").forEach(copy);
     root.querySelectorAll("table.heat").forEach(walk);
     root.querySelectorAll("details.packed").forEach(unfold);
     root.querySelectorAll("button.download").forEach(download);
