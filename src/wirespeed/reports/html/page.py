@@ -19,11 +19,13 @@ from ...judging.judged import Judged
 from ...judging.overview import Overview
 from ...judging.verdict import Verdict
 from ...judging.verdicts import Check
+from ...results.cells import Placed
 from ...results.compare import no_collections
 from ...tables import Quantity
 from ...terminal import one_line
 from ...units import GB, format_size, many
-from ..findings import GLANCE, number, shown
+from ..findings import GLANCE, SIGNS, number, shown
+from ..grid import footnotes
 from ..plots import Curve
 from ..style import SIMULATED
 from .causes import causes, explained_causes, gates, notes
@@ -153,6 +155,7 @@ def run_view(index: int, judged: Judged, room: int, label: str) -> dict[str, Any
         "gates": gates(check.gates),
         "notes": notes(document, check, summary),
         "qualification": qualified(document),
+        "signs": list(_signs(cells, check)),
         "groups": grouped(index, document, check, judgements, summary.figures),
         "waived": sum(map(len, by_reason.values())),
         "waived_by_reason": list(by_reason.items()),
@@ -166,6 +169,28 @@ def run_view(index: int, judged: Judged, room: int, label: str) -> dict[str, Any
         "packed": text,
         "note": note,
     }
+
+
+#: What each sign says of values.
+_SIGNS = {
+    Verdict.IMPLAUSIBLE: "above the limit",
+    Verdict.FAIL: "below the expected range, missing or wrong",
+    Verdict.WARN: "at the lower end of the range, or below its peers",
+    Verdict.BUSY: "measured while other processes used the device",
+    Verdict.INTERRUPTED: "interrupted",
+    Verdict.UNKNOWN: "not judged",
+    Verdict.PASS: "as expected",
+    Verdict.WAIVED: "skipped or accepted",
+}
+
+
+def _signs(cells: Sequence[Placed], check: Check) -> Iterator[tuple[str, str, str]]:
+    """Yield class, sign and meaning of the signs in the tables of a run."""
+    known = {judgement.verdict for judgement in check.judgements} | {*check.testcases.values()}
+    yield from ((SIGNS[word].css, SIGNS[word].mark, text) for word, text in _SIGNS.items() if word in known)
+    for note in footnotes(place.cell for place in cells):
+        mark, _, text = note.partition(" ")
+        yield "", mark, text
 
 
 def _marked(document: Document, check: Check, summary: Overview) -> dict[str, Verdict]:

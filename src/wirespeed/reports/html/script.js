@@ -286,12 +286,4 @@
   };
   addEventListener("hashchange", reveal);
   if (location.hash) reveal();
-
-  // Print collapsed sections, except packed tables.
-  let opened = [];
-  addEventListener("beforeprint", () => {
-    opened = [...document.querySelectorAll("details:not([open]):not(.packed)")];
-    opened.forEach((details) => { details.open = true; });
-  });
-  addEventListener("afterprint", () => opened.forEach((details) => { details.open = false; }));
 })();
