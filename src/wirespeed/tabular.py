@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -45,6 +47,14 @@ class Tabular:
         """
         drawn: Figure = _report("figures").figure(self._section())
         return drawn
+
+    def _drew(self) -> bool:
+        """Show the figure if this is a notebook whose kernel has matplotlib; return whether it is."""
+        running = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+        if not hasattr(running, "kernel") or find_spec("matplotlib") is None:
+            return False
+        import_module("IPython.display").display(self.figure())
+        return True
 
 
 def _report(name: str) -> Any:

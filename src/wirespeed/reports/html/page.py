@@ -28,6 +28,7 @@ from ..findings import GLANCE, SIGNS, number, shown
 from ..grid import footnotes
 from ..plots import Curve
 from ..style import SIMULATED
+from .block_map import block_maps
 from .causes import causes, explained_causes, gates, notes
 from .charts import time_chart
 from .comparison import Changes, compared, letter
@@ -155,6 +156,7 @@ def run_view(index: int, judged: Judged, room: int, label: str) -> dict[str, Any
         "gates": gates(check.gates),
         "notes": notes(document, check, summary),
         "qualification": qualified(document),
+        "maps": block_maps(document),
         "signs": list(_signs(cells, check)),
         "groups": grouped(index, document, check, judgements, summary.figures),
         "waived": sum(map(len, by_reason.values())),
@@ -358,6 +360,8 @@ def _contents(runs: Sequence[dict[str, Any]], *, compare: bool) -> list[tuple[st
         sections.append(("causes-0", "Causes" if run["causes"] else "Notes"))
     if run["gates"]:
         sections.append(("gates-0", "Thresholds"))
+    if run["maps"]:
+        sections.append(("blocks-0", "Blocks"))
     sections.append(("results-0", "Measurements"))
     if run["charts"] or run["changes"]:
         sections.append(("state-0", "State"))
