@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -51,7 +50,11 @@ class Tabular:
     def _drew(self) -> bool:
         """Show the figure if this is a notebook whose kernel has matplotlib; return whether it is."""
         running = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-        if not hasattr(running, "kernel") or find_spec("matplotlib") is None:
+        if not hasattr(running, "kernel"):
+            return False
+        try:
+            import matplotlib  # noqa: F401
+        except ImportError:  # the plot is then text
             return False
         import_module("IPython.display").display(self.figure())
         return True

@@ -46,7 +46,7 @@ _WORDS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "parallel_pairs": ("pairs measured concurrently", _text),
     "sample_peers": ("sampled columns per row", _text),
     "within": ("maximum time of the run", _time),
-    "verify": ("data verified", _text),
+    "verify": ("verification", lambda value: "after every sample" if value else "off"),
     "use_mean": ("mean instead of median", _text),
     "affinity": ("threads pinned to cores", _text),
     "virtual_memory": ("memory by cuMemCreate", _text),

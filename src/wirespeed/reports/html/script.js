@@ -269,7 +269,7 @@
 
   const enliven = (root) => {
     root.querySelectorAll("button.copy").forEach(copy);
-    root.querySelectorAll("table.heat").forEach(walk);
+    root.querySelectorAll("table.heat:not(.blocks)").forEach(walk);
     root.querySelectorAll("details.packed").forEach(unfold);
     root.querySelectorAll("button.download").forEach(download);
     root.querySelectorAll(".place").forEach(enlivenPlace);
