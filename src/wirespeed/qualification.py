@@ -6,6 +6,7 @@ them; nodes without GPUs have one rail. Nodes whose NICs of a rail share a leaf 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from enum import StrEnum
 
@@ -254,3 +255,30 @@ def part_name(culprit: SlowPart, nodes: Sequence[QualifiedNode]) -> str:
         case PartKind.SPINE:
             return f"spine switches{of_rail if culprit.rail >= 0 else ''}"
     return f"between {', '.join(nodes[node].name for node in culprit.nodes)}"
+
+
+def compact(hosts: Sequence[str]) -> str:
+    """The hosts as a list of Slurm: ``node[1-3,7],login``."""
+    ranges: dict[tuple[str, int], list[int]] = {}
+    plain = []
+    for host in hosts:
+        if match := re.fullmatch(r"(.*?)(\d+)", host):
+            ranges.setdefault((match[1], len(match[2])), []).append(int(match[2]))
+        else:
+            plain.append(host)
+    parts = []
+    for (prefix, width), numbers in ranges.items():
+        numbers.sort()
+        spans: list[list[int]] = []
+        for number in numbers:
+            if spans and number == spans[-1][1] + 1:
+                spans[-1][1] = number
+            else:
+                spans.append([number, number])
+        texts = [
+            f"{first:0{width}d}" if first == last else f"{first:0{width}d}-{last:0{width}d}"
+            for first, last in spans
+        ]
+        alone = len(texts) == 1 and "-" not in texts[0]
+        parts.append(f"{prefix}{texts[0]}" if alone else f"{prefix}[{','.join(texts)}]")
+    return ",".join(parts + plain)

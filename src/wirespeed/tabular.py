@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,18 @@ class Tabular:
         """
         drawn: Figure = _report("figures").figure(self._section())
         return drawn
+
+    def _drew(self) -> bool:
+        """Show the figure if this is a notebook whose kernel has matplotlib; return whether it is."""
+        running = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+        if not hasattr(running, "kernel"):
+            return False
+        try:
+            import matplotlib  # noqa: F401
+        except ImportError:  # the plot is then text
+            return False
+        import_module("IPython.display").display(self.figure())
+        return True
 
 
 def _report(name: str) -> Any:

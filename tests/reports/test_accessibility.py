@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 from collections.abc import Callable
 from importlib.resources import files
 
 import pytest
 
 import wirespeed
+from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.fleet import node_summary
@@ -56,6 +58,13 @@ def sides() -> str:
     return sides_page(wirespeed.compare(before, after), [Unreadable("node2.json", "it is empty")])
 
 
+def qualification() -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        file = f"{folder}/qualified.json"
+        main(["qualify", "--machine", "simulated:dgx-a100-8x16+nic=0.5@node3.1+lost@node9", "-q", "-o", file])
+        return page([wirespeed.load(file)])
+
+
 def seventy_two() -> str:
     return page([run("nvl72", "multinode_device_to_device_memcpy_read_ce")])
 
@@ -78,6 +87,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "seven runs": lambda: several(7),
     "twelve nodes": fleet,
     "sides": sides,
+    "qualification": qualification,
+    "blocks": lambda: page([wirespeed.blocks(machine=f"simulated:{TWO}", samples=3).document]),
     "72 GPUs": seventy_two,
     "notebook": notebook,
     "transfers": lambda: page(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -152,13 +153,77 @@ def test_the_first_tab_skips_to_the_results(recorded, browser):
     opened.page.close()
 
 
-def test_it_prints_with_what_is_folded(recorded, browser):
+def test_one_node_is_printed_on_four_pages(browser):
+    """What is folded stays folded: the page would otherwise have 16."""
+    document = wirespeed.run(machine="simulated:dgx-a100-8+nvlinks=6@gpu3", samples=3, copies=1, rounds=1)
+    opened = browser.open(page([document]))
+    assert len(re.findall(rb"/Type /Page\b", opened.page.pdf(format="A4"))) <= 4
+    assert len(re.findall(rb"/Type /Page\b", opened.page.pdf(format="Letter"))) <= 4
+    opened.page.close()
+
+
+def test_menu_and_tables_of_eight_gpus_fit_a_phone(eight, browser):
+    opened = browser.open(page([eight]), 390)
+    opened.page.locator("summary", has_text="GPU ↔ GPU").first.click()
+    assert fits(opened)
+    ends = opened.page.evaluate(
+        "[...document.querySelectorAll('nav a')].map((link) => link.getBoundingClientRect().right)"
+    )
+    assert ends and max(ends) <= 390
+    article = opened.page.locator("article", has_text="device_to_device_memcpy_read_ce").first
+    scroll = article.locator(".scroll").evaluate("(scroll) => scroll.scrollWidth - scroll.clientWidth")
+    assert scroll <= 0
+    opened.page.close()
+
+
+def test_every_sign_that_is_drawn_is_in_the_legend(browser):
+    machine = "simulated:dgx-a100-8+nvlinks=6@gpu3"
+    opened = browser.open(page([wirespeed.run(["0", "4", "host_latency"], machine=machine, samples=3)]))
+    legend = opened.page.locator(".signs .verdict").all_inner_texts()
+    assert legend == list(dict.fromkeys(legend))
+    drawn = opened.page.locator("main details.group .verdict > span[aria-hidden]").all_text_contents()
+    drawn += opened.page.locator("main table.heat th .verdict").all_text_contents()
+    marks = opened.page.evaluate("""() => [...document.querySelectorAll("table.heat td")].map(
+        (cell) => getComputedStyle(cell, "::before").content).filter((text) => text !== "none")""")
+    drawn += [mark.strip('" ') for mark in marks]
+    assert "✖" in drawn and {sign.strip() for sign in drawn} <= {*legend}
+    caption = opened.page.locator("figcaption").first.inner_text()
+    signs = opened.page.locator("svg.machine text").all_text_contents()
+    assert {"✖", "▲", "‼", "◷", "?", "–"} & set("".join(signs)) <= set(caption)
+    assert opened.page.locator("p.legend .key").count() == 3  # the marks of the bars
+    opened.page.close()
+
+
+def test_the_map_of_blocks_is_coloured_by_method(browser):
+    document = wirespeed.blocks(machine="simulated:hgx-h200-2", samples=3).document
+    for width in (390, 1440):
+        opened = browser.open(page([document]), width)
+        table = opened.page.locator("table.blocks").first
+        letters = {"m0": "L", "m1": "B", "m2": "K", "m3": "U", "m4": "S"}
+        cells = table.locator("td:not(.none)").all()
+        assert len(cells) > 10
+        seen = {}
+        for cell in cells:
+            css = cell.get_attribute("class")
+            assert cell.inner_text().startswith(letters[css])
+            seen[css] = cell.evaluate("(cell) => getComputedStyle(cell).backgroundColor")
+        assert len(seen) > 1 and len({*seen.values()}) == len(seen)
+        title = table.locator("td.m2").first.get_attribute("title")
+        assert "kernel" in title and "batch" in title and "GB/s" in title
+        cells[0].click()  # no samples behind it
+        assert opened.page.locator("#blocks-0").is_visible() and fits(opened)
+        assert not opened.complaints and not opened.requests
+        opened.page.close()
+
+
+def test_it_prints_what_is_open(recorded, browser):
     opened = browser.open(page([recorded]))
     opened.page.emulate_media(media="print")
     assert opened.page.locator("nav").is_hidden()
     assert opened.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    folded = opened.page.locator("details:not([open])").count()
     opened.page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert opened.page.locator("details:not([open]):not(.packed)").count() == 0
+    assert opened.page.locator("details:not([open])").count() == folded > 0
     assert opened.page.pdf().startswith(b"%PDF")
     opened.page.close()
 

@@ -123,7 +123,7 @@ def test_a_slow_link_is_marked_in_the_drawing():
     slow = wirespeed.run(["4", "5", "all_to_one_write_ce", "one_to_all_read_ce"], machine=machine)
     html = page([slow])
     row = re.search(r"<th scope=\"row\">gpu3 → nvswitch</th><td>nvlink</td>(.*?)</tr>", html)
-    measured, limit, share = re.findall(r'class="number">([^<]*)<', row[1])
+    measured, limit, share = re.findall(r'class="number"[^>]*>([^<]*)<', row[1])
     assert float(measured) == pytest.approx(138, rel=0.01) and (limit, share) == ("300", "46%")
     marked = re.findall(r'<title>([^<]*)</title><path [^>]*class="link w3 fail"', html)
     assert len(marked) == 1 and "gpu3 to nvswitch" in marked[0] and "fail" in marked[0]

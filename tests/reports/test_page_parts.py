@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from wirespeed.judging.verdict import Judgement, Verdict
 from wirespeed.measurement import Unit
 from wirespeed.reports.findings import GLANCE, number
 from wirespeed.reports.html.deviation import STEPS, ColorScale, step
+from wirespeed.reports.html.environment import surroundings
 from wirespeed.reports.html.link_use import Use, draw, uses
 from wirespeed.reports.html.page import page
 from wirespeed.results.cells import Key, placed
@@ -299,3 +301,37 @@ def test_links_are_not_red_for_what_another_device_slows():
     red = [use.link for use in found if use.verdict is Verdict.FAIL]
     assert red
     assert all("gpu7" in (link.source, link.destination) for link in red)
+
+
+@pytest.mark.parametrize(
+    ("options", "rows"),
+    [
+        ({}, {"stopping rule": "at a 95% interval of ±0.5%, or after 5 s per value; at least 6 samples; "
+              "7 rounds", "preset": "standard", "verification": "after every sample"}),
+        ({"samples": 3, "copies": 1, "size": "64MiB", "verify": False, "pageable": True, "within": "20min"},
+         {"stopping rule": "3 samples of 1 copy; 1 round", "buffer size": "64 MiB", "verification": "off",
+          "pageable host memory": "yes", "maximum time of the run": "20 min"}),
+    ],
+)  # fmt: skip
+def test_the_environment_has_no_names_of_options(options: dict[str, Any], rows: dict[str, str]) -> None:
+    document = wirespeed.run(["0"], machine="simulated:hgx-h200-2", **options)
+    shown = dict(surroundings(document))
+    assert rows.items() <= shown.items()
+    assert not [name for name in shown if "_" in name] and "options" not in shown
+    assert "affinity" not in str(shown) and "time_budget" not in str(shown)
+    assert shown["gpu0 to gpu1"].startswith("2 × NVIDIA H200, ")
+
+
+def test_options_of_other_tools_are_shown_as_they_are() -> None:
+    document = wirespeed.run(["0"], machine="simulated:cpu-2-sockets")
+    strange = {
+        "rule": "precise",
+        "precision": "x",
+        "size": "big",
+        "step_factor": 2,
+        "off": False,
+        "more": ["a", 1],
+    }
+    shown = dict(surroundings(replace(document, options=strange)))
+    assert shown["buffer size"] == "big" and shown["step factor"] == "2" and shown["more"] == "a, 1"
+    assert "off" not in shown and "stopping rule" not in shown

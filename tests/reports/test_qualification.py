@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import xml.etree.ElementTree as ET
@@ -116,9 +117,48 @@ def test_pages_show_slow_parts_and_a_map(failed, browser):
     assert page.locator("h1").inner_text().startswith("FAIL")
     rows = page.locator("table.list").first.locator("tbody tr")
     assert rows.count() == 4 and "23" in rows.first.inner_text()
-    assert page.locator("svg.matrix rect.w4, svg.matrix rect.w3").count() >= 10
+    assert page.locator("svg.map rect.w4, svg.map rect.w3").count() >= 10
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert not opened.complaints and not opened.requests
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_a_page_is_that_of_the_nodes_and_says_what_to_do(failed, browser, width):
+    """Its head names the nodes, not the machine of rank 0; what to exclude is copied; labels are whole."""
+    opened = browser.open(wirespeed.render(failed, "html"), width)
+    page = opened.page
+    head = page.locator(".id").inner_text()
+    assert head.startswith("64 nodes") and "8 rails each" in head and "8 ×" not in head
+    assert page.title().startswith("FAIL (simulated) · 64 nodes")
+    assert page.locator("search").is_hidden()
+    rows = page.locator("table.list.wide tbody tr").all_inner_texts()
+    assert any("cable, switch port" in row and "on node17: rdma statistic" in row for row in rows)
+    assert any("measure again, as below" in row for row in rows)  # of a switch
+    texts = page.locator(".copies code").all_inner_texts()
+    assert texts[0] == "--exclude='node[17,40,50]'"
+    assert texts[-1] == f"wirespeed qualify --machine simulated:{CLUSTERS['fail']} --seed 1"
+    assert not any("…" in text for text in page.locator("svg.map text").all_text_contents())
+    page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+    button = page.get_by_role("button", name="Copy: Exclude (Slurm)")
+    button.click()
+    assert page.evaluate("window.copied") == texts[0] and button.inner_text() == "Copied"
+    if width > 1000:
+        main, table, drawn = (
+            page.locator(name).first.bounding_box()["width"] for name in ("main", "table.wide", "svg.map")
+        )
+        assert table > 0.9 * main and drawn > 0.9 * main
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    environment = page.locator("dl.environment").inner_text()
+    assert "begun" in environment and "ended" in environment and "machine" not in environment.split("\n")
+    assert not opened.complaints and not opened.requests
+
+
+def test_a_hostile_name_is_not_run_when_it_is_pasted(failed):
+    nodes = tuple(replace(node, name=f"{node.name}; rm -rf ~") for node in failed.qualification.nodes)
+    text = wirespeed.render(replace(failed, qualification=replace(failed.qualification, nodes=nodes)), "html")
+    begin = text.index('class="copies"')
+    copied = html.unescape(text[begin : text.index("</dl>", begin)])
+    assert "--exclude='node17; rm -rf ~,node40; rm -rf ~,node50; rm -rf ~'" in copied
 
 
 def test_pages_of_several_are_refused_but_for_fleets(saved, tmp_path, capsys, monkeypatch):

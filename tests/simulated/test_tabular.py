@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from tests.reports.test_hostile import STRINGS, spoiled
 from wirespeed.document import Document
 from wirespeed.errors import MissingPackage, UsageError
 from wirespeed.measurement import Axis
+from wirespeed.results.cells import Key
 from wirespeed.tables import Cell
 from wirespeed.tabular import Tabular
 
@@ -373,3 +375,52 @@ def contrast(one: str, other: str) -> float:
 
     low, high = sorted((luminance(one), luminance(other)))
     return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("name", ["document", "matrix", "transfers"])
+def test_data_frames_have_verdict_expected_and_limit(results: dict[str, Any], name: str) -> None:
+    frame = results[name].to_pandas()
+    check = wirespeed.judge(getattr(results[name], "document", results[name]))
+    judged = {judgement.key: judgement for judgement in check.judgements}
+    found = 0
+    for row in frame.to_dict("records"):
+        judgement = judged.get(Key(row["testcase"], row["table"], row["row"], row["column"], row["bytes"]))
+        if judgement is not None and judgement.value is not None:
+            assert row["verdict"] == str(judgement.verdict)
+            assert row["expected"] == judgement.normal or judgement.normal is None
+            found += 1
+    assert found > 1 and {"verdict", "expected", "limit"} <= {*frame.columns}
+    if name == "matrix":
+        slow = frame[frame.verdict == "fail"]
+        assert len(slow) == 14 and (slow.value < 0.6 * slow.expected).all()
+
+
+def test_what_prints_as_gib_is_one_line_in_gib(results: dict[str, Any]) -> None:
+    for name in ("bandwidth", "bandwidth curve", "bandwidth pairs", "bandwidth theory"):
+        assert " GiB/s" in repr(results[name]) and " GB/s" not in repr(results[name])
+        assert "(GiB/s)" in str(results[name])
+    assert f"{results['bandwidth'].gib_per_s:.4g} GiB/s" in repr(results["bandwidth"])
+
+
+@pytest.mark.parametrize("name", ["bandwidth", "bandwidth curve", "bandwidth pairs", "transfers"])
+def test_plots_are_pictures_in_notebooks(
+    results: dict[str, Any], name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As IPython says it: the shell of a kernel has the attribute ``kernel``, that of a terminal has not."""
+    shown: list[object] = []
+    shell = SimpleNamespace(kernel=object())
+    ipython, display = ModuleType("IPython"), ModuleType("IPython.display")
+    monkeypatch.setattr(ipython, "get_ipython", lambda: shell, raising=False)
+    monkeypatch.setattr(ipython, "version_info", (9, 0, 0), raising=False)  # matplotlib reads it
+    monkeypatch.setattr(display, "display", shown.append, raising=False)
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    results[name].plot()
+    assert len(shown) == 1 and hasattr(shown[0], "savefig") and not capsys.readouterr().out
+    del shell.kernel
+    results[name].plot()
+    assert len(shown) == 1 and capsys.readouterr().out
+    shell.kernel = object()
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    results[name].plot()
+    assert len(shown) == 1 and capsys.readouterr().out

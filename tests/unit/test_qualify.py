@@ -17,7 +17,15 @@ from wirespeed.errors import ExitCode, MachineError, UsageError
 from wirespeed.judging.judge import judge
 from wirespeed.judging.path_kinds import verdict_of
 from wirespeed.judging.verdict import Verdict
-from wirespeed.qualification import OF_NODE, PartKind, Qualification, SlowPart, Stage, part_name
+from wirespeed.qualification import (
+    OF_NODE,
+    PartKind,
+    Qualification,
+    SlowPart,
+    Stage,
+    compact,
+    part_name,
+)
 from wirespeed.qualify import cluster as switches
 from wirespeed.qualify.cluster import Values
 from wirespeed.qualify.inference import Paths, explain, reference_of
@@ -481,9 +489,9 @@ class TestSwitches:
 
     def test_a_list_is_made_compact_and_read_again(self) -> None:
         hosts = ["node1", "node2", "node3", "node7", "login", "rack01", "rack02"]
-        assert switches.compact(hosts) == "node[1-3,7],rack[01-02],login"
-        assert sorted(switches.hosts_of(switches.compact(hosts))) == sorted(hosts)
-        assert switches.compact(["node5"]) == "node5" and switches.compact([]) == ""
+        assert compact(hosts) == "node[1-3,7],rack[01-02],login"
+        assert sorted(switches.hosts_of(compact(hosts))) == sorted(hosts)
+        assert compact(["node5"]) == "node5" and compact([]) == ""
 
     def test_topology_of_a_file(self, tmp_path: Path) -> None:
         file = tmp_path / "topology.txt"

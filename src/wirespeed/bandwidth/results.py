@@ -235,12 +235,12 @@ class Bandwidth(Tabular):
 
     def __repr__(self) -> str:
         """One line; ``print`` shows the values."""
-        text = f": {self.gb_per_s:.4g}"
+        text = f": {self.gib_per_s:.4g}"
         if self.points:
-            text = f", {len(self)} values from {self.min / GB:.4g} to {self.max / GB:.4g}"
+            text = f", {len(self)} values from {self.min / GIB:.4g} to {self.max / GIB:.4g}"
         share = f", {self.value / self.limit:.0%} of the limit" if self.limit and self.samples else ""
         kind = ", SIMULATED" if self.simulated else ""
-        return brief(f"{self._name}{text} GB/s{share}{kind}")
+        return brief(f"{self._name}{text} GiB/s{share}{kind}")
 
     def _section(self) -> Section:
         from ..reports.records import Section
@@ -291,12 +291,17 @@ class Bandwidth(Tabular):
         return self.table.columns.labels[self.points.index(self.fastest)]
 
     def plot(self) -> None:
-        """Print the distribution of the samples, a curve with its peak marked, or a heat map."""
+        """Print the distribution of the samples, a curve with its peak marked, or a heat map.
+
+        A notebook shows the `figure` if matplotlib is installed.
+        """
         from rich.text import Text
 
         from ..reports.console import printed
         from ..reports.plot import drawn, histogram
 
+        if self._drew():
+            return
         if self.points and not self.table.is_curve and not self._is_matrix:
             for bandwidth in self:
                 bandwidth.plot()

@@ -208,7 +208,7 @@ def _progress(qualification: Qualification) -> None:
 
 def _excluded(qualification: Qualification, form: str) -> str:
     """The nodes to leave out, or of a host file those to use."""
-    from ..qualify.cluster import compact
+    from ..qualification import compact
 
     out = list(qualification.excluded)
     if form == "json":
@@ -230,7 +230,9 @@ def _document(
     return Document(
         schema=SCHEMA, version=__version__, command=command, host=platform.node(),
         python=platform.python_version(), simulated=machine.simulated, machine=machine,
-        options={"seed": options.seed, "spares": options.spares, "within": within},
+        options={
+            "seed": options.seed, "spares": options.spares, "within": within, "machine": options.machine,
+        },
         started=began, ended=_now(),
         seconds=math.fsum(each.seconds for each in qualification.rounds), interrupted=interrupted,
         qualification=qualification,

@@ -5,13 +5,14 @@ The verdict on a qualification of nodes, and what to say of it first.
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from functools import lru_cache
 
 from ..document import Document
 from ..hardware.devices import GPU, NUMA, DeviceKind, added
-from ..qualification import OF_NODE, PartKind, Qualification, part_name
-from .culprits import Advice
+from ..qualification import OF_NODE, PartKind, Qualification, SlowPart, part_name
+from .culprits import AT, Advice, SuspectKind
 from .verdict import Verdict
 
 
@@ -146,6 +147,42 @@ def first_words(document: Document, qualification: Qualification) -> tuple[str, 
     elif not said:
         said = [", but ".join(("no node, NIC, cable or switch is slow", *qualification.doubts))]
     return "; ".join(said), qualification.usable, _advice(qualification)
+
+
+#: Kind of a slow part -> what to do with it, and the command that shows it on its node; ``{rail}``: index.
+_REMEDIES = {
+    PartKind.NODE: Advice("check the NICs, firmware and CPU load of the node", "rdma statistic"),
+    PartKind.GPU: Advice(
+        "check clocks, ECC and throttle reasons of the GPU",
+        "nvidia-smi -q -i {rail} -d CLOCK,ECC,PERFORMANCE",
+    ),
+    PartKind.HOST_LINK: Advice(
+        "check slot and riser, width and generation",
+        "nvidia-smi -i {rail} --query-gpu=pcie.link.gen.current,pcie.link.width.current --format=csv",
+    ),
+    PartKind.MEMORY: AT[SuspectKind.HOST_MEMORY],
+    PartKind.NIC: AT[SuspectKind.NETWORK],
+    PartKind.CABLE: Advice("reseat or replace the cable; check both of its ports", "rdma statistic"),
+    PartKind.LOSSY: Advice("reseat or replace the cable; check the counters of its ports", "ip -s link"),
+    PartKind.LEAF: Advice("check the switch: its temperature, and the errors of its ports"),
+    PartKind.TRUNK: Advice("check the uplinks of the switch: how many are up, and their errors"),
+    PartKind.SPINE: Advice("check the spine switches, and how routes spread over them"),
+    PartKind.PATH: Advice("measure both nodes with a third one, which shows which end is slow"),
+    PartKind.BETWEEN: Advice("check the links between the switches of these groups"),
+}
+
+
+def remedy_of(culprit: SlowPart) -> Advice:
+    """What to do with a slow part, and a command for its node that shows it; empty for switches and paths."""
+    advice = _REMEDIES[culprit.kind]
+    return Advice(advice.do, advice.command.format(rail=culprit.rail))
+
+
+def next_run(document: Document, qualification: Qualification) -> str:
+    """The command that measures again with other partners; start it on the nodes as before."""
+    cluster = document.options.get("machine")
+    machine = f" --machine {shlex.quote(cluster)}" if isinstance(cluster, str) else ""
+    return f"wirespeed qualify{machine} --seed {qualification.seed + 1}"
 
 
 def _advice(qualification: Qualification) -> Advice:

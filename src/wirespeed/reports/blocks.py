@@ -17,7 +17,7 @@ from .console import printed
 from .style import SIMULATED, Style
 
 #: Letter and colour of each method.
-_MARKS = {
+MARKS = {
     Method.LOOP: ("L", "white on grey37"),
     Method.BATCH: ("B", "black on dark_orange"),
     Method.KERNEL: ("K", "black on green3"),
@@ -59,16 +59,16 @@ def _drawn(path: PathMap) -> Iterator[Text]:
             if point is None:
                 line.append(f"{'-':<9}", style="dim")
                 continue
-            letter, color = _MARKS[point.best]
-            line.append(f"{letter} {_rate(point.rates[point.best]):<5} ", style=color)
+            letter, color = MARKS[point.best]
+            line.append(f"{letter} {rate_of(point.rates[point.best]):<5} ", style=color)
             line.append(" ")
         yield line
-    used = [method for method in _MARKS if any(method in point.rates for point in path.points)]
-    yield Text(" " * 9 + "  ".join(f"{_MARKS[method][0]} {method}" for method in used), style="dim")
+    used = [method for method in MARKS if any(method in point.rates for point in path.points)]
+    yield Text(" " * 9 + "  ".join(f"{MARKS[method][0]} {method}" for method in used), style="dim")
     for sentence in path.sentences():
         yield Text(sentence)
     for model in path.models:
-        yield Text(f"  {_modelled(model)}", style="dim")
+        yield Text(f"  {modelled(model)}", style="dim")
     yield Text("")
 
 
@@ -79,23 +79,23 @@ def _of_storage(storage: StorageMap) -> Iterator[Text]:
     yield Text(f"{'block':>8} " + "".join(f"{depth:<9}" for depth in depths) + "calls at a time", style="dim")
     for size in sizes:
         row = [storage.rates.get((size, depth)) for depth in depths]
-        cells = "".join(f"{'-' if rate is None else _rate(rate):<9}" for rate in row)
+        cells = "".join(f"{'-' if rate is None else rate_of(rate):<9}" for rate in row)
         yield Text(f"{format_size(size):>8} {cells}".rstrip())
     (size, depth), most = max(storage.rates.items(), key=lambda point: point[1])
     calls = f", {most / size:,.0f} calls a second" if size < _FEW_CALLS_BYTES else ""
-    yield Text(f"fastest: {_rate(most)} GB/s{calls} with {format_size(size)}, {depth} at a time")
+    yield Text(f"fastest: {rate_of(most)} GB/s{calls} with {format_size(size)}, {depth} at a time")
     yield Text("")
 
 
-def _rate(rate: float) -> str:
+def rate_of(rate: float) -> str:
     value = rate / GB
     digits = 0 if value >= 100 else 1 if value >= 1 else 2 if value >= 0.1 else 3
     return f"{value:.{digits}f}"
 
 
-def _modelled(model: Model) -> str:
+def modelled(model: Model) -> str:
     """The model of a method in one line."""
-    rate = "" if math.isinf(model.rate) else f", bytes at {_rate(model.rate)} GB/s"
+    rate = "" if math.isinf(model.rate) else f", bytes at {rate_of(model.rate)} GB/s"
     full = "never reaches 90% of the fastest rate"
     if model.nearly_full:
         full = f"90% of the fastest rate from blocks of {format_size(model.nearly_full)} on"

@@ -16,7 +16,20 @@ _MOST = 40
 
 def lines(document: Document, qualification: Qualification) -> list[str]:
     """The lines of the report, without colours; the last is the verdict."""
-    nodes, culprits = qualification.nodes, qualification.culprits
+    culprits = qualification.culprits
+    text = conditions(qualification)
+    text += [f"missing: {node.name} {node.missing}" for node in qualification.nodes if node.missing]
+    text += [evidence(culprit, qualification) for culprit in culprits[:_MOST]]
+    if len(culprits) > _MOST:
+        text.append(f"and {many(len(culprits) - _MOST, 'other slow part')}")
+    text += [*certainty(qualification), *_lists(qualification)]
+    word = verdict_of(qualification, document.interrupted).word.upper()
+    return [*text, f"{word}: {_summary(qualification)}"]
+
+
+def conditions(qualification: Qualification) -> list[str]:
+    """What was measured and how, and what to know of it."""
+    nodes = qualification.nodes
     there = sum(not node.missing for node in nodes)
     pairs = sum(each.stage is Stage.PAIRS for each in qualification.rounds)
     seconds = math.fsum(each.seconds for each in qualification.rounds)
@@ -29,12 +42,7 @@ def lines(document: Document, qualification: Qualification) -> list[str]:
         text.append("Switches were not told apart: their topology is unknown (--topology).")
     text += [f"note: {note}" for note in qualification.notes]
     text += [f"warning: {doubt}" for doubt in qualification.doubts]
-    text += [f"missing: {node.name} {node.missing}" for node in nodes if node.missing]
-    text += [evidence(culprit, qualification) for culprit in culprits[:_MOST]]
-    if len(culprits) > _MOST:
-        text.append(f"and {many(len(culprits) - _MOST, 'other slow part')}")
-    word = verdict_of(qualification, document.interrupted).word.upper()
-    return [*text, *_ending(qualification), f"{word}: {_summary(qualification)}"]
+    return text
 
 
 def _over(qualification: Qualification) -> str:
@@ -64,14 +72,19 @@ def scale_of(value: float) -> tuple[float, str]:
 
 def evidence(culprit: SlowPart, qualification: Qualification) -> str:
     """A slow part with the values that show it."""
-    name = part_name(culprit, qualification.nodes)
+    word = "lossy" if culprit.kind is PartKind.LOSSY else "slow"
+    return f"{word}: {part_name(culprit, qualification.nodes)}: {values_of(culprit)}"
+
+
+def values_of(culprit: SlowPart) -> str:
+    """The values that show a slow part."""
     if culprit.kind is PartKind.LOSSY:
         return (
-            f"lossy: {name}: {culprit.value:.2%} was sent again with {many(culprit.partners, 'partner')}, "
+            f"{culprit.value:.2%} was sent again with {many(culprit.partners, 'partner')}, "
             f"at most {culprit.expected:.2%} on nine of ten other paths"
         )
     scale, unit = scale_of(culprit.expected)
-    line = f"slow: {name}: {culprit.value / scale:.4g} of {culprit.expected / scale:.4g} {unit}"
+    line = f"{culprit.value / scale:.4g} of {culprit.expected / scale:.4g} {unit}"
     if culprit.kind is PartKind.SPINE:
         return (
             f"{line} on {culprit.share:.0%} of paths between leaf switches, or flows share a link by chance"
@@ -83,8 +96,8 @@ def evidence(culprit: SlowPart, qualification: Qualification) -> str:
     return line if culprit.confirmed else f"{line} (not confirmed)"
 
 
-def _ending(qualification: Qualification) -> list[str]:
-    """How sure the answer is, and the nodes to leave out."""
+def certainty(qualification: Qualification) -> list[str]:
+    """How sure the answer is."""
     ending = []
     if qualification.compared or qualification.culprits:
         ending.append(
@@ -105,6 +118,12 @@ def _ending(qualification: Qualification) -> list[str]:
         )
     else:
         ending.append("Too few nodes answered to compare anything: at least two are required.")
+    return ending
+
+
+def _lists(qualification: Qualification) -> list[str]:
+    """The nodes in doubt, and those to leave out."""
+    ending = []
     if qualification.in_doubt:
         ending.append(
             f"in doubt: {', '.join(qualification.in_doubt[:_MOST])}: other partners show which is slow"

@@ -23,7 +23,7 @@ from ..judging.verdict import GateComparison
 from ..judging.verdicts import Check
 from ..measurement import Unit
 from ..results.baseline import Baseline
-from ..results.cells import Key
+from ..results.cells import Key, key_of
 from ..results.compare import Comparison, Outcome, Unreadable
 from ..units import many, parse_rate
 from .csv import COLUMNS, cells, origin
@@ -42,8 +42,8 @@ def _of_kind(kind: type) -> frozenset[str]:
 
 #: Fields that are numbers in base units, of any unit; whole numbers; truth values; lists. Others are texts.
 NUMBERS = _of_kind(float) | {
-    "margin", "before", "after", "change", "change_low", "change_high", "p", "spread", "factor", "threshold",
-    "lowest", "capacity", "latency", "rate",
+    "margin", "expected", "before", "after", "change", "change_low", "change_high", "p", "spread", "factor",
+    "threshold", "lowest", "capacity", "latency", "rate",
 }  # fmt: skip
 WHOLES = _of_kind(int) | {"block", "blocks", "cells", "lower", "runs", "runs_before", "runs_after"}
 FLAGS = _of_kind(bool) | {"simulated"}
@@ -97,8 +97,26 @@ def records(result: object) -> Records:
 @records.register
 def _(section: Section) -> Records:
     of_run = (origin(section.document) if section.document else {}) | {"simulated": section.simulated}
-    rows = [{**row, **of_run} for row in cells(section.results)]
-    return Records((*(column.name for column in COLUMNS), "host", "started", "simulated", "imported"), rows)
+    judged = Judged(section.document) if section.document else None
+    rows = [
+        {**row, **verdict, **of_run}
+        for result in section.results
+        for row, verdict in zip(cells([result]), _verdicts(judged, result), strict=True)
+    ]
+    names = [column.name for column in COLUMNS]
+    names[names.index("status") + 1 : 0] = ["verdict", "expected"]
+    return Records((*names, "host", "started", "simulated", "imported"), rows)
+
+
+def _verdicts(judged: Judged | None, result: TestcaseResult) -> Iterator[Record]:
+    """Yield the verdict on each cell of a testcase, and what is expected; without cells that on itself."""
+    judgements = judged.judgements if judged else {}
+    places = [key_of(result, table, cell) for table in result.tables for cell in table.cells]
+    for key in places:
+        judgement = judgements.get(key)
+        yield {"verdict": judgement.verdict, "expected": judgement.normal} if judgement else {}
+    if not places:
+        yield {"verdict": judged.check.testcases.get(result.name)} if judged else {}
 
 
 @records.register

@@ -52,10 +52,10 @@ _SHAPES = {
     "busy": "M-3.5 3L3.5 3L0 -3.5Z",
     "unknown": "M-2.5 -2.5H2.5V2.5H-2.5Z",
 }
-#: Pixels of a strip plot: width, margins, heights of a strip's name, its dots, and the axis.
-_WIDTH, _LEFT, _RIGHT, _NAME, _BAND, _AXIS = 440.0, 20.0, 24.0, 18.0, 56.0, 22.0
-#: Pixels between dots that would overlap.
-_DOT = 5.0
+#: Pixels of a distribution: width, margins, heights of its name, its dots or bars, and the axis.
+_WIDTH, _LEFT, _RIGHT, _NAME, _BAND, _AXIS = 440.0, 20.0, 48.0, 20.0, 72.0, 22.0
+#: Pixels of a dot, which is also the width of a bar.
+_DOT = 6.0
 #: Maximum number of models in a strip plot, of lines of outliers, and of hosts in a line; about this many
 #: ticks.
 _MOST_MODELS, _MOST_OUTLIERS, _MOST_HOSTS, _TICKS = 6, 20, 30, 5
@@ -277,7 +277,7 @@ def _cell(fleet: Fleet, index: int, title: str, figure: FleetFigure | None) -> d
 
 
 def _strips(fleet: Fleet, letters: Mapping[str, str], title: str) -> dict[str, Any]:
-    """Title and chart of a key figure: two strips for each model, with one dot per node."""
+    """Title and chart of a key figure: two distributions of the nodes of each model."""
     strips = []
     for model in list(fleet.models)[:_MOST_MODELS]:
         figures = {
@@ -295,26 +295,57 @@ def _strips(fleet: Fleet, letters: Mapping[str, str], title: str) -> dict[str, A
 
 
 def _chart(fleet: Fleet, title: str, strips: Sequence[tuple[str, Mapping[int, float]]]) -> Markup:
-    """Strip plots with a common axis."""
+    """Distributions with a common axis."""
     low, high = _range(value for _, values in strips for value in values.values())
     scale = (_WIDTH - _LEFT - _RIGHT) / (high - low)
     height = len(strips) * (_NAME + _BAND) + _AXIS
-    svg = drawing(_WIDTH, height, f"{title}, GB/s: one dot per node")
+    svg = drawing(_WIDTH, height, f"{title}, GB/s: distribution of the nodes")
     for tick in _ticks(low, high):
         x = _LEFT + (tick - low) * scale
         add(svg, "line", "grid", x1=x, y1=_NAME, x2=x, y2=height - _AXIS)
         add(svg, "text", "tick middle", f"{tick:.4g}", x=x, y=height - 6)
+    add(svg, "text", "tick end", "GB/s", x=_WIDTH - 2, y=height - 6)
     for row, (name, values) in enumerate(strips):
         top = row * (_NAME + _BAND)
         middle = median(sorted(values.values()))
-        label = f"{name}; median {number(middle, digits=GLANCE)} GB/s"
-        add(svg, "text", "soft", fitted(label, _WIDTH - _LEFT), x=_LEFT, y=top + 13)
         x = _LEFT + (middle - low) * scale
         add(svg, "line", "median", x1=x, y1=top + _NAME, x2=x, y2=top + _NAME + _BAND)
+        base = top + _NAME + _BAND
+        add(svg, "line", "axis", x1=_LEFT, y1=base, x2=_WIDTH - _RIGHT, y2=base)
         places = {i: _LEFT + (value - low) * scale for i, value in values.items()}
-        for i, offset in sorted(_stacked(places).items(), reverse=True):  # the worst on top
-            _dot(svg, fleet, i, values[i], places[i], top + _NAME + _BAND / 2 + offset)
+        tallest = _distribution(svg, fleet, values, places, base)
+        bars = f"; bars up to {many(tallest, 'node')}" if tallest else ""
+        label = f"{name}; median {number(middle, digits=GLANCE)} GB/s{bars}"
+        add(svg, "text", "soft", fitted(label, _WIDTH + _RIGHT), x=_LEFT, y=top + 13)
     return markup(svg)
+
+
+def _distribution(
+    svg: Element, fleet: Fleet, values: Mapping[int, float], places: Mapping[int, float], base: float
+) -> int:
+    """Stack a dot for each node; of many nodes those that pass are bars, and the others marks before them.
+
+    Returns:
+        The number of nodes of the highest bar; 0 without bars.
+    """
+    columns: dict[int, list[int]] = defaultdict(list)
+    for i in sorted(places):
+        columns[round(places[i] / _DOT)].append(i)
+    tallest = max(map(len, columns.values()))
+    as_bars = tallest * _DOT > _BAND
+    for column, members in columns.items():
+        x = column * _DOT
+        dots = [i for i in members if not as_bars or fleet.nodes[i].word != "PASS"]
+        if len(dots) < len(members):
+            passing = [values[i] for i in members if fleet.nodes[i].word == "PASS"]
+            tall = max(1.5, len(passing) / tallest * _BAND)
+            bar = add(svg, "rect", "count", x=x - _DOT / 2, y=base - tall, width=_DOT - 0.5, height=tall)
+            ends = dict.fromkeys(number(end, digits=GLANCE) for end in (min(passing), max(passing)))
+            add(bar, "title", text=f"{' to '.join(ends)} GB/s: {many(len(passing), 'node')}, PASS")
+        step = min(_DOT, _BAND / max(1, len(dots)))
+        for k, i in enumerate(dots):
+            _dot(svg, fleet, i, values[i], x, base - _DOT / 2 - k * step)
+    return tallest if as_bars else 0
 
 
 def _dot(svg: Element, fleet: Fleet, index: int, value: float, x: float, y: float) -> None:
@@ -339,16 +370,3 @@ def _ticks(low: float, high: float) -> list[float]:
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough)
     return [i * step for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
-
-
-def _stacked(places: Mapping[int, float]) -> dict[int, float]:
-    """A vertical offset for each dot, so that dots at the same place do not hide each other."""
-    columns: dict[int, list[int]] = defaultdict(list)
-    for i in sorted(places, key=lambda i: places[i]):
-        columns[round(places[i] / _DOT)].append(i)
-    offsets = {}
-    for members in columns.values():
-        step = min(_DOT, (_BAND - 2 * _DOT) / max(1, len(members) - 1))
-        for k, i in enumerate(members):
-            offsets[i] = ((k + 1) // 2) * step * (-1 if k % 2 else 1)
-    return offsets

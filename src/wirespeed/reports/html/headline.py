@@ -13,6 +13,7 @@ from ...judging.overview import KeyFigure, Overview
 from ...judging.path_kinds import COLLECTIVES, PathKind
 from ...judging.verdict import share
 from ...judging.verdicts import Check
+from ...qualification import Qualification
 from ...terminal import one_line
 from ...units import fitting, format_time, many
 from ..findings import GLANCE, SIGNS, Shown, number, of_limit, shown, verification, worst_word
@@ -89,6 +90,10 @@ def headline(document: Document, check: Check, overview: Overview) -> Headline:
     parts.append(f"{many(len(machine.ranks), 'rank')} on {many(hosts, 'host')}" if hosts else "")
     when = date(document.started)
     seconds = "" if document.simulated else format_time(document.seconds)
+    host = document.hostname or "unknown host"
+    if found := document.qualification:
+        parts, host, when = _cluster(found), many(len(found.nodes), "node"), _period(document)
+        seconds = format_time(document.seconds) if document.seconds else ""
     about = (when, f"wirespeed {document.version}", seconds, verification(document))
     return Headline(
         overview.word,
@@ -97,10 +102,31 @@ def headline(document: Document, check: Check, overview: Overview) -> Headline:
         capital(overview.extent),
         capital(overview.advice.do),
         overview.advice.command,
-        one_line(document.hostname or "unknown host"),
+        one_line(host),
         tuple(" · ".join(filter(None, line)) for line in (parts, about)),
-        when,
+        date(document.started),
     )
+
+
+def _cluster(found: Qualification) -> list[str]:
+    """What the nodes of a qualification are: their GPUs, rails and leaf switches."""
+    models = Counter(node.model for node in found.nodes if node.model)
+    rails = {node.rails for node in found.nodes}
+    blocks = len({node.block for node in found.nodes if node.block})
+    return [
+        *(
+            one_line(model if len(models) == 1 else f"{model} ({many(n, 'node')})")
+            for model, n in models.items()
+        ),
+        f"{many(rails.pop(), 'rail')} each" if len(rails) == 1 else "",
+        many(blocks, "leaf switch", "leaf switches") if blocks else "",
+    ]
+
+
+def _period(document: Document) -> str:
+    """When a run began and ended; one time if both are in the same minute."""
+    begun, ended = date(document.started), date(document.ended)
+    return " to ".join(dict.fromkeys(filter(None, (begun, ended))))
 
 
 def banner(simulated: Sequence[bool]) -> str:

@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from itertools import chain
 from typing import Any
 
 from ...document import Document, Status, courses
@@ -20,16 +19,20 @@ from ...judging.judged import Judged
 from ...judging.overview import Overview
 from ...judging.verdict import Verdict
 from ...judging.verdicts import Check
+from ...results.cells import Placed
 from ...results.compare import no_collections
 from ...tables import Quantity
 from ...terminal import one_line
 from ...units import GB, format_size, many
-from ..findings import GLANCE, number, shown
+from ..findings import GLANCE, SIGNS, number, shown
+from ..grid import footnotes
 from ..plot import Curve
 from ..style import SIMULATED
+from .block_map import block_maps
 from .causes import causes, explained_causes, gates, notes
 from .charts import time_chart
 from .comparison import Changes, compared, letter
+from .environment import surroundings
 from .headline import Headline, banner, headline, tiles
 from .link_use import MOST_DRAWN, Use, draw, uses, vertices
 from .measurements import group_id, grouped
@@ -153,6 +156,8 @@ def run_view(index: int, judged: Judged, room: int, label: str) -> dict[str, Any
         "gates": gates(check.gates),
         "notes": notes(document, check, summary),
         "qualification": qualified(document),
+        "maps": block_maps(document),
+        "signs": list(_signs(cells, check)),
         "groups": grouped(index, document, check, judgements, summary.figures),
         "waived": sum(map(len, by_reason.values())),
         "waived_by_reason": list(by_reason.items()),
@@ -162,10 +167,32 @@ def run_view(index: int, judged: Judged, room: int, label: str) -> dict[str, Any
         "links": [_link(use) for use in used],
         "charts": [markup(chart) for chart in charts],
         "changes": changes,
-        "environment": _surroundings(document),
+        "environment": surroundings(document),
         "packed": text,
         "note": note,
     }
+
+
+#: What each sign says of values.
+_SIGNS = {
+    Verdict.IMPLAUSIBLE: "above the limit",
+    Verdict.FAIL: "below the expected range, missing or wrong",
+    Verdict.WARN: "at the lower end of the range, or below its peers",
+    Verdict.BUSY: "measured while other processes used the device",
+    Verdict.INTERRUPTED: "interrupted",
+    Verdict.UNKNOWN: "not judged",
+    Verdict.PASS: "as expected",
+    Verdict.WAIVED: "skipped or accepted",
+}
+
+
+def _signs(cells: Sequence[Placed], check: Check) -> Iterator[tuple[str, str, str]]:
+    """Yield class, sign and meaning of the signs in the tables of a run."""
+    known = {judgement.verdict for judgement in check.judgements} | {*check.testcases.values()}
+    yield from ((SIGNS[word].css, SIGNS[word].mark, text) for word, text in _SIGNS.items() if word in known)
+    for note in footnotes(place.cell for place in cells):
+        mark, _, text = note.partition(" ")
+        yield "", mark, text
 
 
 def _marked(document: Document, check: Check, summary: Overview) -> dict[str, Verdict]:
@@ -215,46 +242,6 @@ def _link(use: Use) -> dict[str, Any]:
         "verdict": shown(use.verdict),
         "origin": link.origin,
     }
-
-
-def _surroundings(document: Document) -> list[tuple[str, str]]:
-    """Names and values of the environment, without empty ones."""
-    machine = document.machine
-    options = {key: value for key, value in document.options.items() if key != "testcases"}
-    rows = {
-        "wirespeed": document.version,
-        "command": document.command,
-        "begun": document.started,
-        "ended": document.ended,
-        "host": document.hostname,
-        "machine": machine.name,
-        "CPU": machine.cpu,
-        "kernel": machine.kernel,
-        "Python": document.python,
-        "NVIDIA driver": machine.driver,
-        "driver CUDA version": f"{machine.cuda // 1000}.{machine.cuda % 1000 // 10}" if machine.cuda else "",
-        "transparent huge pages": machine.transparent_huge_pages,
-        "libraries": ", ".join(f"{name} {version}" for name, version in document.libraries.items()),
-        "options": ", ".join(filter(None, (_option(key, value) for key, value in options.items()))),
-        "notes": "; ".join(machine.notes),
-    }
-    rows |= {f"{gpu.name}": _gpu(gpu) for gpu in machine.gpus}
-    for device in chain(*machine.others.values()):
-        rows[device.name] = f"{device.about}, {format_size(device.memory_bytes)}"
-    return [(name, text) for name, text in rows.items() if text]
-
-
-def _option(name: str, value: Any) -> str:
-    """An option as a text; empty if it is off."""
-    if isinstance(value, list):
-        value = " ".join(map(str, value))
-    return name if value is True else f"{name} {value}" if value else ""
-
-
-def _gpu(gpu: Any) -> str:
-    memory = format_size(gpu.memory_bytes) if gpu.memory_bytes else ""
-    capability = f"compute capability {gpu.compute_capability}" if gpu.compute_capability else ""
-    return ", ".join(part for part in (gpu.model, memory, capability, gpu.bus_id, f"numa{gpu.numa}") if part)
 
 
 #: With more runs than this, each run is packed, and unpacked when you open it.
@@ -373,6 +360,8 @@ def _contents(runs: Sequence[dict[str, Any]], *, compare: bool) -> list[tuple[st
         sections.append(("causes-0", "Causes" if run["causes"] else "Notes"))
     if run["gates"]:
         sections.append(("gates-0", "Thresholds"))
+    if run["maps"]:
+        sections.append(("blocks-0", "Blocks"))
     sections.append(("results-0", "Measurements"))
     if run["charts"] or run["changes"]:
         sections.append(("state-0", "State"))

@@ -6,24 +6,28 @@ The nodes of a qualification on a page: slow parts, a map of nodes and rails, an
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 from ...document import Document
 from ...hardware.topology import Machine
+from ...judging.path_kinds import next_run, remedy_of
 from ...judging.verdict import Judgement, Verdict
 from ...measurement import Unit
-from ...qualification import Qualification, Round, SlowPart, Stage, part_name
+from ...qualification import OF_NODE, PartKind, Qualification, Round, SlowPart, Stage, compact, part_name
 from ...results.cells import Placed
 from ...statistics.summary import median
 from ...terminal import one_line
 from ...units import format_time, many
-from ..findings import GLANCE, number, shown
-from ..qualification import evidence, lines, scale_of
+from ..findings import GLANCE, Shown, number, shown
+from ..qualification import certainty, conditions, evidence, scale_of, values_of
 from .deviation import STEPS, Judgements, step
+from .headline import capital
 from .link_use import Use
-from .svg import Element, add, drawing, fitted, markup
+from .svg import LETTER, Element, add, drawing, fitted, markup
 
 _SIDE, _LEFT, _TOP = 12.0, 118.0, 36.0
 
@@ -142,13 +146,13 @@ def _labels(svg: Element, machine: Machine, gpus: Sequence[str], uses: Sequence[
         at += count
 
 
-#: Pixels: of a square, between groups of nodes, of a group's name, of the map, and the least of a group.
-_SQUARE, _GAP, _TITLE, _WIDTH, _NARROWEST = 9.0, 18.0, 15.0, 940.0, 140.0
+#: Pixels: of a square at least and at most, between groups of nodes, of a group's name, of the map, and of
+#: the numbers of rails on its left.
+_SQUARE, _LARGEST, _GAP, _TITLE, _WIDTH, _NUMBERS = 9.0, 24.0, 18.0, 16.0, 1340.0, 34.0
 #: Maximum number of nodes of a group of the map, and of nodes that are drawn.
 _GROUP, _DRAWN = 64, 16384
 #: Maximum number of slow parts in the table.
 _LISTED = 500
-_BEGINNINGS = ("slow: ", "lossy: ", "missing: ")
 
 
 def qualified(document: Document) -> dict[str, Any] | None:
@@ -156,30 +160,71 @@ def qualified(document: Document) -> dict[str, Any] | None:
     found = document.qualification
     if found is None:
         return None
-    text = [line for line in lines(document, found)[:-1] if not line.startswith(_BEGINNINGS)]
+    text = [*conditions(found), *certainty(found)]
     drawn = _map(found)
     return {
         "slow": _slow(found),
+        "lists": _lists(document, found),
         "map": markup(drawn) if drawn is not None else None,
         "lines": [one_line(line) for line in text],
         "rounds": [row for each in found.rounds for row in _rows(each)],
     }
 
 
-def _slow(found: Qualification) -> list[tuple[str, Any, str]]:
-    """Name, verdict and evidence of each slow part and missing node."""
+@dataclass(frozen=True)
+class _Slow:
+    """A row of the table of slow parts.
+
+    Attributes:
+        name, mark, evidence: The part, its verdict, and the values that show it.
+        remedy: What to do.
+        command, where: A command that shows it, and the node on which to run it; empty if there is none.
+    """
+
+    name: str
+    mark: Shown
+    evidence: str
+    remedy: str
+    command: str = ""
+    where: str = ""
+
+
+def _slow(found: Qualification) -> list[_Slow]:
+    """The slow parts and missing nodes."""
     rows = []
     for culprit in found.culprits[:_LISTED]:
-        name = one_line(part_name(culprit, found.nodes))
-        text = (
-            one_line(evidence(culprit, found))
-            .removeprefix(f"slow: {name}: ")
-            .removeprefix(f"lossy: {name}: ")
+        advice, node = remedy_of(culprit), one_line(found.nodes[culprit.nodes[0]].name)
+        of_node = culprit.kind in OF_NODE or culprit.kind is PartKind.LOSSY
+        rows.append(
+            _Slow(
+                one_line(part_name(culprit, found.nodes)),
+                shown(Verdict.FAIL if culprit.confirmed else Verdict.WARN),
+                one_line(values_of(culprit)),
+                capital(advice.do),
+                advice.command,
+                node if of_node and advice.command else "",
+            )
         )
-        rows.append((name, shown(Verdict.FAIL if culprit.confirmed else Verdict.WARN), text))
     gone = [node for node in found.nodes if node.missing]
-    rows += [(one_line(node.name), shown(Verdict.FAIL), one_line(node.missing)) for node in gone[:_LISTED]]
-    return rows
+    return rows + [
+        _Slow(
+            one_line(node.name), shown(Verdict.FAIL), one_line(node.missing),
+            "Check that it runs, and that its network is up", "ip -br link", one_line(node.name),
+        )
+        for node in gone[:_LISTED]
+    ]  # fmt: skip
+
+
+def _lists(document: Document, found: Qualification) -> list[tuple[str, str]]:
+    """What to copy, each with its name: nodes to exclude and to use, and the command that measures again."""
+    lists = []
+    if found.excluded:
+        lists.append(("Exclude (Slurm)", f"--exclude={shlex.quote(compact(found.excluded))}"))
+        lists.append(("Usable nodes", compact(found.chosen)))
+    if found.in_doubt:
+        lists.append(("In doubt", compact(found.in_doubt)))
+    lists.append(("Confirm: start again on these nodes, with other partners", next_run(document, found)))
+    return [(name, one_line(text)) for name, text in lists if text]
 
 
 def _rows(found: Round) -> list[tuple[str, int, str, str, str]]:
@@ -220,24 +265,35 @@ def _map(found: Qualification) -> Element | None:
         for block, members in _blocks(found).items()
         for i in range(0, len(members), _GROUP)
     ]
-    height = _TITLE + rails * _SQUARE + _GAP
-    width = max(_NARROWEST, max(len(members) for _, members in groups) * _SQUARE) + _GAP
-    at_once = max(1, int(_WIDTH / width))
+    labels = [_group_label(found, block, members) for block, members in groups]
+    longest = max(len(members) for _, members in groups)
+    least = max(longest * _SQUARE, *(LETTER * len(label) for label in labels)) + _GAP
+    most = max(1, int((_WIDTH - _NUMBERS) / least))
+    at_once = math.ceil(len(groups) / math.ceil(len(groups) / most))
+    width = (_WIDTH - _NUMBERS) / at_once
+    square = min(_LARGEST, (width - _GAP) / longest)
+    height = _TITLE + rails * square + _GAP
     blamed = {(node, culprit.rail): culprit for culprit in found.culprits for node in culprit.nodes}
     title = (
         f"{many(len(found.nodes), 'node')} of {many(rails, 'rail')}; {many(len(found.culprits), 'slow part')}"
     )
-    lines_of_groups = math.ceil(len(groups) / at_once)
-    svg = drawing(min(at_once, len(groups)) * width, lines_of_groups * height, title, "matrix")
-    for i, (block, members) in enumerate(groups):
-        top, left = i // at_once * height, i % at_once * width
-        ends = found.nodes[members[0]].name, found.nodes[members[-1]].name
-        label = f"{ends[0]} to {ends[1]}" if len(members) > 1 else ends[0]
-        label = f"{block}: {label}" if block else label
-        add(svg, "text", "tick", fitted(label, width - _GAP), x=left, y=top + _TITLE - 4)
+    svg = drawing(_WIDTH, math.ceil(len(groups) / at_once) * height, title, "map")
+    for i, ((_, members), label) in enumerate(zip(groups, labels, strict=True)):
+        top, left = i // at_once * height, _NUMBERS + i % at_once * width
+        add(svg, "text", "tick", fitted(label, width - _GAP), x=left, y=top + _TITLE - 5)
         for rail in range(rails):
-            _line(svg, found, members, rail, shares, blamed, (left, top + _TITLE + rail * _SQUARE))
+            y = top + _TITLE + rail * square
+            if i % at_once == 0:
+                add(svg, "text", "tick end", str(rail), x=_NUMBERS - 6, y=y + square / 2 + 3.5)
+            _line(svg, found, members, rail, shares, blamed, (left, y, square))
     return svg
+
+
+def _group_label(found: Qualification, block: str, members: Sequence[int]) -> str:
+    """The leaf switch of a group, and its first and last node."""
+    ends = [found.nodes[members[0]].name, found.nodes[members[-1]].name]
+    label = " to ".join(dict.fromkeys(ends))
+    return one_line(f"{block}: {label}" if block else label)
 
 
 def _line(
@@ -247,17 +303,17 @@ def _line(
     rail: int,
     shares: dict[tuple[int, int], float],
     blamed: dict[tuple[int, int], SlowPart],
-    at: tuple[float, float],
+    at: tuple[float, float, float],
 ) -> None:
-    """The squares of a rail: neighbours that are as expected are one rectangle."""
+    """The squares of a rail, at a place, of a size: neighbours as expected are one rectangle."""
     colors = [_cell_css(found, node, shares.get((node, rail))) for node in members]
     for (css, _), run in groupby(
         enumerate(colors), key=lambda each: (each[1], -1 if each[1] == "n" else each[0])
     ):
         columns = [column for column, _ in run]
-        wide = len(columns) * _SQUARE - 1
-        left = at[0] + columns[0] * _SQUARE
-        rect = add(svg, "rect", f"cell {css}", x=left, y=at[1], width=wide, height=_SQUARE - 1)
+        wide = len(columns) * at[2] - 1
+        left = at[0] + columns[0] * at[2]
+        rect = add(svg, "rect", f"cell {css}", x=left, y=at[1], width=wide, height=at[2] - 1)
         node = members[columns[0]]
         culprit = blamed.get((node, rail)) or blamed.get((node, -1))
         if css != "n":

@@ -252,8 +252,24 @@
     });
   };
 
+  // Pages opened from a file or over HTTP may not use the clipboard directly.
+  const copy = (button) => {
+    button.addEventListener("click", async () => {
+      const code = button.parentElement.querySelector("code");
+      try {
+        await navigator.clipboard.writeText(code.textContent);
+      } catch {
+        getSelection().selectAllChildren(code);
+        document.execCommand("copy");
+      }
+      button.textContent = "Copied";
+      setTimeout(() => { button.textContent = "Copy"; }, 2000);
+    });
+  };
+
   const enliven = (root) => {
-    root.querySelectorAll("table.heat").forEach(walk);
+    root.querySelectorAll("button.copy").forEach(copy);
+    root.querySelectorAll("table.heat:not(.blocks)").forEach(walk);
     root.querySelectorAll("details.packed").forEach(unfold);
     root.querySelectorAll("button.download").forEach(download);
     root.querySelectorAll(".place").forEach(enlivenPlace);
@@ -270,12 +286,4 @@
   };
   addEventListener("hashchange", reveal);
   if (location.hash) reveal();
-
-  // Print collapsed sections, except packed tables.
-  let opened = [];
-  addEventListener("beforeprint", () => {
-    opened = [...document.querySelectorAll("details:not([open]):not(.packed)")];
-    opened.forEach((details) => { details.open = true; });
-  });
-  addEventListener("afterprint", () => opened.forEach((details) => { details.open = false; }));
 })();
