@@ -19,6 +19,7 @@ from .parser import Parser
 
 if TYPE_CHECKING:
     from ..document import Document
+    from ..hardware.facts import Fact
     from ..hardware.topology import Machine
     from ..qualification import Qualification
     from ..qualify.cluster import Cluster
@@ -71,7 +72,8 @@ def parser(name: str) -> Parser:
         "--machine", metavar="simulated:NAMExN|FILE.toml",
         help="N simulated nodes, with faults, such as simulated:dgx-a100-8x64+nic=0.5@node17.3: node, gpu, "
         "pcie, memory, nic, cable (sends; with <- behind it: receives), leaf or trunk (@block2.1), spine "
-        "(@spine1), lost@node3, noise=3%%; or simulated:FILE.toml, which describes nodes and switches",
+        "(@spine1), lost@node3, noise=3%%; or two DGX Sparks, simulated:dgx-spark-2+endpoint@node0, with causes "
+        "(mtu=1500@node1, width=2@node0, ...); or simulated:FILE.toml, which describes nodes and switches",
     )  # fmt: skip
     arguments.add_argument(
         "--over", choices=("tcp", "nccl", "mpi"),
@@ -167,7 +169,7 @@ def _lead(
         qualification, interrupted, ended = procedure.qualification, "interrupted", error
     except WirespeedError as error:
         qualification, interrupted = procedure.qualification, str(error)
-    document = _document(machine, qualification, options, command, began, interrupted)
+    document = _document(machine, qualification, cluster.facts, options, command, began, interrupted)
     with texts_aside(output):
         if options.exclude_format:
             print(_excluded(qualification, options.exclude_format))
@@ -218,8 +220,8 @@ def _excluded(qualification: Qualification, form: str) -> str:
 
 
 def _document(
-    machine: Machine, qualification: Qualification, options: argparse.Namespace, command: str, began: str,
-    interrupted: str,
+    machine: Machine, qualification: Qualification, facts: tuple[Fact, ...], options: argparse.Namespace,
+    command: str, began: str, interrupted: str,
 ) -> Document:  # fmt: skip
     import platform
 
@@ -233,5 +235,5 @@ def _document(
         options={"seed": options.seed, "spares": options.spares, "within": within},
         started=began, ended=_now(),
         seconds=math.fsum(each.seconds for each in qualification.rounds), interrupted=interrupted,
-        qualification=qualification,
+        qualification=qualification, facts=facts,
     )  # fmt: skip

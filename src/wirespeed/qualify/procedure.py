@@ -21,6 +21,7 @@ from ..qualification import (
 from .cluster import Cluster, Values
 from .inference import LEAST, SIGMAS, Inference, Paths, deviation, explain, margin, reference_of
 from .job import lossy
+from .limits import below_limits
 from .measured_topology import (
     Pair,
     groups_of,
@@ -82,6 +83,8 @@ class Procedure:
         suspects = self._pairs(members)
         members = [node for node in members if node not in self._missing]
         spines = [culprit for culprit in suspects if culprit.kind is PartKind.SPINE]
+        below = below_limits(self.qualification)
+        suspects = [*below, *(each for each in suspects if not _covered(each, below))]
         self.culprits += self._confirm([each for each in suspects if each not in spines], members) + spines
         self.culprits += lossy(self.rounds)
         self._groups(members)
@@ -98,7 +101,7 @@ class Procedure:
             nodes, tuple(self.rounds), tuple(self.culprits), self.seed, noise=self._noise,
             threshold=self._threshold, wrongly_blamed=wrongly_blamed(self._partners) if self._partners else 1,
             notes=(*self.cluster.notes, *self.notes), doubts=(*self.cluster.doubts, *self.doubts),
-            transport=self.cluster.transport, limit=self.cluster.limit,
+            transport=self.cluster.transport, limit=self.cluster.limit, limits=self.cluster.limits,
         )  # fmt: skip
 
     @property
@@ -364,6 +367,11 @@ class Procedure:
             SlowPart(PartKind.BETWEEN, tuple(group), value=by_group[tuple(group)], expected=reference)
             for group in slow + whole
         ]
+
+
+def _covered(culprit: SlowPart, below: Sequence[SlowPart]) -> bool:
+    """Whether a path that is slower than others is one that its NICs do not explain."""
+    return culprit.kind is PartKind.PATH and any(culprit.rail in (each.rail, -1) for each in below)
 
 
 def _value(values: Mapping[PartKind, Values], culprit: SlowPart, row: int) -> float:

@@ -7,11 +7,24 @@ import statistics
 
 from ..document import Document
 from ..judging.path_kinds import verdict_of
-from ..qualification import OF_NODE, OWN_PARTS, PartKind, Qualification, SlowPart, Stage, part_name
+from ..judging.diagnosis import diagnose
+from ..qualification import (
+    OF_NODE,
+    OWN_PARTS,
+    PartKind,
+    Qualification,
+    RailLimit,
+    SlowPart,
+    Stage,
+    part_name,
+)
 from ..units import GB, format_time, many
+from .findings import views
 
 #: Most slow parts that are printed.
 _MOST = 40
+#: Most devices of a rail that are named.
+_MOST_DEVICES = 4
 
 
 def lines(document: Document, qualification: Qualification) -> list[str]:
@@ -30,9 +43,11 @@ def lines(document: Document, qualification: Qualification) -> list[str]:
     text += [f"note: {note}" for note in qualification.notes]
     text += [f"warning: {doubt}" for doubt in qualification.doubts]
     text += [f"missing: {node.name} {node.missing}" for node in nodes if node.missing]
+    text += [carried(limit, qualification) for limit in _different(qualification)]
     text += [evidence(culprit, qualification) for culprit in culprits[:_MOST]]
     if len(culprits) > _MOST:
         text.append(f"and {many(len(culprits) - _MOST, 'other slow part')}")
+    text += explained(document, qualification)
     word = verdict_of(qualification, document.interrupted).word.upper()
     return [*text, *_ending(qualification), f"{word}: {_summary(qualification)}"]
 
@@ -76,17 +91,67 @@ def evidence(culprit: SlowPart, qualification: Qualification) -> str:
         return (
             f"{line} on {culprit.share:.0%} of paths between leaf switches, or flows share a link by chance"
         )
-    if culprit.partners:
+    if culprit.limited:
+        ends = ", ".join(
+            f"{qualification.nodes[node].name}: {' + '.join(limit.devices) or 'as given'}"
+            for node in sorted(culprit.nodes)
+            if (limit := qualification.limit_of((node,), culprit.rail))
+        )
+        line += f" ({culprit.value / culprit.expected:.0%}) that the NICs carry ({ends})"
+    elif culprit.partners:
         line += f" with {many(culprit.partners, 'partner')}"
     if culprit.highest and culprit.kind in OF_NODE and culprit.kind not in OWN_PARTS:
         line += f", which reach {culprit.lowest / scale:.4g} to {culprit.highest / scale:.4g} with others"
     return line if culprit.confirmed else f"{line} (not confirmed)"
 
 
+def _different(qualification: Qualification) -> list[RailLimit]:
+    """What carries the rails of two nodes: one of each node's limits that differ."""
+    seen = {}
+    for limit in qualification.limits if qualification.has_limits else ():
+        seen.setdefault((limit.node, limit.devices, limit.port, limit.slot), limit)
+    return list(seen.values())
+
+
+def carried(limit: RailLimit, qualification: Qualification) -> str:
+    """What carries a rail of a node, by its port and its PCIe link."""
+    name = qualification.nodes[limit.node].name
+    by = " + ".join(limit.devices[:_MOST_DEVICES]) or "--nics"
+    slot = f", PCIe {limit.slot / GB:.4g} GB/s" if limit.slot else ""
+    return (
+        f"expected: {name}: {limit.port / GB:.4g} GB/s per rail ({by}){slot}; slow below "
+        f"{limit.least / GB:.4g} GB/s"
+    )
+
+
+def explained(document: Document, qualification: Qualification) -> list[str]:
+    """The causes that facts of the nodes speak for, with evidence, remedy and command, for slow paths."""
+    if not any(culprit.kind is PartKind.PATH for culprit in qualification.culprits):
+        return []
+    if not document.facts:
+        return []
+    found = [view for view in views(diagnose(document)) if view.finding.cells]
+    if not found:
+        return [
+            "cause: no fact of the nodes explains it. Remedy: measure the NICs without wirespeed; if they are "
+            "as slow, switch both nodes off and on, with their power supplies. Confirm: ib_write_bw -q 8"
+        ]
+    text = []
+    for view in found[:_MOST]:
+        finding = view.finding
+        line = f"cause: {': '.join(filter(None, (finding.host, finding.cause.title)))} ({finding.evidence})"
+        text.append(f"{line}. Remedy: {finding.cause.remedy}. Confirm: {'; '.join(finding.commands)}")
+    return text
+
+
 def _ending(qualification: Qualification) -> list[str]:
     """How sure the answer is, and the nodes to leave out."""
     ending = []
-    if qualification.compared or qualification.culprits:
+    if qualification.has_limits:
+        ending.append(
+            "Two nodes have only each other: their paths were compared with what the NICs at both ends carry."
+        )
+    elif qualification.compared or qualification.culprits:
         ending.append(
             f"A part counts as slow below {qualification.threshold:.0%} of the median (paths vary by "
             f"{qualification.noise:.1%}). A good node is suspected with a probability below "
