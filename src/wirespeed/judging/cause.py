@@ -318,7 +318,9 @@ def endpoints(machine: Machine, facts: Facts) -> Iterator[Sign]:
     del machine
     uses = {port: use for port in facts.devices() if (use := facts.text(Known.PORT_USED, port))}
     for port, use in uses.items():
-        used = [other for other, of in uses.items() if of == ON and port_of(facts, other) == port_of(facts, port)]
+        used = [
+            other for other, of in uses.items() if of == ON and port_of(facts, other) == port_of(facts, port)
+        ]
         if use == OFF and used and facts.text(Known.PORT_STATE, port) in ("", _ACTIVE):
             yield Sign("", f"{port} carries nothing, {', '.join(used)} of the same card and port all data")
 
@@ -337,16 +339,19 @@ def port_of(facts: Facts, port: str) -> str:
 def small_packets(machine: Machine, facts: Facts) -> Iterator[Sign]:
     """Yield the fast ports and interfaces with a small MTU, and paths with a smaller one than their ends."""
     del machine
+    by_text: dict[str, list[str]] = defaultdict(list)
     for device in facts.devices():
         mtu, rate = facts.number(Known.PORT_MTU, device), facts.number(Known.PORT_RATE, device)
         if mtu and rate and rate >= _FAST and mtu < _ROCE_MTU and facts.text(Known.PORT_USED, device) != OFF:
-            yield Sign("", f"{device}: MTU {mtu:.0f} at {rate:.0f} Gbit/s")
+            by_text[f"MTU {mtu:.0f} at {rate:.0f} Gbit/s"].append(device)
         own, way = facts.number(Known.INTERFACE_MTU, device), facts.number(Known.PATH_MTU, device)
         speed = facts.number(Known.INTERFACE_SPEED, device)
         if own and way and way < own:
-            yield Sign("", f"{device}: MTU {own:.0f}, on the way to the other node {way:.0f}")
+            by_text[f"MTU {own:.0f}, on the way to the other node {way:.0f}"].append(device)
         elif own and speed and speed >= _FAST and own <= _SMALL_MTU:
-            yield Sign("", f"{device}: MTU {own:.0f} at {speed:g} Gbit/s")
+            by_text[f"MTU {own:.0f} at {speed:g} Gbit/s"].append(device)
+    for text, devices in by_text.items():
+        yield Sign("", f"{', '.join(devices)}: {text}")
 
 
 def selection(machine: Machine, facts: Facts) -> Iterator[Sign]:
@@ -415,7 +420,8 @@ def differing(facts: Facts) -> Iterator[Sign]:
         return
     texts = [{name: _common(of_host, name) for name in _COMMON} for of_host in hosts]
     found = [
-        f"{name}: {texts[0][name] or 'none'} on {hosts[0].host}, {texts[1][name] or 'none'} on {hosts[1].host}"
+        f"{name}: {texts[0][name] or 'none'} on {hosts[0].host}, "
+        f"{texts[1][name] or 'none'} on {hosts[1].host}"
         for name in _COMMON
         if texts[0][name] is not None and texts[1][name] is not None and texts[0][name] != texts[1][name]
     ]

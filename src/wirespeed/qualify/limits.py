@@ -44,7 +44,7 @@ def of_rdma(node: int, facts: Facts, rails: int, used: Collection[str] = ()) -> 
         return []
     links = [[slot(facts, port) for port in group] for group in chosen]
     known = all(all(group) for group in links)
-    port = sum(rates) * _GBIT_BYTES / rails
+    speed = sum(rates) * _GBIT_BYTES / rails
     # A port is limited by its own links, not by those of others.
     carried = (
         sum(min(rate * _GBIT_BYTES, sum(group)) for rate, group in zip(rates, links, strict=True)) / rails
@@ -52,8 +52,8 @@ def of_rdma(node: int, facts: Facts, rails: int, used: Collection[str] = ()) -> 
         else 0.0
     )
     devices = tuple(port for group in chosen for port in group)
-    least = LEAST_RDMA * (min(port, carried) if carried else port)
-    return [RailLimit(node, rail, devices, port, carried, least) for rail in range(rails)]
+    least = LEAST_RDMA * (min(speed, carried) if carried else speed)
+    return [RailLimit(node, rail, devices, speed, carried, least) for rail in range(rails)]
 
 
 def slot(facts: Facts, port: str) -> float:

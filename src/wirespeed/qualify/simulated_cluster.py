@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import msgspec
@@ -21,7 +21,16 @@ from ..qualification import OWN_PARTS, PartKind, QualifiedNode, RailLimit
 from ..terminal import neutral, unknown_name
 from .cluster import Values, hosts_of
 from .limits import of_rdma
-from .simulated_facts import FAULTS, SPARK, NicModel, NodeFault, facts_of, parse_node_fault
+from .simulated_facts import (
+    FAULTS,
+    OF_PORT,
+    ONE_ENDPOINT,
+    SPARK,
+    NicModel,
+    NodeFault,
+    facts_of,
+    parse_node_fault,
+)
 
 #: Virtual durations of a round in s: own node, pairs, groups, latencies.
 _OWN_S, _PAIRS_S, _GROUPS_S, _LATENCIES_S = 10.0, 2.0, 4.0, 0.1
@@ -105,7 +114,7 @@ class SimulatedCluster:
     doubts: tuple[str, ...] = ()
     variation: float = 0.0
     losses: Values = field(default_factory=lambda: np.zeros((0, 2)))
-    nic: NicModel = NicModel()
+    nic: NicModel = ONE_ENDPOINT
     causes: tuple[NodeFault, ...] = ()
     nodes: tuple[QualifiedNode, ...] = field(init=False)
     tests: int = field(init=False, default=0)
@@ -383,7 +392,7 @@ def _cluster_of(file: ClusterFile, suffixes: Sequence[str], seed: int, spares: i
 
 def _cluster(
     file: ClusterFile, leaves: Mapping[str, Sequence[str]], suffixes: Sequence[str], seed: int, spares: int,
-    nic: NicModel = NicModel(),
+    nic: NicModel = ONE_ENDPOINT,
 ) -> SimulatedCluster:  # fmt: skip
     """The cluster of leaf switches and their nodes, with faults."""
     from ..backends.simulated.machines import MACHINES
@@ -413,8 +422,10 @@ def _cluster(
             faults.append(
                 parse_cluster_fault(text, names, list(leaves), rails, file.spines, bool(machine.gpus))
             )
+    peak = parse_rate(file.rate)
+    nic = replace(nic, gbits=peak * 8e-9 / OF_PORT)
     return SimulatedCluster(
-        len(names), rails=rails, peak=parse_rate(file.rate), noise=noise, faults=tuple(faults),
+        len(names), rails=rails, peak=peak, noise=noise, faults=tuple(faults),
         missing=frozenset(missing), seed=seed, model=machine.gpus[0].model if machine.gpus else "",
         spares=spares, spines=file.spines, names=names,
         blocks_of=tuple(block for block, nodes in leaves.items() for _ in nodes), machine=file.machine,

@@ -21,13 +21,17 @@ class NicModel:
     """
 
     names: tuple[str, ...] = ("mlx5_{}",)
-    gbits: int = 400
+    gbits: float = 400
     lanes: int = 16
     generation: int = 5
 
 
-#: The NIC of a DGX Spark: one port of 200 Gbit/s behind two PCIe links (dgx-spark-playbooks, pull request 103).
+#: The NIC of a rail of most clusters.
+ONE_ENDPOINT = NicModel()
+#: That of a DGX Spark: one port of 200 Gbit/s behind two PCIe links (dgx-spark-playbooks, pull request 103).
 SPARK = NicModel(("rocep1s0f{}", "roceP2p1s0f{}"), 200, 4, 5)
+#: Share of the speed of its port that a rail reaches.
+OF_PORT = 0.92
 #: MTU of RoCE and of Ethernet's default, in bytes.
 _JUMBO = 9000.0
 _GIDS = ("0: IB/RoCE v1", "1: RoCE v2", "2: IB/RoCE v1", "3: RoCE v2")
@@ -52,7 +56,9 @@ class CauseFault:
     amount: float = 0.0
 
 
-def _of_all(name: Known, value: Callable[[float], FactValue]) -> Callable[..., Iterator[tuple[Known, FactValue, str]]]:
+def _of_all(
+    name: Known, value: Callable[[float], FactValue]
+) -> Callable[..., Iterator[tuple[Known, FactValue, str]]]:
     """A function that yields a fact of all endpoints."""
     return lambda amount, nics: ((name, value(amount), nic) for nic in nics)
 
@@ -85,7 +91,8 @@ FAULTS = {
         CauseFault("endpoint", "nic-endpoint", lambda amount, nic: 0.53, _unused),
         CauseFault("hca", "nic-selection", lambda amount, nic: 0.53, _selected),
         CauseFault(
-            "gid", "nic-selection", lambda amount, nic: 0.4, _of_host((Known.NCCL_VARIABLES, ("NCCL_IB_GID_INDEX=0",)))
+            "gid", "nic-selection", lambda amount, nic: 0.4,
+            _of_host((Known.NCCL_VARIABLES, ("NCCL_IB_GID_INDEX=0",))),
         ),
         CauseFault("mtu", "mtu", lambda size, nic: 0.6, _of_all(Known.PORT_MTU, lambda size: size), 1500.0),
         CauseFault(
@@ -108,7 +115,9 @@ FAULTS = {
             "firmware", "node-settings", lambda amount, nic: 0.6,
             _of_all(Known.NIC_FIRMWARE, lambda amount: "28.39.1002"),
         ),
-        CauseFault("governor", "governor", lambda amount, nic: 0.6, _of_host((Known.GOVERNOR, ("powersave",)))),
+        CauseFault(
+            "governor", "governor", lambda amount, nic: 0.6, _of_host((Known.GOVERNOR, ("powersave",)))
+        ),
         CauseFault(
             "numa", "nic-numa", lambda amount, nic: 0.6, _of_all(Known.NUMA_NODE, lambda amount: "unknown")
         ),
@@ -138,7 +147,7 @@ def parse_node_fault(text: str, nodes: Sequence[str], nic: NicModel) -> NodeFaul
         return None
     if match[3] not in nodes:
         raise MachineError(f"the fault {text!r} has no place: write {nodes[0]} to {nodes[-1]}")
-    if bool(match[2]) > bool(fault.amount) or match[2] and not int(match[2]):
+    if bool(match[2]) > bool(fault.amount) or (match[2] and not int(match[2])):
         example = f"{fault.name}={fault.amount:g}" if fault.amount else fault.name
         raise MachineError(f"the fault {text!r} has another amount; write {example}@{match[3]}")
     if fault.name in ("endpoint", "hca") and len(nic.names) < 2:
@@ -156,6 +165,8 @@ def facts_of(names: Sequence[str], nic: NicModel, rails: int, faults: Sequence[N
         faults: Their faults.
     """
     endpoints = [name.format(rail) for rail in range(rails) for name in nic.names]
+    name: Known
+    value: FactValue
     for index, host in enumerate(names):
         for name, value in (
             (Known.NCCL_VARIABLES, ()), (Known.GOVERNOR, ("performance",)), (Known.NODES_ONLINE, 2),
@@ -169,7 +180,8 @@ def facts_of(names: Sequence[str], nic: NicModel, rails: int, faults: Sequence[N
                 (Known.NIC_ADDRESS, f"{endpoint:04x}:{rail + 1:02x}:00.0", ""),
                 (Known.NIC_FIRMWARE, "28.45.4028", ""), (Known.NUMA_NODE, "0", ""),
                 (Known.PCIE_WIDTH, nic.lanes, ""), (Known.PCIE_WIDTH_POSSIBLE, nic.lanes, ""),
-                (Known.PCIE_GENERATION, nic.generation, ""), (Known.PCIE_GENERATION_POSSIBLE, nic.generation, ""),
+                (Known.PCIE_GENERATION, nic.generation, ""),
+                (Known.PCIE_GENERATION_POSSIBLE, nic.generation, ""),
                 (Known.PCIE_NARROWEST, f"{endpoint:04x}:{rail + 1:02x}:00.0", ""),
                 (Known.PORT_STATE, "ACTIVE", ""), (Known.PORT_PHYSICAL, "LinkUp", ""),
                 (Known.PORT_LAYER, "Ethernet", ""), (Known.PORT_RATE, nic.gbits, "Gbit/s"),

@@ -312,6 +312,20 @@ def _interface(address: str) -> str:
     return ""
 
 
+#: Option of a socket for the MTU of its route (ip(7)).
+_IP_MTU = 14
+
+
+def route_mtu(address: str) -> int:
+    """The MTU of the route to another node, as far as this one knows it, in bytes; 0 if unknown."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.connect((address, 9))  # nothing is sent
+            return sock.getsockopt(socket.IPPROTO_IP, _IP_MTU)
+    except OSError:
+        return 0
+
+
 def _nccl() -> str:
     """The version of NCCL's wheel; `NO_NCCL` without one."""
     for wheel in _NCCL:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
 
 from ..document import Document
-from ..judging.path_kinds import verdict_of
 from ..judging.diagnosis import diagnose
+from ..judging.path_kinds import UNEXPLAINED, verdict_of
 from ..qualification import (
     OF_NODE,
     OWN_PARTS,
@@ -93,7 +94,7 @@ def evidence(culprit: SlowPart, qualification: Qualification) -> str:
         )
     if culprit.limited:
         ends = ", ".join(
-            f"{qualification.nodes[node].name}: {' + '.join(limit.devices) or 'as given'}"
+            f"{qualification.nodes[node].name}: {named(limit.devices) or 'as given by --nics'}"
             for node in sorted(culprit.nodes)
             if (limit := qualification.limit_of((node,), culprit.rail))
         )
@@ -107,16 +108,22 @@ def evidence(culprit: SlowPart, qualification: Qualification) -> str:
 
 def _different(qualification: Qualification) -> list[RailLimit]:
     """What carries the rails of two nodes: one of each node's limits that differ."""
-    seen = {}
+    seen: dict[tuple[int, tuple[str, ...], float, float], RailLimit] = {}
     for limit in qualification.limits if qualification.has_limits else ():
         seen.setdefault((limit.node, limit.devices, limit.port, limit.slot), limit)
     return list(seen.values())
 
 
+def named(devices: Sequence[str]) -> str:
+    """The names of devices that carry a rail together."""
+    more = len(devices) - _MOST_DEVICES
+    return " + ".join(devices[:_MOST_DEVICES]) + (f" and {more} more" if more > 0 else "")
+
+
 def carried(limit: RailLimit, qualification: Qualification) -> str:
     """What carries a rail of a node, by its port and its PCIe link."""
     name = qualification.nodes[limit.node].name
-    by = " + ".join(limit.devices[:_MOST_DEVICES]) or "--nics"
+    by = named(limit.devices) or "--nics"
     slot = f", PCIe {limit.slot / GB:.4g} GB/s" if limit.slot else ""
     return (
         f"expected: {name}: {limit.port / GB:.4g} GB/s per rail ({by}){slot}; slow below "
@@ -133,8 +140,8 @@ def explained(document: Document, qualification: Qualification) -> list[str]:
     found = [view for view in views(diagnose(document)) if view.finding.cells]
     if not found:
         return [
-            "cause: no fact of the nodes explains it. Remedy: measure the NICs without wirespeed; if they are "
-            "as slow, switch both nodes off and on, with their power supplies. Confirm: ib_write_bw -q 8"
+            f"cause: no fact of the nodes explains it. Remedy: {UNEXPLAINED.do}. "
+            f"Confirm: {UNEXPLAINED.command}"
         ]
     text = []
     for view in found[:_MOST]:
@@ -147,7 +154,7 @@ def explained(document: Document, qualification: Qualification) -> list[str]:
 def _ending(qualification: Qualification) -> list[str]:
     """How sure the answer is, and the nodes to leave out."""
     ending = []
-    if qualification.has_limits:
+    if qualification.has_limits and qualification.compared:
         ending.append(
             "Two nodes have only each other: their paths were compared with what the NICs at both ends carry."
         )
@@ -157,7 +164,7 @@ def _ending(qualification: Qualification) -> list[str]:
             f"{qualification.noise:.1%}). A good node is suspected with a probability below "
             f"{qualification.wrongly_blamed:.1g} if 1 % of the nodes are bad, before it is measured again."
         )
-    elif qualification.has_peers:
+    elif qualification.has_peers or qualification.has_limits:
         ending.append(
             f"Paths vary by {qualification.noise:.0%} while they are measured, too much to judge: other jobs "
             "may use the network or the cores."
@@ -166,7 +173,8 @@ def _ending(qualification: Qualification) -> list[str]:
         rails = " and rails" if qualification.nodes[0].rails > 1 else ""
         ending.append(
             f"Two nodes have only each other: the directions{rails} of their path were compared, and are "
-            "equally fast. Whether all are slow, a third node would show."
+            "equally fast. What their NICs carry is unknown: give it with --nics, or add a third node, which "
+            "shows whether all are slow."
         )
     else:
         ending.append("Too few nodes answered to compare anything: at least two are required.")

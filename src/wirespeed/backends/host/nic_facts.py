@@ -128,7 +128,9 @@ def _of_nic(nic: TreePath) -> Iterator[Fact]:
     if pci.ADDRESS.fullmatch(device.name):
         yield Fact.of(Known.NIC_ADDRESS, device.name, device=nic.name)
     if guid := read(nic / "sys_image_guid"):  # it contains a MAC address
-        yield Fact(Known.NIC_CARD, hashlib.sha256(f"wirespeed {guid}".encode()).hexdigest()[:8], device=nic.name)
+        yield Fact(
+            Known.NIC_CARD, hashlib.sha256(f"wirespeed {guid}".encode()).hexdigest()[:8], device=nic.name
+        )
     if firmware := read(nic / "fw_ver"):
         yield Fact(Known.NIC_FIRMWARE, firmware, device=nic.name)
     if (node := read(device / "numa_node")) is not None:
@@ -161,7 +163,9 @@ def _of_port(port: TreePath, label: str, device: TreePath, driver: str) -> Itera
         yield Fact(Known.PORT_MTU, min(sizes), "B", label)
     types = {path.name: kind for path in port.glob("gid_attrs/types/*") if (kind := read(path))}
     if types:
-        listed = tuple(f"{index}: {types[index]}" for index in sorted(types, key=lambda text: (len(text), text)))
+        listed = tuple(
+            f"{index}: {types[index]}" for index in sorted(types, key=lambda text: (len(text), text))
+        )
         yield Fact(Known.PORT_GIDS, listed, device=label)
     known = _errors(port, driver)
     yield Fact.of(Known.PORT_ERRORS, sum(known.values()) if known else None, device=label)
