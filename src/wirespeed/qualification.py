@@ -207,7 +207,15 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def compared(self) -> bool:
         """Whether there were enough paths, and these vary little enough, to say what is slow."""
+        if self.has_limits and self._all_reach:
+            return True
         return (self.has_peers or self.has_limits) and self.threshold >= LEAST_THRESHOLD
+
+    @property
+    def _all_reach(self) -> bool:
+        """Whether each single value between two nodes is what their NICs carry, however much they vary."""
+        limits = [(self.limit_of((a, b), rail), values) for (a, b, rail), values in self.paths.items()]
+        return all(limit is not None and min(values) >= limit.least for limit, values in limits)
 
     @property
     def has_limits(self) -> bool:

@@ -90,7 +90,7 @@ def test_every_view_names_the_cause(capsys: pytest.CaptureFixture[str], tmp_path
     page = tmp_path / "two.html"
     assert main(["report", str(file), "-o", str(page)]) == 0
     views.append(page.read_text())
-    for view in map(lambda view: " ".join(view.split()), views):
+    for view in (" ".join(view.split()) for view in views):
         assert "path between node0 and node1" in view
         assert "MTU 1500 at 200 Gbit/s" in view and "mtu 9000" in view
     (run,) = json.loads(views[2])["runs"]

@@ -39,8 +39,8 @@ PAIR_ROUNDS, FEWEST_PAIR_ROUNDS, CONFIRMATIONS = 7, 4, 2
 CLEAR_PAIR_ROUNDS = 2
 #: Share of the paths of a rail between blocks that no slow part explains, from which on more are measured.
 _UNEXPLAINED = 0.02
-#: Fewest values whose deviation counts.
-_FEWEST_VALUES = 4
+#: Fewest values whose deviation counts, and the one that is assumed of fewer.
+_FEWEST_VALUES, _ASSUMED_NOISE = 4, 0.03
 #: What parts that nodes measure by themselves are called.
 _PLURALS = {
     PartKind.GPU: "GPUs", PartKind.HOST_LINK: "links between host and GPUs",
@@ -193,8 +193,8 @@ class Procedure:
         for kind, values in measured.items():
             known = values[~np.isnan(values)]
             reference, noise = reference_of(known)
-            if len(known) >= _FEWEST_VALUES:
-                noise = max(noise, float(deviation(known[None])[0]))
+            enough = len(known) >= _FEWEST_VALUES
+            noise = max(noise, float(deviation(known[None])[0]) if enough else _ASSUMED_NOISE)
             cuts[kind] = cut = (1 - max(2 * LEAST, 2 * SIGMAS * noise)) * reference
             if cut < LEAST_THRESHOLD * reference:
                 # Of two nodes, too few values show how much they vary: their paths have limits.
