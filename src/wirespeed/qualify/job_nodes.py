@@ -250,6 +250,8 @@ def _absent(world: World, expected: Sequence[str]) -> dict[str, str]:
 
 #: Maximum time of a round in s: to connect, two directions, and bytes that do not arrive, twice.
 _ROUND_S = 2 * SECONDS + 3 * TIMEOUT_S
+#: Number of connections between two nodes, of which one does not fill a fast path.
+_STREAMS = 4
 #: Maximum time to dismiss the ranks, in s.
 _DISMISS_S = 5.0
 _PAIR, _RING, _OWN, _ROUND_TRIP, _FACTS = "pair", "ring", "own", "round trip", "facts"
@@ -342,7 +344,8 @@ class ProcessCluster:
         for i, (a, b) in enumerate(pairs):
             # Nodes with different numbers of processes: as many as the smaller has.
             for first, second in zip(self._there(a), self._there(b), strict=False):
-                tasks[first], tasks[second] = [_PAIR, self._place(second)], [_PAIR, None]
+                streams = max(1, _STREAMS // len(self._there(a))) if len(self._job.nodes) == 2 else 1
+                tasks[first], tasks[second] = [_PAIR, self._place(second), streams], [_PAIR, None, streams]
                 couples.append((i, first, second))
         rates = self._measure(tasks)
         self.losses = np.full((len(pairs), 2), np.nan)
@@ -417,8 +420,10 @@ def work(probe: TcpProbe, task: Sequence[Any]) -> Any:
         return own_values()
     if task[0] == _FACTS:
         return _read_facts(task)
-    kind, place, number = task
+    kind, place, *more, number = task
     where = (str(place[0]), int(place[1])) if place else None
     if kind == _ROUND_TRIP:
         return probe.round_trip(where, number)
-    return probe.ring(where, number) if kind == _RING and where else probe.pair(where, number)
+    if kind == _RING and where:
+        return probe.ring(where, number)
+    return probe.pair(where, number, int(more[0]))
