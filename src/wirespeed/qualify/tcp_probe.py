@@ -65,9 +65,7 @@ class TcpProbe:
     def close(self) -> None:
         self._listener.close()
 
-    def pair(
-        self, place: Place | None, number: int, streams: int = 1
-    ) -> tuple[float, float, float] | None:
+    def pair(self, place: Place | None, number: int, streams: int = 1) -> tuple[float, float, float] | None:
         """Send, then receive; without a place, receive from who connects, then send.
 
         Args:

@@ -330,7 +330,7 @@ def dgx_spark() -> Machine:
     """One DGX Spark: 20 cores and a GB10 that share 128 GiB of LPDDR5X, joined by NVLink-C2C."""
     nodes, links = _sockets(1, 20, 128 * GIB, 273 * _GBPS, 200 * NANO, origin="LPDDR5X data sheet")
     links.append(_memory("gpu0", 273 * _GBPS, "LPDDR5X data sheet", 430 * NANO))
-    links += _both("numa0", "gpu0", LinkKind.C2C, 300 * _GBPS, "NVLink-C2C data sheet", 350 * NANO)
+    links += _both("numa0", "gpu0", LinkKind.C2C, 300 * _GBPS, "assumed", 350 * NANO)
     rates = [
         *_rates(LinkKind.C2C, "assumed", [
             (_CE, _READ, 0.85, 0.05), (_CE, _WRITE, 0.85, 0.05),
