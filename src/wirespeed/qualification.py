@@ -98,6 +98,30 @@ class Round(msgspec.Struct, frozen=True, omit_defaults=True):
     parts: tuple[PartKind, ...] = ()
 
 
+class RailLimit(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What carries a rail of a node in one direction.
+
+    Attributes:
+        node, rail: The node and its rail.
+        devices: Names of the devices: network interfaces of TCP, ports of RDMA.
+        port: What their ports carry, in bytes per second.
+        slot: What their PCIe links carry, with the lanes and generation that both ends support; 0 if unknown.
+        least: Rate below which the rail is slow.
+    """
+
+    node: Whole
+    rail: Whole
+    devices: tuple[str, ...] = ()
+    port: Amount = 0
+    slot: Amount = 0
+    least: Amount = 0
+
+    @property
+    def rate(self) -> float:
+        """What the rail can carry, in bytes per second."""
+        return min(self.port, self.slot) if self.slot else self.port
+
+
 class SlowPart(msgspec.Struct, frozen=True, omit_defaults=True):
     """A slow part, and its evidence.
 
@@ -113,6 +137,7 @@ class SlowPart(msgspec.Struct, frozen=True, omit_defaults=True):
         lowest, highest: Range of what these partners reach with others, in bytes per second.
         confirmed: Whether it was slow again with other partners.
         share: Of a spine switch: share of the paths between blocks that are slow.
+        limited: Whether ``expected`` is what the NICs at both ends carry, not what others reach.
     """
 
     kind: PartKind
@@ -127,6 +152,7 @@ class SlowPart(msgspec.Struct, frozen=True, omit_defaults=True):
     highest: Amount = 0
     confirmed: bool = False
     share: Amount = 1
+    limited: bool = False
 
 
 class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -146,6 +172,7 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
         notes: Conditions under which it was measured.
         doubts: What was not compared, or a transport that is not what it should be, so that a qualification
             that finds nothing is only a warning.
+        limits: What carries each rail of each node; empty if it is unknown, or if there are more than two.
     """
 
     nodes: tuple[QualifiedNode, ...]
@@ -159,9 +186,12 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
     wrongly_blamed: Amount = 0
     notes: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
+    limits: tuple[RailLimit, ...] = ()
 
     def __post_init__(self) -> None:
         count = len(self.nodes)
+        if any(limit.node >= count for limit in self.limits):
+            raise ValueError(f"a qualification of {count} nodes has limits of another one")
         groups = [culprit.nodes for culprit in self.culprits]
         groups += [group for each in self.rounds for group in each.groups]
         if not count or any(not group or max(group) >= count for group in groups):
@@ -178,7 +208,46 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def compared(self) -> bool:
         """Whether there were enough paths, and these vary little enough, to say what is slow."""
-        return self.has_peers and self.threshold >= LEAST_THRESHOLD
+        if self.has_limits and self._all_reach:
+            return True
+        return (self.has_peers or self.has_limits) and self.threshold >= LEAST_THRESHOLD
+
+    @property
+    def _all_reach(self) -> bool:
+        """Whether each single value between two nodes is what their NICs carry, however much they vary."""
+        limits = [(self.limit_of((a, b), rail), values) for (a, b, rail), values in self.paths.items()]
+        return all(limit is not None and min(values) >= limit.least for limit, values in limits)
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether two nodes answered and what carries each of their rails is known."""
+        if not self.is_one_pair or not self.paths:
+            return False
+        known = {(limit.node, limit.rail) for limit in self.limits if limit.least}
+        ends = {(node, rail) for (source, target, rail) in self.paths for node in (source, target)}
+        return ends <= known
+
+    @property
+    def paths(self) -> dict[tuple[int, int, int], list[float]]:
+        """Source, target and rail -> its values in the rounds of pairs, in bytes per second."""
+        found: dict[tuple[int, int, int], list[float]] = {}
+        for each in self.rounds:
+            for group, values in zip(each.groups, each.values, strict=False):
+                if each.stage is not Stage.PAIRS or len(group) != 2:
+                    continue
+                rails = len(values) // 2
+                for i, value in enumerate(values[: 2 * rails]):
+                    source, target = group if i < rails else group[::-1]
+                    if value is not None:
+                        found.setdefault((source, target, i % rails), []).append(value)
+        return found
+
+    def limit_of(self, path: Sequence[int], rail: int) -> RailLimit | None:
+        """The lower of what carries a rail at both ends of a path; None if one is unknown."""
+        of = {(limit.node, limit.rail): limit for limit in self.limits if limit.least}
+        ends = [of.get((node, rail)) for node in path]
+        known = [limit for limit in ends if limit is not None]
+        return min(known, key=lambda limit: limit.least) if known and len(known) == len(ends) else None
 
     @property
     def has_peers(self) -> bool:

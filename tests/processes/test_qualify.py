@@ -135,3 +135,24 @@ def test_over_mpi(start: Start, mpirun: list[str], network: Callable[[int], Netw
     assert qualification and qualification.transport == "MPI over TCP (eth0)"
     (culprit,) = qualification.culprits
     assert qualification.nodes[culprit.nodes[0]].name == "node1" and culprit.sends
+
+
+def test_two_hosts_are_judged_by_what_their_nics_carry(
+    start: Start, network: Callable[[int], Network], tmp_path: Path
+) -> None:
+    """Both cables carry 400 Mbit/s: all of it if they should, and too little for NICs of 2 Gbit/s.
+
+    Several connections at once fill them: at least 93 % arrives beside the headers of TCP, IP and Ethernet.
+    """
+    hosts = network(2)
+    jobs = launch(start, hosts, "--no-save", "--nics", "1x0.4G")
+    assert jobs[0].end() == ExitCode.PASS, jobs[0].text
+    file = tmp_path / "two.json"
+    jobs = launch(start, hosts, "-o", str(file), "--nics", "1x2G")
+    assert jobs[0].end() == ExitCode.FAIL, jobs[0].text
+    document = load(file)
+    assert document.qualification
+    (culprit,) = document.qualification.culprits
+    assert culprit.limited and culprit.confirmed and 0.15 < culprit.value / culprit.expected < 0.21
+    kinds = {fact.host: fact.value for fact in document.facts if fact.name == "kind of the network interface"}
+    assert set(kinds) == {"node0", "node1"}

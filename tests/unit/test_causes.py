@@ -54,6 +54,8 @@ OF_NIC = {
     Known.NIC_DRIVER: "mlx5_core", Known.PCIE_WIDTH: 16, Known.PCIE_WIDTH_POSSIBLE: 16,
     Known.PCIE_GENERATION: 5, Known.PCIE_GENERATION_POSSIBLE: 5, Known.PORT_STATE: "ACTIVE",
     Known.PORT_LAYER: "InfiniBand", Known.PORT_ERRORS: 0, Known.PORT_LOST: 0,
+    Known.NIC_CARD: "1f2e3d4c", Known.NIC_ADDRESS: "0000:01:00.0", Known.PORT_RATE: 200,
+    Known.PORT_MTU: 9000, Known.PORT_USED: ON, Known.NUMA_NODE: "0",
 }  # fmt: skip
 GOOD = (
     *(Fact(name, value) for name, value in OF_HOST.items()),
@@ -98,6 +100,11 @@ SIGNS = {
     "nic-down": (Fact(Known.PORT_STATE, "DOWN", "", "mlx5_1"), ""),
     "nic-pcie": (Fact(Known.PCIE_WIDTH, 8, "", "mlx5_1"), ""),
     "nic-errors": (Fact(Known.PORT_ERRORS, 7, "", "mlx5_1"), ""),
+    "nic-selection": (Fact(Known.NCCL_VARIABLES, ("NCCL_IB_HCA==mlx5_0",)), ""),
+    "mtu": (Fact(Known.PORT_MTU, 1500, "B", "mlx5_1"), ""),
+    "nic-detour": (Fact(Known.INTERFACE_KIND, "wireguard", "", "wg0"), ""),
+    "nic-numa": (Fact(Known.NUMA_NODE, "unknown", "", "mlx5_1"), ""),
+    "nic-endpoint": (Fact(Known.PORT_USED, OFF, "", "mlx5_1"), ""),
     "plugin-missing": (Fact(Known.NIC_DRIVER, "efa", "", "mlx5_1"), ""),
 }
 
@@ -124,9 +131,53 @@ def test_causes_that_the_machine_itself_shows() -> None:
     assert not list(peermem.signs(EIGHT, Facts([Fact(Known.PEERMEM, OFF)])))
 
 
+def of_two(*different: Fact) -> list[tuple[str, str, str]]:
+    """The causes that two good hosts show of which the second differs in some facts."""
+    facts = [*(replace(fact, host=host) for host in "ab" for fact in GOOD)]
+    facts += [replace(fact, host="b") for fact in different]
+    return [(c.name, sign.host, sign.text) for c in CAUSES for sign in c.signs(EIGHT, Facts(facts))]
+
+
+def test_hosts_that_differ() -> None:
+    assert of_two() == []
+    unknown = of_two(Fact(Known.NIC_FIRMWARE, "28.39", "", "mlx5_0"))
+    assert unknown == [], "the firmware of the other host is unknown"
+    found = of_two(Fact(Known.PEERMEM, OFF))
+    assert ("node-settings", "a", "nvidia_peermem: on on a, off on b") in found
+    assert {name for name, *_ in found} == {"node-settings", "peermem"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "text"),
+    [
+        ([Fact(Known.NCCL_VARIABLES, ("NCCL_IB_GID_INDEX=0",))],
+         "NCCL_IB_GID_INDEX=0 is IB/RoCE v1 of mlx5_1; RoCE v2 has 1, 3"),
+        ([Fact(Known.NCCL_VARIABLES, ("/etc/nccl.conf: NCCL_IB_GID_INDEX=7",))],
+         "NCCL_IB_GID_INDEX=7 is no GID of mlx5_1; RoCE v2 has 1, 3"),
+        ([Fact(Known.NCCL_VARIABLES, ("NCCL_IB_GID_INDEX=3",))], ""),
+        ([Fact(Known.NCCL_VARIABLES, ("NCCL_IB_HCA=^mlx5_0",))], "NCCL_IB_HCA leaves out mlx5_0"),
+    ],
+)  # fmt: skip
+def test_selections(facts: list[Fact], text: str) -> None:
+    gids = ("0: IB/RoCE v1", "1: RoCE v2", "2: IB/RoCE v1", "3: RoCE v2")
+    roce = [Fact(Known.PORT_GIDS, gids, "", "mlx5_1"), Fact(Known.PORT_LAYER, "Ethernet", "", "mlx5_1")]
+    (cause,) = (c for c in CAUSES if c.name == "nic-selection")
+    found = [sign.text for sign in cause.signs(EIGHT, Facts((*GOOD, *roce, *facts)))]
+    assert found == ([text] if text else [])
+
+
+def test_packets_that_are_smaller_on_the_way() -> None:
+    (cause,) = (c for c in CAUSES if c.name == "mtu")
+    own = [Fact(Known.INTERFACE_MTU, 9000, "B", "eth0"), Fact(Known.INTERFACE_SPEED, 100, "Gbit/s", "eth0")]
+    assert not list(cause.signs(EIGHT, Facts([*own, Fact(Known.PATH_MTU, 9000, "B", "eth0")])))
+    (sign,) = cause.signs(EIGHT, Facts([*own, Fact(Known.PATH_MTU, 1450, "B", "eth0")]))
+    assert sign.text == "eth0: MTU 9000, on the way to the other node 1450"
+
+
 def test_every_cause_is_tested_and_documented() -> None:
     names = [cause.name for cause in CAUSES]
-    assert len(set(names)) == len(names) and set(names) == SIGNS.keys() | {"no-peers", "peermem"}
+    own = {"no-peers", "peermem", "node-settings"}
+    assert len(set(names)) == len(names) and set(names) == SIGNS.keys() | own
     page = (Path(__file__).parents[2] / "docs/doctor.md").read_text()
     defects, conditions = (
         re.findall(r"^### (\S+)$", part, re.MULTILINE) for part in page.split("## Conditions")

@@ -265,7 +265,7 @@ def test_links_of_other_users_are_not_followed(folder: Path) -> None:
     [
         ("wirespeed ch", ["check "]),
         ("wirespeed run -t host_lat", ["host_latency", "host_latency_ladder"]),
-        ("wirespeed check --machine simulated:dgx", ["simulated:dgx-a100-8 "]),
+        ("wirespeed check --machine simulated:dgx-a", ["simulated:dgx-a100-8 "]),
         ("wirespeed --prec", ["--precision "]),
         ("wirespeed run --tier q", ["quick "]),
         ("wirespeed all_reduce_perf --minb", ["--minbytes "]),

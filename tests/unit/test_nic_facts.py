@@ -11,17 +11,19 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
-from wirespeed.backends.host.nic_facts import counters, facts
+from wirespeed.backends.host.nic_facts import counters, facts, of_interface
 from wirespeed.backends.recording import Recorder, opened, record_in
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.tree import Tree
 from wirespeed.hardware.facts import COUNTED, OFF, ON, Fact, Facts, Known
 from wirespeed.hardware.topology import Rank
 from wirespeed.judging.cause import Weight
+from wirespeed.judging.cause import port_of as shared_port
 from wirespeed.judging.causes import CAUSES
 from wirespeed.judging.cells_seen import slow_keys
 from wirespeed.judging.diagnosis import _slow
 from wirespeed.judging.judged import Judged
+from wirespeed.qualify.limits import of_rdma, of_tcp
 from wirespeed.reports import Style
 from wirespeed.screens import doctor as doctor_screen
 
@@ -337,3 +339,44 @@ def test_nics_of_a_job_may_explain_slow_collectives() -> None:
     assert {True, False} == {collective for collective, _ in found}
     assert all(collective is fits for collective, fits in found)
     assert not any(one.fits(errors, "", "") for one in _slow(document, keys))
+
+
+def test_two_endpoints_of_one_port(tmp_path: Path) -> None:
+    """Card, firmware, MTU, GIDs and NUMA node, as on a DGX Spark: `ibstat` in sbc-reviews, issue 92."""
+    gids = {"gid_attrs/types/0": "IB/RoCE v1", "gid_attrs/types/3": "RoCE v2"}
+    for index in (1, 2):
+        device = nic(tmp_path, index, ETHERNET | gids)
+        folder = device / f"infiniband/mlx5_{index}"
+        written(folder, {"sys_image_guid": "fc4c:ea03:00f9:4230", "fw_ver": "28.45.4028"})
+        written(device, {f"net/eth{index}/mtu": "1500", "numa_node": "-1"})
+    known = Facts(facts(Tree(tmp_path).root))
+    (first, second) = (known.text(Known.NIC_CARD, name) for name in ("mlx5_1", "mlx5_2"))
+    assert first == second and len(first) == 8 and "4230" not in first
+    assert shared_port(known, "mlx5_1") == shared_port(known, "mlx5_2") == f"{first}.0:"
+    assert known.text(Known.NIC_FIRMWARE, "mlx5_1") == "28.45.4028"
+    assert known.number(Known.PORT_MTU, "mlx5_2") == 1500
+    assert known.several(Known.PORT_GIDS, "mlx5_2") == ("0: IB/RoCE v1", "3: RoCE v2")
+    assert known.text(Known.NUMA_NODE, "mlx5_2") == "unknown"
+    (limit,) = of_rdma(0, known, 1)
+    assert limit.devices == ("mlx5_1", "mlx5_2") and limit.port == 50e9 == limit.slot
+    assert limit.least == 0.75 * 50e9
+
+
+@pytest.mark.parametrize(
+    ("files", "kind", "speed"),
+    [
+        ({"device/vendor": "0x15b3", "uevent": "INTERFACE=x"}, "physical", 100),
+        ({"uevent": "DEVTYPE=wlan", "device/vendor": "0x8086"}, "physical", 100),
+        ({"uevent": "DEVTYPE=bond\nINTERFACE=x"}, "bond", 100),
+        ({"uevent": "DEVTYPE=bridge"}, "bridge", None),
+        ({"bridge/bridge_id": "8000"}, "bridge", None), ({"tun_flags": "0x1001"}, "tun", None),
+        ({"uevent": "DEVTYPE=wireguard"}, "wireguard", None), ({"uevent": "INTERFACE=x"}, "virtual", None),
+    ],
+)  # fmt: skip
+def test_interfaces(tmp_path: Path, files: dict[str, str], kind: str, speed: float | None) -> None:
+    """The speed of a virtual interface is no limit: nothing negotiated it."""
+    written(tmp_path / "sys/class/net/x", {"speed": "100000", "mtu": "1500"} | files)
+    known = Facts(of_interface("x", Tree(tmp_path).root))
+    assert known.text(Known.INTERFACE_KIND, "x") == kind
+    assert known.number(Known.INTERFACE_SPEED, "x") == speed
+    assert [limit.port for limit in of_tcp(0, known, "x")] == ([12.5e9] if speed else [])

@@ -40,6 +40,7 @@ from wirespeed.qualify.measured_topology import (
 )
 from wirespeed.qualify.procedure import FEWEST_PAIR_ROUNDS, PAIR_ROUNDS, Procedure
 from wirespeed.qualify.simulated_cluster import ClusterFault, SimulatedCluster, parse_cluster
+from wirespeed.qualify.simulated_facts import NicModel
 
 
 def qualified(spec: str, seed: int = 0, within: float = float("inf"), spares: int = 0) -> Qualification:
@@ -318,7 +319,7 @@ def test_what_was_not_compared_is_no_pass() -> None:
 def test_too_much_noise_and_too_few_nodes_are_not_judged() -> None:
     noisy = Procedure(SimulatedCluster(8, 8, 1, noise=0.4), seed=0).run()
     assert not noisy.compared and noisy.has_peers
-    two = Procedure(SimulatedCluster(2, 8, 1), seed=0).run()
+    two = Procedure(SimulatedCluster(2, 8, 1, nic=NicModel(gbits=0)), seed=0).run()
     assert not two.compared and not two.has_peers
 
 
@@ -391,7 +392,7 @@ def test_a_file_describes_nodes_and_switches(tmp_path: Path) -> None:
         (("[leaves]", "[leaves"), "does not describe a cluster"),
         (("gpu-b3.1", "gpu-b3.2"), "write gpu-a0 to gpu-b5, with .0 to .1 for the rail"),
         (("20 GB/s", "fast"), "fast"),
-        (("gpu-a[0-7]", "gpu-a[7-0]"), "not a range"),
+        (("gpu-a[0-7]", "gpu-a[7-0]"), "is not a range"),
     ],
 )
 def test_bad_files(tmp_path: Path, change: tuple[str, str], says: str) -> None:

@@ -19,6 +19,7 @@ from .parser import Parser
 
 if TYPE_CHECKING:
     from ..document import Document
+    from ..hardware.facts import Fact
     from ..hardware.topology import Machine
     from ..qualification import Qualification
     from ..qualify.cluster import Cluster
@@ -58,7 +59,7 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def parser(name: str) -> Parser:
-    from ..units import parse_duration
+    from ..units import parse_duration, parse_nics
 
     arguments = Parser(
         name,
@@ -71,7 +72,9 @@ def parser(name: str) -> Parser:
         "--machine", metavar="simulated:NAMExN|FILE.toml",
         help="N simulated nodes, with faults, such as simulated:dgx-a100-8x64+nic=0.5@node17.3: node, gpu, "
         "pcie, memory, nic, cable (sends; with <- behind it: receives), leaf or trunk (@block2.1), spine "
-        "(@spine1), lost@node3, noise=3%%; or simulated:FILE.toml, which describes nodes and switches",
+        "(@spine1), lost@node3, noise=3%%; or two DGX Sparks, simulated:dgx-spark-2+endpoint@node0, with "
+        "causes (mtu=1500@node1, width=2@node0, ...); or simulated:FILE.toml, which describes nodes and "
+        "switches",
     )  # fmt: skip
     arguments.add_argument(
         "--over", choices=("tcp", "nccl", "mpi"),
@@ -92,6 +95,11 @@ def parser(name: str) -> Parser:
         "--topology", metavar="FILE|measured",
         help="output of `scontrol show topology`, which names the leaf switches (default: from Slurm); "
         "or measured: infer from latencies which nodes share one (with --over tcp)",
+    )  # fmt: skip
+    arguments.add_argument(
+        "--nics", type=typed(parse_nics), metavar="NxRATE|RATE",
+        help="what the NICs of a node carry in one direction, such as 8x400G or 50GB/s, with which two nodes "
+        "are compared (default: as their ports and PCIe links say)",
     )  # fmt: skip
     arguments.add_argument(
         "--processes", type=int, default=1, metavar="N",
@@ -159,7 +167,10 @@ def _lead(
 
     saver = Saver(output, options.force) if output else None
     began = _now()
-    procedure = Procedure(cluster, options.within, options.seed, _measures(options), said=_progress)
+    procedure = Procedure(
+        cluster, options.within, options.seed, _measures(options), said=_progress,
+        given=options.nics.rate if options.nics else 0.0,
+    )  # fmt: skip
     interrupted, ended = "", None
     try:
         qualification = procedure.run()
@@ -167,7 +178,7 @@ def _lead(
         qualification, interrupted, ended = procedure.qualification, "interrupted", error
     except WirespeedError as error:
         qualification, interrupted = procedure.qualification, str(error)
-    document = _document(machine, qualification, options, command, began, interrupted)
+    document = _document(machine, qualification, cluster.facts, options, command, began, interrupted)
     with texts_aside(output):
         if options.exclude_format:
             print(_excluded(qualification, options.exclude_format))
@@ -218,8 +229,8 @@ def _excluded(qualification: Qualification, form: str) -> str:
 
 
 def _document(
-    machine: Machine, qualification: Qualification, options: argparse.Namespace, command: str, began: str,
-    interrupted: str,
+    machine: Machine, qualification: Qualification, facts: tuple[Fact, ...], options: argparse.Namespace,
+    command: str, began: str, interrupted: str,
 ) -> Document:  # fmt: skip
     import platform
 
@@ -235,5 +246,5 @@ def _document(
         },
         started=began, ended=_now(),
         seconds=math.fsum(each.seconds for each in qualification.rounds), interrupted=interrupted,
-        qualification=qualification,
+        qualification=qualification, facts=facts,
     )  # fmt: skip

@@ -104,6 +104,8 @@ class Known(StrEnum):
     # Of a NIC, which also has the PCIe width. What is possible is what both ends of the link support.
     NIC_DRIVER = "driver of the NIC"
     NIC_ADDRESS = "PCI address"
+    NIC_CARD = "card of the NIC"  #: hashed; all endpoints of a card have the same
+    NIC_FIRMWARE = "firmware of the NIC"
     PCIE_GENERATION = "PCIe generation"
     # Of a port of a NIC: it is the NIC if that has only one, else NIC:PORT.
     PORT_STATE = "state of the port"
@@ -116,6 +118,14 @@ class Known(StrEnum):
     PORT_LOST = "lost links of the port"
     PORT_CONGESTION = "congestion notifications of the port"
     PORT_RETRIED = "errors of the port during the run"
+    PORT_USED = "use of the port by the run"
+    PORT_MTU = "MTU of the port"
+    PORT_GIDS = "types of the GIDs of the port"  #: ``3: RoCE v2``
+    # Of a network interface by which nodes reach each other.
+    INTERFACE_KIND = "kind of the network interface"
+    INTERFACE_SPEED = "speed of the network interface"
+    INTERFACE_MTU = "MTU of the network interface"
+    PATH_MTU = "MTU of the path to the other node"
     # Of a GPU on the PCI bus, by its address; it also has a NUMA node and a PCIe switch. Of a slot.
     PCI_DRIVER = "driver of the PCI device"
     PCI_MODEL = "ID of the PCI device"

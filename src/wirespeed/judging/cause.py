@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ..document import Document, TestcaseResult, courses
-from ..hardware.facts import COUNTED, ON, Fact, Facts, Known
+from ..hardware.facts import COUNTED, OFF, ON, Fact, Facts, Known
 from ..hardware.network import MachineVertices
 from ..hardware.topology import LinkKind, Machine
 from ..tables import THROTTLED_BY, Quantity
@@ -96,6 +96,7 @@ class Cause:
         remedy: What to do.
         collectives: Whether it slows only collectives down.
         shows: What the command shows then, for people; empty if that is plain.
+        between: Yields what speaks for it in the facts of several hosts together, each with a host.
     """
 
     name: str
@@ -107,6 +108,7 @@ class Cause:
     remedy: str
     collectives: bool = False
     shows: str = ""
+    between: Callable[[Facts], Iterator[Sign]] | None = None
 
     def __repr__(self) -> str:
         return brief(f"Cause {self.name}: {self.title}")
@@ -116,6 +118,8 @@ class Cause:
         for of_host in facts.of_each_host:
             for sign in self.evidence(machine, of_host):
                 yield replace(sign, host=of_host.host)
+        if self.between:
+            yield from self.between(facts)
 
 
 #: Shortest time, in s, in which a share of throttled time means something.
@@ -302,3 +306,134 @@ def plugin(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 def _nics(facts: Facts) -> list[str]:
     return [device for device in facts.devices() if facts.text(Known.NIC_DRIVER, device)]
+
+
+#: Speed in Gbit/s from which on packets of this size in bytes or less are small, and the size that RoCE needs
+#: for its largest packets (4,096 bytes and their headers).
+_FAST, _SMALL_MTU, _ROCE_MTU = 25, 1500, 4200
+
+
+def endpoints(machine: Machine, facts: Facts) -> Iterator[Sign]:
+    """Yield the active endpoints of a port of a card that carry nothing while another one of it does."""
+    del machine
+    uses = {port: use for port in facts.devices() if (use := facts.text(Known.PORT_USED, port))}
+    for port, use in uses.items():
+        used = [
+            other for other, of in uses.items() if of == ON and port_of(facts, other) == port_of(facts, port)
+        ]
+        if use == OFF and used and facts.text(Known.PORT_STATE, port) in ("", _ACTIVE):
+            yield Sign("", f"{port} carries nothing, {', '.join(used)} of the same card and port all data")
+
+
+def port_of(facts: Facts, port: str) -> str:
+    """Return what the endpoints of one physical port have in common: the card and the PCI function.
+
+    The endpoints of a card at several PCIe links have the same image GUID, and the function of its PCI
+    address is the number of the port (ConnectX-7 of a DGX Spark: rocep1s0f0 and roceP2p1s0f0).
+    """
+    nic, _, number = port.partition(":")
+    card, address = facts.text(Known.NIC_CARD, nic), facts.text(Known.NIC_ADDRESS, nic)
+    return f"{card}.{address.rpartition('.')[2]}:{number}" if card and address else port
+
+
+def small_packets(machine: Machine, facts: Facts) -> Iterator[Sign]:
+    """Yield the fast ports and interfaces with a small MTU, and paths with a smaller one than their ends."""
+    del machine
+    by_text: dict[str, list[str]] = defaultdict(list)
+    for device in facts.devices():
+        mtu, rate = facts.number(Known.PORT_MTU, device), facts.number(Known.PORT_RATE, device)
+        if mtu and rate and rate >= _FAST and mtu < _ROCE_MTU and facts.text(Known.PORT_USED, device) != OFF:
+            by_text[f"MTU {mtu:.0f} at {rate:.0f} Gbit/s"].append(device)
+        own, way = facts.number(Known.INTERFACE_MTU, device), facts.number(Known.PATH_MTU, device)
+        speed = facts.number(Known.INTERFACE_SPEED, device)
+        if own and way and way < own:
+            by_text[f"MTU {own:.0f}, on the way to the other node {way:.0f}"].append(device)
+        elif own and speed and speed >= _FAST and own <= _SMALL_MTU:
+            by_text[f"MTU {own:.0f} at {speed:g} Gbit/s"].append(device)
+    for text, devices in by_text.items():
+        yield Sign("", f"{', '.join(devices)}: {text}")
+
+
+def selection(machine: Machine, facts: Facts) -> Iterator[Sign]:
+    """Yield the active ports that NCCL_IB_HCA leaves out, and a GID that is none of RoCE v2."""
+    del machine
+    ports = [port for port in facts.devices() if facts.text(Known.PORT_STATE, port) == _ACTIVE]
+    out = [port for port in ports if _chosen(facts, port) is False]
+    if out:
+        yield Sign("", f"NCCL_IB_HCA leaves out {', '.join(out)}")
+    index = _setting(facts, "NCCL_IB_GID_INDEX")
+    for port in ports if index.isdecimal() else ():
+        gids = dict(text.split(": ", 1) for text in facts.several(Known.PORT_GIDS, port) if ": " in text)
+        if gids and facts.text(Known.PORT_LAYER, port) == "Ethernet" and gids.get(index) != _ROCE_2:
+            best = [number for number, kind in gids.items() if kind == _ROCE_2]
+            hint = f"; RoCE v2 has {', '.join(best)}" if best else ""
+            yield Sign("", f"NCCL_IB_GID_INDEX={index} is {gids.get(index, 'no GID')} of {port}{hint}")
+
+
+_ROCE_2 = "RoCE v2"
+
+
+def _setting(facts: Facts, name: str) -> str:
+    """Return the value of a setting of NCCL; empty if it is not set."""
+    for setting in facts.several(Known.NCCL_VARIABLES):
+        key, _, value = setting.rpartition(": ")[2].partition("=")
+        if key == name:
+            return value.strip()
+    return ""
+
+
+def far(machine: Machine, facts: Facts) -> Iterator[Sign]:
+    """Yield the NICs whose NUMA node is unknown on a host with several, or differs from that of all GPUs."""
+    nodes = {f"{gpu.numa}" for gpu in machine.gpus if gpu.numa is not None}
+    online = facts.number(Known.NODES_ONLINE) or 0
+    for nic in _nics(facts):
+        node = facts.text(Known.NUMA_NODE, nic)
+        if online > 1 and node == "unknown":
+            yield Sign("", f"{nic}: its NUMA node is unknown")
+        elif online > 1 and node and nodes and node not in nodes:
+            yield Sign("", f"{nic} is at NUMA node {node}, the GPUs at {', '.join(sorted(nodes))}")
+
+
+#: Kinds of interfaces that forward packets by software.
+_SOFTWARE = ("bridge", "tun", "wireguard", "vxlan", "geneve", "macvlan", "ipvlan")
+
+
+def detour(machine: Machine, facts: Facts) -> Iterator[Sign]:
+    """Yield that a bridge or a VPN carries what nodes send to each other."""
+    del machine
+    for device in facts.devices():
+        if (kind := facts.text(Known.INTERFACE_KIND, device)) in _SOFTWARE:
+            yield Sign("", f"{device} is of kind {kind}")
+
+
+#: Facts that should be the same on all hosts of a job.
+_COMMON = (
+    Known.NCCL_VARIABLES, Known.DRIVER_KERNEL, Known.NIC_FIRMWARE, Known.PEERMEM, Known.GOVERNOR,
+    Known.NODES_PER_SOCKET, Known.IOMMU, Known.PORT_MTU, Known.INTERFACE_MTU,
+)  # fmt: skip
+
+
+def differing(facts: Facts) -> Iterator[Sign]:
+    """Yield the settings in which the two hosts of a job differ, once for each of them."""
+    hosts = [of_host for of_host in facts.of_each_host if list(of_host)]
+    if len(hosts) != 2:
+        return
+    texts = [{name: _common(of_host, name) for name in _COMMON} for of_host in hosts]
+    found = [
+        f"{name}: {texts[0][name] or 'none'} on {hosts[0].host}, "
+        f"{texts[1][name] or 'none'} on {hosts[1].host}"
+        for name in _COMMON
+        if texts[0][name] is not None and texts[1][name] is not None and texts[0][name] != texts[1][name]
+    ]
+    if found:
+        yield Sign("", "; ".join(found), host=hosts[0].host)
+
+
+def _common(facts: Facts, name: Known) -> str | None:
+    """Return the values of a fact of all devices of a host as a text; None if it is not known."""
+    values = {
+        ", ".join(fact.value) if isinstance(fact.value, tuple) else f"{fact.value:g}"
+        if isinstance(fact.value, (int, float)) else fact.value
+        for fact in facts if fact.name == name and fact.value is not None
+    }  # fmt: skip
+    return ", ".join(sorted(values)) if values else None

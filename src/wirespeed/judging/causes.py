@@ -70,7 +70,13 @@ def _no_peers(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 def _nccl(machine: Machine, facts: Facts) -> Iterator[Sign]:
     every = facts.several(Known.NCCL_VARIABLES)
-    if settings := [setting for setting in every if not _disables(setting, machine)]:
+    selected = any(nic_evidence.selection(machine, facts))  # a cause with its own remedy
+    settings = [
+        setting
+        for setting in every
+        if not _disables(setting, machine) and not (selected and "NCCL_IB_" in setting)
+    ]
+    if settings:
         yield Sign("", ", ".join(settings) + _used(facts))
 
 
@@ -343,11 +349,17 @@ def _peermem(machine: Machine, facts: Facts) -> Iterator[Sign]:
     network = facts.text(Known.NCCL_NETWORK)
     if facts.text(Known.NCCL_GDR) == OFF and not network.endswith("/Socket"):
         yield Sign("", f"NCCL used {network} between the hosts without GPUDirect RDMA")
-    if len({rank.host for rank in machine.ranks}) > 1:
+    if facts.host or len({rank.host for rank in machine.ranks}) > 1:
         if facts.text(Known.PEERMEM) == OFF:
             yield Sign("", "the module nvidia_peermem is not loaded")
         if facts.text(Known.RDMA_FILES) == OFF:
             yield Sign("", "RDMA devices exist, but not /dev/infiniband/uverbs*")
+
+
+def _nothing(machine: Machine, facts: Facts) -> Iterator[Sign]:
+    """Yield nothing: one host shows nothing of this cause."""
+    del machine, facts
+    yield from ()
 
 
 _DEFECT, _BUSY, _CONDITION = Weight.DEFECT, Weight.BUSY, Weight.CONDITION
@@ -429,9 +441,9 @@ CAUSES = (
     Cause("bar1", "BAR1 is smaller than the memory", _CONDITION, _PCIE, _bar1,
           "nvidia-smi -q{gpu} -d MEMORY", "enable Above 4G Decoding and Resizable BAR in the BIOS",
           shows="the total of BAR1 is below that of FB"),
-    Cause("nodes-per-socket", "sockets are divided into NUMA nodes", _CONDITION, _HOST, _split_sockets,
-          "lscpu | grep NUMA", "compare NPS1 and NPS4 (SNC off and on) in the BIOS"),
-    Cause("governor", "CPUs save power", _CONDITION, _HOST, _governor, "cpupower frequency-info",
+    Cause("nodes-per-socket", "sockets are divided into NUMA nodes", _CONDITION, _HOST | _NETWORK,
+          _split_sockets, "lscpu | grep NUMA", "compare NPS1 and NPS4 (SNC off and on) in the BIOS"),
+    Cause("governor", "CPUs save power", _CONDITION, _HOST | _NETWORK, _governor, "cpupower frequency-info",
           "cpupower frequency-set -g performance"),
     Cause("numa-balancing", "the kernel balances NUMA nodes", _CONDITION, _HOST, _balancing,
           "cat /proc/sys/kernel/numa_balancing", "sysctl kernel.numa_balancing=0"),
@@ -439,6 +451,24 @@ CAUSES = (
           "lsmod | grep nvidia_peermem; ls /dev/infiniband",
           "modprobe nvidia-peermem, or dma-buf with Linux 5.12 and NCCL 2.23; "
           "containers need /dev/infiniband"),
+    Cause("nic-endpoint", "an endpoint of a NIC is not used", _CONDITION, _NETWORK, nic_evidence.endpoints,
+          "ls -l /sys/class/infiniband; ibdev2netdev",
+          "name all endpoints of the port: NCCL_IB_HCA=NIC,NIC, and give each an address"),
+    Cause("nic-selection", "NCCL is set to use other ports or GIDs than it should", _CONDITION, _NETWORK,
+          nic_evidence.selection,
+          "env | grep NCCL_IB_; grep . /sys/class/infiniband/*/ports/*/gid_attrs/types/*",
+          "remove NCCL_IB_HCA and NCCL_IB_GID_INDEX, or name all active ports and a GID of RoCE v2"),
+    Cause("mtu", "packets are small", _CONDITION, _NETWORK, nic_evidence.small_packets, "ip link",
+          "set 9000 at both ends and on the switches: sudo ip link set dev NAME mtu 9000"),
+    Cause("nic-detour", "a bridge or VPN carries data between nodes", _CONDITION, _NETWORK,
+          nic_evidence.detour, "ip -d link; ip route get ADDRESS",
+          "use the address of the fast interface: MASTER_ADDR, NCCL_SOCKET_IFNAME"),
+    Cause("nic-numa", "a NIC is far from the GPUs", _CONDITION, _NETWORK, nic_evidence.far,
+          "cat /sys/class/infiniband/*/device/numa_node; nvidia-smi topo -m",
+          "use the slot next to the GPUs; if the node is unknown, check the BIOS (ACPI proximity domains)"),
+    Cause("node-settings", "the two nodes differ", _CONDITION, _NETWORK, _nothing,
+          "env | grep NCCL_; cat /sys/class/infiniband/*/fw_ver; lsmod | grep nvidia_peermem",
+          "give both nodes the same settings, drivers and firmware", between=nic_evidence.differing),
     Cause("nic-errors", "ports of NICs have errors", _CONDITION, _NETWORK, nic_evidence.errors,
           "grep . /sys/class/infiniband/*/ports/*/*counters/*",
           "measure again and compare the counters; if they rise, replace the cable, check PFC and ECN"),

@@ -14,6 +14,7 @@ from ..hardware.facts import Fact, Facts, Known
 from ..hardware.limits import MATTERS
 from ..hardware.network import MachineVertices
 from ..hardware.topology import LinkKind, Machine
+from ..qualification import PartKind, Qualification, SlowPart
 from ..results.cells import Key, placed
 from ..tabular import Tabular
 from ..terminal import brief
@@ -150,7 +151,8 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
         for device in ("", vertex.device)
     }
     slow = slow_keys(check)
-    left = _slow(document, slow - done)
+    left = [*_slow(document, slow - done), *_slow_paths(document)]
+    slow_paths = len(left) - len(slow - done)
     possible = []
     explained: set[int] = set()
     for cause in CAUSES:
@@ -176,7 +178,8 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
     unreadable = tuple(fact for of_host in facts.of_each_host for fact in of_host if fact.value is None)
     unexplained = len(left) - len(explained) + nameless
     has_facts, simulated = bool(document.facts), document.simulated
-    return Diagnosis((*known, *possible), len(slow), unexplained, unreadable, has_facts, simulated)
+    count = len(slow) + slow_paths
+    return Diagnosis((*known, *possible), count, unexplained, unreadable, has_facts, simulated)
 
 
 def _known(document: Document, explanation: Explanation) -> Finding | None:
@@ -251,6 +254,25 @@ def corrupting(document: Document, wrong: WrongData) -> list[Cause]:
     shown = [cause for cause in settings if any(cause.signs(document.machine, facts))]
     unread = [cause for cause in _unread(document, facts) if cause in settings]
     return shown or (unread if wrong.between_gpus else [])
+
+
+def _slow_paths(document: Document) -> list[_Slow]:
+    """Return the slow paths between two nodes, which causes of the network at either end may explain."""
+    found = document.qualification
+    return [
+        _Slow(
+            Key(str(part.kind), f"rail {part.rail}", *_names(found, part)),
+            frozenset((LinkKind.NETWORK, found.nodes[node].name, "") for node in part.nodes),
+            True,
+        )
+        for part in (found.culprits if found else ())
+        if found and part.kind is PartKind.PATH
+    ]
+
+
+def _names(found: Qualification, part: SlowPart) -> tuple[str, str]:
+    """Return the names of the nodes at the ends of a path."""
+    return found.nodes[part.nodes[0]].name, found.nodes[part.nodes[1]].name
 
 
 @dataclass(frozen=True)

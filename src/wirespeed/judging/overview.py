@@ -121,6 +121,8 @@ def overview(document: Document, check: Check, diagnosis: Diagnosis | None = Non
     )
     if document.qualification and not check.stale:
         sentence, extent, advice = first_words(document, document.qualification)
+        if named and named.cells:
+            advice = Advice(named.cause.remedy, "; ".join(named.commands))
     else:
         sentence, advice = _problem(document, check, diagnosis, answer, also, counts) or _no_problem(
             document, check

@@ -104,6 +104,13 @@ def path_kind(testcase: str, *, collective: bool = False) -> PathKind:
     )
 
 
+#: What to do if two nodes are slow, and no fact of them explains it. ConnectX-7 NICs of DGX Sparks were seen
+#: at 13 of 200 Gbit/s although all links looked healthy (dgx-spark-playbooks, pull request 108).
+UNEXPLAINED = Advice(
+    "measure the NICs without wirespeed; if they are as slow, switch both nodes off and on, with their power "
+    "supplies",
+    "ib_write_bw -q 8",
+)
 #: Most slow parts, and most nodes, that a sentence names.
 _NAMED = 3
 
@@ -139,8 +146,8 @@ def first_words(document: Document, qualification: Qualification) -> tuple[str, 
         said = [f"the run was interrupted: {document.interrupted}"]
     elif not said and not qualification.compared:
         said = [
-            "paths vary too much" if qualification.has_peers
-            else "the directions of the only path are equally fast; a third node would show if all are slow"
+            "paths vary too much" if qualification.has_peers or qualification.has_limits
+            else "the directions of the only path are equally fast; what the NICs carry is unknown (--nics)"
             if qualification.is_one_pair
             else "too few nodes could be compared"
         ]  # fmt: skip
@@ -191,6 +198,8 @@ def _advice(qualification: Qualification) -> Advice:
         return Advice(f"leave out {_listed(out[:_NAMED], len(out))}")
     if any(culprit.kind is PartKind.LOSSY for culprit in qualification.culprits):
         return Advice("check these cables and the counters of their ports", "ip -s link")
+    if any(culprit.limited for culprit in qualification.culprits):
+        return UNEXPLAINED
     if qualification.in_doubt:
         return Advice("measure these nodes with a third one, which shows which end of the path is slow")
     if any(culprit.kind not in OF_NODE for culprit in qualification.culprits):

@@ -19,7 +19,8 @@ import numpy.typing as npt
 
 from ..errors import UsageError
 from ..files import read
-from ..qualification import PartKind, QualifiedNode
+from ..hardware.facts import Fact
+from ..qualification import PartKind, QualifiedNode, RailLimit
 
 #: Values in bytes per second; NaN where nothing answered.
 Values = npt.NDArray[np.float64]
@@ -59,6 +60,14 @@ class Cluster(Protocol):
     @property
     def losses(self) -> Values:
         """Shares of what the pairs of the last round sent again; shape (pairs, 2), or nothing if unknown."""
+
+    @property
+    def limits(self) -> tuple[RailLimit, ...]:
+        """What carries each rail of two nodes, by the transport that was used; of more nodes nothing."""
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        """The facts of two nodes, each with the name of its host; of more nodes nothing."""
 
     def own(self, nodes: Sequence[int]) -> Mapping[PartKind, Values] | None:
         """Measure each node by itself: kind of part -> values, of shape (nodes, parts).

@@ -21,12 +21,14 @@ import numpy as np
 
 from ..api import run
 from ..errors import UsageError, WirespeedError
+from ..hardware.facts import Fact, Known
 from ..language.toml_file import of_line
-from ..qualification import PartKind, QualifiedNode, Round, SlowPart, Stage
+from ..qualification import PartKind, QualifiedNode, RailLimit, Round, SlowPart, Stage
 from ..units import MIB
 from ..worlds.crew import Crew
 from .cluster import Values
 from .job_nodes import OWN_S, JobNodes, ProcessCluster, introduce, introduction, own_table, own_values, work
+from .limits import of_rdma, of_tcp, use_of
 from .measured_topology import TCP, Carrier, Sent, carrier, counters, difference, others, said
 from .tcp_probe import TcpProbe
 
@@ -97,6 +99,8 @@ _REMEDIES = {
     "NCCL_DEBUG=INFO says what NCCL finds",
     "mpi": "its UCX may be built without RDMA, as that of the wheel libucx-cu13 is: ucx_info -d",
 }
+#: Facts of the interface by which the processes of a job meet.
+_OF_INTERFACE = (Known.INTERFACE_KIND, Known.INTERFACE_SPEED, Known.INTERFACE_MTU, Known.PATH_MTU)
 #: Share of the speed of its NICs below which a path over RDMA is a warning. No public threshold is known; the
 #: same is assumed for transfers between hosts (data/efficiencies.toml).
 _LOWEST = 0.8
@@ -143,6 +147,35 @@ class TransferCluster:
         """What the devices that carried the bytes can carry for one rail."""
         speeds = [each.speed for each in self._carriers.values() if each.speed]
         return float(np.median(speeds)) / self.rails if speeds else 0.0
+
+    @property
+    def limits(self) -> tuple[RailLimit, ...]:
+        """What carries each rail of two nodes, by the devices that carried its bytes."""
+        found: list[RailLimit] = []
+        for i, node in enumerate(self._job.nodes):
+            used = self._carriers.get(node.name)
+            if not self._job.facts or used is None:
+                continue
+            facts = self._job.facts_of(i)
+            if used.kind == TCP:
+                found += of_tcp(i, facts, used.devices[0]) if len(used.devices) == 1 else []
+            else:
+                found += of_rdma(i, facts, self.rails, used.devices)
+        return tuple(found)
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        """The facts of two nodes, with those of what carried their bytes."""
+        more: list[Fact] = []
+        for i, node in enumerate(self._job.nodes):
+            used, facts = self._carriers.get(node.name), self._job.facts_of(i)
+            ports = [port for port in facts.devices() if facts.text(Known.PORT_STATE, port)]
+            if self._job.facts and used and used.kind != TCP:
+                more += use_of(ports, used.devices, node.name)
+        # The interface by which the processes meet carries nothing then.
+        over_tcp = any(each.kind == TCP for each in self._carriers.values())
+        mine = [fact for fact in self._job.facts if over_tcp or fact.name not in _OF_INTERFACE]
+        return (*mine, *more)
 
     @property
     def doubts(self) -> tuple[str, ...]:

@@ -12,18 +12,31 @@ import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
+from ..backends.host.nic_facts import of_interface
 from ..errors import WirespeedError
-from ..qualification import OWN_PARTS, PartKind, QualifiedNode
+from ..hardware.facts import Fact, Facts, Known
+from ..qualification import OWN_PARTS, PartKind, QualifiedNode, RailLimit
 from ..terminal import one_line
 from ..worlds.crew import Crew
 from .cluster import Values
-from .tcp_probe import NO_NCCL, SECONDS, TIMEOUT_S, NodeFacts, Place, TcpProbe, differences, node_facts
+from .limits import of_tcp
+from .tcp_probe import (
+    NO_NCCL,
+    SECONDS,
+    TIMEOUT_S,
+    NodeFacts,
+    Place,
+    TcpProbe,
+    differences,
+    node_facts,
+    route_mtu,
+)
 
 if TYPE_CHECKING:
     from ..worlds.base import World
@@ -48,6 +61,8 @@ class JobNodes:
         without_nccl: Names of nodes without NCCL, if others have it.
         shared: Whether some nodes run on the same machine, so that they do not measure themselves.
         rdma: Names of RDMA devices that nodes have, and whose links are up.
+        facts: The facts of two nodes, each with the name of its host; of more nodes nothing.
+        interfaces: Node -> network interface by which rank 0 reaches it.
     """
 
     nodes: tuple[QualifiedNode, ...]
@@ -59,6 +74,12 @@ class JobNodes:
     rdma: tuple[str, ...]
     shared: bool = False
     without_nccl: tuple[str, ...] = ()
+    facts: tuple[Fact, ...] = ()
+    interfaces: Mapping[str, str] = field(default_factory=dict)
+
+    def facts_of(self, node: int) -> Facts:
+        """The facts of a node."""
+        return Facts(self.facts, self.nodes[node].name)
 
     def unused(self, transport: str, remedy: str) -> str:
         """That the RDMA devices of the nodes are not used, and what to do."""
@@ -95,6 +116,9 @@ def introduce(
         for host, ranks in hosts.items()
         if ranks[0] in answers
     }
+    found = _facts_of_two(
+        crew, {host: ranks[0] for host, ranks in hosts.items() if host in facts}, facts, patience
+    )
     without_nccl = tuple(host for host, node in facts.items() if node.nccl in ("", NO_NCCL))
     absent = _absent(world, expected)
     names = [*hosts, *absent]
@@ -114,7 +138,46 @@ def introduce(
         len({node.boot for node in facts.values() if node.boot})
         < sum(bool(node.boot) for node in facts.values()),
         without_nccl if len(without_nccl) < len(facts) else (),
+        found,
+        {host: node.interface for host, node in facts.items()},
     )
+
+
+def _facts_of_two(
+    crew: Crew, first: Mapping[str, int], nodes: Mapping[str, NodeFacts], patience: float
+) -> tuple[Fact, ...]:
+    """The facts of two nodes, which explain what is slow between them; of more nodes nothing.
+
+    Args:
+        crew: The processes.
+        first: Host -> its first rank.
+        nodes: Host -> what it is.
+        patience: Maximum time, in s.
+    """
+    if len(first) != 2:
+        return ()
+    addresses = crew.world.addresses()
+    (a, i), (b, j) = first.items()
+    tasks = {i: [_FACTS, nodes[a].interface, addresses[j]], j: [_FACTS, nodes[b].interface, addresses[i]]}
+    answers = crew.ask(tasks, patience, lambda task: _read_facts(task))
+    return tuple(
+        msgspec.structs.replace(fact, host=host)
+        for host, rank in first.items()
+        for fact in msgspec.convert(answers.get(rank, []), list[Fact])
+    )
+
+
+def _read_facts(task: Sequence[Any]) -> Any:
+    """The facts of this node, with those of the interface by which another one reaches it."""
+    from ..backends import describe, facts
+
+    _, interface, address = task
+    found = list(facts(describe(None)))
+    if interface:
+        found += of_interface(str(interface))
+        if mtu := route_mtu(str(address)):
+            found.append(Fact(Known.PATH_MTU, mtu, "B", str(interface)))
+    return msgspec.to_builtins([fact.checked() for fact in found])
 
 
 def introduction(port: int, task: Sequence[Any]) -> tuple[int, Any]:
@@ -187,9 +250,11 @@ def _absent(world: World, expected: Sequence[str]) -> dict[str, str]:
 
 #: Maximum time of a round in s: to connect, two directions, and bytes that do not arrive, twice.
 _ROUND_S = 2 * SECONDS + 3 * TIMEOUT_S
+#: Number of connections between two nodes, of which one does not fill a fast path.
+_STREAMS = 4
 #: Maximum time to dismiss the ranks, in s.
 _DISMISS_S = 5.0
-_PAIR, _RING, _OWN, _ROUND_TRIP = "pair", "ring", "own", "round trip"
+_PAIR, _RING, _OWN, _ROUND_TRIP, _FACTS = "pair", "ring", "own", "round trip", "facts"
 
 
 class ProcessCluster:
@@ -217,6 +282,13 @@ class ProcessCluster:
         self._sent_again: dict[int, float] = {}
         self.limit = job.limit
         self.notes = job.notes
+        self.facts = job.facts
+        self.limits: tuple[RailLimit, ...] = tuple(
+            limit
+            for i, node in enumerate(job.nodes)
+            if job.facts
+            for limit in of_tcp(i, job.facts_of(i), job.interfaces.get(node.name, ""))
+        )
         unused = job.unused(self.transport, "measure them with --over nccl or --over mpi")
         missing = (
             f"NCCL is missing on {', '.join(job.without_nccl[:_MOST_NAMES])} (pip install 'wirespeed[nccl]')"
@@ -272,7 +344,8 @@ class ProcessCluster:
         for i, (a, b) in enumerate(pairs):
             # Nodes with different numbers of processes: as many as the smaller has.
             for first, second in zip(self._there(a), self._there(b), strict=False):
-                tasks[first], tasks[second] = [_PAIR, self._place(second)], [_PAIR, None]
+                streams = max(1, _STREAMS // len(self._there(a))) if len(self._job.nodes) == 2 else 1
+                tasks[first], tasks[second] = [_PAIR, self._place(second), streams], [_PAIR, None, streams]
                 couples.append((i, first, second))
         rates = self._measure(tasks)
         self.losses = np.full((len(pairs), 2), np.nan)
@@ -345,8 +418,12 @@ def work(probe: TcpProbe, task: Sequence[Any]) -> Any:
     """Do a task of rank 0: a kind, where the next process listens, and the number of the round."""
     if task[0] == _OWN:
         return own_values()
-    kind, place, number = task
+    if task[0] == _FACTS:
+        return _read_facts(task)
+    kind, place, *more, number = task
     where = (str(place[0]), int(place[1])) if place else None
     if kind == _ROUND_TRIP:
         return probe.round_trip(where, number)
-    return probe.ring(where, number) if kind == _RING and where else probe.pair(where, number)
+    if kind == _RING and where:
+        return probe.ring(where, number)
+    return probe.pair(where, number, int(more[0]))

@@ -13,6 +13,7 @@ from ..qualification import (
     OF_NODE,
     PartKind,
     Qualification,
+    RailLimit,
     Round,
     SlowPart,
     Stage,
@@ -21,6 +22,7 @@ from ..qualification import (
 from .cluster import Cluster, Values
 from .inference import LEAST, SIGMAS, Inference, Paths, deviation, explain, margin, reference_of
 from .job import lossy
+from .limits import LEAST_RDMA, below_limits
 from .measured_topology import (
     Pair,
     groups_of,
@@ -33,10 +35,12 @@ from .measured_topology import (
 
 #: Rounds of pairs, those after which nothing may be suspected, and confirmations of each suspect.
 PAIR_ROUNDS, FEWEST_PAIR_ROUNDS, CONFIRMATIONS = 7, 4, 2
+#: Rounds of two nodes after which all paths may be slow.
+CLEAR_PAIR_ROUNDS = 2
 #: Share of the paths of a rail between blocks that no slow part explains, from which on more are measured.
 _UNEXPLAINED = 0.02
-#: Fewest values whose deviation counts.
-_FEWEST_VALUES = 4
+#: Fewest values whose deviation counts, and the one that is assumed of fewer.
+_FEWEST_VALUES, _ASSUMED_NOISE = 4, 0.03
 #: What parts that nodes measure by themselves are called.
 _PLURALS = {
     PartKind.GPU: "GPUs", PartKind.HOST_LINK: "links between host and GPUs",
@@ -56,6 +60,7 @@ class Procedure:
         seed: Seed of the choice of partners.
         measures_topology: Whether latencies show which nodes share a switch, in place of what the cluster
             says.
+        given: What the NICs of a node carry in one direction, in bytes per second; 0 to use their facts.
         said: Called with the qualification so far after each round.
     """
 
@@ -68,6 +73,7 @@ class Procedure:
     culprits: list[SlowPart] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
+    given: float = 0.0
     _noise: float = 0.0
     _threshold: float = 0.0
     _partners: int = 0
@@ -82,6 +88,8 @@ class Procedure:
         suspects = self._pairs(members)
         members = [node for node in members if node not in self._missing]
         spines = [culprit for culprit in suspects if culprit.kind is PartKind.SPINE]
+        below = below_limits(self.qualification)
+        suspects = [*below, *(each for each in suspects if not _covered(each, below))]
         self.culprits += self._confirm([each for each in suspects if each not in spines], members) + spines
         self.culprits += lossy(self.rounds)
         self._groups(members)
@@ -98,8 +106,25 @@ class Procedure:
             nodes, tuple(self.rounds), tuple(self.culprits), self.seed, noise=self._noise,
             threshold=self._threshold, wrongly_blamed=wrongly_blamed(self._partners) if self._partners else 1,
             notes=(*self.cluster.notes, *self.notes), doubts=(*self.cluster.doubts, *self.doubts),
-            transport=self.cluster.transport, limit=self.cluster.limit,
+            transport=self.cluster.transport, limit=self.cluster.limit, limits=self._limits,
         )  # fmt: skip
+
+    @property
+    def _limits(self) -> tuple[RailLimit, ...]:
+        """What carries each rail of two nodes: as the user gives it, or by their facts."""
+        nodes = self.cluster.nodes
+        if not self.given or len(nodes) != 2:
+            return self.cluster.limits
+        return tuple(
+            RailLimit(
+                node,
+                rail,
+                port=self.given / self.cluster.rails,
+                least=LEAST_RDMA * self.given / self.cluster.rails,
+            )
+            for node in range(len(nodes))
+            for rail in range(self.cluster.rails)
+        )
 
     @property
     def blocks(self) -> list[str]:
@@ -168,11 +193,12 @@ class Procedure:
         for kind, values in measured.items():
             known = values[~np.isnan(values)]
             reference, noise = reference_of(known)
-            if len(known) >= _FEWEST_VALUES:
-                noise = max(noise, float(deviation(known[None])[0]))
+            enough = len(known) >= _FEWEST_VALUES
+            noise = max(noise, float(deviation(known[None])[0]) if enough else _ASSUMED_NOISE)
             cuts[kind] = cut = (1 - max(2 * LEAST, 2 * SIGMAS * noise)) * reference
             if cut < LEAST_THRESHOLD * reference:
-                self.doubts.append(
+                # Of two nodes, too few values show how much they vary: their paths have limits.
+                (self.doubts if len(nodes) > 2 else self.notes).append(
                     f"{_PLURALS[kind]} by themselves were not compared: they vary by {noise:.0%}"
                 )
                 continue
@@ -217,6 +243,8 @@ class Procedure:
                 break
             values = self._measure(Stage.PAIRS, pairs)
             measured.append((pairs, values))
+            if len(measured) >= CLEAR_PAIR_ROUNDS and self._all_below():
+                break
             if len(measured) == FEWEST_PAIR_ROUNDS:
                 inference = self._explained(measured)
                 clear = not inference.culprits and inference.unexplained < _UNEXPLAINED
@@ -241,6 +269,12 @@ class Procedure:
         self._noise, self._threshold = inference.noise, inference.threshold
         # Where paths vary this much, chance makes some of them slow.
         return inference.culprits if inference.threshold >= LEAST_THRESHOLD else ()
+
+    def _all_below(self) -> bool:
+        """Whether all paths of two nodes reach less than their NICs carry, so more rounds say no more."""
+        found = self.qualification
+        below = {(frozenset(part.nodes), part.rail) for part in below_limits(found) if part.sends is None}
+        return bool(below) and below == {(frozenset(path[:2]), path[2]) for path in found.paths}
 
     def _explained(self, measured: Sequence[tuple[Sequence[Pair], Values]]) -> Inference:
         """What explains the slow paths of rounds of pairs."""
@@ -364,6 +398,11 @@ class Procedure:
             SlowPart(PartKind.BETWEEN, tuple(group), value=by_group[tuple(group)], expected=reference)
             for group in slow + whole
         ]
+
+
+def _covered(culprit: SlowPart, below: Sequence[SlowPart]) -> bool:
+    """Whether a path that is slower than others is one that its NICs do not explain."""
+    return culprit.kind is PartKind.PATH and any(culprit.rail in (each.rail, -1) for each in below)
 
 
 def _value(values: Mapping[PartKind, Values], culprit: SlowPart, row: int) -> float:

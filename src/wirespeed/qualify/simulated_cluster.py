@@ -8,16 +8,29 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import msgspec
 import numpy as np
 
 from ..errors import MachineError
 from ..files import LARGEST_WRITTEN, read
-from ..qualification import OWN_PARTS, PartKind, QualifiedNode
+from ..hardware.facts import Fact, Facts
+from ..qualification import OWN_PARTS, PartKind, QualifiedNode, RailLimit
 from ..terminal import neutral, unknown_name
 from .cluster import Values, hosts_of
+from .limits import of_rdma
+from .simulated_facts import (
+    FAULTS,
+    OF_PORT,
+    ONE_ENDPOINT,
+    SPARK,
+    NicModel,
+    NodeFault,
+    facts_of,
+    parse_node_fault,
+)
 
 #: Virtual durations of a round in s: own node, pairs, groups, latencies.
 _OWN_S, _PAIRS_S, _GROUPS_S, _LATENCIES_S = 10.0, 2.0, 4.0, 0.1
@@ -71,6 +84,8 @@ class SimulatedCluster:
         model, machine: Model of the GPUs, and name of the simulated machine that each node is.
         has_gpus: Whether the nodes have a GPU for each rail; else their host memory is measured.
         spares: Number of nodes at the end that are spares.
+        nic: The NIC of each rail.
+        causes: Faults that the facts of a node show.
 
     Attributes:
         tests: Number of nodes, pairs and groups that were measured.
@@ -99,6 +114,8 @@ class SimulatedCluster:
     doubts: tuple[str, ...] = ()
     variation: float = 0.0
     losses: Values = field(default_factory=lambda: np.zeros((0, 2)))
+    nic: NicModel = ONE_ENDPOINT
+    causes: tuple[NodeFault, ...] = ()
     nodes: tuple[QualifiedNode, ...] = field(init=False)
     tests: int = field(init=False, default=0)
 
@@ -124,6 +141,10 @@ class SimulatedCluster:
         self._leaf = np.ones((blocks, self.rails))
         self._trunk = np.ones((blocks, self.rails))
         self._spine = np.ones((self.spines, self.rails))
+        for cause in self.causes:
+            factor = cause.fault.factor(cause.amount, self.nic)
+            self._sends[cause.node] *= factor
+            self._receives[cause.node] *= factor
         for fault in self.faults:
             rail = slice(None) if fault.kind is PartKind.NODE or fault.rail < 0 else fault.rail
             for part, speed in (
@@ -138,6 +159,26 @@ class SimulatedCluster:
                 self._sends[fault.where, rail] *= fault.factor
             if both or (fault.kind is PartKind.CABLE and not fault.sends):
                 self._receives[fault.where, rail] *= fault.factor
+
+    @cached_property
+    def facts(self) -> tuple[Fact, ...]:
+        """What two nodes report."""
+        if self.count != 2:
+            return ()
+        names = [node.name for node in self.nodes]
+        return tuple(fact.checked() for fact in facts_of(names, self.nic, self.rails, self.causes))
+
+    @cached_property
+    def limits(self) -> tuple[RailLimit, ...]:
+        """What carries each rail of two nodes."""
+        known = Facts(self.facts)
+        of_nodes = {facts.host: facts for facts in known.of_each_host}
+        return tuple(
+            limit
+            for i, node in enumerate(self.nodes)
+            if node.name in of_nodes
+            for limit in of_rdma(i, of_nodes[node.name], self.rails)
+        )
 
     def own(self, nodes: Sequence[int]) -> Mapping[PartKind, Values]:
         self._passed += _OWN_S
@@ -242,7 +283,7 @@ def parse_cluster_fault(
             f"unknown fault {text!r} of a cluster; write node=0.5@node17, gpu=0.5@node17.3, "
             "pcie=0.5@node17.3, memory=0.5@node17, nic=0.5@node17.3, cable=0.5@node17.3 (what it sends; "
             "with <- at the end: what it receives), leaf=0.5@block2.3, trunk=0.5@block2.3, spine=0.5@spine1, "
-            "lost@node3, or noise=3%"
+            f"lost@node3, noise=3%, or a cause such as mtu=1500@node1 ({', '.join(FAULTS)})"
         )
     what = _PLACES.get(kind, "node")
     places = {"node": nodes, "block": blocks, "spine": [f"spine{i}" for i in range(spines)]}[what]
@@ -285,6 +326,10 @@ class ClusterFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     faults: tuple[str, ...] = ()
 
 
+#: Clusters with names: machine, number of nodes, rate of a rail, and its NIC.
+_CLUSTERS = {"dgx-spark-2": ("dgx-spark", 2, "23 GB/s", SPARK)}
+
+
 def parse_cluster(spec: str, *, seed: int = 0, spares: int = 0) -> SimulatedCluster | None:
     """The cluster of a text such as ``dgx-a100-8x64+nic=0.5@node17.3+noise=3%``; None for one machine.
 
@@ -302,6 +347,11 @@ def parse_cluster(spec: str, *, seed: int = 0, spares: int = 0) -> SimulatedClus
     name, *suffixes = spec.split("+")
     if name.endswith(".toml"):
         return _cluster_of(_read(name), suffixes, seed, spares)
+    if name in _CLUSTERS:
+        machine, count, rate, nic = _CLUSTERS[name]
+        return _cluster(
+            ClusterFile(machine, {}, rate=rate), {"": node_names(count)}, suffixes, seed, spares, nic
+        )
     match = re.fullmatch(r"(.+)x(\d{1,5})", name)
     if match is None or match[1] not in MACHINES:
         return None
@@ -341,8 +391,9 @@ def _cluster_of(file: ClusterFile, suffixes: Sequence[str], seed: int, spares: i
 
 
 def _cluster(
-    file: ClusterFile, leaves: Mapping[str, Sequence[str]], suffixes: Sequence[str], seed: int, spares: int
-) -> SimulatedCluster:
+    file: ClusterFile, leaves: Mapping[str, Sequence[str]], suffixes: Sequence[str], seed: int, spares: int,
+    nic: NicModel = ONE_ENDPOINT,
+) -> SimulatedCluster:  # fmt: skip
     """The cluster of leaf switches and their nodes, with faults."""
     from ..backends.simulated.machines import MACHINES
     from ..units import parse_fraction, parse_rate
@@ -357,7 +408,7 @@ def _cluster(
             raise MachineError(f"a simulated cluster has 1 to {most} {what}, not {number}")
     if not 0 <= spares < len(names):
         raise MachineError(f"of {len(names)} nodes, 0 to {len(names) - 1} can be spares, not {spares}")
-    faults, missing, noise = [], set(), parse_fraction(file.noise)
+    faults, causes, missing, noise = [], [], set(), parse_fraction(file.noise)
     for text in suffixes:
         if text.startswith("noise="):
             noise = parse_fraction(text.removeprefix("noise="))
@@ -365,14 +416,18 @@ def _cluster(
             if lost[1] not in names:
                 raise MachineError(f"the fault {text!r} has no place: write {names[0]} to {names[-1]}")
             missing.add(names.index(lost[1]))
+        elif cause := parse_node_fault(text, names, nic):
+            causes.append(cause)
         else:
             faults.append(
                 parse_cluster_fault(text, names, list(leaves), rails, file.spines, bool(machine.gpus))
             )
+    peak = parse_rate(file.rate)
+    nic = replace(nic, gbits=peak * 8e-9 / OF_PORT)
     return SimulatedCluster(
-        len(names), rails=rails, peak=parse_rate(file.rate), noise=noise, faults=tuple(faults),
+        len(names), rails=rails, peak=peak, noise=noise, faults=tuple(faults),
         missing=frozenset(missing), seed=seed, model=machine.gpus[0].model if machine.gpus else "",
         spares=spares, spines=file.spines, names=names,
         blocks_of=tuple(block for block, nodes in leaves.items() for _ in nodes), machine=file.machine,
-        has_gpus=bool(machine.gpus),
+        has_gpus=bool(machine.gpus), nic=nic, causes=tuple(causes),
     )  # fmt: skip

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import fcntl
 import hmac
+import math
 import socket
 import struct
 import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from importlib.metadata import PackageNotFoundError, version
 from statistics import fmean, pstdev
 
@@ -63,26 +65,33 @@ class TcpProbe:
     def close(self) -> None:
         self._listener.close()
 
-    def pair(self, place: Place | None, number: int) -> tuple[float, float, float] | None:
+    def pair(self, place: Place | None, number: int, streams: int = 1) -> tuple[float, float, float] | None:
         """Send, then receive; without a place, receive from who connects, then send.
 
         Args:
             place: Where the other process listens.
             number: Number of the round: connections of other rounds are refused.
+            streams: Number of connections that carry data at once, whose rates are added.
 
         Returns:
             Rate of what arrived in bytes per second, its relative standard deviation during the measurement,
             and the share of what was sent that was sent again; None if nothing arrived.
         """
         try:
-            with self._connected(place, number) if place else self._accepted(number) as peer:
-                if place:
-                    again = _send(peer)
-                    return *_received(peer), again
-                rate = _received(peer)
-                return *rate, _send(peer)
+            with ExitStack() as stack, ThreadPoolExecutor(streams) as threads:
+                peers = [
+                    stack.enter_context(self._connected(place, number) if place else self._accepted(number))
+                    for _ in range(streams)
+                ]
+                sent = list(threads.map(_send, peers)) if place else []
+                received = list(threads.map(_received, peers))
+                sent = sent or list(threads.map(_send, peers))
         except OSError:
             return None  # which the qualification reports
+        rate = sum(value for value, _ in received)
+        # Streams vary independently of each other, so that their sum varies less.
+        varies = math.sqrt(sum((value * share) ** 2 for value, share in received)) / rate if rate else 0.0
+        return rate, varies, max(sent)
 
     def round_trip(self, place: Place | None, number: int) -> float | None:
         """The shortest of many round trips in s; without a place, answer who connects, and return None."""
@@ -310,6 +319,20 @@ def _interface(address: str) -> str:
                 if answer[_ADDRESS] == wanted:
                     return name
     return ""
+
+
+#: Option of a socket for the MTU of its route (ip(7)).
+_IP_MTU = 14
+
+
+def route_mtu(address: str) -> int:
+    """The MTU of the route to another node, as far as this one knows it, in bytes; 0 if unknown."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.connect((address, 9))  # nothing is sent
+            return sock.getsockopt(socket.IPPROTO_IP, _IP_MTU)
+    except OSError:
+        return 0
 
 
 def _nccl() -> str:

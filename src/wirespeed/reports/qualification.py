@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
 
 from ..document import Document
-from ..judging.path_kinds import verdict_of
-from ..qualification import OF_NODE, OWN_PARTS, PartKind, Qualification, SlowPart, Stage, part_name
+from ..judging.diagnosis import diagnose
+from ..judging.path_kinds import UNEXPLAINED, verdict_of
+from ..qualification import (
+    OF_NODE,
+    OWN_PARTS,
+    PartKind,
+    Qualification,
+    RailLimit,
+    SlowPart,
+    Stage,
+    part_name,
+)
 from ..units import GB, format_time, many
+from .findings import views
 
 #: Most slow parts that are printed.
 _MOST = 40
+#: Most devices of a rail that are named.
+_MOST_DEVICES = 4
 
 
 def lines(document: Document, qualification: Qualification) -> list[str]:
@@ -19,10 +33,11 @@ def lines(document: Document, qualification: Qualification) -> list[str]:
     culprits = qualification.culprits
     text = conditions(qualification)
     text += [f"missing: {node.name} {node.missing}" for node in qualification.nodes if node.missing]
+    text += [carried(limit, qualification) for limit in _different(qualification)]
     text += [evidence(culprit, qualification) for culprit in culprits[:_MOST]]
     if len(culprits) > _MOST:
         text.append(f"and {many(len(culprits) - _MOST, 'other slow part')}")
-    text += [*certainty(qualification), *_lists(qualification)]
+    text += [*explained(document, qualification), *certainty(qualification), *_lists(qualification)]
     word = verdict_of(qualification, document.interrupted).word.upper()
     return [*text, f"{word}: {_summary(qualification)}"]
 
@@ -73,10 +88,10 @@ def scale_of(value: float) -> tuple[float, str]:
 def evidence(culprit: SlowPart, qualification: Qualification) -> str:
     """A slow part with the values that show it."""
     word = "lossy" if culprit.kind is PartKind.LOSSY else "slow"
-    return f"{word}: {part_name(culprit, qualification.nodes)}: {values_of(culprit)}"
+    return f"{word}: {part_name(culprit, qualification.nodes)}: {values_of(culprit, qualification)}"
 
 
-def values_of(culprit: SlowPart) -> str:
+def values_of(culprit: SlowPart, qualification: Qualification) -> str:
     """The values that show a slow part."""
     if culprit.kind is PartKind.LOSSY:
         return (
@@ -89,23 +104,79 @@ def values_of(culprit: SlowPart) -> str:
         return (
             f"{line} on {culprit.share:.0%} of paths between leaf switches, or flows share a link by chance"
         )
-    if culprit.partners:
+    if culprit.limited:
+        ends = ", ".join(
+            f"{qualification.nodes[node].name}: {named(limit.devices) or 'as given by --nics'}"
+            for node in sorted(culprit.nodes)
+            if (limit := qualification.limit_of((node,), culprit.rail))
+        )
+        line += f" ({culprit.value / culprit.expected:.0%}) that the NICs carry ({ends})"
+    elif culprit.partners:
         line += f" with {many(culprit.partners, 'partner')}"
     if culprit.highest and culprit.kind in OF_NODE and culprit.kind not in OWN_PARTS:
         line += f", which reach {culprit.lowest / scale:.4g} to {culprit.highest / scale:.4g} with others"
     return line if culprit.confirmed else f"{line} (not confirmed)"
 
 
+def _different(qualification: Qualification) -> list[RailLimit]:
+    """What carries the rails of two nodes: one of each node's limits that differ."""
+    seen: dict[tuple[int, tuple[str, ...], float, float], RailLimit] = {}
+    for limit in qualification.limits if qualification.has_limits else ():
+        seen.setdefault((limit.node, limit.devices, limit.port, limit.slot), limit)
+    return list(seen.values())
+
+
+def named(devices: Sequence[str]) -> str:
+    """The names of devices that carry a rail together."""
+    more = len(devices) - _MOST_DEVICES
+    return " + ".join(devices[:_MOST_DEVICES]) + (f" and {more} more" if more > 0 else "")
+
+
+def carried(limit: RailLimit, qualification: Qualification) -> str:
+    """What carries a rail of a node, by its port and its PCIe link."""
+    name = qualification.nodes[limit.node].name
+    by = named(limit.devices) or "--nics"
+    slot = f", PCIe {limit.slot / GB:.4g} GB/s" if limit.slot else ""
+    return (
+        f"expected: {name}: {limit.port / GB:.4g} GB/s per rail ({by}){slot}; slow below "
+        f"{limit.least / GB:.4g} GB/s"
+    )
+
+
+def explained(document: Document, qualification: Qualification) -> list[str]:
+    """The causes that facts of the nodes speak for, with evidence, remedy and command, for slow paths."""
+    if not any(culprit.kind is PartKind.PATH for culprit in qualification.culprits):
+        return []
+    if not document.facts:
+        return []
+    found = [view for view in views(diagnose(document)) if view.finding.cells]
+    if not found:
+        return [
+            f"cause: no fact of the nodes explains it. Remedy: {UNEXPLAINED.do}. "
+            f"Confirm: {UNEXPLAINED.command}"
+        ]
+    text = []
+    for view in found[:_MOST]:
+        finding = view.finding
+        line = f"cause: {': '.join(filter(None, (finding.host, finding.cause.title)))} ({finding.evidence})"
+        text.append(f"{line}. Remedy: {finding.cause.remedy}. Confirm: {'; '.join(finding.commands)}")
+    return text
+
+
 def certainty(qualification: Qualification) -> list[str]:
     """How sure the answer is."""
     ending = []
-    if qualification.compared or qualification.culprits:
+    if qualification.has_limits and qualification.compared:
+        ending.append(
+            "Two nodes have only each other: their paths were compared with what the NICs at both ends carry."
+        )
+    elif qualification.compared or qualification.culprits:
         ending.append(
             f"A part counts as slow below {qualification.threshold:.0%} of the median (paths vary by "
             f"{qualification.noise:.1%}). A good node is suspected with a probability below "
             f"{qualification.wrongly_blamed:.1g} if 1 % of the nodes are bad, before it is measured again."
         )
-    elif qualification.has_peers:
+    elif qualification.has_peers or qualification.has_limits:
         ending.append(
             f"Paths vary by {qualification.noise:.0%} while they are measured, too much to judge: other jobs "
             "may use the network or the cores."
@@ -114,7 +185,8 @@ def certainty(qualification: Qualification) -> list[str]:
         rails = " and rails" if qualification.nodes[0].rails > 1 else ""
         ending.append(
             f"Two nodes have only each other: the directions{rails} of their path were compared, and are "
-            "equally fast. Whether all are slow, a third node would show."
+            "equally fast. What their NICs carry is unknown: give it with --nics, or add a third node, which "
+            "shows whether all are slow."
         )
     else:
         ending.append("Too few nodes answered to compare anything: at least two are required.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -126,6 +127,14 @@ def _of_nic(nic: TreePath) -> Iterator[Fact]:
     yield Fact.of(Known.NIC_DRIVER, name or None, device=nic.name)
     if pci.ADDRESS.fullmatch(device.name):
         yield Fact.of(Known.NIC_ADDRESS, device.name, device=nic.name)
+    if guid := read(nic / "sys_image_guid"):  # it contains a MAC address
+        yield Fact(
+            Known.NIC_CARD, hashlib.sha256(f"wirespeed {guid}".encode()).hexdigest()[:8], device=nic.name
+        )
+    if firmware := read(nic / "fw_ver"):
+        yield Fact(Known.NIC_FIRMWARE, firmware, device=nic.name)
+    if (node := read(device / "numa_node")) is not None:
+        yield Fact(Known.NUMA_NODE, node if node.isdecimal() else "unknown", device=nic.name)
     hops = pci.hops(device)
     if hops and all(hop.is_credible for hop in hops):
         narrowest, own = pci.narrowest(hops), hops[0]
@@ -150,6 +159,14 @@ def _of_port(port: TreePath, label: str, device: TreePath, driver: str) -> Itera
     yield Fact.of(Known.PORT_LAYER, read(port / "link_layer"), device=label)
     rate = _RATE.match(read(port / "rate") or "")
     yield Fact.of(Known.PORT_RATE, float(rate[1]) if rate else None, "Gbit/s", label)
+    if sizes := [size for path in device.glob("net/*/mtu") if (size := number(path))]:
+        yield Fact(Known.PORT_MTU, min(sizes), "B", label)
+    types = {path.name: kind for path in port.glob("gid_attrs/types/*") if (kind := read(path))}
+    if types:
+        listed = tuple(
+            f"{index}: {types[index]}" for index in sorted(types, key=lambda text: (len(text), text))
+        )
+        yield Fact(Known.PORT_GIDS, listed, device=label)
     known = _errors(port, driver)
     yield Fact.of(Known.PORT_ERRORS, sum(known.values()) if known else None, device=label)
     if any(known.values()):
@@ -166,6 +183,37 @@ def _interface(device: TreePath, label: str) -> Iterator[Fact]:
     if flags := [read(path) or "" for path in device.glob("net/*/flags")]:
         up = any(re.fullmatch("0x[0-9a-f]{1,8}", text) and int(text, 16) & _UP for text in flags)
         yield Fact.of(Known.PORT_INTERFACE, ON if up else OFF, device=label)
+
+
+#: Kinds of interfaces whose speed is that of the network below them.
+_OF_NETWORK = ("vlan", "bond")
+
+
+def of_interface(name: str, root: TreePath = HERE) -> Iterator[Fact]:
+    """Yield the kind, speed and MTU of a network interface.
+
+    Its kind is ``physical``, or that of a virtual one: ``bridge``, ``wireguard``, ``tun``, ``veth`` ...; the
+    speed that such an interface reports is not measured or negotiated by anything.
+
+    Args:
+        name: Its name.
+        root: Folder that contains ``sys``.
+    """
+    folder = root / "sys/class/net" / name
+    told = re.search(r"^DEVTYPE=(\w+)$", (folder / "uevent").read() or "", re.MULTILINE)
+    if told and told[1] not in ("wlan", "wwan"):
+        kind = told[1]
+    elif (folder / "bridge").exists():
+        kind = "bridge"
+    elif (folder / "tun_flags").exists():
+        kind = "tun"
+    else:
+        kind = "physical" if (folder / "device").exists() else "virtual"
+    yield Fact(Known.INTERFACE_KIND, kind, device=name)
+    speed = number(folder / "speed")
+    if kind in ("physical", *_OF_NETWORK) and speed and speed > 0:
+        yield Fact(Known.INTERFACE_SPEED, speed / 1e3, "Gbit/s", name)
+    yield Fact.of(Known.INTERFACE_MTU, number(folder / "mtu"), "B", name)
 
 
 def _plugins(root: TreePath) -> Iterator[Fact]:

@@ -338,6 +338,26 @@ def gh200_1() -> Machine:
                    links=tuple(links), rates=tuple(rates), noise=0.002)  # fmt: skip
 
 
+def dgx_spark() -> Machine:
+    """One DGX Spark: 20 cores and a GB10 that share 128 GiB of LPDDR5X, joined by NVLink-C2C."""
+    nodes, links = _sockets(1, 20, 128 * GIB, 273 * _GBPS, 200 * NANO, origin="LPDDR5X data sheet")
+    links.append(_memory("gpu0", 273 * _GBPS, "LPDDR5X data sheet", 430 * NANO))
+    links += _both("numa0", "gpu0", LinkKind.C2C, 300 * _GBPS, "assumed", 350 * NANO)
+    rates = [
+        *_rates(LinkKind.C2C, "assumed", [
+            (_CE, _READ, 0.85, 0.05), (_CE, _WRITE, 0.85, 0.05),
+            (_SMS, _READ, 0.80, 0.05), (_SMS, _WRITE, 0.80, 0.05),
+            (_SPLIT, _READ, 0.80, 0.1), (_SPLIT, _WRITE, 0.80, 0.1),
+        ]),
+        *_gpu_memory(0.86, 0.845, 0.845, "assumed"),
+        *_cpu_rates(16 * _GBPS, 8 * _GBPS, "assumed", 0.9),
+    ]  # fmt: skip
+    gpus = _gpus(1, "NVIDIA GB10", 122880 * MIB, "12.1", 48, lambda _: 0, True)
+    return Machine("dgx-spark", "dgx-spark", "simulated arm64 workstation", "aarch64", "",
+                   True, "580.159", 13000, numa=nodes, gpus=gpus,
+                   links=tuple(links), rates=tuple(rates), noise=0.002)  # fmt: skip
+
+
 def _graces() -> tuple[tuple[NumaNode, ...], list[Link]]:
     return _sockets(
         2, 72, 480 * GIB, 512 * _GBPS, 200 * NANO, 150 * _GBPS, "LPDDR5X data sheet", "published for GB300"
@@ -491,6 +511,7 @@ MACHINES: dict[str, Callable[[], Machine]] = {
     "nvme-2": nvme_2,
     "nvl72": nvl72,
     "gh200-1": gh200_1,
+    "dgx-spark": dgx_spark,
     "gb200-4": gb200_4,
     "hgx-b200-8": hgx_b200_8,
     "l40s-8": l40s_8,

@@ -199,7 +199,7 @@ def _slow(found: Qualification) -> list[_Slow]:
             _Slow(
                 one_line(part_name(culprit, found.nodes)),
                 shown(Verdict.FAIL if culprit.confirmed else Verdict.WARN),
-                one_line(values_of(culprit)),
+                one_line(values_of(culprit, found)),
                 capital(advice.do),
                 advice.command,
                 node if of_node and advice.command else "",
