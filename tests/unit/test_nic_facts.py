@@ -352,6 +352,8 @@ def test_two_endpoints_of_one_port(tmp_path: Path) -> None:
     known = Facts(facts(Tree(tmp_path).root))
     (first, second) = (known.text(Known.NIC_CARD, name) for name in ("mlx5_1", "mlx5_2"))
     assert first == second and len(first) == 8 and "4230" not in first
+    recorder = Recorder(tmp_path)
+    assert Facts(facts(recorder.root)).text(Known.NIC_CARD, "mlx5_1") == "", "a GUID is private"
     assert shared_port(known, "mlx5_1") == shared_port(known, "mlx5_2") == f"{first}.0:"
     assert known.text(Known.NIC_FIRMWARE, "mlx5_1") == "28.45.4028"
     assert known.number(Known.PORT_MTU, "mlx5_2") == 1500

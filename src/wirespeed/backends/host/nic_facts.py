@@ -127,10 +127,10 @@ def _of_nic(nic: TreePath) -> Iterator[Fact]:
     yield Fact.of(Known.NIC_DRIVER, name or None, device=nic.name)
     if pci.ADDRESS.fullmatch(device.name):
         yield Fact.of(Known.NIC_ADDRESS, device.name, device=nic.name)
-    if guid := read(nic / "sys_image_guid"):  # it contains a MAC address
-        yield Fact(
-            Known.NIC_CARD, hashlib.sha256(f"wirespeed {guid}".encode()).hexdigest()[:8], device=nic.name
-        )
+    # It contains a MAC address, so that it is hashed, and never recorded.
+    if nic.tree.answers is None and (guid := read(nic / "sys_image_guid")):
+        card = hashlib.sha256(f"wirespeed {guid}".encode()).hexdigest()[:8]
+        yield Fact(Known.NIC_CARD, card, device=nic.name)
     if firmware := read(nic / "fw_ver"):
         yield Fact(Known.NIC_FIRMWARE, firmware, device=nic.name)
     if (node := read(device / "numa_node")) is not None:
