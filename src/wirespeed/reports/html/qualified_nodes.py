@@ -172,7 +172,7 @@ def qualified(document: Document) -> dict[str, Any] | None:
 
 
 @dataclass(frozen=True)
-class _Slow:
+class _PartRow:
     """A row of the table of slow parts.
 
     Attributes:
@@ -189,14 +189,14 @@ class _Slow:
     where: str = ""
 
 
-def _slow(found: Qualification) -> list[_Slow]:
+def _slow(found: Qualification) -> list[_PartRow]:
     """The slow parts and missing nodes."""
     rows = []
     for culprit in found.culprits[:_LISTED]:
         advice, node = remedy_of(culprit), one_line(found.nodes[culprit.nodes[0]].name)
         of_node = culprit.kind in OF_NODE or culprit.kind is PartKind.LOSSY
         rows.append(
-            _Slow(
+            _PartRow(
                 one_line(part_name(culprit, found.nodes)),
                 shown(Verdict.FAIL if culprit.confirmed else Verdict.WARN),
                 one_line(values_of(culprit)),
@@ -207,7 +207,7 @@ def _slow(found: Qualification) -> list[_Slow]:
         )
     gone = [node for node in found.nodes if node.missing]
     return rows + [
-        _Slow(
+        _PartRow(
             one_line(node.name), shown(Verdict.FAIL), one_line(node.missing),
             "Check that it runs, and that its network is up", "ip -br link", one_line(node.name),
         )
