@@ -172,7 +172,7 @@ def qualified(document: Document) -> dict[str, Any] | None:
 
 
 @dataclass(frozen=True)
-class _SlowLine:
+class _PartRow:
     """A row of the table of slow parts.
 
     Attributes:
@@ -189,14 +189,14 @@ class _SlowLine:
     where: str = ""
 
 
-def _slow(found: Qualification) -> list[_SlowLine]:
+def _slow(found: Qualification) -> list[_PartRow]:
     """The slow parts and missing nodes."""
     rows = []
     for culprit in found.culprits[:_LISTED]:
         advice, node = remedy_of(culprit), one_line(found.nodes[culprit.nodes[0]].name)
         of_node = culprit.kind in OF_NODE or culprit.kind is PartKind.LOSSY
         rows.append(
-            _SlowLine(
+            _PartRow(
                 one_line(part_name(culprit, found.nodes)),
                 shown(Verdict.FAIL if culprit.confirmed else Verdict.WARN),
                 one_line(values_of(culprit, found)),
@@ -207,7 +207,7 @@ def _slow(found: Qualification) -> list[_SlowLine]:
         )
     gone = [node for node in found.nodes if node.missing]
     return rows + [
-        _SlowLine(
+        _PartRow(
             one_line(node.name), shown(Verdict.FAIL), one_line(node.missing),
             "Check that it runs, and that its network is up", "ip -br link", one_line(node.name),
         )
