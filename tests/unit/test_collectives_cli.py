@@ -256,7 +256,7 @@ def test_help_is_readable(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
     text = capsys.readouterr().out
-    assert all(name in text for name in OPERATIONS) and text.count("_perf") == 1
+    assert "all_reduce_perf, ... of nccl-tests" in text and text.count("_perf") == 1
     for name in OPERATIONS:
         with pytest.raises(SystemExit):
             main([f"{name}_perf", "--help"])
@@ -345,10 +345,9 @@ def test_a_row_makes_a_program(capsys: pytest.CaptureFixture[str], monkeypatch: 
     monkeypatch.setitem(OPERATIONS, "made_up", replace(OPERATIONS["hypercube"], name="made_up"))
     assert module_of("made_up_perf") == "nccl_tests" and called_as("made_up_perf_mpi") == "made_up_perf"
     assert executables()["made_up_perf_mpi"] == "made_up_perf_mpi"
-    assert main(["--version"]) == 0
     with pytest.raises(SystemExit):
-        main(["--help"])
-    assert "made_up" in capsys.readouterr().out
+        main(["made_up_perf", "--help"])
+    assert "made_up_perf" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_the_command_shows_pages_sections_and_causes(capsys: pytest.CaptureFixtu
     ("word", "title", "also"),
     [
         ("slurm", "Slurm: prolog, epilog and health check", "clusters#how-to-launch"),
-        ("Nagios", "Monitors", ""),
+        ("Nagios", "A line and a code for a program", ""),
         ("prometheus", "Reports for programs", "operate"),
         ("busbw", "busbw", "collectives"),
         ("GB/s", "GB/s, GiB/s", ""),

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import resource
 import sqlite3
+import zlib
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -172,6 +173,16 @@ def test_a_bad_file_is_named(tmp_path: Path, make: object, why: str, document: D
     with pytest.raises(StorageError, match=why) as caught:
         add(file, document, "")
     assert str(file) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_run_that_cannot_be_read_is_named(tmp_path: Path, document: Document) -> None:
+    """Such as one with devices of a package that is gone."""
+    file = tmp_path / "history.sqlite"
+    add(file, document, "")
+    with closing(sqlite3.connect(file)) as base, base:
+        base.execute("UPDATE machine SET latest = ?", (zlib.compress(b'{"wirespeed": 2}'),))
+    with closing(History(file)) as history, pytest.raises(StorageError, match="latest run in the history"):
+        history.past(history.machines()[0])
 
 
 def _on_a_full_disk(file: Path, document: Document) -> None:

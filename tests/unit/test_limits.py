@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wirespeed.backends.simulated import parse
+from wirespeed.data import efficiencies
 from wirespeed.errors import MachineError
-from wirespeed.hardware.limits import ceilings, undisturbed
+from wirespeed.hardware.limits import allowances, by_transport, ceilings, undisturbed
 from wirespeed.hardware.network import Demand, Network, fair_shares
 from wirespeed.hardware.topology import Link, LinkKind, Machine
 from wirespeed.measurement import Measurement, Place, Reduce
@@ -152,3 +153,16 @@ def test_latencies_have_no_limit_and_disturb_nothing() -> None:
     for reduce, limited in ((Reduce.LATENCY, False), (Reduce.SUM, True)):
         timed = Measurement((copy,), (Place("", 0, 0, reduce),))
         assert [limit is not None for limit in ceilings(network, timed)] == [limited]
+
+
+@pytest.mark.parametrize(("size", "means", "judged"), [
+    (64 * MIB, "ipc", True), (64 * MIB, "nccl", False), (64 * MIB, "mpi", False), (512 * MIB, "nccl", True),
+])  # fmt: skip
+def test_small_messages_of_a_library_are_not_judged(size: int, means: str, judged: bool) -> None:
+    """Healthy GPUs without shared memory would fail: NCCL starts later than a copy."""
+    copy = replace(_copy("gpu0", "gpu1", "gpu0"), bytes=size)
+    measurement = Measurement((copy,), (Place(0, 0, (0,)),))
+    bound = allowances(Network(parse("hgx-h200-2")), measurement, efficiencies())[0]
+    assert bound.expected
+    kept = by_transport(bound, measurement, measurement.places[0], [means]).expected
+    assert bool(kept) is judged

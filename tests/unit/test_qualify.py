@@ -383,7 +383,7 @@ def test_a_file_describes_nodes_and_switches(tmp_path: Path) -> None:
         (("[leaves]", "[leaves"), "does not describe a cluster"),
         (("gpu-b3.1", "gpu-b3.2"), "write gpu-a0 to gpu-b5, with .0 to .1 for the rail"),
         (("20 GB/s", "fast"), "fast"),
-        (("gpu-a[0-7]", "gpu-a[7-0]"), "no range"),
+        (("gpu-a[0-7]", "gpu-a[7-0]"), "not a range"),
     ],
 )
 def test_bad_files(tmp_path: Path, change: tuple[str, str], says: str) -> None:

@@ -28,7 +28,7 @@ COMMANDS = {
     "report": ("report", "write saved runs as one HTML file that works offline"),
     "blocks": (
         "blocks",
-        "find the fastest way to move scattered blocks, such as a KV cache, by size and number",
+        "find the fastest way to move scattered blocks (a KV cache)",
     ),
     "pt2pt": ("two_ranks:pt2pt", "measure messages between two ranks over MPI and NCCL"),
     "overalloc": ("two_ranks:overalloc", "measure the cost of sharing a buffer and of over-allocation"),

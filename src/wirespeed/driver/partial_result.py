@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from ..document import Status
 from ..errors import VerificationError
-from ..hardware.limits import Allowance
+from ..hardware.limits import Allowance, by_transport
 from ..measurement import UNSEEN, Measurement, Place, Reduce, kind_of, value_of
 from ..model import Engine, Role, Transfer
 from ..statistics.summary import interval, median, summarise
@@ -71,6 +71,8 @@ def cell_of(
         moved = 0.0
     else:
         moved = math.fsum(first.amounts[i] * works[i].counted for i in place.transfers) / copies
+    means = _means(place.transfers, first.means)
+    by_links = by_transport(by_links, measurement, place, means)
     paced = any(t.role is Role.LOAD for i, t in enumerate(measurement.transfers) if i in place.transfers)
     return Cell(
         place.row,
@@ -80,7 +82,7 @@ def cell_of(
         reason=many(wrong, "wrong element") if wrong else "",
         bytes=0 if paced or place.reduce.is_time else round(moved),
         copies=copies,
-        means=_means(place.transfers, first.means),
+        means=means,
         wrong=wrong,
         statistics=summary,
         samples=values,

@@ -22,7 +22,7 @@ from ..collectives.operations import BY_NAME, OPERATIONS, Setting
 from ..data import efficiencies
 from ..document import REQUESTED, Document, TestcaseResult
 from ..errors import UsageError, WirespeedError
-from ..hardware.limits import Allowance, allowances
+from ..hardware.limits import Allowance, allowances, by_transport
 from ..hardware.network import Network
 from ..hardware.topology import Machine
 from ..measurement import Measurement
@@ -187,7 +187,10 @@ def _renewed(result: TestcaseResult, plans: Plans, bounds: _Bounds) -> TestcaseR
             there = plans.get(key_of(result, table, cell)._replace(bytes=0))
             if there and there[0].transfers and is_of(cell, *there):
                 with suppress(WirespeedError):
-                    cell = replace(cell, **vars(bounds(there[0], result.name)[there[1]]))
+                    measurement, index = there
+                    bound = bounds(measurement, result.name)[index]
+                    bound = by_transport(bound, measurement, measurement.places[index], cell.means)
+                    cell = replace(cell, **vars(bound))
             cells.append(cell)
         tables.append(replace(table, cells=tuple(cells)))
     return replace(result, tables=tuple(tables))

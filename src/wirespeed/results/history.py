@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from ..document import Document, TestcaseResult
-from ..errors import StorageError, UsageError
+from ..errors import DocumentError, StorageError, UsageError
 from ..files import own_folder, private_folder
 from ..hardware.devices import GPU
 from ..hardware.facts import Known
@@ -214,7 +214,12 @@ class History:
             ).fetchone()
             if found is None:
                 raise UsageError(f"the history has no run of {_name(identity)}")
-            latest = decode(zlib.decompress(found[1]), "the history")
+            try:
+                latest = decode(zlib.decompress(found[1]), "it")
+            except DocumentError as error:
+                raise StorageError(
+                    f"the latest run in the history {self.file} is unreadable: {error}"
+                ) from error
             uuids = {gpu.uuid for gpu in latest.machine.gpus if gpu.uuid}
             layouts = {
                 row: [CellOf(*cell) for cell in json.loads(text)]

@@ -245,8 +245,10 @@ def holds(path: Path, key: str) -> bool:
 def is_report(path: Path) -> bool:
     """Whether a file is a report that wirespeed wrote."""
     try:
+        if not _is_regular(path):  # opening a pipe would wait for its writer
+            return False
         with path.open("rb") as file:
-            return _is_regular(path) and _REPORT.match(file.read(_HEAD)) is not None
+            return _REPORT.match(file.read(_HEAD)) is not None
     except OSError:
         return False
 
