@@ -17,7 +17,7 @@ nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
 
 MAJOR = nvrtc.nvrtcVersion()[1]
 FILES = sorted(path.stem for path in compiler.KERNELS.glob("*.cu"))
-SOURCES = {name: compiler.source(name) for name in FILES}
+SOURCES = {name: compiler.cuda_source(name) for name in FILES}
 SOURCES["collectives"] = (Path(wirespeed.__file__).parent / "backends/nccl/kernels/contents.cu").read_text()
 #: CUDA 13 begins with Turing. CUDA 12 is for older GPUs, and for newer ones with older drivers.
 ARCHITECTURES = [
@@ -47,7 +47,7 @@ def test_a_newer_architecture_has_ptx_of_the_newest_that_is_known(name: str, tmp
 def test_an_architecture_that_is_known_no_more_needs_the_extra_for_cuda_12(tmp_path: Path) -> None:
     old = "sm_70" if MAJOR >= 13 else "sm_35"
     with pytest.raises(BackendError, match=rf"does not support {old}; .*'wirespeed\[cuda12\]'"):
-        compiler.compiled(compiler.source("gate"), old, tmp_path)
+        compiler.compiled(compiler.cuda_source("gate"), old, tmp_path)
 
 
 def test_the_version_is_that_of_the_library() -> None:
@@ -72,7 +72,7 @@ def test_sources_include_nothing() -> None:
 
 def test_host_and_kernels_agree_on_the_stages() -> None:
     for kernel, stages in (("copy_bulk", 8), ("copy_bulk_fine", 16)):
-        body = compiler.source("bulk").split(f"void {kernel}(")[1].split("}")[0]
+        body = compiler.cuda_source("bulk").split(f"void {kernel}(")[1].split("}")[0]
         assert f"copy_ring<{stages}>" in body
 
 
@@ -82,16 +82,16 @@ def test_host_and_kernels_agree_on_the_patterns() -> None:
 
 
 def test_a_kernel_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = compiler.compiled(compiler.source("gate"), "sm_90", tmp_path)
+    first = compiler.compiled(compiler.cuda_source("gate"), "sm_90", tmp_path)
     monkeypatch.setattr(compiler, "_compile", lambda *_: pytest.fail("compiled again"))
-    assert compiler.compiled(compiler.source("gate"), "sm_90", tmp_path) == first
+    assert compiler.compiled(compiler.cuda_source("gate"), "sm_90", tmp_path) == first
     assert [path.suffix for path in tmp_path.iterdir()] == [".code"]
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("not a folder")
-    assert compiler.compiled(compiler.source("gate"), "sm_90", file / "below")
+    assert compiler.compiled(compiler.cuda_source("gate"), "sm_90", file / "below")
 
 
 def test_a_broken_kernel_says_what_is_wrong(tmp_path: Path) -> None:
