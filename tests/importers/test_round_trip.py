@@ -135,7 +135,7 @@ def test_all_reports_show_an_imported_run(tmp_path: Path) -> None:
     document = wirespeed.load_log(log)
     for form in formats():
         text = wirespeed.render(document, form)
-        assert "import" in text or form.startswith(("nccl-tests", "overalloc")), form
+        assert "import" in text or form.startswith(("nccl-tests", "overalloc", "blocks")), form
     changed = wirespeed.compare(document, replace(document, testcases=document.testcases[1:]))
     assert changed.regressed
     assert wirespeed.baseline([document]).models
