@@ -24,8 +24,8 @@ TWO, FOUR = str(RECORDED / "two-h200.json"), str(RECORDED / "four-h200.json")
 MACHINE = "simulated:hgx-h200-2"
 #: Formats for programs and pages: a line may have several texts.
 _DATA = {
-    "json", "blocks-json", "csv", "html", "junit", "nvbandwidth-json", "nccl-tests-json", "markdown", "prometheus",
-    "transfers",
+    "json", "blocks-json", "csv", "html", "junit", "nvbandwidth-json", "nccl-tests-json", "markdown",
+    "prometheus", "transfers",
 }  # fmt: skip
 
 

@@ -16,10 +16,10 @@ import pytest
 
 import wirespeed
 from wirespeed.backends.storage import backend as storage_backend
-from wirespeed.backends.storage import test_file
+from wirespeed.backends.storage import scratch_file
 from wirespeed.backends.storage.backend import StorageBackend
 from wirespeed.backends.storage.folder import Mount, below_of, mount_of, with_folder
-from wirespeed.backends.storage.test_file import TestFile
+from wirespeed.backends.storage.scratch_file import ScratchFile
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.errors import BackendError, MachineError, UsageError, VerificationError
@@ -171,11 +171,11 @@ def test_bad_folders_are_refused_before_anything_is_measured(
         return opened(name, flags, *rest, **more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(test_file.os, "open", read_only)
+        patch.setattr(scratch_file.os, "open", read_only)
         with pytest.raises(MachineError, match="cannot create a file: Read-only file system; name a folder"):
             with_folder(MACHINE, str(tmp_path), None)
     with monkeypatch.context() as patch:
-        patch.setattr(test_file.os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+        patch.setattr(scratch_file.os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
         if tmp_path.stat().st_uid:
             with pytest.raises(MachineError, match="belongs to another user"):
                 with_folder(MACHINE, str(tmp_path), None)
@@ -195,8 +195,8 @@ def test_the_exit_code_of_a_bad_folder_is_that_of_usage(
 def test_only_files_of_killed_runs_are_removed(tmp_path: Path) -> None:
     """The file of a run that was killed goes; what is in use or anything else stays."""
     code = (
-        "import os, signal; from wirespeed.backends.storage.test_file import TestFile;"
-        f"TestFile({str(tmp_path)!r}); os.kill(os.getpid(), signal.SIGKILL)"
+        "import os, signal; from wirespeed.backends.storage.scratch_file import ScratchFile;"
+        f"ScratchFile({str(tmp_path)!r}); os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], check=False)
     assert done.returncode == -signal.SIGKILL
@@ -215,10 +215,10 @@ def test_only_files_of_killed_runs_are_removed(tmp_path: Path) -> None:
     kept[4].touch(0o600)
     other = tmp_path / f"wirespeed-storage-{user + 1}-{1:016x}.tmp"
     other.touch(0o600)
-    running = TestFile(str(tmp_path))
+    running = ScratchFile(str(tmp_path))
     try:
         assert not stale.exists()
-        second = TestFile(str(tmp_path))  # does not remove the file of the first, which is in use
+        second = ScratchFile(str(tmp_path))  # does not remove the file of the first, which is in use
         second.close()
         left = {path.name for path in tmp_path.iterdir()}
         assert left == {path.name for path in (*kept, other)} | {running._name}
@@ -228,7 +228,7 @@ def test_only_files_of_killed_runs_are_removed(tmp_path: Path) -> None:
 
 
 def test_a_replaced_file_is_not_removed(tmp_path: Path) -> None:
-    file = TestFile(str(tmp_path))
+    file = ScratchFile(str(tmp_path))
     place = tmp_path / file._name
     place.unlink()
     place.write_text("somebody else's")
@@ -265,7 +265,7 @@ def test_without_direct_calls_the_result_says_page_cache(
             raise OSError(errno.EINVAL, "Invalid argument")
         return int(real(descriptor, command, value))
 
-    monkeypatch.setattr(test_file.fcntl, "fcntl", refuse)
+    monkeypatch.setattr(scratch_file.fcntl, "fcntl", refuse)
     document = measured(tmp_path, "storage_read")
     (result,) = document.testcases
     assert result.tables[0].title.endswith("page cache")

@@ -28,7 +28,7 @@ from ..host.load import available_bytes
 from ..host.memory import RESERVE_BYTES
 from ..test_data import key_of, words
 from .calls import AT, COLUMNS, END, ERROR, FIRST_WRONG, LAST, SHORT, START, WRONG, move
-from .test_file import TestFile
+from .scratch_file import ScratchFile
 
 #: Size of a piece in which the file is filled, and of the part of it that one Measurement uses at most.
 _PIECE_BYTES, _REGION_BYTES = 8 * MIB, GIB
@@ -52,7 +52,7 @@ class FilledFile:
     """
 
     def __init__(self, device: Storage) -> None:
-        self.file = TestFile(device.folder)
+        self.file = ScratchFile(device.folder)
         self.half = device.memory_bytes // 2
         self._filled = [0, 0]
 

@@ -21,7 +21,7 @@ from ...hardware.topology import Link, LinkKind, Machine
 from ...units import GIB, MIB, format_size
 from ..pci import Port, rate
 from ..tree import Tree
-from .test_file import TestFile
+from .scratch_file import ScratchFile
 
 #: Largest default size of the file in bytes, and as a part of what is free; smallest size that is of use.
 _USUAL_BYTES, _FREE_PART, LEAST_BYTES = 4 * GIB, 10, 2 * MIB
@@ -88,7 +88,7 @@ def with_folder(machine: Machine, folder: str, size: int | None, root: Path = Pa
     known = machine.others.get(STORAGE.name, ())
     if any(device.folder == folder for device in known):
         return machine
-    file = TestFile(folder)
+    file = ScratchFile(folder)
     try:
         past_cache, encrypted = file.past_cache, _is_encrypted(folder)
         file_bytes = _file_bytes(folder, size)

@@ -90,7 +90,7 @@ def _is_ours(found: os.stat_result) -> bool:
     )
 
 
-class TestFile:
+class ScratchFile:
     """The file of this run, open and locked.
 
     Attributes:
