@@ -179,7 +179,7 @@ def test_without_rounds_less_is_claimed(plain: Document) -> None:
     mixed = wirespeed.compare(noisy(plain, 0), plain)  # what both have
     assert {one.evidence for one in mixed.changes} == {Evidence.VALUES}
     for text in (FORMATS["text"](one, Style(width=200)) for one in (sampled, values)):
-        assert "cells without rounds: the variation between runs is assumed" in text
+        assert "from single-round runs: run-to-run variation is assumed" in text
 
 
 @pytest.mark.parametrize("value", [SMALLEST, LARGEST])

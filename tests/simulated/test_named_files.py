@@ -79,7 +79,7 @@ def test_what_is_neither_is_refused_in_one_line(command: str, capsys: pytest.Cap
 
 def test_the_machine_of_a_log_can_be_given(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = call(f"check {LOG} --machine dgx-a100-40g-8", capsys)
-    assert code == 0 and "72 normal" in out
+    assert code == 0 and "72 values OK" in out
     code, _, err = call("check run.json --allow-simulated --machine dgx-a100-40g-8", capsys)
     assert code == 2 and "--machine is for logs of other tools: run.json is a saved run" in err
 

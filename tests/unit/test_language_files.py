@@ -23,6 +23,7 @@ from wirespeed.results.baseline import encode, make
 from wirespeed.results.store import decode
 from wirespeed.results.store import encode as encoded
 from wirespeed.testcases import TABLE, Testcase
+from wirespeed.testcases.blocks import TESTCASES as BLOCK_LISTS
 
 from ..conftest import SPECS
 
@@ -38,7 +39,7 @@ def test_every_testcase_of_transfers_is_printed_and_parsed_into_the_same_plan(na
     for case in TABLE:
         for options in (PlanOptions(), PlanOptions(tier="quick", pageable=True, blocks=4, size=2**20)):
             plan = case.plan(machine, options)
-            if plan.reason or not all(one.transfers for one in plan.measurements):
+            if plan.reason or not all(one.transfers for one in plan.measurements) or case in BLOCK_LISTS:
                 continue
             (again,) = toml_file.loads(file_of([(case, plan)], machine)).testcases
             assert again.plan(machine, PlanOptions(tier=options.tier)) == plan, case.name

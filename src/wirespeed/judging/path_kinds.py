@@ -42,7 +42,8 @@ class PathKind:
 HOST_GPU = PathKind(
     "host_gpu",
     "host ↔ GPU",
-    ("host_to_device", "device_to_host", "all_to_host", "host_to_all", "host_device"),
+    ("host_to_device", "device_to_host", "all_to_host", "host_to_all", "host_device",
+     "blocks_host_to_device", "blocks_device_to_host"),
     (("host_to_device_memcpy_ce", "device_to_host_memcpy_ce"),
      ("host_to_device_memcpy_sm", "device_to_host_memcpy_sm")),
     GPU.name,
@@ -50,13 +51,15 @@ HOST_GPU = PathKind(
 GPU_GPU = PathKind(
     "gpu_gpu",
     "GPU ↔ GPU",
-    ("device_to_device", "all_to_one", "one_to_all"),
+    ("device_to_device", "all_to_one", "one_to_all", "blocks_device_to_device"),
     (("device_to_device_memcpy_read_ce", "device_to_device_memcpy_write_ce"),
      ("device_to_device_memcpy_read_sm", "device_to_device_memcpy_write_sm")),
     GPU.name,
 )  # fmt: skip
 GPU_MEMORY = PathKind("gpu_memory", "GPU memory", GPU.testcases, GPU.key_figures, GPU.name)
-HOST_MEMORY = PathKind("host_memory", "host memory", NUMA.testcases, NUMA.key_figures, NUMA.name)
+HOST_MEMORY = PathKind(
+    "host_memory", "host memory", (*NUMA.testcases, "blocks_host"), NUMA.key_figures, NUMA.name
+)
 COLLECTIVES = PathKind(
     "collectives", "collectives", (), (("all_reduce",), ("all_gather",), ("reduce_scatter",), ("alltoall",))
 )

@@ -33,7 +33,7 @@ def lines(document: Document, qualification: Qualification) -> list[str]:
     culprits = qualification.culprits
     text = conditions(qualification)
     text += [f"missing: {node.name} {node.missing}" for node in qualification.nodes if node.missing]
-    text += [carried(limit, qualification) for limit in _different(qualification)]
+    text += expected(qualification)
     text += [evidence(culprit, qualification) for culprit in culprits[:_MOST]]
     if len(culprits) > _MOST:
         text.append(f"and {many(len(culprits) - _MOST, 'other slow part')}")
@@ -118,12 +118,12 @@ def values_of(culprit: SlowPart, qualification: Qualification) -> str:
     return line if culprit.confirmed else f"{line} (not confirmed)"
 
 
-def _different(qualification: Qualification) -> list[RailLimit]:
-    """What carries the rails of two nodes: one of each node's limits that differ."""
+def expected(qualification: Qualification) -> list[str]:
+    """What carries the rails of two nodes: a line for each of their limits that differ."""
     seen: dict[tuple[int, tuple[str, ...], float, float], RailLimit] = {}
     for limit in qualification.limits if qualification.has_limits else ():
         seen.setdefault((limit.node, limit.devices, limit.port, limit.slot), limit)
-    return list(seen.values())
+    return [carried(limit, qualification) for limit in seen.values()]
 
 
 def named(devices: Sequence[str]) -> str:

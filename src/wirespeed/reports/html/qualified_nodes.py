@@ -23,7 +23,7 @@ from ...statistics.summary import median
 from ...terminal import one_line
 from ...units import format_time, many
 from ..findings import GLANCE, Shown, number, shown
-from ..qualification import certainty, conditions, evidence, scale_of, values_of
+from ..qualification import certainty, conditions, evidence, expected, explained, scale_of, values_of
 from .deviation import STEPS, Judgements, step
 from .headline import capital
 from .link_use import Use
@@ -160,7 +160,7 @@ def qualified(document: Document) -> dict[str, Any] | None:
     found = document.qualification
     if found is None:
         return None
-    text = [*conditions(found), *certainty(found)]
+    text = [*conditions(found), *expected(found), *explained(document, found), *certainty(found)]
     drawn = _map(found)
     return {
         "slow": _slow(found),
