@@ -89,15 +89,17 @@ def test_lost_hosts_are_findings(start: Start, network: Callable[[int], Network]
     assert late.end() == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_a_signal_saves_what_was_found(
     number: int, start: Start, network: Callable[[int], Network], tmp_path: Path
 ) -> None:
     file = tmp_path / "fleet.json"
     jobs = launch(start, network(3), "-o", str(file))
-    time.sleep(5)
+    while not file.exists() and jobs[0].process.poll() is None:  # the first round is saved
+        time.sleep(0.01)
     os.kill(jobs[0].process.pid, number)
-    assert jobs[0].end() == ExitCode.INTERRUPTED, jobs[0].text
+    ended = -number if number == signal.SIGKILL else ExitCode.INTERRUPTED
+    assert jobs[0].end() == ended, jobs[0].text
     document = load(file)
     assert document.interrupted and document.qualification and document.qualification.rounds
 

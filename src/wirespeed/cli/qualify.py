@@ -160,15 +160,24 @@ def _lead(
     cluster: Cluster, machine: Machine, options: argparse.Namespace, output: Output | None, command: str
 ) -> int:
     """Measure, print, save; return the exit code."""
+    from ..document import UNFINISHED
     from ..judging.path_kinds import verdict_of
     from ..qualify.procedure import Procedure
     from ..reports.qualification import lines
-    from ..results.store import Saver
+    from ..results.store import Draft, Saver
 
-    saver = Saver(output, options.force) if output else None
+    saver, draft = (Saver(output, options.force), Draft(output)) if output else (None, None)
     began = _now()
+
+    def said(known: Qualification) -> None:
+        """Show a round, and save what is known: a killed process keeps its rounds."""
+        _progress(known)
+        if draft:
+            document = _document(machine, known, cluster.facts, options, command, began, UNFINISHED)
+            draft.save(lambda: document, always=True)
+
     procedure = Procedure(
-        cluster, options.within, options.seed, _measures(options), said=_progress,
+        cluster, options.within, options.seed, _measures(options), said=said,
         given=options.nics.rate if options.nics else 0.0,
     )  # fmt: skip
     interrupted, ended = "", None
