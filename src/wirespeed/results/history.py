@@ -140,7 +140,7 @@ class History:
                 f"there is no history {file} yet: `wirespeed check` and `run` of this machine begin it"
             )
         with self._saying():
-            self._base = sqlite3.connect(file or ":memory:", _WAIT_S, isolation_level=None)
+            self._base = sqlite3.connect(file or ":memory:", timeout=_WAIT_S, isolation_level=None)
             if file and not file.stat().st_size:
                 file.chmod(0o600)
         with self._saying(), self._transaction():
