@@ -123,6 +123,17 @@ def test_a_gpu_that_moves_keeps_the_history_of_its_memory(document: Document) ->
     history.close()
 
 
+def test_values_that_fail_in_the_latest_run_are_counted() -> None:
+    slow = wirespeed.run(["host_to_device_memcpy_ce"], machine="simulated:hgx-h200-2+speed@gpu1=0.5")
+    bad = {one.key: one.verdict.value for one in wirespeed.judge(slow).judgements if one.verdict.is_bad}
+    with closing(History(None)) as history:
+        history.add(slow, "fail", bad)
+        found = judged(history.past(history.machines()[0]))
+    assert [kind.failing for kind in found.kinds] == [1]
+    assert "below expectations: 1 value" in FORMATS["text"](found, Style(120))
+    assert "below expectations: 1 value" in page(found)
+
+
 def test_a_run_is_added_once(document: Document) -> None:
     history = in_memory([document, document])
     assert len(history.past(history.machines()[0]).runs) == 1

@@ -294,10 +294,14 @@ def remember(judged: Judged, options: argparse.Namespace) -> None:
     document = judged.document
     if options.no_history or document.simulated or document.imported:
         return
+    from ..judging.verdict import Verdict
     from ..results.history import add
 
     try:
-        add(options.history, document, judged.check.verdict)
+        bad = {
+            one.key: one.verdict.value for one in judged.check.judgements if one.verdict is not Verdict.PASS
+        }
+        add(options.history, document, judged.check.verdict, bad)
     except StorageError as error:
         print(error_line(f"wirespeed: warning: this run is not in the history: {error}"), file=sys.stderr)
 

@@ -21,6 +21,7 @@ from ..statistics.summary import median
 from ..units import many
 from .localise import Observation, localise
 from .path_kinds import PathKind, path_kind, path_kinds
+from .verdict import Verdict
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -87,6 +88,7 @@ class KindHistory:
         speeds: For each run the geometric mean of the speeds of its cells, relative to their medians; nan
             without a value.
         last: Median of its values in the latest run that has any, in base units.
+        failing: Number of its values that failed in the latest run.
     """
 
     kind: PathKind
@@ -94,6 +96,7 @@ class KindHistory:
     unit: Unit
     speeds: tuple[float, ...]
     last: float
+    failing: int = 0
 
 
 @dataclass(frozen=True)
@@ -171,7 +174,9 @@ def _kinds(past: Past, speeds: NDArray[np.float64]) -> Iterator[KindHistory]:
         means[has_any] = np.nanmean(logs[has_any], axis=1)
         last = past.values[np.flatnonzero(has_any)[-1], chosen]
         values = tuple(float(value) for value in np.exp(means))
-        yield KindHistory(kind, tuple(cells), Unit(unit), values, float(np.nanmedian(last)))
+        failed = past.runs[-1].verdicts.get(Verdict.FAIL, ())
+        failing = len({past.cells[i] for i in cells} & {*failed})
+        yield KindHistory(kind, tuple(cells), Unit(unit), values, float(np.nanmedian(last)), failing)
 
 
 def _events(past: Past, speeds: NDArray[np.float64]) -> Iterator[Event]:

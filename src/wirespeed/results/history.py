@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 #: Version of the tables below (``PRAGMA user_version``).
 SCHEMA = 1
+#: The verdicts on the cells of a run of which none are known.
+NOT_JUDGED: Mapping[Key, str] = MappingProxyType({})
 #: Time for which a process waits for another one that writes, in s.
 _WAIT_S = 30.0
 _TABLES = """
@@ -47,7 +50,7 @@ CREATE TABLE machine (id INTEGER PRIMARY KEY, identity TEXT UNIQUE, started TEXT
 CREATE TABLE layout (id INTEGER PRIMARY KEY, cells TEXT UNIQUE);
 CREATE TABLE setting (id INTEGER PRIMARY KEY, texts TEXT UNIQUE);
 CREATE TABLE run (id INTEGER PRIMARY KEY, digest TEXT UNIQUE, machine INTEGER, started TEXT, verdict TEXT,
-                  setting INTEGER, layout INTEGER, numbers BLOB);
+                  setting INTEGER, layout INTEGER, numbers BLOB, verdicts TEXT);
 CREATE INDEX runs ON run (machine, started);
 """
 
@@ -78,11 +81,13 @@ class PastRun:
         started: Its start, as ISO 8601 text.
         verdict: The verdict on it; empty if it was not judged.
         texts: What it was made with: versions, settings, facts, GPUs by number.
+        verdicts: Each verdict but pass, and the cells that have it.
     """
 
     started: str
     verdict: str
     texts: Mapping[str, str]
+    verdicts: Mapping[str, tuple[CellOf, ...]]
 
 
 @dataclass(frozen=True)
@@ -156,12 +161,13 @@ class History:
         """Close the file."""
         self._base.close()
 
-    def add(self, document: Document, verdict: str = "") -> bool:
+    def add(self, document: Document, verdict: str = "", of_cells: Mapping[Key, str] = NOT_JUDGED) -> bool:
         """Add a run, unless the history has it.
 
         Args:
             document: The run.
             verdict: The verdict on it.
+            of_cells: The verdicts on its cells but pass.
 
         Returns:
             Whether it was added.
@@ -174,6 +180,10 @@ class History:
         cells = [_cell_of(place, uuids) for place in kept]
         numbers = array("d", [place.cell.value or 0.0 for place in kept])
         halves = array("f", [_half(place) for place in kept])
+        verdicts: dict[str, list[int]] = {}
+        for i, place in enumerate(kept):
+            if word := of_cells.get(place.key):
+                verdicts.setdefault(word, []).append(i)
         digest = hashlib.sha256(encode(document)).hexdigest()
         with self._saying(), self._transaction():
             if self._base.execute("SELECT 1 FROM run WHERE digest = ?", (digest,)).fetchone():
@@ -182,10 +192,10 @@ class History:
             setting = self._id("setting", "texts", json.dumps(_texts(document), sort_keys=True))
             machine = self._machine(document)
             self._base.execute(
-                "INSERT INTO run (digest, machine, started, verdict, setting, layout, numbers)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO run (digest, machine, started, verdict, setting, layout, numbers, verdicts)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 (digest, machine, document.started, verdict, setting, layout,
-                 numbers.tobytes() + halves.tobytes()),
+                 numbers.tobytes() + halves.tobytes(), json.dumps(verdicts)),
             )  # fmt: skip
         return True
 
@@ -227,7 +237,7 @@ class History:
             }
             shared = [i for i, cells in layouts.items() if any(cell.gpu in uuids for cell in cells)]
             rows = self._base.execute(
-                "SELECT machine, started, verdict, setting, layout, numbers FROM run"
+                "SELECT machine, started, verdict, setting, layout, numbers, verdicts FROM run"
                 " WHERE started >= ? AND started < ?"
                 f" AND (machine = ? OR layout IN ({','.join('?' * len(shared))})) ORDER BY started, id",
                 (since, before, found[0], *shared),
@@ -240,7 +250,7 @@ class History:
         texts = {row[3]: json.loads(settings[row[3]]) for row in rows}
         columns: dict[CellOf, int] = {}
         places: dict[tuple[int, bool], tuple[list[int], list[int]]] = {}
-        for machine, _, _, _, layout, _ in rows:
+        for machine, _, _, _, layout, _, _ in rows:
             own = machine == found[0]
             if (layout, own) not in places:
                 mine = [i for i, cell in enumerate(layouts[layout]) if own or cell.gpu in uuids]
@@ -250,12 +260,16 @@ class History:
                 )
         values = np.full((len(rows), len(columns)), np.nan)
         halves = np.full_like(values, np.nan)
-        for i, (machine, _, _, _, layout, numbers) in enumerate(rows):
+        for i, (machine, _, _, _, layout, numbers, _) in enumerate(rows):
             mine, at = places[layout, machine == found[0]]
             size = len(layouts[layout])
             values[i, at] = np.frombuffer(numbers, np.float64, size)[mine]
             halves[i, at] = np.frombuffer(numbers, np.float32, size, 8 * size)[mine]
-        runs = tuple(PastRun(row[1], row[2], texts[row[3]]) for row in rows)
+        runs = tuple(
+            PastRun(row[1], row[2], texts[row[3]],
+                    {word: tuple(layouts[row[4]][i] for i in cells) for word, cells in json.loads(row[6]).items()})
+            for row in rows
+        )  # fmt: skip
         return Past(latest, runs, tuple(columns), values, halves)
 
     def _machine(self, document: Document) -> int:
@@ -314,10 +328,12 @@ def in_memory(documents: Sequence[Document]) -> History:
     return history
 
 
-def add(file: Path | None, document: Document, verdict: str) -> None:
+def add(
+    file: Path | None, document: Document, verdict: str, of_cells: Mapping[Key, str] = NOT_JUDGED
+) -> None:
     """Add a run to a history file; None for the user's."""
     with closing(History(file or default_file())) as history:
-        history.add(document, verdict)
+        history.add(document, verdict, of_cells)
 
 
 def baseline_of(past: Past, document: Document) -> Baseline:

@@ -120,6 +120,8 @@ def _line(history: MachineHistory, kind: KindHistory, style: Style) -> list[Text
     said = Text("steady" if not events else "as before", style="green" if not lasting else "")
     if lasting:
         said = Text(f"{change(lasting)} since {day(lasting.since)}{because(lasting)}", style="yellow")
+    if kind.failing:
+        said.append(f"; below expectations: {many(kind.failing, 'value')}", style="red")
     bars = Text(sparkline(kind.speeds), style="cyan" if style.color else "")
     return [Text(str(kind.kind)), bars, Text(f"{number(kind.last, scale, GLANCE)} {unit}"), said]
 
@@ -169,6 +171,7 @@ def data(history: MachineHistory) -> dict[str, Any]:
         "last": past.runs[-1].started,
         "kinds": [
             {"kind": kind.kind.name, "value": kind.last, "unit": kind.unit.value, "cells": len(kind.cells),
+             "failing": kind.failing,
              "speeds": [None if isnan(speed) else round(speed, 6) for speed in kind.speeds]}
             for kind in history.kinds
         ],

@@ -86,7 +86,7 @@ def courses(values: _Array) -> list[Course]:
 
 
 def threshold(runs: int, series: int = 1) -> float:
-    """What the statistic of a change must exceed in so many runs, if it may be in any of so many series."""
+    """The least statistic of a change, for the number of runs and the number of series that are searched."""
     return (_THRESHOLD + _MORE * math.log(max(1, runs * series))) * (1 + _FEW / runs)
 
 

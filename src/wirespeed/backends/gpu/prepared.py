@@ -337,7 +337,7 @@ class GpuPrepared(Prepared):
 
 
 class GpuBlocks(GpuPrepared):
-    """A block list with filled pools. Nothing is held back by a gate: its submission is measured, too."""
+    """A block list with filled pools. There is no gate: the time of the submission is part of the result."""
 
     def sample(self, copies: int) -> Sample:
         """Move the list ``copies`` times, each from its first call to its last byte."""

@@ -54,7 +54,9 @@ def page(history: MachineHistory) -> str:
 
 def _kind(history: MachineHistory, kind: KindHistory) -> tuple[str, str, Markup]:
     scale, unit = fitting(kind.unit, [kind.last])
-    return str(kind.kind), f"{number(kind.last, scale, GLANCE)} {unit}", _chart(history, kind)
+    below = f", below expectations: {many(kind.failing, 'value')}" if kind.failing else ""
+    last = f"{number(kind.last, scale, GLANCE)} {unit} in the latest run{below}"
+    return str(kind.kind), last, _chart(history, kind)
 
 
 def _chart(history: MachineHistory, kind: KindHistory) -> Markup:

@@ -176,7 +176,7 @@ def run_view(index: int, judged: Judged, room: int, label: str) -> dict[str, Any
 #: What each sign says of values.
 _SIGNS = {
     Verdict.IMPLAUSIBLE: "above the limit",
-    Verdict.FAIL: "below the expected range, missing or wrong",
+    Verdict.FAIL: "worse than expected, missing or wrong",
     Verdict.WARN: "at the lower end of the range, or below its peers",
     Verdict.BUSY: "measured while other processes used the device",
     Verdict.INTERRUPTED: "interrupted",
