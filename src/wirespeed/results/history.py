@@ -265,12 +265,13 @@ class History:
             size = len(layouts[layout])
             values[i, at] = np.frombuffer(numbers, np.float64, size)[mine]
             halves[i, at] = np.frombuffer(numbers, np.float32, size, 8 * size)[mine]
-        runs = tuple(
-            PastRun(row[1], row[2], texts[row[3]],
-                    {word: tuple(layouts[row[4]][i] for i in cells) for word, cells in json.loads(row[6]).items()})
-            for row in rows
-        )  # fmt: skip
-        return Past(latest, runs, tuple(columns), values, halves)
+        runs = []
+        for _, started, verdict, setting, layout, _, listed in rows:
+            of_cells = {
+                word: tuple(layouts[layout][i] for i in at) for word, at in json.loads(listed).items()
+            }
+            runs.append(PastRun(started, verdict, texts[setting], of_cells))
+        return Past(latest, tuple(runs), tuple(columns), values, halves)
 
     def _machine(self, document: Document) -> int:
         """The number of a run's machine; the run becomes its latest one if it is."""
