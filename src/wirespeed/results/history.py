@@ -267,9 +267,8 @@ class History:
             halves[i, at] = np.frombuffer(numbers, np.float32, size, 8 * size)[mine]
         runs = []
         for _, started, verdict, setting, layout, _, listed in rows:
-            of_cells = {
-                word: tuple(layouts[layout][i] for i in at) for word, at in json.loads(listed).items()
-            }
+            at, cells = json.loads(listed), layouts[layout]
+            of_cells = {word: tuple(cells[i] for i in places) for word, places in at.items()}
             runs.append(PastRun(started, verdict, texts[setting], of_cells))
         return Past(latest, tuple(runs), tuple(columns), values, halves)
 
