@@ -9,6 +9,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -36,19 +37,17 @@ SPECS = {name: f"simulated:{name}" for name in MACHINES} | {
 SHAPES = sorted(set(SPECS) - {"gb200-4", "hgx-b200-8", "h100-nvl-2", "pcie-4-switched"})
 
 
-def pytest_configure() -> None:
-    """Let Ctrl-C be handled as at a prompt: a shell has it ignored for what it runs in the background."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+def pytest_configure(config: pytest.Config) -> None:
+    """Let Ctrl-C be handled as at a prompt, and give each process that runs tests its temporary files."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has it ignored in the background
     gc.set_threshold(100_000, 20, 50)  # as for the command line
+    if getattr(config.option, "numprocesses", None):  # its workers run the tests; coverage is kept here
+        return
     root = os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # tmp_path stays there
     os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="tests", dir=root)
     # Runs of this machine by tests do not belong to its history.
     os.environ["XDG_DATA_HOME"] = f"{tempfile.tempdir}/data"
-
-
-def pytest_unconfigure() -> None:
-    """Remove the folder of temporary files, which only this process and those that it starts use."""
-    shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
+    config.add_cleanup(partial(shutil.rmtree, tempfile.tempdir, ignore_errors=True))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
