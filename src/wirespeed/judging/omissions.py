@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from ..collectives.operations import BY_NAME, OPERATIONS, Setting
 from ..data import efficiencies
-from ..document import REQUESTED, Document, TestcaseResult
+from ..document import REQUESTED, Document, Status, TestcaseResult
 from ..errors import UsageError, WirespeedError
 from ..hardware.limits import Allowance, allowances, by_transport
 from ..hardware.network import Network
@@ -383,7 +383,9 @@ def _not_measured(document: Document) -> Iterator[str]:
     by_reason: dict[str, dict[str, int]] = {}
     for pattern in _requested(document):
         results = [result for result in document.testcases if _fits(result.name, pattern)]
-        if results and not any(map(_has_value, results)):  # a Document may have only some of its testcases
+        # A Document may have only some of its testcases; one that Ctrl-C ended says so itself.
+        ended = any(result.status is Status.INTERRUPTED for result in results)
+        if results and not ended and not any(map(_has_value, results)):
             reason = next((result.reason for result in results if result.reason), "")
             by_reason.setdefault(reason, {})[pattern] = 1
     for reason, patterns in by_reason.items():
