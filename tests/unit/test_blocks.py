@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -21,15 +22,23 @@ from tests.fakes.gpu import MemoryBackend, MemoryDriver
 from wirespeed.backends.host.backend import HostBackend
 from wirespeed.backends.test_data import offsets
 from wirespeed.cli.main import main
-from wirespeed.document import TestcaseResult
+from wirespeed.document import Document, TestcaseResult
+from wirespeed.driver.partial_result import cell_of
+from wirespeed.driver.sampling import take
 from wirespeed.errors import UsageError, VerificationError
 from wirespeed.hardware.devices import Gpu, NumaNode
+from wirespeed.hardware.limits import Allowance
 from wirespeed.hardware.topology import Machine
 from wirespeed.judging.block_map import MODEL_ERROR, BlockMap, Crossing, Point, _rule
-from wirespeed.measurement import Measurement
+from wirespeed.judging.verdict import Verdict
+from wirespeed.measurement import Measurement, Place, Sample
 from wirespeed.model import BlockList, Engine, Executor, Memory, MemoryKind, Method, Transfer
 from wirespeed.options import RunOptions
+from wirespeed.reports.blocks import text
 from wirespeed.reports.records import records
+from wirespeed.reports.style import Style
+from wirespeed.statistics.stopping import Fixed
+from wirespeed.tables import Calls, Cell
 from wirespeed.units import KIB
 
 MACHINE = Machine(
@@ -259,8 +268,8 @@ def test_forms_of_the_map(found: BlockMap) -> None:
     assert set(point["rates"]) == {"loop", "batch", "kernel", "kernel_bulk", "staged"}
     assert point["submission_s"]["kernel"] < 1e-5 < point["submission_s"]["loop"]
     assert shape == json.loads(wirespeed.render(found.document, "blocks-json"))
-    text = str(found)
-    assert "SIMULATED" in text and "28 KiB B" in text and "K kernel" in text
+    shown = str(found)
+    assert "SIMULATED" in shown and "28 KiB B" in shown and "K kernel" in shown
     rows = records(found).rows
     assert len(rows) == sum(len(point.rates) for path in found.paths for point in path.points)
     assert found.best(8000, 60) is Method.KERNEL
@@ -363,3 +372,88 @@ def test_axes_of_a_file_may_be_anything(found: BlockMap, first: float | None) ->
     assert "no block list was measured, only blocks_host_to_device" in wirespeed.render(document, "blocks")
     assert json.loads(wirespeed.render(document, "blocks-json"))["paths"] == []
     wirespeed.judge(document)
+
+
+def of_key(document: Document, key: str) -> list[Cell]:
+    """The cells of a table, row by row."""
+    return [cell for result in document.testcases for t in result.tables if t.key == key for cell in t.cells]
+
+
+def test_each_call_is_timed(backend: MemoryBackend) -> None:
+    result = measured(backend, "blocks_host_to_device", samples=3, copies=50)
+    for table in result.tables:
+        for cell in table.cells:
+            assert (cell.calls is None) == table.key.endswith("submission")
+            if cell.calls is not None:
+                assert cell.calls.n == 150 and 0 < cell.calls.p50 <= cell.calls.p99
+                assert cell.calls.first is not None and cell.calls.first > 0
+
+
+def test_p50_and_p99_are_times_of_calls_and_the_first_one_counts_apart() -> None:
+    """A table with the rates of 2, 4, ... s; 100 calls of 1 s have a first one of 9 s."""
+    listing = listed(Method.LOOP, 64, 4)
+    times = iter([9.0, *(float(n) for n in range(1, 201))])
+
+    def sample(copies: int) -> Sample:
+        calls = tuple(next(times) for _ in range(copies))
+        return Sample((sum(calls),), (256.0 * copies,), sum(calls), calls=calls)
+
+    taken = take(sample, listing, Fixed(samples=2, copies=100), time.monotonic, 1e-3)
+    (place,) = (Place("", 0, 0),)
+    cell = cell_of(listing, place, Allowance(None, None, None, ()), [taken], skip=0, use_mean=False)
+    assert cell.calls == Calls(200, 100.0, 198.0, 9.0)
+    assert cell.statistics is not None and cell.statistics.n == 2
+
+
+def test_calls_of_the_host_are_timed_after_its_samples() -> None:
+    (result,) = wirespeed.run(
+        ["blocks_host"], sizes="1KiB", block_counts=(16,), samples=1, copies=100
+    ).testcases
+    assert {cell.calls.n > 1 for table in result.tables for cell in table.cells if cell.calls} == {True}
+
+
+def test_three_samples_of_lists_are_taken_whatever_the_budget() -> None:
+    document = wirespeed.run(
+        ["blocks_host_to_device"], machine="simulated:hgx-h200-2", devices=(0,), time_budget=1e-6, rounds=1,
+        sizes="1MiB", block_counts=(1024,),
+    )  # fmt: skip
+    assert {c.statistics.n for t in document.testcases[0].tables for c in t.cells if c.statistics} == {3}
+
+
+def test_fewer_than_three_samples_of_lists_are_not_judged() -> None:
+    """On a real machine single samples of healthy lists were 28 % below the others."""
+    verdicts = {}
+    for samples in (2, 3):
+        document = wirespeed.run(
+            ["blocks_host_to_device"], machine="simulated:hgx-h200-2+speed@gpu0=0.3", devices=(0,),
+            samples=samples, copies=1, sizes="4MiB", block_counts=(256,),
+        )  # fmt: skip
+        judgements = wirespeed.judge(document).judgements
+        rates = [j for j in judgements if not j.key.table.endswith("submission")]
+        verdicts[samples] = {j.key.table.split()[-1]: j.verdict for j in rates}
+        if samples == 2:
+            assert {j.why.partition(":")[0] for j in rates} == {"fewer than 3 samples"}
+    assert set(verdicts[2].values()) == {Verdict.UNKNOWN}
+    assert {method for method, verdict in verdicts[3].items() if verdict is Verdict.FAIL} == {
+        "loop", "batch", "kernel", "kernel_bulk",
+    }  # fmt: skip
+
+
+def test_times_of_calls_are_in_all_forms(found: BlockMap) -> None:
+    point = found.paths[0].points[0]
+    calls = point.calls[Method.KERNEL]
+    shaped = json.loads(found.to_json())["paths"][0]["points"][0]
+    assert shaped["p50_s"]["kernel"] == calls.p50 and shaped["p99_s"]["kernel"] == calls.p99
+    assert shaped["first_s"]["kernel"] == calls.first and shaped["calls"]["kernel"] == calls.n
+    (row,) = (
+        row
+        for row in records(found).rows
+        if (row["method"], row["block"], row["blocks"]) == (Method.KERNEL, point.block, point.blocks)
+        and row["direction"] == "host_to_device"
+    )
+    assert (row["p50"], row["p99"], row["n"]) == (calls.p50, calls.p99, calls.n)
+    assert "time of a call by the best method in µs, p50/p99" in text(found, Style(verbose=True))
+    assert "p50/p99" not in str(found)
+    assert "p50/p99 of a call" in wirespeed.render(found.document, "html")
+    header = wirespeed.render(found.document, "csv").splitlines()[0].split(",")
+    assert {"calls", "p50", "p99", "first"} <= set(header)

@@ -14,7 +14,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from statistics import fmean
 
 from ..data import efficiencies
@@ -23,7 +23,7 @@ from ..hardware.limits import allowances, undisturbed
 from ..hardware.network import Network
 from ..measurement import Measurement, Place, Reduce, Sample, value_of
 from ..model import Executor, Memory, Operation, Role, Transfer
-from ..statistics.stopping import MAX_SAMPLES, Rule
+from ..statistics.stopping import MAX_SAMPLES, SCATTER_SAMPLES, Rule
 from ..statistics.summary import half_width, median, rounds_for, sample_interval
 from ..tables import Cell, Table
 from ..testcases.patterns import ALONE
@@ -43,6 +43,8 @@ class Taken:
         seconds: Time of sampling, with verification, in s.
         preparing: Time of the round without sampling, in s.
         wrong: Number of wrong elements; None if nothing was counted.
+        first: Time of the first call with a block list in s, which is not in the samples; None without one.
+        calls: Times of single calls with a block list, in s.
     """
 
     samples: tuple[Sample, ...]
@@ -50,6 +52,15 @@ class Taken:
     seconds: float = 0.0
     preparing: float = 0.0
     wrong: int | None = None
+    first: float | None = None
+    calls: tuple[float, ...] = ()
+
+
+#: A first call with a block list that takes this multiple of a sample shows that one call is a sample.
+_LONG_FIRST = 4
+#: Single calls with a block list that are timed after the samples if the samples have several copies without
+#: a time of each: maximum number, and time after which no further one follows, in s.
+_CALLS, _CALLS_S = 100, 0.02
 
 
 def take(
@@ -77,9 +88,13 @@ def take(
     Returns:
         Samples of new buffers have one copy each and no warm-up.
     """
-    start, samples = now(), list[Sample]()
+    start, samples, first = now(), list[Sample](), None
     if measurement.uses_new_buffers:
         copies = 1
+    elif measurement.moves_lists:
+        first = sample(1).wall
+        long = first >= _LONG_FIRST * sample_seconds
+        copies = rule.copies or (1 if long else _copies(sample, sample_seconds))
     elif rule.copies is not None:
         warm_up()
         copies = rule.copies
@@ -89,8 +104,25 @@ def take(
         samples.append(sample(copies))
         check()
         precise = partial(_precise, measurement, samples)
+        if measurement.moves_lists and rule.copies is None and len(samples) < SCATTER_SAMPLES:
+            continue  # one call can take much longer than others, and fewer samples are not judged
         if measurement.happens_once or rule.done(len(samples), now() - start, precise, wanted):
-            return Taken(tuple(samples), copies, now() - start)
+            calls = _calls(sample, samples, copies, now) if measurement.moves_lists else ()
+            return Taken(tuple(samples), copies, now() - start, first=first, calls=calls)
+
+
+def _calls(
+    sample: Callable[[int], Sample], samples: Sequence[Sample], copies: int, now: Callable[[], float]
+) -> tuple[float, ...]:
+    """The times of single calls with a block list, in s: those of the samples, or of further calls."""
+    if copies == 1:
+        return tuple(each.wall for each in samples)
+    if all(each.calls for each in samples):
+        return tuple(chain.from_iterable(each.calls for each in samples))
+    calls, end = list[float](), now() + _CALLS_S
+    while len(calls) < _CALLS and now() < end:
+        calls.append(sample(1).wall)
+    return tuple(calls)
 
 
 def _copies(sample: Callable[[int], Sample], sample_seconds: float) -> int:

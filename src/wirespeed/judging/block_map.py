@@ -17,7 +17,7 @@ import numpy as np
 from ..document import Document, TestcaseResult
 from ..errors import UsageError
 from ..model import Method
-from ..tables import Cell, Table
+from ..tables import Calls, Cell, Table
 from ..tabular import Tabular
 from ..terminal import brief
 from ..testcases.blocks import PREFIX, of_key, submission_key
@@ -54,6 +54,7 @@ class Point:
         rates: Rate of each method, in B/s.
         limit: What the links allow, in B/s; None if unknown.
         submissions: Time until the calls of each method have returned, in s.
+        calls: Times of single calls by each method.
     """
 
     block: int
@@ -62,6 +63,7 @@ class Point:
     rates: Mapping[Method, float]
     limit: float | None
     submissions: Mapping[Method, float] = field(default_factory=dict)
+    calls: Mapping[Method, Calls] = field(default_factory=dict)
 
     @property
     def share(self) -> float | None:
@@ -345,7 +347,8 @@ def _points(tables: Mapping[Method, Table], submitted: Mapping[Method, Table]) -
             times = {
                 m: cell.value for m in rates if (cell := calls.get((i, j, m))) and cell.value is not None
             }
-            yield Point(int(block), int(blocks), best, rates, cells[best].limit, times)
+            single = {method: cell.calls for method, cell in cells.items() if cell.calls is not None}
+            yield Point(int(block), int(blocks), best, rates, cells[best].limit, times, single)
 
 
 def _model(method: Method, points: Sequence[Point], fastest: float) -> Model | None:

@@ -44,6 +44,10 @@ def data(blocks: BlockMap) -> dict[str, Any]:
                         "direction": path.direction, "path": path.path, "block": point.block,
                         "blocks": point.blocks, "best": point.best, "rates": dict(point.rates),
                         "limit": point.limit, "submission_s": dict(point.submissions),
+                        "calls": {m: calls.n for m, calls in point.calls.items()},
+                        "p50_s": {m: calls.p50 for m, calls in point.calls.items()},
+                        "p99_s": {m: calls.p99 for m, calls in point.calls.items()},
+                        "first_s": {m: calls.first for m, calls in point.calls.items()},
                     }
                     for point in path.points
                 ],

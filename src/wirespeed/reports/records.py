@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ..document import Document, TestcaseResult
 from ..errors import MissingPackage
 from ..hardware.topology import Machine
@@ -43,7 +45,7 @@ def _of_kind(kind: type) -> frozenset[str]:
 #: Fields that are numbers in base units, of any unit; whole numbers; truth values; lists. Others are texts.
 NUMBERS = _of_kind(float) | {
     "margin", "expected", "before", "after", "change", "change_low", "change_high", "p", "spread", "factor",
-    "threshold", "lowest", "capacity", "latency", "rate",
+    "threshold", "lowest", "capacity", "latency", "rate", "submission",
 }  # fmt: skip
 WHOLES = _of_kind(int) | {"block", "blocks", "cells", "lower", "runs", "runs_before", "runs_after"}
 FLAGS = _of_kind(bool) | {"simulated"}
@@ -219,15 +221,22 @@ def _(blocks: BlockMap) -> Records:
             "rate": rate,
             "limit": point.limit,
             "best": point.best,
+            "submission": point.submissions.get(method),
             "simulated": blocks.simulated,
         }
+        | (msgspec.structs.asdict(calls) if (calls := point.calls.get(method)) else {})
         for path in blocks.paths
         for point in path.points
         for method, rate in point.rates.items()
     ]
-    columns = "direction path block blocks method rate limit best"
+    columns = "direction path block blocks method rate limit best p50 p99"
     best = sorted(rows, key=lambda row: row["method"] is not row["best"])
-    return _named(f"{columns} simulated", best, columns, sum(row["method"] is row["best"] for row in rows))
+    return _named(
+        f"{columns} n first submission simulated",
+        best,
+        columns,
+        sum(row["method"] is row["best"] for row in rows),
+    )
 
 
 @records.register

@@ -346,8 +346,12 @@ class GpuBlocks(GpuPrepared):
         assert isinstance(work, BlockCopies)
         with self._watched():
             times = work.laps(copies)
-        submitted, seconds = (float((times[:, i] - times[:, 0]).sum()) * NANO for i in (1, 2))
-        return Sample((seconds,), (self._measured[0].amount * copies,), seconds, submitted=submitted)
+        submissions, calls = ((times[:, i] - times[:, 0]) * NANO for i in (1, 2))
+        seconds = float(calls.sum())
+        return Sample(
+            (seconds,), (self._measured[0].amount * copies,), seconds,
+            submitted=float(submissions.sum()), calls=tuple(calls.tolist()),
+        )  # fmt: skip
 
 
 def _sharing(transfer: Transfer, all_of_them: Sequence[Transfer]) -> int:

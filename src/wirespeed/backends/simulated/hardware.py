@@ -158,6 +158,37 @@ def _identity(measurement: Measurement) -> str:
     return "; ".join(does + fills)
 
 
+#: Additional time of the first call with a block list; the fraction of calls that are interrupted, and by
+#: how much they take longer: assumptions.
+_FIRST_CALL_S, _INTERRUPTED, _INTERRUPTED_FACTOR = 40e-6, 0.02, 1.25
+
+
+class SimulatedCalls:
+    """The times of the single calls with a block list.
+
+    Attributes:
+        identity: The seed of their noise.
+        scatter: Standard deviation of a call, as a fraction of its time.
+    """
+
+    def __init__(self, identity: str, scatter: float) -> None:
+        self._random, self._scatter = random.Random(f"calls {identity}"), scatter
+        self._is_first = True
+
+    def sample(self, whole: Sample, copies: int) -> Sample:
+        """A sample with its calls; the first call with new buffers takes longer."""
+        if self._is_first:
+            self._is_first = False
+            seconds = tuple(s + _FIRST_CALL_S for s in whole.seconds)
+            whole = replace(whole, seconds=seconds, wall=whole.wall + _FIRST_CALL_S)
+        parts = [self._random.lognormvariate(0.0, self._scatter) for _ in range(copies)]
+        if self._scatter:
+            slow = (self._random.random() < _INTERRUPTED for _ in parts)
+            parts = [part * (_INTERRUPTED_FACTOR if s else 1.0) for part, s in zip(parts, slow, strict=True)]
+        each = whole.wall / math.fsum(parts)
+        return replace(whole, calls=tuple(each * part for part in parts))
+
+
 class SimulatedMeasurement(Prepared):
     """A Measurement with its times without noise; ``seconds`` in s per copy, ``rates`` in B/s."""
 
@@ -172,6 +203,8 @@ class SimulatedMeasurement(Prepared):
             )
         self.seconds, self.rates, self.verify_s = known.seconds, known.rates, known.verify_s
         self.noise = hardware.noise.of(options.seed, known.identity)
+        scatter = hardware.machine.noise
+        self._listed = SimulatedCalls(known.identity, scatter) if measurement.moves_lists else None
 
     def _flow(self, copies: int = 1) -> tuple[list[float], list[float]]:
         """The time of some copies of each transfer in s, and its rate while all of them run."""
@@ -224,7 +257,9 @@ class SimulatedMeasurement(Prepared):
         wall = end - min(start for start, _ in measured)
         self.hardware.clock += end
         submitted = copies * submission_seconds(transfers[0])
-        return Sample(tuple(seconds), tuple(amounts), wall, submitted=submitted)
+        if self._listed is None:
+            return Sample(tuple(seconds), tuple(amounts), wall, submitted=submitted)
+        return self._listed.sample(Sample(tuple(seconds), tuple(amounts), wall, submitted=submitted), copies)
 
     @staticmethod
     def _held(transfer: Transfer, seconds: float, copies: int) -> float:

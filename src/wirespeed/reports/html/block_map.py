@@ -8,7 +8,7 @@ from ...document import Document
 from ...judging.block_map import PathMap, Point, maps_of
 from ...terminal import one_line
 from ...units import format_size
-from ..blocks import MARKS, modelled, rate_of
+from ..blocks import MARKS, call_times, modelled, rate_of
 
 #: CSS class of each method: its colour, in the order of the letters.
 _CSS = {method: f"m{i}" for i, method in enumerate(MARKS)}
@@ -25,6 +25,8 @@ class DrawnMap:
             that was not measured is a dash.
         legend: Class, letter and name of each method that was measured.
         sentences, models: What follows from the map, and the model of each method.
+        calls: Block size, and for each number of blocks p50/p99 of a call by the best method; empty if no
+            call was timed.
     """
 
     title: str
@@ -33,6 +35,7 @@ class DrawnMap:
     legend: tuple[tuple[str, str, str], ...]
     sentences: tuple[str, ...]
     models: tuple[str, ...]
+    calls: tuple[tuple[str, tuple[str, ...]], ...]
 
 
 def block_maps(document: Document) -> list[DrawnMap]:
@@ -42,11 +45,13 @@ def block_maps(document: Document) -> list[DrawnMap]:
 
 def _drawn(path: PathMap) -> DrawnMap:
     counts = tuple(sorted({point.blocks for point in path.points}))
-    rows = []
+    rows, calls = [], []
     for block, points in path.by_block.items():
         of_count = {point.blocks: point for point in points}
         cells = (_cell(of_count[count]) if count in of_count else ("none", "-", "") for count in counts)
         rows.append((format_size(block), tuple(cells)))
+        times = (call_times(of_count[count]) if count in of_count else "-" for count in counts)
+        calls.append((format_size(block), tuple(times)))
     measured = {method for point in path.points for method in point.rates}
     return DrawnMap(
         one_line(path.title),
@@ -57,6 +62,7 @@ def _drawn(path: PathMap) -> DrawnMap:
         ),
         tuple(map(one_line, path.sentences())),
         tuple(map(modelled, path.models)),
+        tuple(calls) if any(point.calls for point in path.points) else (),
     )
 
 
@@ -65,6 +71,7 @@ def _cell(point: Point) -> tuple[str, str, str]:
     ordered = sorted(point.rates.items(), key=lambda item: -item[1])
     rates = ", ".join(f"{method} {rate_of(rate)}" for method, rate in ordered)
     share = f"; {point.share:.0%} of the limit" if point.share else ""
+    share += f"; p50/p99 of a call {call_times(point)} µs" if point.best in point.calls else ""
     letter = MARKS[point.best][0]
     text = f"{letter} {rate_of(point.rates[point.best])}"
     return _CSS[point.best], text, f"{point.blocks} × {format_size(point.block)}, GB/s: {rates}{share}"
