@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import json
 import sys
 import time
@@ -22,23 +23,26 @@ from tests.fakes.gpu import MemoryBackend, MemoryDriver
 from wirespeed.backends.host.backend import HostBackend
 from wirespeed.backends.test_data import offsets
 from wirespeed.cli.main import main
-from wirespeed.document import Document, TestcaseResult
+from wirespeed.document import TestcaseResult
 from wirespeed.driver.partial_result import cell_of
 from wirespeed.driver.sampling import take
-from wirespeed.errors import UsageError, VerificationError
+from wirespeed.errors import Unreachable, UsageError, VerificationError
 from wirespeed.hardware.devices import Gpu, NumaNode
 from wirespeed.hardware.limits import Allowance
 from wirespeed.hardware.topology import Machine
 from wirespeed.judging.block_map import MODEL_ERROR, BlockMap, Crossing, Point, _rule
 from wirespeed.judging.verdict import Verdict
 from wirespeed.measurement import Measurement, Place, Sample
-from wirespeed.model import BlockList, Engine, Executor, Memory, MemoryKind, Method, Transfer
-from wirespeed.options import RunOptions
+from wirespeed.model import BlockList, Engine, Executor, Memory, MemoryKind, Method, PoolLayout, Transfer
+from wirespeed.options import PlanOptions, RunOptions
 from wirespeed.reports.blocks import text
 from wirespeed.reports.records import records
 from wirespeed.reports.style import Style
 from wirespeed.statistics.stopping import Fixed
-from wirespeed.tables import Calls, Cell
+from wirespeed.tables import Calls
+from wirespeed.testcases import blocks
+from wirespeed.testcases.blocks import of_directions
+from wirespeed.testcases.blocks import of_key as of_lists
 from wirespeed.units import KIB
 
 MACHINE = Machine(
@@ -64,6 +68,7 @@ def listed(method: Method, block: int, blocks: int, cpus: tuple[int, ...] = (0,)
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryDriver]:
     for module in ("cuda", "cuda.bindings", "pynvml"):
         monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setattr(blocks, "COMPUTING_BYTES", 4 * KIB)
     driver = MemoryDriver()
     monkeypatch.setattr(fake, "opened", [driver])
     yield driver
@@ -204,7 +209,10 @@ def test_what_cannot_be_moved_as_a_list(backend: MemoryBackend) -> None:
         (replace(good, scattered=BlockList(Method.LOOP, 100, 4)), "a multiple of 64 B, not 100 B"),
     ):
         assert reason in (backend.refuses(Measurement((wrong,), ())) or "")
-    assert "only one can run" in (backend.refuses(Measurement((good, good), ())) or "")
+    other = replace(good, scattered=BlockList(Method.LOOP, 64, 4))
+    assert "the same GPU and method" in (backend.refuses(Measurement((good, other), ())) or "")
+    plain = replace(good, scattered=None)
+    assert "only other lists can run" in (backend.refuses(Measurement((good, plain), ())) or "")
 
 
 @pytest.mark.parametrize(
@@ -312,7 +320,9 @@ def test_a_slow_link_lowers_large_blocks_of_one_gpu() -> None:
 
 @pytest.mark.parametrize("machine", ["simulated:dgx-a100-8", "simulated:gh200-1", "simulated:l40s-8"])
 def test_healthy_machines_pass(machine: str) -> None:
-    document = wirespeed.run(prefixes=["blocks_"], machine=machine, tier="quick")
+    document = wirespeed.run(
+        prefixes=["blocks_"], machine=machine, tier="quick", sizes="64KiB,4MiB", block_counts=(16, 256, 4096)
+    )
     assert not wirespeed.judge(document).verdict.is_bad
 
 
@@ -372,11 +382,6 @@ def test_axes_of_a_file_may_be_anything(found: BlockMap, first: float | None) ->
     assert "no block list was measured, only blocks_host_to_device" in wirespeed.render(document, "blocks")
     assert json.loads(wirespeed.render(document, "blocks-json"))["paths"] == []
     wirespeed.judge(document)
-
-
-def of_key(document: Document, key: str) -> list[Cell]:
-    """The cells of a table, row by row."""
-    return [cell for result in document.testcases for t in result.tables if t.key == key for cell in t.cells]
 
 
 def test_each_call_is_timed(backend: MemoryBackend) -> None:
@@ -457,3 +462,145 @@ def test_times_of_calls_are_in_all_forms(found: BlockMap) -> None:
     assert "p50/p99 of a call" in wirespeed.render(found.document, "html")
     header = wirespeed.render(found.document, "csv").splitlines()[0].split(",")
     assert {"calls", "p50", "p99", "first"} <= set(header)
+
+
+def both_ways(computing: bool = False) -> Measurement:
+    """The lists of a plan both ways."""
+    (case,) = of_directions(MACHINE, ["both_ways"])
+    options = PlanOptions(size=64, block_counts=(5,), while_computing=computing)
+    plan = case.plan(MACHINE, options)
+    return next(m for m in plan.measurements if len(m.transfers) == 2 + computing)
+
+
+@pytest.mark.parametrize("layout", PoolLayout)
+def test_lists_arrive_both_ways_at_once(backend: MemoryBackend, layout: PoolLayout) -> None:
+    result = measured(backend, "blocks_both_ways", block_layout=layout, block_counts=(1, 8))
+    assert result.status == "passed", result.reason
+    assert len(result.tables) == 2 * 2 * 5
+    for table in result.tables[::2]:
+        assert [cell.bytes for cell in table.cells] == [2 * 64, 2 * 8 * 64, 2 * 3 * KIB, 2 * 8 * 3 * KIB]
+        assert all(cell.calls and cell.calls.n == 4 for cell in table.cells)
+
+
+def test_calls_of_both_ways_alternate(driver: MemoryDriver, backend: MemoryBackend) -> None:
+    streams: list[int] = []
+    move = driver.native._move
+    driver.native._move = lambda *arguments: (streams.append(arguments[3]), move(*arguments))[1]  # type: ignore
+    with backend.prepare(both_ways(), RunOptions()) as prepared:
+        prepared.sample(1)
+        prepared.verify()
+    first, second = streams[:2]
+    assert first != second and streams == [first, second] * 5
+
+
+def test_damage_on_the_way_back_is_found(driver: MemoryDriver, backend: MemoryBackend) -> None:
+    made: list[int] = []
+
+    def damage(address: int, size: int) -> None:
+        made.append(address)
+        if len(made) == 10:
+            ctypes.c_uint8.from_address(address).value ^= 1
+
+    with backend.prepare(both_ways(), RunOptions()) as prepared:
+        driver.damage = damage
+        prepared.sample(1)
+        with pytest.raises(VerificationError, match="gpu0->numa0"):
+            prepared.verify()
+
+
+def computing(driver: MemoryDriver, backend: MemoryBackend, lasts: Iterator[float]) -> Sample:
+    """A sample of lists next to a computation whose launches last, in turn, so long."""
+    driver.elapsed = lambda start, stop: next(lasts)  # type: ignore[method-assign]
+    with backend.prepare(both_ways(computing=True), RunOptions()) as prepared:
+        sample = prepared.sample(1)
+        prepared.verify()
+    return sample
+
+
+def test_what_is_computed_next_to_lists_is_counted(driver: MemoryDriver, backend: MemoryBackend) -> None:
+    """Launches of 1 s: one that lasted 2 s longer than the lists ran 2 launches without them."""
+    launches: list[int] = []
+    triad = fake._KERNELS["triad"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(fake._KERNELS, "triad", lambda *a: (launches.append(1), triad(*a))[1])
+        sample = computing(driver, backend, iter([8.0, 8.0, sample_end := 2.5]))
+    size = both_ways(computing=True).transfers[2].bytes
+    beside = len(launches) - 16
+    assert len(sample.seconds) == 3 and set(sample.seconds) == {sample.wall} and sample.wall < 1
+    assert sample.amounts[2] / size == pytest.approx(beside - (sample_end - sample.wall))
+
+
+def test_a_computation_that_ends_before_the_lists_is_repeated_and_then_given_up(
+    driver: MemoryDriver, backend: MemoryBackend
+) -> None:
+    lasts = [8.0, 8.0, 1e-9, 2.0]
+    assert computing(driver, backend, iter(lasts)).amounts[2] > 0
+    with pytest.raises(Unreachable, match="longer than the computations that a queue"):
+        computing(driver, backend, itertools.repeat(1e-9))
+
+
+def test_a_run_while_the_gpu_computes(driver: MemoryDriver, backend: MemoryBackend) -> None:
+    driver.elapsed = lambda start, stop: 1e-3 + max(0.0, stop.times[0] - start.times[0])  # type: ignore
+    result = measured(backend, "blocks_host_to_device", sizes=(64,), block_counts=(4,), while_computing=True)
+    assert result.status == "passed", result.reason
+    keys = {table.key for table in result.tables}
+    assert {"computation", "numa0->gpu0 kernel", "numa0->gpu0 kernel computing computation"} < keys
+
+
+@pytest.mark.parametrize("changes", [{"source": HOST}, {"rate": 1e9}, {"engine": Engine.CE}])
+def test_other_loads_next_to_lists_are_refused(backend: MemoryBackend, changes: dict[str, Any]) -> None:
+    plan = both_ways(computing=True)
+    works = (*plan.transfers[:2], replace(plan.transfers[2], **changes))
+    assert backend.refuses(plan) is None
+    assert backend.refuses(Measurement(works, ()))
+
+
+def test_a_simulated_gpu_computes_more_slowly_while_kernels_move_blocks() -> None:
+    found = wirespeed.blocks(
+        "host_to_device", "device_to_host", "both_ways", machine="simulated:hgx-h200-2", devices=(0,),
+        sizes="16KiB", blocks="16,4096", while_computing=True,
+    )  # fmt: skip
+    by = {(path.direction, path.while_computing): path for path in found.paths}
+    assert len(by) == 6
+    (_, many) = by["host_to_device", True].points
+    assert many.computation_slowdown[Method.KERNEL] > 1.05 > many.computation_slowdown[Method.LOOP]
+    assert many.slowdown[Method.LOOP] == pytest.approx(1, abs=0.01)
+    assert many.slowdown[Method.KERNEL] > 1.02
+    assert by["host_to_device", False].points[0].slowdown == {}
+    (few, many) = by["both_ways", False].points
+    assert few.slowdown[Method.LOOP] == pytest.approx(2, rel=0.1)  # one thread submits the blocks of both
+    assert 1 < many.slowdown[Method.KERNEL] < 1.4
+    assert found.best(16 * KIB, 16) is Method.KERNEL
+    assert found.best(16 * KIB, 16, while_computing=True) is Method.LOOP
+    shape = json.loads(found.to_json())
+    path = next(p for p in shape["paths"] if p["direction"] == "host_to_device" and p["while_computing"])
+    assert path["layout"] == "random" and path["points"][0]["computation_slowdown"]["kernel"] > 1
+    assert "the computation takes" in str(found) and "while the GPU computes" in str(found)
+    assert wirespeed.judge(found.document).verdict is Verdict.PASS
+
+
+def test_strided_lists_are_other_values() -> None:
+    found = wirespeed.blocks("host", machine="simulated:cpu-2-sockets", sizes="4KiB", blocks="64",
+                             block_layout="strided")  # fmt: skip
+    assert {path.layout for path in found.paths} == {PoolLayout.STRIDED}
+    assert found.document.testcases[0].tables[0].key == "numa0->numa0 loop strided"
+    assert "host → host (numa0->numa0), strided" in str(found)
+    wirespeed.judge(found.document)
+
+
+@pytest.mark.parametrize(("blocks", "parts"), [(1, 1), (7, 1), (16, 4), (4096, 64), (3 * 2**10, 32)])
+def test_a_strided_list_turns_layers_into_pages(blocks: int, parts: int) -> None:
+    places = offsets(BlockList(Method.KERNEL, 64, blocks, PoolLayout.STRIDED), 0) // 64
+    pages = blocks // parts
+    assert places[:, 0].tolist() == list(range(blocks))
+    assert sorted(places[:, 1].tolist()) == list(range(blocks))
+    assert places[: min(2, pages), 1].tolist() == [0, parts][: min(2, pages)]
+
+
+@pytest.mark.parametrize("key", ["gpu0->numa0 kernel", "a<->b loop strided computing submission"])
+def test_keys_of_tables(key: str) -> None:
+    table = of_lists("blocks_host", key)
+    assert table is not None and table.key == key
+    for wrong in ("", "computation", f"{key} computing strided", f"{key} rate", key.replace(" ", "  ")):
+        assert of_lists("blocks_host", wrong) is None
+    assert of_lists("storage_read", key) is None

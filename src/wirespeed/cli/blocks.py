@@ -91,10 +91,10 @@ def parser(name: str) -> Parser:
         what.add_argument(flag, dest=dest, type=typed(about.parse), metavar=about.metavar, help=help)
     what.add_argument(
         "--direction", type=among(DIRECTIONS), metavar="LIST",
-        help=f"directions: {', '.join(DIRECTIONS)} (default: the first two; without a GPU the last)",
+        help=f"directions: {', '.join(DIRECTIONS)} (default: the first two; without a GPU host)",
     )  # fmt: skip
     add_machine(what)
-    add_options(what, names=("devices", "storage", "storage_size"))
+    add_options(what, names=("block_layout", "while_computing", "devices", "storage", "storage_size"))
     add_options(arguments.add_argument_group(STOP), STOP)
     add_options(arguments.add_argument_group(HOW), HOW)
     out = arguments.add_argument_group("output")

@@ -39,6 +39,8 @@ def data(blocks: BlockMap) -> dict[str, Any]:
             {
                 "direction": path.direction,
                 "path": path.path,
+                "layout": path.layout,
+                "while_computing": path.while_computing,
                 "points": [
                     {
                         "direction": path.direction, "path": path.path, "block": point.block,
@@ -47,6 +49,8 @@ def data(blocks: BlockMap) -> dict[str, Any]:
                         "calls": {m: calls.n for m, calls in point.calls.items()},
                         "p50_s": {m: calls.p50 for m, calls in point.calls.items()},
                         "p99_s": {m: calls.p99 for m, calls in point.calls.items()},
+                        "slowdown": dict(point.slowdown),
+                        "computation_slowdown": dict(point.computation_slowdown),
                         "first_s": {m: calls.first for m, calls in point.calls.items()},
                     }
                     for point in path.points

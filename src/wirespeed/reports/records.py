@@ -46,9 +46,10 @@ def _of_kind(kind: type) -> frozenset[str]:
 NUMBERS = _of_kind(float) | {
     "margin", "expected", "before", "after", "change", "change_low", "change_high", "p", "spread", "factor",
     "threshold", "lowest", "capacity", "latency", "rate", "submission",
+    "slowdown", "computation_slowdown",
 }  # fmt: skip
 WHOLES = _of_kind(int) | {"block", "blocks", "cells", "lower", "runs", "runs_before", "runs_after"}
-FLAGS = _of_kind(bool) | {"simulated"}
+FLAGS = _of_kind(bool) | {"simulated", "while_computing"}
 _LISTS = _of_kind(tuple)
 #: Columns that locate a cell.
 _PLACE = "testcase table row column bytes"
@@ -216,12 +217,15 @@ def _(baseline: Baseline) -> Records:
 def _(blocks: BlockMap) -> Records:
     rows = [
         {"direction": path.direction, "path": path.path, "block": point.block, "blocks": point.blocks}
+        | {"layout": path.layout, "while_computing": path.while_computing}
         | {
             "method": method,
             "rate": rate,
             "limit": point.limit,
             "best": point.best,
             "submission": point.submissions.get(method),
+            "slowdown": point.slowdown.get(method),
+            "computation_slowdown": point.computation_slowdown.get(method),
             "simulated": blocks.simulated,
         }
         | (msgspec.structs.asdict(calls) if (calls := point.calls.get(method)) else {})

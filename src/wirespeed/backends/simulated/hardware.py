@@ -19,7 +19,14 @@ from msgspec import structs
 from ...errors import BackendError, BackendLost, MachineError, MeasurementTimeout, VerificationError
 from ...faults import FaultKind, WrongWord, WrongWords
 from ...hardware.devices import DeviceRecord, NumaNode
-from ...hardware.durations import list_seconds, start_seconds, submission_seconds, verify_seconds
+from ...hardware.durations import (
+    left_for_computing,
+    list_seconds,
+    lists_seconds,
+    start_seconds,
+    submission_seconds,
+    verify_seconds,
+)
 from ...hardware.network import Demand, MachineVertices, Network, completions, fair_shares
 from ...hardware.topology import Machine
 from ...measurement import Measurement, Sample
@@ -219,9 +226,19 @@ class SimulatedMeasurement(Prepared):
             [float(transfers[i].bytes * copies) if self._is_measured(i) else math.inf for i in flows],
             [transfers[i].start for i in flows],
         )
+        lists, measured = self.measurement.moves_lists, [i for i in flows if self._is_measured(i)]
         for i, end in zip(flows, ends, strict=True):
-            if self._is_measured(i):
-                seconds[i] = end - transfers[i].start + (_LAUNCH_S + list_seconds(transfers[i])) * copies
+            if i in measured:
+                calls_s = lists_seconds(transfers) if lists else list_seconds(transfers[i])
+                seconds[i] = end - transfers[i].start + (_LAUNCH_S + calls_s) * copies
+        if lists:  # all are awaited together
+            last, slowest = max(seconds), min(rates[i] for i in measured)
+            moving = transfers[measured[0]].bytes * copies / slowest / last
+            for i in range(len(transfers)):
+                if i in measured:
+                    seconds[i] = last
+                else:
+                    rates[i] *= left_for_computing(transfers, moving)
         for i, transfer in enumerate(transfers):
             if transfer.operation is Operation.CHASE:
                 others = [(t, rates[j]) for j, t in enumerate(transfers) if j != i]
@@ -256,7 +273,7 @@ class SimulatedMeasurement(Prepared):
                 amounts[i] = self.rates[i] * seconds[i] / amounts[i]
         wall = end - min(start for start, _ in measured)
         self.hardware.clock += end
-        submitted = copies * submission_seconds(transfers[0])
+        submitted = copies * math.fsum(map(submission_seconds, transfers))
         if self._listed is None:
             return Sample(tuple(seconds), tuple(amounts), wall, submitted=submitted)
         return self._listed.sample(Sample(tuple(seconds), tuple(amounts), wall, submitted=submitted), copies)
