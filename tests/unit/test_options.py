@@ -29,7 +29,15 @@ TWO = "simulated:hgx-h200-2"
 DECLARED = {field.name: (field, about) for field, about in declared(RunOptions)}
 #: What the Document contains in another form: as its rule, in cells, in the machine, or only of jobs.
 ELSEWHERE = {"precision", "time_budget", "rounds", "samples", "copies", "sizes", "devices", "bulk", "share"}
-ELSEWHERE |= {"host_memory", "block_counts", "block_layout", "while_computing", "storage", "storage_size"}
+ELSEWHERE |= {
+    "host_memory",
+    "block_counts",
+    "block_layout",
+    "while_computing",
+    "energy",
+    "storage",
+    "storage_size",
+}
 #: A text of every option that takes a value, and the value.
 TEXTS: dict[str, tuple[str, object]] = {
     "tier": ("full", "full"),

@@ -72,6 +72,7 @@ def cell_of(
     else:
         moved = math.fsum(first.amounts[i] * works[i].counted for i in place.transfers) / copies
     means = _means(place.transfers, first.means)
+    joules = sorted(each.joules_per_byte for each in rounds if each.joules_per_byte is not None)
     by_links = by_transport(by_links, measurement, place, means)
     paced = any(t.role is Role.LOAD for i, t in enumerate(measurement.transfers) if i in place.transfers)
     return Cell(
@@ -90,6 +91,7 @@ def cell_of(
         interval=None if use_mean else interval(middles, UNSEEN[kind_of(measurement, place)]),
         expect=place.expect,
         calls=_calls(rounds) if measurement.moves_lists and not place.reduce.is_time else None,
+        joules_per_byte=None if place.reduce.is_time or not joules else median(joules),
     )
 
 

@@ -61,6 +61,7 @@ class Point:
         slowdown: By how much each method takes longer than without the computation; for lists that move both
             ways, than the slower one of both directions. Absent where that was not measured.
         computation_slowdown: By how much the computation takes longer while the lists move.
+        joules_per_byte: Energy of the GPUs that take part, per byte, in J/B.
     """
 
     block: int
@@ -72,6 +73,7 @@ class Point:
     calls: Mapping[Method, Calls] = field(default_factory=dict)
     slowdown: Mapping[Method, float] = field(default_factory=dict)
     computation_slowdown: Mapping[Method, float] = field(default_factory=dict)
+    joules_per_byte: Mapping[Method, float] = field(default_factory=dict)
 
     @property
     def share(self) -> float | None:
@@ -438,7 +440,10 @@ def _points(shown: Mapping[ListValue, Mapping[Method, Table]]) -> Iterator[Point
             )
             single = {method: cell.calls for method, cell in cells.items() if cell.calls is not None}
             yield Point(int(block), int(blocks), best, rates, cells[best].limit, times, single,
-                        computation_slowdown=beside)  # fmt: skip
+                        computation_slowdown=beside, joules_per_byte={
+                            method: joules for method, cell in cells.items()
+                            if (joules := cell.joules_per_byte) is not None
+                        })  # fmt: skip
 
 
 def _model(method: Method, points: Sequence[Point], fastest: float) -> Model | None:

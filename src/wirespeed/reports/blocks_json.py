@@ -49,6 +49,7 @@ def data(blocks: BlockMap) -> dict[str, Any]:
                         "calls": {m: calls.n for m, calls in point.calls.items()},
                         "p50_s": {m: calls.p50 for m, calls in point.calls.items()},
                         "p99_s": {m: calls.p99 for m, calls in point.calls.items()},
+                        "joules_per_byte": dict(point.joules_per_byte),
                         "slowdown": dict(point.slowdown),
                         "computation_slowdown": dict(point.computation_slowdown),
                         "first_s": {m: calls.first for m, calls in point.calls.items()},

@@ -225,6 +225,7 @@ def _(blocks: BlockMap) -> Records:
             "best": point.best,
             "submission": point.submissions.get(method),
             "slowdown": point.slowdown.get(method),
+            "joules_per_byte": point.joules_per_byte.get(method),
             "computation_slowdown": point.computation_slowdown.get(method),
             "simulated": blocks.simulated,
         }
@@ -235,12 +236,9 @@ def _(blocks: BlockMap) -> Records:
     ]
     columns = "direction path block blocks method rate limit best p50 p99"
     best = sorted(rows, key=lambda row: row["method"] is not row["best"])
-    return _named(
-        f"{columns} n first submission simulated",
-        best,
-        columns,
-        sum(row["method"] is row["best"] for row in rows),
-    )
+    more = "n first submission slowdown computation_slowdown joules_per_byte layout while_computing simulated"
+    relevant = sum(row["method"] is row["best"] for row in rows)
+    return _named(f"{columns} {more}", best, columns, relevant)
 
 
 @records.register
