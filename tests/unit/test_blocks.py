@@ -694,3 +694,27 @@ def test_energy_from_nvml() -> None:
 
     library.nvmlDeviceGetTotalEnergyConsumption = refuse
     assert Nvml(library).energy(MACHINE.gpus[0]) is None
+
+
+@pytest.mark.parametrize(("fault", "cause"), [
+    ("hgx-h200-2+pcie-width@gpu1", "pcie-width"), ("l40s-8+wrong-numa@gpu1", "wrong-numa"),
+    ("hgx-h200-2+huge-pages=0.5", "huge-pages"),
+])  # fmt: skip
+def test_causes_of_slow_lists(fault: str, cause: str) -> None:
+    document = wirespeed.run(
+        ["blocks_host_to_device", "blocks_device_to_host"], machine=f"simulated:{fault}", tier="quick",
+        sizes="4MiB", block_counts=(256,),
+    )  # fmt: skip
+    found = [finding.cause.name for finding in wirespeed.diagnose(document).findings]
+    assert found[:1] == [cause]
+
+
+def test_a_gpu_below_its_peers_is_a_warning() -> None:
+    """Within the range of its link, but slower than the same lists on seven other GPUs."""
+    document = wirespeed.run(
+        ["blocks_host_to_device"], machine="simulated:l40s-8+speed@gpu3=0.93", tier="quick", sizes="4MiB",
+        block_counts=(256,),
+    )  # fmt: skip
+    check = wirespeed.judge(document)
+    assert {j.key.table.split()[0] for j in check.judgements if j.verdict.is_worse} == {"numa0->gpu3"}
+    assert {str(culprit) for culprit in check.culprits} == {"PCIe link numa0->gpu3"}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
 from ..units import GIB, MIB
-from .facts import ON, Fact, Known
+from .facts import NO_HUGE_PAGES, ON, Fact, Known
 from .network import MachineVertices, nvlinks_of
 from .topology import Link, LinkKind, Machine
 
@@ -485,6 +485,9 @@ EFFECTS = {
             "nvlinks-inactive", _everywhere(_NVLINK), _slower(_NVLINK), _of_missing_links, factor=_of_links
         ),
         Effect("confidential", _everywhere(_PCIE), _slower(_PCIE), _each(Known.CONFIDENTIAL, lambda _: ON)),
+        Effect(
+            "huge-pages", _everywhere(_PCIE), _slower(_PCIE), _host(Known.HUGE_PAGES, lambda _: NO_HUGE_PAGES)
+        ),
         Effect(
             "nodes-per-socket",
             _host_nodes,

@@ -9,6 +9,9 @@ from typing import Annotated
 
 import msgspec
 
+#: The mode of transparent huge pages in which the kernel gives none.
+NO_HUGE_PAGES = "never"
+
 
 class Known(StrEnum):
     """Names of the facts that causes are derived from."""
@@ -23,6 +26,7 @@ class Known(StrEnum):
     CPU_QUOTA = "CPU quota"
     GOVERNOR = "CPU governors"
     NUMA_BALANCING = "NUMA balancing"
+    HUGE_PAGES = "transparent huge pages"
     NODES_PER_SOCKET = "NUMA nodes per socket"
     IOMMU = "IOMMU"
     KERNEL_OPTIONS = "kernel options for PCI and IOMMU"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
-from ..hardware.facts import FABRIC_READY, OFF, ON, Facts, Known
+from ..hardware.facts import FABRIC_READY, NO_HUGE_PAGES, OFF, ON, Facts, Known
 from ..hardware.network import MachineVertices
 from ..hardware.topology import LinkKind, Machine
 from ..tables import IDLE
@@ -285,6 +285,12 @@ def _governor(machine: Machine, facts: Facts) -> Iterator[Sign]:
         yield Sign("", f"governor {', '.join(slow)}")
 
 
+def _huge_pages(machine: Machine, facts: Facts) -> Iterator[Sign]:
+    del machine
+    if facts.text(Known.HUGE_PAGES) == NO_HUGE_PAGES:
+        yield Sign("", "the kernel gives no transparent huge pages, so host buffers are in small pages")
+
+
 def _balancing(machine: Machine, facts: Facts) -> Iterator[Sign]:
     if facts.text(Known.NUMA_BALANCING) == ON and len(machine.numa) > 1:
         yield Sign("", "the kernel moves pages between NUMA nodes")
@@ -445,6 +451,10 @@ CAUSES = (
           _split_sockets, "lscpu | grep NUMA", "compare NPS1 and NPS4 (SNC off and on) in the BIOS"),
     Cause("governor", "CPUs save power", _CONDITION, _HOST | _NETWORK, _governor, "cpupower frequency-info",
           "cpupower frequency-set -g performance"),
+    Cause("huge-pages", "host memory is in small pages", _CONDITION, _HOST, _huge_pages,
+          "cat /sys/kernel/mm/transparent_hugepage/enabled",
+          "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",
+          shows="[never]: buffers are in small pages"),
     Cause("numa-balancing", "the kernel balances NUMA nodes", _CONDITION, _HOST, _balancing,
           "cat /proc/sys/kernel/numa_balancing", "sysctl kernel.numa_balancing=0"),
     Cause("peermem", "GPUDirect RDMA may not be in use", _CONDITION, _NETWORK, _peermem,
