@@ -718,3 +718,25 @@ def test_a_gpu_below_its_peers_is_a_warning() -> None:
     check = wirespeed.judge(document)
     assert {j.key.table.split()[0] for j in check.judgements if j.verdict.is_worse} == {"numa0->gpu3"}
     assert {str(culprit) for culprit in check.culprits} == {"PCIe link numa0->gpu3"}
+
+
+def test_names_in_the_json_of_a_server_do_not_change(found: BlockMap) -> None:
+    """Those that docs/blocks.md lists: a server that has loaded schema 1 finds them in later releases."""
+    shape = json.loads(found.to_json())
+    assert shape["schema"] == 1
+    assert {"schema", "simulated", "host", "started", "testcases", "paths", "storage"} <= shape.keys()
+    path = shape["paths"][0]
+    assert path.keys() >= {
+        "direction", "path", "layout", "while_computing", "points", "crossings", "models", "rule",
+        "sentences",
+    }  # fmt: skip
+    assert path["points"][0].keys() >= {
+        "direction", "path", "block", "blocks", "best", "rates", "submission_s", "limit", "p50_s",
+        "p99_s", "first_s", "calls", "slowdown", "computation_slowdown", "joules_per_byte",
+    }  # fmt: skip
+    assert path["crossings"][0].keys() >= {"block", "blocks", "before", "after"}
+    assert path["models"][0].keys() >= {"method", "call_s", "block_s", "rate", "error", "nearly_full"}
+    assert path["rule"].keys() >= {"kernel", "block_below", "blocks_from", "loss", "usual_loss"}
+    page = Path(__file__).parents[2].joinpath("docs", "blocks.md").read_text()
+    for part in (path, path["points"][0], path["crossings"][0], path["models"][0], path["rule"]):
+        assert [name for name in part if f"`{name}`" not in page and f"`{name}[]`" not in page] == []
