@@ -14,6 +14,7 @@ import pytest
 import wirespeed
 from tests.fakes import gpu as fake
 from tests.fakes.gpu import MemoryBackend, MemoryDriver
+from wirespeed.backends.gpu import bound_copy, stream_ops
 from wirespeed.backends.gpu.gpu_driver import FABRIC, IPC, VMM_FD, driver_of
 from wirespeed.backends.gpu.memory import GpuBuffers
 from wirespeed.backends.shared_memory import Handle
@@ -22,7 +23,6 @@ from wirespeed.errors import BackendError
 from wirespeed.hardware.devices import Gpu, NumaNode
 from wirespeed.hardware.topology import Machine
 from wirespeed.measurement import Measurement
-from wirespeed.backends.gpu import bound_copy, stream_ops
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Operation, Transfer
 from wirespeed.options import RunOptions
 from wirespeed.testcases.device import saxpy
