@@ -13,6 +13,7 @@ from .common import (
     add_report,
     add_saving,
     check_format,
+    option,
     print_report,
     process_started,
     run_options,
@@ -20,7 +21,6 @@ from .common import (
     style,
     tell_saved,
     texts_aside,
-    typed,
 )
 from .dry_run import lead
 from .parser import Parser
@@ -81,17 +81,16 @@ def parser(name: str) -> Parser:
         EXIT_CODES,
     )
     what = arguments.add_argument_group("what to measure")
-    parsers = {entry.name: about for entry, about in declared(RunOptions)}
-    for flag, dest, option, help in (
+    about = {entry.name: declaration for entry, declaration in declared(RunOptions)}
+    for flag, dest, name, help in (
         ("--sizes", "sizes", "sizes", "block sizes, such as 1KiB:4MiB:x2 (default: ten from 1KiB to 4MiB)"),
         ("--blocks", "counts", "block_counts", "numbers of blocks, such as 64,1000 (default: 16:65536:x4)"),
     ):
-        about = parsers[option]
-        assert about.parse is not None
-        what.add_argument(flag, dest=dest, type=typed(about.parse), metavar=about.metavar, help=help)
-    what.add_argument(
-        "--direction", type=among(DIRECTIONS), metavar="LIST",
-        help=f"directions: {', '.join(DIRECTIONS)} (default: the first two; without a GPU the last)",
+        option(what, f"{flag} {about[name].metavar}", help, about[name].parse, dest=dest)
+    option(
+        what, "--direction LIST",
+        f"directions: {', '.join(DIRECTIONS)} (default: the first two; without a GPU the last)",
+        among(DIRECTIONS),
     )  # fmt: skip
     add_machine(what)
     add_options(what, names=("devices", "storage", "storage_size"))

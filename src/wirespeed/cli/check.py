@@ -13,6 +13,7 @@ from ..options import JOB, MEASURING
 from .common import (
     OF_RUN,
     add_all_cells,
+    add_consumer,
     add_judging,
     add_measuring,
     add_saving,
@@ -23,15 +24,15 @@ from .common import (
     measuring,
     named_files,
     opened,
+    option,
     return_files,
     saving,
     style,
     tell_saved,
     texts_aside,
-    typed,
 )
 from .compare import add_remembering, refuse_without_past, remember, with_past
-from .consumers import Answer, add_consumer, refuse_mixed
+from .consumers import Answer, refuse_mixed
 from .dry_run import add_dry_run, add_job, dry_run, lead
 from .parser import Parser
 
@@ -231,61 +232,50 @@ def parser(name: str) -> Parser:
         usage="wirespeed check [OPTION ...] [FILE ...]",
     )
     judging = arguments.add_argument_group("judgement")
-    arguments.add_argument(
-        "saved", nargs="*", metavar="FILE",
-        help="saved runs, logs of other tools, and folders of them (- is standard input)",
+    option(
+        arguments, "saved FILE*",
+        "saved runs, logs of other tools, and folders of them (- is standard input)",
     )  # fmt: skip
-    judging.add_argument(
-        "--since",
-        type=typed(parse_age),
-        metavar="AGE",
-        help="also judge by this machine's own runs of this time, such as 30d (see `wirespeed history`)",
-    )
+    option(
+        judging, "--since AGE",
+        "also judge by this machine's own runs of this time, such as 30d (see `wirespeed history`)",
+        parse_age,
+    )  # fmt: skip
     add_judging(judging)
-    judging.add_argument(
-        "--gates",
-        action="append",
-        default=[],
-        metavar="NAME|FILE",
-        help="also compare with published thresholds: aws, azure, dcgm, gcp, oci, or a TOML file; repeatable",
-    )
+    option(
+        judging, "--gates NAME|FILE",
+        "also compare with published thresholds: aws, azure, dcgm, gcp, oci, or a TOML file; repeatable",
+        action="append", default=[],
+    )  # fmt: skip
     add_simulated(judging)
     of_files = arguments.add_argument_group("judgement of saved runs and logs")
-    of_files.add_argument(
-        "--from", dest="source", nargs="+", action="extend", metavar="FILE",
-        help="the same as FILE; several files end with the exit code of the worst",
+    option(
+        of_files, "--from FILE+", "the same as FILE; several files end with the exit code of the worst",
+        dest="source",
     )  # fmt: skip
-    of_files.add_argument(
-        "--fleet", action="store_true",
-        help="also compare the runs of one model with each other, and warn of values far below their median",
+    option(
+        of_files, "--fleet",
+        "also compare the runs of one model with each other, and warn of values far below their median",
     )  # fmt: skip
-    of_files.add_argument(
-        "--max-age",
-        type=typed(parse_age),
-        metavar="AGE",
-        help="do not judge saved runs older than this, such as 2d or 12h",
-    )
-    of_files.add_argument(
-        "--nics",
-        type=typed(parse_nics),
-        metavar="NUMBERxRATE",
-        help="NICs of each host of a log, such as 8x400G, for collectives and RDMA between hosts",
-    )
+    option(of_files, "--max-age AGE", "do not judge saved runs older than this, such as 2d or 12h", parse_age)
+    option(
+        of_files, "--nics NUMBERxRATE",
+        "NICs of each host of a log, such as 8x400G, for collectives and RDMA between hosts", parse_nics,
+    )  # fmt: skip
     when = arguments.add_argument_group(f"measuring: {OF_RUN}")
-    when.add_argument(
-        "--wait-idle",
-        type=typed(parse_duration),
-        metavar="TIME",
-        help="maximum time to wait until no other process uses the machine; --within begins after it",
-    )
+    option(
+        when, "--wait-idle TIME",
+        "maximum time to wait until no other process uses the machine; --within begins after it",
+        parse_duration,
+    )  # fmt: skip
     add_dry_run(when)
     add_measuring(arguments)
     arguments.set_defaults(tier="quick")
     add_job(arguments.add_argument_group(JOB))
     out = arguments.add_argument_group("output")
-    out.add_argument(
-        "--format", default="text", choices=check_formats(),
-        help="format of verdicts, likely causes and thresholds (default: text)",
+    option(
+        out, "--format", "format of verdicts, likely causes and thresholds (default: text)", default="text",
+        choices=check_formats(),
     )  # fmt: skip
     add_consumer(out)
     add_all_cells(out)

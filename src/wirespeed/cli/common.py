@@ -11,14 +11,15 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from dataclasses import replace
-from functools import cache
+from functools import cache, wraps
 from glob import escape, glob
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import ExitCode, StorageError, UsageError
 from ..terminal import colored, columns, visible
+from .consumers import CONSUMERS, OPTION
 
 if TYPE_CHECKING:
     from ..document import Document
@@ -37,22 +38,48 @@ T = TypeVar("T")
 OF_RUN = "also all options of `wirespeed run`, such as -t, --machine, --devices, --tier and --within"
 
 
-class TakesOptions(Protocol):
-    """An object that options can be added to: a parser or a group."""
+#: A parser, or a group of one.
+TakesOptions = argparse._ActionsContainer
 
-    def add_argument(self, *names: str, **settings: Any) -> argparse.Action:
-        """Add an option."""
-        ...
+
+def option(
+    to: TakesOptions, spelled: str, help: str, parse: Callable[[str], object] | None = None,
+    *, completer: Callable[..., list[str]] | None = None, **settings: Any,
+) -> None:  # fmt: skip
+    """Add an option or an argument.
+
+    Args:
+        to: A parser, or a group of one.
+        spelled: The names, and the word for a value: ``-o --output FILE``. ``FILE+`` takes several, ``FILE*``
+            any number. An option without such a word and without choices is a flag.
+        help: What it does.
+        parse: Converts the text of a value; its UsageErrors are those of the option.
+        completer: Returns the words that complete a value.
+        settings: Further settings of ``add_argument``.
+    """
+    *names, last = spelled.split()
+    if names and not last.startswith("-"):
+        settings["metavar"] = last.rstrip("+*")
+        if last[-1] in "+*":
+            settings |= {"nargs": last[-1]}
+            if names[0].startswith("-"):
+                settings |= {"action": "extend", "default": []}
+    else:
+        names.append(last)
+        if last.startswith("-") and parse is None and "choices" not in settings:
+            settings.setdefault("action", "store_true")
+    if parse is not None:
+        settings["type"] = typed(parse)
+    to.add_argument(*names, help=help, **settings).completer = completer  # type: ignore[attr-defined]
 
 
 def add_machine(to: TakesOptions, default: str | None = None) -> None:
     """Add ``--machine``."""
-    to.add_argument(
-        "--machine",
-        default=default,
-        metavar="FILE|simulated:NAME",
-        help="machine file, or simulated machine such as simulated:dgx-a100-8 (default: this machine)",
-    ).completer = machine_names  # type: ignore[attr-defined]
+    option(
+        to, "--machine FILE|simulated:NAME",
+        "machine file, or simulated machine such as simulated:dgx-a100-8 (default: this machine)",
+        default=default, completer=machine_names,
+    )  # fmt: skip
 
 
 def testcase_names(**_: object) -> list[str]:
@@ -107,7 +134,7 @@ def run_options(options: argparse.Namespace, **changes: Any) -> RunOptions:
 def add_simulated(to: TakesOptions, *, needed: bool = True) -> None:
     """Add ``--allow-simulated``; commands whose exit code passes no machine accept it without needing it."""
     help = "let a simulated machine pass" if needed else argparse.SUPPRESS
-    to.add_argument("--allow-simulated", action="store_true", help=help)
+    option(to, "--allow-simulated", help)
 
 
 def add_judging(to: TakesOptions) -> None:
@@ -115,36 +142,28 @@ def add_judging(to: TakesOptions) -> None:
     from ..judging.verdicts import TOLERANCE
     from ..units import parse_fraction
 
-    to.add_argument("--overrides", metavar="FILE.toml", help="file of accepted deviations, with reasons")
-    to.add_argument(
-        "--baseline",
-        metavar="FILE",
-        help="file from `wirespeed baseline make`: values of good machines of this model",
+    option(to, "--overrides FILE.toml", "file of accepted deviations, with reasons")
+    option(
+        to, "--baseline FILE", "file from `wirespeed baseline make`: values of good machines of this model"
     )
-    to.add_argument(
-        "--tolerance",
-        type=typed(parse_fraction),
-        default=TOLERANCE,
-        metavar="PERCENT",
-        help="fail values that are below the baseline by more than this (default: 5%%)",
-    )
+    option(
+        to, "--tolerance PERCENT", "fail values that are below the baseline by more than this (default: 5%%)",
+        parse_fraction, default=TOLERANCE,
+    )  # fmt: skip
     add_expect(to)
-    to.add_argument("--ignore-busy", action="store_true", help="also judge devices that another process used")
+    option(to, "--ignore-busy", "also judge devices that another process used")
 
 
 def add_expect(to: TakesOptions) -> None:
     """Add ``--expect``."""
     from ..results.published_gates import parse
 
-    to.add_argument(
-        "--expect",
-        type=typed(parse),
-        action="append",
-        default=[],
-        metavar="KEY=VALUE,...",
-        help="fail unless each host has this: gpus, nvlinks (active, of each GPU), memory (95%% of it), "
-        "nics, gpu-memory, gpu-model, numa, cpus; such as gpus=8,nvlinks=18,memory=1TiB (repeatable)",
-    )
+    option(
+        to, "--expect KEY=VALUE,...",
+        "fail unless each host has this: gpus, nvlinks (active, of each GPU), memory (95%% of it), "
+        "nics, gpu-memory, gpu-model, numa, cpus; such as gpus=8,nvlinks=18,memory=1TiB (repeatable)", parse,
+        action="append", default=[],
+    )  # fmt: skip
 
 
 def criteria(options: argparse.Namespace) -> Criteria:
@@ -176,9 +195,9 @@ def expected(options: argparse.Namespace) -> Inventory | None:
 
 def add_output(to: TakesOptions, help: str = "also save the run") -> None:
     """Add ``-o``."""
-    to.add_argument(
-        "-o", "--output", type=output_path, metavar="FILE.json",
-        help=f"{help}; a folder for a generated name, - for standard output",
+    option(
+        to, "-o --output FILE.json", f"{help}; a folder for a generated name, - for standard output",
+        output_path,
     )  # fmt: skip
     add_force(to, "exists")
 
@@ -186,8 +205,8 @@ def add_output(to: TakesOptions, help: str = "also save the run") -> None:
 def add_saving(to: TakesOptions) -> None:
     """Add ``-o``, ``--force``, ``-q`` and ``--no-save`` of a command that saves its run by default."""
     add_output(to, "file of the saved run (default: wirespeed-HOST-TIME.json in the current folder)")
-    to.add_argument("-q", "--quiet", action="store_true", help="print no report")
-    to.add_argument("--no-save", action="store_true", help="do not save the run")
+    option(to, "-q --quiet", "print no report")
+    option(to, "--no-save", "do not save the run")
 
 
 def saving(options: argparse.Namespace) -> Output | None:
@@ -293,7 +312,7 @@ def _program() -> str:
 
 def add_force(to: TakesOptions, kind: str) -> None:
     """Add ``--force``."""
-    to.add_argument("--force", action="store_true", help=f"replace the file even if it {kind}")
+    option(to, "--force", f"replace the file even if it {kind}")
 
 
 def output_path(text: str) -> Output:
@@ -324,28 +343,31 @@ def add_report(to: TakesOptions) -> None:
     """Add ``--format`` and ``-v``."""
     from ..reports import FORMATS
 
-    to.add_argument(
-        "--format",
+    option(
+        to, "--format FORMAT", f"{FORMATS[0].name} (default), {', '.join(row.name for row in FORMATS[1:])}",
         default="table",
-        metavar="FORMAT",
-        help=f"{FORMATS[0].name} (default), {', '.join(row.name for row in FORMATS[1:])}",
-    )
+    )  # fmt: skip
     add_all_cells(to)
     add_verbose(to)
 
 
+def add_consumer(to: TakesOptions) -> None:
+    """Add ``--for``."""
+    option(
+        to, f"{OPTION} CONSUMER",
+        f"print only one line, and exit with the code that this program expects: {', '.join(CONSUMERS)} "
+        "(wirespeed help operate)", dest="consumer", choices=tuple(CONSUMERS),
+    )  # fmt: skip
+
+
 def add_all_cells(to: TakesOptions) -> None:
     """Add ``--all-cells``."""
-    to.add_argument(
-        "--all-cells", action="store_true", help="export every value (only with --format prometheus)"
-    )
+    option(to, "--all-cells", "export every value (only with --format prometheus)")
 
 
 def add_verbose(to: TakesOptions) -> None:
     """Add ``-v``."""
-    to.add_argument(
-        "-v", "--verbose", action="store_true", help="show all samples, all values and full names"
-    )
+    option(to, "-v --verbose", "show all samples, all values and full names")
 
 
 def add_measuring(parser: argparse.ArgumentParser) -> None:
@@ -353,18 +375,18 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
     from ..options import GPU, HOW, STOP, WHAT
 
     subject = parser.add_argument_group(WHAT)
-    subject.add_argument(
-        "-t", "--testcase", nargs="+", action="extend", default=[], metavar="NAME",
-        help="testcases by name or nvbandwidth index, as `wirespeed list` shows them (default: all)",
-    ).completer = testcase_names  # type: ignore[attr-defined]  # fmt: skip
-    subject.add_argument(
-        "-f", "--file", action="append", default=[], metavar="FILE.toml",
-        help="measurements of a file (wirespeed help transfers); repeatable",
+    option(
+        subject, "-t --testcase NAME+",
+        "testcases by name or nvbandwidth index, as `wirespeed list` shows them (default: all)",
+        completer=testcase_names,
     )  # fmt: skip
-    subject.add_argument(
-        "-p", "--prefix", nargs="+", action="extend", default=[], metavar="PREFIX",
-        help="testcases whose names start with PREFIX",
-    ).completer = testcase_names  # type: ignore[attr-defined]  # fmt: skip
+    option(
+        subject, "-f --file FILE.toml", "measurements of a file (wirespeed help transfers); repeatable",
+        action="append", default=[],
+    )  # fmt: skip
+    option(
+        subject, "-p --prefix PREFIX+", "testcases whose names start with PREFIX", completer=testcase_names
+    )
     add_machine(subject)
     add_options(subject, WHAT)
     for group in (STOP, HOW, GPU):
@@ -374,6 +396,7 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
 def typed(parse: Callable[[str], T]) -> Callable[[str], T]:
     """A parser whose UsageErrors argparse reports."""
 
+    @wraps(parse)  # argparse names it in errors
     def convert(text: str) -> T:
         try:
             return parse(text)

@@ -12,6 +12,7 @@ from ..options import MEASURING
 from ..terminal import error_line, one_line
 from ..units import many
 from .common import (
+    add_consumer,
     add_expect,
     add_machine,
     add_measuring,
@@ -24,12 +25,13 @@ from .common import (
     measuring,
     named_files,
     opened,
+    option,
     return_files,
     style,
     tell_saved,
     texts_aside,
 )
-from .consumers import Answer, add_consumer, refuse_mixed
+from .consumers import Answer, refuse_mixed
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -158,20 +160,20 @@ def parser(name: str) -> Parser:
         elsewhere=MEASURING,
         usage="wirespeed doctor [OPTION ...] [FILE ...]",
     )
-    arguments.add_argument(
-        "source", nargs="*", metavar="FILE",
-        help="saved runs, logs of other tools, and folders of them, to examine instead of this machine",
+    option(
+        arguments, "source FILE*",
+        "saved runs, logs of other tools, and folders of them, to examine instead of this machine",
     )  # fmt: skip
-    arguments.add_argument(
-        "--no-measure", dest="measure", action="store_false", help="only read what the system reports"
+    option(
+        arguments, "--no-measure", "only read what the system reports", action="store_false", dest="measure"
     )
-    arguments.add_argument(
-        "--root", metavar="FOLDER",
-        help="examine the system whose /sys and /proc are in a folder, or that --record recorded",
+    option(
+        arguments, "--root FOLDER",
+        "examine the system whose /sys and /proc are in a folder, or that --record recorded",
     )  # fmt: skip
-    arguments.add_argument(
-        "--record", metavar="FOLDER",
-        help="record in a new folder what the system reports about this machine, to examine it elsewhere",
+    option(
+        arguments, "--record FOLDER",
+        "record in a new folder what the system reports about this machine, to examine it elsewhere",
     )  # fmt: skip
     judging = arguments.add_argument_group("judgement")
     add_expect(judging)
@@ -234,17 +236,15 @@ def parser_of_p2p(name: str) -> Parser:
         "repair. A pair that hangs takes 2 s.",
         EXIT_CODES,
     )
-    arguments.add_argument("source", nargs="?", metavar="RUN.json", help="show a saved run")
+    option(arguments, "source RUN.json", "show a saved run", nargs="?")
     add_machine(arguments)
     add_options(arguments, names=("devices",))
-    arguments.add_argument("--short", action="store_true", help="try only stores and flags, as check does")
-    arguments.add_argument(
-        "--nccl", action="store_true", help="also let NCCL send between each two GPUs, which takes seconds"
-    )
-    arguments.add_argument("--seed", type=int, metavar="N", help="seed of the patterns (default: a new one)")
+    option(arguments, "--short", "try only stores and flags, as check does")
+    option(arguments, "--nccl", "also let NCCL send between each two GPUs, which takes seconds")
+    option(arguments, "--seed N", "seed of the patterns (default: a new one)", int)
     out = arguments.add_argument_group("output")
-    out.add_argument("--env", action="store_true", help="print only the variables to export, for scripts")
-    out.add_argument("--json", action="store_true", help="print the answer for programs")
+    option(out, "--env", "print only the variables to export, for scripts")
+    option(out, "--json", "print the answer for programs")
     add_consumer(out)
     add_output(out)
     add_verbose(out)

@@ -16,7 +16,7 @@ from ..run_errors import RunInterrupted
 from ..signals import Undisturbed
 from ..terminal import error_line, visible
 from ..units import format_time, many
-from .common import TakesOptions, add_options, measured_code
+from .common import add_options, measured_code, option
 
 if TYPE_CHECKING:
     from ..document import Document
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from ..worlds.base import World
 
 
-def add_dry_run(to: TakesOptions) -> None:
+def add_dry_run(to: argparse._ActionsContainer) -> None:
     """Add ``--dry-run``."""
-    to.add_argument(
-        "--dry-run", action="store_true",
-        help="show what would be measured, in which order and how long it takes, and measure nothing",
+    option(
+        to, "--dry-run",
+        "show what would be measured, in which order and how long it takes, and measure nothing",
     )  # fmt: skip
 
 
@@ -74,11 +74,11 @@ def _text(planned: Sequence[PlannedTestcase], machine: Machine, within: float | 
     return "\n".join(lines)
 
 
-def add_job(to: TakesOptions) -> None:
+def add_job(to: argparse._ActionsContainer) -> None:
     """Add the options of jobs of several processes."""
-    to.add_argument(
-        "--processes", type=int, default=1, metavar="N",
-        help="start N processes on this host, one per GPU; only without a launcher (default: 1)",
+    option(
+        to, "--processes N",
+        "start N processes on this host, one per GPU; only without a launcher (default: 1)", int, default=1,
     )  # fmt: skip
     add_options(to, JOB)
 

@@ -15,7 +15,7 @@ from ..hardware.topology import Machine
 from ..terminal import columns, escaped, visible
 from ..testcases import TABLE, PlanOptions, Testcase, Tier, select
 from ..units import format_time
-from .common import add_machine, add_options, style, testcase_names
+from .common import add_machine, add_options, option, style, testcase_names
 from .parser import Parser
 
 
@@ -46,21 +46,15 @@ def parser_of_list(name: str) -> Parser:
     arguments = Parser(name, "List all testcases, and show which of them can run here.")
     add_machine(arguments)
     add_options(arguments, names=["tier"])
-    arguments.add_argument(
-        "-t", "--testcase", nargs="+", action="extend", default=[], metavar="NAME",
-        help="only these testcases",
-    ).completer = testcase_names  # type: ignore[attr-defined] # fmt: skip
-    arguments.add_argument("--time", action="store_true", help="also show how long each testcase takes")
+    option(arguments, "-t --testcase NAME+", "only these testcases", completer=testcase_names)
+    option(arguments, "--time", "also show how long each testcase takes")
     forms = arguments.add_mutually_exclusive_group()
-    forms.add_argument(
-        "--short", action="store_true", help="print only the names of testcases that can run here"
-    )
-    forms.add_argument(
-        "--json", action="store_true", help="all testcases as JSON, with the reason if one cannot run"
-    )
-    forms.add_argument(
-        "--as", dest="form", choices=("transfers",), help="print a file for `wirespeed run -f`, to be edited"
-    )
+    option(forms, "--short", "print only the names of testcases that can run here")
+    option(forms, "--json", "all testcases as JSON, with the reason if one cannot run")
+    option(
+        forms, "--as", "print a file for `wirespeed run -f`, to be edited", dest="form",
+        choices=("transfers",),
+    )  # fmt: skip
     return arguments
 
 
@@ -141,10 +135,8 @@ def main(name: str, argv: Sequence[str]) -> int:
 def parser(name: str) -> Parser:
     arguments = Parser(name, "Show the CPUs, GPUs and links of a machine.")
     add_machine(arguments)
-    arguments.add_argument(
-        "--format",
-        choices=("tree", "json"),
-        default="tree",
-        help="tree, or JSON that --machine accepts (default: tree)",
-    )
+    option(
+        arguments, "--format", "tree, or JSON that --machine accepts (default: tree)",
+        choices=("tree", "json"), default="tree",
+    )  # fmt: skip
     return arguments

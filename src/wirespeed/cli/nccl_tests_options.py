@@ -41,7 +41,7 @@ from ..terminal import visible
 from ..version import __version__
 from . import configuration as environment
 from .commands import SUFFIX
-from .common import add_machine, output_path, typed
+from .common import add_machine, option, output_path, typed
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -86,24 +86,23 @@ def parser(program: str) -> Parser:
             if about.group == title:
                 _add(group, name, about)
         if title == RANKS:
-            group.add_argument(
-                "--launch", metavar="HOW", default=AUTO, choices=(AUTO, "processes", "here"),
-                help="without a launcher: processes (one per GPU), here (one process, as given by -t and "
-                "-g), or auto (here if -t is given, else processes)",
+            option(
+                group, "--launch HOW",
+                "without a launcher: processes (one per GPU), here (one process, as given by -t and "
+                "-g), or auto (here if -t is given, else processes)", default=AUTO,
+                choices=(AUTO, "processes", "here"),
             )  # fmt: skip
-            group.add_argument(
-                "--mpi", action="store_true", help="use MPI on host memory, even if there are GPUs"
-            )
+            option(group, "--mpi", "use MPI on host memory, even if there are GPUs")
             add_machine(group, environment.machine())
     group.add_argument(*_JSON.split(","), metavar="FILE.json", type=Path, help=_JSON_HELP)
-    group.add_argument(
-        "--output", metavar="FILE.json", type=output_path,
-        help="also save the run as JSON, during the run; a folder, or - for standard output",
+    option(
+        group, "--output FILE.json",
+        "also save the run as JSON, during the run; a folder, or - for standard output", output_path,
     )  # fmt: skip
-    group.add_argument("--force", action="store_true", help="replace that file even if it exists")
-    group.add_argument(
-        "--format", metavar="FORMAT", default=FORMAT,
-        help="output format: nccl-tests (line by line), table, csv, json, ...",
+    option(group, "--force", "replace that file even if it exists")
+    option(
+        group, "--format FORMAT", "output format: nccl-tests (line by line), table, csv, json, ...",
+        default=FORMAT,
     )  # fmt: skip
     return arguments
 

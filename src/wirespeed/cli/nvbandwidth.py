@@ -13,7 +13,8 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from functools import partial
+from typing import NoReturn
 
 from ..document import SCHEMA, Document
 from ..errors import ExitCode, WirespeedError
@@ -30,7 +31,7 @@ from ..units import MIB, parse_duration
 from ..version import __version__
 from ..worlds.launchers import promised
 from . import configuration as environment
-from .common import add_options, add_output, run_options, texts_aside, typed
+from .common import add_options, add_output, option, run_options, texts_aside
 from .dry_run import add_job, lead
 from .parser import Parser
 from .sailbandwidth_options import Dumps, Printer, add_sail_options, positive
@@ -145,47 +146,36 @@ def parser_of(program: PeerProgram, given: Sequence[str] = ()) -> Parser:
         "unless -i or --loopCount is given.",
         dialect, given,
     )  # fmt: skip
-    add = arguments.add_argument
-    add("-h", "--help", action="store_true", help="produce help message")
+    add = partial(option, arguments)
+    add("-h --help", "produce help message")
     add(
-        "-b", "--bufferSize", dest="size", type=mebibytes, metavar="N",
+        "-b --bufferSize N", f"buffer size in MiB ({dialect.default_mebibytes})", mebibytes, dest="size",
         default=dialect.default_mebibytes * MIB,
-        help=f"buffer size in MiB ({dialect.default_mebibytes})",
     )  # fmt: skip
-    add("-l", "--list", action="store_true", help="list available testcases")
-    several: dict[str, Any] = {"nargs": "+", "action": "extend", "default": [], "metavar": "X"}
-    add("-t", "--testcase", help="testcase(s) to run, by name or index", **several)
-    add("-p", "--testcasePrefixes", help="testcase(s) to run, by prefix", **several)
-    add("-v", "--verbose", action="store_true", help="print every sample; min, max and average in JSON")
+    add("-l --list", "list available testcases")
+    add("-t --testcase X+", "testcase(s) to run, by name or index")
+    add("-p --testcasePrefixes X+", "testcase(s) to run, by prefix")
+    add("-v --verbose", "print every sample; min, max and average in JSON")
     add(
-        "-s", "--skipVerification", nargs="?", type=_boolean, const=True, default=False, metavar="true|false",
-        help="skip the data check after copies",
+        "-s --skipVerification true|false", "skip the data check after copies", _boolean, nargs="?",
+        const=True, default=False,
     )  # fmt: skip
-    add("-d", "--disableAffinity", dest="affinity", action="store_false", help="no CPU binding")
+    add("-d --disableAffinity", "no CPU binding", action="store_false", dest="affinity")
+    add("-i --testSamples N", "samples (3 if only --loopCount is given)", program.whole, dest="samples")
+    add("-m --useMean", "mean instead of median", dest="use_mean")
     add(
-        "-i", "--testSamples", dest="samples", type=program.whole, metavar="N",
-        help="samples (3 if only --loopCount is given)",
-    )  # fmt: skip
-    add("-m", "--useMean", dest="use_mean", action="store_true", help="mean instead of median")
-    add(
-        "-j", "--json", dest="format", action="store_const", const="json", default="text",
-        help="JSON instead of text",
-    )  # fmt: skip
-    add(
-        "--loopCount", dest="copies", type=program.whole, metavar="N",
-        help="copies per sample (16 if only -i is given)",
-    )  # fmt: skip
+        "-j --json", "JSON instead of text", action="store_const", dest="format", const="json", default="text"
+    )
+    add("--loopCount N", "copies per sample (16 if only -i is given)", program.whole, dest="copies")
     program.add(arguments)
     arguments.set_defaults(dialect=version)
     own = arguments.add_argument_group("options of wirespeed")
-    own.add_argument(
-        "--machine", metavar="FILE|simulated:NAME", default=environment.machine(),
-        help=f"machine file or simulated machine (${environment.MACHINE}, else this machine)",
+    option(
+        own, "--machine FILE|simulated:NAME",
+        f"machine file or simulated machine (${environment.MACHINE}, else this machine)",
+        default=environment.machine(),
     )  # fmt: skip
-    own.add_argument(
-        "--time-budget", type=typed(parse_duration), default=TIME_BUDGET, metavar="TIME",
-        help="maximum time per value (0.3s)",
-    )  # fmt: skip
+    option(own, "--time-budget TIME", "maximum time per value (0.3s)", parse_duration, default=TIME_BUDGET)
     add_output(own)
     add_options(own, names=["timeout", "seed"])
     add_job(own)
@@ -194,31 +184,30 @@ def parser_of(program: PeerProgram, given: Sequence[str] = ()) -> Parser:
 
 def _add(parser: Parser) -> None:
     """Add the options that nvbandwidth has and sailbandwidth lacks, and those of sailbandwidth."""
-    add = parser.add_argument
+    add = partial(option, parser)
     add(
-        "-F", "--format", choices=["text", "json", "perf"], default="text",
-        help="text (default), JSON, or text with &&&& PERF lines in place of SUM lines",
+        "-F --format", "text (default), JSON, or text with &&&& PERF lines in place of SUM lines",
+        choices=["text", "json", "perf"], default="text",
     )  # fmt: skip
-    add("--perfFormatter", dest="perf", action="store_true", help="the same as --format perf")
+    add("--perfFormatter", "the same as --format perf", dest="perf")
     add(
-        "-H", "--useHugePages", dest="wants_huge_pages", action="store_true",
-        help="host buffers in huge pages, as always; a note if they are switched off",
+        "-H --useHugePages", "host buffers in huge pages, as always; a note if they are switched off",
+        dest="wants_huge_pages",
     )  # fmt: skip
-    add("--huge-pages", action="store_true", help="fail if host buffers are not in huge pages")
+    add("--huge-pages", "fail if host buffers are not in huge pages")
     add(
-        "-P", "--targetNumPairs", dest="pairs", type=int, default=-1, metavar="N",
-        help="measure N random pairs of processes, each in one direction (-1: all, 0: none); only in "
-        "multinode device-to-device testcases",
+        "-P --targetNumPairs N",
+        "measure N random pairs of processes, each in one direction (-1: all, 0: none); only in "
+        "multinode device-to-device testcases", int, dest="pairs", default=-1,
     )  # fmt: skip
     add(
-        "--pair", nargs=2, metavar="UUID",
-        help="measure only this pair of GPUs in tables of pairs (`nvidia-smi -L` shows UUIDs)",
+        "--pair UUID", "measure only this pair of GPUs in tables of pairs (`nvidia-smi -L` shows UUIDs)",
+        nargs=2,
     )  # fmt: skip
-    add("--version", action="store_true", help="show the version")
+    add("--version", "show the version")
     add(
-        "--compat", dest="dialect", choices=list(VERSIONS),
-        help="version whose list of testcases, numbers and output to use "
-        f"(${environment.COMPAT}, else {_DEFAULT})",
+        "--compat", "version whose list of testcases, numbers and output to use "
+        f"(${environment.COMPAT}, else {_DEFAULT})", dest="dialect", choices=list(VERSIONS),
     )  # fmt: skip
     add_sail_options(
         parser, default=False, note=" With nvbandwidth, --nBlocks and --nThreads apply to ordinary copies."

@@ -31,12 +31,12 @@ from .common import (
     measured_code,
     named_files,
     open_run,
+    option,
     print_report,
     return_files,
     style,
     testcase_names,
     texts_aside,
-    typed,
 )
 from .parser import Parser
 
@@ -106,29 +106,20 @@ def parser(name: str) -> Parser:
         "More than 10 runs make a page with one row per node: verdict, cause, key figures and outliers.\n"
         "A single run can be written in any other format, given by the file name or --format.",
     )
-    arguments.add_argument(
-        "files", metavar="FILE", nargs="+", help="saved runs, logs of other tools, and folders of them"
-    )
-    arguments.add_argument(
-        "-o", "--output", type=Path, metavar="FILE.html",
-        help="file to write (default: RUN.html, RUN-compared.html or RUN-fleet.html, next to the first run)",
+    option(arguments, "files FILE+", "saved runs, logs of other tools, and folders of them")
+    option(
+        arguments, "-o --output FILE.html",
+        "file to write (default: RUN.html, RUN-compared.html or RUN-fleet.html, next to the first run)", Path,
     )  # fmt: skip
     add_force(arguments, "is not a report of wirespeed")
-    arguments.add_argument("--open", action="store_true", help="open the page in the browser")
-    arguments.add_argument(
-        "--format",
-        metavar="FORMAT",
-        help="format (default: by the suffix: "
-        + ", ".join(f"{row.suffixes[0]} for {row.name}" for row in FORMATS if row.suffixes)
-        + ")",
-    )
+    option(arguments, "--open", "open the page in the browser")
+    option(
+        arguments, "--format FORMAT", "format (default: by the suffix: "
+        + ", ".join(f"{row.suffixes[0]} for {row.name}" for row in FORMATS if row.suffixes) + ")",
+    )  # fmt: skip
     kinds = arguments.add_mutually_exclusive_group()
-    kinds.add_argument(
-        "--fleet",
-        action="store_true",
-        help="one row per node, without single values (default for more than 10 runs)",
-    )
-    kinds.add_argument("--compare", action="store_true", help="compare more than 10 runs, up to 50")
+    option(kinds, "--fleet", "one row per node, without single values (default for more than 10 runs)")
+    option(kinds, "--compare", "compare more than 10 runs, up to 50")
     add_judging(arguments.add_argument_group("judgement"))
     add_all_cells(arguments)
     add_simulated(arguments, needed=False)
@@ -292,19 +283,15 @@ def _part(file: str, document: Document, options: argparse.Namespace) -> Checked
 
 def parser_of_show(name: str) -> Parser:
     arguments = Parser(name, "Print saved runs, or logs of other tools, in any format.")
-    arguments.add_argument(
-        "files",
-        nargs="*",
-        metavar="FILE",
-        help="saved runs, logs of other tools, and folders of them (- is standard input)",
-    )
-    for short, long, metavar, does in (
-        ("-t", "--testcase", "NAME", "only these testcases"),
-        ("-p", "--prefix", "PREFIX", "only testcases whose names start with PREFIX"),
+    option(
+        arguments, "files FILE*",
+        "saved runs, logs of other tools, and folders of them (- is standard input)",
+    )  # fmt: skip
+    for spelled, does in (
+        ("-t --testcase NAME+", "only these testcases"),
+        ("-p --prefix PREFIX+", "only testcases whose names start with PREFIX"),
     ):
-        arguments.add_argument(
-            short, long, nargs="+", action="extend", default=[], metavar=metavar, help=does
-        ).completer = testcase_names  # type: ignore[attr-defined]
+        option(arguments, spelled, does, completer=testcase_names)
     add_report(arguments)
     add_judging(arguments.add_argument_group("judgement"))
     add_simulated(arguments, needed=False)
@@ -374,22 +361,17 @@ def parser_of_import(name: str) -> Parser:
         "Exit codes: 0 values were imported, 1 the logs say that the run failed, or a value fails,\n"
         "2 invalid usage, 4 the logs have no values.",
     )
-    arguments.add_argument(
-        "files", nargs="+", metavar="LOG", help="files of one machine; - is standard input"
-    )
-    arguments.add_argument(
-        "--machine",
-        metavar="NAME-N|FILE|simulated:NAME",
-        help="machine of the logs: N GPUs such as hgx-h100-8, a machine file, or a simulated machine "
-        "(default: derived from the names and the number of GPUs in the logs)",
-    ).completer = machine_names  # type: ignore[attr-defined]
-    arguments.add_argument(
-        "--nics",
-        type=typed(_nics),
-        metavar="NUMBERxRATE",
-        help="NICs of each host, such as 8x400G, for collectives and RDMA between hosts "
-        "(default: as the log says)",
-    )
+    option(arguments, "files LOG+", "files of one machine; - is standard input")
+    option(
+        arguments, "--machine NAME-N|FILE|simulated:NAME",
+        "machine of the logs: N GPUs such as hgx-h100-8, a machine file, or a simulated machine "
+        "(default: derived from the names and the number of GPUs in the logs)", completer=machine_names,
+    )  # fmt: skip
+    option(
+        arguments, "--nics NUMBERxRATE",
+        "NICs of each host, such as 8x400G, for collectives and RDMA between hosts "
+        "(default: as the log says)", _nics,
+    )  # fmt: skip
     add_output(arguments, "save the run")
     add_report(arguments)
     return arguments

@@ -19,6 +19,7 @@ from .common import (
     add_saving,
     check_format,
     measuring,
+    option,
     print_report,
     saving,
     style,
@@ -91,9 +92,7 @@ def parser(name: str) -> Parser:
     add_remembering(out)
     add_report(out)
     arguments.set_defaults(format=None)
-    out.add_argument(
-        "--json-lines", action="store_true", help="print each value as a line of JSON when its testcase ends"
-    )
+    option(out, "--json-lines", "print each value as a line of JSON when its testcase ends")
     return arguments
 
 

@@ -13,6 +13,7 @@ from ..faults import Fault, FaultKind
 from ..hardware.topology import Machine
 from ..reports import DialectName
 from ..reports.dialects import OF_SAILBANDWIDTH, VERSIONS
+from .common import option
 from .configuration import COMPAT, version
 from .nvbandwidth import PeerProgram, main_of, parser_of
 from .parser import Parser
@@ -63,20 +64,16 @@ def _versions() -> list[str]:
 def _add(parser: Parser) -> None:
     """Add the options of sailbandwidth; set those of nvbandwidth that it lacks."""
     parser.set_defaults(huge_pages=False, wants_huge_pages=False, pairs=-1, pair=None, version=False)
-    parser.add_argument(
-        "--perfFormatter", dest="perf", action="store_true", help="&&&& PERF lines in place of SUM lines"
-    )
-    parser.add_argument(
-        "--compat", dest="dialect", type=_compat, metavar="|".join(_versions()),
-        help=f"version whose list of testcases and output to use (${COMPAT}, else {_DEFAULT})",
+    option(parser, "--perfFormatter", "&&&& PERF lines in place of SUM lines", dest="perf")
+    option(
+        parser, f"--compat {'|'.join(_versions())}",
+        f"version whose list of testcases and output to use (${COMPAT}, else {_DEFAULT})", _compat,
+        dest="dialect",
     )  # fmt: skip
     add_sail_options(parser, default=True, blocks=_blocks)
     group = parser.add_argument_group("options of sailbandwidth that need a PPU, and are ignored")
     for name, takes_number in _OF_PPUS.items():
-        if takes_number:
-            group.add_argument(f"--{name}", type=_whole, metavar="N")
-        else:
-            group.add_argument(f"--{name}", action="store_true")
+        option(group, f"--{name} N" if takes_number else f"--{name}", "", _whole if takes_number else None)
 
 
 def _version(arguments: Sequence[str]) -> DialectName:

@@ -13,6 +13,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from ..faults import MOST_LISTED
 from ..reports import Style, dialects, nvbandwidth
 from ..terminal import visible
 from ..testcases import Testcase
+from .common import option
 from .parser import Parser
 
 
@@ -58,19 +60,15 @@ def add_sail_options(
         "The defaults of sailbandwidth are bulk copies by SMs, all copy engines and virtual-memory "
         f"allocations; those of nvbandwidth are ordinary copies, one engine and plain allocations.{note}",
     )
-    add = group.add_argument
+    add = partial(option, group)
     off: dict[str, Any] = {"action": "store_false", "default": default}
-    shape: dict[str, Any] = {"type": blocks, "default": 0, "metavar": "N"}
-    add("--useNormalCopy", dest="bulk", help="ordinary copies by SMs, not bulk copies", **off)
-    add("--nBlocks", dest="blocks", help="blocks of the copy kernel (-1: automatic)", **shape)
-    add("--nThreads", dest="threads", help="threads per block (-1: automatic)", **shape)
-    add("--isSingleDie", dest="all_engines", help="copies by one copy engine", **off)
-    add(
-        "--testLocalCopy", dest="local_copy", action="store_true",
-        help="local copies on the diagonal of device-to-device tables",
-    )  # fmt: skip
-    add("--displayUR", action="store_true", help="also print the fraction of the limit, in %%")
-    add("--disableVm", dest="virtual_memory", help="plain allocations", **off)
+    add("--useNormalCopy", "ordinary copies by SMs, not bulk copies", dest="bulk", **off)
+    add("--nBlocks N", "blocks of the copy kernel (-1: automatic)", blocks, dest="blocks", default=0)
+    add("--nThreads N", "threads per block (-1: automatic)", blocks, dest="threads", default=0)
+    add("--isSingleDie", "copies by one copy engine", dest="all_engines", **off)
+    add("--testLocalCopy", "local copies on the diagonal of device-to-device tables", dest="local_copy")
+    add("--displayUR", "also print the fraction of the limit, in %%")
+    add("--disableVm", "plain allocations", dest="virtual_memory", **off)
 
 
 #: Variables with the folder of the files, and with the number of values that are listed: a number or ``ALL``.

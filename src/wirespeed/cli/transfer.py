@@ -15,6 +15,7 @@ from .common import (
     add_output,
     add_report,
     check_format,
+    option,
     print_report,
     run_options,
     texts_aside,
@@ -48,21 +49,11 @@ def parser(name: str) -> Parser:
         EXIT_CODES,
     )
     subject = arguments.add_argument_group(WHAT)
-    subject.add_argument(
-        "line",
-        nargs="*",
-        metavar="TRANSFERS",
-        help="transfers in quotes, such as 'gpu0 -> gpu1; gpu1 -> gpu0 1MiB'",
-    )
-    subject.add_argument(
-        "-f", "--file", metavar="FILE.toml", help="measurements of a file (wirespeed help transfers)"
-    )
-    subject.add_argument("--from-transferbench", metavar="FILE", help="transfers of a file of TransferBench")
-    subject.add_argument("--from-nvloom", metavar="FILE", help="transfers of a CSV file of nvloom")
-    subject.add_argument(
-        "--dry-run", action="store_true",
-        help="show transfers, routes, shared links and limits, and measure nothing",
-    )  # fmt: skip
+    option(subject, "line TRANSFERS*", "transfers in quotes, such as 'gpu0 -> gpu1; gpu1 -> gpu0 1MiB'")
+    option(subject, "-f --file FILE.toml", "measurements of a file (wirespeed help transfers)")
+    option(subject, "--from-transferbench FILE", "transfers of a file of TransferBench")
+    option(subject, "--from-nvloom FILE", "transfers of a CSV file of nvloom")
+    option(subject, "--dry-run", "show transfers, routes, shared links and limits, and measure nothing")
     add_machine(subject)
     add_options(subject, WHAT)
     for group in (STOP, HOW, GPU):

@@ -22,10 +22,10 @@ from .common import (
     add_report,
     check_format,
     measured_code,
+    option,
     print_report,
     style,
     texts_aside,
-    typed,
 )
 from .dry_run import lead
 from .parser import Parser
@@ -87,10 +87,9 @@ def add_running(to: argparse.ArgumentParser) -> None:
     from ..units import parse_duration
 
     group = to.add_argument_group("running")
-    group.add_argument(
-        "-T", "--timeout", type=typed(parse_duration), default=60.0, metavar="TIME",
-        help="maximum time of one stage (default: 60s)",
-    )  # fmt: skip
+    option(
+        group, "-T --timeout TIME", "maximum time of one stage (default: 60s)", parse_duration, default=60.0
+    )
     add_output(group)
     add_report(group)
 
@@ -195,23 +194,17 @@ def parser_of_pt2pt(name: str) -> Parser:
         "Start it with mpirun -np 2 wirespeed pt2pt. Without a launcher it starts two processes on this\n"
         "host (NCCL only).",
     )
-    arguments.add_argument(
-        "--over",
-        type=among(_OVER_PT2PT),
+    option(
+        arguments, "--over LIST", "libraries: mpi, nccl (default: both)", among(_OVER_PT2PT),
         default=_OVER_PT2PT,
-        metavar="LIST",
-        help="libraries: mpi, nccl (default: both)",
-    )
-    arguments.add_argument(
-        "--memory",
-        type=among(_MEMORIES),
+    )  # fmt: skip
+    option(
+        arguments, "--memory LIST", "memory of the messages: gpu, host (default: both)", among(_MEMORIES),
         default=_MEMORIES,
-        metavar="LIST",
-        help="memory of the messages: gpu, host (default: both)",
-    )
-    arguments.add_argument(
-        "--sizes", type=typed(parse_sizes), default=parse_sizes(_SIZES), metavar="SIZES",
-        help=f"message sizes, such as 8:1MiB:x8 or 1KiB,1MiB (default: {_SIZES})",
+    )  # fmt: skip
+    option(
+        arguments, "--sizes SIZES", f"message sizes, such as 8:1MiB:x8 or 1KiB,1MiB (default: {_SIZES})",
+        parse_sizes, default=parse_sizes(_SIZES),
     )  # fmt: skip
     add_running(arguments)
     return arguments
@@ -246,44 +239,29 @@ def parser_of_overalloc(name: str) -> Parser:
         "BUFFER_SIZE. The second times every phase of sharing a buffer, for several over-allocations and\n"
         "mechanisms; without a launcher it starts two processes on this host.",
     )
-    arguments.add_argument("given", nargs="*", metavar="N", help="the five numbers of the first form")
-    arguments.add_argument(
-        "--memory",
-        choices=("gpu", "host"),
+    option(arguments, "given N*", "the five numbers of the first form")
+    option(
+        arguments, "--memory", "memory of the buffers (default: %(default)s)", choices=("gpu", "host"),
         default="gpu",
-        help="memory of the buffers (default: %(default)s)",
-    )
-    sweep = arguments.add_argument_group("sweep")
-    sweep.add_argument(
-        "--sweep", action="store_true", help="time every phase for each over-allocation and mechanism"
-    )
-    sweep.add_argument(
-        "--means", type=among(_MEANS), metavar="LIST",
-        help="mechanisms: ipc, vmm-fd, fabric, mpi, nccl; for host memory shm, mpi (default: all but fabric)",
     )  # fmt: skip
-    sweep.add_argument(
-        "--buffer", type=typed(parse_size), default=2**30, metavar="SIZE", help="buffer size (default: 1GiB)"
-    )
-    sweep.add_argument(
-        "--copy",
-        type=typed(parse_size),
-        default=2**20,
-        metavar="SIZE",
-        help="size of the copied part (default: 1MiB)",
-    )
-    sweep.add_argument(
-        "--over",
+    sweep = arguments.add_argument_group("sweep")
+    option(sweep, "--sweep", "time every phase for each over-allocation and mechanism")
+    option(
+        sweep, "--means LIST",
+        "mechanisms: ipc, vmm-fd, fabric, mpi, nccl; for host memory shm, mpi (default: all but fabric)",
+        among(_MEANS),
+    )  # fmt: skip
+    option(sweep, "--buffer SIZE", "buffer size (default: 1GiB)", parse_size, default=2**30)
+    option(sweep, "--copy SIZE", "size of the copied part (default: 1MiB)", parse_size, default=2**20)
+    option(
+        sweep, "--over LIST",
+        "over-allocations: sizes separated by commas (default: 0, 1 B, ... 2 MiB + 1 B)",
         default=_OVER_OVERALLOC,
-        metavar="LIST",
-        help="over-allocations: sizes separated by commas (default: 0, 1 B, ... 2 MiB + 1 B)",
-    )
-    sweep.add_argument(
-        "--repeats",
-        type=int,
+    )  # fmt: skip
+    option(
+        sweep, "--repeats N", "number of allocations for each over-allocation (default: %(default)s)", int,
         default=5,
-        metavar="N",
-        help="number of allocations for each over-allocation (default: %(default)s)",
-    )
+    )  # fmt: skip
     add_running(arguments)
     arguments.set_defaults(format="overalloc")
     return arguments
