@@ -72,16 +72,14 @@ def _with(kind: LinkKind) -> Places:
     """The GPUs with links of a kind."""
 
     def places(machine: Machine) -> tuple[str, ...]:
-        ends = {end for link in machine.links if link.kind is kind for end in (link.source, link.destination)}
+        ends = {end for link in machine.links if link.kind is kind for end in link.ends}
         return tuple(gpu for gpu in _gpus(machine) if gpu in ends)
 
     return places
 
 
 def _switches(machine: Machine) -> tuple[str, ...]:
-    ends = {
-        end for link in machine.links if link.kind is LinkKind.PCIE for end in (link.source, link.destination)
-    }
+    ends = {end for link in machine.links if link.kind is LinkKind.PCIE for end in link.ends}
     return tuple(sorted(ends - set(_gpus(machine)) - {node.name for node in machine.numa}))
 
 
@@ -116,9 +114,7 @@ def _slower(*kinds: LinkKind) -> Callable[[Machine, str, float], Machine]:
 
     def apply(machine: Machine, place: str, factor: float) -> Machine:
         chosen = {
-            i
-            for i, link in enumerate(machine.links)
-            if link.kind in kinds and place in ("", link.source, link.destination)
+            i for i, link in enumerate(machine.links) if link.kind in kinds and place in ("", *link.ends)
         }
         return scaled(machine, chosen, factor)
 
@@ -131,8 +127,8 @@ def _upwards(machine: Machine, place: str, factor: float) -> Machine:
     chosen = {
         i
         for i, link in enumerate(machine.links)
-        if link.kind is LinkKind.PCIE and place in (link.source, link.destination)
-        and gpus.isdisjoint((link.source, link.destination))
+        if link.kind is LinkKind.PCIE and place in link.ends
+        and gpus.isdisjoint(link.ends)
     }  # fmt: skip
     return scaled(machine, chosen, factor)
 
@@ -204,7 +200,7 @@ def _moved(machine: Machine, place: str, factor: float) -> Machine:
     others = [node.name for node in machine.numa if node.index != own]
 
     def moved(link: Link) -> Link:
-        if link.kind is not LinkKind.PCIE or place not in (link.source, link.destination):
+        if link.kind is not LinkKind.PCIE or place not in link.ends:
             return link
         return (
             replace(link, destination=others[-1])
@@ -225,7 +221,7 @@ def _without_nvlink(machine: Machine, place: str, factor: float) -> Machine:
     del factor
     links = tuple(
         replace(link, source="none", destination="nothing")
-        if link.kind is LinkKind.NVLINK and place in ("", link.source, link.destination)
+        if link.kind is LinkKind.NVLINK and place in ("", *link.ends)
         else link
         for link in machine.links
     )
@@ -329,18 +325,6 @@ def _of_missing_links(machine: Machine, place: str, amount: float) -> Iterator[F
         yield Fact(Known.NVLINKS_INACTIVE, count - active, device=gpu.device)
 
 
-def _of_unhealthy_fabric(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
-    del amount
-    for gpu in MachineVertices(machine).gpus_at(place):
-        yield Fact(Known.FABRIC, "not started", device=gpu.device)
-
-
-def _of_use(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
-    for gpu in MachineVertices(machine).gpus_at(place):
-        yield Fact(Known.UTILISATION, round(100 * (1 - amount)), "%", gpu.device)
-        yield Fact(Known.PROCESSES, 1, device=gpu.device)
-
-
 def _of_dimms(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
     for node in machine.numa:
         if node.name == place:
@@ -350,12 +334,6 @@ def _of_dimms(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
 def _of_cpus(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
     del place
     yield Fact(Known.CPUS, round(amount * sum(len(node.cpus) for node in machine.numa)))
-
-
-def _of_remapping(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
-    del amount
-    for gpu in MachineVertices(machine).gpus_at(place):
-        yield Fact(Known.REMAP_PENDING, ON, device=gpu.device)
 
 
 def _unchanged(machine: Machine, place: str, factor: float) -> Machine:
@@ -373,7 +351,7 @@ EFFECTS = {
             "fabric",
             _each_replaceable,
             _without_nvlink,
-            _of_unhealthy_fabric,
+            _each(Known.FABRIC, lambda _: "not started"),
             (1.0,),
             usual=1.0,
             reroutes=True,
@@ -434,7 +412,16 @@ EFFECTS = {
             _host(Known.NCCL_VARIABLES, lambda _: ("NCCL_MAX_NCHANNELS=1",)),
             collectives=True,
         ),
-        Effect("busy-gpu", _gpus, _slower(*_ALL), _of_use, partial=True),
+        Effect(
+            "busy-gpu",
+            _gpus,
+            _slower(*_ALL),
+            _together(
+                _each(Known.UTILISATION, lambda f: round(100 * (1 - f)), "%"),
+                _each(Known.PROCESSES, lambda _: 1),
+            ),
+            partial=True,
+        ),
         Effect("busy-cpus", _host_nodes, _memory_of_sockets, _host(Known.PRESSURE, lambda f: 100 * (1 - f))),
         Effect("pcie-errors", _with(_PCIE), _upwards, _each(Known.PCIE_FAILED, lambda _: 20.0), usual=0.9),
         Effect(
@@ -494,7 +481,7 @@ EFFECTS = {
             lambda machine, place, nodes: 1 / nodes,
             4.0,
         ),
-        Effect("ecc", _gpus, _unchanged, _of_remapping, (1.0,), usual=1.0),
+        Effect("ecc", _gpus, _unchanged, _each(Known.REMAP_PENDING, lambda _: ON), (1.0,), usual=1.0),
         Effect(
             "shm",
             _everywhere(LinkKind.MEMORY),

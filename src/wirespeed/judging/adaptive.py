@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ..document import Document
 from ..results.published_gates import Inventory
+from ..statistics.summary import grouped
 from ..testcases import TABLE, Testcase
 from .judged import Criteria, Judged
 from .next_testcases import suspected
@@ -73,9 +74,7 @@ class Adaptive:
         cases = dict.fromkeys(case for required in suspicions.values() for case in required)
         if not cases:
             return self._step(_quick(document), "the quick preset: the readings show no defect")
-        places: dict[str, list[str]] = {}
-        for cause, place in suspicions:
-            places.setdefault(cause.name, []).append(place)
+        places = grouped((cause.name, place) for cause, place in suspicions)
         names = (f"{name} ({', '.join(at)})" if all(at) else name for name, at in places.items())
         return self._step(tuple(cases), f"to confirm {', '.join(names)}")
 

@@ -174,7 +174,7 @@ def _used(document: Document, result: TestcaseResult) -> set[str]:
     """Return the devices of this host whose links the cells of a testcase load."""
     links, vertices = document.machine.links, MachineVertices(document.machine)
     used = {link[0] for table in result.tables for cell in table.cells for link in cell.links}
-    ends = {vertices.of(end) for i in used for end in (links[i].source, links[i].destination)}
+    ends = {vertices.of(end) for i in used for end in links[i].ends}
     return {vertex.device for vertex in ends if not vertex.host}
 
 

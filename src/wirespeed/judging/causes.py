@@ -12,6 +12,7 @@ from itertools import combinations
 from ..hardware.facts import FABRIC_READY, OFF, ON, Facts, Known
 from ..hardware.network import MachineVertices
 from ..hardware.topology import LinkKind, Machine
+from ..statistics.summary import grouped
 from ..tables import IDLE
 from ..units import GIB, MIB, format_size, many
 from . import cause as nic_evidence
@@ -41,14 +42,10 @@ _HARMLESS = {IDLE, "application clocks", "display clocks"}
 
 
 def _acs(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    below: dict[str, list[str]] = {}
-    for gpu in machine.gpus:
-        switch = facts.text(Known.SWITCH, gpu.name)
-        if switch not in ("", "none"):
-            below.setdefault(switch, []).append(gpu.name)
+    below = grouped((facts.text(Known.SWITCH, gpu.name), gpu.name) for gpu in machine.gpus)
     for switch, gpus in below.items():
         groups = {facts.text(Known.IOMMU_GROUP, gpu) for gpu in gpus}
-        if len(groups) == len(gpus) > 1 and not groups & {"", OFF}:
+        if switch not in ("", "none") and len(groups) == len(gpus) > 1 and not groups & {"", OFF}:
             yield Sign(
                 gpus[0], f"{' and '.join(gpus)} are below one switch ({switch}), in different IOMMU groups"
             )

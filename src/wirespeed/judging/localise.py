@@ -18,6 +18,7 @@ from typing import NamedTuple
 from ..document import Document
 from ..hardware.limits import MATTERS
 from ..hardware.topology import Link, LinkKind, Machine
+from ..statistics.summary import grouped
 from .cause import Weight, facts_of
 from .causes import CAUSES
 from .cells_seen import normal_of, quantile
@@ -108,9 +109,7 @@ def _relative(
     it. An observation is doubtful if it is not low but nearly so (below its peers by half the margin, or,
     without enough peers, below typical): it neither accuses nor acquits a link.
     """
-    groups: dict[Hashable, list[int]] = {}
-    for i, observation in enumerate(observations):
-        groups.setdefault(observation.group, []).append(i)
+    groups = grouped((observation.group, i) for i, observation in enumerate(observations))
     kinds = {
         group: frozenset([machine.links[link].kind for link, _, _ in observations[members[0]].links])
         for group, members in groups.items()
@@ -183,9 +182,7 @@ def _candidates(
     showing: dict[int, set[int]] = {}
     by_link: dict[int, set[int]] = {}
     suspects_of = [list(map(number, graph.suspects(link))) for link in graph.links]
-    alike: dict[tuple[tuple[int, float, float], ...], list[int]] = {}  # most share their links with others
-    for i, observation in enumerate(observations):
-        alike.setdefault(observation.links, []).append(i)
+    alike = grouped((observation.links, i) for i, observation in enumerate(observations))  # most share links
     suspected = {
         key for links, members in alike.items() if not low.isdisjoint(members)
         for link, taken, _ in links if taken >= MATTERS for key in suspects_of[link]
@@ -270,13 +267,13 @@ class _Graph:
     def __init__(self, machine: Machine) -> None:
         self.links = machine.links
         self.all = Suspects(machine)
-        self.index = {(link.source, link.destination, link.kind): i for i, link in enumerate(machine.links)}
+        self.index = {(*link.ends, link.kind): i for i, link in enumerate(machine.links)}
 
     def suspects(self, link: Link) -> list[_Key]:
         """Return the candidates that a link belongs to, each with its order."""
         if link.kind is LinkKind.MEMORY:
             return [(0, self.all.memory(link.source)), (_DEVICE_ORDER, self.all.vertex(link.source))]
-        ends = [self.all.vertex(end) for end in (link.source, link.destination)]
+        ends = [self.all.vertex(end) for end in link.ends]
         return [*enumerate(self.all.link(link)), *((_DEVICE_ORDER, end) for end in ends)]
 
     def path(self, links: Iterable[tuple[int, float, float]]) -> frozenset[int]:

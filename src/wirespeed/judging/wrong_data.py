@@ -5,14 +5,15 @@ Wrong data: the devices that all wrong paths of a run have in common, and the ot
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import MachineError, UsageError
 from ..hardware.network import MachineVertices, Network
 from ..hardware.topology import LinkKind, Machine
 from ..results.cells import Override, Placed
-from ..units import many
+from ..statistics.summary import grouped
+from ..units import many, some
 from .verdict import Judgement, Verdict
 
 
@@ -88,9 +89,8 @@ class WrongData:
         receives = any(path[0] != self.device for path in self.paths)
         how = " and ".join(word for word, holds in (("to", sends), ("from", receives)) if holds)
         peers = list(_peers(self.device, self.paths))
-        whom = "all its peers" if self.everywhere else ", ".join(peers[:_NAMED])
-        more = f" and {len(peers) - _NAMED} more" if len(peers) > _NAMED and not self.everywhere else ""
-        return f"{self.device} corrupts data {how} {whom}{more} {where}"
+        whom = "all its peers" if self.everywhere else some(peers, _NAMED)
+        return f"{self.device} corrupts data {how} {whom} {where}"
 
 
 def wrong_data(cells: Iterable[Placed], machine: Machine) -> tuple[WrongData, ...]:
@@ -106,10 +106,7 @@ def wrong_data(cells: Iterable[Placed], machine: Machine) -> tuple[WrongData, ..
             path = (source, *filter(None, destinations.split("+")))
             by_path.setdefault(path, {})[measured.result.name] = None
     paths = sorted(by_path, key=lambda path: -len(by_path[path]))
-    of_device: dict[str, list[_Path]] = {}
-    for path in paths:
-        for end in dict.fromkeys(path):
-            of_device.setdefault(end, []).append(path)
+    of_device = grouped((end, path) for path in paths for end in dict.fromkeys(path))
     gpus = {gpu.name for gpu in MachineVertices(machine).gpus}
     left, result, network = dict.fromkeys(paths), [], Network(machine)
 
@@ -145,8 +142,4 @@ def _peers(device: str, paths: Iterable[_Path]) -> dict[str, None]:
 
 
 def _testcases(paths: Iterable[_Path], by_path: Mapping[_Path, Iterable[str]]) -> tuple[str, ...]:
-    def names() -> Iterator[str]:
-        for path in paths:
-            yield from by_path[path]
-
-    return tuple(dict.fromkeys(names()))
+    return tuple(dict.fromkeys(name for path in paths for name in by_path[path]))
