@@ -82,8 +82,7 @@ def _show(text: str) -> None:
     words = shlex.split(os.environ.get("PAGER", _PAGER))
     pager = shutil.which(words[0]) if words else None
     if not sys.stdout.isatty() or pager is None or text.count("\n") < shutil.get_terminal_size().lines:
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        print(text, end="", flush=True)
         return
     environment = {"LESS": _LESS, "LESSCHARSET": "utf-8", **os.environ}
     with subprocess.Popen([pager, *words[1:]], stdin=subprocess.PIPE, env=environment) as process:

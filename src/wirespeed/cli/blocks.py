@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ..errors import EXIT_CODES
+from ..hardware.devices import STORAGE
+from ..judging.judged import Judged
+from ..options import HOW, STOP, RunOptions, declared
+from ..testcases import storage
+from ..testcases.blocks import DIRECTIONS, of_directions
 from .common import (
     add_machine,
     add_options,
@@ -26,19 +30,13 @@ from .dry_run import lead
 from .parser import Parser
 from .two_ranks import among
 
-if TYPE_CHECKING:
-    from ..judging.judged import Judged
-
 
 def main(name: str, argv: Sequence[str]) -> int:
     from .. import backends
     from ..api import run
-    from ..hardware.devices import STORAGE
     from ..progress import listener
     from ..reports.console import printed
     from ..screens.check import headline
-    from ..testcases import storage
-    from ..testcases.blocks import of_directions
 
     options = parser(name).parse_args(argv)
     check_format(options.format)
@@ -70,8 +68,6 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def parser(name: str) -> Parser:
-    from ..options import HOW, STOP, RunOptions, declared
-    from ..testcases.blocks import DIRECTIONS
 
     arguments = Parser(
         name,

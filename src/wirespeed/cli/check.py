@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import EXIT_CODES, UsageError
+from ..judging.judged import Criteria, Judged
 from ..options import JOB, MEASURING
+from ..units import parse_age, parse_duration, parse_nics
 from .common import (
     OF_RUN,
     add_all_cells,
@@ -21,9 +22,9 @@ from .common import (
     add_verbose,
     code_of,
     criteria,
+    loading,
     measuring,
     named_files,
-    opened,
     option,
     return_files,
     saving,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
     from ..document import Document
     from ..hardware.topology import Machine
-    from ..judging.judged import Criteria, Judged
     from ..results.output import Output
     from ..results.published_gates import GateSet
     from ..worlds.base import World
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
 def main(name: str, argv: Sequence[str]) -> int:
     from ..driver.jobs import join
-    from ..judging.judged import Judged
     from ..results.output import STDOUT
     from ..screens import check_format
 
@@ -74,8 +73,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     def show(judged: Judged) -> None:
         if not options.quiet:
             shown = replace(style(options), checked=True)
-            sys.stdout.write(check_format(options.format).render(judged, shown))
-            sys.stdout.flush()
+            print(check_format(options.format).render(judged, shown), end="", flush=True)
 
     if options.source:
         files = named_files(options.source)
@@ -85,7 +83,8 @@ def main(name: str, argv: Sequence[str]) -> int:
             from .check_many import check_many
 
             return check_many(files, by, options)
-        document = _loaded(files[0], options)
+        document = loading(options)(files[0])
+        _refuse_simulated(document.simulated, options)
         _check_gates(by.gates, [document.machine])
         judged = judging(document, files[0])
         show(judged)
@@ -143,17 +142,6 @@ def _refuse_unused(arguments: Parser, options: argparse.Namespace) -> None:
         refuse("with --dry-run", "format", "output", "quiet", "all_cells")
     if options.format != "prometheus":
         refuse("without --format prometheus", "all_cells")
-
-
-def _loaded(file: str, options: argparse.Namespace) -> Document:
-    from ..judging.omissions import with_host_memory
-    from ..results.imported_limits import with_nics
-
-    document = opened(file, options)
-    _refuse_simulated(document.simulated, options)
-    if options.host_memory is not None:
-        document = with_host_memory(document, options.host_memory)
-    return document if options.nics is None else with_nics(document, options.nics)
 
 
 def _gates(options: argparse.Namespace) -> tuple[GateSet, ...]:
@@ -221,7 +209,6 @@ def _refuse_simulated(simulated: bool, options: argparse.Namespace) -> None:
 
 def parser(name: str) -> Parser:
     from ..screens import check_formats
-    from ..units import parse_age, parse_duration, parse_nics
 
     arguments = Parser(
         name,

@@ -2,46 +2,27 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..document import Document
 from ..errors import WORST_FIRST, ExitCode, UsageError
-from ..judging.fleet import MIN_PEERS, analyse
-from ..judging.judged import Criteria, Judged
-from ..judging.omissions import with_host_memory
-from ..judging.verdict import Verdict, check_models
-from ..reports import Style
-from ..reports.records import CheckedRun, errors_of
-from ..results.compare import read_many
-from ..results.imported_limits import with_nics
-from ..results.published_gates import GateSet
-from ..screens import check_format
-from ..terminal import error_line
-from ..units import Nics
-from .common import code_of, opened, style
+from .common import code_of, loading, style, tell_unreadable
 from .consumers import Answer
 
 if TYPE_CHECKING:
     import argparse
 
+    from ..document import Document
+    from ..judging.judged import Criteria
+    from ..reports import Style
+    from ..reports.records import CheckedRun
+    from ..results.published_gates import GateSet
+
 
 #: What to do about a node that is slower than others.
 _STEP = "compare its settings and hardware with those of the others: wirespeed report --fleet"
-
-
-@dataclass(frozen=True)
-class _Work:
-    """What to do with each Document, in whichever process reads it."""
-
-    by: Criteria
-    host_memory: float | None
-    nics: Nics | None
-    format: str
-    style: Style
 
 
 @dataclass(frozen=True)
@@ -60,9 +41,11 @@ def check_many(files: Sequence[str], by: Criteria, options: argparse.Namespace) 
         UsageError: If a run is simulated and this is not allowed, or a set of gates fits none of the
             machines.
     """
+    from ..results.compare import read_many
+    from ..screens import check_format
+
     shown = replace(style(options), checked=True)
-    work = _Work(by, options.host_memory, options.nics, options.format, shown)
-    read = read_many(files, partial(_judged, work=work), partial(opened, options=options))
+    read = read_many(files, partial(_judged, by=by, form=options.format, style=shown), loading(options))
     for done in read.found:
         if done.run.node.simulated and not options.allow_simulated:
             raise UsageError(
@@ -75,11 +58,9 @@ def check_many(files: Sequence[str], by: Criteria, options: argparse.Namespace) 
         read = replace(read, found=_compared(read.found))
     if not options.quiet:
         form = check_format(options.format)
-        sys.stdout.write(form.joined([done.run for done in read.found], read.unreadable, shown))
-        sys.stdout.flush()
+        print(form.joined([done.run for done in read.found], read.unreadable, shown), end="", flush=True)
     else:
-        for error in errors_of(read.unreadable):
-            print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)
+        tell_unreadable(read.unreadable)
     code = worst([*(done.code for done in read.found), *(ExitCode.RUN for _ in read.unreadable)])
     if not options.consumer:
         return code
@@ -94,6 +75,8 @@ def _compared(found: Sequence[_Done]) -> list[_Done]:
     Raises:
         UsageError: If no model has enough runs.
     """
+    from ..judging.fleet import MIN_PEERS, analyse
+
     fleet = analyse(done.run.node for done in found)
     most = max((len(nodes) for nodes in fleet.models.values()), default=0)
     if most < MIN_PEERS:
@@ -111,6 +94,8 @@ def _behind(done: _Done, texts: Sequence[str]) -> _Done:
     """A run with what is slow compared with others: at least a warning."""
     if not texts:
         return done
+    from ..judging.verdict import Verdict
+
     code, node = done.code, done.run.node
     if code in (ExitCode.PASS, ExitCode.NOT_JUDGED):
         code = ExitCode.WARN
@@ -127,19 +112,21 @@ def worst(codes: Iterable[int]) -> int:
     return min(codes, key=WORST_FIRST.index)
 
 
-def _judged(file: str, document: Document, work: _Work) -> _Done:
-    if work.host_memory is not None:
-        document = with_host_memory(document, work.host_memory)
-    if work.nics is not None:
-        document = with_nics(document, work.nics)
-    judged = Judged(document, work.by, file)
-    run = CheckedRun.of(judged, check_format(work.format).part(judged, work.style))
-    unsuitable = tuple(_unsuitable(gate_set, document) for gate_set in work.by.gates)
+def _judged(file: str, document: Document, by: Criteria, form: str, style: Style) -> _Done:
+    from ..judging.judged import Judged
+    from ..reports.records import CheckedRun
+    from ..screens import check_format
+
+    judged = Judged(document, by, file)
+    run = CheckedRun.of(judged, check_format(form).part(judged, style))
+    unsuitable = tuple(_unsuitable(gate_set, document) for gate_set in by.gates)
     return _Done(code_of(judged.check.verdict), run, unsuitable)
 
 
 def _unsuitable(gates: GateSet, document: Document) -> str:
     """Why a set of gates has none for a machine; empty if it has."""
+    from ..judging.verdict import check_models
+
     try:
         check_models(gates, [document.machine])
     except UsageError as error:

@@ -11,25 +11,27 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from dataclasses import replace
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from glob import escape, glob
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import ExitCode, StorageError, UsageError
-from ..terminal import colored, columns, visible
+from ..errors import ExitCode, NotARun, StorageError, UsageError
+from ..judging.judged import Criteria, Judged
+from ..terminal import colored, columns, error_line, visible
 from .consumers import CONSUMERS, OPTION
 
 if TYPE_CHECKING:
     from ..document import Document
-    from ..judging.judged import Criteria, Judged
     from ..judging.verdict import Verdict
     from ..language.toml_file import Program
     from ..options import RunOptions
     from ..reports import Style
+    from ..results.compare import Unreadable
     from ..results.output import Output
     from ..results.published_gates import Inventory
+    from ..units import Nics
 
 T = TypeVar("T")
 
@@ -168,7 +170,6 @@ def add_expect(to: TakesOptions) -> None:
 
 def criteria(options: argparse.Namespace) -> Criteria:
     """The criteria of judgement; reads the files."""
-    from ..judging.judged import Criteria
     from ..judging.verdicts import MaxAge
     from ..results import baseline
     from ..results import cells as overrides
@@ -258,6 +259,11 @@ def return_files(options: argparse.Namespace, files: list[str]) -> None:
         words[:] = [word for word in words if word not in taken]
 
 
+def named(file: str, document: Document) -> tuple[str, Document]:
+    """What is kept of a run by those who need it with its file."""
+    return file, document
+
+
 def open_run(file: str, machine: str | None = None) -> Document:
     """Open what a user names: a saved run, or the log of another tool; ``-`` is standard input.
 
@@ -268,7 +274,6 @@ def open_run(file: str, machine: str | None = None) -> Document:
     Raises:
         UsageError: If the file cannot be read, or is neither; if a machine is given for a saved run.
     """
-    from ..errors import NotARun
     from ..results.store import content, decode
 
     data = content(file)
@@ -283,9 +288,29 @@ def open_run(file: str, machine: str | None = None) -> Document:
     return document
 
 
-def opened(file: str, options: argparse.Namespace) -> Document:
-    """Open what a user names, with the machine that the command line gives for a log."""
-    return open_run(file, options.machine if "machine" in options.given else None)
+def loading(options: argparse.Namespace) -> Callable[[str], Document]:
+    """What opens a file that a user names, with what the command line says of its machine."""
+    machine = options.machine if "machine" in options.given else None
+    nics = getattr(options, "nics", None)
+    return partial(_opened, machine=machine, host_memory=options.host_memory, nics=nics)
+
+
+def _opened(file: str, machine: str | None, host_memory: float | None, nics: Nics | None) -> Document:
+    from ..judging.omissions import with_host_memory
+    from ..results.imported_limits import with_nics
+
+    document = open_run(file, machine)
+    document = document if host_memory is None else with_host_memory(document, host_memory)
+    return document if nics is None else with_nics(document, nics)
+
+
+def tell_unreadable(unreadable: Sequence[Unreadable]) -> ExitCode:
+    """Print why files cannot be read on standard error; return the exit code."""
+    from ..reports.records import errors_of
+
+    for error in errors_of(unreadable):
+        print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)
+    return ExitCode.USAGE if unreadable else ExitCode.PASS
 
 
 def tell_saved(output: Output | None, more: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -483,8 +508,7 @@ def print_report(judged: Judged, options: argparse.Namespace) -> None:
     """Print a run in the requested format and detail."""
     from ..reports import render
 
-    sys.stdout.write(render(judged, options.format, style(options)))
-    sys.stdout.flush()
+    print(render(judged, options.format, style(options)), end="", flush=True)
 
 
 def style(options: argparse.Namespace) -> Style:

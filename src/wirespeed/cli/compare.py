@@ -14,15 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import EXIT_CODES, DocumentError, ExitCode, StorageError, UsageError, WirespeedError
+from ..judging.judged import Criteria, Judged
 from ..terminal import error_line, one_line, visible
 from .common import (
     add_force,
     add_simulated,
     add_verbose,
+    named,
     named_files,
     open_run,
     option,
     style,
+    tell_unreadable,
     texts_aside,
 )
 from .parser import Parser
@@ -34,8 +37,6 @@ if TYPE_CHECKING:
     from ..results.compare import Comparison, ReadRuns
 
     _Named = tuple[str, Document]
-    from ..document import Document
-    from ..judging.judged import Criteria, Judged
     from ..results.history import Past
 
 
@@ -92,15 +93,11 @@ def _read(files: Sequence[str]) -> ReadRuns[_Named]:
     """
     from ..results.compare import read_many
 
-    read = read_many(files, _kept, open_run)
+    read = read_many(files, named, open_run)
     if not read.found:
         more = f"; nor can {len(files) - 1} more" if len(files) > 1 else ""
         raise DocumentError(f"{read.unreadable[0]}{more}")
     return read
-
-
-def _kept(file: str, document: Document) -> _Named:
-    return file, document
 
 
 def parser(name: str) -> Parser:
@@ -198,20 +195,14 @@ def _past(options: argparse.Namespace) -> tuple[Past, ExitCode]:
             raise UsageError("give saved runs or --history FILE, not both")
         files = list(dict.fromkeys(named_files(options.files)))
         history = History(None)
-        read = read_many(files, _kept_of_history, open_run)
-        for error in read.unreadable:
-            print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)
-            code = ExitCode.USAGE
-        for document in read.found:
+        read = read_many(files, named, open_run)
+        code = tell_unreadable(read.unreadable)
+        for _, document in read.found:
             history.add(document)
     else:
         history = History(options.history or default_file(), create=False)
     with closing(history):
         return history.past(_machine(history.machines(), options.host), since), code
-
-
-def _kept_of_history(_: str, document: Document) -> Document:
-    return document
 
 
 def _machine(known: Sequence[str], host: str | None) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import EXIT_CODES, WORST_FIRST, ExitCode, UsageError
+from ..judging.judged import Criteria, Judged
 from ..options import MEASURING
 from ..terminal import error_line, one_line
 from ..units import many
@@ -22,9 +23,9 @@ from .common import (
     add_verbose,
     code_of,
     expected,
+    loading,
     measuring,
     named_files,
-    opened,
     option,
     return_files,
     style,
@@ -103,22 +104,18 @@ def _measured(options: Namespace, adaptive: Adaptive | None) -> Document:
 
 def _of_files(files: Sequence[str], options: Namespace) -> int:
     """Examine saved runs and logs, each with its screen; return the exit code of the worst."""
-    from ..judging.omissions import with_host_memory
-
-    answers: list[int] = []
+    answers, load = list[int](), loading(options)
     for i, file in enumerate(files):
         if len(files) > 1:
             print(f"{chr(10) if i else ''}{one_line(file)}:")
         try:
-            document = opened(file, options)
+            document = load(file)
         except UsageError as error:
             if len(files) == 1:
                 raise
             print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)
             answers.append(Answer(ExitCode.RUN, str(error)))
             continue
-        if options.host_memory is not None:
-            document = with_host_memory(document, options.host_memory)
         answers.append(_examine(document, options, None))
     worst = min(answers, key=WORST_FIRST.index)
     if isinstance(worst, Answer) and len(files) > 1:
@@ -129,7 +126,6 @@ def _of_files(files: Sequence[str], options: Namespace) -> int:
 
 def _examine(document: Document, options: Namespace, adaptive: Adaptive | None) -> int:
     """Print what was found; return the exit code."""
-    from ..judging.judged import Criteria, Judged
     from ..judging.verdict import Verdict
     from ..screens.doctor import render
 
@@ -137,8 +133,7 @@ def _examine(document: Document, options: Namespace, adaptive: Adaptive | None) 
         judged = adaptive.concluded.renewed(document)
     else:
         judged = Judged(document, Criteria(expected=expected(options)))
-    sys.stdout.write(render(judged, style(options), adaptive.steps if adaptive else ()))
-    sys.stdout.flush()
+    print(render(judged, style(options), adaptive.steps if adaptive else ()), end="", flush=True)
     verdict = judged.concluded
     proves_nothing = document.simulated and not options.allow_simulated
     code = code_of(Verdict.UNKNOWN if proves_nothing and verdict is Verdict.PASS else verdict)
@@ -220,8 +215,7 @@ def main_of_p2p(name: str, argv: Sequence[str]) -> int:
     elif options.json:
         sys.stdout.write(screen.to_json(document, findings))
     else:
-        sys.stdout.write(screen.render_of_p2p(document, findings, style(options)))
-    sys.stdout.flush()
+        print(screen.render_of_p2p(document, findings, style(options)), end="", flush=True)
     tell_saved(options.output)
     verdict = findings.verdict
     code = code_of(Verdict.UNKNOWN if document.simulated and verdict is Verdict.PASS else verdict)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ExitCode, UsageError, WirespeedError
+from ..judging.judged import Judged
 from ..options import JOB
 from ..run_errors import RunInterrupted
 from ..signals import Undisturbed
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from ..document import Document
     from ..driver.run_plan import PlannedTestcase
     from ..hardware.topology import Machine
-    from ..judging.judged import Judged
     from ..worlds.base import World
 
 
@@ -128,7 +128,6 @@ def lead(
             if not first:
                 return ExitCode.USAGE if isinstance(error, UsageError) else broken
         raise
-    from ..judging.judged import Judged
 
     judged = judging(document) if judging else Judged(document)
     if first:

@@ -10,8 +10,10 @@ import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 
+from ..backends import describe
 from ..errors import ExitCode
 from ..hardware.topology import Machine
+from ..options import RunOptions
 from ..terminal import columns, escaped, visible
 from ..testcases import TABLE, PlanOptions, Testcase, Tier, select
 from ..units import format_time
@@ -20,7 +22,6 @@ from .parser import Parser
 
 
 def main_of_list(name: str, argv: Sequence[str]) -> int:
-    from ..backends import describe
 
     options = parser_of_list(name).parse_args(argv)
     machine = describe(options.machine, glance=not options.time)
@@ -67,7 +68,6 @@ def _reasons(machine: Machine, tier: Tier, cases: Sequence[Testcase]) -> dict[Te
 def _times(machine: Machine, tier: Tier, cases: Sequence[Testcase]) -> dict[Testcase, float]:
     """How long each testcase takes that can run, in s."""
     from ..driver.run_plan import run_plan
-    from ..options import RunOptions
 
     planned = run_plan(cases, machine, RunOptions(tier=tier))
     return {entry.case: entry.seconds for entry in planned if not entry.reason}
@@ -119,7 +119,6 @@ def _entry(case: Testcase, width: int, seconds: float | None = None) -> list[str
 
 
 def main(name: str, argv: Sequence[str]) -> int:
-    from ..backends import describe
 
     options = parser(name).parse_args(argv)
     machine = describe(options.machine)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..backends.provider import MASK, SPLIT, minimum
-from ..collectives.operations import BY_NAME, OPERATORS
+from ..collectives.operations import BY_NAME, OPERATIONS, OPERATORS, CollectiveOp, Division, operation_of
 from ..collectives.options import (
     ALL,
     CTAS,
@@ -37,16 +37,16 @@ from ..collectives.options import (
     CollectiveOptions,
 )
 from ..errors import StorageError, UsageError, WirespeedError
+from ..hardware.topology import Machine
 from ..terminal import visible
 from ..version import __version__
+from ..worlds.base import hostname
 from . import configuration as environment
 from .commands import SUFFIX
 from .common import add_machine, option, output_path, typed
 from .parser import Parser
 
 if TYPE_CHECKING:
-    from ..collectives.operations import CollectiveOp
-    from ..hardware.topology import Machine
     from ..results.output import Output
 
 #: Prefix of the variables that divide the parts of alltoallv.
@@ -71,8 +71,6 @@ _KERNELS = {
 
 def parser(program: str) -> Parser:
     """The parser of nccl-tests' options and of those that wirespeed adds."""
-    from ..collectives.operations import OPERATIONS
-
     does = OPERATIONS[program.removesuffix(SUFFIX)].does
     arguments = Parser(
         program,
@@ -154,8 +152,6 @@ def given(program: str, options: argparse.Namespace, arguments: Sequence[str]) -
     Raises:
         UsageError: If options exclude each other, or a variable is invalid; the message has the reason.
     """
-    from ..collectives.operations import OPERATIONS
-
     operation = program.removesuffix(SUFFIX)
     o = CollectiveOptions(
         **{name: value for name in OPTIONS if (value := getattr(options, name, None)) is not None},
@@ -207,8 +203,6 @@ def chosen(options: CollectiveOptions) -> CollectiveOp:
     Raises:
         UsageError: If a variable is invalid, or the sizes do not fit the traffic matrix.
     """
-    from ..collectives.operations import OPERATIONS, Division, operation_of
-
     name = options.operation
     if OPERATIONS[name].parts is None:
         return OPERATIONS[name]
@@ -402,10 +396,8 @@ def header_without_devices(wanted: Asked, ranks: int, machine: Machine | None) -
         machine: The simulated machine; None if it is not simulated.
     """
     from ..document import SCHEMA, Document
-    from ..hardware.topology import Machine
     from ..reports.nccl_tests import header
     from ..reports.nccl_tests_view import View
-    from ..worlds.base import hostname
 
     libraries: dict[str, str] = {}
     if wanted.provider == NCCL:

@@ -16,11 +16,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NoReturn
 
+from ..backends import connect, describe
 from ..document import SCHEMA, Document
+from ..driver.jobs import join
 from ..errors import ExitCode, WirespeedError
 from ..faults import Fault
 from ..hardware.topology import Machine
 from ..judging.judged import Judged
+from ..progress import listener
 from ..reports import DialectName, Style, nvbandwidth, nvbandwidth_json
 from ..reports.dialects import DIALECTS, NOT_SIMULATED, SIMULATED, VERSIONS, Dialect
 from ..terminal import visible
@@ -290,8 +293,6 @@ def _simulated(
     program: PeerProgram, options: argparse.Namespace
 ) -> tuple[Machine, tuple[str, ...], tuple[Fault, ...]]:
     """The machine with the faults that it is to have, notes on what has no effect, and those faults."""
-    from ..backends import describe
-
     machine, ignored = describe(options.machine), program.ignored(options)
     faults = program.faults(machine)
     if machine.simulated:
@@ -328,9 +329,6 @@ def _chosen(options: argparse.Namespace, ranks: int) -> list[Testcase]:
 
 def _run(program: PeerProgram, options: argparse.Namespace, arguments: Sequence[str]) -> int:
     from ..api import run
-    from ..backends import connect
-    from ..driver.jobs import join
-    from ..progress import listener
 
     if reason := _refusal(program, options):
         raise _Refused(reason)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import EXIT_CODES, ExitCode, UsageError, WirespeedError
 from ..terminal import error_line, visible
+from ..version import __version__
 from .common import add_saving as add_saved
 from .common import code_of, option, saving, tell_saved, texts_aside
 from .parser import Parser
@@ -243,7 +244,6 @@ def _document(
     import platform
 
     from ..document import SCHEMA, Document
-    from ..version import __version__
 
     within = None if options.within == math.inf else options.within
     return Document(

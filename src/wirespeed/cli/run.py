@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from functools import partial
 from types import NoneType
 
 from ..document import Document, TestcaseResult
-from ..driver.jobs import Listener
+from ..driver.jobs import Listener, join
 from ..errors import EXIT_CODES
+from ..judging.judged import Judged
 from ..options import JOB
+from ..progress import listener
 from ..terminal import escaped
 from .common import (
     add_measuring,
@@ -34,9 +35,6 @@ from .parser import Parser
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     from ..api import run
-    from ..driver.jobs import join
-    from ..judging.judged import Judged
-    from ..progress import listener
     from ..screens.run import render
 
     arguments = parser(name)
@@ -63,8 +61,7 @@ def main(name: str, argv: Sequence[str]) -> int:
             print(escaped(json.dumps({"verdict": check.verdict, "testcases": check.testcases})), flush=True)
         elif not options.quiet:
             if is_summary:
-                sys.stdout.write(render(judged, style(options)))
-                sys.stdout.flush()
+                print(render(judged, style(options)), end="", flush=True)
             else:
                 print_report(judged, options)
         tell_saved(output, {"every table": "show"} if is_summary and not options.verbose else {})

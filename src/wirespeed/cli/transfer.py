@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import EXIT_CODES, ExitCode, UsageError
+from ..judging.judged import Judged
 from ..options import GPU, HOW, JOB, STOP, WHAT
 from .common import (
     add_machine,
@@ -25,7 +26,6 @@ from .dry_run import add_job, lead
 from .parser import Parser
 
 if TYPE_CHECKING:
-    from ..judging.judged import Judged
     from ..language.toml_file import Program
 
 

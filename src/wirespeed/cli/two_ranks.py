@@ -12,11 +12,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..driver.jobs import Filled, Listener
+from ..driver.jobs import Filled, Listener, join
 from ..errors import ExitCode, UsageError
 from ..hardware.devices import is_host
+from ..judging.judged import Judged
+from ..model import Engine
 from ..terminal import error_line, visible
-from ..units import parse_size
+from ..testcases.base import MAX_MPI_BYTES, message
+from ..testcases.processes import MECHANISMS, reproducer, sharing
+from ..units import format_size, parse_duration, parse_size, parse_sizes
 from .common import (
     add_output,
     add_report,
@@ -32,7 +36,6 @@ from .parser import Parser
 
 if TYPE_CHECKING:
     from ..document import Document
-    from ..judging.judged import Judged
     from ..testcases import Testcase
 
 
@@ -62,8 +65,6 @@ def countable(*sizes: int) -> None:
     Raises:
         UsageError: If a message is too large.
     """
-    from ..testcases.base import MAX_MPI_BYTES
-
     if max(sizes) > MAX_MPI_BYTES:
         raise UsageError(
             f"a message of {max(sizes)} bytes is too large for MPI; the maximum is {MAX_MPI_BYTES}"
@@ -84,8 +85,6 @@ def among(allowed: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
 
 def add_running(to: argparse.ArgumentParser) -> None:
     """Add the time-out and the options of output."""
-    from ..units import parse_duration
-
     group = to.add_argument_group("running")
     option(
         group, "-T --timeout TIME", "maximum time of one stage (default: 60s)", parse_duration, default=60.0
@@ -113,7 +112,6 @@ def between_two(
         WirespeedError: If nothing can be measured; only on rank 0.
     """
     from ..api import run
-    from ..driver.jobs import join
     from ..progress import listener
     from ..reports import render
     from ..worlds import launched
@@ -161,8 +159,6 @@ _SIZES = "1:64MiB:x4"
 
 
 def main_of_pt2pt(name: str, argv: Sequence[str]) -> int:
-    from ..model import Engine
-    from ..testcases.base import message
     from ..testcases.subset import sweep
 
     options = parser_of_pt2pt(name).parse_args(argv)
@@ -185,7 +181,6 @@ def main_of_pt2pt(name: str, argv: Sequence[str]) -> int:
 
 
 def parser_of_pt2pt(name: str) -> Parser:
-    from ..units import parse_sizes
 
     arguments = Parser(
         name,
@@ -268,7 +263,6 @@ def parser_of_overalloc(name: str) -> Parser:
 
 
 def _reproduce(name: str, argv: Sequence[str], options: argparse.Namespace) -> int:
-    from ..testcases.processes import reproducer
 
     iterations, repeats = (_count(text, of) for text, of in zip(options.given[:2], _GIVEN, strict=False))
     copied, buffer, more = (_size(text) for text in options.given[2:])
@@ -285,8 +279,6 @@ def _reproduce(name: str, argv: Sequence[str], options: argparse.Namespace) -> i
 
 
 def _sweep(name: str, argv: Sequence[str], options: argparse.Namespace) -> int:
-    from ..testcases.processes import MECHANISMS, sharing
-    from ..units import format_size
 
     over = tuple(_size(text) for text in options.over.split(","))
     means = options.means or _DEFAULT[options.memory]
