@@ -17,7 +17,7 @@ import wirespeed
 from wirespeed import RunOptions, UsageError
 from wirespeed.bandwidth.arguments import GpuEngine, NumaEngine
 from wirespeed.cli.common import add_measuring, run_options
-from wirespeed.cli.dry_run import add_job
+from wirespeed.cli.measuring import add_job
 from wirespeed.model import Engine
 from wirespeed.options import PYTHON, Option, PlanOptions, Share, Tier, agreed, declared
 from wirespeed.reports import FORMATS, DialectName

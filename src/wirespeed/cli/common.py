@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
-from dataclasses import replace
 from functools import cache, partial, wraps
 from glob import escape, glob
 from pathlib import Path
@@ -25,7 +24,6 @@ from .consumers import CONSUMERS, OPTION
 if TYPE_CHECKING:
     from ..document import Document
     from ..judging.verdict import Verdict
-    from ..language.toml_file import Program
     from ..options import RunOptions
     from ..reports import Style
     from ..results.compare import Unreadable
@@ -395,29 +393,6 @@ def add_verbose(to: TakesOptions) -> None:
     option(to, "-v --verbose", "show all samples, all values and full names")
 
 
-def add_measuring(parser: argparse.ArgumentParser) -> None:
-    """Add the options of measuring: what, when to stop, and how."""
-    from ..options import GPU, HOW, STOP, WHAT
-
-    subject = parser.add_argument_group(WHAT)
-    option(
-        subject, "-t --testcase NAME+",
-        "testcases by name or nvbandwidth index, as `wirespeed list` shows them (default: all)",
-        completer=testcase_names,
-    )  # fmt: skip
-    option(
-        subject, "-f --file FILE.toml", "measurements of a file (wirespeed help transfers); repeatable",
-        action="append", default=[],
-    )  # fmt: skip
-    option(
-        subject, "-p --prefix PREFIX+", "testcases whose names start with PREFIX", completer=testcase_names
-    )
-    add_machine(subject)
-    add_options(subject, WHAT)
-    for group in (STOP, HOW, GPU):
-        add_options(parser.add_argument_group(group), group)
-
-
 def typed(parse: Callable[[str], T]) -> Callable[[str], T]:
     """A parser whose UsageErrors argparse reports."""
 
@@ -431,51 +406,6 @@ def typed(parse: Callable[[str], T]) -> Callable[[str], T]:
     return convert
 
 
-def measuring(options: argparse.Namespace) -> dict[str, Any]:
-    """The arguments of ``wirespeed.run`` from the options of ``add_measuring``."""
-    programs = []
-    if options.file:
-        from ..language.toml_file import load
-
-        programs = [load(path) for path in options.file]
-    return {
-        "prefixes": options.prefix,
-        "machine": options.machine,
-        "command": " ".join(["wirespeed", *sys.argv[1:]]),
-        **with_programs(run_options(options), programs, options.testcase),
-    }
-
-
-def process_started() -> float:
-    """When this process started, in s of the monotonic clock; now if the system does not say."""
-    now = time.monotonic()
-    try:
-        # The fields after the name, which is in parentheses and may contain anything.
-        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
-        return now
-    age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-    return now - max(0.0, age)
-
-
-def with_programs(
-    options: RunOptions, programs: Sequence[Program], testcases: Sequence[str] = ()
-) -> dict[str, Any]:
-    """The arguments of ``wirespeed.run`` for programs: their testcases, settings and text.
-
-    Raises:
-        UsageError: If a setting of a program differs from the options.
-    """
-    cases = [case for program in programs for case in program.testcases]
-    arguments: dict[str, Any] = {"testcases": [*testcases, *cases]}
-    for program in programs:
-        options = replace(options, **program.settings(vars(options)))
-    arguments["since"] = None if options.within is None else process_started()
-    if programs:
-        arguments["described"] = {"transfers": [program.text for program in programs]}
-    return arguments | {"options": options}
-
-
 def code_of(verdict: Verdict) -> ExitCode:
     """The exit code of a command that judges."""
     if verdict.is_failure:
@@ -483,14 +413,6 @@ def code_of(verdict: Verdict) -> ExitCode:
     if not verdict.is_judged:
         return ExitCode.NOT_JUDGED
     return ExitCode.WARN if verdict.is_bad else ExitCode.PASS
-
-
-def measured_code(judged: Judged) -> ExitCode:
-    """The exit code of a command that measures: whether anything failed, or nothing has a value."""
-    if judged.check.verdict.is_failure:
-        return ExitCode.FAIL
-    values = any(table.values() for result in judged.document.testcases for table in result.tables)
-    return ExitCode.PASS if values else ExitCode.NOT_JUDGED
 
 
 def check_format(name: str) -> None:

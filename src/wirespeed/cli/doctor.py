@@ -16,7 +16,6 @@ from .common import (
     add_consumer,
     add_expect,
     add_machine,
-    add_measuring,
     add_options,
     add_output,
     add_simulated,
@@ -24,7 +23,6 @@ from .common import (
     code_of,
     expected,
     loading,
-    measuring,
     named_files,
     option,
     return_files,
@@ -33,11 +31,12 @@ from .common import (
     texts_aside,
 )
 from .consumers import Answer, refuse_mixed
+from .measuring import add_measuring, measuring
 from .parser import Parser
 
 if TYPE_CHECKING:
     from ..document import Document
-    from ..judging.adaptive import Adaptive
+    from ..judging.judged import Adaptive
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -54,7 +53,7 @@ def main(name: str, argv: Sequence[str]) -> int:
         return ExitCode.PASS
     adaptive = None
     if options.measure and not (options.source or options.testcase or options.prefix or options.tier):
-        from ..judging.adaptive import Adaptive
+        from ..judging.judged import Adaptive
 
         adaptive = Adaptive(expected(options))
     options.tier = options.tier or usual

@@ -22,7 +22,7 @@ from ..terminal import colored, columns, error_line, visible
 from ..worlds.base import World, agree_on, hostname
 from .commands import called_as
 from .common import check_format, texts_aside
-from .dry_run import lead
+from .measuring import lead
 from .nccl_tests_options import (
     AUTO,
     FORMAT,

@@ -11,8 +11,8 @@ import argparse
 import platform
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
@@ -35,9 +35,9 @@ from ..version import __version__
 from ..worlds.launchers import promised
 from . import configuration as environment
 from .common import add_options, add_output, option, run_options, texts_aside
-from .dry_run import add_job, lead
+from .measuring import add_job, lead
 from .parser import Parser
-from .sailbandwidth_options import Dumps, Printer, add_sail_options, positive
+from .sailbandwidth import SAILBANDWIDTH, Dumps, PeerProgram, Printer, add_sail_options
 
 #: Stopping criteria of a cell: looser than elsewhere, because these programs are run often.
 PRECISION, TIME_BUDGET = 0.005, 0.3
@@ -65,31 +65,6 @@ _HUGE = (
 
 class _Refused(WirespeedError):
     """An error in nvbandwidth's own words."""
-
-
-@dataclass(frozen=True)
-class PeerProgram:
-    """A program with this command line.
-
-    Attributes:
-        name: Its name.
-        add: Adds options that not all of these programs have; sets defaults of the others.
-        version: Returns the version whose output to have, by the arguments: a value of ``Style.dialect``.
-        whole: Parses the size of a buffer, and numbers of samples and copies.
-        refusal: Returns why the program refuses its options, in its own words; empty if it does not.
-        ignored: Returns notes on options that have no effect.
-        faults: Returns the faults that a machine is to have, if it is simulated.
-        dumps: Whether it writes files of wrong values.
-    """
-
-    name: str
-    add: Callable[[Parser], None]
-    version: Callable[[Sequence[str]], DialectName]
-    whole: Callable[[str], int] = positive
-    refusal: Callable[[argparse.Namespace], str] = lambda _: ""
-    ignored: Callable[[argparse.Namespace], tuple[str, ...]] = lambda _: ()
-    faults: Callable[[Machine], tuple[Fault, ...]] = lambda _: ()
-    dumps: bool = False
 
 
 class _Parser(Parser):
@@ -233,6 +208,16 @@ def parser(name: str) -> Parser:
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command line and return its exit code."""
     return main_of(NVBANDWIDTH, argv)
+
+
+def parser_of_sailbandwidth(name: str) -> Parser:
+    """The parser of the command."""
+    return parser_of(SAILBANDWIDTH)
+
+
+def main_of_sailbandwidth(name: str, argv: Sequence[str]) -> int:
+    """Run the command line and return its exit code."""
+    return main_of(SAILBANDWIDTH, argv)
 
 
 def main_of(program: PeerProgram, argv: Sequence[str]) -> int:

@@ -30,7 +30,6 @@ from .common import (
     check_format,
     criteria,
     machine_names,
-    measured_code,
     named,
     named_files,
     open_run,
@@ -42,6 +41,7 @@ from .common import (
     testcase_names,
     texts_aside,
 )
+from .measuring import measured_code
 from .parser import Parser
 
 if TYPE_CHECKING:

@@ -25,13 +25,12 @@ from .common import (
     add_output,
     add_report,
     check_format,
-    measured_code,
     option,
     print_report,
     style,
     texts_aside,
 )
-from .dry_run import lead
+from .measuring import lead, measured_code
 from .parser import Parser
 
 if TYPE_CHECKING:
