@@ -7,7 +7,6 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,8 +15,8 @@ from msgspec.structs import replace as replace_fields
 
 from . import backends as _backends
 from .backends.base import Backend
-from .document import DEVICES, REQUESTED, SCHEMA, Document
-from .driver.jobs import begun, gather_facts, gather_machine, gather_observed
+from .document import DEVICES, REQUESTED, Document
+from .driver.jobs import begun, blank, gather_facts, gather_machine, gather_observed, timestamp
 from .errors import MachineError, NotIdle, UsageError
 from .files import refusal
 from .hardware.devices import STORAGE
@@ -29,7 +28,6 @@ from .peer_access import ALL, SHORT, PeerAccess, PeerMechanism, PeerVerdict
 from .run_errors import RunInterrupted
 from .testcases import Testcase, find, select, storage
 from .testcases.subset import sweep
-from .version import __version__
 
 if TYPE_CHECKING:
     from .driver.jobs import Listener
@@ -323,17 +321,9 @@ def described(machine: str | Machine | None = None, *, root: str | Path | None =
         target = machine_in(tree)
     else:
         raise UsageError(f"the folder {root} describes its own machine: omit {machine!r}")
-    return Document(
-        schema=SCHEMA,
-        version=__version__,
-        host=platform.node() if root is None else target.host,
-        python=platform.python_version(),
-        simulated=target.simulated,
-        machine=target,
-        started=datetime.now(UTC).astimezone().isoformat(timespec="seconds"),
-        warnings=tuple(target.unusual_nodes()),
-        facts=_backends.facts(target, tree),
-    )
+    host = platform.node() if root is None else target.host
+    warnings, facts = tuple(target.unusual_nodes()), _backends.facts(target, tree)
+    return blank(target, host=host, warnings=warnings, facts=facts)
 
 
 def p2p(
@@ -383,7 +373,7 @@ def p2p(
         testcases=(as_testcase(peers),),
         seconds=peers.seconds if target.simulated else time.monotonic() - began,
         command=command,
-        ended=datetime.now(UTC).astimezone().isoformat(timespec="seconds"),
+        ended=timestamp(),
         options={} if devices is None else {DEVICES: list(map(str, devices))},
     )
     if saved is not None:

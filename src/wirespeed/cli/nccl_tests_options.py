@@ -39,7 +39,6 @@ from ..collectives.options import (
 from ..errors import StorageError, UsageError, WirespeedError
 from ..hardware.topology import Machine
 from ..terminal import visible
-from ..version import __version__
 from ..worlds.base import hostname
 from . import configuration as environment
 from .commands import SUFFIX
@@ -395,7 +394,7 @@ def header_without_devices(wanted: Asked, ranks: int, machine: Machine | None) -
         ranks: Number of requested ranks.
         machine: The simulated machine; None if it is not simulated.
     """
-    from ..document import SCHEMA, Document
+    from ..driver.jobs import blank
     from ..reports.nccl_tests import header
     from ..reports.nccl_tests_view import View
 
@@ -414,11 +413,9 @@ def header_without_devices(wanted: Asked, ranks: int, machine: Machine | None) -
         "transport": "",
         "environment": [],
     }
-    document = Document(
-        schema=SCHEMA, version=__version__, host=hostname(), started="", simulated=machine is not None,
-        machine=machine or Machine(""), libraries=libraries, options=options,
-    )  # fmt: skip
-    return header(View(document))
+    return header(
+        View(blank(machine or Machine(""), host=hostname(), started="", libraries=libraries, options=options))
+    )
 
 
 def reserve(options: argparse.Namespace) -> list[Output]:

@@ -8,7 +8,6 @@ version of nvbandwidth is 0.10 unless ``--compat`` is given.
 from __future__ import annotations
 
 import argparse
-import platform
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,8 +16,8 @@ from functools import partial
 from typing import NoReturn
 
 from ..backends import connect, describe
-from ..document import SCHEMA, Document
-from ..driver.jobs import join
+from ..document import Document
+from ..driver.jobs import blank, join
 from ..errors import ExitCode, WirespeedError
 from ..faults import Fault
 from ..hardware.topology import Machine
@@ -31,7 +30,6 @@ from ..testcases import Testcase
 from ..testcases.nvbandwidth_versions import restricted, selected
 from ..testcases.subset import named_pair
 from ..units import MIB, parse_duration
-from ..version import __version__
 from ..worlds.launchers import promised
 from . import configuration as environment
 from .common import add_options, add_output, option, run_options, texts_aside
@@ -334,10 +332,7 @@ def _run(program: PeerProgram, options: argparse.Namespace, arguments: Sequence[
     try:
         chosen = _chosen(options, ranks)
     except WirespeedError as error:  # nvbandwidth has described the machine by then
-        return refused(error, (Document(
-            schema=SCHEMA, version=__version__, host=platform.node(), started="",
-            simulated=machine.simulated, machine=machine, options={"size": options.size},
-        ), style))  # fmt: skip
+        return refused(error, (blank(machine, started="", options={"size": options.size}), style))
     if options.pair and world is None:
         named_pair(machine, options.pair)  # an unknown UUID is an error of the command line
     if options.pairs > 0 and ranks <= 1:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from ..errors import EXIT_CODES, ExitCode, UsageError, WirespeedError
 from ..terminal import error_line, visible
-from ..version import __version__
 from .common import add_saving as add_saved
 from .common import code_of, option, saving, tell_saved, texts_aside
 from .parser import Parser
@@ -161,13 +160,14 @@ def _lead(
 ) -> int:
     """Measure, print, save; return the exit code."""
     from ..document import UNFINISHED
+    from ..driver.jobs import timestamp
     from ..judging.path_kinds import verdict_of
     from ..qualify.procedure import Procedure
     from ..reports.qualification import lines
     from ..results.store import Draft, Saver
 
     saver, draft = (Saver(output, options.force), Draft(output)) if output else (None, None)
-    began = _now()
+    began = timestamp()
 
     def said(known: Qualification) -> None:
         """Show a round, and save what is known: a killed process keeps its rounds."""
@@ -209,12 +209,6 @@ def _measures(options: argparse.Namespace) -> bool:
     return bool(options.topology == "measured")
 
 
-def _now() -> str:
-    from datetime import UTC, datetime
-
-    return datetime.now(UTC).astimezone().isoformat(timespec="seconds")
-
-
 def _progress(qualification: Qualification) -> None:
     """Print each round on standard error, for people at a terminal."""
     if sys.stderr.isatty():
@@ -241,18 +235,15 @@ def _document(
     machine: Machine, qualification: Qualification, facts: tuple[Fact, ...], options: argparse.Namespace,
     command: str, began: str, interrupted: str,
 ) -> Document:  # fmt: skip
-    import platform
-
-    from ..document import SCHEMA, Document
+    from ..driver.jobs import blank, timestamp
 
     within = None if options.within == math.inf else options.within
-    return Document(
-        schema=SCHEMA, version=__version__, command=command, host=platform.node(),
-        python=platform.python_version(), simulated=machine.simulated, machine=machine,
+    return blank(
+        machine, command=command,
         options={
             "seed": options.seed, "spares": options.spares, "within": within, "machine": options.machine,
         },
-        started=began, ended=_now(),
+        started=began, ended=timestamp(),
         seconds=math.fsum(each.seconds for each in qualification.rounds), interrupted=interrupted,
         qualification=qualification, facts=facts,
     )  # fmt: skip

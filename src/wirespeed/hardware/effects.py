@@ -151,7 +151,6 @@ def _split(machine: Machine, place: str, factor: float) -> Machine:
 
     Traffic between root ports goes there anyway.
     """
-    del factor
     if not place:
         return machine
     up, down, below = f"{place} up", f"{place} down", set(_gpus(machine))
@@ -172,7 +171,6 @@ _UNLIMITED = 1e15
 
 def _translated(machine: Machine, place: str, factor: float) -> Machine:
     """Send traffic between PCIe devices through translation, at a fraction of the rate of a PCIe link."""
-    del place
     nodes = {node.name for node in machine.numa}
     links: list[Link] = []
     fastest = 0.0
@@ -195,7 +193,6 @@ def _translated(machine: Machine, place: str, factor: float) -> Machine:
 
 def _moved(machine: Machine, place: str, factor: float) -> Machine:
     """Attach a GPU to the other socket."""
-    del factor
     device = MachineVertices(machine).of(place).device
     own = next((gpu.numa for gpu in machine.gpus if gpu.name == device), None)
     others = [node.name for node in machine.numa if node.index != own]
@@ -219,7 +216,6 @@ def _movable(machine: Machine) -> tuple[str, ...]:
 
 def _without_nvlink(machine: Machine, place: str, factor: float) -> Machine:
     """Disconnect NVLinks; the other links keep their indices."""
-    del factor
     links = tuple(
         replace(link, source="none", destination="nothing")
         if link.kind is LinkKind.NVLINK and place in ("", *link.ends)
@@ -279,7 +275,6 @@ def _host(name: Known, value: Callable[[float], Value]) -> Reports:
     """A function that reports a fact of the host."""
 
     def facts(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
-        del machine, place
         yield Fact(name, value(amount))
 
     return facts
@@ -306,7 +301,6 @@ def _together(*several: Reports) -> Reports:
 
 
 def _of_isolation(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
-    del amount
     for device in machine.gpus if not place else ():
         yield Fact(Known.IOMMU_GROUP, f"{20 + device.index}", device=device.name)
         yield Fact(Known.BRIDGE_GROUPS, (f"{10 + device.index}",), device=device.name)
@@ -333,12 +327,10 @@ def _of_dimms(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
 
 
 def _of_cpus(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
-    del place
     yield Fact(Known.CPUS, round(amount * sum(len(node.cpus) for node in machine.numa)))
 
 
 def _unchanged(machine: Machine, place: str, factor: float) -> Machine:
-    del place, factor
     return machine
 
 

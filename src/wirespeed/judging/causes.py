@@ -247,7 +247,6 @@ def _wrong_numa(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 
 def _confined(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    del machine
     for allowed, online in ((Known.CPUS, Known.CPUS_ONLINE), (Known.NODES, Known.NODES_ONLINE)):
         usable, there = facts.number(allowed), facts.number(online)
         if usable and there and usable < there:
@@ -258,13 +257,11 @@ def _confined(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 
 def _split_sockets(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    del machine
     if (nodes := facts.number(Known.NODES_PER_SOCKET)) and nodes > 1:
         yield Sign("", f"{nodes:.0f} NUMA nodes per socket")
 
 
 def _dimms(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    del machine
     sizes = {device: size for device in facts.devices() if (size := facts.number(Known.DIMM_BYTES, device))}
     for device, size in sizes.items():
         if size < max(sizes.values()):
@@ -275,7 +272,6 @@ def _dimms(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 
 def _governor(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    del machine
     if slow := [
         governor for governor in facts.several(Known.GOVERNOR) if governor not in ("performance", "schedutil")
     ]:
@@ -303,7 +299,6 @@ def _busy(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 
 def _busy_cpus(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    del machine
     pressure, load, cpus = (facts.number(name) for name in (Known.PRESSURE, Known.LOAD, Known.CPUS_ONLINE))
     if pressure and pressure > _PRESSURE_PERCENT:
         yield Sign("", f"tasks waited for a CPU {pressure:.0f} % of the last 10 s")
@@ -322,7 +317,6 @@ def _ecc(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 
 def _drivers(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    del machine
     kernel, library = facts.text(Known.DRIVER_KERNEL), facts.text(Known.DRIVER_LIBRARY)
     if kernel and library and kernel != library:
         yield Sign("", f"kernel module {kernel}, library {library}")
@@ -355,7 +349,6 @@ def _peermem(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 def _nothing(machine: Machine, facts: Facts) -> Iterator[Sign]:
     """Yield nothing: one host shows nothing of this cause."""
-    del machine, facts
     yield from ()
 
 

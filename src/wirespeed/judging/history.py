@@ -151,16 +151,9 @@ def _kinds(past: Past, speeds: NDArray[np.float64]) -> Iterator[KindHistory]:
     by_kind = grouped((_kind_of(past, cell), i) for i, cell in enumerate(past.cells))
     for kind in sorted(by_kind, key=path_kinds().index):
         cells = by_kind[kind]
-        figures = [
-            chosen
-            for group in kind.key_figures
-            if (
-                chosen := [
-                    i for i in cells if past.cells[i].testcase in group and past.cells[i].unit == Unit.RATE
-                ]
-            )
-        ]
-        chosen = figures[0] if figures else cells
+        rates = [i for i in cells if past.cells[i].unit == Unit.RATE]
+        figures = ([i for i in rates if past.cells[i].testcase in group] for group in kind.key_figures)
+        chosen = next(filter(None, figures), cells)
         unit = Counter(past.cells[i].unit for i in chosen).most_common(1)[0][0]
         chosen = [i for i in chosen if past.cells[i].unit == unit]
         part = speeds[:, chosen]
