@@ -25,10 +25,10 @@ from .causes import CAUSES
 from .cells_seen import slow_keys
 from .culprits import at_device
 from .judge import judge
+from .localise import WrongData
 from .other_ways import OtherWay
 from .verdict import Judgement
 from .verdicts import Check
-from .wrong_data import WrongData
 
 if TYPE_CHECKING:
     from .fit import Explanation
@@ -150,7 +150,7 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
         for vertex in (vertices.of(finding.place), *vertices.gpus_at(finding.place))
         for device in ("", vertex.device)
     }
-    slow = slow_keys(check)
+    slow = slow_keys(check.judgements)
     left = [*_slow(document, slow - done), *_slow_paths(document)]
     slow_paths = len(left) - len(slow - done)
     possible = []

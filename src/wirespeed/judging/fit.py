@@ -113,9 +113,9 @@ def explain(document: Document, check: Check, facts: Facts) -> tuple[Explanation
     evidence = {
         cause.name: list(cause.signs(document.machine, facts)) if document.facts else [] for cause in CAUSES
     }
-    if not slow_keys(check) and not any(evidence.values()):  # healthy: the rest would find nothing
+    if not slow_keys(check.judgements) and not any(evidence.values()):  # healthy: the rest would find nothing
         return ()
-    seen = seen_cells(document, check)
+    seen = seen_cells(document, check.judgements)
     slow = {i for i, cell in enumerate(seen) if cell.slow}
     low = {i for i, cell in enumerate(seen) if cell.slow or cell.typical <= 1 - _KNOWN}
     fitter = _Fitter(document, seen, low, facts, evidence)

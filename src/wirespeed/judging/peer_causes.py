@@ -30,8 +30,8 @@ from .cause import Cause, Evidence, Sign, Weight, facts_of
 from .causes import CAUSES
 from .culprits import Advice, at_device
 from .inventory import Missing
+from .localise import WrongData
 from .verdict import Judgement, Verdict
-from .wrong_data import WrongData
 
 _V = PeerVerdict
 _BROKEN = frozenset({_V.HANGS, _V.WRONG, _V.FAILS})
