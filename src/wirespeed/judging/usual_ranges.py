@@ -268,7 +268,7 @@ class UsualRanges:
         """Return the described time that the links between two nodes add to a load."""
         ends = (node.name, other.name)
         return max(
-            (link.latency or 0.0 for link in self._machine.links if (link.source, link.destination) == ends),
+            (link.latency or 0.0 for link in self._machine.links if link.ends == ends),
             default=0.0,
         )
 

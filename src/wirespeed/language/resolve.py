@@ -28,6 +28,7 @@ from ..model import (
     Role,
     Transfer,
 )
+from ..statistics.summary import grouped
 from ..testcases.base import DEFAULT_SIZE
 from ..testcases.collectives import default_size, members, usual, work_of
 from ..testcases.device import CHASE_SIZE, SIGNAL_SIZE
@@ -59,10 +60,10 @@ def share_cores(
         UsageError: If there are not enough cores.
     """
     cpus_of: dict[int, tuple[int, ...]] = {}
-    places: dict[tuple[str, int | None], list[int]] = {}
-    for i, transfer in enumerate(transfers):
-        if transfer is not None and transfer.engine is Engine.CPU and not transfer.executor.cpus:
-            places.setdefault((transfer.executor.device, transfer.executor.rank), []).append(i)
+    places = grouped(
+        ((transfer.executor.device, transfer.executor.rank), i) for i, transfer in enumerate(transfers)
+        if transfer is not None and transfer.engine is Engine.CPU and not transfer.executor.cpus
+    )  # fmt: skip
     named = {cpu for transfer in transfers if transfer is not None for cpu in transfer.executor.cpus}
     for (device, _), indices in places.items():
         executor = next(transfer.executor for i in indices if (transfer := transfers[i]) is not None)
