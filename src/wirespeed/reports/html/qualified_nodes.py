@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -22,10 +21,9 @@ from ...results.cells import Placed
 from ...statistics.summary import median
 from ...terminal import one_line
 from ...units import format_time, many
-from ..findings import GLANCE, Shown, number, shown
+from ..findings import GLANCE, number
 from ..qualification import certainty, conditions, evidence, expected, explained, scale_of, values_of
 from .deviation import STEPS, Judgements, step
-from .headline import capital
 from .link_use import Use
 from .svg import LETTER, Element, add, drawing, fitted, markup
 
@@ -163,7 +161,7 @@ def qualified(document: Document) -> dict[str, Any] | None:
     text = [*conditions(found), *expected(found), *explained(document, found), *certainty(found)]
     drawn = _map(found)
     return {
-        "slow": _slow(found),
+        "slow": list(_slow(found)),
         "lists": _lists(document, found),
         "map": markup(drawn) if drawn is not None else None,
         "lines": [one_line(line) for line in text],
@@ -171,48 +169,22 @@ def qualified(document: Document) -> dict[str, Any] | None:
     }
 
 
-@dataclass(frozen=True)
-class _PartRow:
-    """A row of the table of slow parts.
-
-    Attributes:
-        name, mark, evidence: The part, its verdict, and the values that show it.
-        remedy: What to do.
-        command, where: A command that shows it, and the node on which to run it; empty if there is none.
-    """
-
-    name: str
-    mark: Shown
-    evidence: str
-    remedy: str
-    command: str = ""
-    where: str = ""
-
-
-def _slow(found: Qualification) -> list[_PartRow]:
-    """The slow parts and missing nodes."""
-    rows = []
+def _slow(found: Qualification) -> Iterator[tuple[str, Verdict, str, str, str, str]]:
+    """Name, verdict, evidence, remedy, command and its node of the slow parts and missing nodes."""
     for culprit in found.culprits[:_LISTED]:
-        advice, node = remedy_of(culprit), one_line(found.nodes[culprit.nodes[0]].name)
+        advice = remedy_of(culprit)
         of_node = culprit.kind in OF_NODE or culprit.kind is PartKind.LOSSY
-        rows.append(
-            _PartRow(
-                one_line(part_name(culprit, found.nodes)),
-                shown(Verdict.FAIL if culprit.confirmed else Verdict.WARN),
-                one_line(values_of(culprit, found)),
-                capital(advice.do),
-                advice.command,
-                node if of_node and advice.command else "",
-            )
+        yield (
+            part_name(culprit, found.nodes),
+            Verdict.FAIL if culprit.confirmed else Verdict.WARN,
+            values_of(culprit, found),
+            advice.do,
+            advice.command,
+            found.nodes[culprit.nodes[0]].name if of_node and advice.command else "",
         )
-    gone = [node for node in found.nodes if node.missing]
-    return rows + [
-        _PartRow(
-            one_line(node.name), shown(Verdict.FAIL), one_line(node.missing),
-            "Check that it runs, and that its network is up", "ip -br link", one_line(node.name),
-        )
-        for node in gone[:_LISTED]
-    ]  # fmt: skip
+    for node in [node for node in found.nodes if node.missing][:_LISTED]:
+        remedy = "check that it runs, and that its network is up"
+        yield node.name, Verdict.FAIL, node.missing, remedy, "ip -br link", node.name
 
 
 def _lists(document: Document, found: Qualification) -> list[tuple[str, str]]:
