@@ -20,7 +20,7 @@ import numpy.typing as npt
 from ..errors import UsageError
 from ..files import read
 from ..hardware.facts import Fact
-from ..qualification import PartKind, QualifiedNode, RailLimit
+from ..qualification import EndMemory, PartKind, QualifiedNode, RailLimit
 
 #: Values in bytes per second; NaN where nothing answered.
 Values = npt.NDArray[np.float64]
@@ -63,11 +63,18 @@ class Cluster(Protocol):
 
     @property
     def limits(self) -> tuple[RailLimit, ...]:
-        """What carries each rail of two nodes, by the transport that was used; of more nodes nothing."""
+        """What carries the rails of each node, by the transport that was used."""
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        """The facts of two nodes, each with the name of its host; of more nodes nothing."""
+        """The facts of two nodes, each with the name of its host; of more those that were examined."""
+
+    @property
+    def memories(self) -> tuple[EndMemory, ...]:
+        """Between which memory ``sizes`` can measure; the first is that of ``pairs``."""
+
+    def examine(self, pair: tuple[int, int]) -> None:
+        """Read the facts of two nodes, which explain what is slow between them."""
 
     def own(self, nodes: Sequence[int]) -> Mapping[PartKind, Values] | None:
         """Measure each node by itself: kind of part -> values, of shape (nodes, parts).
@@ -81,11 +88,28 @@ class Cluster(Protocol):
     def pairs(self, pairs: Sequence[tuple[int, int]]) -> Values:
         """Measure between pairs of nodes; shape (pairs, 2, rails): to the second node, and back."""
 
+    def sizes(self, pair: tuple[int, int], memory: EndMemory, both: bool, sizes: Sequence[int]) -> Values:
+        """Measure messages between two nodes; shape (sizes, 2, rails): to the second node, and back.
+
+        Args:
+            pair: The nodes.
+            memory: Where messages are sent from and received: one of ``memories``.
+            both: Whether to measure both directions at once, not one after the other.
+            sizes: Bytes of a message of a process, ascending.
+        """
+
     def groups(self, groups: Sequence[Sequence[int]]) -> Values:
         """Measure the bus bandwidth of an all_reduce of each group; shape (groups,)."""
 
     def seconds(self) -> float:
         """Time since the start in s, which is virtual for simulated nodes."""
+
+
+def plain(values: Values) -> tuple[tuple[float | None, ...], ...]:
+    """Values as they are saved: a row for each test, None where nothing answered."""
+    return tuple(
+        tuple(None if np.isnan(value) else float(value) for value in np.ravel(row)) for row in values
+    )
 
 
 _LEAF = re.compile(r"SwitchName=(\S+)\s+Level=0\b.*?\bNodes=(\S+)")

@@ -21,9 +21,19 @@ from ...qualification import OF_NODE, PartKind, Qualification, Round, SlowPart, 
 from ...results.cells import Placed
 from ...statistics.summary import median
 from ...terminal import one_line
-from ...units import format_time, many
+from ...units import format_size, format_time, many
 from ..findings import GLANCE, Shown, number, shown
-from ..qualification import certainty, conditions, evidence, expected, explained, scale_of, values_of
+from ..qualification import (
+    SizeRow,
+    certainty,
+    conditions,
+    evidence,
+    expected,
+    explained,
+    scale_of,
+    size_rows,
+    values_of,
+)
 from .deviation import STEPS, Judgements, step
 from .headline import capital
 from .link_use import Use
@@ -167,6 +177,7 @@ def qualified(document: Document) -> dict[str, Any] | None:
         "lists": _lists(document, found),
         "map": markup(drawn) if drawn is not None else None,
         "lines": [one_line(line) for line in text],
+        "messages": _messages(found),
         "rounds": [row for each in found.rounds for row in _rows(each)],
     }
 
@@ -215,6 +226,54 @@ def _slow(found: Qualification) -> list[_PartRow]:
     ]  # fmt: skip
 
 
+@dataclass(frozen=True)
+class _MessageTable:
+    """The rates of messages by their size.
+
+    Attributes:
+        unit: Of the rates.
+        heads: What each column is.
+        rows: Size, and the rate of each column.
+        ending: How long a message takes, and the verdict on the large ones, of each column.
+    """
+
+    unit: str
+    heads: list[str]
+    rows: list[tuple[str, list[str]]]
+    ending: list[tuple[str, Shown]]
+
+
+def _messages(found: Qualification) -> _MessageTable | None:
+    """The table of messages of several sizes; None if there were none."""
+    columns = size_rows(found)
+    if not columns:
+        return None
+    scale, unit = scale_of(max(max(column.rates.values()) for column in columns))
+    sizes = sorted({size for column in columns for size in column.rates})
+    return _MessageTable(
+        unit,
+        [one_line(column.name) for column in columns],
+        [
+            (
+                format_size(size),
+                [
+                    number(column.rates[size], scale, GLANCE) if size in column.rates else ""
+                    for column in columns
+                ],
+            )
+            for size in sizes
+        ],
+        [(column.duration, shown(_verdict_of(column))) for column in columns],
+    )
+
+
+def _verdict_of(column: SizeRow) -> Verdict:
+    """The verdict on the large messages of a column."""
+    if not column.least:
+        return Verdict.UNKNOWN
+    return Verdict.PASS if column.large >= column.least else Verdict.FAIL
+
+
 def _lists(document: Document, found: Qualification) -> list[tuple[str, str]]:
     """What to copy, each with its name: nodes to exclude and to use, and the command that measures again."""
     lists = []
@@ -231,7 +290,10 @@ def _rows(found: Round) -> list[tuple[str, int, str, str, str]]:
     """The lines of a round: one, or one for each kind of part of nodes that measure themselves."""
     kinds = dict.fromkeys(found.parts)
     if not kinds:
-        return [_round(str(found.stage), len(found.groups), found.values, found.seconds)]
+        how = [str(found.memory)] if found.memory else []
+        how += ["both directions at once"] if found.both else []
+        name = f"{found.stage}: {', '.join(how)}" if how else str(found.stage)
+        return [_round(name, len(found.groups), found.values, found.seconds)]
     rows: list[tuple[str, int, str, str, str]] = []
     for kind in kinds:
         values = [
