@@ -27,7 +27,19 @@ from ..qualification import PartKind, QualifiedNode, RailLimit, Round, SlowPart,
 from ..units import MIB
 from ..worlds.crew import Crew
 from .cluster import Values
-from .job_nodes import OWN_S, JobNodes, ProcessCluster, introduce, introduction, own_table, own_values, work
+from .job_nodes import (
+    OWN_S,
+    JobNodes,
+    ProcessCluster,
+    facts_told,
+    introduce,
+    introduction,
+    own_table,
+    own_values,
+    read_facts,
+    tasks_of_two,
+    work,
+)
 from .limits import of_rdma, of_tcp, use_of
 from .measured_topology import TCP, Carrier, Sent, carrier, counters, difference, others, said
 from .tcp_probe import TcpProbe
@@ -90,7 +102,7 @@ _Hop = tuple[int, int]
 #: Bytes of a transfer, number of samples, and duration of each that is aimed at, in s.
 _BYTES, _SAMPLES, _SAMPLE_S = 8 * MIB, 3, 0.1
 _MOST_COPIES = 256
-_PATHS, _OWN, _STOP = "paths", "own", "stop"
+_PATHS, _OWN, _FACTS, _STOP = "paths", "own", "facts", "stop"
 _CHOOSING, _OWN_NODE = "choosing the next round", "measuring its own node"
 _COUNTING = "reading what the network interfaces sent"
 #: What to do if a library does not use RDMA devices that exist.
@@ -124,6 +136,7 @@ class TransferCluster:
         self.variation = 0.0
         self.losses = np.zeros((0, 2))
         self.notes = job.notes
+        self._facts = job.facts
 
     @property
     def nodes(self) -> tuple[QualifiedNode, ...]:
@@ -150,13 +163,13 @@ class TransferCluster:
 
     @property
     def limits(self) -> tuple[RailLimit, ...]:
-        """What carries each rail of two nodes, by the devices that carried its bytes."""
+        """What carries the rails of each node, by the devices that carried its bytes."""
         found: list[RailLimit] = []
         for i, node in enumerate(self._job.nodes):
             used = self._carriers.get(node.name)
-            if not self._job.facts or used is None:
+            if used is None:
                 continue
-            facts = self._job.facts_of(i)
+            facts = self._job.nics_of(i)
             if used.kind == TCP:
                 found += of_tcp(i, facts, used.devices[0]) if len(used.devices) == 1 else []
             else:
@@ -168,14 +181,21 @@ class TransferCluster:
         """The facts of two nodes, with those of what carried their bytes."""
         more: list[Fact] = []
         for i, node in enumerate(self._job.nodes):
-            used, facts = self._carriers.get(node.name), self._job.facts_of(i)
+            used = self._carriers.get(node.name)
+            facts = self._job.nics_of(i)
             ports = [port for port in facts.devices() if facts.text(Known.PORT_STATE, port)]
-            if self._job.facts and used and used.kind != TCP:
+            if any(fact.host == node.name for fact in self._facts) and used and used.kind != TCP:
                 more += use_of(ports, used.devices, node.name)
         # The interface by which the processes meet carries nothing then.
         over_tcp = any(each.kind == TCP for each in self._carriers.values())
-        mine = [fact for fact in self._job.facts if over_tcp or fact.name not in _OF_INTERFACE]
+        mine = [fact for fact in self._facts if over_tcp or fact.name not in _OF_INTERFACE]
         return (*mine, *more)
+
+    def examine(self, pair: tuple[int, int]) -> None:
+        first = {self._job.nodes[node].name: self._job.ranks[node][0] for node in pair}
+        tasks = tasks_of_two(first, self._job.interfaces, self._world.addresses())
+        self._world.broadcast([_FACTS, [[rank, task] for rank, task in tasks.items()]], _CHOOSING)
+        self._facts = facts_told(first, dict(enumerate(_facts(self._world, tasks))))
 
     @property
     def doubts(self) -> tuple[str, ...]:
@@ -246,6 +266,8 @@ class TransferCluster:
                 return
             if kind == _OWN:
                 _own(world, what)
+            elif kind == _FACTS:
+                _facts(world, {int(rank): task for rank, task in what})
             else:
                 copies, hops = what
                 _counted(world, [(int(a), int(b)) for a, b in hops], over, int(copies))
@@ -296,6 +318,12 @@ def _transfers(world: World, hops: Sequence[_Hop], over: str, copies: int) -> Do
         if not result.tables:
             raise WirespeedError(f"--over {over} is not possible here: {result.reason or result.status}")
     return document
+
+
+def _facts(world: World, tasks: Mapping[int, list[Any]]) -> list[Any]:
+    """Let some ranks read the facts of their nodes; by rank. Called on all ranks."""
+    mine = read_facts(tasks[world.rank]) if world.rank in tasks else []
+    return world.allgather(mine, _OWN_NODE, patience=world.timeout)
 
 
 def _own(world: World, first: Sequence[int]) -> list[dict[str, list[float]]]:
