@@ -62,9 +62,7 @@ def ours(ends: Ends, streams: int, seconds: float) -> float:
     with subprocess.Popen([*ends.receiver, *arguments], stdout=subprocess.PIPE, text=True) as receiver:
         assert receiver.stdout
         port = receiver.stdout.readline().strip()
-        subprocess.run(
-            [*ends.sender, *arguments, ends.address, port], check=True, stdout=subprocess.DEVNULL
-        )
+        subprocess.run([*ends.sender, *arguments, ends.address, port], check=True, stdout=subprocess.DEVNULL)
         return float(receiver.stdout.readline())
 
 
@@ -146,7 +144,9 @@ def main() -> int:
     print(f"load at the beginning: {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs")
     good = True
     for streams in map(int, options.streams.split(",")):
-        good &= compared(Ends("loopback", (), (), "127.0.0.1", False), streams, options.rounds, options.seconds)
+        good &= compared(
+            Ends("loopback", (), (), "127.0.0.1", False), streams, options.rounds, options.seconds
+        )
         for rate in filter(None, options.rates.split(",")):
             with cable(rate) as ends:
                 good &= compared(ends, streams, options.rounds, options.seconds)

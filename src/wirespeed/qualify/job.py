@@ -23,7 +23,8 @@ from ..api import run
 from ..errors import UsageError, WirespeedError
 from ..hardware.facts import Fact, Known
 from ..language.toml_file import of_line
-from ..qualification import PartKind, QualifiedNode, RailLimit, Round, SlowPart, Stage
+from ..qualification import EndMemory, PartKind, QualifiedNode, RailLimit, Round, SlowPart, Stage
+from ..terminal import one_line
 from ..units import MIB
 from ..worlds.crew import Crew
 from .cluster import Values
@@ -42,6 +43,7 @@ from .job_nodes import (
 )
 from .limits import of_rdma, of_tcp, use_of
 from .measured_topology import TCP, Carrier, Sent, carrier, counters, difference, others, said
+from .message_transfers import Hop, messages_between
 from .tcp_probe import TcpProbe
 
 if TYPE_CHECKING:
@@ -96,13 +98,12 @@ def lossy(rounds: Sequence[Round]) -> list[SlowPart]:
     return sorted(found, key=lambda part: -part.value)
 
 
-#: A path from a rank to another.
-_Hop = tuple[int, int]
-
 #: Bytes of a transfer, number of samples, and duration of each that is aimed at, in s.
 _BYTES, _SAMPLES, _SAMPLE_S = 8 * MIB, 3, 0.1
 _MOST_COPIES = 256
-_PATHS, _OWN, _FACTS, _STOP = "paths", "own", "facts", "stop"
+_PATHS, _SIZES, _OWN, _FACTS, _STOP = "paths", "sizes", "own", "facts", "stop"
+#: Target precision of messages, and maximum time for those of a size in s.
+_PRECISION, _OF_SIZE_S = 0.05, 0.1
 _CHOOSING, _OWN_NODE = "choosing the next round", "measuring its own node"
 _COUNTING = "reading what the network interfaces sent"
 #: What to do if a library does not use RDMA devices that exist.
@@ -198,6 +199,12 @@ class TransferCluster:
         self._facts = facts_told(first, dict(enumerate(_facts(self._world, tasks))))
 
     @property
+    def memories(self) -> tuple[EndMemory, ...]:
+        """Between which memory messages are measured: that of GPUs first, if all nodes have some."""
+        of_gpus = self._job.gpus and len(self._job.gpus) == len(self._job.nodes)
+        return (EndMemory.GPU, EndMemory.HOST) if of_gpus else (EndMemory.HOST,)
+
+    @property
     def doubts(self) -> tuple[str, ...]:
         """That RDMA devices are not used, by all nodes or by some, or carry less than they can."""
         kinds = {each.kind for each in self._carriers.values() if each.kind}
@@ -238,6 +245,29 @@ class TransferCluster:
         rates = [self._rates(hops) for hops in (there, back)]
         return np.stack([np.reshape(of, (len(pairs), len(rails))) for of in rates], axis=1)
 
+    def sizes(self, pair: tuple[int, int], memory: EndMemory, both: bool, sizes: Sequence[int]) -> Values:
+        a, b = (self._job.ranks[node] for node in pair)
+        there = list(zip(a[: self.rails], b[: self.rails], strict=True))
+        back = [(target, source) for source, target in there]
+        ways = [there + back] if both else [there, back]
+        plain = [[list(hop) for hop in way] for way in ways]
+        self._world.broadcast([_SIZES, [plain, list(sizes), str(memory)]], _CHOOSING)
+        document = _messages(self._world, ways, self._over, sizes, memory)
+        values = {
+            (table.rows.labels[cell.row], int(table.columns.labels[cell.column])): cell.value
+            for result in document.testcases
+            for table in result.tables
+            for cell in table.cells
+        }
+        if not any(values.values()):
+            why = next((result.reason for result in document.testcases if result.reason), "no value")
+            note = f"messages from {memory} were not measured: {one_line(why)}"
+            self.notes = (*self.notes, *([note] if note not in self.notes else []))
+        return np.array([
+            [[values.get((f"rank{a}->rank{b}", size)) or np.nan for a, b in way] for way in (there, back)]
+            for size in sizes
+        ])  # fmt: skip
+
     def groups(self, groups: Sequence[Sequence[int]]) -> Values:
         """Rings in which each rank sends to the next node's: the slowest path, times the number of rails."""
         ranks, rails = self._job.ranks, range(self.rails)
@@ -266,13 +296,17 @@ class TransferCluster:
                 return
             if kind == _OWN:
                 _own(world, what)
+            elif kind == _SIZES:
+                ways, sizes, memory = what
+                hops = [[(int(a), int(b)) for a, b in way] for way in ways]
+                _messages(world, hops, over, [int(size) for size in sizes], EndMemory(memory))
             elif kind == _FACTS:
                 _facts(world, {int(rank): task for rank, task in what})
             else:
                 copies, hops = what
                 _counted(world, [(int(a), int(b)) for a, b in hops], over, int(copies))
 
-    def _rates(self, hops: Sequence[_Hop]) -> Values:
+    def _rates(self, hops: Sequence[Hop]) -> Values:
         """Rates of transfers between ranks that start together, in bytes per second."""
         self._world.broadcast([_PATHS, [self._copies, [list(hop) for hop in hops]]], _CHOOSING)
         document, sent = _counted(self._world, hops, self._over, self._copies)
@@ -298,14 +332,14 @@ class TransferCluster:
         return rates
 
 
-def _counted(world: World, hops: Sequence[_Hop], over: str, copies: int) -> tuple[Document, list[Sent]]:
+def _counted(world: World, hops: Sequence[Hop], over: str, copies: int) -> tuple[Document, list[Sent]]:
     """Measure transfers, and what the devices of each rank's node sent meanwhile. Called on all ranks."""
     before = counters()
     document = _transfers(world, hops, over, copies)
     return document, world.allgather(difference(before, counters()), _COUNTING)
 
 
-def _transfers(world: World, hops: Sequence[_Hop], over: str, copies: int) -> Document:
+def _transfers(world: World, hops: Sequence[Hop], over: str, copies: int) -> Document:
     """Measure transfers between ranks that start together; called on all ranks."""
     text = "; ".join(f"rank{a} -> rank{b}" for a, b in hops)
     document = run(
@@ -317,6 +351,20 @@ def _transfers(world: World, hops: Sequence[_Hop], over: str, copies: int) -> Do
     for result in document.testcases:
         if not result.tables:
             raise WirespeedError(f"--over {over} is not possible here: {result.reason or result.status}")
+    return document
+
+
+def _messages(
+    world: World, ways: Sequence[Sequence[Hop]], over: str, sizes: Sequence[int], memory: EndMemory
+) -> Document:
+    """Measure messages of several sizes, those of a way at once; called on all ranks."""
+    cases = [messages_between(f"messages{i}", hops, sizes, memory) for i, hops in enumerate(ways)]
+    document = run(
+        cases, world=world, share=over, rounds=1, precision=_PRECISION, time_budget=_OF_SIZE_S,
+        timeout=world.timeout,
+    )  # fmt: skip
+    if document.interrupted:
+        raise WirespeedError(document.interrupted)
     return document
 
 
@@ -346,7 +394,7 @@ _PATIENCE_S = 60.0
 
 def lead(
     world: World, blocks: Mapping[str, str], spares: int, expected: Sequence[str], over: str | None,
-    patience: float,
+    patience: float, pair: Sequence[str] = (),
 ) -> ProcessCluster | TransferCluster:  # fmt: skip
     """The nodes of the job; on rank 0.
 
@@ -355,6 +403,7 @@ def lead(
         blocks, spares, expected: As for `introduce`.
         over: One of `OVER`; None for NCCL if all nodes have GPUs and NCCL, else TCP.
         patience: Maximum time of a round, in s.
+        pair: As for `introduce`.
 
     Raises:
         WirespeedError: If NCCL or MPI is asked for, but processes are missing.
@@ -362,7 +411,7 @@ def lead(
     crew, secret = Crew(world), secrets.token_bytes(_SECRET_BYTES)
     probe = TcpProbe(secret)
     try:
-        job = introduce(crew, secret, probe.port, blocks, spares, expected, min(OWN_S, patience))
+        job = introduce(crew, secret, probe.port, blocks, spares, expected, min(OWN_S, patience), pair)
         if over is None:
             usable = len(job.gpus) == len(job.nodes) and not crew.lost and not job.without_nccl
             over = "nccl" if usable else "tcp"

@@ -24,7 +24,7 @@ from ..hardware.facts import Fact, Facts, Known
 from ..qualification import OWN_PARTS, EndMemory, PartKind, QualifiedNode, RailLimit
 from ..terminal import one_line
 from ..worlds.crew import Crew
-from .cluster import Values
+from .cluster import Values, two_of
 from .limits import of_tcp
 from .tcp_probe import (
     NO_NCCL,
@@ -91,7 +91,7 @@ class JobNodes:
 
 def introduce(
     crew: Crew, secret: bytes, port: int, blocks: Mapping[str, str], spares: int, expected: Sequence[str],
-    patience: float,
+    patience: float, pair: Sequence[str] = (),
 ) -> JobNodes:  # fmt: skip
     """Ask all processes where they listen and what their nodes are; on rank 0.
 
@@ -104,6 +104,10 @@ def introduce(
         expected: The hosts of the job by its scheduler, to name those from which no process came; empty if
             unknown.
         patience: Maximum time, in s.
+        pair: Names of the only two nodes to measure; empty for all.
+
+    Raises:
+        UsageError: If there is no such pair.
     """
     world = crew.world
     asked, clock = time.monotonic(), time.time()
@@ -113,6 +117,9 @@ def introduce(
         lambda task: introduction(port, task),
     )
     hosts = {host: tuple(m.rank for m in world.members if m.host == host) for host in world.hosts}
+    if pair:
+        two_of(pair, list(hosts))
+        hosts, expected = {host: hosts[host] for host in pair}, ()
     facts = {
         host: msgspec.convert(answers[ranks[0]][1], NodeFacts)
         for host, ranks in hosts.items()
@@ -122,7 +129,7 @@ def introduce(
     interfaces = {host: node.interface for host, node in facts.items()}
     found = facts_of_two(crew, first, interfaces, patience) if len(first) == 2 else ()
     without_nccl = tuple(host for host, node in facts.items() if node.nccl in ("", NO_NCCL))
-    absent = _absent(world, expected)
+    absent = {} if pair else _absent(world, expected)
     names = [*hosts, *absent]
     return JobNodes(
         tuple(
@@ -374,8 +381,8 @@ class ProcessCluster:
         for i, first, second in couples:
             values[i, 0, 0] += rates.get(second, np.nan)
             values[i, 1, 0] += rates.get(first, np.nan)
-        for pair, of_pair in zip(pairs, values, strict=True):
-            self._slowest[frozenset(pair)] = float(np.fmin(*of_pair[:, 0]))
+        for i, pair in enumerate(pairs):
+            self._slowest[frozenset(pair)] = float(np.fmin(values[i, 0, 0], values[i, 1, 0]))
         return values
 
     def examine(self, pair: tuple[int, int]) -> None:

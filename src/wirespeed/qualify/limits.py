@@ -229,6 +229,6 @@ def below_alike(qualification: Qualification, known: Sequence[SlowPart]) -> list
     found.sort(key=lambda part: part.value / part.expected)
     alike = [part for part in found if part.kind is PartKind.ALIKE]
     if len(alike) == len(rails) > 1 and len({frozenset(part.nodes) for part in alike}) == 1:
-        others = [part for part in found if part.kind is not PartKind.ALIKE]
-        return [msgspec.structs.replace(alike[0], rail=-1), *others]
+        of_few = [part for part in found if part.kind is not PartKind.ALIKE]
+        return [msgspec.structs.replace(alike[0], rail=-1), *of_few]
     return found

@@ -11,15 +11,17 @@ from ..qualification import (
     JUDGED_SIZES,
     OF_SEVERAL,
     EndMemory,
+    PartKind,
     Qualification,
     Round,
     SizeCurve,
     SlowPart,
     Stage,
+    part_name,
 )
 from ..units import KIB, format_size
 from .cluster import plain
-from .limits import below
+from .limits import below as below_limit
 from .measured_topology import Pair
 
 if TYPE_CHECKING:
@@ -61,8 +63,15 @@ def by_sizes(
             if procedure.in_time(Stage.SIZES, "messages of all sizes"):
                 _measure(procedure, pair, memory, both, sizes)
     left, confirmed = confirmed_by_sizes(procedure.qualification, pair, suspects, memories)
+    procedure.notes += [
+        f"{part_name(part, procedure.cluster.nodes)} had slow paths, but not with large messages"
+        for part in suspects
+        if part.kind is PartKind.ALIKE and not any(part.rail == each.rail for each in (*left, *confirmed))
+    ]
     rails = {part.rail for part in suspects if part.limited}
-    more = [part for part in below_by_sizes(procedure.qualification) if part.rail not in rails]
+    # Where paths vary as much as that nothing can be judged, messages do, too.
+    below = below_by_sizes(procedure.qualification) if procedure.qualification.compared else []
+    more = [part for part in below if part.rail not in rails]
     found: list[SlowPart] = []
     for memory in memories:
         for both in (False, True):
@@ -129,7 +138,8 @@ def confirmed_by_sizes(
         memories: Where messages are sent from; the first is that of the rounds of pairs.
 
     Returns:
-        left: The others.
+        left: Those of which messages say nothing, or not the same. Of rails of many nodes they decide: more
+            connections fill a path.
         confirmed: Those that are confirmed; with the memory if messages from another one are fast.
     """
     left: list[SlowPart] = []
@@ -144,7 +154,7 @@ def confirmed_by_sizes(
                 reaches.setdefault(curve.memory, []).append(curve.large >= limit.least)
         usual, *others = (reaches.get(memory, []) for memory in memories)
         if not usual or all(usual):
-            left.append(part)
+            left += [part] if not usual or part.kind is PartKind.PATH else []
             continue
         fast = bool(others) and all(other and all(other) for other in others)
         confirmed.append(msgspec.structs.replace(part, confirmed=True, memory=memories[0] if fast else None))
@@ -163,7 +173,7 @@ def below_by_sizes(qualification: Qualification) -> list[SlowPart]:
         kinds.setdefault((curve.memory, curve.both), []).append(curve)
     for (_, both), curves in sorted(kinds.items(), key=lambda kind: kind[0][1]):
         large = {(curve.source, curve.target, curve.rail): curve.large for curve in curves}
-        for part in below(qualification, large, both=both):
+        for part in below_limit(qualification, large, both=both):
             key = (curves[0].memory, part.rail)
             if key not in slow:
                 slow.add(key)

@@ -32,6 +32,7 @@ from .simulated_facts import (
     facts_of,
     parse_node_fault,
 )
+from .simulated_pair import only
 
 #: Virtual durations of a round in s: own node, pairs, groups, latencies, messages of several sizes.
 _OWN_S, _PAIRS_S, _GROUPS_S, _LATENCIES_S, _SIZES_S = 10.0, 2.0, 4.0, 0.1, 1.0
@@ -372,7 +373,9 @@ class ClusterFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _CLUSTERS = {"dgx-spark-2": ("dgx-spark", 2, "23 GB/s", SPARK)}
 
 
-def parse_cluster(spec: str, *, seed: int = 0, spares: int = 0) -> SimulatedCluster | None:
+def parse_cluster(
+    spec: str, *, seed: int = 0, spares: int = 0, pair: Sequence[str] = ()
+) -> SimulatedCluster | None:
     """The cluster of a text such as ``dgx-a100-8x64+nic=0.5@node17.3+noise=3%``; None for one machine.
 
     Args:
@@ -380,10 +383,17 @@ def parse_cluster(spec: str, *, seed: int = 0, spares: int = 0) -> SimulatedClus
             faults.
         seed: Seed of the noise.
         spares: Number of nodes at the end that are spares.
+        pair: Names of the only two nodes to measure; empty for all.
 
     Raises:
         MachineError: If there is no such machine, file, fault or place.
+        UsageError: If there is no such pair.
     """
+    cluster = _parsed(spec, seed, spares)
+    return only(cluster, pair) if cluster and pair else cluster
+
+
+def _parsed(spec: str, seed: int, spares: int) -> SimulatedCluster | None:
     from ..backends.simulated.machines import MACHINES
 
     name, *suffixes = spec.split("+")

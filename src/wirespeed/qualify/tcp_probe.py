@@ -136,9 +136,7 @@ class TcpProbe:
         except OSError:
             return None  # which the qualification reports
         times = [[float(time) for time in of] for of in sent]  # type: ignore[attr-defined]
-        return [
-            math.fsum(size / of_stream[i] for of_stream in times) for i, (size, _) in enumerate(plan)
-        ]
+        return [math.fsum(size / of_stream[i] for of_stream in times) for i, (size, _) in enumerate(plan)]
 
     def round_trip(self, place: Place | None, number: int) -> float | None:
         """The shortest of many round trips in s; without a place, answer who connects, and return None."""

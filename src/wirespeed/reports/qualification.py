@@ -212,7 +212,8 @@ def sizes(qualification: Qualification) -> list[str]:
     if rows:
         judged = f"the median of the {JUDGED_SIZES} largest sizes is judged, smaller ones are not"
         of_rails = f"Messages: median of {rails} rails; " if rails > 1 else "Messages: "
-        text.append(of_rails + (judged if any(row.least for row in rows) else "not judged"))
+        known = qualification.compared and any(row.least for row in rows)
+        text.append(of_rails + (judged if known else "not judged"))
     return text
 
 

@@ -263,7 +263,10 @@ def _messages(found: Qualification) -> _MessageTable | None:
             )
             for size in sizes
         ],
-        [(column.duration, shown(_verdict_of(column))) for column in columns],
+        [
+            (column.duration, shown(_verdict_of(column) if found.compared else Verdict.UNKNOWN))
+            for column in columns
+        ],
     )
 
 
