@@ -310,7 +310,7 @@ class Transfers(Tabular):
         return "\n".join([*(line.rstrip() for line in aligned(self._rows())), self.footer])
 
     def plot(self) -> None:
-        """Print bars, or curves over an axis; a notebook shows the `figure` if matplotlib is installed."""
+        """Print bars, or curves over an axis; a notebook shows tables and charts."""
         if self._drew():
             return
         print(render(self.document, "plot", Style(columns(), colored())), end="")

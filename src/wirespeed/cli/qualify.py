@@ -45,7 +45,9 @@ def main(name: str, argv: Sequence[str]) -> int:
     if options.machine is not None:
         spec = options.machine.removeprefix(_SIMULATED)
         cluster = (
-            parse_cluster(spec, seed=options.seed, spares=options.spares) if spec != options.machine else None
+            parse_cluster(spec, seed=options.seed, spares=options.spares, pair=options.pair)
+            if spec != options.machine
+            else None
         )
         if cluster is None:
             raise UsageError(
@@ -99,6 +101,10 @@ def parser(name: str) -> Parser:
         "are compared (default: as their ports and PCIe links say)", parse_nics,
     )  # fmt: skip
     option(
+        arguments, "--pair NODE,NODE",
+        "measure only these two nodes of the job, as a job of two is (default: all)", _names, default=(),
+    )  # fmt: skip
+    option(
         arguments, "--processes N",
         "start N processes on this host, to try it without a launcher (default: 1)", int, default=1,
     )  # fmt: skip
@@ -140,7 +146,7 @@ def _of_job(
     expected = hosts_of(os.environ.get("SLURM_JOB_NODELIST", ""))
     try:
         over = "tcp" if _measures(options) else options.over
-        cluster = lead(world, blocks, options.spares, expected, over, options.timeout)
+        cluster = lead(world, blocks, options.spares, expected, over, options.timeout, options.pair)
         try:
             nodes = len(cluster.nodes)
             if nodes < 2:
@@ -202,6 +208,11 @@ def _lead(
         print(error_line(f"wirespeed: error: {interrupted}"), file=sys.stderr)
         return ExitCode.RUN
     return code_of(verdict_of(qualification))
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """The names of nodes between commas."""
+    return tuple(name.strip() for name in text.split(","))
 
 
 def _measures(options: argparse.Namespace) -> bool:

@@ -14,7 +14,7 @@ from ..hardware.facts import Fact, Facts, Known
 from ..hardware.limits import MATTERS
 from ..hardware.network import MachineVertices
 from ..hardware.topology import LinkKind, Machine
-from ..qualification import PartKind, Qualification, SlowPart
+from ..qualification import OF_SEVERAL, Qualification, SlowPart
 from ..results.cells import Key, placed
 from ..tabular import Tabular
 from ..terminal import brief
@@ -255,7 +255,7 @@ def corrupting(document: Document, wrong: WrongData) -> list[Cause]:
 
 
 def _slow_paths(document: Document) -> list[_Slow]:
-    """Return the slow paths between two nodes, which causes of the network at either end may explain."""
+    """Return the slow paths between nodes, which causes of the network at either end may explain."""
     found = document.qualification
     return [
         _Slow(
@@ -264,7 +264,7 @@ def _slow_paths(document: Document) -> list[_Slow]:
             True,
         )
         for part in (found.culprits if found else ())
-        if found and part.kind is PartKind.PATH
+        if found and part.kind in OF_SEVERAL
     ]
 
 
