@@ -1,7 +1,11 @@
-"""Testcases of storage: blocks between a file in a named folder and host memory, over size and depth."""
+"""Testcases of storage: blocks between a file in a named folder and host memory, over size and depth.
+
+Each is measured with threads that make one call at a time, and with the queues of an io_uring.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 from ..hardware.devices import STORAGE, Storage
@@ -23,7 +27,9 @@ GRANULE = 4 * KIB
 _SHARE = 8
 
 
-def over(reads: bool, random: bool, usual: tuple[int, ...], chosen: tuple[int, ...] = ()) -> Pattern:
+def over(
+    engine: Engine, reads: bool, random: bool, usual: tuple[int, ...], chosen: tuple[int, ...] = ()
+) -> Pattern:
     """The pattern of a table of block sizes and depths for each storage device."""
 
     def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
@@ -51,9 +57,7 @@ def over(reads: bool, random: bool, usual: tuple[int, ...], chosen: tuple[int, .
                     if reason:
                         waived.append(WaivedCell(path, i, j, reason))
                         continue
-                    transfer = Transfer(
-                        *ends, executor, Engine.IO, moved, calls=FileCalls(block, depth, random)
-                    )
+                    transfer = Transfer(*ends, executor, engine, moved, calls=FileCalls(block, depth, random))
                     measurements.append(Measurement((transfer,), (Place(path, i, j),)))
         return Plan(tuple(layouts), tuple(measurements), tuple(waived))
 
@@ -82,24 +86,26 @@ def _too_large(moved: int, device: Storage, memory_bytes: int) -> str:
     return ""
 
 
-def _row(name: str, does: str, access: Access, random: bool, usual: tuple[int, ...]) -> Testcase:
+def _rows(name: str, does: str, access: Access, random: bool, usual: tuple[int, ...]) -> Iterator[Testcase]:
+    """A testcase for each engine."""
     reads = access is Access.READ
-    return Testcase(
-        f"{PREFIX}{name}",
-        f"{does} a file in the folder of --storage, over block size and calls at a time",
-        over(reads, random, usual),
-        f"storage {name.replace('_', ' ')}",
-        Engine.IO,
-        access,
-        size=usual[0],
-        counts="every byte of a block once",
-        tier="full",
-        swept=partial(over, reads, random, usual),
-    )
+    for engine, suffix, by in ((Engine.IO, "", ""), (Engine.IO_URING, "_io_uring", " by io_uring")):
+        yield Testcase(
+            f"{PREFIX}{name}{suffix}",
+            f"{does} a file in the folder of --storage{by}, over block size and calls at a time",
+            over(engine, reads, random, usual),
+            f"storage {name.replace('_', ' ')}{by}",
+            engine,
+            access,
+            size=usual[0],
+            counts="every byte of a block once",
+            tier="full",
+            swept=partial(over, engine, reads, random, usual),
+        )
 
 
 TESTCASES = (
-    _row("read", "sequential reads of", Access.READ, False, SEQUENTIAL),
-    _row("write", "sequential writes of", Access.WRITE, False, SEQUENTIAL),
-    _row("random_read", "reads in random order of", Access.READ, True, RANDOM),
+    *_rows("read", "sequential reads of", Access.READ, False, SEQUENTIAL),
+    *_rows("write", "sequential writes of", Access.WRITE, False, SEQUENTIAL),
+    *_rows("random_read", "reads in random order of", Access.READ, True, RANDOM),
 )

@@ -8,7 +8,7 @@ from functools import partial
 
 from ...hardware.devices import STORAGE, Gpu, NumaNode, Storage
 from ...hardware.topology import Cache, EngineRate, Link, LinkKind, Machine, Rank
-from ...model import Access, Engine
+from ...model import FILE_ENGINES, Access, Engine
 from ...units import GIB, KIB, MIB, NANO
 
 #: 1 GB/s in B/s.
@@ -282,7 +282,7 @@ def nvme_2() -> Machine:
     for device in devices:
         links += _both("numa0", device.name, _PCIE, 4 * 1.969 * _GBPS, "PCIe 4 x4", 1e-6)
     server = replace(cpu_2_sockets(), name="nvme-2", host="nvme-2", others={STORAGE.name: devices})
-    rates = (*server.rates, EngineRate(Engine.IO, _PCIE, efficiency=0.87, source="assumed"))
+    rates = *server.rates, *(EngineRate(e, _PCIE, efficiency=0.87, source="assumed") for e in FILE_ENGINES)
     return replace(server, numa=server.numa[:1], links=(server.links[0], *links), rates=rates)
 
 

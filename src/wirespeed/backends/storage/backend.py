@@ -1,18 +1,19 @@
-"""Measures storage: threads read and write blocks of one file, which belongs to the run.
+"""Measures storage: threads or an io_uring read and write blocks of one file, which belongs to the run.
 
 The first half of the file is read, the second half is written.
 """
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import mmap
 import os
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,18 +21,21 @@ from ...errors import BackendError, OutOfMemory, VerificationError, starting_thr
 from ...hardware.devices import STORAGE, Storage
 from ...hardware.topology import Machine
 from ...measurement import Measurement, Sample
-from ...model import Engine, MemoryKind, Operation, Transfer
+from ...model import FILE_ENGINES, Engine, MemoryKind, Operation, Transfer
 from ...options import RunOptions
 from ...units import GIB, MIB, NANO, format_size
 from ..base import Backend, Prepared
 from ..host.load import available_bytes
 from ..host.memory import RESERVE_BYTES
 from ..test_data import key_of, words
-from .calls import AT, COLUMNS, END, ERROR, FIRST_WRONG, LAST, SHORT, START, WRONG, move
+from .calls import AT, COLUMNS, END, ERROR, FIRST_WRONG, LAST, SHORT, START, WRONG, move, move_by_ring
+from .ring import Ring, refused
 from .scratch_file import ScratchFile
 
 #: Size of a piece in which the file is filled, and of the part of it that one Measurement uses at most.
 _PIECE_BYTES, _REGION_BYTES = 8 * MIB, GIB
+#: Size of a huge page; another one only costs rate.
+_HUGE_BYTES = 2 * MIB
 #: A number of drawn blocks that ends all threads.
 _ENDS = 2**62
 #: Errors without room, and what to do.
@@ -41,6 +45,19 @@ _NO_ROOM = {
     errno.EFBIG: "`ulimit -f` limits the size of files: give a smaller --storage-size",
 }
 Array = np.ndarray[Any, Any]
+Result = TypeVar("Result")
+
+
+def _memory(count: int, size: int) -> Array:
+    """Buffers of a size in bytes, next to each other in huge pages: the kernel has fewer pages to pin."""
+    size_of_all = -(-count * size // _HUGE_BYTES) * _HUGE_BYTES
+    area = mmap.mmap(-1, size_of_all + _HUGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without them
+            area.madvise(mmap.MADV_HUGEPAGE)
+    every = np.frombuffer(area, np.uint8)
+    start = -every.ctypes.data % _HUGE_BYTES
+    return every[start : start + count * size].view(np.uint64).reshape(count, -1)
 
 
 class FilledFile:
@@ -105,16 +122,17 @@ class StoragePrepared(Prepared):
             )
         self._key = key_of(options.seed, laps) if self._writes else key_of(options.seed)
         self._origin = contents.half if self._writes else 0
-        self._buffers = [mmap.mmap(-1, -(-block // mmap.PAGESIZE) * mmap.PAGESIZE) for _ in range(depth)]
-        self._addresses = [ctypes.addressof(ctypes.c_char.from_buffer(buffer)) for buffer in self._buffers]
+        self._buffers = list(_memory(depth, -(-block // mmap.PAGESIZE) * mmap.PAGESIZE))
+        self._addresses = np.array([buffer.ctypes.data for buffer in self._buffers], np.int64)
         for buffer in self._buffers:
-            array: Array = np.frombuffer(buffer, np.uint64)
-            array[:] = words(self._key, 0, len(array)) if self._writes else 0
+            buffer[:] = words(self._key, 0, len(buffer)) if self._writes else 0
         self._results = np.zeros((depth, COLUMNS), np.int64)
         self._drawn = np.zeros(1, np.int64)
         self._cancelled = False
-        with starting_threads():
-            self._threads = ThreadPoolExecutor(depth, "storage")
+        self._ring: Ring | None = None
+        self._threads = ThreadPoolExecutor(1 if transfer.engine is Engine.IO_URING else depth, "storage")
+        if transfer.engine is Engine.IO_URING:
+            self._ring = self._in_thread(Ring, depth).result()
         region = min(contents.half, max(_REGION_BYTES, 2 * transfer.bytes))
         blocks = region // block
         order = (
@@ -130,8 +148,14 @@ class StoragePrepared(Prepared):
         """Size of the part of its half that it uses, in bytes."""
         return len(self._order) * self._calls.block
 
+    def _in_thread(self, does: Callable[..., Result], *arguments: object) -> Future[Result]:
+        with starting_threads():
+            return self._threads.submit(does, *arguments)
+
     def __exit__(self, *_: object) -> None:
         self._threads.shutdown()
+        if self._ring:
+            self._ring.close()
 
     def cancel(self) -> None:
         """End all threads after the calls that they make."""
@@ -147,10 +171,18 @@ class StoragePrepared(Prepared):
         descriptor, block = self._contents.file.descriptor, self._calls.block
         drawn = self._drawn.ctypes.data
         writes, origin, order, first = int(self._writes), self._origin, self._order, self._next
-        with starting_threads():
+        if self._ring:
             running = [
-                self._threads.submit(
-                    move, writes, descriptor, address, block, origin, order, first, count, drawn, key, result
+                self._in_thread(
+                    move_by_ring, writes, descriptor, self._ring.description, self._addresses, block, origin,
+                    order, first, count, drawn, key, self._results,
+                )
+            ]  # fmt: skip
+        else:
+            running = [
+                self._in_thread(
+                    move, writes, descriptor, int(address), block, origin, order, first, count, drawn, key,
+                    result,
                 )
                 for address, result in zip(self._addresses, self._results, strict=True)
             ]  # fmt: skip
@@ -163,7 +195,8 @@ class StoragePrepared(Prepared):
                 doing = "writing" if self._writes else "reading"
                 raise self._contents.failure(doing, int(result[ERROR]), int(result[AT]))
         self._next = (self._next + count) % len(self._order)
-        wall = float(self._results[:, END].max() - self._results[:, START].min()) * NANO
+        timed = self._results[: len(running)]
+        wall = float(timed[:, END].max() - timed[:, START].min()) * NANO
         return Sample((wall,), (float(count * self._calls.block),), wall)
 
     def verify(self) -> None:
@@ -173,20 +206,22 @@ class StoragePrepared(Prepared):
         if wrong:
             first = int(self._results[self._results[:, WRONG] > 0, FIRST_WRONG].min())
             raise self._wrong(first, wrong, int(self._drawn[0]) * 2)
-        back = mmap.mmap(-1, len(self._buffers[0]))
+        (back,) = _memory(1, self._buffers[0].nbytes)
         for buffer, result in zip(self._buffers, self._results, strict=True):
             offset = int(result[LAST])
             if offset < 0:  # the others were faster
                 continue
-            found: Array = np.frombuffer(buffer, np.uint64)[: block // 8]
+            found = buffer[: block // 8]
             expected = words(self._key, offset // 8, block // 8)
             if self._writes:
-                written = os.preadv(self._contents.file.descriptor, [memoryview(back)[:block]], offset)
+                written = os.preadv(
+                    self._contents.file.descriptor, [memoryview(back).cast("B")[:block]], offset
+                )
                 if written != block:
                     raise self._contents.failure("reading", SHORT, offset)
                 inner = words(self._key, 0, block // 8)
                 inner[0], inner[-1] = expected[0], expected[-1]
-                found, expected = np.frombuffer(back, np.uint64)[: block // 8], inner
+                found, expected = back[: block // 8], inner
             differing = np.flatnonzero(found != expected)
             if len(differing):
                 raise self._wrong(offset + 8 * int(differing[0]), len(differing), block // 8)
@@ -196,7 +231,7 @@ class StoragePrepared(Prepared):
 
 
 class StorageBackend(Backend):
-    """Backend for transfers of the engine ``io`` between host memory and the named folders.
+    """Backend for transfers of the engines ``io`` and ``io_uring`` between host memory and the named folders.
 
     Attributes:
         machine: This machine with its storage.
@@ -215,7 +250,7 @@ class StorageBackend(Backend):
         self._laps, self._closed = 0, False
 
     def refuses_transfer(self, transfer: Transfer) -> str:
-        if transfer.engine is not Engine.IO or transfer.calls is None:
+        if transfer.engine not in FILE_ENGINES or transfer.calls is None:
             return f"storage has no engine {transfer.engine}"
         kinds = (transfer.source.kind, transfer.destination.kind)
         ends = {transfer.source.device, transfer.destination.device}
@@ -223,10 +258,14 @@ class StorageBackend(Backend):
             return "storage is read to host memory, or written from it"
         if len(ends & self._devices.keys()) != 1 or len(ends & self._nodes) != 1:
             return "only named folders of this host are measured"
-        return ""
+        return self._without_ring if transfer.engine is Engine.IO_URING else ""
+
+    @cached_property
+    def _without_ring(self) -> str:
+        return refused()
 
     def refuses(self, measurement: Measurement) -> str | None:
-        if not any(t.engine is Engine.IO for t in measurement.transfers):
+        if not any(t.engine in FILE_ENGINES for t in measurement.transfers):
             return ""
         if len(measurement.works) > 1:
             return "storage is measured without other works"
