@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import wirespeed
-from wirespeed.backends.storage import backend as storage_backend
+from wirespeed.backends.storage import prepared as storage_prepared
 from wirespeed.backends.storage import ring, scratch_file
 from wirespeed.backends.storage.backend import StorageBackend
 from wirespeed.backends.storage.folder import Mount, below_of, mount_of, with_folder
@@ -218,7 +218,7 @@ def test_a_full_disk_and_a_quota_are_one_line(
     def refuse(*_: object) -> int:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(storage_backend.os, "pwrite", refuse)
+    monkeypatch.setattr(storage_prepared.os, "pwrite", refuse)
     document = measured(tmp_path, "storage_read")
     (result,) = document.testcases
     assert result.status.value == ("error" if number == errno.EIO else "out of memory")
@@ -336,7 +336,7 @@ def test_a_replaced_file_is_not_removed(tmp_path: Path) -> None:
 def test_a_signal_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
     code = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
-        "from wirespeed.backends.storage.backend import StoragePrepared as P; import os; sample = P.sample\n"
+        "from wirespeed.backends.storage.prepared import StoragePrepared as P; import os; sample = P.sample\n"
         "def ended(self, copies):\n"
         f"    os.kill(os.getpid(), {int(number)})\n"
         "    return sample(self, copies)\n"

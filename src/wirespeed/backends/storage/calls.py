@@ -146,6 +146,27 @@ def _check(writes: int, buffer: int, block: int, offset: int, key: int, result: 
         result[WRONG] += 1
 
 
+@compiled("int64(int64, int64, int64, int64, int64, int64, int64[::1])")
+def move_block(
+    writes: int, descriptor: int, buffer: int, block: int, offset: int, key: int, result: Any
+) -> int:
+    """Read or write one block; return whether it was moved. Parameters are those of ``move``."""
+    _mark(writes, buffer, block, offset, key)
+    moved = _call(writes, descriptor, buffer, block, offset)
+    if moved != block:
+        result[ERROR] = _errno() if moved < 0 else SHORT
+        result[AT] = offset
+        return 0
+    _check(writes, buffer, block, offset, key, result)
+    return 1
+
+
+@compiled("int64(int64)")
+def draw(drawn: int) -> int:
+    """Draw the number of the next block."""
+    return int(atomic_add(drawn, 1))
+
+
 @compiled("void(int64, int64, int64, int64, int64, int64[::1], int64, int64, int64, int64, int64[::1])")
 def move(
     writes: int, descriptor: int, buffer: int, block: int, origin: int, order: Any, first: int, count: int,
@@ -175,13 +196,8 @@ def move(
         if i >= count:
             break
         offset = origin + order[(first + i) % order.shape[0]] * block
-        _mark(writes, buffer, block, offset, key)
-        moved = _call(writes, descriptor, buffer, block, offset)
-        if moved != block:
-            result[ERROR] = _errno() if moved < 0 else SHORT
-            result[AT] = offset
+        if not move_block(writes, descriptor, buffer, block, offset, key, result):
             break
-        _check(writes, buffer, block, offset, key, result)
     result[END] = now_ns()
 
 
