@@ -84,9 +84,7 @@ def over(way: Way, chosen: tuple[int, ...] = ()) -> Pattern:
                 for (i, block), (j, depth) in product(enumerate(sizes), enumerate(DEPTHS)):
                     reason = "" if executor.cpus else NO_CPU
                     buffers = block * depth * (2 if way.gpus else 1)
-                    reason = (
-                        reason or unfit(block) or _too_large(block * depth, buffers, device, memory_bytes)
-                    )
+                    reason = reason or unfit(block) or too_large(block * depth, buffers, device, memory_bytes)
                     if reason:
                         waived.append(WaivedCell(path, i, j, reason))
                         continue
@@ -97,11 +95,16 @@ def over(way: Way, chosen: tuple[int, ...] = ()) -> Pattern:
     return pattern
 
 
-def executor_of(machine: Machine, device: Storage) -> tuple[Executor, int]:
-    """The CPUs next to a device, else those of the first node with some, and the memory there in bytes."""
-    usable = [node for node in machine.numa if node.cpus and node.memory_bytes]
+def executor_of(machine: Machine, device: Storage, chosen: str = "") -> tuple[Executor, int]:
+    """The CPUs that read and write a device, and the size of the memory there in bytes.
+
+    Those of a chosen NUMA node, or those next to the device, else those of the first node with some.
+    """
+    usable = [node for node in machine.numa if node.cpus and node.memory_bytes and chosen in ("", node.name)]
     node = next((node for node in usable if node.index == device.node), usable[0] if usable else None)
-    return (Executor(node.name, cpus=node.cpus), node.memory_bytes) if node else (Executor("numa0"), 0)
+    return (
+        (Executor(node.name, cpus=node.cpus), node.memory_bytes) if node else (Executor(chosen or "numa0"), 0)
+    )
 
 
 def unfit(size: int) -> str:
@@ -109,7 +112,7 @@ def unfit(size: int) -> str:
     return f"blocks of storage must be a multiple of {GRANULE} B, not {size} B" if size % GRANULE else ""
 
 
-def _too_large(moved: int, buffers: int, device: Storage, memory_bytes: int) -> str:
+def too_large(moved: int, buffers: int, device: Storage, memory_bytes: int) -> str:
     """Why calls cannot have this size and depth, and buffers of these bytes; empty if they can."""
     if 2 * moved > device.memory_bytes:
         most = format_size(device.memory_bytes)
