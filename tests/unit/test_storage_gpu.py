@@ -175,6 +175,7 @@ def test_the_slower_of_storage_and_link_limits(capsys: pytest.CaptureFixture[str
     code, text = checked("+speed@numa0-gpu1=0.05")
     assert code == 1
     assert "storage0->gpu1 4 MiB 4: 2.7" in text
+    assert "memory of storage" not in text  # as fast as usual to the other GPU and to the host
     code, text = checked("+corrupt@storage1->gpu0")
     assert code == 1
     assert "wrong data in storage1->gpu0" in text
