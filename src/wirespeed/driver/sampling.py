@@ -320,9 +320,7 @@ def one_after_another(network: Network, measurement: Measurement, samples: Seque
     """
     works = measurement.transfers
     measured = [
-        i
-        for i, work in enumerate(works)
-        if work.role is Role.MEASURED and work.operation is not Operation.CHASE
+        i for i, work in enumerate(works) if work.role is Role.MEASURED and not work.operation.is_latency
     ]
     if len(measured) < 2 or measurement.is_mixed:
         return ""

@@ -9,6 +9,7 @@ import msgspec
 
 from ..judging.block_map import BlockMap, map_of
 from ..judging.judged import Judged
+from .records import picked
 from .style import Style
 
 #: Version of the shape.
@@ -31,9 +32,7 @@ def data(blocks: BlockMap) -> dict[str, Any]:
     document = blocks.document
     return {
         "schema": SHAPE,
-        "simulated": document.simulated,
-        "host": document.host,
-        "started": document.started,
+        **picked(document, "simulated host started"),
         "testcases": [result.name for result in document.testcases],
         "paths": [
             {
@@ -42,33 +41,23 @@ def data(blocks: BlockMap) -> dict[str, Any]:
                 "layout": path.layout,
                 "while_computing": path.while_computing,
                 "points": [
-                    {
-                        "direction": path.direction, "path": path.path, "block": point.block,
-                        "blocks": point.blocks, "best": point.best, "rates": dict(point.rates),
-                        "limit": point.limit, "submission_s": dict(point.submissions),
-                        "calls": {m: calls.n for m, calls in point.calls.items()},
-                        "p50_s": {m: calls.p50 for m, calls in point.calls.items()},
-                        "p99_s": {m: calls.p99 for m, calls in point.calls.items()},
-                        "joules_per_byte": dict(point.joules_per_byte),
-                        "slowdown": dict(point.slowdown),
-                        "computation_slowdown": dict(point.computation_slowdown),
-                        "first_s": {m: calls.first for m, calls in point.calls.items()},
-                    }
+                    picked(
+                        point, "direction path block blocks best rates limit submission_s calls p50_s p99_s "
+                        "first_s slowdown computation_slowdown joules_per_byte",
+                        direction=path.direction, path=path.path, submission_s=point.submissions,
+                        calls={method: calls.n for method, calls in point.calls.items()},
+                        p50_s={method: calls.p50 for method, calls in point.calls.items()},
+                        p99_s={method: calls.p99 for method, calls in point.calls.items()},
+                        first_s={method: calls.first for method, calls in point.calls.items()},
+                    )
                     for point in path.points
                 ],
-                "crossings": [
-                    {"block": c.block, "blocks": c.blocks, "before": c.before, "after": c.after}
-                    for c in path.crossings
-                ],
+                "crossings": list(map(vars, path.crossings)),
                 "models": [
-                    {
-                        "method": m.method, "call_s": m.call_s, "block_s": m.block_s,
-                        "rate": None if math.isinf(m.rate) else m.rate, "error": m.error,
-                        "nearly_full": m.nearly_full,
-                    }
-                    for m in path.models
+                    vars(model) | {"rate": None if math.isinf(model.rate) else model.rate}
+                    for model in path.models
                 ],
-                "rule": None if path.rule is None else vars(path.rule),
+                "rule": path.rule and vars(path.rule),
                 "sentences": list(path.sentences()),
             }
             for path in blocks.paths
