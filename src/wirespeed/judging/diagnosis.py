@@ -14,7 +14,7 @@ from ..hardware.facts import Fact, Facts, Known
 from ..hardware.limits import MATTERS
 from ..hardware.network import MachineVertices
 from ..hardware.topology import LinkKind, Machine
-from ..qualification import OF_SEVERAL, Qualification, SlowPart
+from ..qualification import OF_SEVERAL
 from ..results.cells import Key, placed
 from ..tabular import Tabular
 from ..terminal import brief
@@ -259,18 +259,13 @@ def _slow_paths(document: Document) -> list[_Slow]:
     found = document.qualification
     return [
         _Slow(
-            Key(str(part.kind), f"rail {part.rail}", *_names(found, part)),
+            Key(str(part.kind), f"rail {part.rail}", *(found.nodes[node].name for node in part.nodes[:2])),
             frozenset((LinkKind.NETWORK, found.nodes[node].name, "") for node in part.nodes),
             True,
         )
         for part in (found.culprits if found else ())
         if found and part.kind in OF_SEVERAL
     ]
-
-
-def _names(found: Qualification, part: SlowPart) -> tuple[str, str]:
-    """Return the names of the nodes at the ends of a path."""
-    return found.nodes[part.nodes[0]].name, found.nodes[part.nodes[1]].name
 
 
 @dataclass(frozen=True)
