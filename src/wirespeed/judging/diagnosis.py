@@ -257,14 +257,15 @@ def corrupting(document: Document, wrong: WrongData) -> list[Cause]:
 def _slow_paths(document: Document) -> list[_Slow]:
     """Return the slow paths between nodes, which causes of the network at either end may explain."""
     found = document.qualification
+    names = [node.name for node in found.nodes] if found else []
     return [
         _Slow(
-            Key(str(part.kind), f"rail {part.rail}", *(found.nodes[node].name for node in part.nodes[:2])),
-            frozenset((LinkKind.NETWORK, found.nodes[node].name, "") for node in part.nodes),
+            Key(str(part.kind), f"rail {part.rail}", names[part.nodes[0]], names[part.nodes[1]]),
+            frozenset((LinkKind.NETWORK, names[node], "") for node in part.nodes),
             True,
         )
         for part in (found.culprits if found else ())
-        if found and part.kind in OF_SEVERAL
+        if part.kind in OF_SEVERAL
     ]
 
 
