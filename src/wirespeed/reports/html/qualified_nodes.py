@@ -23,9 +23,8 @@ from ...terminal import one_line
 from ...units import format_time, many
 from ..findings import GLANCE, number
 from ..qualification import certainty, conditions, evidence, expected, explained, scale_of, values_of
-from .deviation import STEPS, Judgements, step
+from .charts import LETTER, STEPS, Element, Judgements, add, drawing, fitted, markup, step
 from .link_use import Use
-from .svg import LETTER, Element, add, drawing, fitted, markup
 
 _SIDE, _LEFT, _TOP = 12.0, 118.0, 36.0
 
