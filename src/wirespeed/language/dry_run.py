@@ -245,7 +245,7 @@ def _works(
 
 def _ends(transfers: Sequence[Transfer], needed: Sequence[Demand], network: Network) -> list[float]:
     """When one copy of each transfer ends at the limits; infinite for load and latencies."""
-    ended = [t.role is Role.MEASURED and t.operation is not Operation.CHASE for t in transfers]
+    ended = [t.role is Role.MEASURED and not t.operation.is_latency for t in transfers]
     return completions(
         needed, network.capacities(),
         [float(t.bytes) if ends else math.inf for t, ends in zip(transfers, ended, strict=True)],
@@ -259,8 +259,8 @@ def _transfer(
     alone = fair_shares([demand], network.capacities())[0] if demand else math.inf
     free = fair_shares([Demand(demand.weights)], network.capacities())[0] if demand else math.inf
     known = math.isfinite(rate)
-    if work.operation is Operation.CHASE:
-        bound = "latency: one load at a time"
+    if work.operation.is_latency:
+        bound = f"latency: one {'flag' if work.operation is Operation.SIGNAL else 'load'} at a time"
     elif not known:
         bound = "no link with a known capacity"
     elif rate >= work.rate / work.counted * (1 - _ROUNDING):
@@ -270,12 +270,19 @@ def _transfer(
     executor = work.executor
     return PlannedWork(
         str(work.source), "+".join(map(str, work.ends[1:])), (work.source.kind, work.destination.kind),
-        work.operation, str(executor), work.engine, executor.blocks, executor.threads or len(executor.cpus),
+        work.operation, str(executor), work.engine, executor.blocks, _threads(work),
         work.bytes, work.role is Role.LOAD, _route(network, work), rate if known else None,
         alone if math.isfinite(alone) else None, bound, work.start,
         end if known and math.isfinite(end) else None, work.rate if work.is_paced else None, work.pace,
         free * work.counted if math.isfinite(free) else None,
     )  # fmt: skip
+
+
+def _threads(work: Transfer) -> int:
+    """The number of threads of a GPU's block, or of the host; 0 for the choice of the backend."""
+    if work.calls:
+        return work.calls.depth if work.engine is Engine.IO else 1
+    return work.executor.threads or len(work.executor.cpus)
 
 
 def _collective(work: Collective) -> PlannedWork:

@@ -12,7 +12,7 @@ from itertools import product
 
 from ..collectives.operations import OPERATIONS
 from ..errors import UsageError
-from ..hardware.devices import DeviceKind, is_host, kind_of
+from ..hardware.devices import STORAGE, DeviceKind, is_host, kind_of
 from ..hardware.limits import ceilings
 from ..hardware.network import Network
 from ..hardware.topology import Machine
@@ -28,11 +28,13 @@ from ..model import (
     Role,
     Transfer,
 )
+from ..statistics.summary import grouped
 from ..testcases.base import DEFAULT_SIZE
 from ..testcases.collectives import default_size, members, usual, work_of
-from ..testcases.device import CHASE_SIZE
+from ..testcases.device import CHASE_SIZE, SIGNAL_SIZE
 from ..testcases.host import chase_size, streaming_size
 from ..units import format_size, format_time
+from .files import OF_FILES, file_transfer, is_file
 from .syntax import CollectiveStatement, Devices, LanguageError, Line, Rate, Source, Span, Statement
 
 
@@ -59,11 +61,12 @@ def share_cores(
         UsageError: If there are not enough cores.
     """
     cpus_of: dict[int, tuple[int, ...]] = {}
-    places: dict[tuple[str, int | None], list[int]] = {}
-    for i, transfer in enumerate(transfers):
-        if transfer is not None and transfer.engine is Engine.CPU and not transfer.executor.cpus:
-            places.setdefault((transfer.executor.device, transfer.executor.rank), []).append(i)
-    named = {cpu for transfer in transfers if transfer is not None for cpu in transfer.executor.cpus}
+    places = grouped(
+        ((transfer.executor.device, transfer.executor.rank), i) for i, transfer in enumerate(transfers)
+        if transfer is not None and transfer.engine is Engine.CPU and not transfer.executor.cpus
+    )  # fmt: skip
+    named = {cpu for transfer in transfers if transfer is not None and transfer.calls is None
+             for cpu in transfer.executor.cpus}  # fmt: skip
     for (device, _), indices in places.items():
         executor = next(transfer.executor for i in indices if (transfer := transfers[i]) is not None)
         cores = cores_of(executor)
@@ -306,7 +309,10 @@ class _Resolver:
             why = (
                 f" ({'; '.join(self.machine.notes)})" if self.machine.notes and devices.kind == "gpu" else ""
             )
-            advice = ": start several with --processes N or a launcher" if devices.kind == "rank" else ""
+            advice = {
+                "rank": ": start several with --processes N or a launcher",
+                STORAGE.name: ": name a folder of it with --storage DIR",
+            }.get(devices.kind, "")
             wanted = "ranks" if devices.kind == "rank" else kind_of(f"{devices.kind}0").words[0]
             raise self.wrong(f"this machine has no {wanted}{why}{advice}", devices.span)
         if devices.indices is None:
@@ -363,10 +369,11 @@ class _Resolver:
             raise self.wrong("void is only one side of a transfer, and no side of a latency", statement.span)
         kind = kind_of(executor.device)
         gpu = not kind.is_host
-        if any(end.memory and end.memory.kind is MemoryKind.FILE for end in (source, *destinations)):
-            raise self.wrong(
-                "storage is measured by the testcases storage_*, not by transfers", statement.span
-            )
+        if any(is_file(end.memory) for end in (source, *destinations)):
+            memories_of = [end.memory for end in (source, *destinations)]
+            return file_transfer(statement, memories_of, self.machine, self.defaults.size, self.wrong)
+        if of_files := next((name for name in OF_FILES if name in places), ""):
+            raise self.wrong(f"only transfers with storage have {of_files}", places[of_files])
         if not kind.engines:
             raise self.wrong(f"{executor} executes no transfers; name what does: by numa0", statement.span)
         if words.operation and len(ends) < 2:
@@ -393,6 +400,9 @@ class _Resolver:
         origin, target = (self._allocated(memory, gpu, statement) for memory in memories)
         if operation is Operation.CHASE:
             target = origin
+        kinds = {end.kind for end in (origin, target)}
+        if operation is Operation.SIGNAL and (kinds != {MemoryKind.DEVICE} or origin.device == target.device):
+            raise self.wrong("a signal is between two GPUs", places["operation"])
         executor = self._shaped(executor, engine, operation, statement)
         transfer = Transfer(
             origin, target, executor, engine, self._size(statement, gpu, operation), statement.role,
@@ -403,8 +413,8 @@ class _Resolver:
 
     def _paced(self, transfer: Transfer, rate: Rate, span: Span) -> Transfer:
         """A transfer at a rate in B/s; a load by CPUs runs at a fraction of its full speed."""
-        if transfer.operation is Operation.CHASE:
-            raise self.wrong("a latency has no rate: it is one load at a time", span)
+        if transfer.operation.is_latency:
+            raise self.wrong("a latency has no rate: it is one step at a time", span)
         if rate.fraction and transfer.role is Role.LOAD and transfer.engine is Engine.CPU:
             return replace(transfer, pace=rate.value)
         value = rate.value
@@ -513,6 +523,8 @@ class _Resolver:
     def _size(self, statement: Statement, gpu: bool, operation: Operation) -> int:
         if statement.words.size:
             return statement.words.size
+        if operation is Operation.SIGNAL:
+            return SIGNAL_SIZE
         if operation is Operation.CHASE:
             return CHASE_SIZE if gpu else chase_size(self.machine)
         return self.defaults.size or (DEFAULT_SIZE if gpu else streaming_size(self.machine))

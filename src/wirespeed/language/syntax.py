@@ -24,7 +24,7 @@ from ..measurement import Axis, Measurement, Place, Reduce
 from ..model import Engine, Memory, MemoryKind, Operation, Role, Transfer
 from ..terminal import error_line, one_line
 from ..testcases import Layout, Plan, Testcase, WaivedCell
-from ..units import GB, MB, NANO, parse_duration, parse_rate
+from ..units import GB, MB, NANO, parse_duration, parse_rate, some
 
 #: Characters of a line that an error shows on each side of its place.
 _SHOWN = 50
@@ -88,9 +88,7 @@ def nearest(name: str, valid: Collection[str]) -> str:
     """A hint to the valid name that is nearest to a wrong one, or to all of them."""
     if near := get_close_matches(name, valid, 1):
         return f"did you mean {near[0]}?"
-    names = list(valid)
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"choose from {', '.join(names[:_NAMED])}{more}" if names else "there is none"
+    return f"choose from {some([*valid], _NAMED)}" if valid else "there is none"
 
 
 def contents(path: str | Path) -> str:
@@ -158,6 +156,8 @@ class Words:
         rate: Rate that it does not exceed.
         start: Time from the common start until it begins, in s.
         broadcast: Whether one transfer writes to all destinations.
+        depth: Calls of a file at a time.
+        random: Whether blocks of a file are in random order.
     """
 
     engine: Engine | None = None
@@ -170,6 +170,8 @@ class Words:
     rate: Rate | None = None
     start: float | None = None
     broadcast: bool = False
+    depth: int | None = None
+    random: bool = False
 
 
 @dataclass(frozen=True)
@@ -308,6 +310,8 @@ def written(transfers: Sequence[Transfer], machine: Machine) -> list[str]:
 
 def _written(transfer: Transfer, machine: Machine, *, alone: bool) -> str:
     """One transfer; ``alone``: whether no other uses the cores of its node."""
+    if transfer.calls:
+        return _of_file(transfer, machine)
     of_cpus = transfer.engine is Engine.CPU
     source, *destinations = (_name(end, of_cpus) for end in transfer.ends)
     destination = ", ".join(destinations)
@@ -346,6 +350,18 @@ def _written(transfer: Transfer, machine: Machine, *, alone: bool) -> str:
     words += [f"rate={transfer.pace!r}"] if transfer.pace != 1 else []
     words += [f"rate={exact_rate(transfer.rate)}"] if transfer.is_paced else []
     words += [f"start={exact_time(transfer.start)}"] if transfer.start else []
+    return ("load " if transfer.role is Role.LOAD else "") + " ".join(words)
+
+
+def _of_file(transfer: Transfer, machine: Machine) -> str:
+    """A transfer with storage."""
+    assert transfer.calls is not None
+    node = next((node for node in machine.numa if node.name == transfer.executor.device), None)
+    if transfer.also or node is None or node.cpus != transfer.executor.cpus:
+        raise UsageError(f"the language has no words for {transfer}")
+    words = [transfer.way.replace("->", " -> "), *(["random"] if transfer.calls.random else [])]
+    words += [str(transfer.engine)] if transfer.engine is not Engine.IO else []
+    words += [exact_size(transfer.calls.block), f"depth={transfer.calls.depth}"]
     return ("load " if transfer.role is Role.LOAD else "") + " ".join(words)
 
 

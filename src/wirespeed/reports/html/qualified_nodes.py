@@ -20,9 +20,19 @@ from ...qualification import OF_NODE, PartKind, Qualification, Round, SlowPart, 
 from ...results.cells import Placed
 from ...statistics.summary import median
 from ...terminal import one_line
-from ...units import format_time, many
+from ...units import format_size, format_time, many
 from ..findings import GLANCE, number
-from ..qualification import certainty, conditions, evidence, expected, explained, scale_of, values_of
+from ..qualification import (
+    SizeRow,
+    certainty,
+    conditions,
+    evidence,
+    expected,
+    explained,
+    scale_of,
+    size_rows,
+    values_of,
+)
 from .charts import LETTER, STEPS, Element, Judgements, add, drawing, fitted, markup, step
 from .link_use import Use
 
@@ -164,6 +174,7 @@ def qualified(document: Document) -> dict[str, Any] | None:
         "lists": _lists(document, found),
         "map": markup(drawn) if drawn is not None else None,
         "lines": [one_line(line) for line in text],
+        "messages": _messages(found),
         "rounds": [row for each in found.rounds for row in _rows(each)],
     }
 
@@ -186,6 +197,40 @@ def _slow(found: Qualification) -> Iterator[tuple[str, Verdict, str, str, str, s
         yield node.name, Verdict.FAIL, node.missing, remedy, "ip -br link", node.name
 
 
+def _messages(found: Qualification) -> dict[str, Any] | None:
+    """The table of messages of several sizes, with what ends each column; None if there were none."""
+    columns = size_rows(found)
+    if not columns:
+        return None
+    scale, unit = scale_of(max(max(column.rates.values()) for column in columns))
+    sizes = sorted({size for column in columns for size in column.rates})
+    return {
+        "unit": unit,
+        "heads": [column.name for column in columns],
+        "rows": [
+            (
+                format_size(size),
+                [
+                    number(column.rates[size], scale, GLANCE) if size in column.rates else ""
+                    for column in columns
+                ],
+            )
+            for size in sizes
+        ],
+        "ending": [
+            (column.duration, _verdict_of(column) if found.compared else Verdict.UNKNOWN)
+            for column in columns
+        ],
+    }
+
+
+def _verdict_of(column: SizeRow) -> Verdict:
+    """The verdict on the large messages of a column."""
+    if not column.least:
+        return Verdict.UNKNOWN
+    return Verdict.PASS if column.large >= column.least else Verdict.FAIL
+
+
 def _lists(document: Document, found: Qualification) -> list[tuple[str, str]]:
     """What to copy, each with its name: nodes to exclude and to use, and the command that measures again."""
     lists = []
@@ -202,7 +247,10 @@ def _rows(found: Round) -> list[tuple[str, int, str, str, str]]:
     """The lines of a round: one, or one for each kind of part of nodes that measure themselves."""
     kinds = dict.fromkeys(found.parts)
     if not kinds:
-        return [_round(str(found.stage), len(found.groups), found.values, found.seconds)]
+        how = [str(found.memory)] if found.memory else []
+        how += ["both directions at once"] if found.both else []
+        name = f"{found.stage}: {', '.join(how)}" if how else str(found.stage)
+        return [_round(name, len(found.groups), found.values, found.seconds)]
     rows: list[tuple[str, int, str, str, str]] = []
     for kind in kinds:
         values = [
