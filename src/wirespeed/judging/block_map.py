@@ -259,7 +259,7 @@ class BlockMap(Tabular):
 
     def to_json(self) -> str:
         """The maps as JSON, which a server can load."""
-        return str(import_module("..reports.blocks_json", __package__).of(self))
+        return str(import_module("..reports.blocks", __package__).as_json(self))
 
     def __str__(self) -> str:
         """The maps as text."""

@@ -33,9 +33,8 @@ from ..qualification import (
     size_rows,
     values_of,
 )
-from .deviation import STEPS, Judgements, step
+from .charts import LETTER, STEPS, Element, Judgements, add, drawing, fitted, markup, step
 from .link_use import Use
-from .svg import LETTER, Element, add, drawing, fitted, markup
 
 _SIDE, _LEFT, _TOP = 12.0, 118.0, 36.0
 
