@@ -27,7 +27,7 @@ def test_two_good_nodes_pass_by_what_their_nics_carry(
     machine: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, out = qualified(machine, capsys)
-    assert code == 0 and out.endswith("PASS: 2 of 2 nodes to use")
+    assert code == 0 and out.endswith("PASS: 2 of 2 nodes usable")
     assert "expected: node1: " in out and "compared with what the NICs at both ends carry" in out
     assert "cause" not in out and "third" not in out
 
@@ -35,13 +35,13 @@ def test_two_good_nodes_pass_by_what_their_nics_carry(
 def test_both_ends_of_a_slow_path_are_in_doubt(capsys: pytest.CaptureFixture[str]) -> None:
     slow = f"{TWO}+nic=0.5@node1.3"
     code, out = qualified(slow, capsys)
-    assert code == 1 and out.endswith("FAIL: 1 slow part, 0 of 2 nodes to use, 2 in doubt")
+    assert code == 1 and out.endswith("FAIL: 1 slow part, 0 of 2 nodes usable, 2 in doubt")
     assert "slow: path between node0 and node1 of rail 3: " in out
     assert "in doubt: node0, node1: other partners show which is slow" in out
     _, out = qualified(slow, capsys, "--exclude-format", "json")
     assert json.loads(out) == {"exclude": [], "in_doubt": ["node0", "node1"], "use": []}
     code, out = qualified(f"{TWO.replace('x2', 'x3')}+nic=0.5@node1.3", capsys)
-    assert code == 1 and out.endswith("exclude: node1 FAIL: 1 slow part, 2 of 3 nodes to use")
+    assert code == 1 and out.endswith("exclude: node1 FAIL: 1 slow part, 2 of 3 nodes usable")
 
 
 def test_a_rail_that_is_only_slower_than_others_fails_too(capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,7 +60,7 @@ def test_all_rails_at_both_ends_fail_within_20_s(capsys: pytest.CaptureFixture[s
     (part,) = document.qualification.culprits
     assert part.limited and part.confirmed and 0.06 < part.value / part.expected < 0.07
     assert "1.6" in out and "of 25 GB/s (6%) that the NICs carry" in out
-    assert "cause: no fact of the nodes explains it. Remedy: " in out
+    assert "cause: no reading of the nodes explains it. Remedy: " in out
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -91,12 +91,12 @@ def _read(files: Sequence[str]) -> ReadRuns[_Named]:
     Raises:
         DocumentError: If none of the files can be read.
     """
+    from ..reports.records import errors_of
     from ..results.compare import read_many
 
     read = read_many(files, _kept, open_run)
     if not read.found:
-        more = f"; nor can {len(files) - 1} more" if len(files) > 1 else ""
-        raise DocumentError(f"{read.unreadable[0]}{more}")
+        raise DocumentError("; ".join(errors_of(read.unreadable)))
     return read
 
 
@@ -200,6 +200,7 @@ def main_of_history(name: str, argv: Sequence[str]) -> int:
 
 def _past(options: argparse.Namespace) -> tuple[Past, ExitCode]:
     """The runs of the machine that the options mean."""
+    from ..reports.records import errors_of
     from ..results.compare import read_many
     from ..results.history import History, default_file
 
@@ -210,9 +211,11 @@ def _past(options: argparse.Namespace) -> tuple[Past, ExitCode]:
         files = list(dict.fromkeys(named_files(options.files)))
         history = History(None)
         read = read_many(files, _kept_of_history, open_run)
-        for error in read.unreadable:
-            print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)
+        for line in errors_of(read.unreadable):
+            print(error_line(f"wirespeed: error: {line}"), file=sys.stderr)
             code = ExitCode.USAGE
+        if not read.found:
+            raise UsageError("none of the runs can be read")
         for document in read.found:
             history.add(document)
     else:

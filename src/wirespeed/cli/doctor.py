@@ -102,22 +102,26 @@ def _measured(options: Namespace, adaptive: Adaptive | None) -> Document:
 def _of_files(files: Sequence[str], options: Namespace) -> int:
     """Examine saved runs and logs, each with its screen; return the exit code of the worst."""
     from ..judging.omissions import with_host_memory
+    from ..reports.records import errors_of
+    from ..results.compare import Unreadable
 
-    answers: list[int] = []
-    for i, file in enumerate(files):
-        if len(files) > 1:
-            print(f"{chr(10) if i else ''}{one_line(file)}:")
+    answers, unreadable = list[int](), list[Unreadable]()
+    for file in files:
         try:
             document = opened(file, options)
         except UsageError as error:
             if len(files) == 1:
                 raise
-            print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)
-            answers.append(Answer(ExitCode.RUN, str(error)))
+            unreadable.append(Unreadable(file, str(error)))
             continue
+        if len(files) > 1:
+            print(f"{chr(10) if answers else ''}{one_line(file)}:")
         if options.host_memory is not None:
             document = with_host_memory(document, options.host_memory)
         answers.append(_examine(document, options, None))
+    for line in errors_of(unreadable):
+        print(error_line(f"wirespeed: error: {line}"), file=sys.stderr)
+    answers += [Answer(ExitCode.RUN, error.why) for error in unreadable]
     worst = min(answers, key=WORST_FIRST.index)
     if isinstance(worst, Answer) and len(files) > 1:
         count = sum(answer == worst for answer in answers)

@@ -12,11 +12,12 @@ import shlex
 import sys
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ..errors import UsageError
-from ..terminal import colored, error_line
+from ..terminal import colored, error_line, meant
 from . import configuration
 from .commands import COMMANDS
 from .consumers import OPTION, InvalidUsage
@@ -57,6 +58,13 @@ def of_other_program(command: str, arguments: Sequence[str]) -> str:
     )
 
 
+#: Options of other programs -> ours.
+_OTHER_WORDS = {
+    "--gpu": "--devices", "--gpus": "--devices", "--device": "--devices", "--iterations": "--samples",
+    "--iters": "--samples", "--out": "--output", "--input": "--from", "--file": "--from",
+}  # fmt: skip
+
+
 def _apart(word: str) -> list[str]:
     """An option with its number apart from it: ``-b 64`` for ``-b64``."""
     found = _ATTACHED.fullmatch(word)
@@ -80,9 +88,26 @@ def _translated(arguments: Sequence[str]) -> str:
 
 
 def meant_by(words: Sequence[str]) -> str:
-    """`` (did you mean -t NAME?)``: the options that are meant by words that are none; empty if unknown."""
-    options = [option for word in words if not word.startswith("-") and (option := _option(word))]
+    """`` (did you mean -t NAME?)``: the options that are meant by words that are none; empty if unknown.
+
+    The word behind an unknown option belongs to it.
+    """
+    free = [
+        word for before, word in pairwise(["", *words])
+        if not word.startswith("-") and not before.startswith("-")
+    ]  # fmt: skip
+    options = [option for word in free if (option := _option(word))]
     return f" (did you mean {' '.join(dict.fromkeys(options))}?)" if options else ""
+
+
+def _nearest(words: Sequence[str], known: Collection[str]) -> str:
+    """`` (did you mean --sizes?)``: the options that are nearest to unknown ones; empty if none is near."""
+    names = [word.partition("=")[0] for word in words if word.startswith("--")]
+    near = [
+        _OTHER_WORDS.get(name) or next(iter(get_close_matches(name, known, 1, 0.75)), "") for name in names
+    ]
+    options = [option for option in dict.fromkeys(near) if option in known]
+    return f" (did you mean {' '.join(options)}?)" if options else ""
 
 
 def _option(word: str) -> str:
@@ -178,9 +203,8 @@ class Parser(argparse.ArgumentParser):
         """Parse all arguments; suggest what is meant by those that are no options of the command."""
         options, others = self.parse_known_args(args, namespace)
         if others:
-            self.error(
-                f"unrecognized arguments: {' '.join(others)}{meant_by(others) if self.command else ''}"
-            )
+            hint = _nearest(others, self._option_string_actions) or (meant_by(others) if self.command else "")
+            self.error(f"unrecognized arguments: {' '.join(others)}{hint}")
         return options
 
     def refuse_unused(
@@ -224,6 +248,20 @@ class Parser(argparse.ArgumentParser):
         text = error_line(f"{message} (see `{self.prog} --help`)")
         print(f"{self.prog}: error: {text}", file=sys.stderr)
         raise InvalidUsage(text)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Suggest what is meant by a value that is none of the choices."""
+        if action.choices is None or value in action.choices:
+            return
+        choices = [str(choice) for choice in action.choices]
+        hint = meant(str(value), choices)
+        for option, other in (("--for", "--format"), ("--format", "--for")):
+            known = self._option_string_actions.get(other)
+            if option in action.option_strings and known and value in (known.choices or ()):
+                hint = f" (did you mean {other} {value}?)"
+        raise argparse.ArgumentError(
+            action, f"invalid choice: {value!r}{hint}; choose from {', '.join(choices)}"
+        )
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
         """Refuse ``--option=--``, of which argparse makes an empty list, whatever the type."""

@@ -62,7 +62,9 @@ def main(name: str, argv: Sequence[str]) -> int:
     options.files = named_files(options.files)
     most = _LARGEST_COMPARISON if options.compare else _MOST_COMPARED
     if options.compare and len(options.files) > most:
-        raise UsageError(f"a comparison is of at most {most} runs; without --compare there is a row for each")
+        raise UsageError(
+            f"at most {most} runs can be compared; without --compare, the page has one row per run"
+        )
     is_fleet = options.fleet or len(options.files) > most
     kind = "-fleet" if is_fleet else "-compared" if len(options.files) > 1 else ""
     file = options.output or _beside(options.files[0], kind, options.format or "html")
@@ -235,7 +237,7 @@ def _progress(text: str) -> AbstractContextManager[object]:
 def main_of_show(name: str, argv: Sequence[str]) -> int:
     from ..judging.judged import Judged
     from ..reports import find
-    from ..results.compare import no_collections, read_many
+    from ..results.compare import Unreadable, no_collections, read_many
 
     arguments = parser_of_show(name)
     options = arguments.parse_args(argv)
@@ -251,6 +253,8 @@ def main_of_show(name: str, argv: Sequence[str]) -> int:
             document = _chosen(open_run(options.files[0]), options)
             print_report(Judged(document, criteria(options)), options)
         return ExitCode.PASS
+    from ..reports.records import errors_of
+
     form = find(options.format)
     if form.form == "text" and form.checked:  # a page and a file of metrics have all runs
         read = read_many(options.files, partial(_part, options=options), open_run)
@@ -259,17 +263,18 @@ def main_of_show(name: str, argv: Sequence[str]) -> int:
         sys.stdout.write(form.joined(read.found, read.unreadable, style(options)))
         sys.stdout.flush()
         return ExitCode.USAGE if read.unreadable else ExitCode.PASS
-    code, with_names = ExitCode.PASS, form.form == "terminal"
-    for i, file in enumerate(options.files):
+    unreadable, begun = list[Unreadable](), False
+    for file in options.files:
         shown = read_many([file], partial(_shown, options=options), open_run)
-        if with_names:
-            print(f"{chr(10) if i else ''}{one_line(file)}:")
+        unreadable += shown.unreadable
+        if shown.found and form.form == "terminal":
+            print(f"{chr(10) if begun else ''}{one_line(file)}:")
+        begun = begun or bool(shown.found)
         sys.stdout.write("".join(shown.found))
         sys.stdout.flush()
-        for error in shown.unreadable:
-            print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)
-            code = ExitCode.USAGE
-    return code
+    for line in errors_of(unreadable):
+        print(error_line(f"wirespeed: error: {line}"), file=sys.stderr)
+    return ExitCode.USAGE if unreadable else ExitCode.PASS
 
 
 def _shown(_: str, document: Document, options: argparse.Namespace) -> str:
