@@ -12,7 +12,6 @@ import shlex
 import sys
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -34,6 +33,8 @@ _OF_NVBANDWIDTH = {
 }  # fmt: skip
 #: A short option with a number behind it.
 _ATTACHED = re.compile(r"(-[a-z])([0-9]+)", re.ASCII)
+#: How similar a misspelt option is to the one that is meant, with its dashes.
+_ALIKE = 0.75
 #: A GPU as other programs and people write it.
 _GPU = re.compile(r"(?:gpu|cuda:?)([0-9]+)", re.IGNORECASE)
 
@@ -87,27 +88,17 @@ def _translated(arguments: Sequence[str]) -> str:
     return " ".join(filter(None, words))
 
 
-def meant_by(words: Sequence[str]) -> str:
+def meant_by(words: Sequence[str], known: Collection[str] = ()) -> str:
     """`` (did you mean -t NAME?)``: the options that are meant by words that are none; empty if unknown.
 
-    The word behind an unknown option belongs to it.
+    Of misspelt options, which begin with a dash, it is the nearest of the known ones.
     """
-    free = [
-        word for before, word in pairwise(["", *words])
-        if not word.startswith("-") and not before.startswith("-")
-    ]  # fmt: skip
-    options = [option for word in free if (option := _option(word))]
+    spelled = [word.partition("=")[0] for word in words if word.startswith("-")]
+    near = [_OTHER_WORDS.get(word) or next(iter(get_close_matches(word, known, 1, _ALIKE)), "")
+            for word in spelled]  # fmt: skip
+    options = [option for option in near if option in known]
+    options += [option for word in words if not spelled and (option := _option(word))]
     return f" (did you mean {' '.join(dict.fromkeys(options))}?)" if options else ""
-
-
-def _nearest(words: Sequence[str], known: Collection[str]) -> str:
-    """`` (did you mean --sizes?)``: the options that are nearest to unknown ones; empty if none is near."""
-    names = [word.partition("=")[0] for word in words if word.startswith("--")]
-    near = [
-        _OTHER_WORDS.get(name) or next(iter(get_close_matches(name, known, 1, 0.75)), "") for name in names
-    ]
-    options = [option for option in dict.fromkeys(near) if option in known]
-    return f" (did you mean {' '.join(options)}?)" if options else ""
 
 
 def _option(word: str) -> str:
@@ -203,7 +194,7 @@ class Parser(argparse.ArgumentParser):
         """Parse all arguments; suggest what is meant by those that are no options of the command."""
         options, others = self.parse_known_args(args, namespace)
         if others:
-            hint = _nearest(others, self._option_string_actions) or (meant_by(others) if self.command else "")
+            hint = meant_by(others, self._option_string_actions) if self.command else ""
             self.error(f"unrecognized arguments: {' '.join(others)}{hint}")
         return options
 
