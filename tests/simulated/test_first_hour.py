@@ -96,3 +96,27 @@ def test_lines_of_qualify_fit_the_terminal_and_the_verdict_has_a_colour(folder: 
     assert lines and "\x1b[1;31mFAIL: 1 slow part, 15 of 16 nodes usable" in lines[-1]
     assert max(len(line) for line in lines if "\x1b" not in line) <= 60
     assert any("the same partners" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("machine", "says"),
+    [
+        ("dgx-a100", "is neither a simulated machine nor a machine file (did you mean 'dgx-a100-8'?)"),
+        ("dgx-a100-8+nvlink=6@gpu3", "unknown simulated fault 'nvlink=6' (did you mean 'nvlinks'?)"),
+    ],
+)
+def test_a_simulated_machine_or_fault_that_is_meant_is_named(
+    capsys: pytest.CaptureFixture[str], machine: str, says: str
+) -> None:
+    code, out, err = call("list", "--machine", f"simulated:{machine}", capsys=capsys)
+    assert code == 2 and not out and says in err
+
+
+def test_help_searches_for_several_words(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call("help", "exit", "codes", capsys=capsys)
+    assert code == 0 and "130" in out
+
+
+def test_no_transfer_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = call("transfer", "", "--machine", A100, capsys=capsys)
+    assert code == 2 and err.rstrip("\n").count("\n") == 0
