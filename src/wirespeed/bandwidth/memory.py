@@ -155,7 +155,7 @@ def memory_bandwidth(size: Size | None = None, *, device: Device | None = None, 
         device: ``gpu0`` or ``numa0``, or the index of a GPU, of a NUMA node on a machine without GPUs;
             default: the first one.
         **how: ``machine`` and the options of `wirespeed.run`. Without them, sampling stops when the median is
-            known to ±1 % from the samples of this run, or after 0.6 s per value. Keywords of GPUInspector.jl:
+            known to ±1% from the samples of this run, or after 0.6 s per value. Keywords of GPUInspector.jl:
             ``memsize`` is another name of ``size`` and ``nbench`` of ``samples``; ``verbose=True`` prints the
             result (the plot of a curve), with ``stats=False`` only its maximum.
 

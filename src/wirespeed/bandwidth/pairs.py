@@ -331,7 +331,7 @@ def transfer(
         what: A line of transfers (docs/transfers.md), a file of measurements as a Path, or Transfers.
         machine: None for this machine, ``"simulated:NAME"``, a machine file, or a Machine.
         **how: Options of `wirespeed.run`. Without them, sampling stops when the median of the samples is
-            known to ±1 %, or after 0.6 s per value.
+            known to ±1%, or after 0.6 s per value.
 
     Returns:
         The rates in B/s and latencies in s.
