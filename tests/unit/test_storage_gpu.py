@@ -110,6 +110,17 @@ def test_without_memory_of_the_gpu_nothing_is_left(
         backend.prepare(calls(4 * KIB, 2, writes=False), RunOptions())
 
 
+def test_the_limit_of_locked_memory_is_named(
+    backend: StorageBackend, driver: MemoryDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(host: int, size: int) -> None:
+        raise OutOfMemory("no memory")
+
+    monkeypatch.setattr(driver, "pin", refuse)
+    with pytest.raises(OutOfMemory, match=r"16 KiB of pinned memory: no memory; raise the limit of locked"):
+        backend.prepare(calls(4 * KIB, 2, writes=False), RunOptions())
+
+
 def test_a_gpu_that_this_process_may_not_use(backend: StorageBackend, driver: MemoryDriver) -> None:
     driver.gpus = 0
     with pytest.raises(BackendError, match="may not use gpu0 at 00000000:00:06; look again"):

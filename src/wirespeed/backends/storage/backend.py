@@ -24,6 +24,7 @@ class StorageBackend(Backend):
     """
 
     name = "storage"
+    moves_files = True
     #: Many calls, also of storage that takes milliseconds for each.
     sample_seconds = 0.05
 
@@ -47,7 +48,7 @@ class StorageBackend(Backend):
             return "only named folders of this host are measured"
         if MemoryKind.DEVICE in kinds and transfer.engine is not Engine.IO:
             return "between storage and a GPU threads read and write the file (engine io)"
-        return self._without_ring if transfer.engine is Engine.IO_URING else ""
+        return ""
 
     @cached_property
     def _without_ring(self) -> str:
@@ -58,6 +59,8 @@ class StorageBackend(Backend):
             return ""
         if len(measurement.works) > 1:
             return "storage is measured without other works"
+        if any(t.engine is Engine.IO_URING for t in measurement.transfers) and self._without_ring:
+            return self._without_ring
         return super().refuses(measurement)
 
     def prepare(self, measurement: Measurement, options: RunOptions) -> StoragePrepared:
