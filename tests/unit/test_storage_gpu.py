@@ -147,6 +147,21 @@ def test_only_threads_reach_a_gpu(backend: StorageBackend) -> None:
     assert reason == "between storage and a GPU threads read and write the file (engine io)"
 
 
+@pytest.mark.parametrize("owner", ["host", ""])
+def test_a_gpu_without_a_driver_is_skipped(tmp_path: Path, owner: str) -> None:
+    """Storage and host memory are still measured."""
+    machine = replace(MACHINE, gpus=(replace(MACHINE.gpus[0], backend=owner),))
+    document = wirespeed.run(
+        ["storage_to_device", "storage_random_read"], machine=machine, storage=tmp_path, storage_size=8 * MIB,
+        samples=1, copies=1,
+    )  # fmt: skip
+    to_device, read = document.testcases
+    assert to_device.status.value == "waived"
+    assert "offers no access to the memory of its GPUs" in to_device.reason
+    assert "\n" not in to_device.reason
+    assert read.status.value == "passed"
+
+
 @pytest.mark.parametrize("name", ["storage_to_device", "storage_from_device"])
 def test_the_testcases_are_measured_with_a_gpu(driver: MemoryDriver, tmp_path: Path, name: str) -> None:
     document = wirespeed.run(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from functools import cached_property
 
+from ...errors import BackendError
 from ...hardware.devices import STORAGE, Storage
 from ...hardware.topology import Machine
 from ...measurement import Measurement
@@ -34,6 +35,7 @@ class StorageBackend(Backend):
         self._gpus = {gpu.name: gpu for gpu in machine.gpus}
         self._devices: dict[str, Storage] = {device.name: device for device in machine.others[STORAGE.name]}
         self._files: dict[str, FilledFile] = {}
+        self._drivers: dict[str, str] = {}
         self._last: StoragePrepared | None = None
         self._laps, self._closed = 0, False
 
@@ -54,6 +56,19 @@ class StorageBackend(Backend):
     def _without_ring(self) -> str:
         return refused()
 
+    def _without_driver(self, name: str) -> str:
+        """Why the memory of a GPU cannot be used; empty if it can."""
+        from ..gpu.gpu_driver import driver_of
+
+        backend = self._gpus[name].backend
+        if backend not in self._drivers:
+            try:
+                driver_of(backend or "storage")  # of no backend: as of one without GPUs
+                self._drivers[backend] = ""
+            except BackendError as error:
+                self._drivers[backend] = str(error)
+        return self._drivers[backend]
+
     def refuses(self, measurement: Measurement) -> str | None:
         if not any(t.engine in FILE_ENGINES for t in measurement.transfers):
             return ""
@@ -61,6 +76,9 @@ class StorageBackend(Backend):
             return "storage is measured without other works"
         if any(t.engine is Engine.IO_URING for t in measurement.transfers) and self._without_ring:
             return self._without_ring
+        ends = {end.device for transfer in measurement.transfers for end in transfer.ends}
+        if reason := next(filter(None, map(self._without_driver, sorted(ends & self._gpus.keys()))), ""):
+            return reason
         return super().refuses(measurement)
 
     def prepare(self, measurement: Measurement, options: RunOptions) -> StoragePrepared:
