@@ -333,8 +333,15 @@ def test_a_replaced_file_is_not_removed(tmp_path: Path) -> None:
     assert place.read_text() == "somebody else's"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [
+        (signal.SIGINT, "storage_read"),
+        (signal.SIGTERM, "storage_read"),
+        pytest.param(signal.SIGINT, "storage_random_read_io_uring", marks=needs_ring),
+    ],
+)
+def test_a_signal_leaves_nothing_behind(tmp_path: Path, number: signal.Signals, name: str) -> None:
     code = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
         "from wirespeed.backends.storage.prepared import StoragePrepared as P; import os; sample = P.sample\n"
@@ -342,7 +349,7 @@ def test_a_signal_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) 
         f"    os.kill(os.getpid(), {int(number)})\n"
         "    return sample(self, copies)\n"
         "P.sample = ended\n"
-        f"sys.argv[1:] = ['run', '-t', 'storage_read', '--storage', {str(tmp_path)!r}, "
+        f"sys.argv[1:] = ['run', '-t', {name!r}, '--storage', {str(tmp_path)!r}, "
         "'--storage-size', '8MiB', '--no-save']\n"
         "from wirespeed.cli.main import entry; entry()"
     )
