@@ -178,6 +178,7 @@ _REMEDIES = {
     PartKind.TRUNK: Advice("check the uplinks of the switch: how many are up, and their errors"),
     PartKind.SPINE: Advice("check the spine switches, and how routes spread over them"),
     PartKind.PATH: Advice("measure both nodes with a third one, which shows which end is slow"),
+    PartKind.ALIKE: Advice("look for what these nodes share: driver, firmware, settings, BIOS, switches"),
     PartKind.BETWEEN: Advice("check the links between the switches of these groups"),
 }
 
@@ -201,6 +202,8 @@ def _advice(qualification: Qualification) -> Advice:
         return Advice(f"leave out {_listed(out[:_NAMED], len(out))}")
     if any(culprit.kind is PartKind.LOSSY for culprit in qualification.culprits):
         return Advice("check these cables and the counters of their ports", "ip -s link")
+    if any(culprit.kind is PartKind.ALIKE for culprit in qualification.culprits):
+        return _REMEDIES[PartKind.ALIKE]
     if any(culprit.limited for culprit in qualification.culprits):
         return UNEXPLAINED
     if qualification.in_doubt:
