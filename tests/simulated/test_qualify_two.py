@@ -147,7 +147,7 @@ def test_messages_of_all_sizes_are_in_every_view(tmp_path: Path, capsys: pytest.
     page = tmp_path / "two.html"
     assert main(["report", str(file), "-o", str(page)]) == 0
     whole = page.read_text()
-    for name in ("GPU memory, node0 to node1", "host memory, node1 to node0, both directions at once"):
+    for name in ("GPU memory, node0 to node1", "host memory, node1 to node0, both at once"):
         assert f"messages: {name}: " in text and f">{name}</th>" in whole
     assert ">64 KiB</th>" in whole and ">64 MiB</th>" in whole and "bytes / " in text
     assert "the median of the 3 largest sizes is judged" in text

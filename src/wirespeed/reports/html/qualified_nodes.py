@@ -232,49 +232,43 @@ class _MessageTable:
 
     Attributes:
         unit: Of the rates.
-        heads: What each column is.
-        rows: Size, and the rate of each column.
-        ending: How long a message takes, and the verdict on the large ones, of each column.
+        sizes: What each column is.
+        rows: What was measured, the rate of each size, how long a message takes, and the verdict on the large
+            ones.
     """
 
     unit: str
-    heads: list[str]
-    rows: list[tuple[str, list[str]]]
-    ending: list[tuple[str, Shown]]
+    sizes: list[str]
+    rows: list[tuple[str, list[str], str, Shown]]
 
 
 def _messages(found: Qualification) -> _MessageTable | None:
     """The table of messages of several sizes; None if there were none."""
-    columns = size_rows(found)
-    if not columns:
+    rows = size_rows(found)
+    if not rows:
         return None
-    scale, unit = scale_of(max(max(column.rates.values()) for column in columns))
-    sizes = sorted({size for column in columns for size in column.rates})
+    scale, unit = scale_of(max(max(row.rates.values()) for row in rows))
+    sizes = sorted({size for row in rows for size in row.rates})
     return _MessageTable(
         unit,
-        [one_line(column.name) for column in columns],
+        [format_size(size) for size in sizes],
         [
             (
-                format_size(size),
-                [
-                    number(column.rates[size], scale, GLANCE) if size in column.rates else ""
-                    for column in columns
-                ],
+                one_line(row.name),
+                [number(row.rates[size], scale, GLANCE) if size in row.rates else "" for size in sizes],
+                row.duration,
+                shown(_verdict_of(row) if found.compared else Verdict.UNKNOWN),
             )
-            for size in sizes
-        ],
-        [
-            (column.duration, shown(_verdict_of(column) if found.compared else Verdict.UNKNOWN))
-            for column in columns
+            for row in rows
         ],
     )
 
 
-def _verdict_of(column: SizeRow) -> Verdict:
-    """The verdict on the large messages of a column."""
-    if not column.least:
+def _verdict_of(row: SizeRow) -> Verdict:
+    """The verdict on large messages."""
+    if not row.least:
         return Verdict.UNKNOWN
-    return Verdict.PASS if column.large >= column.least else Verdict.FAIL
+    return Verdict.PASS if row.large >= row.least else Verdict.FAIL
 
 
 def _lists(document: Document, found: Qualification) -> list[tuple[str, str]]:
