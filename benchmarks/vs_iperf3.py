@@ -20,7 +20,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from wirespeed.qualify import tcp_probe
 
@@ -39,8 +39,7 @@ print(found[0] if found else 0.0, flush=True)
 """
 
 
-@dataclass(frozen=True)
-class Ends:
+class Ends(NamedTuple):
     """Two hosts.
 
     Attributes:

@@ -16,12 +16,11 @@ from wirespeed.hardware.facts import Fact, Known
 from wirespeed.hardware.limits import allowances
 from wirespeed.hardware.network import Network
 from wirespeed.hardware.topology import Machine
-from wirespeed.judging.cells_seen import Hypothesis
+from wirespeed.judging.cells_seen import Hypothesis, distinguishing
 from wirespeed.judging.culprits import AT, Culprit, Suspect, SuspectKind
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.judge import judge
 from wirespeed.judging.localise import Observation, localise
-from wirespeed.judging.next_testcases import distinguishing
 from wirespeed.judging.overview import overview
 from wirespeed.testcases import find
 
@@ -233,4 +232,4 @@ def test_a_comparison_names_what_the_check_names() -> None:
         )
         for pair in ((good, slow), (slow, good)):
             places = compared(pair).runs[1].places
-            assert places[0].where == str(judge(slow).culprits[0])
+            assert places[0][0] == str(judge(slow).culprits[0])

@@ -67,8 +67,9 @@ def test_runs_of_one_machine_are_compared_with_each_other(
 
 def test_the_rate_of_iperf3_is_what_arrives() -> None:
     """The end of what ``iperf3 3.12 -J`` prints, shortened."""
-    text = """{"end": {"sum_sent": {"seconds": 1.0, "bytes": 30000000, "bits_per_second": 240000000, "sender": true},
-        "sum_received": {"seconds": 1.01, "bytes": 29900000, "bits_per_second": 236831683, "sender": true}}}"""
+    sent = '{"seconds": 1.0, "bytes": 30000000, "bits_per_second": 240000000, "sender": true}'
+    received = '{"seconds": 1.01, "bytes": 29900000, "bits_per_second": 236831683, "sender": true}'
+    text = f'{{"end": {{"sum_sent": {sent}, "sum_received": {received}}}}}'
     assert benchmark("vs_iperf3").rate_of(text) == pytest.approx(29.6e6, rel=1e-3)
 
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import EXIT_CODES, ExitCode, UsageError, WirespeedError
 from ..terminal import error_line, visible
-from .common import add_saving as add_saved
-from .common import code_of, saving, tell_saved, texts_aside, typed
+from .common import code_of, saving, tell_saved, texts_aside
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -70,56 +69,54 @@ def parser(name: str) -> Parser:
         "Start it with a launcher on all nodes, one process per GPU: mpirun -np 512 -N 8 wirespeed qualify.",
         EXIT_CODES,
     )
-    arguments.add_argument(
-        "--machine", metavar="simulated:NAMExN|FILE.toml",
-        help="N simulated nodes, with faults, such as simulated:dgx-a100-8x64+nic=0.5@node17.3: node, gpu, "
+    arguments.add(
+        "--machine simulated:NAMExN|FILE.toml",
+        "N simulated nodes, with faults, such as simulated:dgx-a100-8x64+nic=0.5@node17.3: node, gpu, "
         "pcie, memory, nic, cable (sends; with <- behind it: receives), leaf or trunk (@block2.1), spine "
         "(@spine1), lost@node3, noise=3%%; or two DGX Sparks, simulated:dgx-spark-2+endpoint@node0, with "
         "causes (mtu=1500@node1, width=2@node0, ...); or simulated:FILE.toml, which describes nodes and "
         "switches",
     )  # fmt: skip
-    arguments.add_argument(
-        "--over", choices=("tcp", "nccl", "mpi"),
-        help="transport: tcp, which continues when nodes are lost, or nccl or mpi, which transfer between "
+    arguments.add(
+        "--over",
+        "transport: tcp, which continues when nodes are lost, or nccl or mpi, which transfer between "
         "ranks, rail by rail (default: nccl if all nodes have GPUs, else tcp)",
+        choices=("tcp", "nccl", "mpi"),
     )  # fmt: skip
-    arguments.add_argument(
-        "--within", type=typed(parse_duration), default=math.inf, metavar="TIME",
-        help="maximum time, such as 3min; rounds that do not fit are skipped",
+    arguments.add(
+        "--within TIME", "maximum time, such as 3min; rounds that do not fit are skipped",
+        parse_duration, default=math.inf,
     )  # fmt: skip
-    arguments.add_argument(
-        "--spares", type=int, default=0, metavar="N", help="the last N nodes are spares (default: 0)"
-    )
-    arguments.add_argument(
-        "--seed", type=int, default=0, help="random seed of the choice of partners (default: 0)"
-    )
-    arguments.add_argument(
-        "--topology", metavar="FILE|measured",
-        help="output of `scontrol show topology`, which names the leaf switches (default: from Slurm); "
+    arguments.add("--spares N", "the last N nodes are spares (default: 0)", int, default=0)
+    arguments.add("--seed", "random seed of the choice of partners (default: 0)", int, default=0)
+    arguments.add(
+        "--topology FILE|measured",
+        "output of `scontrol show topology`, which names the leaf switches (default: from Slurm); "
         "or measured: infer from latencies which nodes share one (with --over tcp)",
     )  # fmt: skip
-    arguments.add_argument(
-        "--nics", type=typed(parse_nics), metavar="NxRATE|RATE",
-        help="what the NICs of a node carry in one direction, such as 8x400G or 50GB/s, with which two nodes "
-        "are compared (default: as their ports and PCIe links say)",
+    arguments.add(
+        "--nics NxRATE|RATE",
+        "what the NICs of a node carry in one direction, such as 8x400G or 50GB/s, with which two nodes "
+        "are compared (default: as their ports and PCIe links say)", parse_nics,
     )  # fmt: skip
-    arguments.add_argument(
-        "--pair", type=_names, default=(), metavar="NODE,NODE",
-        help="measure only these two nodes of the job, as a job of two is (default: all)",
+    arguments.add(
+        "--pair NODE,NODE",
+        "measure only these two nodes of the job, as a job of two is (default: all)", _names, default=(),
     )  # fmt: skip
-    arguments.add_argument(
-        "--processes", type=int, default=1, metavar="N",
-        help="start N processes on this host, to try it without a launcher (default: 1)",
+    arguments.add(
+        "--processes N",
+        "start N processes on this host, to try it without a launcher (default: 1)", int, default=1,
     )  # fmt: skip
-    arguments.add_argument(
-        "-T", "--timeout", type=typed(parse_duration), default=60.0, metavar="TIME",
-        help="maximum time for all processes to join, and of one round (default: 60s)",
+    arguments.add(
+        "-T --timeout TIME", "maximum time for all processes to join, and of one round (default: 60s)",
+        parse_duration, default=60.0,
     )  # fmt: skip
-    arguments.add_argument(
-        "--exclude-format", choices=("slurm", "hostfile", "json"),
-        help="print only the nodes to exclude (slurm, json), or the good ones as a host file (hostfile)",
+    arguments.add(
+        "--exclude-format",
+        "print only the nodes to exclude (slurm, json), or the good ones as a host file (hostfile)",
+        choices=("slurm", "hostfile", "json"),
     )  # fmt: skip
-    add_saved(arguments)
+    arguments.add_saving()
     return arguments
 
 
@@ -167,13 +164,14 @@ def _lead(
 ) -> int:
     """Measure, print, save; return the exit code."""
     from ..document import UNFINISHED
+    from ..driver.jobs import timestamp
     from ..judging.path_kinds import verdict_of
     from ..qualify.procedure import Procedure
     from ..reports.qualification import lines
     from ..results.store import Draft, Saver
 
     saver, draft = (Saver(output, options.force), Draft(output)) if output else (None, None)
-    began = _now()
+    began = timestamp()
 
     def said(known: Qualification) -> None:
         """Show a round, and save what is known: a killed process keeps its rounds."""
@@ -220,12 +218,6 @@ def _measures(options: argparse.Namespace) -> bool:
     return bool(options.topology == "measured")
 
 
-def _now() -> str:
-    from datetime import UTC, datetime
-
-    return datetime.now(UTC).astimezone().isoformat(timespec="seconds")
-
-
 def _progress(qualification: Qualification) -> None:
     """Print each round on standard error, for people at a terminal."""
     if sys.stderr.isatty():
@@ -252,19 +244,15 @@ def _document(
     machine: Machine, qualification: Qualification, facts: tuple[Fact, ...], options: argparse.Namespace,
     command: str, began: str, interrupted: str,
 ) -> Document:  # fmt: skip
-    import platform
-
-    from ..document import SCHEMA, Document
-    from ..version import __version__
+    from ..driver.jobs import blank, timestamp
 
     within = None if options.within == math.inf else options.within
-    return Document(
-        schema=SCHEMA, version=__version__, command=command, host=platform.node(),
-        python=platform.python_version(), simulated=machine.simulated, machine=machine,
+    return blank(
+        machine, command=command,
         options={
             "seed": options.seed, "spares": options.spares, "within": within, "machine": options.machine,
         },
-        started=began, ended=_now(),
+        started=began, ended=timestamp(),
         seconds=math.fsum(each.seconds for each in qualification.rounds), interrupted=interrupted,
         qualification=qualification, facts=facts,
     )  # fmt: skip

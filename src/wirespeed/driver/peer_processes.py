@@ -96,7 +96,7 @@ class WorkerProcess:
         stage: dict[str, Any] = {"stage": "starting", "opens": True}
         with suppress(OSError):
             socket.send_fds(self._link, [json.dumps(request).encode()], list(descriptors))
-        limit = open_s
+        limit = _OPEN_S  # a start that takes long says nothing of the GPU
         while True:
             if not select.select([self._link], [], [], limit)[0]:
                 self.kill()

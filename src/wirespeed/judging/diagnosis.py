@@ -22,13 +22,13 @@ from ..testcases import Testcase
 from ..units import GB, many
 from .cause import Cause, Weight, facts_of
 from .causes import CAUSES
-from .cells_seen import slow_keys
+from .cells_seen import distinguishing, slow_keys
 from .culprits import at_device
 from .judge import judge
+from .localise import WrongData
 from .other_ways import OtherWay
 from .verdict import Judgement
 from .verdicts import Check
-from .wrong_data import WrongData
 
 if TYPE_CHECKING:
     from .fit import Explanation
@@ -150,7 +150,7 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
         for vertex in (vertices.of(finding.place), *vertices.gpus_at(finding.place))
         for device in ("", vertex.device)
     }
-    slow = slow_keys(check)
+    slow = slow_keys(check.judgements)
     left = [*_slow(document, slow - done), *_slow_paths(document)]
     slow_paths = len(left) - len(slow - done)
     possible = []
@@ -184,8 +184,6 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
 
 def _known(document: Document, explanation: Explanation) -> Finding | None:
     """Return the cause that explains cells; None if the slow link or device has no known cause."""
-    from .next_testcases import distinguishing
-
     hypothesis, *rivals = explanation.hypotheses
     if (cause := hypothesis.cause) is None:
         return None
@@ -299,7 +297,7 @@ def _slow(document: Document, keys: Collection[Key]) -> list[_Slow]:
         return []
     links, vertices = document.machine.links, MachineVertices(document.machine)
     network = frozenset((LinkKind.NETWORK, host, "") for host in vertices.hosts if len(vertices.hosts) > 1)
-    ends = {end for link in links for end in (link.source, link.destination)}
+    ends = {end for link in links for end in link.ends}
     places = {end: vertices.of(end)[1:] for end in ends}
     return [
         _Slow(
@@ -308,7 +306,7 @@ def _slow(document: Document, keys: Collection[Key]) -> list[_Slow]:
                 (links[i].kind, *places[end])
                 for i, taken, _ in measured.cell.links
                 if taken >= MATTERS
-                for end in (links[i].source, links[i].destination)
+                for end in links[i].ends
             )
             | (network if measured.result.collective or not measured.cell.links else frozenset()),
             measured.result.collective is not None,

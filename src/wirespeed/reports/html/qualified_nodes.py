@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -22,7 +21,7 @@ from ...results.cells import Placed
 from ...statistics.summary import median
 from ...terminal import one_line
 from ...units import format_size, format_time, many
-from ..findings import GLANCE, Shown, number, shown
+from ..findings import GLANCE, number
 from ..qualification import (
     SizeRow,
     certainty,
@@ -35,7 +34,6 @@ from ..qualification import (
     values_of,
 )
 from .deviation import STEPS, Judgements, step
-from .headline import capital
 from .link_use import Use
 from .svg import LETTER, Element, add, drawing, fitted, markup
 
@@ -173,7 +171,7 @@ def qualified(document: Document) -> dict[str, Any] | None:
     text = [*conditions(found), *expected(found), *explained(document, found), *certainty(found)]
     drawn = _map(found)
     return {
-        "slow": _slow(found),
+        "slow": list(_slow(found)),
         "lists": _lists(document, found),
         "map": markup(drawn) if drawn is not None else None,
         "lines": [one_line(line) for line in text],
@@ -182,86 +180,44 @@ def qualified(document: Document) -> dict[str, Any] | None:
     }
 
 
-@dataclass(frozen=True)
-class _PartRow:
-    """A row of the table of slow parts.
-
-    Attributes:
-        name, mark, evidence: The part, its verdict, and the values that show it.
-        remedy: What to do.
-        command, where: A command that shows it, and the node on which to run it; empty if there is none.
-    """
-
-    name: str
-    mark: Shown
-    evidence: str
-    remedy: str
-    command: str = ""
-    where: str = ""
-
-
-def _slow(found: Qualification) -> list[_PartRow]:
-    """The slow parts and missing nodes."""
-    rows = []
+def _slow(found: Qualification) -> Iterator[tuple[str, Verdict, str, str, str, str]]:
+    """Name, verdict, evidence, remedy, command and its node of the slow parts and missing nodes."""
     for culprit in found.culprits[:_LISTED]:
-        advice, node = remedy_of(culprit), one_line(found.nodes[culprit.nodes[0]].name)
+        advice = remedy_of(culprit)
         of_node = culprit.kind in OF_NODE or culprit.kind is PartKind.LOSSY
-        rows.append(
-            _PartRow(
-                one_line(part_name(culprit, found.nodes)),
-                shown(Verdict.FAIL if culprit.confirmed else Verdict.WARN),
-                one_line(values_of(culprit, found)),
-                capital(advice.do),
-                advice.command,
-                node if of_node and advice.command else "",
-            )
+        yield (
+            part_name(culprit, found.nodes),
+            Verdict.FAIL if culprit.confirmed else Verdict.WARN,
+            values_of(culprit, found),
+            advice.do,
+            advice.command,
+            found.nodes[culprit.nodes[0]].name if of_node and advice.command else "",
         )
-    gone = [node for node in found.nodes if node.missing]
-    return rows + [
-        _PartRow(
-            one_line(node.name), shown(Verdict.FAIL), one_line(node.missing),
-            "Check that it runs, and that its network is up", "ip -br link", one_line(node.name),
-        )
-        for node in gone[:_LISTED]
-    ]  # fmt: skip
+    for node in [node for node in found.nodes if node.missing][:_LISTED]:
+        remedy = "check that it runs, and that its network is up"
+        yield node.name, Verdict.FAIL, node.missing, remedy, "ip -br link", node.name
 
 
-@dataclass(frozen=True)
-class _MessageTable:
-    """The rates of messages by their size.
-
-    Attributes:
-        unit: Of the rates.
-        sizes: What each column is.
-        rows: What was measured, the rate of each size, how long a message takes, and the verdict on the large
-            ones.
-    """
-
-    unit: str
-    sizes: list[str]
-    rows: list[tuple[str, list[str], str, Shown]]
-
-
-def _messages(found: Qualification) -> _MessageTable | None:
-    """The table of messages of several sizes; None if there were none."""
+def _messages(found: Qualification) -> dict[str, Any] | None:
+    """The table of messages of several sizes, with what ends each row; None if there were none."""
     rows = size_rows(found)
     if not rows:
         return None
     scale, unit = scale_of(max(max(row.rates.values()) for row in rows))
     sizes = sorted({size for row in rows for size in row.rates})
-    return _MessageTable(
-        unit,
-        [format_size(size) for size in sizes],
-        [
+    return {
+        "unit": unit,
+        "sizes": [format_size(size) for size in sizes],
+        "rows": [
             (
-                one_line(row.name),
+                row.name,
                 [number(row.rates[size], scale, GLANCE) if size in row.rates else "" for size in sizes],
                 row.duration,
-                shown(_verdict_of(row) if found.compared else Verdict.UNKNOWN),
+                _verdict_of(row) if found.compared else Verdict.UNKNOWN,
             )
             for row in rows
         ],
-    )
+    }
 
 
 def _verdict_of(row: SizeRow) -> Verdict:
