@@ -16,12 +16,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import ExitCode, NotARun, StorageError, UsageError
-from ..judging.judged import Criteria, Judged
 from ..terminal import colored, columns, error_line, visible
 from .option_groups import output_path
 
 if TYPE_CHECKING:
     from ..document import Document
+    from ..judging.judged import Criteria, Judged
     from ..judging.verdict import Verdict
     from ..options import RunOptions
     from ..reports import Style
@@ -47,6 +47,7 @@ def run_options(options: argparse.Namespace, **changes: Any) -> RunOptions:
 
 def criteria(options: argparse.Namespace) -> Criteria:
     """The criteria of judgement; reads the files."""
+    from ..judging.judged import Criteria
     from ..judging.verdicts import MaxAge
     from ..results import baseline
     from ..results import cells as overrides
