@@ -32,6 +32,7 @@ from wirespeed.qualification import (
 )
 from wirespeed.qualify import cluster as switches
 from wirespeed.qualify.cluster import Values
+from wirespeed.qualify.cluster_faults import ClusterFault
 from wirespeed.qualify.inference import Paths, explain, reference_of
 from wirespeed.qualify.measured_topology import (
     Pair,
@@ -44,7 +45,7 @@ from wirespeed.qualify.measured_topology import (
 )
 from wirespeed.qualify.message_sizes import sizes_at
 from wirespeed.qualify.procedure import FEWEST_PAIR_ROUNDS, PAIR_ROUNDS, Procedure
-from wirespeed.qualify.simulated_cluster import ClusterFault, SimulatedCluster, parse_cluster
+from wirespeed.qualify.simulated_cluster import SimulatedCluster, parse_cluster
 from wirespeed.qualify.simulated_facts import NicModel
 
 

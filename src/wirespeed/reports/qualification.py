@@ -176,7 +176,7 @@ class SizeRow:
     @property
     def name(self) -> str:
         """What was measured, for people."""
-        at_once = ", both directions at once" if self.both else ""
+        at_once = ", both at once" if self.both else ""
         return f"{self.memory}, {self.ends[0]} to {self.ends[1]}{at_once}"
 
     @property
