@@ -15,7 +15,7 @@ from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.judging import judge as judging
 from wirespeed.reports import formats
-from wirespeed.reports.comparison_formats import COMPARISON_FORMATS
+from wirespeed.reports.comparisons import COMPARISON_FORMATS
 from wirespeed.results.store import decode, encode
 from wirespeed.terminal import neutral_json
 

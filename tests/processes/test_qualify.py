@@ -57,7 +57,7 @@ def test_equal_cables_pass(start: Start, network: Callable[[int], Network]) -> N
     """Two processes of each host share its cable."""
     jobs = launch(start, network(3), "--no-save", each=2)
     assert jobs[0].end() == ExitCode.PASS, jobs[0].text
-    assert "PASS: 3 of 3 nodes to use" in jobs[0].text
+    assert "PASS: 3 of 3 nodes usable" in jobs[0].text
     assert [job.end() for job in jobs[1:]] == [0] * 5
 
 
@@ -188,7 +188,7 @@ def test_two_hosts_are_judged_by_what_their_nics_carry(
     assert all(each.stage is not Stage.CONFIRM for each in document.qualification.rounds)
     for curve in document.qualification.curves:
         assert min(curve.rates) == 64 * KIB and 0 < curve.large < 0.51e8  # of 400 Mbit/s
-    assert "messages: host memory, node1 to node0, both directions at once: " in jobs[0].text
+    assert "messages: host memory, node1 to node0, both at once: " in jobs[0].text
 
 
 def test_many_hosts_that_are_all_slow(

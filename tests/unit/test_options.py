@@ -215,9 +215,15 @@ def test_choices_have_one_source() -> None:
             with pytest.raises(UsageError, match=f"{wrong}.*; choose one of {', '.join(about.choices)}"):
                 RunOptions(**{name: wrong})
     package = Path(wirespeed.__file__).parent
-    names = [one.stem for one in (package / "reports").iterdir() if one.stem not in ("__init__", "registry")]
+    names = [one.stem for one in (package / "reports").iterdir() if one.stem != "__init__"]
     modules = {name: import_module(f"wirespeed.reports.{name}") for name in names if name[0].isalpha()}
     made = {name.replace("_", "-") for name, module in modules.items() if hasattr(module, "render")}
+    made |= {
+        name.removeprefix("render_").replace("_", "-")
+        for module in modules.values()
+        for name in vars(module)
+        if name.startswith("render_")
+    }
     assert {row.name for row in FORMATS} == made
     several = {name for name, module in modules.items() if {"part", "joined"} <= vars(module).keys()}
     assert {row.name for row in FORMATS if row.checked} == several

@@ -32,6 +32,7 @@ from wirespeed.qualification import (
 )
 from wirespeed.qualify import cluster as switches
 from wirespeed.qualify.cluster import Values
+from wirespeed.qualify.cluster_faults import ClusterFault
 from wirespeed.qualify.inference import Paths, explain, reference_of
 from wirespeed.qualify.measured_topology import (
     Pair,
@@ -44,7 +45,7 @@ from wirespeed.qualify.measured_topology import (
 )
 from wirespeed.qualify.message_sizes import sizes_at
 from wirespeed.qualify.procedure import FEWEST_PAIR_ROUNDS, PAIR_ROUNDS, Procedure
-from wirespeed.qualify.simulated_cluster import ClusterFault, SimulatedCluster, parse_cluster
+from wirespeed.qualify.simulated_cluster import SimulatedCluster, parse_cluster
 from wirespeed.qualify.simulated_facts import NicModel
 
 
@@ -468,7 +469,7 @@ class TestMeasuredTopology:
         assert main(["qualify", "--machine", machine, "--topology", "measured", "--no-save"]) == 1
         text = capsys.readouterr().out
         assert re.search(
-            "told apart by latencies: 8 groups, [34]\\S* us within and [67]\\S* us between them", text
+            "inferred from latencies: 8 groups, [34]\\S* us within and [67]\\S* us between groups", text
         )
         assert text.count("slow: ") == 1 and re.search("slow: leaf switch of group[0-7] of rail 1", text)
 

@@ -87,12 +87,12 @@ def _read(files: Sequence[str]) -> ReadRuns[_Named]:
     Raises:
         DocumentError: If none of the files can be read.
     """
+    from ..reports.records import errors_of
     from ..results.compare import read_many
 
     read = read_many(files, named, open_run)
     if not read.found:
-        more = f"; nor can {len(files) - 1} more" if len(files) > 1 else ""
-        raise DocumentError(f"{read.unreadable[0]}{more}")
+        raise DocumentError("; ".join(errors_of(read.unreadable)))
     return read
 
 
@@ -167,10 +167,10 @@ def main_of_history(name: str, argv: Sequence[str]) -> int:
     past, code = _past(options)
     history = judged(past)
     if options.output:
-        from ..reports.html.history import page
+        from ..reports.html.comparison import history_page
 
         output = Output(options.output, replace=True)
-        output.write(page(history).encode("utf-8", "replace"))
+        output.write(history_page(history).encode("utf-8", "replace"))
         print(visible(f"saved to {output.path}"), file=sys.stderr)
     else:
         from ..screens.compare import FORMATS_HISTORY as FORMATS
@@ -192,6 +192,8 @@ def _past(options: argparse.Namespace) -> tuple[Past, ExitCode]:
         history = History(None)
         read = read_many(files, named, open_run)
         code = tell_unreadable(read.unreadable)
+        if not read.found:
+            raise UsageError("none of the runs can be read")
         for _, document in read.found:
             history.add(document)
     else:

@@ -103,7 +103,7 @@ _BYTES, _SAMPLES, _SAMPLE_S = 8 * MIB, 3, 0.1
 _MOST_COPIES = 256
 _PATHS, _SIZES, _OWN, _FACTS, _STOP = "paths", "sizes", "own", "facts", "stop"
 #: Target precision of messages, and maximum time for those of a size in s.
-_PRECISION, _OF_SIZE_S = 0.05, 0.1
+_PRECISION, _OF_SIZE_S = 0.05, 0.05
 _CHOOSING, _OWN_NODE = "choosing the next round", "measuring its own node"
 _COUNTING = "reading what the network interfaces sent"
 #: What to do if a library does not use RDMA devices that exist.

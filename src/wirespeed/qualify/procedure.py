@@ -22,7 +22,7 @@ from ..qualification import (
 from .cluster import Cluster, Values, plain
 from .inference import LEAST, SIGMAS, Inference, Paths, deviation, explain, margin, reference_of
 from .job import lossy
-from .limits import below_alike, below_limits, of_user
+from .limits import AS_SLOW, below_alike, below_limits, of_user
 from .measured_topology import (
     Pair,
     groups_of,
@@ -93,10 +93,10 @@ class Procedure:
         below = below_limits(found) + below_alike(found, [*self.culprits, *suspects])
         suspects = [*below, *(each for each in suspects if each not in spines and not _covered(each, below))]
         alike = [part for part in below if part.kind is PartKind.ALIKE]
-        if alike:
-            self.cluster.examine((alike[0].nodes[0], alike[0].nodes[1]))
         if alike or (len(members) == 2 and found.paths):
             pair = alike[0].nodes[:2] if alike else members
+            if not self.cluster.facts:
+                self.cluster.examine((pair[0], pair[1]))
             suspects, confirmed = by_sizes(self, (pair[0], pair[1]), suspects)
             self.culprits += confirmed
         self.culprits += self._confirm(suspects, members) + spines
@@ -233,7 +233,7 @@ class Procedure:
         """Measure latencies, and find who shares a switch."""
         measured = []
         for pairs in rounds_of_all(members, self.seed):
-            if not self.in_time(Stage.LATENCY, "more latencies, which tell switches apart"):
+            if not self.in_time(Stage.LATENCY, "more latencies, which distinguish switches"):
                 break
             measured.append((pairs, self._measure(Stage.LATENCY, pairs)))
         found = topology_of(len(self.cluster.nodes), measured, self.seed)
@@ -407,8 +407,18 @@ class Procedure:
 
 
 def _covered(culprit: SlowPart, below: Sequence[SlowPart]) -> bool:
-    """Whether a path that is slower than others is one that its NICs do not explain."""
-    return culprit.kind is PartKind.PATH and any(culprit.rail in (each.rail, -1) for each in below)
+    """Whether parts that their NICs do not explain are a slow part, too.
+
+    It is a path in their rail, or as slow as all nodes of its rail are.
+    """
+    if culprit.kind is PartKind.PATH:
+        return any(culprit.rail in (each.rail, -1) for each in below)
+    return any(
+        each.kind is PartKind.ALIKE
+        and (culprit.rail == each.rail or culprit.rail >= 0 > each.rail)
+        and culprit.value >= AS_SLOW * each.value
+        for each in below
+    )
 
 
 def _value(values: Mapping[PartKind, Values], culprit: SlowPart, row: int) -> float:

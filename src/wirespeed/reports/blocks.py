@@ -1,10 +1,15 @@
-"""The map of block lists for a terminal: the best method and its rate, over block size and number."""
+"""The map of block lists, over block size and number: for a terminal, and as JSON for a server to load.
+
+docs/blocks.md describes the fields of the JSON.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
+import msgspec
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -14,6 +19,7 @@ from ..model import Method
 from ..terminal import colored, columns
 from ..units import GB, KIB, MICRO, NANO, format_size, format_time
 from .console import printed
+from .records import picked
 from .style import SIMULATED, Style
 
 #: Letter and colour of each method.
@@ -126,3 +132,67 @@ def modelled(model: Model) -> str:
         f"{model.method}: {format_time(model.call_s)} a call, {model.block_s / NANO:.3g} ns a block{rate} "
         f"(median error {model.error:.0%}); {full}"
     )
+
+
+#: Version of the shape.
+SHAPE = 1
+
+
+def render_blocks_json(judged: Judged, style: Style) -> str:
+    """The maps of a run as one JSON object."""
+    del style
+    return as_json(map_of(judged.document))
+
+
+def as_json(blocks: BlockMap) -> str:
+    """A map as one JSON object."""
+    return msgspec.json.format(msgspec.json.encode(data(blocks)), indent=1).decode() + "\n"
+
+
+def data(blocks: BlockMap) -> dict[str, Any]:
+    """The maps as plain data, for a server to load."""
+    document = blocks.document
+    return {
+        "schema": SHAPE,
+        **picked(document, "simulated host started"),
+        "testcases": [result.name for result in document.testcases],
+        "paths": [
+            {
+                "direction": path.direction,
+                "path": path.path,
+                "layout": path.layout,
+                "while_computing": path.while_computing,
+                "points": [
+                    picked(
+                        point, "direction path block blocks best rates limit submission_s calls p50_s p99_s "
+                        "first_s slowdown computation_slowdown joules_per_byte",
+                        direction=path.direction, path=path.path, submission_s=point.submissions,
+                        calls={method: calls.n for method, calls in point.calls.items()},
+                        p50_s={method: calls.p50 for method, calls in point.calls.items()},
+                        p99_s={method: calls.p99 for method, calls in point.calls.items()},
+                        first_s={method: calls.first for method, calls in point.calls.items()},
+                    )
+                    for point in path.points
+                ],
+                "crossings": list(map(vars, path.crossings)),
+                "models": [
+                    vars(model) | {"rate": None if math.isinf(model.rate) else model.rate}
+                    for model in path.models
+                ],
+                "rule": path.rule and vars(path.rule),
+                "sentences": list(path.sentences()),
+            }
+            for path in blocks.paths
+        ],
+        "storage": [
+            {
+                "testcase": storage.testcase,
+                "path": storage.path,
+                "points": [
+                    {"block": block, "depth": depth, "rate": rate}
+                    for (block, depth), rate in sorted(storage.rates.items())
+                ],
+            }
+            for storage in blocks.storage
+        ],
+    }  # fmt: skip

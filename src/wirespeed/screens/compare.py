@@ -24,15 +24,23 @@ from ..judging.history import (
     summary,
     where,
 )
-from ..reports import SIMULATED, Style
-from ..reports.comparison_formats import COMPARISON_FORMATS
-from ..reports.comparisons import CHANGED, counted, moved, not_compared, notes, pairing, remarks, side_of
+from ..reports import SIMULATED, Style, comparisons
+from ..reports.comparisons import (
+    CHANGED,
+    counted,
+    moved,
+    not_compared,
+    notes,
+    pairing,
+    remarks,
+    side_of,
+)
 from ..reports.console import MOST_WARNINGS, printed
 from ..reports.findings import GLANCE, SIGNS, number
 from ..reports.plot import BARS
 from ..reports.records import errors_of
 from ..results.compare import Change, Comparison, Outcome, Unreadable
-from ..terminal import LONGEST_LINE, escaped
+from ..terminal import LONGEST_LINE, escaped, visible
 from ..units import fitting, many
 
 #: Maximum number of testcases and of differences shown; ``verbose`` shows all.
@@ -81,8 +89,17 @@ def render(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable
     return printed(style, *parts, longest=LONGEST_LINE)
 
 
+def html(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
+    """A page that works offline."""
+    from ..reports.html.comparison import sides_page
+
+    del style
+    return visible(sides_page(comparison, unreadable))
+
+
 #: Formats of comparisons, by name.
-FORMATS = {"text": render} | COMPARISON_FORMATS
+FORMATS = {"text": render, "json": comparisons.json, "markdown": comparisons.markdown,
+           "junit": comparisons.junit, "html": html}  # fmt: skip
 
 
 #: Characters of a sparkline; its lowest bar stands for this fraction of the highest speed, or less.
@@ -127,7 +144,7 @@ def _line(history: MachineHistory, kind: KindHistory, style: Style) -> list[Text
 
 
 def sparkline(speeds: Sequence[float], points: int = _POINTS) -> str:
-    """Speeds as bars: the highest is 8/8, the lowest that of 90 % or less; blanks without a value."""
+    """Speeds as bars: the highest is 8/8, the lowest that of 90% or less; blanks without a value."""
     size = max(1, -(-len(speeds) // points))
     parts = [[s for s in speeds[i : i + size] if not isnan(s)] for i in range(0, len(speeds), size)]
     means = [sum(part) / len(part) if part else None for part in parts]

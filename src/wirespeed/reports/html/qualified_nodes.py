@@ -33,9 +33,8 @@ from ..qualification import (
     size_rows,
     values_of,
 )
-from .deviation import STEPS, Judgements, step
+from .charts import LETTER, STEPS, Element, Judgements, add, drawing, fitted, markup, step
 from .link_use import Use
-from .svg import LETTER, Element, add, drawing, fitted, markup
 
 _SIDE, _LEFT, _TOP = 12.0, 118.0, 36.0
 
@@ -199,37 +198,32 @@ def _slow(found: Qualification) -> Iterator[tuple[str, Verdict, str, str, str, s
 
 
 def _messages(found: Qualification) -> dict[str, Any] | None:
-    """The table of messages of several sizes, with what ends each column; None if there were none."""
-    columns = size_rows(found)
-    if not columns:
+    """The table of messages of several sizes, with what ends each row; None if there were none."""
+    rows = size_rows(found)
+    if not rows:
         return None
-    scale, unit = scale_of(max(max(column.rates.values()) for column in columns))
-    sizes = sorted({size for column in columns for size in column.rates})
+    scale, unit = scale_of(max(max(row.rates.values()) for row in rows))
+    sizes = sorted({size for row in rows for size in row.rates})
     return {
         "unit": unit,
-        "heads": [column.name for column in columns],
+        "sizes": [format_size(size) for size in sizes],
         "rows": [
             (
-                format_size(size),
-                [
-                    number(column.rates[size], scale, GLANCE) if size in column.rates else ""
-                    for column in columns
-                ],
+                row.name,
+                [number(row.rates[size], scale, GLANCE) if size in row.rates else "" for size in sizes],
+                row.duration,
+                _verdict_of(row) if found.compared else Verdict.UNKNOWN,
             )
-            for size in sizes
-        ],
-        "ending": [
-            (column.duration, _verdict_of(column) if found.compared else Verdict.UNKNOWN)
-            for column in columns
+            for row in rows
         ],
     }
 
 
-def _verdict_of(column: SizeRow) -> Verdict:
-    """The verdict on the large messages of a column."""
-    if not column.least:
+def _verdict_of(row: SizeRow) -> Verdict:
+    """The verdict on large messages."""
+    if not row.least:
         return Verdict.UNKNOWN
-    return Verdict.PASS if column.large >= column.least else Verdict.FAIL
+    return Verdict.PASS if row.large >= row.least else Verdict.FAIL
 
 
 def _lists(document: Document, found: Qualification) -> list[tuple[str, str]]:
