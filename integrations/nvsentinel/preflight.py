@@ -5,7 +5,7 @@
 
 NVSentinel's webhook injects it as an init container (values.yaml) with the variables NODE_NAME,
 PLATFORM_CONNECTOR_SOCKET and PROCESSING_STRATEGY. The exit codes are those of its own checks: 0 passed,
-1 failed, 2 not installed right, 3 the event could not be sent. Only a failure of the hardware or a broken
+1 failed, 2 not installed correctly, 3 the event could not be sent. Only a failure of the hardware or a broken
 check keeps the pod from starting: a warning is an event that is not fatal, and what was not judged is no
 event. With STORE_ONLY, nothing keeps the pod from starting.
 

@@ -13,7 +13,7 @@
 # system's log, and the next health check makes it the reason of the drained node. slurmd also runs the health
 # check when it starts. It never resumes a node, and keeps the reason that an administrator gave.
 #
-# A prolog that is not installed right drains nothing, and nobody notices. After installing, on each node, as root:
+# A prolog that is not installed correctly drains nothing, and nobody notices. After installing, on each node, as root:
 #
 #   /etc/slurm/wirespeed.sh --test
 #
@@ -63,8 +63,8 @@ if [ "${1-}" = --tested ]; then
     else
         failed="$failed, scontrol (it does not answer: the health check can drain nothing; see SLURM_CONF)"
     fi
-    [ -z "$failed" ] && echo "installed right" && exit 0
-    echo "NOT installed right: ${failed#, }"
+    [ -z "$failed" ] && echo "installed correctly" && exit 0
+    echo "NOT installed correctly: ${failed#, }"
     exit 1
 fi
 

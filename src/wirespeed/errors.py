@@ -52,7 +52,7 @@ class ExitCode(IntEnum):
 WORST_FIRST = (ExitCode.FAIL, ExitCode.RUN, ExitCode.WARN, ExitCode.NOT_JUDGED, ExitCode.PASS)
 #: What each code means, for ``--help``, the manual page and ``docs/formats.md``.
 MEANINGS = {
-    ExitCode.PASS: "pass; of commands that only measure or convert: done",
+    ExitCode.PASS: "pass; for commands that only measure or convert: done",
     ExitCode.FAIL: "the machine failed: a value, the data, an expectation or a published threshold",
     ExitCode.USAGE: "invalid option, argument or file",
     ExitCode.WARN: "only warnings (commands that judge)",

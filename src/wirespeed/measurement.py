@@ -247,7 +247,7 @@ class NoiseKind(StrEnum):
 
 
 #: Standard deviation between runs that no round of a run shows, as a fraction of the value: states that last
-#: longer than a run, such as the two rates, 2 % apart, of copies from an H100 to a virtual machine. From 20
+#: longer than a run, such as the two rates, 2% apart, of copies from an H100 to a virtual machine. From 20
 #: and more fresh processes on two virtual machines (`docs/results`).
 UNSEEN: Mapping[NoiseKind, float] = {
     NoiseKind.LATENCY: 0.03,

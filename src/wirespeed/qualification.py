@@ -239,7 +239,7 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
             unknown.
         noise: Relative standard deviation of the values of paths that are not slow.
         threshold: Share of the median below which a part is slow.
-        wrongly_blamed: Upper bound of the probability that a good node is blamed if 1 % of the nodes are bad.
+        wrongly_blamed: Upper bound of the probability that a good node is blamed if 1% of the nodes are bad.
         notes: Conditions under which it was measured.
         doubts: What was not compared, or a transport that is not what it should be, so that a qualification
             that finds nothing is only a warning.
@@ -393,7 +393,7 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
         if not self.compared and not self.culprits:
             return f"none of {every} judged"
         good = len(self.nodes) - len(self.excluded) - len(self.in_doubt)
-        return f"{good} of {every} to use" + (f", {len(self.in_doubt)} in doubt" if self.in_doubt else "")
+        return f"{good} of {every} usable" + (f", {len(self.in_doubt)} in doubt" if self.in_doubt else "")
 
     @property
     def chosen(self) -> tuple[str, ...]:

@@ -138,7 +138,7 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
         statistics: Statistics of the samples.
         samples: All samples, in order, in the unit of the value.
         rounds: The median of each round, in order, in the unit of the value; empty if there was one round.
-        interval: 95 % confidence interval of the value, which holds for the next run too: from its rounds.
+        interval: 95% confidence interval of the value, which holds for the next run too: from its rounds.
             None with fewer than three.
         expect: What the user expected of the value, by which ``check`` judges it.
     """

@@ -57,7 +57,7 @@ def test_equal_cables_pass(start: Start, network: Callable[[int], Network]) -> N
     """Two processes of each host share its cable."""
     jobs = launch(start, network(3), "--no-save", each=2)
     assert jobs[0].end() == ExitCode.PASS, jobs[0].text
-    assert "PASS: 3 of 3 nodes to use" in jobs[0].text
+    assert "PASS: 3 of 3 nodes usable" in jobs[0].text
     assert [job.end() for job in jobs[1:]] == [0] * 5
 
 

@@ -113,7 +113,7 @@ def interrupted(plain: Document) -> Document:
 
 def test_what_was_interrupted_is_not_called_a_failure(interrupted: Document) -> None:
     screen = check_screen.render(Judged(interrupted), Style())
-    assert "\nINTERRUPTED  the run was interrupted: " in screen and "fail" not in screen.lower()
+    assert "\nINTERRUPTED  the run ended early: " in screen and "fail" not in screen.lower()
     assert screen.count("Ctrl-C") == 1
     html = wirespeed.render(interrupted, "html")
     assert '<span class="word">INTERRUPTED</span>' in html and "✖</span>" not in html

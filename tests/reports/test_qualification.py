@@ -89,7 +89,7 @@ def test_prometheus_says_which_nodes_to_leave_out(failed):
 
 def test_markdown_begins_with_the_verdict(failed):
     text = wirespeed.render(failed, "markdown")
-    assert "**FAIL**: 3 slow parts, 1 node missing, 61 of 64 nodes to use" in text
+    assert "**FAIL**: 3 slow parts, 1 node missing, 61 of 64 nodes usable" in text
     assert "- slow: node17's NIC of rail 3" in text
 
 

@@ -104,8 +104,8 @@ def test_rounds_that_tell_causes_apart_are_part_of_the_run(monkeypatch: pytest.M
     monkeypatch.setattr("wirespeed.judging.judged._quick", lambda document: (wirespeed.TESTCASES[0],))
     wirespeed.run(machine="simulated:hgx-h200-2+gen4@gpu1", following=adaptive, **FAST)
     whys = [step.why for step in adaptive.steps]
-    assert whys[1].startswith("to tell ") and "busy-gpu" in whys[1]
-    assert sum(why.startswith("to tell ") for why in whys) <= 2
+    assert whys[1].startswith("to distinguish ") and "busy-gpu" in whys[1]
+    assert sum(why.startswith("to distinguish ") for why in whys) <= 2
 
 
 def test_the_command_says_what_it_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

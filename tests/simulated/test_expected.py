@@ -52,14 +52,14 @@ def test_what_is_there_passes(capsys: pytest.CaptureFixture[str], runs: dict[str
 @pytest.mark.parametrize(
     ("expected", "says"),
     [
-        ("gpus=9", "9 GPUs expected"),
-        ("nvlinks=18", "gpu0, gpu1, gpu2, gpu3 and 4 more have 12 active NVLinks, of 18 expected"),
-        ("memory=2TiB", "the host has 1 TiB of memory, of 2 TiB expected"),
-        ("gpu-memory=80GiB", "have 40 GiB of memory, of 80 GiB expected"),
-        ("gpu-model=H200", "are NVIDIA A100-SXM4-40GB, expected H200"),
-        ("nics=8", "0 of 8 NICs expected"),
-        ("numa=4", "the host has 2 NUMA nodes, of 4 expected"),
-        ("cpus=256", "the host has 128 CPUs, of 256 expected"),
+        ("gpus=9", "GPUs (expected: 9)"),
+        ("nvlinks=18", "gpu0, gpu1, gpu2, gpu3 and 4 more have 12 active NVLinks (expected: 18)"),
+        ("memory=2TiB", "the host has 1 TiB of memory (expected: 2 TiB)"),
+        ("gpu-memory=80GiB", "have 40 GiB of memory (expected: 80 GiB)"),
+        ("gpu-model=H200", "are NVIDIA A100-SXM4-40GB (expected: H200)"),
+        ("nics=8", "0 NICs (expected: 8)"),
+        ("numa=4", "the host has 2 NUMA nodes (expected: 4)"),
+        ("cpus=256", "the host has 128 CPUs (expected: 256)"),
     ],
 )
 def test_each_part_can_be_missing(
@@ -72,15 +72,15 @@ def test_each_part_can_be_missing(
 @pytest.mark.parametrize(
     ("machine", "expected", "says", "remedy", "not_said"),
     [
-        ("cpu-2-sockets", "gpus=8,nvlinks=18,gpu-memory=80GiB,gpu-model=H100", "0 of 8 GPUs expected",
+        ("cpu-2-sockets", "gpus=8,nvlinks=18,gpu-memory=80GiB,gpu-model=H100", "0 GPUs (expected: 8)",
          "check their driver", "not compared"),
         ("dgx-a100-8", "gpu-model=H100,gpu-memory=80GiB,nvlinks=18",
-         "gpu0, gpu1, gpu2, gpu3 and 4 more are NVIDIA A100-SXM4-40GB, expected H100", "nvidia-smi -L",
+         "gpu0, gpu1, gpu2, gpu3 and 4 more are NVIDIA A100-SXM4-40GB (expected: H100)", "nvidia-smi -L",
          "missing:"),
         ("dgx-a100-8+nvlinks=6@gpu0", "nvlinks=18",
-         "gpu0 has 6 active NVLinks; gpu1, gpu2, gpu3, gpu4 and 3 more have 12 active NVLinks, of 18",
+         "gpu0 has 6 active NVLinks; gpu1, gpu2, gpu3, gpu4 and 3 more have 12 active NVLinks (expected: 18)",
          "fabric manager", "missing:"),
-        ("h100-nvl-2", "nvlinks=18", "gpu0, gpu1 have 12 active NVLinks, of 18", "bridges", "fabric"),
+        ("h100-nvl-2", "nvlinks=18", "gpu0, gpu1 have 12 active NVLinks (expected: 18)", "bridges", "fabric"),
         ("pcie-2-no-p2p", "nvlinks=18", "gpu0, gpu1 have 0 active NVLinks", "may have no NVLink", "fabric"),
     ],
 )  # fmt: skip
@@ -107,7 +107,7 @@ def test_faults_next_to_one_that_is_gone() -> None:
     document = measured(f"{GONE}+nvlinks=6@gpu0")
     assert [gpu.name for gpu in document.machine.gpus] == [f"gpu{i}" for i in (0, 1, 2, 4, 5, 6, 7)]
     found = [str(one) for one in Judged(document, Criteria(expected=parse("nvlinks=12"))).check.missing]
-    assert found == [UNSEEN, "gpu0 has 6 active NVLinks, of 12 expected"]
+    assert found == [UNSEEN, "gpu0 has 6 active NVLinks (expected: 12)"]
 
 
 @pytest.mark.parametrize("form", ["markdown", "junit", "prometheus", "html", "json"])
@@ -122,7 +122,7 @@ def test_every_format_has_what_is_missing(
         (run,) = json.loads(text)["runs"]
         gpu, nic = run["missing"]
         assert (gpu["part"], gpu["where"], gpu["expected"], gpu["found"]) == ("gpus", ["0000:04:00.0"], 8, 7)
-        assert (nic["part"], nic["verdict"], nic["text"]) == ("nics", "fail", "0 of 2 NICs expected")
+        assert (nic["part"], nic["verdict"], nic["text"]) == ("nics", "fail", "0 NICs (expected: 2)")
     elif form == "junit":
         assert '<testcase classname="wirespeed.inventory" name="gpus 0000:04:00.0" time="0">' in text
     elif form == "prometheus":
@@ -147,7 +147,7 @@ def test_what_is_expected_is_compared_with_what_is_there(capsys: pytest.CaptureF
         "gpu1",
     }
     code, text = checked(capsys, "--machine", A100, "--devices", "0,1", *FAST, "--expect", "gpus=9")
-    assert code == 1 and "FAIL 8 of 9 GPUs expected" in text and left_out in text
+    assert code == 1 and "FAIL 8 GPUs (expected: 9)" in text and left_out in text
     code, text = checked(capsys, "--machine", GONE, "--devices", "0,1", *FAST, "--expect", "gpus=8")
     assert code == 1 and f"FAIL {UNSEEN}" in text and "5 GPUs left out (--devices)" in text
 
@@ -158,7 +158,7 @@ def test_doctor_compares_what_is_expected(capsys: pytest.CaptureFixture[str], ho
     assert main(["doctor", "--machine", machine, *how, "--expect", "gpus=2,nvlinks=18"]) == 4  # simulated
     assert "expected" not in capsys.readouterr().out.partition("PASS")[0]
     assert main(["doctor", "--machine", machine, *how, "--expect", "gpus=8"]) == 1
-    assert "missing: 2 of 8 GPUs expected" in capsys.readouterr().out
+    assert "missing: 2 GPUs (expected: 8)" in capsys.readouterr().out
 
 
 def test_a_baseline_has_an_inventory(
@@ -175,7 +175,7 @@ def test_a_baseline_has_an_inventory(
     code, text = checked(capsys, runs[GONE], *judging)
     assert code == 1 and f"FAIL {UNSEEN}" in text
     fewer = Judged(measured(f"{A100}+nvlinks=11@gpu2"), Criteria(baseline=baseline.load(file))).check
-    assert [str(one) for one in fewer.missing] == ["gpu2 has 11 active NVLinks, of 12 expected"]
+    assert [str(one) for one in fewer.missing] == ["gpu2 has 11 active NVLinks (expected: 12)"]
     with pytest.raises(UsageError, match="the baseline has no machine like"):
         assert Judged(measured("simulated:hgx-h200-2"), Criteria(baseline=baseline.load(file))).check
 
@@ -211,7 +211,7 @@ def test_files_can_expect(capsys: pytest.CaptureFixture[str], configured: Path, 
     (configured / "home/wirespeed.toml").write_text("[expect]\ngpus = 9\n")
     (configured / "project/wirespeed.toml").write_text('[expect]\ngpus = 1\nmemory = "2TiB"\n')
     code, text = checked(capsys, runs[A100], "--allow-simulated", "--expect", "gpus=2")
-    assert code == 1 and "8 of 9 GPUs expected" in text and "of 2 TiB expected" in text
+    assert code == 1 and "8 GPUs (expected: 9)" in text and "(expected: 2 TiB)" in text
     assert main(["config"]) == 0
     assert "expect.memory = 2TiB" in capsys.readouterr().out
     assert main(["list", "--short"]) == 0  # other commands have no such option
@@ -252,5 +252,5 @@ def test_wrong_use(capsys: pytest.CaptureFixture[str], runs: dict[str, str]) -> 
 def test_a_page_of_a_run_with_expectations(runs: dict[str, str]) -> None:
     document, by = load(runs[A100]), Criteria(expected=Inventory({InventoryPart.NICS: 4}))
     judged = Judged(document, by)
-    assert "0 of 4 NICs expected" in wirespeed.render(judged, "html")
+    assert "0 NICs (expected: 4)" in wirespeed.render(judged, "html")
     assert judged.check.verdict is Verdict.FAIL

@@ -169,7 +169,7 @@ def in_little_memory() -> Document:
     testcases = []
     for result in document.testcases:
         tables = tuple(changed(table, cells=tuple(map(short, table.cells))) for table in result.tables)
-        busy = {"numa0": "in use: other processes take 1.7 of 2 CPUs"}
+        busy = {"numa0": "in use by other processes (1.7 of 2 CPUs)"}
         testcases.append(changed(result, tables=tables, busy=busy, status=Status.NO_MEMORY, reason=reason))
     return changed(document, testcases=tuple(testcases))
 

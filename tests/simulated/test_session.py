@@ -132,7 +132,7 @@ def test_a_job_that_falls_apart_after_its_last_measurement_keeps_everything() ->
 
     document = _job(gather)
     assert document.warnings == (
-        "what the other hosts observed during the run is not known: rank 1 has ended",
+        "the observations of the other hosts during the run are unknown: rank 1 has ended",
     )
     assert [result.status for result in document.testcases] == [Status.PASSED] * 2
     assert [q.value for q in document.testcases[-1].state_after if q.counter] == [2.0]

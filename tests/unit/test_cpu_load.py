@@ -32,7 +32,7 @@ class Cpus:
 
 
 def test_the_cpus_are_busy_where_others_use_them(tmp_path: Path) -> None:
-    for others, own, busy in ((0.2, 1.0, ""), (1.5, 0.5, "in use: other processes use 1.5 of 2 CPUs")):
+    for others, own, busy in ((0.2, 1.0, ""), (1.5, 0.5, "in use by other processes (1.5 of 2 CPUs)")):
         cpus = Cpus(tmp_path, others, own)
         load = CpuLoad(
             [0, 1],
@@ -60,7 +60,7 @@ def test_a_cpu_whose_measuring_thread_waits_is_busy(tmp_path: Path) -> None:
             file.write_text(f"{ran * 1e9:.0f} {waited * 1e9:.0f} 7\n")
 
     load = CpuLoad([0, 1], Tree(tmp_path).root, lambda: threads, lambda: 0.0, lambda: cpus.time, cpus.sleep)
-    wait = "in use: on average, {} measuring threads wait for other processes"
+    wait = "in use by other processes ({} measuring threads waited for a CPU on average)"
     for first, second, third, busy in (
         ((1, 1), (1, 0.3), (0, 0), wait.format("0.8")),  # since they began
         ((2, 1.2), (2, 0.5), (0, 0), ""),
@@ -108,7 +108,7 @@ def test_the_host_backend_says_of_its_nodes_that_they_are_busy(monkeypatch: pyte
     machine = Machine("", numa=(NumaNode(0, (0, 1)), NumaNode(1)))
     backend = HostBackend(machine)
     monkeypatch.setattr(CpuLoad, "others", lambda self: 1.5)
-    assert backend.busy() == {"numa0": "in use: other processes use 1.5 of 2 CPUs"}
+    assert backend.busy() == {"numa0": "in use by other processes (1.5 of 2 CPUs)"}
     monkeypatch.setattr(CpuLoad, "others", lambda self: 0.1)
     assert backend.busy() == {}
     backend.close()
@@ -133,4 +133,4 @@ def test_which_times_of_a_cpu_are_load(column: str, busy: bool, tmp_path: Path) 
 
     sleep(0.0)
     load = CpuLoad([0], Tree(tmp_path).root, own=lambda: 0.0, now=lambda: now[0], sleep=sleep)
-    assert (load.busy() == "in use: other processes use 1.0 of 1 CPUs") is busy
+    assert (load.busy() == "in use by other processes (1.0 of 1 CPUs)") is busy

@@ -153,7 +153,7 @@ def test_the_script_of_slurm_tests_its_installation(
     done = on(str(script), "--test", SLURM_JOB_ID="1", PATH="/nowhere")
     right = state not in ("broken", "missing", "option", "slow")
     assert done.returncode == (0 if right else 1), done
-    assert done.stdout.endswith("\ninstalled right\n") == right
+    assert done.stdout.endswith("\ninstalled correctly\n") == right
     assert f"note: HealthCheckProgram in slurm.conf is not {script}" in done.stdout
     assert done.stdout.count("note: ") == 1 and not done.stderr
     says = {
@@ -164,7 +164,7 @@ def test_the_script_of_slurm_tests_its_installation(
     }  # fmt: skip
     assert says[state] in done.stdout
     if state == "option":
-        assert done.stdout.endswith("NOT installed right: prolog\n")
+        assert done.stdout.endswith("NOT installed correctly: prolog\n")
     scontrol.unlink()
     if state == "good":
         without = on(str(script), "--test")

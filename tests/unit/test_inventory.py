@@ -156,7 +156,7 @@ def test_devices_that_a_container_was_not_given(tmp_path: Path, known: bool) -> 
     assert verdict is WAIVED
     assert text.startswith("6 GPUs of the host not given to this container or job: 0000:23:00.0 (slot 3)")
     found = missing(document, parse("gpus=8"))
-    assert told(found)[0] == (WARN, "2 of 8 GPUs expected; 8 on the PCI bus")
+    assert told(found)[0] == (WARN, "2 GPUs (expected: 8); 8 on the PCI bus")
     assert not [one for one in missing(document, parse("gpus=2")) if one.verdict is not WAIVED]
 
 
@@ -279,7 +279,7 @@ def test_memory_is_compared_with_a_share_for_the_firmware(tmp_path: Path) -> Non
     document = node(tmp_path)
     assert not missing(document, parse("memory=1TiB"))
     (found,) = missing(document, parse("memory=1.1TiB"))
-    assert str(found) == "the host has 1008 GiB of memory, of 1.1 TiB expected"
+    assert str(found) == "the host has 1008 GiB of memory (expected: 1.1 TiB)"
     baseline = Inventory({InventoryPart.MEMORY: 1024 * 2**30})
     assert [one.verdict for one in missing(document, None, baseline)] == [FAIL]
 
@@ -303,7 +303,7 @@ def test_what_a_baseline_names(tmp_path: Path) -> None:
     document = node(tmp_path, on_bus=others, shown=others)
     good = Inventory({InventoryPart.GPUS: 8}, (), tuple(ADDRESSES))
     first = missing(document, None, good)[0]
-    assert str(first) == "7 of 8 GPUs expected; missing: 0000:44:00.0 (slot 8)"
+    assert str(first) == "7 GPUs (expected: 8); missing: 0000:44:00.0 (slot 8)"
     assert (first.where, first.slots) == (("0000:44:00.0",), ("8",))
 
 
@@ -313,7 +313,7 @@ def test_each_host_of_a_job_is_compared() -> None:
     assert len(hosts) > 1
     worse = Fact(Known.NVLINKS, 17, device="gpu1", host=hosts[-1])
     (found,) = missing(replace(document, facts=(*document.facts, worse)), parse("nvlinks=18"))
-    assert str(found) == f"{hosts[-1]}: gpu1 has 17 active NVLinks, of 18 expected"
+    assert str(found) == f"{hosts[-1]}: gpu1 has 17 active NVLinks (expected: 18)"
 
 
 @pytest.mark.parametrize(
@@ -428,4 +428,4 @@ def test_nvml_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert verdict is WARN and text.startswith(
         "8 NVIDIA GPUs on the PCI bus cannot be used: NVML reports Driver/library version mismatch; 0000:13"
     )
-    assert told(found)[1] == (WARN, "0 of 8 GPUs expected; 8 on the PCI bus")
+    assert told(found)[1] == (WARN, "0 GPUs (expected: 8); 8 on the PCI bus")

@@ -468,7 +468,7 @@ class TestMeasuredTopology:
         assert main(["qualify", "--machine", machine, "--topology", "measured", "--no-save"]) == 1
         text = capsys.readouterr().out
         assert re.search(
-            "told apart by latencies: 8 groups, [34]\\S* us within and [67]\\S* us between them", text
+            "inferred from latencies: 8 groups, [34]\\S* us within and [67]\\S* us between groups", text
         )
         assert text.count("slow: ") == 1 and re.search("slow: leaf switch of group[0-7] of rail 1", text)
 

@@ -102,6 +102,7 @@ class Backend:
             or for other processes: Ctrl-C does not wait for it.
         processes: Number of processes that measure together.
         virtual: Whether nothing is measured in real time.
+        moves_files: Whether it runs transfers from and to files.
     """
 
     name: str
@@ -112,6 +113,7 @@ class Backend:
     may_hang: bool = False
     processes: int = 1
     virtual: bool = False
+    moves_files: bool = False
 
     def __init__(self) -> None:
         self._warnings: dict[str, None] = {}
@@ -129,6 +131,8 @@ class Backend:
         """
         if not measurement.transfers or measurement.is_mixed:
             return ""  # other backends run what is no transfer
+        if not self.moves_files and any(transfer.calls for transfer in measurement.transfers):
+            return ""
         for transfer in measurement.transfers:
             if reason := self.refuses_transfer(transfer):
                 return f"{transfer}: {reason}"

@@ -61,7 +61,7 @@ def main_of_help(name: str, argv: Sequence[str]) -> int:
     from ..reports.style import causes, search, topic, topics
     from ..screens.help import found, overview, render
 
-    wanted: str = parser_of_help(name).parse_args(argv).topic
+    wanted = " ".join(parser_of_help(name).parse_args(argv).topic)
     style = Style(columns(), colored())
     if not wanted:
         _show(overview(style))
@@ -104,7 +104,7 @@ def parser_of_help(name: str) -> Parser:
         "\n".join(f"{kind}:\n{filled.fill(', '.join(names))}" for kind, names in listed.items()),
     )
     arguments.add(
-        "topic PAGE|CAUSE|COMMAND|WORD", "what to show", nargs="?", default="",
+        "topic PAGE|CAUSE|COMMAND|WORD", "what to show", nargs="*", default=[],
         completer=lambda **_: [*chain(*listed.values())],
     )  # fmt: skip
     return arguments

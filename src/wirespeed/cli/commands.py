@@ -20,7 +20,7 @@ COMMANDS = {
     "doctor": ("doctor", "name what may explain slow paths, with evidence and remedy"),
     "baseline": ("compare:baseline", "create a baseline for check from runs of good machines"),
     "import": ("report:import", "convert logs of nvbandwidth, nccl-tests, ... to a saved run"),
-    "compare": ("compare", "show what changed between saved runs, beyond chance"),
+    "compare": ("compare", "show the significant changes between saved runs"),
     "history": ("compare:history", "show what changed on this machine, and since when"),
     "list": ("machine:list", "list all testcases, and show which of them can run here"),
     "machine": ("machine", "show the CPUs, GPUs and links of this machine"),

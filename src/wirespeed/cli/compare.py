@@ -87,12 +87,12 @@ def _read(files: Sequence[str]) -> ReadRuns[_Named]:
     Raises:
         DocumentError: If none of the files can be read.
     """
+    from ..reports.records import errors_of
     from ..results.compare import read_many
 
     read = read_many(files, named, open_run)
     if not read.found:
-        more = f"; nor can {len(files) - 1} more" if len(files) > 1 else ""
-        raise DocumentError(f"{read.unreadable[0]}{more}")
+        raise DocumentError("; ".join(errors_of(read.unreadable)))
     return read
 
 
@@ -192,6 +192,8 @@ def _past(options: argparse.Namespace) -> tuple[Past, ExitCode]:
         history = History(None)
         read = read_many(files, named, open_run)
         code = tell_unreadable(read.unreadable)
+        if not read.found:
+            raise UsageError("none of the runs can be read")
         for _, document in read.found:
             history.add(document)
     else:

@@ -122,8 +122,8 @@ OF_USERS = frozenset({
     "allow-simulated", "as", "baseline", "compare", "devices", "dry-run", "env", "exclude-format", "expect",
     "file", "fleet", "force", "from", "from-nvloom", "from-transferbench", "gates", "history", "host",
     "host-memory", "ignore-busy", "least", "machine", "max-age", "nccl", "nics", "no-history", "no-measure",
-    "no-save", "no-verify", "open", "output", "overrides", "quiet", "record", "root", "since", "spares",
-    "storage", "storage-size", "to", "tolerance", "topology",
+    "no-save", "no-verify", "open", "output", "overrides", "pair", "quiet", "record", "root", "since",
+    "spares", "storage", "storage-size", "to", "tolerance", "topology",
 })
 # fmt: on
 #: Options of any command that can be set.

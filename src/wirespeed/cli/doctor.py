@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..errors import EXIT_CODES, WORST_FIRST, ExitCode, UsageError
 from ..judging.judged import Criteria, Judged
 from ..options import MEASURING
-from ..terminal import error_line, one_line
+from ..terminal import one_line
 from ..units import many
 from .common import (
     code_of,
@@ -20,6 +20,7 @@ from .common import (
     return_files,
     style,
     tell_saved,
+    tell_unreadable,
     texts_aside,
 )
 from .consumers import Answer, refuse_mixed
@@ -95,19 +96,22 @@ def _measured(options: Namespace, adaptive: Adaptive | None) -> Document:
 
 def _of_files(files: Sequence[str], options: Namespace) -> int:
     """Examine saved runs and logs, each with its screen; return the exit code of the worst."""
-    answers, load = list[int](), loading(options)
-    for i, file in enumerate(files):
-        if len(files) > 1:
-            print(f"{chr(10) if i else ''}{one_line(file)}:")
+    from ..results.compare import Unreadable
+
+    answers, unreadable, load = list[int](), list[Unreadable](), loading(options)
+    for file in files:
         try:
             document = load(file)
         except UsageError as error:
             if len(files) == 1:
                 raise
-            print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)
-            answers.append(Answer(ExitCode.RUN, str(error)))
+            unreadable.append(Unreadable(file, str(error)))
             continue
+        if len(files) > 1:
+            print(f"{chr(10) if answers else ''}{one_line(file)}:")
         answers.append(_examine(document, options, None))
+    tell_unreadable(unreadable)
+    answers += [Answer(ExitCode.RUN, error.why) for error in unreadable]
     worst = min(answers, key=WORST_FIRST.index)
     if isinstance(worst, Answer) and len(files) > 1:
         count = sum(answer == worst for answer in answers)

@@ -116,7 +116,7 @@ def parser_of(program: PeerProgram, given: Sequence[str] = ()) -> Parser:
 
     arguments = _Parser(
         program.name,
-        f"{program.name}'s command line. Sampling stops when the 95 % confidence interval of the "
+        f"{program.name}'s command line. Sampling stops when the 95% confidence interval of the "
         f"median is within {PRECISION:.1%} of it, or after {TIME_BUDGET:g} s per value (--time-budget), "
         "unless -i or --loopCount is given.",
         dialect, given,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..errors import UsageError
-from ..terminal import colored, error_line
+from ..terminal import colored, error_line, meant
 from . import configuration
 from .commands import COMMANDS
 from .consumers import OPTION, InvalidUsage
@@ -60,6 +60,13 @@ def of_other_program(command: str, arguments: Sequence[str]) -> str:
     )
 
 
+#: Options of other programs -> ours.
+_OTHER_WORDS = {
+    "--gpu": "--devices", "--gpus": "--devices", "--device": "--devices", "--iterations": "--samples",
+    "--iters": "--samples", "--out": "--output", "--input": "--from", "--file": "--from",
+}  # fmt: skip
+
+
 def _apart(word: str) -> list[str]:
     """An option with its number apart from it: ``-b 64`` for ``-b64``."""
     found = _ATTACHED.fullmatch(word)
@@ -88,7 +95,9 @@ def meant_by(words: Sequence[str], known: Collection[str] = ()) -> str:
     Of misspelt options, which begin with a dash, it is the nearest of the known ones.
     """
     spelled = [word.partition("=")[0] for word in words if word.startswith("-")]
-    options = [option for word in spelled for option in get_close_matches(word, known, 1, _ALIKE)]
+    near = [_OTHER_WORDS.get(word) or next(iter(get_close_matches(word, known, 1, _ALIKE)), "")
+            for word in spelled]  # fmt: skip
+    options = [option for option in near if option in known]
     options += [option for word in words if not spelled and (option := _option(word))]
     return f" (did you mean {' '.join(dict.fromkeys(options))}?)" if options else ""
 
@@ -231,6 +240,20 @@ class Parser(TakesOptions, argparse.ArgumentParser):
         text = error_line(f"{message} (see `{self.prog} --help`)")
         print(f"{self.prog}: error: {text}", file=sys.stderr)
         raise InvalidUsage(text)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Suggest what is meant by a value that is none of the choices."""
+        if action.choices is None or value in action.choices:
+            return
+        choices = [str(choice) for choice in action.choices]
+        hint = meant(str(value), choices)
+        for option, other in (("--for", "--format"), ("--format", "--for")):
+            known = self._option_string_actions.get(other)
+            if option in action.option_strings and known and value in (known.choices or ()):
+                hint = f" (did you mean {other} {value}?)"
+        raise argparse.ArgumentError(
+            action, f"invalid choice: {value!r}{hint}; choose from {', '.join(choices)}"
+        )
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
         """Refuse ``--option=--``, of which argparse makes an empty list, whatever the type."""

@@ -65,7 +65,7 @@ def parser(name: str) -> Parser:
     arguments = Parser(
         name,
         "Find the slow nodes, NICs, cables and switches of a cluster in about a dozen rounds: sampled pairs\n"
-        "of nodes, all at once, measurements of suspects again with other partners, and groups of nodes.\n"
+        "of nodes, all at once, repeated measurements of suspects with other partners, and groups of nodes.\n"
         "Start it with a launcher on all nodes, one process per GPU: mpirun -np 512 -N 8 wirespeed qualify.",
         EXIT_CODES,
     )
@@ -167,7 +167,6 @@ def _lead(
     from ..driver.jobs import timestamp
     from ..judging.path_kinds import verdict_of
     from ..qualify.procedure import Procedure
-    from ..reports.qualification import lines
     from ..results.store import Draft, Saver
 
     saver, draft = (Saver(output, options.force), Draft(output)) if output else (None, None)
@@ -196,7 +195,7 @@ def _lead(
         if options.exclude_format:
             print(_excluded(qualification, options.exclude_format))
         elif not options.quiet:
-            print(visible("\n".join(lines(document, qualification))))
+            print(_shown(document, qualification))
         if saver:
             saver.run_ended(document)
             tell_saved(output)
@@ -206,6 +205,18 @@ def _lead(
         print(error_line(f"wirespeed: error: {interrupted}"), file=sys.stderr)
         return ExitCode.RUN
     return code_of(verdict_of(qualification))
+
+
+def _shown(document: Document, qualification: Qualification) -> str:
+    """The report: at a terminal with colours and lines that fit, else a line for each sentence."""
+    from ..reports.console import printed
+    from ..reports.qualification import lines, qualified
+    from ..reports.style import Style
+    from ..terminal import colored, columns
+
+    if not sys.stdout.isatty():
+        return visible("\n".join(lines(document, qualification)))
+    return printed(Style(columns(), colored()), *qualified(document, qualification)).rstrip("\n")
 
 
 def _names(text: str) -> tuple[str, ...]:

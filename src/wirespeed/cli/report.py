@@ -54,7 +54,9 @@ def main(name: str, argv: Sequence[str]) -> int:
     options.files = named_files(options.files)
     most = _LARGEST_COMPARISON if options.compare else _MOST_COMPARED
     if options.compare and len(options.files) > most:
-        raise UsageError(f"a comparison is of at most {most} runs; without --compare there is a row for each")
+        raise UsageError(
+            f"at most {most} runs can be compared; without --compare, the page has one row per run"
+        )
     is_fleet = options.fleet or len(options.files) > most
     kind = "-fleet" if is_fleet else "-compared" if len(options.files) > 1 else ""
     file = options.output or _beside(options.files[0], kind, options.format or "html")
@@ -199,7 +201,7 @@ def _progress(text: str) -> AbstractContextManager[object]:
 
 
 def main_of_show(name: str, argv: Sequence[str]) -> int:
-    from ..results.compare import no_collections, read_many
+    from ..results.compare import Unreadable, no_collections, read_many
 
     arguments = parser_of_show(name)
     options = arguments.parse_args(argv)
@@ -221,14 +223,15 @@ def main_of_show(name: str, argv: Sequence[str]) -> int:
         code = tell_unreadable(read.unreadable)
         print(form.joined(read.found, read.unreadable, style(options)), end="", flush=True)
         return code
-    code, with_names = ExitCode.PASS, form.form == "terminal"
-    for i, file in enumerate(options.files):
+    unreadable, begun = list[Unreadable](), False
+    for file in options.files:
         shown = read_many([file], partial(_shown, options=options), open_run)
-        if with_names:
-            print(f"{chr(10) if i else ''}{one_line(file)}:")
+        unreadable += shown.unreadable
+        if shown.found and form.form == "terminal":
+            print(f"{chr(10) if begun else ''}{one_line(file)}:")
+        begun = begun or bool(shown.found)
         print("".join(shown.found), end="", flush=True)
-        code = tell_unreadable(shown.unreadable) or code
-    return code
+    return tell_unreadable(unreadable)
 
 
 def _shown(_: str, document: Document, options: argparse.Namespace) -> str:

@@ -241,8 +241,8 @@ def main_of_blocks(name: str, argv: Sequence[str]) -> int:
     if options.devices is not None:
         machine = machine.only(options.devices)
     cases = of_directions(machine, options.direction or ())
-    if options.storage is not None or STORAGE.name in machine.others:
-        cases += storage.TESTCASES
+    with_storage = options.storage is not None or STORAGE.name in machine.others
+    prefixes = (storage.PREFIX,) if with_storage else ()  # what is not possible here is no omission
     settings = run_options(options, tier="quick", sizes=options.sizes, block_counts=options.counts)
     since = None if settings.within is None else process_started()
 
@@ -257,8 +257,8 @@ def main_of_blocks(name: str, argv: Sequence[str]) -> int:
     with texts_aside(output):
         return lead(
             None, lambda: run(
-                cases, machine=machine, options=settings, output=output, force=options.force, since=since,
-                listeners=listener(), command=" ".join(["wirespeed", *sys.argv[1:]]),
+                cases, prefixes, machine=machine, options=settings, output=output, force=options.force,
+                since=since, listeners=listener(), command=" ".join(["wirespeed", *sys.argv[1:]]),
             ),
             show,
         )  # fmt: skip

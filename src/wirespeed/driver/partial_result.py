@@ -100,7 +100,7 @@ def _means(transfers: Sequence[int], means: Sequence[str]) -> tuple[str, ...]:
 #: samples are above all samples of the fastest.
 SLOW = 1.5
 #: The explanation of the mark on slow cells.
-FOOTNOTE = "* half as long again as the fastest of the phase, or longer, in every sample"
+FOOTNOTE = "* at least 1.5 times the fastest time of the phase, in every sample"
 
 
 def slow(samples: Sequence[Sequence[float]]) -> list[str]:

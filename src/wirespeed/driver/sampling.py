@@ -113,7 +113,7 @@ def _precise(measurement: Measurement, samples: list[Sample], precision: float) 
     )
 
 
-#: Maximum number of rounds: with more, the interval gets at most 12 % narrower, because runs vary too
+#: Maximum number of rounds: with more, the interval gets at most 12% narrower, because runs vary too
 #: (``summary.RUN_SHARE``).
 WORTH = 16
 #: Largest correlation of successive samples that is believed: few samples do not show more.
@@ -281,8 +281,9 @@ def one_after_another(network: Network, measurement: Measurement, samples: Seque
     order = ", then ".join(works[i].way for _, i in ends[:3]) + (", ..." if len(ends) > 3 else "")
     if not queued:  # a link at half its rate looks the same
         return (
-            f"transfers that started together ended one after another ({order}): they share a queue or "
-            "copy engine, so try the engine sm, or the later ones are slow alone, too, so measure them alone"
+            f"transfers that started together ended one after another ({order}): either they "
+            "share a queue or a copy engine (try the engine sm), or the later ones are slow by themselves "
+            "(measure each separately)"
         )
     return (
         f"transfers that started together ran one after another ({order}): their rates are not those of "
@@ -327,7 +328,7 @@ def suspects(
     """The pairs with low values among those that were measured concurrently.
 
     Low means below the typical value of a single pair, or below the median of similar pairs, by more than
-    5 %; or without a value, because another pair may have failed.
+    5%; or without a value, because another pair may have failed.
 
     Args:
         pairs: The pairs.
@@ -360,7 +361,7 @@ def blocking(tables: Sequence[Table]) -> str:
     """Which pairs were significantly slower together than separately; empty if none.
 
     Significantly: the confidence intervals of the medians of their samples, which were taken in the same
-    run, do not overlap, and the medians differ by over 2 %.
+    run, do not overlap, and the medians differ by over 2%.
     """
     alone = next((table for table in tables if table.key == ALONE), None)
     others = [table for table in tables if table.key != ALONE]

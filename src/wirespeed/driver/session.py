@@ -322,7 +322,7 @@ class Session:
             try:
                 other = self.gather(Observed(self._hardware.counted, counted, facts))
             except WirespeedError as error:  # everything was measured
-                text = f"what the other hosts observed during the run is not known: {error}"
+                text = f"the observations of the other hosts during the run are unknown: {error}"
                 self._document = replace(self._document, warnings=(*self._document.warnings, text))
             else:
                 before, counted, self._elsewhere = other.before, (*counted, *other.after), other.facts

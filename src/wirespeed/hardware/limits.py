@@ -173,7 +173,7 @@ JUDGED_BYTES = 256 * MIB
 JUDGED_COPY_BYTES = 128 * MIB
 #: A block list is judged like one copy if each block takes this long at the lowest rate, in s: eight times
 #: the submission of a block, which takes up to 2 us. A kernel has nothing to submit for a block. A loop
-#: submits while it is measured: on a healthy H100, 256 blocks of 1 MiB were once 28 % slower than one copy.
+#: submits while it is measured: on a healthy H100, 256 blocks of 1 MiB were once 28% slower than one copy.
 _JUDGED_BLOCK_S = {Method.BATCH: 16e-6, Method.KERNEL: 1e-6, Method.KERNEL_BULK: 1e-6}
 #: Time that a copy of a smaller buffer takes besides moving its bytes, in s: at most, and typically.
 #: Recorded on two H200s with 4 KiB to 1 GiB (docs/results/2026-11-21-2xH200.md): 2.4 to 3.3 µs by copy

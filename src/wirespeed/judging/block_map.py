@@ -94,7 +94,7 @@ class Model:
         call_s, block_s: Time of a call, and of each block, in s.
         rate: Rate of large blocks, in B/s; infinite if the bytes take no time that the blocks do not take.
         error: Median relative error of the model.
-        nearly_full: Smallest measured block size that reaches 90 % of the fastest rate of all methods, in
+        nearly_full: Smallest measured block size that reaches 90% of the fastest rate of all methods, in
             bytes; None if none does.
     """
 

@@ -226,7 +226,7 @@ def _throttled(machine: Machine, facts: Facts) -> Iterator[Sign]:
                 yield Sign(gpu.name, f"{', '.join(reasons)} before anything was measured")
         elif share > _THROTTLED_PERCENT:
             reason = facts.text(Known.THROTTLED_BY, gpu.name)
-            yield Sign(gpu.name, f"throttled by {reason} for {share:.0f} % of {seconds:.0f} s")
+            yield Sign(gpu.name, f"throttled by {reason} for {share:.0f}% of {seconds:.0f} s")
 
 
 def _lowered(machine: Machine, facts: Facts) -> Iterator[Sign]:
@@ -295,13 +295,13 @@ def _busy(machine: Machine, facts: Facts) -> Iterator[Sign]:
         use, processes = (facts.number(name, gpu.name) for name in (Known.UTILISATION, Known.PROCESSES))
         if use and use > _BUSY_PERCENT:
             who = f" by {many(int(processes), 'process')}" if processes else ""
-            yield Sign(gpu.name, f"used {use:.0f} % of the time{who} before anything was measured")
+            yield Sign(gpu.name, f"used {use:.0f}% of the time{who} before anything was measured")
 
 
 def _busy_cpus(machine: Machine, facts: Facts) -> Iterator[Sign]:
     pressure, load, cpus = (facts.number(name) for name in (Known.PRESSURE, Known.LOAD, Known.CPUS_ONLINE))
     if pressure and pressure > _PRESSURE_PERCENT:
-        yield Sign("", f"tasks waited for a CPU {pressure:.0f} % of the last 10 s")
+        yield Sign("", f"tasks waited for a CPU {pressure:.0f}% of the last 10 s")
     elif load and cpus and load > cpus / 2:
         yield Sign("", f"{load:.1f} tasks run on {cpus:.0f} CPUs")
 

@@ -355,7 +355,7 @@ def _compared(
         elif short:
             where = tuple(filter(None, (device for devices in short.values() for device in devices)))
             groups = (_has(part, number, devices) for number, devices in sorted(short.items()))
-            text = f"{'; '.join(groups)}, of {part.shown(expected)} expected"
+            text = f"{'; '.join(groups)} (expected: {part.shown(expected)})"
             step = _step(part, machine, not any(short))
             yield Missing(part, Verdict.FAIL, text, where, (), expected, min(short), step)
     if inventory.models and not host.models and not host.facts.host and not no_gpus:
@@ -371,7 +371,7 @@ def _other_models(host: Possession, inventory: Inventory) -> Iterator[Missing]:
         wanted = model.casefold()
         others = grouped((name, gpu) for gpu, name in host.models.items() if wanted not in name.casefold())
         for name, gpus in others.items():
-            text = f"{_who(gpus)} {'are' if len(gpus) > 1 else 'is'} {name}, expected {model}"
+            text = f"{_who(gpus)} {'are' if len(gpus) > 1 else 'is'} {name} (expected: {model})"
             step = _STEPS[InventoryPart.GPU_MODEL]
             yield Missing(InventoryPart.GPU_MODEL, Verdict.FAIL, text, tuple(gpus), (), model, name, step)
 
@@ -429,7 +429,7 @@ def _count(
     elif facts.text(Known.CONTAINER) == ON:
         in_doubt = "; this container may have been given only some"
     noun = "GPU" if part is InventoryPart.GPUS else "NIC"
-    text = f"{number:.0f} of {many(expected, noun)} expected"
+    text = f"{many(int(number), noun)} (expected: {expected})"
     text += in_doubt or (f"; missing: {_named(gone, facts)}" if gone else "")
     if in_doubt:
         return Missing(part, Verdict.WARN, text, (), (), expected, number)

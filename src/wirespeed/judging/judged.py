@@ -190,7 +190,7 @@ class Adaptive:
                 if finding.next:
                     self._rounds += 1
                     others = ", ".join(other.name for other in finding.others)
-                    return self._step((finding.next,), f"to tell {finding.cause.name} from {others}")
+                    return self._step((finding.next,), f"to distinguish {finding.cause.name} from {others}")
         if diagnosis.unexplained or not any(finding.factor is not None for finding in diagnosis.findings):
             why = "to explain what is slow" if diagnosis.slow else "to find what is slow"
             if lacking := _quick(document):

@@ -252,7 +252,8 @@ def _absent(check: Check) -> list[Missing]:
 
 
 def _first(lacking: Sequence[Missing]) -> tuple[str, Advice]:
-    more = f", and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+    count = len(lacking) - 1
+    more = f"; {many(count, 'more part')} {'is' if count == 1 else 'are'} missing" if count else ""
     return f"{lacking[0]}{more}", lacking[0].advice
 
 
@@ -343,7 +344,7 @@ def _not_to_use(document: Document, wrong: WrongData) -> Advice:
 def _no_problem(document: Document, check: Check) -> tuple[str, Advice]:
     """Return what was judged although nothing is wrong, or why not, and what to do about it."""
     if document.interrupted:
-        return f"the run was interrupted: {document.interrupted}", Advice()
+        return f"the run ended early: {document.interrupted}", Advice()
     short = [result for result in document.testcases if result.status is Status.NO_MEMORY]
     if check.verdict is Verdict.BUSY:
         nodes = {node.name for node in document.machine.numa}  # busy CPUs take no memory

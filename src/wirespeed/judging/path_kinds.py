@@ -146,7 +146,7 @@ def first_words(document: Document, qualification: Qualification) -> tuple[str, 
         [f"{_listed(gone[:_NAMED], len(gone))} {'is' if len(gone) == 1 else 'are'} missing"] if gone else []
     )
     if not said and document.interrupted:
-        said = [f"the run was interrupted: {document.interrupted}"]
+        said = [f"the run ended early: {document.interrupted}"]
     elif not said and not qualification.compared:
         said = [
             "paths vary too much" if qualification.has_peers or qualification.has_limits

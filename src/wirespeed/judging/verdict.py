@@ -389,7 +389,7 @@ def _beyond_links(
 def _remark(threshold: float, expected: tuple[float, float] | None) -> str:
     """Return in what way a possible gate is far from the expected range; empty if it is not."""
     if expected and threshold < expected[0] * MEANINGLESS:
-        return "meaningless: so far below the expected range that a link at half speed passes"
+        return "meaningless: so low that a link at half speed would pass"
     if expected and threshold > expected[1]:
         return "this threshold is above the typical rate, so healthy machines may fail it"
     return ""

@@ -80,7 +80,7 @@ class Source:
         shown = one_line(content[low:high])
         carets = "^" * max(1, min((end or start + 1) - start, len(shown) - (at - low)))
         where = f"{self.name}, " if self.name else ""
-        place = f"  {shown}\n  {' ' * (at - low)}{carets}"
+        place = f"  {shown}\n  {' ' * (at - low)}{carets}" if shown else ""
         return LanguageError(f"{where}line {line}, column {column}: {message}", place)
 
 

@@ -169,7 +169,7 @@ def topology_of(count: int, measured: Sequence[tuple[Sequence[Pair], Values]], s
     shortest = np.full(len(pairs), np.inf)
     np.minimum.at(shortest, same.ravel(), latency)
     latency = shortest
-    nothing, left = ("",) * count, "switches were not told apart"
+    nothing, left = ("",) * count, "switches were not distinguished"
     some = latency
     if len(some) > _MOST_LATENCIES:
         some = np.random.default_rng([seed, 4]).choice(latency, _MOST_LATENCIES, replace=False)
@@ -199,8 +199,8 @@ def topology_of(count: int, measured: Sequence[tuple[Sequence[Pair], Values]], s
     low, high = (float(np.median(latency[chosen])) * 1e6 for chosen in (near, ~near))
     return MeasuredTopology(
         tuple(names.get(node, "") for node in roots.tolist()),
-        f"switches were told apart by latencies: {len(names)} groups, {low:.3g} us within and {high:.3g} us "
-        "between them",
+        f"switches were inferred from latencies: {len(names)} groups, {low:.3g} us within and {high:.3g} us "
+        "between groups",
     )
 
 

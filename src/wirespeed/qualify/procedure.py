@@ -233,7 +233,7 @@ class Procedure:
         """Measure latencies, and find who shares a switch."""
         measured = []
         for pairs in rounds_of_all(members, self.seed):
-            if not self.in_time(Stage.LATENCY, "more latencies, which tell switches apart"):
+            if not self.in_time(Stage.LATENCY, "more latencies, which distinguish switches"):
                 break
             measured.append((pairs, self._measure(Stage.LATENCY, pairs)))
         found = topology_of(len(self.cluster.nodes), measured, self.seed)

@@ -57,7 +57,7 @@ def pairing(comparison: Comparison) -> Iterator[str]:
         brief = [{gpus_of(machine) or machine.cpu for machine in side} for side in machines]
         shown = brief if brief[0] != brief[1] else models
         first, second = (" or ".join(sorted(side)[:_HOSTS]) for side in shown)
-        yield f"comparing different machines: {first} with {second}; a change is no sign of a fault"
+        yield f"comparing different machines: {first} with {second}; changes do not indicate a fault"
     if comparison.hosts:
         yield f"{len(comparison.hosts)} hosts, each compared with itself"
     if comparison.unmatched:

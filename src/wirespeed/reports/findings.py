@@ -334,7 +334,7 @@ class FindingView:
             Detail("evidence", finding.evidence),
             Detail("predicted", self._predicted),
             *(Detail("or", other.title) for other in finding.others),
-            Detail("to tell apart", self._telling),
+            Detail("to distinguish", self._telling),
             Detail("to confirm", first, is_command=True),
             *(Detail("", command, is_command=True) for command in more),
             Detail("remedy", self.advice),

@@ -7,6 +7,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rich.text import Text
+
 from ..document import Document
 from ..judging.diagnosis import diagnose
 from ..judging.path_kinds import UNEXPLAINED, verdict_of
@@ -25,7 +27,7 @@ from ..qualification import (
     part_name,
 )
 from ..units import GB, format_size, format_time, many
-from .findings import views
+from .findings import SIGNS, views
 
 #: Most slow parts that are printed.
 _MOST = 40
@@ -50,6 +52,13 @@ def lines(document: Document, qualification: Qualification) -> list[str]:
     return [*text, f"{word}: {_summary(qualification)}"]
 
 
+def qualified(document: Document, qualification: Qualification) -> list[Text]:
+    """The lines for a terminal, the verdict in its colour."""
+    *text, last = lines(document, qualification)
+    verdict = verdict_of(qualification, document.interrupted)
+    return [*map(Text, text), Text(last, style=SIGNS[verdict].style)]
+
+
 def conditions(qualification: Qualification) -> list[str]:
     """What was measured and how, and what to know of it."""
     nodes = qualification.nodes
@@ -57,12 +66,12 @@ def conditions(qualification: Qualification) -> list[str]:
     pairs = sum(each.stage is Stage.PAIRS for each in qualification.rounds)
     seconds = math.fsum(each.seconds for each in qualification.rounds)
     text = [
-        f"{many(there, 'node')} of {many(nodes[0].rails, 'rail')}, {_over(qualification)}: "
-        f"{many(len(qualification.rounds), 'round')}, {pairs} of them of pairs, {format_time(seconds)}"
+        f"{many(there, 'node')} x {many(nodes[0].rails, 'rail')}, {_over(qualification)}: "
+        f"{many(len(qualification.rounds), 'round')} ({pairs} pairwise), {format_time(seconds)}"
     ]
     measured = any(each.stage is Stage.LATENCY for each in qualification.rounds)
     if not measured and not any(node.block for node in nodes):
-        text.append("Switches were not told apart: their topology is unknown (--topology).")
+        text.append("Switches were not distinguished: their topology is unknown (--topology).")
     text += [f"note: {note}" for note in qualification.notes]
     text += [f"warning: {doubt}" for doubt in qualification.doubts]
     return text
@@ -83,8 +92,7 @@ def _over(qualification: Qualification) -> str:
     ]
     if qualification.limit and values:
         share = statistics.median(values) / qualification.limit
-        text += f", whose median path reaches {share:.0%} of the {qualification.limit * 8 / 1e9:g} Gbit/s of"
-        text += " the network interfaces"
+        text += f" (median path: {share:.0%} of the interfaces' {qualification.limit * 8 / 1e9:g} Gbit/s)"
     return text
 
 
@@ -103,7 +111,7 @@ def values_of(culprit: SlowPart, qualification: Qualification) -> str:
     """The values that show a slow part."""
     if culprit.kind is PartKind.LOSSY:
         return (
-            f"{culprit.value:.2%} was sent again with {many(culprit.partners, 'partner')}, "
+            f"{culprit.value:.2%} of the data was retransmitted with {many(culprit.partners, 'partner')}, "
             f"at most {culprit.expected:.2%} on nine of ten other paths"
         )
     scale, unit = scale_of(culprit.expected)
@@ -126,7 +134,8 @@ def values_of(culprit: SlowPart, qualification: Qualification) -> str:
     elif culprit.partners:
         line += f" with {many(culprit.partners, 'partner')}"
     if culprit.highest and culprit.kind in OF_NODE and culprit.kind not in OWN_PARTS:
-        line += f", which reach {culprit.lowest / scale:.4g} to {culprit.highest / scale:.4g} with others"
+        line += f"; the same partners reach {culprit.lowest / scale:.4g} to {culprit.highest / scale:.4g}"
+        line += " elsewhere"
     return line if culprit.confirmed else f"{line} (not confirmed)"
 
 
@@ -228,7 +237,9 @@ def carried(limit: RailLimit, qualification: Qualification) -> str:
     name = qualification.nodes[limit.node].name
     by = named(limit.devices) or "--nics"
     slot = f", PCIe {limit.slot / GB:.4g} GB/s" if limit.slot else ""
-    both = f", in each of both directions at once below {limit.both / GB:.4g} GB/s" if limit.both else ""
+    both = (
+        f"; with both directions at once, slow below {limit.both / GB:.4g} GB/s in each" if limit.both else ""
+    )
     return (
         f"expected: {name}: {limit.port / GB:.4g} GB/s per rail ({by}){slot}; slow below "
         f"{limit.least / GB:.4g} GB/s{both}"
@@ -244,14 +255,16 @@ def explained(document: Document, qualification: Qualification) -> list[str]:
     found = [view for view in views(diagnose(document)) if view.finding.cells]
     if not found:
         return [
-            f"cause: no fact of the nodes explains it. Remedy: {UNEXPLAINED.do}. "
+            f"cause: no reading of the nodes explains it. Remedy: {UNEXPLAINED.do}. "
             f"Confirm: {UNEXPLAINED.command}"
         ]
     text = []
     for view in found[:_MOST]:
         finding = view.finding
-        line = f"cause: {': '.join(filter(None, (finding.host, finding.cause.title)))} ({finding.evidence})"
-        text.append(f"{line}. Remedy: {finding.cause.remedy}. Confirm: {'; '.join(finding.commands)}")
+        line = f"{': '.join(filter(None, (finding.host, finding.cause.title)))} ({finding.evidence})"
+        text.append(
+            f"likely cause: {line}. Remedy: {finding.cause.remedy}. Confirm: {'; '.join(finding.commands)}"
+        )
     return text
 
 
@@ -260,25 +273,24 @@ def certainty(qualification: Qualification) -> list[str]:
     ending = []
     if qualification.has_limits and qualification.compared:
         ending.append(
-            "Two nodes have only each other: their paths were compared with what the NICs at both ends carry."
+            "With two nodes there is only one path: it was compared with what the NICs at both ends carry."
         )
     elif qualification.compared or qualification.culprits:
         ending.append(
             f"A part counts as slow below {qualification.threshold:.0%} of the median (paths vary by "
-            f"{qualification.noise:.1%}). A good node is suspected with a probability below "
-            f"{qualification.wrongly_blamed:.1g} if 1 % of the nodes are bad, before it is measured again."
+            f"{qualification.noise:.1%}). Chance of flagging a healthy node: below "
+            f"{qualification.wrongly_blamed:.1g} (assuming 1% bad nodes; suspects are measured again)."
         )
     elif qualification.has_peers or qualification.has_limits:
         ending.append(
-            f"Paths vary by {qualification.noise:.0%} while they are measured, too much to judge: other jobs "
-            "may use the network or the cores."
+            f"Not judged: measured paths vary by {qualification.noise:.0%}. Other jobs may use the network "
+            "or the CPUs."
         )
     elif qualification.is_one_pair:
         rails = " and rails" if qualification.nodes[0].rails > 1 else ""
         ending.append(
-            f"Two nodes have only each other: the directions{rails} of their path were compared, and are "
-            "equally fast. What their NICs carry is unknown: give it with --nics, or add a third node, which "
-            "shows whether all are slow."
+            f"With only two nodes, only the directions{rails} of one path could be compared. They are "
+            "equally fast. What the NICs can carry is unknown: pass it with --nics, or add a third node."
         )
     else:
         ending.append("Too few nodes answered to compare anything: at least two are required.")

@@ -23,7 +23,7 @@ from ..units import fitting, format_time, many
 from .console import heading, pieces, printed, warnings, width_of
 from .findings import SIGNS, buffers, closing, data_word, explanations, number
 from .grid import Grid, GridCell, footnotes, is_large
-from .qualification import lines
+from .qualification import qualified
 from .style import SIMULATED, Style
 
 _WIDE = 10_000  #: characters: wider than any table
@@ -40,7 +40,7 @@ def render(judged: Judged, style: Style) -> str:
     """Render the Document as tables; ``verbose`` shows large matrices and all waived testcases in full."""
     document = judged.document
     if document.qualification:
-        return printed(style, heading(document), "", *map(Text, lines(document, document.qualification)))
+        return printed(style, heading(document), "", *qualified(document, document.qualification))
     check = judged.check
     texts = explanations(document, lacking=check.missing)
     parts: list[RenderableType] = [heading(document), *warnings(texts, style), *notes(document, texts)]
@@ -346,7 +346,7 @@ def _closing(document: Document, check: Check, style: Style) -> RenderableType:
     measured = [cell for result in document.testcases for table in result.tables for cell in table.cells]
     lines += [Text(note, style="dim") for note in footnotes(measured)]
     if any(map(_is_uncertain, measured)):
-        lines.append(Text(f"~ 95 % confidence interval wider than ±{_UNCERTAIN:.0%}", style="dim"))
+        lines.append(Text(f"~ 95% confidence interval wider than ±{_UNCERTAIN:.0%}", style="dim"))
     lines += _waived(document, style)
     line = Text(closing(document, check), style=SIGNS[check.verdict].style)
     if document.simulated:

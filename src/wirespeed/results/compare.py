@@ -76,7 +76,7 @@ class Change:
         outcome: Better, worse, lost, ...
         before, after: Medians of the runs in base units; None if there is none.
         ratio: Ratio of the geometric means of what was compared, after over before; 1 if a value is missing.
-        interval: 95 % confidence interval of the ratio; None if the cell was not compared.
+        interval: 95% confidence interval of the ratio; None if the cell was not compared.
         p: p-value, adjusted for the number of cells; None if the cell was not compared.
         evidence: What shows how much the value varies; None if the cell was not compared.
         runs: Number of values before and after.
@@ -113,7 +113,7 @@ class Change:
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """95 % confidence interval of ``change``."""
+        """95% confidence interval of ``change``."""
         if self.interval is None:
             return None
         low, high = self.interval
@@ -194,7 +194,7 @@ def compare(
     """Compare one run or several before with one or several after.
 
     A cell has changed if the mean difference of logarithms is significant by a t-test, at a rate of false
-    changes of 2 % over all cells, and is at least ``least``. If one side has several runs, the test takes the
+    changes of 2% over all cells, and is at least ``least``. If one side has several runs, the test takes the
     values of the runs; if most hosts occur on both sides, each is compared with itself, and a change on only
     some hosts is found by a test of each. Of two runs the test takes the rounds, and adds the variation
     between runs that rounds do not show (``evidence.UNSEEN``); of runs without rounds the samples or only the

@@ -73,7 +73,7 @@ class Significance:
     Attributes:
         p: Adjusted p-value: the smallest fraction of false changes (``FALSE_CHANGES``) at which it is a
             change.
-        low, high: 95 % confidence interval of the ratio of the sides, after over before, not adjusted.
+        low, high: 95% confidence interval of the ratio of the sides, after over before, not adjusted.
     """
 
     p: float

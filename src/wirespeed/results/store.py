@@ -87,6 +87,8 @@ def decode(data: bytes, name: str) -> Document:
             return _checked(document if data == written else _with_transfers(document, written))
     try:
         head = msgspec.json.decode(data, type=_Head)
+    except msgspec.ValidationError as error:
+        raise NotARun(f"{name} is not a saved run of wirespeed, but other JSON{_OTHER_TOOL}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise NotARun(f"{name} is not a saved run of wirespeed: {error}{_OTHER_TOOL}") from error
     if head.schema > SCHEMA:

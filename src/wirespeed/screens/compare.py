@@ -144,7 +144,7 @@ def _line(history: MachineHistory, kind: KindHistory, style: Style) -> list[Text
 
 
 def sparkline(speeds: Sequence[float], points: int = _POINTS) -> str:
-    """Speeds as bars: the highest is 8/8, the lowest that of 90 % or less; blanks without a value."""
+    """Speeds as bars: the highest is 8/8, the lowest that of 90% or less; blanks without a value."""
     size = max(1, -(-len(speeds) // points))
     parts = [[s for s in speeds[i : i + size] if not isnan(s)] for i in range(0, len(speeds), size)]
     means = [sum(part) / len(part) if part else None for part in parts]

@@ -168,7 +168,9 @@ def render_of_p2p(document: Document, findings: PeerFindings, style: Style) -> s
     if style.verbose:
         parts += ["", *_mechanisms(findings, style)]
     sign = SIGNS[findings.verdict]
-    parts += ["", Text(f"{findings.verdict.word.upper()}  {findings.sentence}", sign.style)]
+    verdict = Table.grid(padding=(0, 2, 0, 0))
+    verdict.add_row(*(Text(text, sign.style) for text in (findings.verdict.word.upper(), findings.sentence)))
+    parts += ["", verdict]
     parts += [Text(line, "dim") for line in _figures(findings)]
     causes = findings.causes if style.verbose else findings.causes[:_CAUSES]
     for i, finding in enumerate(causes):
@@ -179,7 +181,7 @@ def render_of_p2p(document: Document, findings: PeerFindings, style: Style) -> s
     if lines := settings(findings):
         parts += [
             "",
-            Text("settings for now, with which programs compute right", "bold"),
+            Text("temporary settings with which programs compute correct results", "bold"),
             *map(_command, lines),
         ]
         parts += [
@@ -187,7 +189,7 @@ def render_of_p2p(document: Document, findings: PeerFindings, style: Style) -> s
         ]
     if findings.group:
         group = ",".join(map(str, findings.group))
-        lead = f"or use only {many(len(findings.group), 'GPU')} that work among each other"
+        lead = f"or use only {many(len(findings.group), 'GPU')} that work with each other"
         parts += [Text(lead, "bold"), _command(f"export CUDA_VISIBLE_DEVICES={group}")]
     parts.append(Text(f"{many(len(access.pairs), 'pair')} in {format_time(access.seconds)}", "dim"))
     if document.simulated:
@@ -236,41 +238,44 @@ def _mechanisms(findings: PeerFindings, style: Style) -> Iterator[RenderableType
     yield from (Text(text, "dim") for text in texts)
 
 
-def _gigabytes(rate: float) -> str:
-    return f"{rate / GB:.1f} GB/s"
-
-
 def _figures(findings: PeerFindings) -> Iterator[str]:
     """Rates and latencies that were measured on the way."""
     access = findings.access
-    for name, values, shown in (
-        ("copies", [a.rate for a in access.attempts if a.rate], _gigabytes),
-        ("flag round trip", [a.latency for a in access.attempts if a.latency], format_time),
-        ("through the host", list(access.through_host.values()), _gigabytes),
+    for name, values in (
+        ("copies", [a.rate for a in access.attempts if a.rate]),
+        ("flag round trip", [a.latency for a in access.attempts if a.latency]),
+        ("through the host", list(access.through_host.values())),
     ):
-        ends = list(dict.fromkeys(shown(value) for value in (min(values), max(values)))) if values else []
-        if ends:
-            yield f"{name}: {' to '.join(ends)}"
+        if values and name == "flag round trip":
+            yield f"{name}: {' to '.join(dict.fromkeys(map(format_time, (min(values), max(values)))))}"
+        elif values:
+            ends = dict.fromkeys(f"{rate / GB:.1f}" for rate in (min(values), max(values)))
+            yield f"{name}: {' to '.join(ends)} GB/s"
 
 
 def _cause(finding: PeerFinding, is_first: bool, style: Style) -> Iterator[RenderableType]:
     """A cause with its evidence and repair."""
     lead = "likely cause" if is_first else "or"
     yield Text(f"{lead}: {finding.cause.title}", "bold yellow" if is_first else "yellow")
-    yield Text(f"  evidence  {finding.evidence}")
+    yield _detail("evidence", finding.evidence)
     if not is_first and not style.verbose:
         return
-    yield Text(f"  repair    {finding.repair[0]}")
+    yield _detail("repair  ", finding.repair[0])
     commands = finding.repair[1:]
     shown = commands if style.verbose else commands[:_COMMANDS]
     yield from (_command(f"          {text}") for text in shown)
     if commands and finding.cause.name == "acs":
-        yield Text(
-            "            (until the next boot; it weakens the isolation between virtual machines)", "dim"
-        )
+        yield _detail(" " * 8, "(until the next boot; this weakens the isolation between virtual machines)")
     if len(commands) > len(shown):
         yield Text(f"            {len(commands) - len(shown)} more lines; -v shows all", "dim")
-    yield Text(f"  confirm   {finding.confirm}")
+    yield _detail("confirm ", finding.confirm)
+
+
+def _detail(name: str, text: str) -> RenderableType:
+    """A line of a cause; longer texts are indented."""
+    line = Table.grid(padding=(0, 2, 0, 0))
+    line.add_row(Text(name, "dim"), Text(text))
+    return Padding(line, (0, 0, 0, 2))
 
 
 def to_json(document: Document, findings: PeerFindings) -> str:

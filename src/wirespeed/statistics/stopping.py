@@ -13,7 +13,7 @@ from ..errors import UsageError
 #: Maximum number of samples of a Measurement in a round, unless it is fixed.
 MAX_SAMPLES = 400
 
-#: Minimum number of samples for a 95 % confidence interval of the median of the samples of one round.
+#: Minimum number of samples for a 95% confidence interval of the median of the samples of one round.
 _INTERVAL_SAMPLES = 6
 #: Minimum number of rounds for an interval of the value.
 FEWEST_ROUNDS = 3
@@ -140,7 +140,7 @@ class Precise(Rule):
     """Measure in rounds until a value has the required precision or the time budget is spent.
 
     Attributes:
-        precision: Target for half the 95 % confidence interval of the value, as a fraction of the value. In a
+        precision: Target for half the 95% confidence interval of the value, as a fraction of the value. In a
             run of one or two rounds, which have no such interval: of the median of the samples of a round.
         time_budget: Maximum time of a Measurement, in s, with the rounds after the first ``rounds``; up to
             three times as long until each round has ``fewest_samples``.
@@ -161,7 +161,7 @@ class Precise(Rule):
 
     def __post_init__(self) -> None:
         if not 0 < self.precision < 1:
-            raise UsageError("precision must be more than 0 % and less than 100 %")
+            raise UsageError("precision must be more than 0% and less than 100%")
         if not self.time_budget > 0:
             raise UsageError("the time budget must be more than 0 s")
         if not self.testcase_budget > 0:

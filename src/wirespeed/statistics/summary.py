@@ -62,7 +62,7 @@ def quantile(p: float, df: float) -> float:
     """The value that a variable with Student's t distribution does not exceed with a probability.
 
     Args:
-        p: The probability, more than 0 and less than 1; 0.975 for a two-sided 95 % interval.
+        p: The probability, more than 0 and less than 1; 0.975 for a two-sided 95% interval.
         df: Degrees of freedom, more than 0, not necessarily whole; infinite for the normal distribution.
 
     Raises:
@@ -207,13 +207,13 @@ def interval_rank(n: int, confidence: float = CONFIDENCE) -> tuple[int, float]:
 
 
 def interval(rounds: Sequence[float], unseen: float = 0.0) -> tuple[float, float] | None:
-    """The 95 % confidence interval of a value, as the next run of the machine finds it.
+    """The 95% confidence interval of a value, as the next run of the machine finds it.
 
     The value is the median of the rounds. Half of the interval is ``sqrt((q s)**2 + (1.96 u value)**2)`` with
     the standard deviation s between the rounds and the part u of the variation that no round shows. From
     seven rounds, s is Winsorised: the lowest and the highest count as their neighbours (J. W. Tukey and D. H.
     McLaughlin, *Less Vulnerable Confidence and Significance Procedures for Location*, Sankhya A 25, 1963),
-    because single rounds may be far off. q is that for which 95 % of simulated runs with normal rounds have
+    because single rounds may be far off. q is that for which 95% of simulated runs with normal rounds have
     their mean in the interval, if runs differ by ``RUN_SHARE`` of the standard deviation of rounds.
 
     Args:
@@ -269,7 +269,7 @@ def _error(n: int) -> float:
 
 
 def sample_interval(samples: Sequence[float]) -> tuple[float, float]:
-    """The 95 % confidence interval of the median of independent samples of one run.
+    """The 95% confidence interval of the median of independent samples of one run.
 
     It says what this run measured, not what the next one will: it compares values that were measured at the
     same time with the same buffers. With fewer than six samples it is their range.

@@ -90,11 +90,11 @@ class DistributedBackend(Backend):
                     "in it; start one process for the others"
                 )
             if transfer.operation is not Operation.COPY or transfer.also or transfer.pace < 1:
-                return f"{transfer}: between processes there are copies to one memory, and nothing else"
+                return f"{transfer}: between processes, only copies to one memory are possible"
             gpu = kind_of(transfer.executor.device) is GPU
             engines = (Engine.CE, Engine.SM, Engine.SM_BULK) if gpu else (Engine.CPU,)
             if transfer.engine not in engines:
-                return f"{transfer}: between processes there is no such engine"
+                return f"{transfer}: this engine does not work between processes"
         return None
 
     def prepare(self, measurement: Measurement, options: RunOptions) -> DistributedPrepared:

@@ -238,7 +238,7 @@ class TransportSelector:
             if means in TWO_SIDED:
                 reason = self._can_send(means)
             elif means not in self._side.mechanisms:
-                reason = "this hardware has no such thing"
+                reason = "this hardware does not support it"
             elif not near and means not in FAR:
                 reason = "it does not reach another host"
             else:
@@ -256,7 +256,7 @@ class TransportSelector:
         self._failed[source, destination, means] = reason
         if self._share is None:
             self._warn(
-                f"{means} does not work between ranks {source} and {destination}, the next means is used: "
+                f"{means} does not work between ranks {source} and {destination}; trying the next transport: "
                 f"{reason}"
             )
 

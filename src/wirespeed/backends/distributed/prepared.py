@@ -143,8 +143,8 @@ class SynchronisedStart:
         if skew > max(_SKEW_LIMIT, self._worst) * wall:
             self._worst = skew / wall
             self._warning = (
-                f"hosts started {skew * 1e6:.0f} µs apart in samples of {wall * 1e3:.2g} ms: what should run "
-                "at the same time did not quite"
+                f"hosts started {skew * 1e6:.0f} µs apart in samples of {wall * 1e3:.2g} ms: transfers that "
+                "should overlap did not overlap completely"
             )
 
     def drain_warnings(self) -> tuple[str, ...]:

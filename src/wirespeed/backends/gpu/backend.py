@@ -75,7 +75,7 @@ class GpuBackend(Backend, ABC):
 
     name: str
     title: str
-    #: Events have a resolution of 0.5 µs and a copy takes about 2 µs to start: 0.1 % of this.
+    #: Events have a resolution of 0.5 µs and a copy takes about 2 µs to start: 0.1% of this.
     sample_seconds = 4e-3
 
     def __init__(self, machine: Machine, gate: str = "wait_value") -> None:
@@ -393,6 +393,6 @@ _REASONS: tuple[tuple[Callable[[GpuBackend, Transfer, Any], Any], str], ...] = (
      "cuBLAS works in the GPU's own memory, at full speed"),
     (lambda b, t, gpu: t.engine is Engine.CUBLAS and b.without_blas(), "{found}"),
     (lambda b, t, gpu: t.engine is not Engine.CUBLAS and t.pace != 1,
-     "a load on a GPU has no pace: it always runs at full speed"),
+     "a load on a GPU always runs at full speed: omit pace"),
     (lambda b, t, gpu: t.engine not in (Engine.CUBLAS, Engine.CE) and unfit(t), "{found}"),
 )  # fmt: skip

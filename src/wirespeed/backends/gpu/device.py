@@ -219,7 +219,7 @@ class Peers:
         """Make the memory of another GPU accessible until ``give``.
 
         Raises:
-            Unreachable: If the driver's maximum number of peers is in use.
+            Unreachable: If the driver's maximum number of peers is reached.
             BackendError: If enabling fails although the driver reports that the GPUs are peers.
         """
         pair = (device, other)

@@ -39,7 +39,7 @@ class GpuEndpoint(Endpoint):
         self.gate = Gate(kind, device, job.options.timeout, job.page)
         self.nccl: NcclMessages | None = None
         #: On one host the first two are as fast as the third and need no permission. The first is also fast
-        #: if a process does not see the other's GPU; copy engines were 6 % slower with the second.
+        #: if a process does not see the other's GPU; copy engines were 6% slower with the second.
         self.mechanisms = {
             IPC: IpcSharing(),
             VMM_FD: DescriptorSharing(job.descriptors, job.options.timeout),

@@ -168,7 +168,8 @@ class PeerWorker(PeerAreas):
     def flag(self, x: Area, y: Area, usable: Sequence[tuple[str, str]], seed: int) -> None:
         """Set a flag on the other GPU, which answers."""
         if (y.device.name, x.device.name) not in usable:
-            self.tell(x, y, PeerMechanism.FLAG, PeerVerdict.NOT_TRIED, detail="no way back is offered")
+            detail = "no access in the opposite direction"
+            self.tell(x, y, PeerMechanism.FLAG, PeerVerdict.NOT_TRIED, detail=detail)
             return
         for _ in range(2):
             self.clear(x, y)

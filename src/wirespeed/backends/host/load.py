@@ -222,9 +222,9 @@ class CpuLoad:
         """
         count, others, waiting = len(self._names), self.others(), self._waiting()
         if others > max(_IDLE_CPUS, _IDLE_SHARE * count):
-            return f"in use: other processes use {others:.1f} of {count} CPUs"
+            return f"in use by other processes ({others:.1f} of {count} CPUs)"
         if waiting > _SHARED:
-            return f"in use: on average, {waiting:.1f} measuring threads wait for other processes"
+            return f"in use by other processes ({waiting:.1f} measuring threads waited for a CPU on average)"
         return ""
 
     def _waiting(self) -> float:

@@ -166,9 +166,9 @@ _VIRTUAL_VENDORS = (
 _CHANNEL = re.compile(r"\bchannel (\d{1,4})\b")
 #: Rates and latencies of HMAT that are believed, in MiB/s and ns: some firmware has placeholders.
 _HMAT_RATES, _HMAT_LATENCIES = range(4_000, 4_000_000), range(20, 2_000)
-_NO_TABLE = "only the administrator may read the firmware's table, or there is none"
-_UNKNOWN_MODULE = "neither the firmware nor the model of the CPU tells it"
-_HYPERVISORS = "virtual machine: the hypervisor invents the firmware's tables"
+_NO_TABLE = "the firmware's table is missing, or readable only by root"
+_UNKNOWN_MODULE = "neither the firmware nor the CPU model reports it"
+_HYPERVISORS = "virtual machine: its firmware tables do not describe the host's hardware"
 
 
 def facts(machine: Machine, root: TreePath = HERE) -> Iterator[Fact]:

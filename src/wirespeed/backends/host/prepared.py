@@ -177,7 +177,7 @@ def _check_sums(bound: BoundTransfer, table: Table, run: Run) -> None:
 
     shares = list(bound.shares())
     sums = run([(cpu, partial(due, begin, end, _amount(table, row))) for cpu, row, begin, end in shares],
-               "adding up what was to be read")  # fmt: skip
+               "summing the data to be read")  # fmt: skip
     if sums != [_carry(table, row) for _, row, _, _ in shares]:
         ranges = [(cpu, begin, end) for cpu, _, begin, end in shares]
         _compare(bound, bound.sources[0].address, ranges, (kernels.WORDS, STEP, key, 0, 1, 0), run)

@@ -46,6 +46,7 @@ def parse(spec: str) -> Machine:
 
     from ...errors import MachineError
     from ...hardware.topology import load
+    from ...terminal import meant
     from .faults import parse_fault, without_gone, without_peers
     from .machines import MACHINES
 
@@ -56,7 +57,8 @@ def parse(spec: str) -> Machine:
         machine = load(name)
     else:
         raise MachineError(
-            f"{name!r} is neither a simulated machine nor a machine file; choose from {', '.join(MACHINES)}"
+            f"{name!r} is neither a simulated machine nor a machine file{meant(name, MACHINES)}; "
+            f"choose from {', '.join(MACHINES)}"
         )
     machine, gone, others = without_gone(suffixes, machine)
     faults = (*gone, *(parse_fault(text, machine) for text in others))

@@ -21,6 +21,7 @@ from ...hardware.effects import CONTROLLER_BYTES, EFFECTS, USUAL_CLOCK_HZ, gener
 from ...hardware.facts import FABRIC_READY, OFF, ON, Fact, Known
 from ...hardware.network import MachineVertices, nvlinks_of
 from ...hardware.topology import LinkKind, Machine
+from ...terminal import meant
 from ...units import GIB, parse_fraction, parse_size
 from .. import pci
 
@@ -120,7 +121,10 @@ def parse_fault(text: str, machine: Machine) -> Fault:
         return _cause(name, where, amount, text, machine)
     kinds = [kind for kind in FaultKind if kind is not FaultKind.CAUSE]
     if kind not in kinds:
-        raise MachineError(f"unknown simulated fault {kind!r}; choose from {', '.join([*kinds, *EFFECTS])}")
+        known = [*kinds, *EFFECTS]
+        raise MachineError(
+            f"unknown simulated fault {kind!r}{meant(name, known)}; choose from {', '.join(known)}"
+        )
     fault = Fault(FaultKind(kind), where)
     if fault.kind is FaultKind.SPEED:
         where, _, factor = where.partition("=")

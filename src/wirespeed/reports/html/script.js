@@ -83,7 +83,7 @@
     } else {
       const s = found.statistics, facts = [`median ${short(found.value / divisor)} ${unit}`];
       const interval = found.interval?.map((value) => value / divisor);
-      if (interval) facts.push(`95 % interval ${short(interval[0])} to ${short(interval[1])}`);
+      if (interval) facts.push(`95% interval ${short(interval[0])} to ${short(interval[1])}`);
       if (s) facts.push(`mean ${short(s.mean / divisor)}`, `n ${s.n}`);
       if (found.rounds) facts.push(`${found.rounds.length} rounds`);
       if (found.limit) facts.push(`limit ${short(found.limit / divisor)}`);
