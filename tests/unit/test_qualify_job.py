@@ -423,6 +423,25 @@ def test_messages_that_nobody_answers(impatient: None) -> None:
         probe.close()
 
 
+@pytest.mark.parametrize("messages", [False, True])
+def test_a_peer_that_sends_nothing_is_not_waited_for(messages: bool, impatient: None) -> None:
+    """The kernel ends the call."""
+    receiver, sender = TcpProbe(b"secret"), TcpProbe(b"secret")
+    found: list[object] = []
+
+    def receive() -> None:
+        plan = [(9, 0.0)]
+        found.append(receiver.messages(None, 3, 1, plan, False) if messages else receiver.pair(None, 3))
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    with sender._connected(("127.0.0.1", receiver.port), 3):
+        thread.join()
+    assert found == [None]
+    for probe in (receiver, sender):
+        probe.close()
+
+
 def test_a_peer_that_ends_meanwhile_has_no_rates() -> None:
     receiver, sender = TcpProbe(b"secret"), TcpProbe(b"secret")
     found: list[object] = []
