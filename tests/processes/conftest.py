@@ -205,6 +205,10 @@ class Network:
         """Limit what a host sends; less than one CPU can send, so that the cables are what limits."""
         self._shape(self._names[host], "eth0", rate)
 
+    def switch(self, host: int, state: str) -> None:
+        """Switch the interface of a host ``up`` or ``down``."""
+        self._run("ip", "-n", self._names[host], "link", "set", "eth0", state)
+
     def inside(self, host: int) -> list[str]:
         """The beginning of a command that runs on a host."""
         named = f'hostname node{host} && exec "$@"'

@@ -125,6 +125,7 @@ class Known(StrEnum):
     INTERFACE_KIND = "kind of the network interface"
     INTERFACE_SPEED = "speed of the network interface"
     INTERFACE_MTU = "MTU of the network interface"
+    INTERFACE_LOST = "lost links of the network interface during the run"
     PATH_MTU = "MTU of the path to the other node"
     # Of a GPU on the PCI bus, by its address; it also has a NUMA node and a PCIe switch. Of a slot.
     PCI_DRIVER = "driver of the PCI device"

@@ -20,17 +20,19 @@ import msgspec
 import numpy as np
 
 from ..api import run
+from ..backends.host.nic_facts import is_disabled
 from ..errors import UsageError, WirespeedError
 from ..hardware.facts import Fact, Known
 from ..language.toml_file import of_line
 from ..qualification import PartKind, QualifiedNode, RailLimit, Round, SlowPart, Stage
 from ..units import MIB
+from ..worlds.base import RankLost
 from ..worlds.crew import Crew
 from .cluster import Values
 from .job_nodes import OWN_S, JobNodes, ProcessCluster, introduce, introduction, own_table, own_values, work
 from .limits import of_rdma, of_tcp, use_of
 from .measured_topology import TCP, Carrier, Sent, carrier, counters, difference, others, said
-from .tcp_probe import TcpProbe
+from .tcp_probe import TcpProbe, interface_of
 
 if TYPE_CHECKING:
     from ..document import Document
@@ -363,10 +365,13 @@ def serve(world: World, patience: float) -> None:
     """
     probes: list[TcpProbe] = []
     over: list[str] = []
+    interface = ""
 
     def answer(task: Any) -> Any:
+        nonlocal interface
         if not probes:
             probes.append(TcpProbe(bytes(task[0])))
+            interface = interface_of(str(task[1]))
             return introduction(probes[0].port, task)
         if task[0] == _TRANSFERS:
             over.append(str(task[1]))
@@ -375,6 +380,10 @@ def serve(world: World, patience: float) -> None:
 
     try:
         Crew(world).serve(answer, patience + _PATIENCE_S)
+    except RankLost as error:
+        if interface and is_disabled(interface):
+            raise RankLost(f"{error}: {interface} of this node is down") from None
+        raise
     finally:
         for probe in probes:
             probe.close()

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from ..backends.host.nic_facts import of_interface
+from ..backends.host.nic_facts import is_disabled, lost_links, of_interface
 from ..errors import WirespeedError
 from ..hardware.facts import Fact, Facts, Known
 from ..qualification import OWN_PARTS, PartKind, QualifiedNode, RailLimit
 from ..terminal import one_line
+from ..units import times
 from ..worlds.crew import Crew
 from .cluster import Values
 from .limits import of_tcp
@@ -63,6 +64,7 @@ class JobNodes:
         rdma: Names of RDMA devices that nodes have, and whose links are up.
         facts: The facts of two nodes, each with the name of its host; of more nodes nothing.
         interfaces: Node -> network interface by which rank 0 reaches it.
+        lost: Node -> how often that interface had lost its link before.
     """
 
     nodes: tuple[QualifiedNode, ...]
@@ -76,6 +78,7 @@ class JobNodes:
     without_nccl: tuple[str, ...] = ()
     facts: tuple[Fact, ...] = ()
     interfaces: Mapping[str, str] = field(default_factory=dict)
+    lost: Mapping[str, int] = field(default_factory=dict)
 
     def facts_of(self, node: int) -> Facts:
         """The facts of a node."""
@@ -140,6 +143,7 @@ def introduce(
         without_nccl if len(without_nccl) < len(facts) else (),
         found,
         {host: node.interface for host, node in facts.items()},
+        {host: node.lost for host, node in facts.items()},
     )
 
 
@@ -254,7 +258,7 @@ _ROUND_S = 2 * SECONDS + 3 * TIMEOUT_S
 _STREAMS = 4
 #: Maximum time to dismiss the ranks, in s.
 _DISMISS_S = 5.0
-_PAIR, _RING, _OWN, _ROUND_TRIP, _FACTS = "pair", "ring", "own", "round trip", "facts"
+_PAIR, _RING, _OWN, _ROUND_TRIP, _FACTS, _LINK = "pair", "ring", "own", "round trip", "facts", "link"
 
 
 class ProcessCluster:
@@ -282,7 +286,8 @@ class ProcessCluster:
         self._sent_again: dict[int, float] = {}
         self.limit = job.limit
         self.notes = job.notes
-        self.facts = job.facts
+        self._lost_links: dict[str, int] = {}  # node -> how often its interface lost its link meanwhile
+        self._is_cut_off = False  # the interface of rank 0's node was switched off
         self.limits: tuple[RailLimit, ...] = tuple(
             limit
             for i, node in enumerate(job.nodes)
@@ -294,7 +299,7 @@ class ProcessCluster:
             f"NCCL is missing on {', '.join(job.without_nccl[:_MOST_NAMES])} (pip install 'wirespeed[nccl]')"
         )
         with_gpus = len(job.gpus) == len(job.nodes)
-        self.doubts = tuple(
+        self._doubts = tuple(
             text for text, holds in ((unused, job.rdma), (missing, with_gpus and job.without_nccl)) if holds
         )
 
@@ -305,6 +310,25 @@ class ProcessCluster:
             msgspec.structs.replace(node, missing=node.missing or self._lost(i))
             for i, node in enumerate(self._job.nodes)
         )
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        """The facts of two nodes, with how often their interfaces lost their links; of more nodes nothing."""
+        lost = [
+            Fact(Known.INTERFACE_LOST, count, device=self._job.interfaces[name], host=name)
+            for name, count in self._lost_links.items()
+        ]
+        return (*self._job.facts, *lost) if self._job.facts else ()
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        lost = (
+            f"{name}: {self._job.interfaces[name]} lost its link {times(count)} during the run: check the "
+            "cable and the switch port (dmesg)"
+            for name, count in self._lost_links.items()
+            if count and not self._is_cut_off
+        )
+        return (*self._doubts, *lost)
 
     def seconds(self) -> float:
         return time.monotonic() - self._started
@@ -395,7 +419,31 @@ class ProcessCluster:
         if node in self._failed:
             return self._failed[node]
         lost = self._crew.lost
+        if self._is_cut_off:  # then no other node can answer it
+            first = 0 in self._job.ranks[node]
+            return f"is cut off: {self._interface(node)} is down" if first else ""
         return next((f"{lost[rank]} (rank {rank})" for rank in self._job.ranks[node] if rank in lost), "")
+
+    def _interface(self, node: int) -> str:
+        return self._job.interfaces.get(self._job.nodes[node].name, "")
+
+    def _look_at_links(self) -> None:
+        """Ask all nodes how often their interfaces have lost their links."""
+        first = {
+            node: ranks[0]
+            for node in range(len(self._job.nodes))
+            if (ranks := self._there(node)) and self._interface(node)
+        }
+        tasks = {rank: [_LINK, self._interface(node)] for node, rank in first.items()}
+        answers = self._crew.ask(tasks, self._round_s, lambda task: work(self._probe, task))
+        for node, rank in first.items():
+            if rank in answers:
+                name = self._job.nodes[node].name
+                self._lost_links[name] = max(0, int(answers[rank]) - self._job.lost[name])
+        mine = next((node for node, rank in first.items() if rank == 0), None)
+        self._is_cut_off = (
+            mine is not None and self._interface(mine) != "lo" and is_disabled(self._interface(mine))
+        )
 
     def _place(self, rank: int) -> Place:
         return self._addresses[rank], self._job.ports[rank]
@@ -408,6 +456,7 @@ class ProcessCluster:
             self._round_s,
             lambda task: work(self._probe, task),
         )
+        self._look_at_links()
         known = {rank: answer for rank, answer in answers.items() if answer is not None}
         self.variation = float(np.median([answer[1] for answer in known.values()])) if known else 0.0
         self._sent_again = {rank: answer[2] for rank, answer in known.items() if len(answer) > 2}
@@ -420,6 +469,8 @@ def work(probe: TcpProbe, task: Sequence[Any]) -> Any:
         return own_values()
     if task[0] == _FACTS:
         return _read_facts(task)
+    if task[0] == _LINK:
+        return lost_links(str(task[1]))
     kind, place, *more, number = task
     where = (str(place[0]), int(place[1])) if place else None
     if kind == _ROUND_TRIP:

@@ -243,6 +243,8 @@ class Procedure:
                 break
             values = self._measure(Stage.PAIRS, pairs)
             measured.append((pairs, values))
+            if sum(not node.missing for node in self.cluster.nodes) < 2:
+                break  # the others were lost on the way
             if len(measured) >= CLEAR_PAIR_ROUNDS and self._all_below():
                 break
             if len(measured) == FEWEST_PAIR_ROUNDS:
@@ -287,9 +289,12 @@ class Procedure:
         random = np.random.default_rng([self.seed, 2])
         slow = [True] * len(suspects)
         seen = [0] * len(suspects)
+        silent: set[int] = set()  # suspects whose paths no longer answer: they stay unconfirmed
         involved = {node for culprit in suspects for node in culprit.nodes}
         while (
-            due := [i for i, times in enumerate(seen) if times < CONFIRMATIONS and slow[i]]
+            due := [
+                i for i, times in enumerate(seen) if times < CONFIRMATIONS and slow[i] and i not in silent
+            ]
         ) and self._in_time(Stage.CONFIRM, "confirmation"):
             free = random.permutation(np.array(members)).tolist()
             free.sort(key=lambda node: node in involved)  # good partners first
@@ -310,7 +315,9 @@ class Procedure:
                 break
             values = self._measure(Stage.CONFIRM, pairs)
             for i, rows in of.items():
-                if rows:
+                if rows and np.isnan(values[rows.start : rows.stop]).all():
+                    silent.add(i)
+                elif rows:
                     slow[i] = self._is_slow(suspects[i], values[rows.start : rows.stop])
                     seen[i] += 1
         kept = []

@@ -23,7 +23,7 @@ import msgspec
 
 from ..backends.host import nic_facts
 from ..backends.tree import HERE, TreePath
-from ..units import many
+from ..units import format_age, many
 from .measured_topology import interface_speed
 
 #: Duration of one direction, and of its beginning that does not count: buffers and windows fill, in s.
@@ -237,6 +237,7 @@ class NodeFacts(msgspec.Struct, array_like=True, frozen=True):
         clock: Its time of day, in s since 1970.
         boot: Identifier of the boot of its kernel, which containers and namespaces of one machine share; or
             empty.
+        lost: How often the interface had lost its link before.
     """
 
     gpus: str
@@ -249,6 +250,7 @@ class NodeFacts(msgspec.Struct, array_like=True, frozen=True):
     rdma: tuple[str, ...]
     clock: float
     boot: str = ""
+    lost: int = 0
 
 
 def node_facts(address: str, root: TreePath = HERE) -> NodeFacts:
@@ -262,13 +264,14 @@ def node_facts(address: str, root: TreePath = HERE) -> NodeFacts:
 
     machine = describe(None)
     models = Counter(gpu.model for gpu in machine.gpus)
-    interface = _interface(address)
+    interface = interface_of(address)
     return NodeFacts(
         ", ".join(f"{count} x {model}" for model, count in sorted(models.items())), machine.driver,
         _nccl() if machine.gpus else "", machine.cpu, machine.kernel, interface,
         interface_speed(root, interface) if interface else 0.0,
         tuple(port.label for port in nic_facts.ports(root) if port.is_active), time.time(),
         ((root / "proc/sys/kernel/random/boot_id").read() or "").strip(),
+        nic_facts.lost_links(interface, root) if interface else 0,
     )  # fmt: skip
 
 
@@ -292,7 +295,8 @@ def differences(nodes: Mapping[str, NodeFacts], asked_s: float, clock: float) ->
         ]
     for host, facts in nodes.items():
         if abs(apart := facts.clock - clock) > asked_s + _CLOCKS_S:
-            lines.append(f"{host}'s clock is {abs(apart):.0f} s {'ahead' if apart > 0 else 'behind'}")
+            by = format_age(round(abs(apart)))
+            lines.append(f"{host}'s clock is {by} {'ahead' if apart > 0 else 'behind'}")
     if len(lines) > _MOST:
         lines = [*lines[:_MOST], f"and {many(len(lines) - _MOST, 'other difference')} between nodes"]
     return lines
@@ -306,7 +310,7 @@ def _shown(node: NodeFacts) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _interface(address: str) -> str:
+def interface_of(address: str) -> str:
     """The interface that has an IPv4 address; empty if none has."""
     try:
         wanted = socket.inet_aton(address)
