@@ -13,6 +13,7 @@ from types import MappingProxyType
 import pytest
 
 from wirespeed.errors import ExitCode
+from wirespeed.hardware.facts import Known
 from wirespeed.results.store import load
 from wirespeed.version import __version__
 
@@ -224,3 +225,30 @@ def test_another_version_and_a_clock_apart(
     assert f"missing: rank 2 on node2 {version}\n" in jobs[0].text
     assert "note: node1's clock is 5 hours ahead\n" in jobs[0].text
     assert jobs[1].end() == ExitCode.PASS
+
+
+def test_a_router_with_a_smaller_mtu_is_named(
+    start: Start, network: Callable[[int], Network], tmp_path: Path
+) -> None:
+    """It reports the size that it forwards, so that TCP works."""
+    hosts, file = network(2), tmp_path / "two.json"
+    hosts.route(1400)
+    jobs = launch(start, hosts, "-o", str(file), "--nics", "1x2G")
+    assert jobs[0].end() == ExitCode.FAIL, jobs[0].text
+    says = "cause: node0: the MTU on the way is smaller than at both ends (MTU 9000 on node0, 9000 on node1, "
+    assert f"{says}1400 on the way there). Remedy: " in jobs[0].text
+    ways = {fact.host: fact.value for fact in load(file).facts if fact.name == Known.PATH_MTU}
+    assert ways == {"node0": 1400, "node1": 1400}
+
+
+def test_a_switch_that_drops_large_packets_is_named(start: Start, network: Callable[[int], Network]) -> None:
+    """Nothing reports it: connections hang as soon as they carry much, and the node seems to be missing."""
+    hosts = network(2)
+    hosts.jumbo()
+    jobs = launch(start, hosts, "--no-save", "-T", "10s")
+    assert jobs[0].end() == ExitCode.FAIL, jobs[0].text
+    assert "missing: node1 does not answer (rank 1)\n" in jobs[0].text
+    says = (
+        "(MTU 9000 on node0, 9000 on node1, 1500 on the way there; larger packets vanish without a message)"
+    )
+    assert f"cause: node0: the MTU on the way is smaller than at both ends {says}. Remedy: " in jobs[0].text

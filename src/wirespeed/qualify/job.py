@@ -102,7 +102,13 @@ _REMEDIES = {
     "mpi": "its UCX may be built without RDMA, as that of the wheel libucx-cu13 is: ucx_info -d",
 }
 #: Facts of the interface by which the processes of a job meet.
-_OF_INTERFACE = (Known.INTERFACE_KIND, Known.INTERFACE_SPEED, Known.INTERFACE_MTU, Known.PATH_MTU)
+_OF_INTERFACE = (
+    Known.INTERFACE_KIND,
+    Known.INTERFACE_SPEED,
+    Known.INTERFACE_MTU,
+    Known.PATH_MTU,
+    Known.ROUTE_MTU,
+)
 #: Share of the speed of its NICs below which a path over RDMA is a warning. No public threshold is known; the
 #: same is assumed for transfers between hosts (data/efficiencies.toml).
 _LOWEST = 0.8
@@ -336,7 +342,7 @@ def lead(
     crew, secret = Crew(world), secrets.token_bytes(_SECRET_BYTES)
     probe = TcpProbe(secret)
     try:
-        job = introduce(crew, secret, probe.port, blocks, spares, expected, min(OWN_S, patience))
+        job = introduce(crew, secret, probe, blocks, spares, expected, min(OWN_S, patience))
         if over is None:
             usable = len(job.gpus) == len(job.nodes) and not crew.lost and not job.without_nccl
             over = "nccl" if usable else "tcp"

@@ -27,6 +27,7 @@ from ..units import times
 from ..worlds.crew import Crew
 from .cluster import Values
 from .limits import of_tcp
+from .path_mtu import largest_packet
 from .tcp_probe import (
     NO_NCCL,
     SECONDS,
@@ -91,15 +92,15 @@ class JobNodes:
 
 
 def introduce(
-    crew: Crew, secret: bytes, port: int, blocks: Mapping[str, str], spares: int, expected: Sequence[str],
-    patience: float,
+    crew: Crew, secret: bytes, probe: TcpProbe, blocks: Mapping[str, str], spares: int,
+    expected: Sequence[str], patience: float,
 ) -> JobNodes:  # fmt: skip
     """Ask all processes where they listen and what their nodes are; on rank 0.
 
     Args:
         crew: The processes.
         secret: What connections between them begin with.
-        port: Port on which rank 0 listens.
+        probe: Rank 0's end of connections.
         blocks: Host -> its block.
         spares: Number of nodes at the end that are spares.
         expected: The hosts of the job by its scheduler, to name those from which no process came; empty if
@@ -111,7 +112,7 @@ def introduce(
     answers = crew.ask(
         {rank: [secret, address] for rank, address in world.addresses().items()},
         patience,
-        lambda task: introduction(port, task),
+        lambda task: introduction(probe.port, task),
     )
     hosts = {host: tuple(m.rank for m in world.members if m.host == host) for host in world.hosts}
     facts = {
@@ -119,8 +120,14 @@ def introduce(
         for host, ranks in hosts.items()
         if ranks[0] in answers
     }
+    ports = {rank: int(answer[0]) for rank, answer in answers.items()}
     found = _facts_of_two(
-        crew, {host: ranks[0] for host, ranks in hosts.items() if host in facts}, facts, patience
+        crew,
+        {host: ranks[0] for host, ranks in hosts.items() if host in facts},
+        facts,
+        probe,
+        ports,
+        patience,
     )
     without_nccl = tuple(host for host, node in facts.items() if node.nccl in ("", NO_NCCL))
     absent = _absent(world, expected)
@@ -133,7 +140,7 @@ def introduce(
             for i, name in enumerate(names)
         ),
         tuple(hosts.get(name, ()) for name in names),
-        {rank: int(answer[0]) for rank, answer in answers.items()},
+        ports,
         frozenset(i for i, name in enumerate(names) if name in facts and facts[name].gpus),
         statistics.median(node.limit for node in facts.values()),
         tuple(differences(facts, time.monotonic() - asked, clock)),
@@ -148,25 +155,35 @@ def introduce(
 
 
 def _facts_of_two(
-    crew: Crew, first: Mapping[str, int], nodes: Mapping[str, NodeFacts], patience: float
-) -> tuple[Fact, ...]:
+    crew: Crew, first: Mapping[str, int], nodes: Mapping[str, NodeFacts], probe: TcpProbe,
+    ports: Mapping[int, int], patience: float,
+) -> tuple[Fact, ...]:  # fmt: skip
     """The facts of two nodes, which explain what is slow between them; of more nodes nothing.
 
     Args:
         crew: The processes.
         first: Host -> its first rank.
         nodes: Host -> what it is.
+        probe: Rank 0's end of connections.
+        ports: Rank -> port on which it listens.
         patience: Maximum time, in s.
     """
     if len(first) != 2:
         return ()
     addresses = crew.world.addresses()
     (a, i), (b, j) = first.items()
-    tasks = {i: [_FACTS, nodes[a].interface, addresses[j]], j: [_FACTS, nodes[b].interface, addresses[i]]}
-    answers = crew.ask(tasks, patience, lambda task: _read_facts(task))
+    # First what little messages say: larger ones may not arrive.
+    tasks = {
+        i: [_MTU, nodes[a].interface, (addresses[j], ports[j]), addresses[j]],
+        j: [_MTU, nodes[b].interface, None, addresses[i]],
+    }
+    mtus = crew.ask(tasks, patience, lambda task: work(probe, task))
+    tasks = {i: [_FACTS, nodes[a].interface], j: [_FACTS, nodes[b].interface]}
+    facts = crew.ask(tasks, patience, lambda task: work(probe, task))
     return tuple(
         msgspec.structs.replace(fact, host=host)
         for host, rank in first.items()
+        for answers in (facts, mtus)
         for fact in msgspec.convert(answers.get(rank, []), list[Fact])
     )
 
@@ -175,13 +192,30 @@ def _read_facts(task: Sequence[Any]) -> Any:
     """The facts of this node, with those of the interface by which another one reaches it."""
     from ..backends import describe, facts
 
-    _, interface, address = task
+    _, interface = task
     found = list(facts(describe(None)))
     if interface:
         found += of_interface(str(interface))
-        if mtu := route_mtu(str(address)):
-            found.append(Fact(Known.PATH_MTU, mtu, "B", str(interface)))
     return msgspec.to_builtins([fact.checked() for fact in found])
+
+
+def _read_mtus(probe: TcpProbe, task: Sequence[Any]) -> Any:
+    """The MTUs of this node's interface, of its route to another node, and of the way there."""
+    _, interface, place, address = task
+    own = Facts(of_interface(str(interface))).number(Known.INTERFACE_MTU, str(interface)) if interface else 0
+    if not own:
+        return []
+    try:
+        with probe.connection((str(place[0]), int(place[1])) if place else None, 0) as control:
+            way = largest_packet(control, int(own), first=place is not None)
+    except OSError as error:
+        found = Fact.of(Known.PATH_MTU, None, "B", interface, why=one_line(str(error)))
+    else:
+        found = Fact.of(Known.PATH_MTU, way or None, "B", interface, why="no datagram arrives")
+    # Behind the datagrams, whose size routers may have reported.
+    route = Fact.of(Known.ROUTE_MTU, route_mtu(str(address)) or None, "B", interface, why="there is no route")
+    facts = (Fact(Known.INTERFACE_MTU, own, "B", interface), found, route)
+    return msgspec.to_builtins([fact.checked() for fact in facts])
 
 
 def introduction(port: int, task: Sequence[Any]) -> tuple[int, Any]:
@@ -258,7 +292,8 @@ _ROUND_S = 2 * SECONDS + 3 * TIMEOUT_S
 _STREAMS = 4
 #: Maximum time to dismiss the ranks, in s.
 _DISMISS_S = 5.0
-_PAIR, _RING, _OWN, _ROUND_TRIP, _FACTS, _LINK = "pair", "ring", "own", "round trip", "facts", "link"
+_PAIR, _RING, _OWN, _ROUND_TRIP = "pair", "ring", "own", "round trip"
+_FACTS, _LINK, _MTU = "facts", "link", "mtu"
 
 
 class ProcessCluster:
@@ -469,6 +504,8 @@ def work(probe: TcpProbe, task: Sequence[Any]) -> Any:
         return own_values()
     if task[0] == _FACTS:
         return _read_facts(task)
+    if task[0] == _MTU:
+        return _read_mtus(probe, task)
     if task[0] == _LINK:
         return lost_links(str(task[1]))
     kind, place, *more, number = task

@@ -93,6 +93,14 @@ class TcpProbe:
         varies = math.sqrt(sum((value * share) ** 2 for value, share in received)) / rate if rate else 0.0
         return rate, varies, max(sent)
 
+    def connection(self, place: Place | None, number: int) -> socket.socket:
+        """A connection for other exchanges; without a place, the next one of who connects.
+
+        Raises:
+            OSError: If there is none in time.
+        """
+        return self._connected(place, number) if place else self._accepted(number)
+
     def round_trip(self, place: Place | None, number: int) -> float | None:
         """The shortest of many round trips in s; without a place, answer who connects, and return None."""
         try:

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Sequence
 
 from ..document import Document
+from ..judging.cause import Weight
 from ..judging.diagnosis import diagnose
 from ..judging.path_kinds import UNEXPLAINED, verdict_of
 from ..qualification import (
@@ -144,13 +145,21 @@ def carried(limit: RailLimit, qualification: Qualification) -> str:
 
 
 def explained(document: Document, qualification: Qualification) -> list[str]:
-    """The causes that facts of the nodes speak for, with evidence, remedy and command, for slow paths."""
-    if not any(culprit.kind is PartKind.PATH for culprit in qualification.culprits):
+    """The causes that facts of two nodes speak for, with evidence, remedy and command.
+
+    Of slow paths all; of a missing node defects that lie between the two.
+    """
+    slow = any(culprit.kind is PartKind.PATH for culprit in qualification.culprits)
+    missing = any(node.missing for node in qualification.nodes)
+    if not document.facts or not (slow or missing):
         return []
-    if not document.facts:
-        return []
-    found = [view for view in views(diagnose(document)) if view.finding.cells]
-    if not found:
+    found = [
+        view
+        for view in views(diagnose(document))
+        if view.finding.cells
+        or (missing and view.finding.cause.between and view.finding.weight is Weight.DEFECT)
+    ]
+    if not found and slow:
         return [
             f"cause: no fact of the nodes explains it. Remedy: {UNEXPLAINED.do}. "
             f"Confirm: {UNEXPLAINED.command}"
