@@ -348,14 +348,17 @@ def _virtual(machine: Machine, facts: Facts) -> Iterator[Sign]:
 def _peermem(machine: Machine, facts: Facts) -> Iterator[Sign]:
     if any(facts.text(Known.GPUDIRECT, device) == OFF for device in facts.devices()):
         return  # these GPUs never have it
+    found = []
     network = facts.text(Known.NCCL_NETWORK)
     if facts.text(Known.NCCL_GDR) == OFF and not network.endswith("/Socket"):
-        yield Sign("", f"NCCL used {network} between the hosts without GPUDirect RDMA")
+        found.append(f"NCCL used {network} between the hosts without GPUDirect RDMA")
     if facts.host or len({rank.host for rank in machine.ranks}) > 1:
         if machine.gpus and facts.text(Known.PEERMEM) == OFF:
-            yield Sign("", "the module nvidia_peermem is not loaded")
+            found.append("the module nvidia_peermem is not loaded")
         if facts.text(Known.RDMA_FILES) == OFF:
-            yield Sign("", "RDMA devices exist, but not /dev/infiniband/uverbs*")
+            found.append("RDMA devices exist, but not /dev/infiniband/uverbs*")
+    if found:
+        yield Sign("", "; ".join(found))
 
 
 def _nothing(machine: Machine, facts: Facts) -> Iterator[Sign]:
