@@ -235,7 +235,7 @@ def test_a_router_with_a_smaller_mtu_is_named(
     hosts.route(1400)
     jobs = launch(start, hosts, "-o", str(file), "--nics", "1x2G")
     assert jobs[0].end() == ExitCode.FAIL, jobs[0].text
-    says = "cause: node0: the MTU on the way is smaller than at both ends (MTU 9000 on node0, 9000 on node1, "
+    says = "cause: the MTU on the way is smaller than at both ends (MTU 9000 on node0, 9000 on node1, "
     assert f"{says}1400 on the way there). Remedy: " in jobs[0].text
     ways = {fact.host: fact.value for fact in load(file).facts if fact.name == Known.PATH_MTU}
     assert ways == {"node0": 1400, "node1": 1400}
@@ -251,4 +251,4 @@ def test_a_switch_that_drops_large_packets_is_named(start: Start, network: Calla
     says = (
         "(MTU 9000 on node0, 9000 on node1, 1500 on the way there; larger packets vanish without a message)"
     )
-    assert f"cause: node0: the MTU on the way is smaller than at both ends {says}. Remedy: " in jobs[0].text
+    assert f"cause: the MTU on the way is smaller than at both ends {says}. Remedy: " in jobs[0].text

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from ..document import Document
 from ..judging.cause import Weight
-from ..judging.diagnosis import diagnose
-from ..judging.path_kinds import UNEXPLAINED, verdict_of
+from ..judging.diagnosis import Finding, diagnose
+from ..judging.path_kinds import unexplained, verdict_of
 from ..qualification import (
     OF_NODE,
     OWN_PARTS,
@@ -21,7 +21,6 @@ from ..qualification import (
     part_name,
 )
 from ..units import GB, format_time, many
-from .findings import views
 
 #: Most slow parts that are printed.
 _MOST = 40
@@ -54,7 +53,7 @@ def conditions(qualification: Qualification) -> list[str]:
         f"{many(len(qualification.rounds), 'round')}, {pairs} of them of pairs, {format_time(seconds)}"
     ]
     measured = any(each.stage is Stage.LATENCY for each in qualification.rounds)
-    if not measured and not any(node.block for node in nodes):
+    if len(nodes) > 2 and not measured and not any(node.block for node in nodes):
         text.append("Switches were not told apart: their topology is unknown (--topology).")
     text += [f"note: {note}" for note in qualification.notes]
     text += [f"warning: {doubt}" for doubt in qualification.doubts]
@@ -144,8 +143,8 @@ def carried(limit: RailLimit, qualification: Qualification) -> str:
     )
 
 
-def explained(document: Document, qualification: Qualification) -> list[str]:
-    """The causes that facts of two nodes speak for, with evidence, remedy and command.
+def findings(document: Document, qualification: Qualification) -> list[Finding]:
+    """The causes that facts of two nodes speak for.
 
     Of slow paths all; of a missing node defects that lie between the two.
     """
@@ -153,21 +152,24 @@ def explained(document: Document, qualification: Qualification) -> list[str]:
     missing = any(node.missing for node in qualification.nodes)
     if not document.facts or not (slow or missing):
         return []
-    found = [
-        view
-        for view in views(diagnose(document))
-        if view.finding.cells
-        or (missing and view.finding.cause.between and view.finding.weight is Weight.DEFECT)
+    return [
+        finding
+        for finding in diagnose(document).findings
+        if finding.cells or (missing and finding.cause.between and finding.weight is Weight.DEFECT)
     ]
-    if not found and slow:
-        return [
-            f"cause: no fact of the nodes explains it. Remedy: {UNEXPLAINED.do}. "
-            f"Confirm: {UNEXPLAINED.command}"
-        ]
+
+
+def explained(document: Document, qualification: Qualification) -> list[str]:
+    """The causes with evidence, remedy and command, or that slow paths have none."""
+    found = findings(document, qualification)
+    slow = any(culprit.kind is PartKind.PATH for culprit in qualification.culprits)
+    if not found and slow and document.facts:
+        advice = unexplained(qualification)
+        return [f"cause: no fact of the nodes explains it. Remedy: {advice.do}. Confirm: {advice.command}"]
     text = []
-    for view in found[:_MOST]:
-        finding = view.finding
-        line = f"cause: {': '.join(filter(None, (finding.host, finding.cause.title)))} ({finding.evidence})"
+    for finding in found[:_MOST]:
+        host = "" if finding.cause.between else finding.host  # its evidence names both
+        line = f"cause: {': '.join(filter(None, (host, finding.cause.title)))} ({finding.evidence})"
         text.append(f"{line}. Remedy: {finding.cause.remedy}. Confirm: {'; '.join(finding.commands)}")
     return text
 

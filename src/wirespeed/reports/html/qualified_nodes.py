@@ -14,7 +14,8 @@ from typing import Any
 
 from ...document import Document
 from ...hardware.topology import Machine
-from ...judging.path_kinds import next_run, remedy_of
+from ...judging.culprits import Advice
+from ...judging.path_kinds import next_run, remedy_of, unexplained
 from ...judging.verdict import Judgement, Verdict
 from ...measurement import Unit
 from ...qualification import OF_NODE, PartKind, Qualification, Round, SlowPart, Stage, compact, part_name
@@ -23,7 +24,16 @@ from ...statistics.summary import median
 from ...terminal import one_line
 from ...units import format_time, many
 from ..findings import GLANCE, Shown, number, shown
-from ..qualification import certainty, conditions, evidence, expected, explained, scale_of, values_of
+from ..qualification import (
+    certainty,
+    conditions,
+    evidence,
+    expected,
+    explained,
+    findings,
+    scale_of,
+    values_of,
+)
 from .deviation import STEPS, Judgements, step
 from .headline import capital
 from .link_use import Use
@@ -163,7 +173,8 @@ def qualified(document: Document) -> dict[str, Any] | None:
     text = [*conditions(found), *expected(found), *explained(document, found), *certainty(found)]
     drawn = _map(found)
     return {
-        "slow": _slow(found),
+        "slow": _slow(document, found),
+        "scale": "what the NICs carry" if found.has_limits else "the median of all paths",
         "lists": _lists(document, found),
         "map": markup(drawn) if drawn is not None else None,
         "lines": [one_line(line) for line in text],
@@ -189,12 +200,18 @@ class _PartRow:
     where: str = ""
 
 
-def _slow(found: Qualification) -> list[_PartRow]:
+def _slow(document: Document, found: Qualification) -> list[_PartRow]:
     """The slow parts and missing nodes."""
     rows = []
+    cause = next((each for each in findings(document, found) if each.cells), None)
     for culprit in found.culprits[:_LISTED]:
         advice, node = remedy_of(culprit), one_line(found.nodes[culprit.nodes[0]].name)
         of_node = culprit.kind in OF_NODE or culprit.kind is PartKind.LOSSY
+        if culprit.limited:
+            advice = unexplained(found)
+        if culprit.kind is PartKind.PATH and cause:
+            advice = Advice(cause.cause.remedy, "; ".join(cause.commands))
+            node, of_node = one_line(cause.host), not cause.cause.between
         rows.append(
             _PartRow(
                 one_line(part_name(culprit, found.nodes)),
@@ -220,10 +237,12 @@ def _lists(document: Document, found: Qualification) -> list[tuple[str, str]]:
     lists = []
     if found.excluded:
         lists.append(("Exclude (Slurm)", f"--exclude={shlex.quote(compact(found.excluded))}"))
+    if found.excluded and found.compared:
         lists.append(("Usable nodes", compact(found.chosen)))
     if found.in_doubt:
         lists.append(("In doubt", compact(found.in_doubt)))
-    lists.append(("Confirm: start again on these nodes, with other partners", next_run(document, found)))
+    partners = ", with other partners" if len(found.nodes) > 2 else ""
+    lists.append((f"Confirm: start again on these nodes{partners}", next_run(document, found)))
     return [(name, one_line(text)) for name, text in lists if text]
 
 
@@ -306,7 +325,12 @@ def _line(
     at: tuple[float, float, float],
 ) -> None:
     """The squares of a rail, at a place, of a size: neighbours as expected are one rectangle."""
-    colors = [_cell_css(found, node, shares.get((node, rail))) for node in members]
+    least = _threshold(found, rail)
+    colors = []
+    for node in members:
+        culprit = blamed.get((node, rail)) or blamed.get((node, -1))
+        is_path = culprit is not None and culprit.kind is PartKind.PATH
+        colors.append(_cell_css(found, node, shares.get((node, rail)), math.inf if is_path else least))
     for (css, _), run in groupby(
         enumerate(colors), key=lambda each: (each[1], -1 if each[1] == "n" else each[0])
     ):
@@ -323,10 +347,16 @@ def _line(
             add(rect, "title", text=f"{text}; {evidence(culprit, found)}" if culprit else text)
 
 
-def _cell_css(found: Qualification, node: int, share: float | None) -> str:
+def _threshold(found: Qualification, rail: int) -> float:
+    """Share below which a rail is slow: of what its NICs carry if that is known, else of the median."""
+    limit = found.limit_of((0, 1), rail) if found.has_limits else None
+    return limit.least / limit.rate if limit else found.threshold
+
+
+def _cell_css(found: Qualification, node: int, share: float | None, least: float) -> str:
     if found.nodes[node].missing or share is None:
         return "none"
-    return "n" if share >= found.threshold else min(step(share), "w1", key=_ORDER.index)
+    return "n" if share >= least else min(step(share), "w1", key=_ORDER.index)
 
 
 #: Classes of slow squares, the slowest first; a slow one is never neutral.
@@ -341,7 +371,10 @@ def _blocks(found: Qualification) -> dict[str, list[int]]:
 
 
 def _shares(found: Qualification) -> dict[tuple[int, int], float]:
-    """Node and rail -> median of its paths in the slower direction, as a fraction of the median of all."""
+    """Node and rail -> median of its paths in the slower direction, as a share of what is expected.
+
+    That is what the NICs at both ends carry if it is known, else the median of all paths.
+    """
     of: dict[tuple[int, int, bool], list[float]] = {}
     everything: list[float] = []
     for each in found.rounds:
@@ -361,6 +394,7 @@ def _shares(found: Qualification) -> dict[tuple[int, int], float]:
         return {}
     shares: dict[tuple[int, int], float] = {}
     for (node, rail, _), of_direction in of.items():
-        share = median(sorted(of_direction)) / whole
+        limit = found.limit_of((0, 1), rail) if found.has_limits else None
+        share = median(sorted(of_direction)) / (limit.rate if limit else whole)
         shares[node, rail] = min(share, shares.get((node, rail), math.inf))
     return shares
