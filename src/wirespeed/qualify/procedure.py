@@ -46,6 +46,8 @@ _PLURALS = {
     PartKind.GPU: "GPUs", PartKind.HOST_LINK: "links between host and GPUs",
     PartKind.MEMORY: "host memories",
 }  # fmt: skip
+#: What is the matter with a node that takes tasks, but exchanges no data with others.
+_SILENT = "exchanges no data with other nodes: a firewall may block the TCP ports between them"
 #: Pairs with which a switch or trunk is confirmed, each time.
 _PAIRS_OF_SWITCH = 3
 
@@ -259,13 +261,15 @@ class Procedure:
             if not np.isnan(row).all()
             for node in pair
         }
-        if measured:
-            self._missing |= dict.fromkeys(silent, "does not answer other nodes")
         partners: dict[int, set[int]] = {node: set() for node in members}
         for matching, _ in measured:
             for a, b in matching:
                 partners[a].add(b)
                 partners[b].add(a)
+        # A node is not to blame for the silence of partners that were lost.
+        there = {i for i, node in enumerate(self.cluster.nodes) if not node.missing}
+        blamed = [node for node in silent if partners[node] & there]
+        self._missing |= dict.fromkeys(blamed, _SILENT)
         self._partners = int(np.median([len(others) for others in partners.values()])) if partners else 0
         inference = self._explained(measured)
         self._noise, self._threshold = inference.noise, inference.threshold
