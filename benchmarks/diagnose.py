@@ -31,8 +31,8 @@ from wirespeed.document import Document
 from wirespeed.faults import Fault, FaultKind
 from wirespeed.hardware.effects import EFFECTS
 from wirespeed.hardware.network import MachineVertices
-from wirespeed.judging.adaptive import Adaptive
 from wirespeed.judging.diagnosis import diagnose
+from wirespeed.judging.judged import Adaptive
 from wirespeed.results.cells import Key, placed
 
 #: A value that falls by less shows nothing.

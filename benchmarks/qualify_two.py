@@ -1,6 +1,6 @@
 """How often ``qualify`` judges two simulated nodes right: each cause at each node, and healthy runs.
 
-    python benchmarks/qualify_two.py [--healthy 1000] [--runs 5]
+    python benchmarks/qualify_two.py [--healthy 1000] [--runs 5] [--seed 0]
 
 Prints for each cause and noise how often the slow path fails with that cause named, and how many of the
 healthy runs have an alarm: a verdict other than pass.
@@ -52,10 +52,10 @@ def faults(machine: str) -> Iterator[tuple[str, str]]:
             yield f"{fault.name}={fault.amount:g}" if fault.amount else fault.name, fault.cause
 
 
-def named(machine: str, text: str, cause: str, noise: str, runs: int) -> int:
+def named(machine: str, text: str, cause: str, noise: str, runs: int, first: int = 0) -> int:
     """In how many runs, with the fault at each node by turns, the path fails and the cause is named."""
     count = 0
-    for seed in range(runs):
+    for seed in range(first, first + runs):
         node = f"node{seed % 2}"
         verdict, causes, seconds = judged(f"{machine}+{text}@{node}+noise={noise}", seed)
         right = {name for name, host in causes if host == node or name == "node-settings"}
@@ -63,22 +63,24 @@ def named(machine: str, text: str, cause: str, noise: str, runs: int) -> int:
     return count
 
 
-def alarms(machine: str, noise: str, runs: int) -> int:
+def alarms(machine: str, noise: str, runs: int, first: int = 0) -> int:
     """How many of the healthy runs do not pass."""
-    return sum(judged(f"{machine}+noise={noise}", seed)[0] is not Verdict.PASS for seed in range(runs))
+    spec, seeds = f"{machine}+noise={noise}", range(first, first + runs)
+    return sum(judged(spec, seed)[0] is not Verdict.PASS for seed in seeds)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--healthy", type=int, default=1000, help="healthy runs (default: 1000)")
     parser.add_argument("--runs", type=int, default=5, help="runs of each cause and noise (default: 5)")
+    parser.add_argument("--seed", type=int, default=0, help="first seed of the noise (default: 0)")
     options = parser.parse_args()
     for machine in ("dgx-spark-2", "dgx-a100-8x2"):
         for noise in NOISES:
             for text, cause in faults(machine):
-                count = named(machine, text, cause, noise, options.runs)
+                count = named(machine, text, cause, noise, options.runs, options.seed)
                 print(f"{machine}, noise {noise}: {text}: {cause} named in {count} of {options.runs}")
-            count = alarms(machine, noise, options.healthy)
+            count = alarms(machine, noise, options.healthy, options.seed)
             print(f"{machine}, noise {noise}: {count} alarms in {options.healthy} healthy runs", flush=True)
 
 

@@ -7,7 +7,6 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,8 +15,8 @@ from msgspec.structs import replace as replace_fields
 
 from . import backends as _backends
 from .backends.base import Backend
-from .document import DEVICES, REQUESTED, SCHEMA, Document
-from .driver.jobs import begun, gather_facts, gather_machine, gather_observed
+from .document import DEVICES, REQUESTED, Document
+from .driver.jobs import begun, blank, gather_facts, gather_machine, gather_observed, timestamp
 from .errors import MachineError, NotIdle, UsageError
 from .files import refusal
 from .hardware.devices import STORAGE
@@ -29,7 +28,6 @@ from .peer_access import ALL, SHORT, PeerAccess, PeerMechanism, PeerVerdict
 from .run_errors import RunInterrupted
 from .testcases import Testcase, find, select, storage
 from .testcases.subset import sweep
-from .version import __version__
 
 if TYPE_CHECKING:
     from .driver.jobs import Listener
@@ -114,9 +112,7 @@ def run(
     if world is not None and options.storage is not None:
         raise UsageError("--storage is for one process: omit it in a job")
     chosen, requested = _requested(testcases, prefixes, options, all_if_none=following is None)
-    if machine is None:
-        _backends.warm_up()
-    whole = machine if isinstance(machine, Machine) else _backends.describe(machine)
+    whole = machine_of(machine)
     local = part_of(whole, options)
     target = local if world is None else gather_machine(world, local)
     if options.huge_pages and target.transparent_huge_pages == "never":
@@ -236,7 +232,7 @@ def _saving(output: str | Path | Output | None, force: bool) -> list[Listener]:
     from .results.output import Output
     from .results.store import Saver
 
-    return [Saver(output if isinstance(output, Output) else Output(Path(output)), force)]
+    return [Saver(Output.of(output), force)]
 
 
 def _try_peers(machine: Machine, facts: Iterable[Fact]) -> PeerAccess | None:
@@ -281,12 +277,19 @@ def blocks(
     from .judging.block_map import map_of
     from .testcases.blocks import of_directions
 
-    target = machine if isinstance(machine, Machine) else _backends.describe(machine)
+    target = machine_of(machine)
     settings = {"tier": "quick", "sizes": sizes, "block_counts": blocks} | how
     cases = of_directions(target, directions)
     if "storage" in how or STORAGE.name in target.others:
         cases += storage.TESTCASES
     return map_of(run(cases, machine=target, **settings))
+
+
+def machine_of(machine: str | Machine | None) -> Machine:
+    """A Machine; this machine for None."""
+    if machine is None:
+        _backends.warm_up()
+    return machine if isinstance(machine, Machine) else _backends.describe(machine)
 
 
 def _closed(backends: Sequence[Backend]) -> bool:
@@ -315,25 +318,15 @@ def described(machine: str | Machine | None = None, *, root: str | Path | None =
     from .backends.tree import HERE
 
     tree = HERE if root is None else opened(root)
-    if isinstance(machine, Machine):
-        target = machine
-    elif root is None:
-        target = _backends.describe(machine)
+    if root is None or isinstance(machine, Machine):
+        target = machine_of(machine)
     elif machine is None:
         target = machine_in(tree)
     else:
         raise UsageError(f"the folder {root} describes its own machine: omit {machine!r}")
-    return Document(
-        schema=SCHEMA,
-        version=__version__,
-        host=platform.node() if root is None else target.host,
-        python=platform.python_version(),
-        simulated=target.simulated,
-        machine=target,
-        started=datetime.now(UTC).astimezone().isoformat(timespec="seconds"),
-        warnings=tuple(target.unusual_nodes()),
-        facts=_backends.facts(target, tree),
-    )
+    host = platform.node() if root is None else target.host
+    warnings, facts = tuple(target.unusual_nodes()), _backends.facts(target, tree)
+    return blank(target, host=host, warnings=warnings, facts=facts)
 
 
 def p2p(
@@ -369,12 +362,13 @@ def p2p(
     """
     from .driver.peer_attempts import as_testcase, attempt_peers
     from .hardware.facts import Facts
+    from .results.output import Output
 
-    saved = output if output is None or not isinstance(output, str | Path) else _output(output)
+    saved = None if output is None else Output.of(output)
     if saved is not None:
         saved.check(force)
     began = time.monotonic()
-    target = machine if isinstance(machine, Machine) else _backends.describe(machine)
+    target = machine_of(machine)
     document = described(target if devices is None else target.only(devices))
     peers = attempt_peers(document.machine, Facts(document.facts), mechanisms, seed=seed)
     document = replace_fields(
@@ -383,7 +377,7 @@ def p2p(
         testcases=(as_testcase(peers),),
         seconds=peers.seconds if target.simulated else time.monotonic() - began,
         command=command,
-        ended=datetime.now(UTC).astimezone().isoformat(timespec="seconds"),
+        ended=timestamp(),
         options={} if devices is None else {DEVICES: list(map(str, devices))},
     )
     if saved is not None:
@@ -391,12 +385,6 @@ def p2p(
 
         saved.write(encode(document))
     return document
-
-
-def _output(path: str | Path) -> Output:
-    from .results.output import Output
-
-    return Output(Path(path))
 
 
 def record(folder: str | Path) -> int:

@@ -52,6 +52,12 @@ class Operation(StrEnum):
     READ = "read"  #: loads every byte, stores none
     WRITE = "write"  #: stores every byte, loads none
     CHASE = "chase"  #: dependent loads over a random cycle
+    SIGNAL = "signal"  #: sets a flag in the memory of another GPU, which answers
+
+    @property
+    def is_latency(self) -> bool:
+        """Whether it takes one step after the other, and uses no relevant part of a link."""
+        return self in (Operation.CHASE, Operation.SIGNAL)
 
 
 #: Buffers that an operation reads and writes: (sources, destinations).
@@ -65,6 +71,7 @@ BUFFERS: dict[Operation, tuple[int, int]] = {
     Operation.READ: (1, 0),
     Operation.WRITE: (0, 1),
     Operation.CHASE: (1, 0),
+    Operation.SIGNAL: (1, 1),
 }
 
 

@@ -17,6 +17,8 @@ from .units import GB, many
 
 #: The testcase whose values are those of attempts.
 PEER_ACCESS = "peer_access"
+#: Time after which a kernel that waits for a flag gives up, in s.
+FLAG_S = 0.35
 #: An accessing GPU, and the one whose memory it accesses.
 Pair = tuple[str, str]
 

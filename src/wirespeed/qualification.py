@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
+from statistics import median
 
 import msgspec
 
@@ -24,6 +26,14 @@ class Stage(StrEnum):
     PAIRS = "pairs"  #: each node with one other, all at once
     GROUPS = "groups"  #: collectives of groups of nodes, at once
     CONFIRM = "confirm"  #: suspects with nodes that are not
+    SIZES = "sizes"  #: messages between two nodes, one size after the other
+
+
+class EndMemory(StrEnum):
+    """Memory from which messages between nodes are sent, and in which they are received."""
+
+    GPU = "GPU memory"
+    HOST = "host memory"
 
 
 class PartKind(StrEnum):
@@ -41,10 +51,15 @@ class PartKind(StrEnum):
     SPINE = "spine switch"  #: some of the paths between blocks, of all blocks alike
     PATH = "path"  #: between two nodes that were measured with each other only: either end
     BETWEEN = "between groups"  #: groups that are fast, but not together
+    ALIKE = "rail"  #: a rail of most nodes, which are all as slow, so that none stands out
 
 
 #: Threshold, as a share of the median, below which no cluster is judged: its paths vary too much.
 LEAST_THRESHOLD = 0.5
+#: Parts whose nodes are in doubt: nothing shows which of them is slow.
+OF_SEVERAL = (PartKind.PATH, PartKind.ALIKE)
+#: Number of the largest sizes of messages whose median is judged; start-up slows smaller ones.
+JUDGED_SIZES = 3
 #: Parts that slow one node, which can be left out.
 OF_NODE = (
     PartKind.NODE, PartKind.GPU, PartKind.HOST_LINK, PartKind.MEMORY, PartKind.NIC, PartKind.CABLE,
@@ -80,13 +95,16 @@ class Round(msgspec.Struct, frozen=True, omit_defaults=True):
         stage: What it measures.
         groups: Indices of the nodes of each test.
         values: Values of each test in bytes per second; None where nothing answered. Own node: one per part.
-            Pairs: one per rail from the first node to the second, then one per rail back. Groups: one bus
-            bandwidth. Latency: the shortest round trip in s.
+            Pairs and sizes: one per rail from the first node to the second, then one per rail back. Groups:
+            one bus bandwidth. Latency: the shortest round trip in s.
         seconds: Duration in s.
         variation: Median of the relative standard deviations of the values while they were measured; 0 if
             unknown.
         losses: Pairs over TCP: shares of what the first node and the second sent again.
         parts: Own node: kind of the part of each value; parts of a kind are in order.
+        sizes: Sizes: bytes of the messages of each test.
+        memory: Sizes: where messages are sent from and received.
+        both: Sizes: whether both directions were measured at once, not one after the other.
     """
 
     stage: Stage
@@ -96,25 +114,74 @@ class Round(msgspec.Struct, frozen=True, omit_defaults=True):
     variation: Amount = 0
     losses: tuple[tuple[Amount | None, ...], ...] = ()
     parts: tuple[PartKind, ...] = ()
+    sizes: tuple[Whole, ...] = ()
+    memory: EndMemory | None = None
+    both: bool = False
+
+
+@dataclass(frozen=True)
+class SizeCurve:
+    """The rates of messages by their size, in one direction of a rail.
+
+    Attributes:
+        memory: Where they are sent from and received.
+        both: Whether the other direction was measured at the same time.
+        source, target, rail: The path.
+        rates: Size in bytes -> median rate in bytes per second; ascending.
+    """
+
+    memory: EndMemory
+    both: bool
+    source: int
+    target: int
+    rail: int
+    rates: dict[int, float]
+
+    @property
+    def large(self) -> float:
+        """Median rate of the largest sizes, in bytes per second."""
+        return median(list(self.rates.values())[-JUDGED_SIZES:])
+
+    @property
+    def fitted(self) -> tuple[float, float]:
+        """Start-up in s and rate in bytes per second: a message takes start-up + bytes / rate.
+
+        Least squares of the relative errors of the times; a start-up below zero counts as none.
+        """
+        # Times t and sizes s: (a + b s) / t is next to 1.
+        times = [(1 / (size / rate), rate) for size, rate in self.rates.items()]
+        aa, ab, bb, a1, b1 = (
+            sum(x * y for x, y in pairs)
+            for pairs in (
+                [(a, a) for a, _ in times], times, [(b, b) for _, b in times],
+                [(a, 1.0) for a, _ in times], [(b, 1.0) for _, b in times],
+            )
+        )  # fmt: skip
+        det = aa * bb - ab * ab
+        startup = (a1 * bb - b1 * ab) / det if det > 1e-9 * aa * bb else 0.0
+        inverse = b1 * aa - a1 * ab  # of the rate, times det
+        return (startup, det / inverse) if startup > 0 and inverse > 0 else (0.0, bb / b1)
 
 
 class RailLimit(msgspec.Struct, frozen=True, omit_defaults=True):
     """What carries a rail of a node in one direction.
 
     Attributes:
-        node, rail: The node and its rail.
+        node, rail: The node and its rail; -1 for each of its rails.
         devices: Names of the devices: network interfaces of TCP, ports of RDMA.
         port: What their ports carry, in bytes per second.
         slot: What their PCIe links carry, with the lanes and generation that both ends support; 0 if unknown.
         least: Rate below which the rail is slow.
+        both: Rate of each direction below which it is slow if both are measured at once; 0: not judged.
     """
 
     node: Whole
-    rail: Whole
+    rail: Integer
     devices: tuple[str, ...] = ()
     port: Amount = 0
     slot: Amount = 0
     least: Amount = 0
+    both: Amount = 0
 
     @property
     def rate(self) -> float:
@@ -138,6 +205,8 @@ class SlowPart(msgspec.Struct, frozen=True, omit_defaults=True):
         confirmed: Whether it was slow again with other partners.
         share: Of a spine switch: share of the paths between blocks that are slow.
         limited: Whether ``expected`` is what the NICs at both ends carry, not what others reach.
+        memory: Of a path: the memory between which it is slow; None for all that were measured.
+        both: Of a path: whether it is slow only if both directions are used at once.
     """
 
     kind: PartKind
@@ -153,6 +222,8 @@ class SlowPart(msgspec.Struct, frozen=True, omit_defaults=True):
     confirmed: bool = False
     share: Amount = 1
     limited: bool = False
+    memory: EndMemory | None = None
+    both: bool = False
 
 
 class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -172,7 +243,7 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
         notes: Conditions under which it was measured.
         doubts: What was not compared, or a transport that is not what it should be, so that a qualification
             that finds nothing is only a warning.
-        limits: What carries each rail of each node; empty if it is unknown, or if there are more than two.
+        limits: What carries the rails of each node; empty if it is unknown.
     """
 
     nodes: tuple[QualifiedNode, ...]
@@ -196,8 +267,16 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
         groups += [group for each in self.rounds for group in each.groups]
         if not count or any(not group or max(group) >= count for group in groups):
             raise ValueError(f"a qualification of {count} nodes names another one")
-        if any(len(culprit.nodes) < 2 for culprit in self.culprits if culprit.kind is PartKind.PATH):
+        if any(len(culprit.nodes) < 2 for culprit in self.culprits if culprit.kind in OF_SEVERAL):
             raise ValueError("a path has two nodes")
+        for each in self.rounds:
+            if each.stage is Stage.SIZES and not (
+                each.memory
+                and len(each.sizes) == len(each.groups)
+                and all(each.sizes)
+                and all(len(group) == 2 for group in each.groups)
+            ):
+                raise ValueError("messages of several sizes have sizes, memory and two ends each")
 
     @property
     def fails(self) -> bool:
@@ -221,11 +300,20 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def has_limits(self) -> bool:
         """Whether two nodes answered and what carries each of their rails is known."""
-        if not self.is_one_pair or not self.paths:
-            return False
-        known = {(limit.node, limit.rail) for limit in self.limits if limit.least}
-        ends = {(node, rail) for (source, target, rail) in self.paths for node in (source, target)}
-        return ends <= known
+        return self.is_one_pair and self.limits_known
+
+    @property
+    def limits_known(self) -> bool:
+        """Whether what carries each rail that was measured is known."""
+        paths = self.paths
+        of = self._least
+        ends = {(node, rail) for (source, target, rail) in paths for node in (source, target)}
+        return bool(paths) and all((node, rail) in of or (node, -1) in of for node, rail in ends)
+
+    @property
+    def _least(self) -> dict[tuple[int, int], RailLimit]:
+        """Node and rail (-1: each) -> what carries it, if that is known."""
+        return {(limit.node, limit.rail): limit for limit in self.limits if limit.least}
 
     @property
     def paths(self) -> dict[tuple[int, int, int], list[float]]:
@@ -242,10 +330,29 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
                         found.setdefault((source, target, i % rails), []).append(value)
         return found
 
+    @property
+    def curves(self) -> list[SizeCurve]:
+        """The rates of messages by their size; repeated measurements as their medians."""
+        found: dict[tuple[EndMemory, bool, int, int, int], dict[int, list[float]]] = {}
+        for each in self.rounds:
+            if each.stage is not Stage.SIZES or each.memory is None:
+                continue
+            for size, group, values in zip(each.sizes, each.groups, each.values, strict=False):
+                rails = len(values) // 2
+                for i, value in enumerate(values[: 2 * rails]):
+                    if value:
+                        ends = group if i < rails else group[::-1]
+                        key = (each.memory, each.both, ends[0], ends[1], i % rails)
+                        found.setdefault(key, {}).setdefault(size, []).append(value)
+        return [
+            SizeCurve(*key, {size: median(of_size) for size, of_size in sorted(rates.items())})
+            for key, rates in found.items()
+        ]
+
     def limit_of(self, path: Sequence[int], rail: int) -> RailLimit | None:
         """The lower of what carries a rail at both ends of a path; None if one is unknown."""
-        of = {(limit.node, limit.rail): limit for limit in self.limits if limit.least}
-        ends = [of.get((node, rail)) for node in path]
+        of = self._least
+        ends = [of.get((node, rail)) or of.get((node, -1)) for node in path]
         known = [limit for limit in ends if limit is not None]
         return min(known, key=lambda limit: limit.least) if known and len(known) == len(ends) else None
 
@@ -270,7 +377,7 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def in_doubt(self) -> tuple[str, ...]:
         """The nodes of slow paths of which no partner shows which end is slow, and that are not left out."""
-        ends = {i for culprit in self.culprits if culprit.kind is PartKind.PATH for i in culprit.nodes}
+        ends = {i for culprit in self.culprits if culprit.kind in OF_SEVERAL for i in culprit.nodes}
         out = set(self.excluded)
         return tuple(node.name for i, node in enumerate(self.nodes) if i in ends and node.name not in out)
 
@@ -316,10 +423,16 @@ def part_name(culprit: SlowPart, nodes: Sequence[QualifiedNode]) -> str:
             return f"{first}'s NIC{of_rail}"
         case PartKind.CABLE | PartKind.LOSSY:
             return f"{first}'s cable{of_rail} ({'sending' if culprit.sends else 'receiving'})"
-        case PartKind.PATH if culprit.sends is not None:
-            return f"path from {first} to {nodes[culprit.nodes[1]].name}{of_rail}"
         case PartKind.PATH:
-            return f"path between {first} and {nodes[culprit.nodes[1]].name}{of_rail}"
+            between = ("between", "and") if culprit.sends is None else ("from", "to")
+            name = f"path {between[0]} {first} {between[1]} {nodes[culprit.nodes[1]].name}{of_rail}"
+            how = [str(culprit.memory)] if culprit.memory else []
+            how += ["both directions at once"] if culprit.both else []
+            return f"{name} ({', '.join(how)})" if how else name
+        case PartKind.ALIKE:
+            rail = f"rail {culprit.rail}" if culprit.rail >= 0 else "all rails"
+            some = "all" if len(culprit.nodes) == len(nodes) else f"{len(culprit.nodes)} of"
+            return f"{rail} of {some} {many(len(nodes), 'node')}"
         case PartKind.LEAF | PartKind.TRUNK:
             return f"{culprit.kind} of {culprit.block}{of_rail}"
         case PartKind.SPINE:

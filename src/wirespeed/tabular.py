@@ -1,4 +1,4 @@
-"""What every result offers at a prompt and in notebooks: one line, a table, a data frame and a figure."""
+"""What every result offers at a prompt and in notebooks: one line, a table and a data frame."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas
-    from matplotlib.figure import Figure
 
 
 class Tabular:
@@ -38,25 +37,12 @@ class Tabular:
         """
         return _report("records").to_pandas(self._section())
 
-    def figure(self) -> Figure:
-        """A matplotlib figure: bars, curves or a heat map, whichever shows the result best.
-
-        Raises:
-            MissingPackage: If matplotlib is not installed.
-        """
-        drawn: Figure = _report("figures").figure(self._section())
-        return drawn
-
     def _drew(self) -> bool:
-        """Show the figure if this is a notebook whose kernel has matplotlib; return whether it is."""
+        """Show the result with its chart or heat map if this is a notebook; return whether it is."""
         running = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
         if not hasattr(running, "kernel"):
             return False
-        try:
-            import matplotlib  # noqa: F401
-        except ImportError:  # the plot is then text
-            return False
-        import_module("IPython.display").display(self.figure())
+        import_module("IPython.display").display(self)
         return True
 
 

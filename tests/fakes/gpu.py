@@ -10,7 +10,8 @@ import mmap
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from inspect import isgeneratorfunction
 from types import SimpleNamespace
 from typing import Any
 
@@ -112,17 +113,53 @@ def copy_blocks(to: int, origin: int, block: int, blocks: int, chunk: int = 0) -
 class Function:
     """A kernel, as the driver's handle."""
 
-    def __init__(self, call: Callable[..., None]) -> None:
+    def __init__(self, call: Callable[..., Any]) -> None:
         self.call = call
 
     def __int__(self) -> int:
         return id(self)
 
 
-_KERNELS: dict[str, Callable[..., None]] = {
+_KERNELS: dict[str, Callable[..., Any]] = {
     f.__name__: f for f in (fill, compare, copy_cover, fill_blocks, copy_blocks)
 }
 _KERNELS["copy_blocks_bulk"] = copy_blocks
+
+#: Polls after which a kernel that waits for a flag gives up.
+_POLLS = 100
+
+
+def _word(address: int) -> ctypes.c_uint32:
+    return ctypes.c_uint32.from_address(address)
+
+
+def peer_ping(theirs: int, mine: int, base: int, rounds: int, limit: int, found: int) -> Iterator[bool]:
+    """Set flags; yields False while it waits."""
+    for i in range(1, rounds + 1):
+        _word(theirs).value = base + i
+        yield from _seen(mine, base + i)
+        if _word(mine).value != _word(theirs).value:
+            return
+        _word(found).value = i
+
+
+def peer_pong(theirs: int, mine: int, base: int, rounds: int, limit: int, found: int) -> Iterator[bool]:
+    for i in range(1, rounds + 1):
+        yield from _seen(mine, base + i)
+        if _word(mine).value != (base + i) % 2**32:
+            return
+        _word(found).value = i
+        _word(theirs).value = base + i
+
+
+def _seen(flag: int, value: int) -> Iterator[bool]:
+    for _ in range(_POLLS):
+        if _word(flag).value == value % 2**32:
+            return
+        yield False
+
+
+_KERNELS |= {f.__name__: f for f in (peer_ping, peer_pong)}
 
 
 class MemoryDriver:
@@ -297,7 +334,11 @@ class MemoryDriver:
     ) -> Callable[[], object]:
         def launch() -> None:
             values = [value.value or 0 for value in arguments.values]
-            stream.queue.append(lambda: function.call(*values))
+            if isgeneratorfunction(function.call):
+                running = function.call(*values)
+                stream.queue.append(lambda: next(running, None))
+            else:
+                stream.queue.append(lambda: function.call(*values))
 
         return launch
 

@@ -236,6 +236,7 @@ def test_closing_leaves_memory_that_a_thread_may_still_use(backend, monkeypatch)
     ("change", "reason"),
     [
         ({"operation": Operation.HAXPY}, "CPUs do not compute in half precision; use saxpy"),
+        ({"operation": Operation.SIGNAL}, "between two GPUs"),
         ({"engine": Engine.SM}, "no engine sm"),
         ({"source": Memory("gpu0", MemoryKind.DEVICE)}, "device memory of gpu0 does not belong"),
         ({"destination": Memory("numa77", MemoryKind.PAGEABLE)}, "numa77 does not belong"),

@@ -14,7 +14,9 @@ import pytest
 
 from wirespeed.errors import ExitCode
 from wirespeed.hardware.facts import Known
+from wirespeed.qualification import EndMemory, Stage
 from wirespeed.results.store import load
+from wirespeed.units import KIB
 from wirespeed.version import __version__
 
 from .conftest import OPEN_MPI, WIRESPEED, Job, Network, free_port
@@ -113,28 +115,51 @@ def test_one_host_is_a_usage_error(start: Start) -> None:
     assert job.text.count("\n") == 1 and "requires several nodes" in job.text
 
 
-def test_over_mpi(start: Start, mpirun: list[str], network: Callable[[int], Network], tmp_path: Path) -> None:
-    """Transfers between ranks by MPI see the same slow cable."""
-    hosts = network(3)
-    hosts.shape(1, "200mbit")
+def by_mpi(
+    start: Start, mpirun: list[str], hosts: Network, tmp_path: Path, *options: str
+) -> tuple[Job, Path]:
+    """Start qualify with MPI on the hosts of a network; return the job and its file."""
     agent, machines = tmp_path / "agent", tmp_path / "hosts"
-    inside = [" ".join(hosts.inside(i)[:4]) for i in range(3)]
+    inside = [" ".join(hosts.inside(i)[:4]) for i in range(hosts.count)]
     cases = "".join(
         f'10.78.0.{i + 1}) exec {there} unshare --uts sh -c "hostname node{i}; $*";;\n'
         for i, there in enumerate(inside)
     )
     agent.write_text(f"#!/bin/sh\nhost=$1; shift\ncase $host in\n{cases}esac\n")
     agent.chmod(0o755)
-    machines.write_text("".join(f"10.78.0.{i + 1} slots=1\n" for i in range(3)))
+    machines.write_text("".join(f"10.78.0.{i + 1} slots=1\n" for i in range(hosts.count)))
     file = tmp_path / "fleet.json"
     job = start(
-        [*hosts.inside(0), mpirun[0], "-np", "3", "--hostfile", str(machines),
+        [*hosts.inside(0), mpirun[0], "-np", str(hosts.count), "--hostfile", str(machines),
          "--map-by", "ppr:1:node:oversubscribe", "--prtemca", "plm_ssh_agent", str(agent),
          "--prtemca", "plm_ssh_no_tree_spawn", "1",
          "--prtemca", "prte_if_include", "10.78.0.0/24", "--mca", "btl_tcp_if_include", "10.78.0.0/24",
-         *WIRESPEED, "qualify", "--over", "mpi", "-o", str(file)],
+         *WIRESPEED, "qualify", "--over", "mpi", "-o", str(file), *options],
         **OPEN_MPI,
     )  # fmt: skip
+    return job, file
+
+
+def test_two_hosts_over_mpi(
+    start: Start, mpirun: list[str], network: Callable[[int], Network], tmp_path: Path
+) -> None:
+    """Messages of all sizes confirm that both directions are slower than the NICs."""
+    job, file = by_mpi(start, mpirun, network(2), tmp_path, "--nics", "1x2G")
+    assert job.end() == ExitCode.FAIL, job.text
+    qualification = load(file).qualification
+    assert qualification
+    (part,) = qualification.culprits
+    assert part.limited and part.confirmed and part.kind == "path"
+    rounds = [each for each in qualification.rounds if each.stage is Stage.SIZES]
+    assert [each.both for each in rounds] == [False, True]
+    assert all(value for each in rounds for row in each.values for value in row)
+
+
+def test_over_mpi(start: Start, mpirun: list[str], network: Callable[[int], Network], tmp_path: Path) -> None:
+    """Transfers between ranks by MPI see the same slow cable."""
+    hosts = network(3)
+    hosts.shape(1, "200mbit")
+    job, file = by_mpi(start, mpirun, hosts, tmp_path)
     assert job.end() == ExitCode.FAIL, job.text
     qualification = load(file).qualification
     assert qualification and qualification.transport == "MPI over TCP (eth0)"
@@ -161,6 +186,27 @@ def test_two_hosts_are_judged_by_what_their_nics_carry(
     assert culprit.limited and culprit.confirmed and 0.15 < culprit.value / culprit.expected < 0.21
     kinds = {fact.host: fact.value for fact in document.facts if fact.name == "kind of the network interface"}
     assert set(kinds) == {"node0", "node1"}
+    rounds = [each for each in document.qualification.rounds if each.stage is Stage.SIZES]
+    assert [(each.memory, each.both) for each in rounds] == [(EndMemory.HOST, False), (EndMemory.HOST, True)]
+    assert all(each.stage is not Stage.CONFIRM for each in document.qualification.rounds)
+    for curve in document.qualification.curves:
+        assert min(curve.rates) == 64 * KIB and 0 < curve.large < 0.51e8  # of 400 Mbit/s
+    assert "messages: host memory, node1 to node0, both directions at once: " in jobs[0].text
+
+
+def test_many_hosts_that_are_all_slow(
+    start: Start, network: Callable[[int], Network], tmp_path: Path
+) -> None:
+    """Their cables are alike, but carry a fifth of what the NICs do; two of them are examined."""
+    file = tmp_path / "three.json"
+    jobs = launch(start, network(3), "-o", str(file), "--nics", "1x2G")
+    assert jobs[0].end() == ExitCode.FAIL, jobs[0].text
+    document = load(file)
+    assert document.qualification
+    (part,) = document.qualification.culprits
+    assert part.kind == "rail" and part.limited and part.confirmed and sorted(part.nodes) == [0, 1, 2]
+    assert {fact.host for fact in document.facts} == {f"node{node}" for node in part.nodes[:2]}
+    assert "rail 0 of all 3 nodes: 4" in " ".join(jobs[0].text.split())
 
 
 def until_saved(job: Job, file: Path) -> None:

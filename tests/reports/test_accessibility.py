@@ -16,7 +16,7 @@ from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.fleet import node_summary
 from wirespeed.judging.judge import judge
 from wirespeed.judging.judged import Judged
-from wirespeed.reports.html.deviation import sides_page
+from wirespeed.reports.html.comparison import sides_page
 from wirespeed.reports.html.fleet import fleet_page
 from wirespeed.reports.html.notebook import notebook_html
 from wirespeed.reports.html.page import page

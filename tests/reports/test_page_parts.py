@@ -281,13 +281,6 @@ def test_the_page_names_the_curve_that_differs_from_many():
     assert text.count('class="curve many"') == 7
 
 
-def test_a_figure_labels_the_curve_that_differs_and_counts_the_others():
-    labels = run_sizes("simulated:dgx-a100-8+speed@gpu7=0.5").figure().axes[0].get_legend().get_texts()
-    texts = [label.get_text() for label in labels]
-    assert "2 others" in texts
-    assert any(text.startswith("gpu7 (-") for text in texts)
-
-
 def run_sizes(machine: str) -> wirespeed.Document:
     return wirespeed.run(["host_to_device_memcpy_ce"], machine=machine, sizes="4KiB:256MiB:x16", samples=2)
 

@@ -13,7 +13,6 @@ import pytest
 
 import wirespeed
 from wirespeed.errors import MachineError, UsageError
-from wirespeed.reports.findings import GLANCE, number
 from wirespeed.run_errors import MeasurementFailed
 
 H200, A100, CPU = "simulated:hgx-h200-2", "simulated:dgx-a100-8", "simulated:cpu-2-sockets"
@@ -70,17 +69,13 @@ def test_every_form_of_every_result(results, golden, capsys, monkeypatch):
 
 
 def test_all_drawings_have_one_unit_in_python_and_on_the_command_line(results, capsys):
-    text = pytest.importorskip("matplotlib.text").Text
     for name, result in results.items():
         if name == "theoretical":
             continue
-        drawn = " ".join(one.get_text() for one in result.figure().findobj(text))
         result.plot()
-        assert "GB/s" in drawn and "GiB/s" not in drawn + capsys.readouterr().out, name
+        drawn = capsys.readouterr().out
+        assert "GB/s" in drawn and "GiB/s" not in drawn, name
     scaling = results["scaling gpu"]
-    (axes,) = scaling.figure().axes
-    peak = f"peak: {number(scaling.fastest.gb_per_s, digits=GLANCE)} GB/s at 1 GiB"
-    assert peak in axes.get_legend_handles_labels()[1]
     scaling.plot()
     assert f"Peak: {scaling.fastest.gb_per_s:.0f} GB/s" in capsys.readouterr().out
 

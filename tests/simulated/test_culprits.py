@@ -233,4 +233,4 @@ def test_a_comparison_names_what_the_check_names() -> None:
         )
         for pair in ((good, slow), (slow, good)):
             places = compared(pair).runs[1].places
-            assert places[0].where == str(judge(slow).culprits[0])
+            assert places[0][0] == str(judge(slow).culprits[0])

@@ -9,6 +9,8 @@ import pytest
 
 import wirespeed
 from wirespeed.cli.main import main
+from wirespeed.document import Status
+from wirespeed.judging.verdict import Verdict
 from wirespeed.results.store import load
 
 ACS = "simulated:rtx5090-4+acs"
@@ -126,3 +128,20 @@ def test_check_measures_the_rest_of_a_machine_whose_data_is_wrong(capsys: pytest
 def test_a_named_testcase_is_measured_without_trying_peers(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["check", "-t", "device_local_copy", "--allow-simulated", "--no-save", "--machine", ACS]
     assert printed(capsys, *arguments)[0] == 0
+
+
+SIGNALS = "device_to_device_signal_latency"
+
+
+@pytest.mark.parametrize(("machine", "most"), [("hgx-h200-2", 12e-6), ("rtx5090-4", 25e-6)])
+def test_the_round_trip_of_a_flag_is_a_testcase_with_a_range(machine: str, most: float) -> None:
+    document = wirespeed.run([SIGNALS], machine=f"simulated:{machine}", samples=3)
+    judged = wirespeed.judge(document).judgements
+    assert {one.verdict for one in judged} == {Verdict.PASS} and len(judged) in (2, 12)
+    assert all(one.value is not None and one.value < most for one in judged)
+
+
+def test_a_flag_that_is_never_seen_ends_its_testcase() -> None:
+    document = wirespeed.run([SIGNALS], machine="simulated:rtx5090-4+unseen@gpu0->gpu2", samples=3)
+    assert document.testcases[0].status is Status.TIMED_OUT
+    assert "waiting for the flag of gpu0 on gpu2" in document.testcases[0].reason

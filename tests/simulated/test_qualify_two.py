@@ -9,8 +9,10 @@ import pytest
 
 from tests.unit.test_benchmarks import benchmark
 from wirespeed.cli.main import main
+from wirespeed.qualification import EndMemory, PartKind, Stage
 from wirespeed.qualify.simulated_facts import FAULTS
 from wirespeed.results.store import load
+from wirespeed.units import KIB, MIB
 
 TWO, SPARKS = "simulated:dgx-a100-8x2", "simulated:dgx-spark-2"
 #: 13 of 200 Gbit/s, as in dgx-spark-playbooks, pull request 108.
@@ -119,3 +121,134 @@ def test_faults_that_do_not_exist(fault: str, says: str, capsys: pytest.CaptureF
     assert main(["qualify", "--machine", f"{SPARKS}+{fault}", "--no-save"]) == 2
     error = capsys.readouterr().err
     assert says in error and error.count("\n") == 1
+
+
+def saved(machine: str, tmp_path: Path, *more: str) -> tuple[int, Path]:
+    file = tmp_path / "run.json"
+    return main(["qualify", "--machine", machine, "-q", "-o", str(file), *more]), file
+
+
+def test_messages_of_all_sizes_are_in_every_view(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """64 KiB to 64 MiB, in one and both directions, of host and GPU memory: record, text, JSON, page."""
+    code, file = saved(SPARKS, tmp_path)
+    found = load(str(file)).qualification
+    assert code == 0 and found
+    rounds = [each for each in found.rounds if each.stage is Stage.SIZES]
+    assert {(each.memory, each.both) for each in rounds} == {
+        (memory, both) for memory in EndMemory for both in (False, True)
+    }
+    assert all(each.sizes == tuple(64 * KIB << i for i in range(11)) for each in rounds)
+    for curve in found.curves:
+        startup, rate = curve.fitted
+        assert 3e-6 < startup < 15e-6 and rate == pytest.approx(23e9, rel=0.05)
+        assert curve.rates[64 * KIB] < 0.6 * curve.large and curve.large > 0.95 * curve.rates[64 * MIB]
+    main(["show", str(file)])
+    text = " ".join(capsys.readouterr().out.split())
+    page = tmp_path / "two.html"
+    assert main(["report", str(file), "-o", str(page)]) == 0
+    whole = page.read_text()
+    for name in ("GPU memory, node0 to node1", "host memory, node1 to node0, both directions at once"):
+        assert f"messages: {name}: " in text and f">{name}</th>" in whole
+    assert ">64 KiB</th>" in whole and ">64 MiB</th>" in whole and "bytes / " in text
+    assert "the median of the 3 largest sizes is judged" in text
+
+
+def test_a_rail_that_is_slow_in_both_directions_at_once(tmp_path: Path) -> None:
+    """Each direction by itself is as fast as it should be."""
+    code, file = saved(f"{TWO}+duplex=0.5@node1.3", tmp_path)
+    found = load(str(file)).qualification
+    assert code == 1 and found
+    (part,) = found.culprits
+    assert (part.kind, part.rail, part.both, part.memory) == (PartKind.PATH, 3, True, None)
+    assert part.limited and part.confirmed and 0.4 < part.value / part.expected < 0.5
+    assert sum(each.stage is Stage.SIZES and each.both for each in found.rounds) > 2  # measured again
+
+
+def test_a_path_that_is_slow_from_gpu_memory_only(capsys: pytest.CaptureFixture[str]) -> None:
+    """Messages from host memory show that the network is good (Mooncake, issue 1459)."""
+    code, out = qualified(f"{SPARKS}+gpudirect@node1", capsys)
+    assert code == 1 and "slow: path between node0 and node1 (GPU memory): 7." in out
+    code, out = qualified(f"{SPARKS}+mtu=1500@node1", capsys)
+    assert code == 1 and "slow: path between node0 and node1: 1" in out  # from both
+
+
+def test_messages_of_slow_networks_are_small(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """64 MiB over 50 MB/s would take seconds each."""
+    file = tmp_path / "slow.toml"
+    file.write_text('machine = "dgx-spark"\nrate = "50 MB/s"\n[leaves]\na = "n[0-1]"\n')
+    code, out = qualified(f"simulated:{file}", capsys)
+    assert code == 0 and "note: messages above 16 MiB were not measured: each takes more than 0.6 s" in out
+
+
+def test_many_nodes_that_are_all_slow_fail_by_what_their_nics_carry(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Peers explain nothing; two of the nodes are examined, and show why."""
+    code, file = saved("simulated:dgx-a100-8x1000+mtu=1500@*", tmp_path)
+    document = load(str(file))
+    assert code == 1 and document.qualification
+    (part,) = document.qualification.culprits
+    assert part.kind is PartKind.ALIKE and part.limited and part.confirmed and len(part.nodes) == 1000
+    assert len(document.qualification.in_doubt) == 1000 and not document.qualification.excluded
+    assert {fact.host for fact in document.facts} == {f"node{node}" for node in part.nodes[:2]}
+    main(["check", "--allow-simulated", str(file)])
+    out = " ".join(capsys.readouterr().out.split())
+    assert "all rails of all 1000 nodes: 27" in out and "of 50 GB/s (5" in out
+    assert "MTU 1500 at 400 Gbit/s" in out and "0 of 1000 nodes to use, 1000 in doubt" in out
+    assert main(["report", str(file), "-o", str(tmp_path / "many.html")]) == 0
+
+
+@pytest.mark.parametrize("count", [3, 16])
+def test_a_rail_of_all_nodes_is_one_part(count: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of each kind: slow by the NICs, without a fact that explains it."""
+    code, out = qualified(f"simulated:dgx-a100-8x{count}+node=0.07@*", capsys)
+    assert code == 1 and f"slow: all rails of all {count} nodes: 3." in out
+    assert "cause: no fact of the nodes explains it" in out
+    assert "all are as slow as their partners" in out
+    code, out = qualified("simulated:dgx-spark-2+node=0.07@*", capsys)
+    assert code == 1 and "path between node0 and node1" in out  # two have no peers
+
+
+def test_given_nics_judge_many_nodes(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = qualified("simulated:dgx-a100-8x16", capsys, "--nics", "8x800G")
+    assert code == 1 and "all rails of all 16 nodes: 4" in out and "as given by --nics" in out
+    code, out = qualified("simulated:dgx-a100-8x16", capsys, "--nics", "8x400G")
+    assert code == 0 and "expected" not in out and "messages" not in out
+
+
+def test_slow_nodes_among_good_ones_are_named_by_their_peers(capsys: pytest.CaptureFixture[str]) -> None:
+    """Their limits say nothing more: most rails reach theirs."""
+    code, out = qualified("simulated:dgx-a100-8x16+nic=0.5@node3.2+leaf=0.6@block1.5", capsys)
+    assert code == 1 and "node3's NIC of rail 2" in out and "leaf switch of block1 of rail 5" in out
+    assert "that the NICs carry" not in out and out.endswith("2 slow parts, 15 of 16 nodes to use")
+
+
+def test_one_pair_of_a_larger_job(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is measured as two nodes are."""
+    many = "simulated:dgx-a100-8x1000+nic=0.5@node17.3"
+    code, out = qualified(many, capsys, "--pair", "node17,node900")
+    assert code == 1 and out.startswith("2 nodes of 8 rails") and "messages: GPU memory, node17 to" in out
+    assert "slow: path between node17 and node900 of rail 3: 22" in out
+    code, out = qualified(f"{many}+lost@node3+leaf=0.5@block0.1", capsys, "--pair", "node40,node900")
+    assert code == 0
+    code, out = qualified(f"{many}+leaf=0.5@block1.1", capsys, "--pair", "node40,node900")
+    assert code == 1 and "of rail 1" in out
+
+
+@pytest.mark.parametrize(
+    ("pair", "says"),
+    [
+        ("node1,node9000", "no node is called 'node9000'; write two of node0, node1, node2, node3, ..."),
+        ("node1,node1", "a pair is two different nodes"), ("node1", "a pair is two different nodes"),
+        ("", "no node is called ''"), ("node1,node2,node3", "a pair is two different nodes"),
+    ],
+)  # fmt: skip
+def test_pairs_that_do_not_exist(pair: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["qualify", "--machine", "simulated:dgx-a100-8x16", "--no-save", "--pair", pair])
+    error = capsys.readouterr().err
+    assert code == 2 and says in error and error.count("\n") == 1
+
+
+def test_no_time_for_messages_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = qualified(SPARKS, capsys, "--within", "20.5s")
+    assert code == 3 and "warning: no time was left for messages of all sizes" in out

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 import wirespeed
 from wirespeed.cli.main import main
-from wirespeed.cli.sailbandwidth_options import listed
+from wirespeed.cli.sailbandwidth import listed
 from wirespeed.document import Document
 from wirespeed.errors import VerificationError
 from wirespeed.faults import WrongWord, WrongWords

@@ -24,7 +24,7 @@ from wirespeed.backends.cuda import driver as compiler
 from wirespeed.backends.cuda.cuda_driver import CudaBackend, CudaDriver
 from wirespeed.backends.cuda.nvml import Nvml
 from wirespeed.backends.distributed.endpoint import JobContext, LocalTransfer
-from wirespeed.backends.distributed.exchange import Exchange
+from wirespeed.backends.distributed.exchange import Exchange, SharedBufferPool
 from wirespeed.backends.distributed.prepared import share_page
 from wirespeed.backends.gpu import memory
 from wirespeed.backends.gpu.device import Device, Peers, TimedStream
@@ -203,6 +203,33 @@ def test_many_processes_on_one_host(cuda: Cuda, can_wait: int) -> None:
 
     assert together(worlds(count), one) == [(8192, count)] * count
     assert fake.calls.count("cuStreamWaitValue32") == count * can_wait
+
+
+def test_messages_from_pinned_memory(cuda: Cuda) -> None:
+    """Buffers of the host of a GPU are pinned, found again, and freed; those of the GPU are not."""
+    fake = cuda(1)
+
+    def one(world: World) -> None:
+        descriptors, exchange = Descriptors(), Exchange(world, lambda: None)
+        page = share_page(exchange, descriptors, 10.0)
+        job = JobContext(world, descriptors, page, (0, 1), "gpu0", (), RunOptions())
+        nothing = cast(Contents, None), GateKind.WAIT_VALUE, cast(GpuBufferPool, None)
+        side = GpuEndpoint(job, Device(gpu(0), CudaDriver(), 0), *nothing)
+        pool = SharedBufferPool(side)
+        pinned, own = Memory("numa0", MemoryKind.PINNED, 0), Memory("gpu0", MemoryKind.DEVICE, 0)
+        taken = [pool.take(memory, side.plain, 4096) for memory in (pinned, own)]
+        assert fake.calls.count("cuMemHostAlloc") == 1 and fake.calls.count("cuMemAlloc") == 1
+        pool.give_back()
+        assert pool.take(pinned, side.plain, 4096) is taken[0]
+        pool.free()
+        assert fake.calls.count("cuMemFreeHost") == 1 and fake.calls.count("cuMemFree") == 1
+        assert side.pinned is not None
+        with pytest.raises(BackendError, match="is not shared"):
+            side.pinned.export(taken[0].allocation)
+        exchange.close()
+        descriptors.close()
+
+    together(worlds(1), one)
 
 
 def piece(index: int, means: str = "ipc", **more: Any) -> LocalTransfer:

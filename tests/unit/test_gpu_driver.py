@@ -14,6 +14,7 @@ import pytest
 import wirespeed
 from tests.fakes import gpu as fake
 from tests.fakes.gpu import MemoryBackend, MemoryDriver
+from wirespeed.backends.gpu import bound_copy, stream_ops
 from wirespeed.backends.gpu.gpu_driver import FABRIC, IPC, VMM_FD, driver_of
 from wirespeed.backends.gpu.memory import GpuBuffers
 from wirespeed.backends.shared_memory import Handle
@@ -36,6 +37,8 @@ MACHINE = Machine(
             peers=(f"gpu{1 - i}",)) for i in range(2)
     ),
 )  # fmt: skip
+
+GPU0, GPU1 = (Memory(f"gpu{i}", MemoryKind.DEVICE) for i in range(2))
 
 
 @pytest.fixture
@@ -94,6 +97,39 @@ def test_a_testcase_on_another_driver(
 def test_a_kernel_on_another_driver(backend: MemoryBackend) -> None:
     result = measured(backend, "device_to_device_memcpy_read_sm")
     assert result.status == "passed", result.reason
+
+
+def test_flags_between_two_gpus_on_another_driver(
+    backend: MemoryBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (stream_ops, bound_copy):
+        monkeypatch.setattr(module, "FLAGS", 8)  # each wait is a turn of the streams in memory
+    result = measured(backend, "device_to_device_signal_latency", copies=3)
+    assert result.status == "passed", result.reason
+    assert [cell.value is not None for cell in result.tables[0].cells] == [True, True]
+
+
+def test_a_flag_that_no_gpu_answers_is_a_time_out(
+    backend: MemoryBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(*values: int) -> Iterator[bool]:
+        yield from ()
+
+    monkeypatch.setitem(fake._KERNELS, "peer_pong", silent)
+    result = measured(backend, "device_to_device_signal_latency")
+    assert result.status == "timed out" and "waiting for the flag of gpu0 on gpu1" in result.reason
+
+
+@pytest.mark.parametrize(
+    ("source", "destination"),
+    [(GPU0, Memory("numa0", MemoryKind.PINNED)), (GPU1, GPU1), (GPU1, GPU0)],
+)
+def test_only_another_gpu_with_peer_access_answers_a_flag(
+    backend: MemoryBackend, source: Memory, destination: Memory
+) -> None:
+    flags = Transfer(source, destination, Executor("gpu0"), Engine.SM, 4 * KIB, operation=Operation.SIGNAL)
+    reason = backend.refuses(Measurement((flags,), ())) or ""
+    assert "only another GPU with peer access in both directions" in reason
 
 
 def test_a_copy_that_goes_wrong_is_found(driver: MemoryDriver, backend: MemoryBackend) -> None:

@@ -73,6 +73,8 @@ def test_words_choose_engine_operation_shape_and_size() -> None:
     assert (four.operation, four.engine, four.source, four.executor.device) == (
         Operation.CHASE, Engine.SM, four.destination, "gpu0",
     )  # fmt: skip
+    (five,) = transfers("gpu0 -> gpu1 signal")
+    assert (five.operation, five.engine, five.bytes) == (Operation.SIGNAL, Engine.SM, 4096)
     assert transfers("void -> gpu0")[0].operation is Operation.WRITE
 
 
@@ -192,6 +194,10 @@ WRONG = [
     ("numa0 -> gpu0 by numa0", 1, "CPUs cannot access the memory of a GPU"),
     ("latency gpu0 -> gpu1", 14, "write latency gpu0 <- gpu1"),
     ("void -> void", 1, "void is only one side"),
+    ("gpu0 -> numa0 signal", 15, "a signal is between two GPUs"),
+    ("numa0 -> numa1 signal", 16, "a signal is between two GPUs"),
+    ("gpu1 -> gpu1 signal", 14, "a signal is between two GPUs"),
+    ("gpu0 -> gpu1 signal rate=1GB/s", 21, "a latency has no rate"),
     ("numa0 -> numa0 cpus=999", 16, "CPU 999 does not exist"),
     ("rank0 -> rank1", 1, "this machine has no ranks"),
     ("$ -> gpu0", 1, '$ stands for the device of an axis; add each = "gpus"'),

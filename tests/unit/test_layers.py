@@ -37,7 +37,7 @@ def imported(path: Path) -> Iterator[str]:
 
 
 #: Imported where they are asked for, by functions that say so where they are missing.
-OPTIONAL = {"matplotlib", "pandas"}
+OPTIONAL = {"pandas"}
 #: They come with those that need them.
 WITH = {"llvmlite": "numba", "markdown_it": "markdown_it_py", "markupsafe": "jinja2"}
 

@@ -333,7 +333,7 @@ def test_nics_of_a_job_may_explain_slow_collectives() -> None:
     ranks = (Rank(0, "a", "gpu0"), Rank(1, "b", "gpu0"))
     names = ["all_reduce", "device_to_device_memcpy_read_ce"]
     document = wirespeed.run(names, machine="simulated:hgx-h200-2+speed@gpu0-gpu1=0.2", samples=2)
-    keys = slow_keys(wirespeed.judge(document))
+    keys = slow_keys(wirespeed.judge(document).judgements)
     job = replace(document, machine=changed(document.machine, ranks=ranks))
     found = [(one.collective, one.fits(errors, host, "")) for one in _slow(job, keys) for host in ("", "b")]
     assert {True, False} == {collective for collective, _ in found}

@@ -71,7 +71,6 @@ def notebook() -> dict[str, Any]:
 
 def test_every_cell_runs_and_has_its_output(notebook: dict[str, Any], request: pytest.FixtureRequest) -> None:
     pytest.importorskip("pandas")
-    pytest.importorskip("matplotlib")
     names: dict[str, Any] = {}
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     update = request.config.getoption("--update-golden")

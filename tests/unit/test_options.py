@@ -16,8 +16,8 @@ import pytest
 import wirespeed
 from wirespeed import RunOptions, UsageError
 from wirespeed.bandwidth.arguments import GpuEngine, NumaEngine
-from wirespeed.cli.common import add_measuring, run_options
-from wirespeed.cli.dry_run import add_job
+from wirespeed.cli.common import run_options
+from wirespeed.cli.measuring import add_job, add_measuring
 from wirespeed.model import Engine
 from wirespeed.options import PYTHON, Option, PlanOptions, Share, Tier, agreed, declared
 from wirespeed.reports import FORMATS, DialectName

@@ -11,11 +11,13 @@ from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import wirespeed
 from tests.fakes.peer_gpu import COUNT, VARIABLE
 from wirespeed.backends.simulated import parse
+from wirespeed.document import Document
 from wirespeed.driver.peer_attempts import attempt_peers
 from wirespeed.driver.peer_processes import of_nccl
 from wirespeed.hardware.facts import OK, Fact, Facts, Known
@@ -136,25 +138,57 @@ def test_no_process_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not [command for command in commands if b"peer_worker" in command]
 
 
+def of_run(document: Document, before: str = "", after: str = "") -> tuple[V, str]:
+    """What the output of a run by NCCL shows, with lines that NCCL printed before and after the Document."""
+    return of_nccl(before.encode() + msgspec.json.encode(document) + b"\n" + after.encode())
+
+
 def test_what_nccl_did_and_its_transport() -> None:
     document = wirespeed.run(["sendrecv"], machine="simulated:rtx4090-2", samples=1, copies=1)
-    assert of_nccl(document) == (V.WORKS, "by P2P/CUMEM")
+    assert of_run(document) == (V.WORKS, "by P2P/CUMEM")
     wrong = wirespeed.run(["sendrecv"], machine="simulated:rtx4090-2+error", samples=1, copies=1)
-    verdict, detail = of_nccl(wrong)
+    verdict, detail = of_run(wrong)
     assert verdict is V.FAILS and "simulated error" in detail
-    assert of_nccl(wirespeed.described("simulated:rtx4090-2"))[0] is V.NOT_TRIED
+    assert of_run(wirespeed.described("simulated:rtx4090-2"))[0] is V.NOT_TRIED
+    with pytest.raises(msgspec.MsgspecError):
+        of_nccl(b"NCCL DIAG === NCCL Diagnostics ===\n")
+
+
+@pytest.mark.parametrize("prefix", ["", "node17:4711 "])
+@pytest.mark.parametrize(
+    "line, detail",
+    [  # the examples in the user guide of NCCL 2.31, "Diagnostics"
+        (
+            "[OK]   p2p: verified P2P access in both directions between every GPU pair (56 peer accesses)",
+            "verified P2P access in both directions between every GPU pair (56 peer accesses)",
+        ),
+        (
+            "[INFO] p2p: only 52/56 GPU-to-GPU peer accesses passed verification",
+            "only 52/56 GPU-to-GPU peer accesses passed verification",
+        ),
+    ],
+)
+def test_diagnostics_of_nccl_are_a_reading(line: str, detail: str, prefix: str) -> None:
+    document = wirespeed.run(["sendrecv"], machine="simulated:rtx4090-2", samples=1, copies=1)
+    before = (
+        f"{prefix}NCCL DIAG === NCCL Diagnostics ===\n{prefix}NCCL DIAG {line}\n"
+        f"{prefix}NCCL DIAG NCCL diagnostics completed in 245.3 ms across 8 ranks\n"
+    )
+    read = f"by P2P/CUMEM; NCCL's diagnostics: {detail}"
+    assert of_run(document, before) == of_run(document, after=before) == (V.WORKS, read)
 
 
 def test_a_process_that_cannot_start_says_nothing_of_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/nowhere")  # the fake driver cannot be imported
     access = tried(monkeypatch, mechanisms=SHORT)
     assert access.verdict is V.NOT_TRIED and not access.unusable
-    assert all("opening the driver" in attempt.detail for attempt in access.attempts)
+    assert all("starting" in attempt.detail for attempt in access.attempts)
 
 
 INTERRUPTED = """
 import wirespeed
 from tests.unit.test_peer_processes import machine
+from wirespeed.document import Document
 from wirespeed.driver.peer_attempts import attempt_peers
 from wirespeed.hardware.facts import Facts
 attempt_peers(machine(4), Facts([]))

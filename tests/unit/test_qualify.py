@@ -19,8 +19,12 @@ from wirespeed.judging.path_kinds import verdict_of
 from wirespeed.judging.verdict import Verdict
 from wirespeed.qualification import (
     OF_NODE,
+    EndMemory,
     PartKind,
     Qualification,
+    QualifiedNode,
+    Round,
+    SizeCurve,
     SlowPart,
     Stage,
     compact,
@@ -38,6 +42,7 @@ from wirespeed.qualify.measured_topology import (
     topology_of,
     wrongly_blamed,
 )
+from wirespeed.qualify.message_sizes import sizes_at
 from wirespeed.qualify.procedure import FEWEST_PAIR_ROUNDS, PAIR_ROUNDS, Procedure
 from wirespeed.qualify.simulated_cluster import ClusterFault, SimulatedCluster, parse_cluster
 from wirespeed.qualify.simulated_facts import NicModel
@@ -557,3 +562,70 @@ def test_a_node_is_not_missing_because_its_only_partner_is(lost: str) -> None:
     cluster.lost = lost
     missing = [node.missing for node in Procedure(cluster).run().nodes]
     assert missing == ["", lost] if lost else all("a firewall may block" in text for text in missing)
+
+
+class TestMessages:
+    """Rates of messages by their size, and what large ones show."""
+
+    SIZES = tuple(2**16 << i for i in range(11))
+
+    @pytest.mark.parametrize(("startup", "rate"), [(12e-6, 46e9), (0.3e-3, 1.2e9), (0.0, 5e6)])
+    def test_a_message_takes_a_start_up_and_its_bytes_at_a_rate(self, startup: float, rate: float) -> None:
+        rates = {size: size / (startup + size / rate) for size in self.SIZES}
+        found = SizeCurve(EndMemory.HOST, False, 0, 1, 0, rates).fitted
+        assert found == (pytest.approx(startup, rel=1e-3, abs=1e-9), pytest.approx(rate, rel=1e-3))
+
+    def test_rates_that_fit_no_start_up(self) -> None:
+        """Small messages that are faster (a cache), one size, and sizes whose times fall."""
+        for rates in ({2**16: 9e9, 2**20: 3e9, 2**26: 1e9}, {2**20: 2e9}, {2**16: 1.0, 2**26: 1e12}):
+            startup, rate = SizeCurve(EndMemory.HOST, False, 0, 1, 0, rates).fitted
+            assert startup >= 0 and 0 < rate <= 1e12 * 1.001
+
+    def test_one_value_of_each_size_is_the_median_of_its_rounds(self) -> None:
+        rounds = [
+            Round(Stage.SIZES, ((0, 1),) * 2, ((value, 2 * value), (None, value)), sizes=(64, 128),
+                  memory=EndMemory.HOST)
+            for value in (1.0, 3.0, 7.0)
+        ]  # fmt: skip
+        found = Qualification((QualifiedNode("a"), QualifiedNode("b")), tuple(rounds))
+        there, back = found.curves
+        assert (there.source, there.target, there.rates) == (0, 1, {64: 3.0})
+        assert (back.source, back.target, back.rates) == (1, 0, {64: 6.0, 128: 3.0})
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"sizes": (64,)}, {"sizes": (64, 0)}, {"memory": None},
+            {"groups": ((0, 1), (0,))}, {"groups": ((0, 1), (0, 1, 0))},
+        ],
+    )  # fmt: skip
+    def test_rounds_of_a_file_that_contradict_themselves_are_refused(self, wrong: dict[str, object]) -> None:
+        values: dict[str, object] = {"groups": ((0, 1),) * 2, "values": ((1.0, 1.0),) * 2, "sizes": (64, 128)}
+        each = Round(Stage.SIZES, **(values | {"memory": EndMemory.HOST} | wrong))  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="sizes, memory and two ends"):
+            Qualification((QualifiedNode("a"), QualifiedNode("b")), (each,))
+
+    def test_slow_networks_have_smaller_messages(self) -> None:
+        assert sizes_at(1e9)[-1] == 64 * 2**20 and sizes_at(50e6)[-1] == 16 * 2**20
+        assert len(sizes_at(0.0)) == 4
+
+    def test_more_connections_decide_on_rails_of_many_nodes(self) -> None:
+        """One connection was slow; messages over more of them reach what the NICs carry."""
+        cluster = parse_cluster("dgx-a100-8x8+node=0.5@*")
+        good = parse_cluster("dgx-a100-8x8")
+        assert cluster and good
+        cluster.sizes = good.sizes  # type: ignore[method-assign]
+        found = Procedure(cluster).run()
+        assert not found.culprits and not found.doubts and verdict_of(found) is Verdict.PASS
+        assert "all rails of all 8 nodes had slow paths, but not with large messages" in found.notes
+
+    def test_a_few_nodes_below_their_limits_where_nothing_else_is_judged(self) -> None:
+        """Values vary too much to compare parts with their median."""
+        found = qualified("dgx-a100-8x32+nic=0.1@node5.2+noise=25%")
+        assert found.threshold < 0.5
+        (part,) = found.culprits
+        assert part_name(part, found.nodes) == "node5's NIC of rail 2" and part.limited and part.confirmed
+
+    def test_healthy_nodes_reach_their_limits_with_some_partner(self) -> None:
+        for seed in range(10):
+            assert not qualified("dgx-a100-8x64+noise=5%", seed).culprits

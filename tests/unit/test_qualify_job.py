@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -17,14 +19,17 @@ import wirespeed
 from tests.conftest import own_time
 from wirespeed.backends import describe
 from wirespeed.backends.tree import Tree
-from wirespeed.errors import WirespeedError
+from wirespeed.document import Document
+from wirespeed.errors import UsageError, WirespeedError
+from wirespeed.hardware.facts import Fact, Known
 from wirespeed.judging.path_kinds import verdict_of
 from wirespeed.judging.verdict import Verdict
-from wirespeed.qualification import PartKind, Round, Stage
+from wirespeed.qualification import EndMemory, PartKind, QualifiedNode, Round, Stage
 from wirespeed.qualify import job, job_nodes, tcp_probe
-from wirespeed.qualify.job import lossy
-from wirespeed.qualify.job_nodes import ProcessCluster, own_table, own_values
+from wirespeed.qualify.job import TransferCluster, lossy
+from wirespeed.qualify.job_nodes import JobNodes, ProcessCluster, own_table, own_values
 from wirespeed.qualify.measured_topology import matchings
+from wirespeed.qualify.message_transfers import messages_between
 from wirespeed.qualify.procedure import Procedure
 from wirespeed.qualify.simulated_cluster import SimulatedCluster
 from wirespeed.qualify.tcp_probe import NodeFacts, TcpProbe, differences, node_facts
@@ -407,3 +412,151 @@ def test_processes_say_what_they_sent_again(worlds: Worlds, quick: None) -> None
     cluster.close()
     for thread in threads:
         thread.join()
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As few messages of each size as possible."""
+    monkeypatch.setattr(job_nodes, "_SIZE_S", 0.0)
+    monkeypatch.setattr(job_nodes, "_TIMES", 0.0)
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("streams", [1, 3])
+def test_messages_of_several_sizes(streams: int, both: bool) -> None:
+    """Each direction has a rate for each size, also of messages that are no multiple of a buffer."""
+    receiver, sender = TcpProbe(b"secret"), TcpProbe(b"secret")
+    plan = [(1, 0.0), (1000, 0.0), (tcp_probe._BUFFER_BYTES, 0.0), (3 * tcp_probe._BUFFER_BYTES + 7, 0.0)]
+    found: list[list[float] | None] = []
+    thread = threading.Thread(target=lambda: found.append(receiver.messages(None, 3, streams, plan, both)))
+    thread.start()
+    there = sender.messages(("127.0.0.1", receiver.port), 3, streams, plan, both)
+    thread.join()
+    for rates in (there, found[0]):
+        assert rates and len(rates) == len(plan) and min(rates) > 0
+    for probe in (receiver, sender):
+        probe.close()
+
+
+def test_messages_that_nobody_answers(impatient: None) -> None:
+    receiver, sender = TcpProbe(b"secret"), TcpProbe(b"secret")
+    assert sender.messages(("127.0.0.1", receiver.port), 4, 1, [(9, 0.0)], False) is None
+    assert receiver.messages(None, 5, 1, [(9, 0.0)], True) is None
+    for probe in (receiver, sender):
+        probe.close()
+
+
+def test_a_peer_that_ends_meanwhile_has_no_rates() -> None:
+    receiver, sender = TcpProbe(b"secret"), TcpProbe(b"secret")
+    found: list[object] = []
+    plan = [(10**6, 0.0)] * 3
+    thread = threading.Thread(target=lambda: found.append(receiver.messages(None, 3, 1, plan, False)))
+    thread.start()
+    peer = sender._connected(("127.0.0.1", receiver.port), 3)
+    peer.sendall(bytes(1000))
+    peer.close()
+    thread.join()
+    assert found == [None]
+    for probe in (receiver, sender):
+        probe.close()
+
+
+def test_two_nodes_of_a_job_are_measured_with_all_sizes(worlds: Worlds, quick: None, short: None) -> None:
+    made = worlds(2)
+    threads = in_threads(made, lambda world: job.serve(world, 10.0))
+    cluster = job.lead(made[0], {}, 0, [], "tcp", 10.0)
+    values = cluster.sizes((0, 1), EndMemory.HOST, False, [64, 128])
+    assert np.isnan(values).all()  # how long to measure is not known yet
+    cluster.pairs([(0, 1)])
+    for both in (False, True):
+        values = cluster.sizes((0, 1), EndMemory.HOST, both, [2**16, 2**17])
+        assert values.shape == (2, 2, 1) and (values > 0).all()
+    cluster.close()
+    for thread in threads:
+        thread.join()
+
+
+def test_a_pair_of_a_job_is_measured_by_itself(worlds: Worlds, quick: None) -> None:
+    """The others wait; the facts of both are read, as of a job of two."""
+    made = worlds(4, {3: "did not join within 5 s"})
+    threads = in_threads(made, lambda world: job.serve(world, 10.0))
+    cluster = job.lead(made[0], {}, 0, ["late"], "tcp", 10.0, ("host2", "host1"))
+    assert [node.name for node in cluster.nodes] == ["host2", "host1"]
+    assert {fact.host for fact in cluster.facts} == {"host1", "host2"}
+    assert (cluster.pairs([(0, 1)]) > 0).all()
+    cluster.close()
+    for thread in threads:
+        thread.join()
+
+
+def test_a_pair_that_a_job_does_not_have(worlds: Worlds, quick: None) -> None:
+    made = worlds(2)
+
+    def ends(world: World) -> None:
+        with pytest.raises(RankLost):
+            job.serve(world, 10.0)
+
+    threads = in_threads(made, ends)
+    with pytest.raises(UsageError, match="no node is called 'host7'; write two of host0, host1"):
+        job.lead(made[0], {}, 0, [], "tcp", 10.0, ("host0", "host7"))
+    made[0].close()
+    for thread in threads:
+        thread.join()
+
+
+def test_the_facts_of_two_of_many_nodes_are_read_when_they_are_examined(
+    worlds: Worlds, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wirespeed.backends.facts", lambda machine: iter([Fact("speaks", "yes")]))
+    made = worlds(3)
+    threads = in_threads(made, lambda world: job.serve(world, 10.0))
+    cluster = job.lead(made[0], {}, 0, [], "tcp", 10.0)
+    assert cluster.facts == ()
+    cluster.examine((2, 0))
+    assert {(fact.host, fact.value) for fact in cluster.facts if fact.name == "speaks"} == {
+        ("host0", "yes"), ("host2", "yes")
+    }  # fmt: skip
+    cluster.close()
+    for thread in threads:
+        thread.join()
+
+
+def test_what_carries_the_data_of_each_node_limits_it(
+    worlds: Worlds, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many nodes, too: each tells the speed of its interface."""
+    speed = Fact(Known.INTERFACE_SPEED, 10.0, "Gbit/s", "eth0")
+    monkeypatch.setattr(job_nodes, "node_facts", lambda address: facts(nics=(speed,)))
+    made = worlds(3)
+    threads = in_threads(made, lambda world: job.serve(world, 10.0))
+    cluster = job.lead(made[0], {}, 0, [], "tcp", 10.0)
+    assert [(limit.node, limit.port, limit.devices) for limit in cluster.limits] == [
+        (node, 1.25e9, ("eth0",)) for node in range(3)
+    ]
+    cluster.close()
+    for thread in threads:
+        thread.join()
+
+
+def test_messages_between_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each rail of two nodes, in one direction and in both; what is not possible is a note."""
+    machine = Path(__file__).parents[1] / "machines/four-ranks.json"
+
+    def simulated(world: object, ways: list[list[tuple[int, int]]], over: str, *what: Any) -> Document:
+        cases = [messages_between(f"m{i}", hops, *what) for i, hops in enumerate(ways)]
+        return wirespeed.run(cases, machine=str(machine), samples=2, copies=1)
+
+    monkeypatch.setattr(job, "_messages", simulated)
+    told: list[Any] = []
+    world: Any = SimpleNamespace(broadcast=lambda *what: told.append(what[0]))
+    nodes = (QualifiedNode("a"), QualifiedNode("b"))
+    of_job = JobNodes(nodes, ((0, 1), (2, 3)), {}, frozenset((0, 1)), 0.0, (), ())
+    cluster = TransferCluster(world, of_job, "nccl")
+    assert cluster.memories == (EndMemory.GPU, EndMemory.HOST)
+    one, both = (cluster.sizes((0, 1), EndMemory.GPU, at_once, [2**16, 2**26]) for at_once in (False, True))
+    assert one.shape == both.shape == (2, 2, 2) and (one[1] > one[0]).all() and (both > 0).all()
+    assert told[0][1][0] == [[[0, 2], [1, 3]], [[2, 0], [3, 1]]] and len(told[1][1][0]) == 1
+    assert np.isnan(cluster.sizes((0, 1), EndMemory.HOST, False, [2**16])).all()
+    assert cluster.notes[0].startswith("messages from host memory were not measured: ")
+    without: Any = TransferCluster(world, dataclasses.replace(of_job, gpus=frozenset()), "mpi")
+    assert without.memories == (EndMemory.HOST,)

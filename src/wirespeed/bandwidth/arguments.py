@@ -12,7 +12,6 @@ from inspect import Parameter, signature
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, SupportsIndex, TypeAlias, cast, get_args
 
-from .. import backends as _backends
 from ..api import run
 from ..errors import MachineError, UsageError
 from ..hardware.topology import Machine
@@ -36,13 +35,6 @@ GpuEngine = Literal["ce", "sm"]
 NumaEngine = Literal["cpu"]
 CopyEngine = GpuEngine | NumaEngine
 _ENGINES: dict[str, tuple[CopyEngine, ...]] = {"gpu": get_args(GpuEngine), "numa": get_args(NumaEngine)}
-
-
-def described(machine: str | Machine | None) -> Machine:
-    """A Machine; this machine for None."""
-    if machine is None:
-        _backends.warm_up()
-    return machine if isinstance(machine, Machine) else _backends.describe(machine)
 
 
 def kind_of(machine: Machine, name: str) -> str:

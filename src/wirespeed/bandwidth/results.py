@@ -293,7 +293,7 @@ class Bandwidth(Tabular):
     def plot(self) -> None:
         """Print the distribution of the samples, a curve with its peak marked, or a heat map.
 
-        A notebook shows the `figure` if matplotlib is installed.
+        A notebook shows the chart or heat map of its page.
         """
         from rich.text import Text
 

@@ -28,6 +28,7 @@ from ..terminal import PLAIN, colored, columns, visible
 from ..version import __version__
 from . import configuration
 from .commands import COMMANDS, executables, functions, programs
+from .common import option
 from .parser import Parser
 
 
@@ -81,8 +82,7 @@ def _show(text: str) -> None:
     words = shlex.split(os.environ.get("PAGER", _PAGER))
     pager = shutil.which(words[0]) if words else None
     if not sys.stdout.isatty() or pager is None or text.count("\n") < shutil.get_terminal_size().lines:
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        print(text, end="", flush=True)
         return
     environment = {"LESS": _LESS, "LESSCHARSET": "utf-8", **os.environ}
     with subprocess.Popen([pager, *words[1:]], stdin=subprocess.PIPE, env=environment) as process:
@@ -104,10 +104,10 @@ def parser_of_help(name: str) -> Parser:
         "sections about a word, such as slurm, nagios, prometheus or busbw. Without a word, list the pages.",
         "\n".join(f"{kind}:\n{filled.fill(', '.join(names))}" for kind, names in listed.items()),
     )
-    argument = arguments.add_argument(
-        "topic", nargs="?", default="", metavar="PAGE|CAUSE|COMMAND|WORD", help="what to show"
-    )
-    argument.completer = lambda **_: [*chain(*listed.values())]  # type: ignore[attr-defined]
+    option(
+        arguments, "topic PAGE|CAUSE|COMMAND|WORD", "what to show", nargs="?", default="",
+        completer=lambda **_: [*chain(*listed.values())],
+    )  # fmt: skip
     return arguments
 
 
@@ -144,7 +144,7 @@ def parser_of_install_names(name: str) -> Parser:
         "programs of nccl-tests (all_reduce_perf, all_reduce_perf_mpi, ...), for scripts that call them by\n"
         "path. They run this installation of wirespeed.",
     )
-    arguments.add_argument("folder", metavar="DIR", type=Path, help="folder; it is created if necessary")
+    option(arguments, "folder DIR", "folder; it is created if necessary", Path)
     return arguments
 
 

@@ -1,38 +1,42 @@
-"""``wirespeed check``: judge whether a machine is as fast as it should be."""
+"""``wirespeed check``: judge whether a machine is as fast as it should be.
+
+``wirespeed check`` of many saved runs: all are judged, whatever is wrong with some of the files.
+"""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..errors import EXIT_CODES, UsageError
+from ..errors import EXIT_CODES, WORST_FIRST, ExitCode, UsageError
+from ..judging.judged import Criteria, Judged
 from ..options import JOB, MEASURING
+from ..units import parse_age, parse_duration, parse_nics
 from .common import (
     OF_RUN,
     add_all_cells,
+    add_consumer,
     add_judging,
-    add_measuring,
     add_saving,
     add_simulated,
     add_verbose,
     code_of,
     criteria,
-    measuring,
+    loading,
     named_files,
-    opened,
+    option,
     return_files,
     saving,
     style,
     tell_saved,
+    tell_unreadable,
     texts_aside,
-    typed,
 )
 from .compare import add_remembering, refuse_without_past, remember, with_past
-from .consumers import Answer, add_consumer, refuse_mixed
-from .dry_run import add_dry_run, add_job, dry_run, lead
+from .consumers import Answer, refuse_mixed
+from .measuring import add_dry_run, add_job, add_measuring, dry_run, lead, measuring
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -40,7 +44,9 @@ if TYPE_CHECKING:
 
     from ..document import Document
     from ..hardware.topology import Machine
-    from ..judging.judged import Criteria, Judged
+    from ..judging.judged import Criteria
+    from ..reports import Style
+    from ..reports.records import CheckedRun
     from ..results.output import Output
     from ..results.published_gates import GateSet
     from ..worlds.base import World
@@ -48,7 +54,6 @@ if TYPE_CHECKING:
 
 def main(name: str, argv: Sequence[str]) -> int:
     from ..driver.jobs import join
-    from ..judging.judged import Judged
     from ..results.output import STDOUT
     from ..screens import check_format
 
@@ -73,18 +78,16 @@ def main(name: str, argv: Sequence[str]) -> int:
     def show(judged: Judged) -> None:
         if not options.quiet:
             shown = replace(style(options), checked=True)
-            sys.stdout.write(check_format(options.format).render(judged, shown))
-            sys.stdout.flush()
+            print(check_format(options.format).render(judged, shown), end="", flush=True)
 
     if options.source:
         files = named_files(options.source)
         if len(files) > 1 or options.fleet:
             if options.since:
                 raise UsageError("--since judges one run by the history of its machine: give one file")
-            from .check_many import check_many
-
             return check_many(files, by, options)
-        document = _loaded(files[0], options)
+        document = loading(options)(files[0])
+        _refuse_simulated(document.simulated, options)
         _check_gates(by.gates, [document.machine])
         judged = judging(document, files[0])
         show(judged)
@@ -142,17 +145,6 @@ def _refuse_unused(arguments: Parser, options: argparse.Namespace) -> None:
         refuse("with --dry-run", "format", "output", "quiet", "all_cells")
     if options.format != "prometheus":
         refuse("without --format prometheus", "all_cells")
-
-
-def _loaded(file: str, options: argparse.Namespace) -> Document:
-    from ..judging.omissions import with_host_memory
-    from ..results.imported_limits import with_nics
-
-    document = opened(file, options)
-    _refuse_simulated(document.simulated, options)
-    if options.host_memory is not None:
-        document = with_host_memory(document, options.host_memory)
-    return document if options.nics is None else with_nics(document, options.nics)
 
 
 def _gates(options: argparse.Namespace) -> tuple[GateSet, ...]:
@@ -220,7 +212,6 @@ def _refuse_simulated(simulated: bool, options: argparse.Namespace) -> None:
 
 def parser(name: str) -> Parser:
     from ..screens import check_formats
-    from ..units import parse_age, parse_duration, parse_nics
 
     arguments = Parser(
         name,
@@ -231,61 +222,50 @@ def parser(name: str) -> Parser:
         usage="wirespeed check [OPTION ...] [FILE ...]",
     )
     judging = arguments.add_argument_group("judgement")
-    arguments.add_argument(
-        "saved", nargs="*", metavar="FILE",
-        help="saved runs, logs of other tools, and folders of them (- is standard input)",
+    option(
+        arguments, "saved FILE*",
+        "saved runs, logs of other tools, and folders of them (- is standard input)",
     )  # fmt: skip
-    judging.add_argument(
-        "--since",
-        type=typed(parse_age),
-        metavar="AGE",
-        help="also judge by this machine's own runs of this time, such as 30d (see `wirespeed history`)",
-    )
+    option(
+        judging, "--since AGE",
+        "also judge by this machine's own runs of this time, such as 30d (see `wirespeed history`)",
+        parse_age,
+    )  # fmt: skip
     add_judging(judging)
-    judging.add_argument(
-        "--gates",
-        action="append",
-        default=[],
-        metavar="NAME|FILE",
-        help="also compare with published thresholds: aws, azure, dcgm, gcp, oci, or a TOML file; repeatable",
-    )
+    option(
+        judging, "--gates NAME|FILE",
+        "also compare with published thresholds: aws, azure, dcgm, gcp, oci, or a TOML file; repeatable",
+        action="append", default=[],
+    )  # fmt: skip
     add_simulated(judging)
     of_files = arguments.add_argument_group("judgement of saved runs and logs")
-    of_files.add_argument(
-        "--from", dest="source", nargs="+", action="extend", metavar="FILE",
-        help="the same as FILE; several files end with the exit code of the worst",
+    option(
+        of_files, "--from FILE+", "the same as FILE; several files end with the exit code of the worst",
+        dest="source",
     )  # fmt: skip
-    of_files.add_argument(
-        "--fleet", action="store_true",
-        help="also compare the runs of one model with each other, and warn of values far below their median",
+    option(
+        of_files, "--fleet",
+        "also compare the runs of one model with each other, and warn of values far below their median",
     )  # fmt: skip
-    of_files.add_argument(
-        "--max-age",
-        type=typed(parse_age),
-        metavar="AGE",
-        help="do not judge saved runs older than this, such as 2d or 12h",
-    )
-    of_files.add_argument(
-        "--nics",
-        type=typed(parse_nics),
-        metavar="NUMBERxRATE",
-        help="NICs of each host of a log, such as 8x400G, for collectives and RDMA between hosts",
-    )
+    option(of_files, "--max-age AGE", "do not judge saved runs older than this, such as 2d or 12h", parse_age)
+    option(
+        of_files, "--nics NUMBERxRATE",
+        "NICs of each host of a log, such as 8x400G, for collectives and RDMA between hosts", parse_nics,
+    )  # fmt: skip
     when = arguments.add_argument_group(f"measuring: {OF_RUN}")
-    when.add_argument(
-        "--wait-idle",
-        type=typed(parse_duration),
-        metavar="TIME",
-        help="maximum time to wait until no other process uses the machine; --within begins after it",
-    )
+    option(
+        when, "--wait-idle TIME",
+        "maximum time to wait until no other process uses the machine; --within begins after it",
+        parse_duration,
+    )  # fmt: skip
     add_dry_run(when)
     add_measuring(arguments)
     arguments.set_defaults(tier="quick")
     add_job(arguments.add_argument_group(JOB))
     out = arguments.add_argument_group("output")
-    out.add_argument(
-        "--format", default="text", choices=check_formats(),
-        help="format of verdicts, likely causes and thresholds (default: text)",
+    option(
+        out, "--format", "format of verdicts, likely causes and thresholds (default: text)", default="text",
+        choices=check_formats(),
     )  # fmt: skip
     add_consumer(out)
     add_all_cells(out)
@@ -293,3 +273,116 @@ def parser(name: str) -> Parser:
     add_remembering(out)
     add_verbose(out)
     return arguments
+
+
+#: What to do about a node that is slower than others.
+_STEP = "compare its settings and hardware with those of the others: wirespeed report --fleet"
+
+
+@dataclass(frozen=True)
+class _Done:
+    """A judged run: its exit code, its part of the report, and why a set of gates suits it not."""
+
+    code: int
+    run: CheckedRun
+    unsuitable: tuple[str, ...]
+
+
+def check_many(files: Sequence[str], by: Criteria, options: argparse.Namespace) -> int:
+    """Judge saved runs, print the report of all, and return the exit code.
+
+    Raises:
+        UsageError: If a run is simulated and this is not allowed, or a set of gates fits none of the
+            machines.
+    """
+    from ..results.compare import read_many
+    from ..screens import check_format
+
+    shown = replace(style(options), checked=True)
+    read = read_many(files, partial(_judged, by=by, form=options.format, style=shown), loading(options))
+    for done in read.found:
+        if done.run.node.simulated and not options.allow_simulated:
+            raise UsageError(
+                f"refusing to check a simulated machine ({done.run.node.file}); pass --allow-simulated"
+            )
+    for reasons in zip(*(done.unsuitable for done in read.found), strict=True):
+        if all(reasons):
+            raise UsageError(reasons[0])
+    if options.fleet:
+        read = replace(read, found=_compared(read.found))
+    if not options.quiet:
+        form = check_format(options.format)
+        print(form.joined([done.run for done in read.found], read.unreadable, shown), end="", flush=True)
+    else:
+        tell_unreadable(read.unreadable)
+    code = worst([*(done.code for done in read.found), *(ExitCode.RUN for _ in read.unreadable)])
+    if not options.consumer:
+        return code
+    from ..screens.many_runs import brief_of_runs
+
+    return Answer(code, *brief_of_runs([done.run.node for done in read.found], read.unreadable))
+
+
+def _compared(found: Sequence[_Done]) -> list[_Done]:
+    """The runs with what is slow compared with the others of their model.
+
+    Raises:
+        UsageError: If no model has enough runs.
+    """
+    from ..judging.fleet import MIN_PEERS, analyse
+
+    fleet = analyse(done.run.node for done in found)
+    most = max((len(nodes) for nodes in fleet.models.values()), default=0)
+    if most < MIN_PEERS:
+        raise UsageError(f"--fleet requires {MIN_PEERS} runs of one model; these have at most {most}")
+    behind: dict[str, list[str]] = {}
+    for (i, title, quantity), change in fleet.outliers.items():
+        if change < 0:
+            of = f"the {quantity} value of {title}" if quantity != "typical" else title
+            text = f"{of} is {-change:.0%} below the median of this fleet's nodes of its model"
+            behind.setdefault(fleet.nodes[i].file, []).append(text)
+    return [_behind(done, behind.get(done.run.node.file, [])) for done in found]
+
+
+def _behind(done: _Done, texts: Sequence[str]) -> _Done:
+    """A run with what is slow compared with others: at least a warning."""
+    if not texts:
+        return done
+    from ..judging.verdict import Verdict
+
+    code, node = done.code, done.run.node
+    if code in (ExitCode.PASS, ExitCode.NOT_JUDGED):
+        code = ExitCode.WARN
+        node = replace(
+            node, word=Verdict.WARN.word.upper(), sentence="slower than other nodes of this fleet",
+            topic="slower than other nodes of this fleet", step=_STEP,
+        )  # fmt: skip
+    remarks = (*done.run.remarks, *(f"threshold learned from this fleet: {text}" for text in texts))
+    return replace(done, code=code, run=replace(done.run, node=node, remarks=remarks))
+
+
+def worst(codes: Iterable[int]) -> int:
+    """The exit code of several runs: that of the worst."""
+    return min(codes, key=WORST_FIRST.index)
+
+
+def _judged(file: str, document: Document, by: Criteria, form: str, style: Style) -> _Done:
+    from ..judging.judged import Judged
+    from ..reports.records import CheckedRun
+    from ..screens import check_format
+
+    judged = Judged(document, by, file)
+    run = CheckedRun.of(judged, check_format(form).part(judged, style))
+    unsuitable = tuple(_unsuitable(gate_set, document) for gate_set in by.gates)
+    return _Done(code_of(judged.check.verdict), run, unsuitable)
+
+
+def _unsuitable(gates: GateSet, document: Document) -> str:
+    """Why a set of gates has none for a machine; empty if it has."""
+    from ..judging.verdict import check_models
+
+    try:
+        check_models(gates, [document.machine])
+    except UsageError as error:
+        return str(error)
+    return ""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 #: what distinguishes these functions from those of other commands of the module, as in ``main_of_show``.
 COMMANDS = {
     "run": ("run", "measure, print the results and save them"),
-    "transfer": ("transfer", "measure transfers that you define, or show what they would use"),
+    "transfer": ("run:transfer", "measure transfers that you define, or show what they would use"),
     "qualify": ("qualify", "find the slow nodes, NICs, cables and switches of a cluster"),
     "check": ("check", "judge whether this machine or a saved run is as fast as expected"),
     "p2p": ("doctor:p2p", "try whether peer access between GPUs really works"),
@@ -26,15 +26,12 @@ COMMANDS = {
     "machine": ("machine", "show the CPUs, GPUs and links of this machine"),
     "show": ("report:show", "print saved runs in any format"),
     "report": ("report", "write saved runs as one HTML file that works offline"),
-    "blocks": (
-        "blocks",
-        "find the fastest way to move scattered blocks (a KV cache)",
-    ),
+    "blocks": ("run:blocks", "find the fastest way to move scattered blocks (a KV cache)"),
     "pt2pt": ("two_ranks:pt2pt", "measure messages between two ranks over MPI and NCCL"),
     "overalloc": ("two_ranks:overalloc", "measure the cost of sharing a buffer and of over-allocation"),
     "gpudirect_p2p_overalloc": ("two_ranks:overalloc", ""),  # the reproducer's name of overalloc
     "nvbandwidth": ("nvbandwidth", "the command line, text and JSON of nvbandwidth"),
-    "sailbandwidth": ("sailbandwidth", "the command line, text and JSON of sailbandwidth"),
+    "sailbandwidth": ("nvbandwidth:sailbandwidth", "the command line, text and JSON of sailbandwidth"),
     "config": ("about:config", "show the defaults of options, and where they come from"),
     "completion": ("about:completion", "print what bash, zsh or fish need to complete words"),
     "help": ("about:help", "show the documentation: help operate (for schedulers), help slow"),

@@ -10,25 +10,26 @@ import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
-from dataclasses import replace
-from functools import cache
+from functools import cache, partial, wraps
 from glob import escape, glob
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import ExitCode, StorageError, UsageError
-from ..terminal import colored, columns, visible
+from ..errors import ExitCode, NotARun, StorageError, UsageError
+from ..judging.judged import Criteria, Judged
+from ..terminal import colored, columns, error_line, visible
+from .consumers import CONSUMERS, OPTION
 
 if TYPE_CHECKING:
     from ..document import Document
-    from ..judging.judged import Criteria, Judged
     from ..judging.verdict import Verdict
-    from ..language.toml_file import Program
     from ..options import RunOptions
     from ..reports import Style
+    from ..results.compare import Unreadable
     from ..results.output import Output
     from ..results.published_gates import Inventory
+    from ..units import Nics
 
 T = TypeVar("T")
 
@@ -37,22 +38,48 @@ T = TypeVar("T")
 OF_RUN = "also all options of `wirespeed run`, such as -t, --machine, --devices, --tier and --within"
 
 
-class TakesOptions(Protocol):
-    """An object that options can be added to: a parser or a group."""
+#: A parser, or a group of one.
+TakesOptions = argparse._ActionsContainer
 
-    def add_argument(self, *names: str, **settings: Any) -> argparse.Action:
-        """Add an option."""
-        ...
+
+def option(
+    to: TakesOptions, spelled: str, help: str, parse: Callable[[str], object] | None = None,
+    *, completer: Callable[..., list[str]] | None = None, **settings: Any,
+) -> None:  # fmt: skip
+    """Add an option or an argument.
+
+    Args:
+        to: A parser, or a group of one.
+        spelled: The names, and the word for a value: ``-o --output FILE``. ``FILE+`` takes several, ``FILE*``
+            any number. An option without such a word and without choices is a flag.
+        help: What it does.
+        parse: Converts the text of a value; its UsageErrors are those of the option.
+        completer: Returns the words that complete a value.
+        settings: Further settings of ``add_argument``.
+    """
+    *names, last = spelled.split()
+    if names and not last.startswith("-"):
+        settings["metavar"] = last.rstrip("+*")
+        if last[-1] in "+*":
+            settings |= {"nargs": last[-1]}
+            if names[0].startswith("-"):
+                settings |= {"action": "extend", "default": []}
+    else:
+        names.append(last)
+        if last.startswith("-") and parse is None and "choices" not in settings:
+            settings.setdefault("action", "store_true")
+    if parse is not None:
+        settings["type"] = typed(parse)
+    to.add_argument(*names, help=help, **settings).completer = completer  # type: ignore[attr-defined]
 
 
 def add_machine(to: TakesOptions, default: str | None = None) -> None:
     """Add ``--machine``."""
-    to.add_argument(
-        "--machine",
-        default=default,
-        metavar="FILE|simulated:NAME",
-        help="machine file, or simulated machine such as simulated:dgx-a100-8 (default: this machine)",
-    ).completer = machine_names  # type: ignore[attr-defined]
+    option(
+        to, "--machine FILE|simulated:NAME",
+        "machine file, or simulated machine such as simulated:dgx-a100-8 (default: this machine)",
+        default=default, completer=machine_names,
+    )  # fmt: skip
 
 
 def testcase_names(**_: object) -> list[str]:
@@ -107,7 +134,7 @@ def run_options(options: argparse.Namespace, **changes: Any) -> RunOptions:
 def add_simulated(to: TakesOptions, *, needed: bool = True) -> None:
     """Add ``--allow-simulated``; commands whose exit code passes no machine accept it without needing it."""
     help = "let a simulated machine pass" if needed else argparse.SUPPRESS
-    to.add_argument("--allow-simulated", action="store_true", help=help)
+    option(to, "--allow-simulated", help)
 
 
 def add_judging(to: TakesOptions) -> None:
@@ -115,41 +142,32 @@ def add_judging(to: TakesOptions) -> None:
     from ..judging.verdicts import TOLERANCE
     from ..units import parse_fraction
 
-    to.add_argument("--overrides", metavar="FILE.toml", help="file of accepted deviations, with reasons")
-    to.add_argument(
-        "--baseline",
-        metavar="FILE",
-        help="file from `wirespeed baseline make`: values of good machines of this model",
+    option(to, "--overrides FILE.toml", "file of accepted deviations, with reasons")
+    option(
+        to, "--baseline FILE", "file from `wirespeed baseline make`: values of good machines of this model"
     )
-    to.add_argument(
-        "--tolerance",
-        type=typed(parse_fraction),
-        default=TOLERANCE,
-        metavar="PERCENT",
-        help="fail values that are below the baseline by more than this (default: 5%%)",
-    )
+    option(
+        to, "--tolerance PERCENT", "fail values that are below the baseline by more than this (default: 5%%)",
+        parse_fraction, default=TOLERANCE,
+    )  # fmt: skip
     add_expect(to)
-    to.add_argument("--ignore-busy", action="store_true", help="also judge devices that another process used")
+    option(to, "--ignore-busy", "also judge devices that another process used")
 
 
 def add_expect(to: TakesOptions) -> None:
     """Add ``--expect``."""
     from ..results.published_gates import parse
 
-    to.add_argument(
-        "--expect",
-        type=typed(parse),
-        action="append",
-        default=[],
-        metavar="KEY=VALUE,...",
-        help="fail unless each host has this: gpus, nvlinks (active, of each GPU), memory (95%% of it), "
-        "nics, gpu-memory, gpu-model, numa, cpus; such as gpus=8,nvlinks=18,memory=1TiB (repeatable)",
-    )
+    option(
+        to, "--expect KEY=VALUE,...",
+        "fail unless each host has this: gpus, nvlinks (active, of each GPU), memory (95%% of it), "
+        "nics, gpu-memory, gpu-model, numa, cpus; such as gpus=8,nvlinks=18,memory=1TiB (repeatable)", parse,
+        action="append", default=[],
+    )  # fmt: skip
 
 
 def criteria(options: argparse.Namespace) -> Criteria:
     """The criteria of judgement; reads the files."""
-    from ..judging.judged import Criteria
     from ..judging.verdicts import MaxAge
     from ..results import baseline
     from ..results import cells as overrides
@@ -176,9 +194,9 @@ def expected(options: argparse.Namespace) -> Inventory | None:
 
 def add_output(to: TakesOptions, help: str = "also save the run") -> None:
     """Add ``-o``."""
-    to.add_argument(
-        "-o", "--output", type=output_path, metavar="FILE.json",
-        help=f"{help}; a folder for a generated name, - for standard output",
+    option(
+        to, "-o --output FILE.json", f"{help}; a folder for a generated name, - for standard output",
+        output_path,
     )  # fmt: skip
     add_force(to, "exists")
 
@@ -186,8 +204,8 @@ def add_output(to: TakesOptions, help: str = "also save the run") -> None:
 def add_saving(to: TakesOptions) -> None:
     """Add ``-o``, ``--force``, ``-q`` and ``--no-save`` of a command that saves its run by default."""
     add_output(to, "file of the saved run (default: wirespeed-HOST-TIME.json in the current folder)")
-    to.add_argument("-q", "--quiet", action="store_true", help="print no report")
-    to.add_argument("--no-save", action="store_true", help="do not save the run")
+    option(to, "-q --quiet", "print no report")
+    option(to, "--no-save", "do not save the run")
 
 
 def saving(options: argparse.Namespace) -> Output | None:
@@ -239,6 +257,11 @@ def return_files(options: argparse.Namespace, files: list[str]) -> None:
         words[:] = [word for word in words if word not in taken]
 
 
+def named(file: str, document: Document) -> tuple[str, Document]:
+    """What is kept of a run by those who need it with its file."""
+    return file, document
+
+
 def open_run(file: str, machine: str | None = None) -> Document:
     """Open what a user names: a saved run, or the log of another tool; ``-`` is standard input.
 
@@ -249,7 +272,6 @@ def open_run(file: str, machine: str | None = None) -> Document:
     Raises:
         UsageError: If the file cannot be read, or is neither; if a machine is given for a saved run.
     """
-    from ..errors import NotARun
     from ..results.store import content, decode
 
     data = content(file)
@@ -264,9 +286,29 @@ def open_run(file: str, machine: str | None = None) -> Document:
     return document
 
 
-def opened(file: str, options: argparse.Namespace) -> Document:
-    """Open what a user names, with the machine that the command line gives for a log."""
-    return open_run(file, options.machine if "machine" in options.given else None)
+def loading(options: argparse.Namespace) -> Callable[[str], Document]:
+    """What opens a file that a user names, with what the command line says of its machine."""
+    machine = options.machine if "machine" in options.given else None
+    nics = getattr(options, "nics", None)
+    return partial(_opened, machine=machine, host_memory=options.host_memory, nics=nics)
+
+
+def _opened(file: str, machine: str | None, host_memory: float | None, nics: Nics | None) -> Document:
+    from ..judging.omissions import with_host_memory
+    from ..results.imported_limits import with_nics
+
+    document = open_run(file, machine)
+    document = document if host_memory is None else with_host_memory(document, host_memory)
+    return document if nics is None else with_nics(document, nics)
+
+
+def tell_unreadable(unreadable: Sequence[Unreadable]) -> ExitCode:
+    """Print why files cannot be read on standard error; return the exit code."""
+    from ..reports.records import errors_of
+
+    for error in errors_of(unreadable):
+        print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)
+    return ExitCode.USAGE if unreadable else ExitCode.PASS
 
 
 def tell_saved(output: Output | None, more: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -293,7 +335,7 @@ def _program() -> str:
 
 def add_force(to: TakesOptions, kind: str) -> None:
     """Add ``--force``."""
-    to.add_argument("--force", action="store_true", help=f"replace the file even if it {kind}")
+    option(to, "--force", f"replace the file even if it {kind}")
 
 
 def output_path(text: str) -> Output:
@@ -324,56 +366,37 @@ def add_report(to: TakesOptions) -> None:
     """Add ``--format`` and ``-v``."""
     from ..reports import FORMATS
 
-    to.add_argument(
-        "--format",
+    option(
+        to, "--format FORMAT", f"{FORMATS[0].name} (default), {', '.join(row.name for row in FORMATS[1:])}",
         default="table",
-        metavar="FORMAT",
-        help=f"{FORMATS[0].name} (default), {', '.join(row.name for row in FORMATS[1:])}",
-    )
+    )  # fmt: skip
     add_all_cells(to)
     add_verbose(to)
 
 
+def add_consumer(to: TakesOptions) -> None:
+    """Add ``--for``."""
+    option(
+        to, f"{OPTION} CONSUMER",
+        f"print only one line, and exit with the code that this program expects: {', '.join(CONSUMERS)} "
+        "(wirespeed help operate)", dest="consumer", choices=tuple(CONSUMERS),
+    )  # fmt: skip
+
+
 def add_all_cells(to: TakesOptions) -> None:
     """Add ``--all-cells``."""
-    to.add_argument(
-        "--all-cells", action="store_true", help="export every value (only with --format prometheus)"
-    )
+    option(to, "--all-cells", "export every value (only with --format prometheus)")
 
 
 def add_verbose(to: TakesOptions) -> None:
     """Add ``-v``."""
-    to.add_argument(
-        "-v", "--verbose", action="store_true", help="show all samples, all values and full names"
-    )
-
-
-def add_measuring(parser: argparse.ArgumentParser) -> None:
-    """Add the options of measuring: what, when to stop, and how."""
-    from ..options import GPU, HOW, STOP, WHAT
-
-    subject = parser.add_argument_group(WHAT)
-    subject.add_argument(
-        "-t", "--testcase", nargs="+", action="extend", default=[], metavar="NAME",
-        help="testcases by name or nvbandwidth index, as `wirespeed list` shows them (default: all)",
-    ).completer = testcase_names  # type: ignore[attr-defined]  # fmt: skip
-    subject.add_argument(
-        "-f", "--file", action="append", default=[], metavar="FILE.toml",
-        help="measurements of a file (wirespeed help transfers); repeatable",
-    )  # fmt: skip
-    subject.add_argument(
-        "-p", "--prefix", nargs="+", action="extend", default=[], metavar="PREFIX",
-        help="testcases whose names start with PREFIX",
-    ).completer = testcase_names  # type: ignore[attr-defined]  # fmt: skip
-    add_machine(subject)
-    add_options(subject, WHAT)
-    for group in (STOP, HOW, GPU):
-        add_options(parser.add_argument_group(group), group)
+    option(to, "-v --verbose", "show all samples, all values and full names")
 
 
 def typed(parse: Callable[[str], T]) -> Callable[[str], T]:
     """A parser whose UsageErrors argparse reports."""
 
+    @wraps(parse)  # argparse names it in errors
     def convert(text: str) -> T:
         try:
             return parse(text)
@@ -383,51 +406,6 @@ def typed(parse: Callable[[str], T]) -> Callable[[str], T]:
     return convert
 
 
-def measuring(options: argparse.Namespace) -> dict[str, Any]:
-    """The arguments of ``wirespeed.run`` from the options of ``add_measuring``."""
-    programs = []
-    if options.file:
-        from ..language.toml_file import load
-
-        programs = [load(path) for path in options.file]
-    return {
-        "prefixes": options.prefix,
-        "machine": options.machine,
-        "command": " ".join(["wirespeed", *sys.argv[1:]]),
-        **with_programs(run_options(options), programs, options.testcase),
-    }
-
-
-def process_started() -> float:
-    """When this process started, in s of the monotonic clock; now if the system does not say."""
-    now = time.monotonic()
-    try:
-        # The fields after the name, which is in parentheses and may contain anything.
-        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
-        return now
-    age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-    return now - max(0.0, age)
-
-
-def with_programs(
-    options: RunOptions, programs: Sequence[Program], testcases: Sequence[str] = ()
-) -> dict[str, Any]:
-    """The arguments of ``wirespeed.run`` for programs: their testcases, settings and text.
-
-    Raises:
-        UsageError: If a setting of a program differs from the options.
-    """
-    cases = [case for program in programs for case in program.testcases]
-    arguments: dict[str, Any] = {"testcases": [*testcases, *cases]}
-    for program in programs:
-        options = replace(options, **program.settings(vars(options)))
-    arguments["since"] = None if options.within is None else process_started()
-    if programs:
-        arguments["described"] = {"transfers": [program.text for program in programs]}
-    return arguments | {"options": options}
-
-
 def code_of(verdict: Verdict) -> ExitCode:
     """The exit code of a command that judges."""
     if verdict.is_failure:
@@ -435,14 +413,6 @@ def code_of(verdict: Verdict) -> ExitCode:
     if not verdict.is_judged:
         return ExitCode.NOT_JUDGED
     return ExitCode.WARN if verdict.is_bad else ExitCode.PASS
-
-
-def measured_code(judged: Judged) -> ExitCode:
-    """The exit code of a command that measures: whether anything failed, or nothing has a value."""
-    if judged.check.verdict.is_failure:
-        return ExitCode.FAIL
-    values = any(table.values() for result in judged.document.testcases for table in result.tables)
-    return ExitCode.PASS if values else ExitCode.NOT_JUDGED
 
 
 def check_format(name: str) -> None:
@@ -460,8 +430,7 @@ def print_report(judged: Judged, options: argparse.Namespace) -> None:
     """Print a run in the requested format and detail."""
     from ..reports import render
 
-    sys.stdout.write(render(judged, options.format, style(options)))
-    sys.stdout.flush()
+    print(render(judged, options.format, style(options)), end="", flush=True)
 
 
 def style(options: argparse.Namespace) -> Style:

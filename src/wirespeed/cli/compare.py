@@ -14,17 +14,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import EXIT_CODES, DocumentError, ExitCode, StorageError, UsageError, WirespeedError
+from ..judging.judged import Criteria, Judged
 from ..terminal import error_line, one_line, visible
 from .common import (
-    TakesOptions,
     add_force,
     add_simulated,
     add_verbose,
+    named,
     named_files,
     open_run,
+    option,
     style,
+    tell_unreadable,
     texts_aside,
-    typed,
 )
 from .parser import Parser
 
@@ -35,8 +37,6 @@ if TYPE_CHECKING:
     from ..results.compare import Comparison, ReadRuns
 
     _Named = tuple[str, Document]
-    from ..document import Document
-    from ..judging.judged import Criteria, Judged
     from ..results.history import Past
 
 
@@ -93,15 +93,11 @@ def _read(files: Sequence[str]) -> ReadRuns[_Named]:
     """
     from ..results.compare import read_many
 
-    read = read_many(files, _kept, open_run)
+    read = read_many(files, named, open_run)
     if not read.found:
         more = f"; nor can {len(files) - 1} more" if len(files) > 1 else ""
         raise DocumentError(f"{read.unreadable[0]}{more}")
     return read
-
-
-def _kept(file: str, document: Document) -> _Named:
-    return file, document
 
 
 def parser(name: str) -> Parser:
@@ -115,27 +111,21 @@ def parser(name: str) -> Parser:
         "are not compared.",
         EXIT_CODES,
     )
-    arguments.add_argument(
-        "before", nargs="+", metavar="FILE",
-        help="saved runs before, logs of other tools, or folders; without --to exactly two: before and after",
+    option(
+        arguments, "before FILE+",
+        "saved runs before, logs of other tools, or folders; without --to exactly two: before and after",
     )  # fmt: skip
-    arguments.add_argument(
-        "--to", dest="after", nargs="+", action="extend", metavar="FILE",
-        help="saved runs after, in the same forms; a host with runs on both sides is compared with itself",
+    option(
+        arguments, "--to FILE+",
+        "saved runs after, in the same forms; a host with runs on both sides is compared with itself",
+        dest="after",
     )  # fmt: skip
-    arguments.add_argument(
-        "--least",
-        type=typed(parse_fraction),
+    option(
+        arguments, "--least PERCENT", "ignore changes smaller than this (default: 2%%)", parse_fraction,
         default=0.02,
-        metavar="PERCENT",
-        help="ignore changes smaller than this (default: 2%%)",
-    )
-    arguments.add_argument(
-        "--ignore-busy", action="store_true", help="also compare devices that another process used"
-    )
-    arguments.add_argument(
-        "--format", default="text", choices=FORMATS, help="format of the changes (default: text)"
-    )
+    )  # fmt: skip
+    option(arguments, "--ignore-busy", "also compare devices that another process used")
+    option(arguments, "--format", "format of the changes (default: text)", default="text", choices=FORMATS)
     add_simulated(arguments, needed=False)
     add_verbose(arguments)
     return arguments
@@ -163,13 +153,9 @@ def parser_of_baseline(name: str) -> Parser:
     arguments = Parser(
         name, "Create a baseline for `wirespeed check --baseline` from saved runs of good machines."
     )
-    arguments.add_argument("action", choices=("make",), help="make: create a baseline")
-    arguments.add_argument(
-        "runs", nargs="+", metavar="FILE", help="saved runs of good machines, and folders of them"
-    )
-    arguments.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="FILE", help="file of the baseline"
-    )
+    option(arguments, "action", "make: create a baseline", choices=("make",))
+    option(arguments, "runs FILE+", "saved runs of good machines, and folders of them")
+    option(arguments, "-o --output FILE", "file of the baseline", Path, required=True)
     add_force(arguments, "is not a baseline")
     return arguments
 
@@ -209,20 +195,14 @@ def _past(options: argparse.Namespace) -> tuple[Past, ExitCode]:
             raise UsageError("give saved runs or --history FILE, not both")
         files = list(dict.fromkeys(named_files(options.files)))
         history = History(None)
-        read = read_many(files, _kept_of_history, open_run)
-        for error in read.unreadable:
-            print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)
-            code = ExitCode.USAGE
-        for document in read.found:
+        read = read_many(files, named, open_run)
+        code = tell_unreadable(read.unreadable)
+        for _, document in read.found:
             history.add(document)
     else:
         history = History(options.history or default_file(), create=False)
     with closing(history):
         return history.past(_machine(history.machines(), options.host), since), code
-
-
-def _kept_of_history(_: str, document: Document) -> Document:
-    return document
 
 
 def _machine(known: Sequence[str], host: str | None) -> str:
@@ -259,34 +239,28 @@ def parser_of_history(name: str) -> Parser:
         "with the values that changed together, the device or link that explains it, and what else changed.\n"
         "Every `check` and `run` of real hardware adds itself to the history (--no-history).",
     )
-    arguments.add_argument(
-        "files", metavar="RUN.json", nargs="*", help="saved runs, or folders of them, in place of the history"
-    )
-    arguments.add_argument("--host", metavar="NAME", help="the machine with this name (default: this one)")
-    arguments.add_argument(
-        "--since", type=typed(parse_age), metavar="AGE", help="only runs of this time, such as 30d"
-    )
+    option(arguments, "files RUN.json*", "saved runs, or folders of them, in place of the history")
+    option(arguments, "--host NAME", "the machine with this name (default: this one)")
+    option(arguments, "--since AGE", "only runs of this time, such as 30d", parse_age)
     add_file(arguments)
-    arguments.add_argument("-o", "--output", type=Path, metavar="FILE.html", help="write a page instead")
-    arguments.add_argument("--format", default="text", choices=FORMATS, help="format (default: text)")
+    option(arguments, "-o --output FILE.html", "write a page instead", Path)
+    option(arguments, "--format", "format (default: text)", default="text", choices=FORMATS)
     add_verbose(arguments)
     return arguments
 
 
-def add_file(to: TakesOptions) -> None:
+def add_file(to: argparse._ActionsContainer) -> None:
     """Add ``--history``."""
-    to.add_argument(
-        "--history",
-        type=Path,
-        metavar="FILE",
-        help="file of the history (default: wirespeed/history.sqlite in the user's data folder)",
-    )
+    option(
+        to, "--history FILE",
+        "file of the history (default: wirespeed/history.sqlite in the user's data folder)", Path,
+    )  # fmt: skip
 
 
-def add_remembering(to: TakesOptions) -> None:
+def add_remembering(to: argparse._ActionsContainer) -> None:
     """Add the options of commands whose runs are added to the history."""
     add_file(to)
-    to.add_argument("--no-history", action="store_true", help="do not add the run to the history")
+    option(to, "--no-history", "do not add the run to the history")
 
 
 def remember(judged: Judged, options: argparse.Namespace) -> None:

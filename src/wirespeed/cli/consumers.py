@@ -152,15 +152,6 @@ CONSUMERS: Mapping[str, Consumer] = {
 }  # fmt: skip
 
 
-def add_consumer(to: argparse._ActionsContainer) -> None:
-    """Add ``--for``."""
-    to.add_argument(
-        OPTION, dest="consumer", choices=tuple(CONSUMERS), metavar="CONSUMER",
-        help=f"print only one line, and exit with the code that this program expects: "
-        f"{', '.join(CONSUMERS)} (wirespeed help operate)",
-    )  # fmt: skip
-
-
 def requested(arguments: Sequence[str]) -> Consumer | None:
     """The consumer of a command line; None without one, or if the command will refuse it."""
     own = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)

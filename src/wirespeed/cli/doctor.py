@@ -8,33 +8,35 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import EXIT_CODES, WORST_FIRST, ExitCode, UsageError
+from ..judging.judged import Criteria, Judged
 from ..options import MEASURING
 from ..terminal import error_line, one_line
 from ..units import many
 from .common import (
+    add_consumer,
     add_expect,
     add_machine,
-    add_measuring,
     add_options,
     add_output,
     add_simulated,
     add_verbose,
     code_of,
     expected,
-    measuring,
+    loading,
     named_files,
-    opened,
+    option,
     return_files,
     style,
     tell_saved,
     texts_aside,
 )
-from .consumers import Answer, add_consumer, refuse_mixed
+from .consumers import Answer, refuse_mixed
+from .measuring import add_measuring, measuring
 from .parser import Parser
 
 if TYPE_CHECKING:
     from ..document import Document
-    from ..judging.adaptive import Adaptive
+    from ..judging.judged import Adaptive
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -51,7 +53,7 @@ def main(name: str, argv: Sequence[str]) -> int:
         return ExitCode.PASS
     adaptive = None
     if options.measure and not (options.source or options.testcase or options.prefix or options.tier):
-        from ..judging.adaptive import Adaptive
+        from ..judging.judged import Adaptive
 
         adaptive = Adaptive(expected(options))
     options.tier = options.tier or usual
@@ -101,22 +103,18 @@ def _measured(options: Namespace, adaptive: Adaptive | None) -> Document:
 
 def _of_files(files: Sequence[str], options: Namespace) -> int:
     """Examine saved runs and logs, each with its screen; return the exit code of the worst."""
-    from ..judging.omissions import with_host_memory
-
-    answers: list[int] = []
+    answers, load = list[int](), loading(options)
     for i, file in enumerate(files):
         if len(files) > 1:
             print(f"{chr(10) if i else ''}{one_line(file)}:")
         try:
-            document = opened(file, options)
+            document = load(file)
         except UsageError as error:
             if len(files) == 1:
                 raise
             print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)
             answers.append(Answer(ExitCode.RUN, str(error)))
             continue
-        if options.host_memory is not None:
-            document = with_host_memory(document, options.host_memory)
         answers.append(_examine(document, options, None))
     worst = min(answers, key=WORST_FIRST.index)
     if isinstance(worst, Answer) and len(files) > 1:
@@ -127,7 +125,6 @@ def _of_files(files: Sequence[str], options: Namespace) -> int:
 
 def _examine(document: Document, options: Namespace, adaptive: Adaptive | None) -> int:
     """Print what was found; return the exit code."""
-    from ..judging.judged import Criteria, Judged
     from ..judging.verdict import Verdict
     from ..screens.doctor import render
 
@@ -135,8 +132,7 @@ def _examine(document: Document, options: Namespace, adaptive: Adaptive | None) 
         judged = adaptive.concluded.renewed(document)
     else:
         judged = Judged(document, Criteria(expected=expected(options)))
-    sys.stdout.write(render(judged, style(options), adaptive.steps if adaptive else ()))
-    sys.stdout.flush()
+    print(render(judged, style(options), adaptive.steps if adaptive else ()), end="", flush=True)
     verdict = judged.concluded
     proves_nothing = document.simulated and not options.allow_simulated
     code = code_of(Verdict.UNKNOWN if proves_nothing and verdict is Verdict.PASS else verdict)
@@ -158,20 +154,20 @@ def parser(name: str) -> Parser:
         elsewhere=MEASURING,
         usage="wirespeed doctor [OPTION ...] [FILE ...]",
     )
-    arguments.add_argument(
-        "source", nargs="*", metavar="FILE",
-        help="saved runs, logs of other tools, and folders of them, to examine instead of this machine",
+    option(
+        arguments, "source FILE*",
+        "saved runs, logs of other tools, and folders of them, to examine instead of this machine",
     )  # fmt: skip
-    arguments.add_argument(
-        "--no-measure", dest="measure", action="store_false", help="only read what the system reports"
+    option(
+        arguments, "--no-measure", "only read what the system reports", action="store_false", dest="measure"
     )
-    arguments.add_argument(
-        "--root", metavar="FOLDER",
-        help="examine the system whose /sys and /proc are in a folder, or that --record recorded",
+    option(
+        arguments, "--root FOLDER",
+        "examine the system whose /sys and /proc are in a folder, or that --record recorded",
     )  # fmt: skip
-    arguments.add_argument(
-        "--record", metavar="FOLDER",
-        help="record in a new folder what the system reports about this machine, to examine it elsewhere",
+    option(
+        arguments, "--record FOLDER",
+        "record in a new folder what the system reports about this machine, to examine it elsewhere",
     )  # fmt: skip
     judging = arguments.add_argument_group("judgement")
     add_expect(judging)
@@ -218,8 +214,7 @@ def main_of_p2p(name: str, argv: Sequence[str]) -> int:
     elif options.json:
         sys.stdout.write(screen.to_json(document, findings))
     else:
-        sys.stdout.write(screen.render_of_p2p(document, findings, style(options)))
-    sys.stdout.flush()
+        print(screen.render_of_p2p(document, findings, style(options)), end="", flush=True)
     tell_saved(options.output)
     verdict = findings.verdict
     code = code_of(Verdict.UNKNOWN if document.simulated and verdict is Verdict.PASS else verdict)
@@ -234,17 +229,15 @@ def parser_of_p2p(name: str) -> Parser:
         "repair. A pair that hangs takes 2 s.",
         EXIT_CODES,
     )
-    arguments.add_argument("source", nargs="?", metavar="RUN.json", help="show a saved run")
+    option(arguments, "source RUN.json", "show a saved run", nargs="?")
     add_machine(arguments)
     add_options(arguments, names=("devices",))
-    arguments.add_argument("--short", action="store_true", help="try only stores and flags, as check does")
-    arguments.add_argument(
-        "--nccl", action="store_true", help="also let NCCL send between each two GPUs, which takes seconds"
-    )
-    arguments.add_argument("--seed", type=int, metavar="N", help="seed of the patterns (default: a new one)")
+    option(arguments, "--short", "try only stores and flags, as check does")
+    option(arguments, "--nccl", "also let NCCL send between each two GPUs, which takes seconds")
+    option(arguments, "--seed N", "seed of the patterns (default: a new one)", int)
     out = arguments.add_argument_group("output")
-    out.add_argument("--env", action="store_true", help="print only the variables to export, for scripts")
-    out.add_argument("--json", action="store_true", help="print the answer for programs")
+    option(out, "--env", "print only the variables to export, for scripts")
+    option(out, "--json", "print the answer for programs")
     add_consumer(out)
     add_output(out)
     add_verbose(out)

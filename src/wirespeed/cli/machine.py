@@ -10,17 +10,18 @@ import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 
+from ..backends import describe
 from ..errors import ExitCode
 from ..hardware.topology import Machine
+from ..options import RunOptions
 from ..terminal import columns, escaped, visible
 from ..testcases import TABLE, PlanOptions, Testcase, Tier, select
 from ..units import format_time
-from .common import add_machine, add_options, style, testcase_names
+from .common import add_machine, add_options, option, style, testcase_names
 from .parser import Parser
 
 
 def main_of_list(name: str, argv: Sequence[str]) -> int:
-    from ..backends import describe
 
     options = parser_of_list(name).parse_args(argv)
     machine = describe(options.machine, glance=not options.time)
@@ -46,21 +47,15 @@ def parser_of_list(name: str) -> Parser:
     arguments = Parser(name, "List all testcases, and show which of them can run here.")
     add_machine(arguments)
     add_options(arguments, names=["tier"])
-    arguments.add_argument(
-        "-t", "--testcase", nargs="+", action="extend", default=[], metavar="NAME",
-        help="only these testcases",
-    ).completer = testcase_names  # type: ignore[attr-defined] # fmt: skip
-    arguments.add_argument("--time", action="store_true", help="also show how long each testcase takes")
+    option(arguments, "-t --testcase NAME+", "only these testcases", completer=testcase_names)
+    option(arguments, "--time", "also show how long each testcase takes")
     forms = arguments.add_mutually_exclusive_group()
-    forms.add_argument(
-        "--short", action="store_true", help="print only the names of testcases that can run here"
-    )
-    forms.add_argument(
-        "--json", action="store_true", help="all testcases as JSON, with the reason if one cannot run"
-    )
-    forms.add_argument(
-        "--as", dest="form", choices=("transfers",), help="print a file for `wirespeed run -f`, to be edited"
-    )
+    option(forms, "--short", "print only the names of testcases that can run here")
+    option(forms, "--json", "all testcases as JSON, with the reason if one cannot run")
+    option(
+        forms, "--as", "print a file for `wirespeed run -f`, to be edited", dest="form",
+        choices=("transfers",),
+    )  # fmt: skip
     return arguments
 
 
@@ -73,7 +68,6 @@ def _reasons(machine: Machine, tier: Tier, cases: Sequence[Testcase]) -> dict[Te
 def _times(machine: Machine, tier: Tier, cases: Sequence[Testcase]) -> dict[Testcase, float]:
     """How long each testcase takes that can run, in s."""
     from ..driver.run_plan import run_plan
-    from ..options import RunOptions
 
     planned = run_plan(cases, machine, RunOptions(tier=tier))
     return {entry.case: entry.seconds for entry in planned if not entry.reason}
@@ -125,7 +119,6 @@ def _entry(case: Testcase, width: int, seconds: float | None = None) -> list[str
 
 
 def main(name: str, argv: Sequence[str]) -> int:
-    from ..backends import describe
 
     options = parser(name).parse_args(argv)
     machine = describe(options.machine)
@@ -141,10 +134,8 @@ def main(name: str, argv: Sequence[str]) -> int:
 def parser(name: str) -> Parser:
     arguments = Parser(name, "Show the CPUs, GPUs and links of a machine.")
     add_machine(arguments)
-    arguments.add_argument(
-        "--format",
-        choices=("tree", "json"),
-        default="tree",
-        help="tree, or JSON that --machine accepts (default: tree)",
-    )
+    option(
+        arguments, "--format", "tree, or JSON that --machine accepts (default: tree)",
+        choices=("tree", "json"), default="tree",
+    )  # fmt: skip
     return arguments

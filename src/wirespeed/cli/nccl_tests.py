@@ -9,15 +9,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..backends import SIMULATED as SIMULATED_MACHINE
+from ..backends import describe, discover
 from ..backends.nccl import usable_gpus
-from ..backends.provider import largest_of_gpus
+from ..backends.provider import Group, Provider, colors_of, group_of, largest_of_gpus, settings, smallest
 from ..collectives.options import ALL_ROOTS, MPI, NCCL, SIMULATED
 from ..errors import ExitCode, MachineError, StorageError, UsageError, WirespeedError
 from ..hardware.topology import Machine
+from ..judging.judged import Judged
+from ..options import RunOptions
 from ..terminal import colored, columns, error_line, visible
+from ..worlds.base import World, agree_on, hostname
 from .commands import called_as
 from .common import check_format, texts_aside
-from .dry_run import lead
+from .measuring import lead
 from .nccl_tests_options import (
     AUTO,
     FORMAT,
@@ -39,13 +44,10 @@ from .nccl_tests_options import (
 
 if TYPE_CHECKING:
     from ..backends.collective_backend import Make
-    from ..backends.provider import Group, Provider
     from ..document import Document
     from ..driver.jobs import Listener
-    from ..judging.judged import Judged
     from ..reports.nccl_tests import PrintedLines
     from ..results.output import Output
-    from ..worlds.base import World
     from .parser import Parser
 
 #: Time-out that stands for no limit, in s.
@@ -100,7 +102,6 @@ def _run(program: str, called: Sequence[str], arguments: Parser, options: argpar
         code = _in(world, options, wanted, machine)
     except WirespeedError as error:
         from ..reports.nccl_tests_view import Result, stopped
-        from ..worlds.base import hostname
 
         live = options.format == FORMAT
         if isinstance(error, TooFewGpus):
@@ -167,16 +168,12 @@ def _measure(
         UsageError: If the ranks have different options.
         NotPossible: If there are fewer GPUs than ranks, or none of the requested settings can run here.
     """
-    from ..backends import discover
     from ..backends.collective_backend import CollectiveBackend
-    from ..backends.provider import colors_of, group_of, settings, smallest
     from ..driver.jobs import begun
     from ..driver.session import Session
-    from ..options import RunOptions
     from ..results.store import Saver
     from ..testcases.collectives import collective, names
     from ..testcases.subset import sweep
-    from ..worlds.base import agree_on
 
     agree_on(world, wanted.comparable())
     asked, provider = wanted.options, wanted.provider
@@ -295,8 +292,7 @@ def _simulated(options: argparse.Namespace) -> Machine | None:
     """
     if options.machine is None:
         return None
-    from ..backends import SIMULATED, describe
 
-    if not options.machine.startswith(SIMULATED):
-        raise UsageError(f"--machine must be {SIMULATED}NAME here; the launcher places real ranks")
+    if not options.machine.startswith(SIMULATED_MACHINE):
+        raise UsageError(f"--machine must be {SIMULATED_MACHINE}NAME here; the launcher places real ranks")
     return describe(options.machine)

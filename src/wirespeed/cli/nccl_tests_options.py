@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..backends.provider import MASK, SPLIT, minimum
-from ..collectives.operations import BY_NAME, OPERATORS
+from ..collectives.operations import BY_NAME, OPERATIONS, OPERATORS, CollectiveOp, Division, operation_of
 from ..collectives.options import (
     ALL,
     CTAS,
@@ -37,16 +37,15 @@ from ..collectives.options import (
     CollectiveOptions,
 )
 from ..errors import StorageError, UsageError, WirespeedError
+from ..hardware.topology import Machine
 from ..terminal import visible
-from ..version import __version__
+from ..worlds.base import hostname
 from . import configuration as environment
 from .commands import SUFFIX
-from .common import add_machine, output_path, typed
+from .common import add_machine, option, output_path, typed
 from .parser import Parser
 
 if TYPE_CHECKING:
-    from ..collectives.operations import CollectiveOp
-    from ..hardware.topology import Machine
     from ..results.output import Output
 
 #: Prefix of the variables that divide the parts of alltoallv.
@@ -71,8 +70,6 @@ _KERNELS = {
 
 def parser(program: str) -> Parser:
     """The parser of nccl-tests' options and of those that wirespeed adds."""
-    from ..collectives.operations import OPERATIONS
-
     does = OPERATIONS[program.removesuffix(SUFFIX)].does
     arguments = Parser(
         program,
@@ -86,24 +83,23 @@ def parser(program: str) -> Parser:
             if about.group == title:
                 _add(group, name, about)
         if title == RANKS:
-            group.add_argument(
-                "--launch", metavar="HOW", default=AUTO, choices=(AUTO, "processes", "here"),
-                help="without a launcher: processes (one per GPU), here (one process, as given by -t and "
-                "-g), or auto (here if -t is given, else processes)",
+            option(
+                group, "--launch HOW",
+                "without a launcher: processes (one per GPU), here (one process, as given by -t and "
+                "-g), or auto (here if -t is given, else processes)", default=AUTO,
+                choices=(AUTO, "processes", "here"),
             )  # fmt: skip
-            group.add_argument(
-                "--mpi", action="store_true", help="use MPI on host memory, even if there are GPUs"
-            )
+            option(group, "--mpi", "use MPI on host memory, even if there are GPUs")
             add_machine(group, environment.machine())
     group.add_argument(*_JSON.split(","), metavar="FILE.json", type=Path, help=_JSON_HELP)
-    group.add_argument(
-        "--output", metavar="FILE.json", type=output_path,
-        help="also save the run as JSON, during the run; a folder, or - for standard output",
+    option(
+        group, "--output FILE.json",
+        "also save the run as JSON, during the run; a folder, or - for standard output", output_path,
     )  # fmt: skip
-    group.add_argument("--force", action="store_true", help="replace that file even if it exists")
-    group.add_argument(
-        "--format", metavar="FORMAT", default=FORMAT,
-        help="output format: nccl-tests (line by line), table, csv, json, ...",
+    option(group, "--force", "replace that file even if it exists")
+    option(
+        group, "--format FORMAT", "output format: nccl-tests (line by line), table, csv, json, ...",
+        default=FORMAT,
     )  # fmt: skip
     return arguments
 
@@ -155,8 +151,6 @@ def given(program: str, options: argparse.Namespace, arguments: Sequence[str]) -
     Raises:
         UsageError: If options exclude each other, or a variable is invalid; the message has the reason.
     """
-    from ..collectives.operations import OPERATIONS
-
     operation = program.removesuffix(SUFFIX)
     o = CollectiveOptions(
         **{name: value for name in OPTIONS if (value := getattr(options, name, None)) is not None},
@@ -208,8 +202,6 @@ def chosen(options: CollectiveOptions) -> CollectiveOp:
     Raises:
         UsageError: If a variable is invalid, or the sizes do not fit the traffic matrix.
     """
-    from ..collectives.operations import OPERATIONS, Division, operation_of
-
     name = options.operation
     if OPERATIONS[name].parts is None:
         return OPERATIONS[name]
@@ -402,11 +394,9 @@ def header_without_devices(wanted: Asked, ranks: int, machine: Machine | None) -
         ranks: Number of requested ranks.
         machine: The simulated machine; None if it is not simulated.
     """
-    from ..document import SCHEMA, Document
-    from ..hardware.topology import Machine
+    from ..driver.jobs import blank
     from ..reports.nccl_tests import header
     from ..reports.nccl_tests_view import View
-    from ..worlds.base import hostname
 
     libraries: dict[str, str] = {}
     if wanted.provider == NCCL:
@@ -423,11 +413,9 @@ def header_without_devices(wanted: Asked, ranks: int, machine: Machine | None) -
         "transport": "",
         "environment": [],
     }
-    document = Document(
-        schema=SCHEMA, version=__version__, host=hostname(), started="", simulated=machine is not None,
-        machine=machine or Machine(""), libraries=libraries, options=options,
-    )  # fmt: skip
-    return header(View(document))
+    return header(
+        View(blank(machine or Machine(""), host=hostname(), started="", libraries=libraries, options=options))
+    )
 
 
 def reserve(options: argparse.Namespace) -> list[Output]:

@@ -8,18 +8,21 @@ version of nvbandwidth is 0.10 unless ``--compat`` is given.
 from __future__ import annotations
 
 import argparse
-import platform
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NoReturn
 
-from ..document import SCHEMA, Document
+from ..backends import connect, describe
+from ..document import Document
+from ..driver.jobs import blank, join
 from ..errors import ExitCode, WirespeedError
 from ..faults import Fault
 from ..hardware.topology import Machine
 from ..judging.judged import Judged
+from ..progress import listener
 from ..reports import DialectName, Style, nvbandwidth, nvbandwidth_json
 from ..reports.dialects import DIALECTS, NOT_SIMULATED, SIMULATED, VERSIONS, Dialect
 from ..terminal import visible
@@ -27,13 +30,12 @@ from ..testcases import Testcase
 from ..testcases.nvbandwidth_versions import restricted, selected
 from ..testcases.subset import named_pair
 from ..units import MIB, parse_duration
-from ..version import __version__
 from ..worlds.launchers import promised
 from . import configuration as environment
-from .common import add_options, add_output, run_options, texts_aside, typed
-from .dry_run import add_job, lead
+from .common import add_options, add_output, option, run_options, texts_aside
+from .measuring import add_job, lead
 from .parser import Parser
-from .sailbandwidth_options import Dumps, Printer, add_sail_options, positive
+from .sailbandwidth import SAILBANDWIDTH, Dumps, PeerProgram, Printer, add_sail_options
 
 #: Stopping criteria of a cell: looser than elsewhere, because these programs are run often.
 PRECISION, TIME_BUDGET = 0.005, 0.3
@@ -61,31 +63,6 @@ _HUGE = (
 
 class _Refused(WirespeedError):
     """An error in nvbandwidth's own words."""
-
-
-@dataclass(frozen=True)
-class PeerProgram:
-    """A program with this command line.
-
-    Attributes:
-        name: Its name.
-        add: Adds options that not all of these programs have; sets defaults of the others.
-        version: Returns the version whose output to have, by the arguments: a value of ``Style.dialect``.
-        whole: Parses the size of a buffer, and numbers of samples and copies.
-        refusal: Returns why the program refuses its options, in its own words; empty if it does not.
-        ignored: Returns notes on options that have no effect.
-        faults: Returns the faults that a machine is to have, if it is simulated.
-        dumps: Whether it writes files of wrong values.
-    """
-
-    name: str
-    add: Callable[[Parser], None]
-    version: Callable[[Sequence[str]], DialectName]
-    whole: Callable[[str], int] = positive
-    refusal: Callable[[argparse.Namespace], str] = lambda _: ""
-    ignored: Callable[[argparse.Namespace], tuple[str, ...]] = lambda _: ()
-    faults: Callable[[Machine], tuple[Fault, ...]] = lambda _: ()
-    dumps: bool = False
 
 
 class _Parser(Parser):
@@ -145,47 +122,36 @@ def parser_of(program: PeerProgram, given: Sequence[str] = ()) -> Parser:
         "unless -i or --loopCount is given.",
         dialect, given,
     )  # fmt: skip
-    add = arguments.add_argument
-    add("-h", "--help", action="store_true", help="produce help message")
+    add = partial(option, arguments)
+    add("-h --help", "produce help message")
     add(
-        "-b", "--bufferSize", dest="size", type=mebibytes, metavar="N",
+        "-b --bufferSize N", f"buffer size in MiB ({dialect.default_mebibytes})", mebibytes, dest="size",
         default=dialect.default_mebibytes * MIB,
-        help=f"buffer size in MiB ({dialect.default_mebibytes})",
     )  # fmt: skip
-    add("-l", "--list", action="store_true", help="list available testcases")
-    several: dict[str, Any] = {"nargs": "+", "action": "extend", "default": [], "metavar": "X"}
-    add("-t", "--testcase", help="testcase(s) to run, by name or index", **several)
-    add("-p", "--testcasePrefixes", help="testcase(s) to run, by prefix", **several)
-    add("-v", "--verbose", action="store_true", help="print every sample; min, max and average in JSON")
+    add("-l --list", "list available testcases")
+    add("-t --testcase X+", "testcase(s) to run, by name or index")
+    add("-p --testcasePrefixes X+", "testcase(s) to run, by prefix")
+    add("-v --verbose", "print every sample; min, max and average in JSON")
     add(
-        "-s", "--skipVerification", nargs="?", type=_boolean, const=True, default=False, metavar="true|false",
-        help="skip the data check after copies",
+        "-s --skipVerification true|false", "skip the data check after copies", _boolean, nargs="?",
+        const=True, default=False,
     )  # fmt: skip
-    add("-d", "--disableAffinity", dest="affinity", action="store_false", help="no CPU binding")
+    add("-d --disableAffinity", "no CPU binding", action="store_false", dest="affinity")
+    add("-i --testSamples N", "samples (3 if only --loopCount is given)", program.whole, dest="samples")
+    add("-m --useMean", "mean instead of median", dest="use_mean")
     add(
-        "-i", "--testSamples", dest="samples", type=program.whole, metavar="N",
-        help="samples (3 if only --loopCount is given)",
-    )  # fmt: skip
-    add("-m", "--useMean", dest="use_mean", action="store_true", help="mean instead of median")
-    add(
-        "-j", "--json", dest="format", action="store_const", const="json", default="text",
-        help="JSON instead of text",
-    )  # fmt: skip
-    add(
-        "--loopCount", dest="copies", type=program.whole, metavar="N",
-        help="copies per sample (16 if only -i is given)",
-    )  # fmt: skip
+        "-j --json", "JSON instead of text", action="store_const", dest="format", const="json", default="text"
+    )
+    add("--loopCount N", "copies per sample (16 if only -i is given)", program.whole, dest="copies")
     program.add(arguments)
     arguments.set_defaults(dialect=version)
     own = arguments.add_argument_group("options of wirespeed")
-    own.add_argument(
-        "--machine", metavar="FILE|simulated:NAME", default=environment.machine(),
-        help=f"machine file or simulated machine (${environment.MACHINE}, else this machine)",
+    option(
+        own, "--machine FILE|simulated:NAME",
+        f"machine file or simulated machine (${environment.MACHINE}, else this machine)",
+        default=environment.machine(),
     )  # fmt: skip
-    own.add_argument(
-        "--time-budget", type=typed(parse_duration), default=TIME_BUDGET, metavar="TIME",
-        help="maximum time per value (0.3s)",
-    )  # fmt: skip
+    option(own, "--time-budget TIME", "maximum time per value (0.3s)", parse_duration, default=TIME_BUDGET)
     add_output(own)
     add_options(own, names=["timeout", "seed"])
     add_job(own)
@@ -194,31 +160,30 @@ def parser_of(program: PeerProgram, given: Sequence[str] = ()) -> Parser:
 
 def _add(parser: Parser) -> None:
     """Add the options that nvbandwidth has and sailbandwidth lacks, and those of sailbandwidth."""
-    add = parser.add_argument
+    add = partial(option, parser)
     add(
-        "-F", "--format", choices=["text", "json", "perf"], default="text",
-        help="text (default), JSON, or text with &&&& PERF lines in place of SUM lines",
+        "-F --format", "text (default), JSON, or text with &&&& PERF lines in place of SUM lines",
+        choices=["text", "json", "perf"], default="text",
     )  # fmt: skip
-    add("--perfFormatter", dest="perf", action="store_true", help="the same as --format perf")
+    add("--perfFormatter", "the same as --format perf", dest="perf")
     add(
-        "-H", "--useHugePages", dest="wants_huge_pages", action="store_true",
-        help="host buffers in huge pages, as always; a note if they are switched off",
+        "-H --useHugePages", "host buffers in huge pages, as always; a note if they are switched off",
+        dest="wants_huge_pages",
     )  # fmt: skip
-    add("--huge-pages", action="store_true", help="fail if host buffers are not in huge pages")
+    add("--huge-pages", "fail if host buffers are not in huge pages")
     add(
-        "-P", "--targetNumPairs", dest="pairs", type=int, default=-1, metavar="N",
-        help="measure N random pairs of processes, each in one direction (-1: all, 0: none); only in "
-        "multinode device-to-device testcases",
+        "-P --targetNumPairs N",
+        "measure N random pairs of processes, each in one direction (-1: all, 0: none); only in "
+        "multinode device-to-device testcases", int, dest="pairs", default=-1,
     )  # fmt: skip
     add(
-        "--pair", nargs=2, metavar="UUID",
-        help="measure only this pair of GPUs in tables of pairs (`nvidia-smi -L` shows UUIDs)",
+        "--pair UUID", "measure only this pair of GPUs in tables of pairs (`nvidia-smi -L` shows UUIDs)",
+        nargs=2,
     )  # fmt: skip
-    add("--version", action="store_true", help="show the version")
+    add("--version", "show the version")
     add(
-        "--compat", dest="dialect", choices=list(VERSIONS),
-        help="version whose list of testcases, numbers and output to use "
-        f"(${environment.COMPAT}, else {_DEFAULT})",
+        "--compat", "version whose list of testcases, numbers and output to use "
+        f"(${environment.COMPAT}, else {_DEFAULT})", dest="dialect", choices=list(VERSIONS),
     )  # fmt: skip
     add_sail_options(
         parser, default=False, note=" With nvbandwidth, --nBlocks and --nThreads apply to ordinary copies."
@@ -241,6 +206,16 @@ def parser(name: str) -> Parser:
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command line and return its exit code."""
     return main_of(NVBANDWIDTH, argv)
+
+
+def parser_of_sailbandwidth(name: str) -> Parser:
+    """The parser of the command."""
+    return parser_of(SAILBANDWIDTH)
+
+
+def main_of_sailbandwidth(name: str, argv: Sequence[str]) -> int:
+    """Run the command line and return its exit code."""
+    return main_of(SAILBANDWIDTH, argv)
 
 
 def main_of(program: PeerProgram, argv: Sequence[str]) -> int:
@@ -301,8 +276,6 @@ def _simulated(
     program: PeerProgram, options: argparse.Namespace
 ) -> tuple[Machine, tuple[str, ...], tuple[Fault, ...]]:
     """The machine with the faults that it is to have, notes on what has no effect, and those faults."""
-    from ..backends import describe
-
     machine, ignored = describe(options.machine), program.ignored(options)
     faults = program.faults(machine)
     if machine.simulated:
@@ -339,9 +312,6 @@ def _chosen(options: argparse.Namespace, ranks: int) -> list[Testcase]:
 
 def _run(program: PeerProgram, options: argparse.Namespace, arguments: Sequence[str]) -> int:
     from ..api import run
-    from ..backends import connect
-    from ..driver.jobs import join
-    from ..progress import listener
 
     if reason := _refusal(program, options):
         raise _Refused(reason)
@@ -362,10 +332,7 @@ def _run(program: PeerProgram, options: argparse.Namespace, arguments: Sequence[
     try:
         chosen = _chosen(options, ranks)
     except WirespeedError as error:  # nvbandwidth has described the machine by then
-        return refused(error, (Document(
-            schema=SCHEMA, version=__version__, host=platform.node(), started="",
-            simulated=machine.simulated, machine=machine, options={"size": options.size},
-        ), style))  # fmt: skip
+        return refused(error, (blank(machine, started="", options={"size": options.size}), style))
     if options.pair and world is None:
         named_pair(machine, options.pair)  # an unknown UUID is an error of the command line
     if options.pairs > 0 and ranks <= 1:

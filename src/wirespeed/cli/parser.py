@@ -33,6 +33,8 @@ _OF_NVBANDWIDTH = {
 }  # fmt: skip
 #: A short option with a number behind it.
 _ATTACHED = re.compile(r"(-[a-z])([0-9]+)", re.ASCII)
+#: How similar a misspelt option is to the one that is meant, with its dashes.
+_ALIKE = 0.75
 #: A GPU as other programs and people write it.
 _GPU = re.compile(r"(?:gpu|cuda:?)([0-9]+)", re.IGNORECASE)
 
@@ -79,9 +81,14 @@ def _translated(arguments: Sequence[str]) -> str:
     return " ".join(filter(None, words))
 
 
-def meant_by(words: Sequence[str]) -> str:
-    """`` (did you mean -t NAME?)``: the options that are meant by words that are none; empty if unknown."""
-    options = [option for word in words if not word.startswith("-") and (option := _option(word))]
+def meant_by(words: Sequence[str], known: Collection[str] = ()) -> str:
+    """`` (did you mean -t NAME?)``: the options that are meant by words that are none; empty if unknown.
+
+    Of misspelt options, which begin with a dash, it is the nearest of the known ones.
+    """
+    spelled = [word.partition("=")[0] for word in words if word.startswith("-")]
+    options = [option for word in spelled for option in get_close_matches(word, known, 1, _ALIKE)]
+    options += [option for word in words if not spelled and (option := _option(word))]
     return f" (did you mean {' '.join(dict.fromkeys(options))}?)" if options else ""
 
 
@@ -178,9 +185,8 @@ class Parser(argparse.ArgumentParser):
         """Parse all arguments; suggest what is meant by those that are no options of the command."""
         options, others = self.parse_known_args(args, namespace)
         if others:
-            self.error(
-                f"unrecognized arguments: {' '.join(others)}{meant_by(others) if self.command else ''}"
-            )
+            hint = meant_by(others, self._option_string_actions) if self.command else ""
+            self.error(f"unrecognized arguments: {' '.join(others)}{hint}")
         return options
 
     def refuse_unused(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ..errors import EXIT_CODES, ExitCode, UsageError, WirespeedError
 from ..terminal import error_line, visible
 from .common import add_saving as add_saved
-from .common import code_of, saving, tell_saved, texts_aside, typed
+from .common import code_of, option, saving, tell_saved, texts_aside
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -45,7 +45,9 @@ def main(name: str, argv: Sequence[str]) -> int:
     if options.machine is not None:
         spec = options.machine.removeprefix(_SIMULATED)
         cluster = (
-            parse_cluster(spec, seed=options.seed, spares=options.spares) if spec != options.machine else None
+            parse_cluster(spec, seed=options.seed, spares=options.spares, pair=options.pair)
+            if spec != options.machine
+            else None
         )
         if cluster is None:
             raise UsageError(
@@ -68,50 +70,53 @@ def parser(name: str) -> Parser:
         "Start it with a launcher on all nodes, one process per GPU: mpirun -np 512 -N 8 wirespeed qualify.",
         EXIT_CODES,
     )
-    arguments.add_argument(
-        "--machine", metavar="simulated:NAMExN|FILE.toml",
-        help="N simulated nodes, with faults, such as simulated:dgx-a100-8x64+nic=0.5@node17.3: node, gpu, "
+    option(
+        arguments, "--machine simulated:NAMExN|FILE.toml",
+        "N simulated nodes, with faults, such as simulated:dgx-a100-8x64+nic=0.5@node17.3: node, gpu, "
         "pcie, memory, nic, cable (sends; with <- behind it: receives), leaf or trunk (@block2.1), spine "
         "(@spine1), lost@node3, noise=3%%; or two DGX Sparks, simulated:dgx-spark-2+endpoint@node0, with "
         "causes (mtu=1500@node1, width=2@node0, ...); or simulated:FILE.toml, which describes nodes and "
         "switches",
     )  # fmt: skip
-    arguments.add_argument(
-        "--over", choices=("tcp", "nccl", "mpi"),
-        help="transport: tcp, which continues when nodes are lost, or nccl or mpi, which transfer between "
+    option(
+        arguments, "--over",
+        "transport: tcp, which continues when nodes are lost, or nccl or mpi, which transfer between "
         "ranks, rail by rail (default: nccl if all nodes have GPUs, else tcp)",
+        choices=("tcp", "nccl", "mpi"),
     )  # fmt: skip
-    arguments.add_argument(
-        "--within", type=typed(parse_duration), default=math.inf, metavar="TIME",
-        help="maximum time, such as 3min; rounds that do not fit are skipped",
+    option(
+        arguments, "--within TIME", "maximum time, such as 3min; rounds that do not fit are skipped",
+        parse_duration, default=math.inf,
     )  # fmt: skip
-    arguments.add_argument(
-        "--spares", type=int, default=0, metavar="N", help="the last N nodes are spares (default: 0)"
-    )
-    arguments.add_argument(
-        "--seed", type=int, default=0, help="random seed of the choice of partners (default: 0)"
-    )
-    arguments.add_argument(
-        "--topology", metavar="FILE|measured",
-        help="output of `scontrol show topology`, which names the leaf switches (default: from Slurm); "
+    option(arguments, "--spares N", "the last N nodes are spares (default: 0)", int, default=0)
+    option(arguments, "--seed", "random seed of the choice of partners (default: 0)", int, default=0)
+    option(
+        arguments, "--topology FILE|measured",
+        "output of `scontrol show topology`, which names the leaf switches (default: from Slurm); "
         "or measured: infer from latencies which nodes share one (with --over tcp)",
     )  # fmt: skip
-    arguments.add_argument(
-        "--nics", type=typed(parse_nics), metavar="NxRATE|RATE",
-        help="what the NICs of a node carry in one direction, such as 8x400G or 50GB/s, with which two nodes "
-        "are compared (default: as their ports and PCIe links say)",
+    option(
+        arguments, "--nics NxRATE|RATE",
+        "what the NICs of a node carry in one direction, such as 8x400G or 50GB/s, with which two nodes "
+        "are compared (default: as their ports and PCIe links say)", parse_nics,
     )  # fmt: skip
-    arguments.add_argument(
-        "--processes", type=int, default=1, metavar="N",
-        help="start N processes on this host, to try it without a launcher (default: 1)",
+    option(
+        arguments, "--pair NODE,NODE",
+        "measure only these two nodes of the job, as a job of two is (default: all)", _names, default=(),
     )  # fmt: skip
-    arguments.add_argument(
-        "-T", "--timeout", type=typed(parse_duration), default=60.0, metavar="TIME",
-        help="maximum time for all processes to join, and of one round (default: 60s)",
+    option(
+        arguments, "--processes N",
+        "start N processes on this host, to try it without a launcher (default: 1)", int, default=1,
     )  # fmt: skip
-    arguments.add_argument(
-        "--exclude-format", choices=("slurm", "hostfile", "json"),
-        help="print only the nodes to exclude (slurm, json), or the good ones as a host file (hostfile)",
+    option(
+        arguments, "-T --timeout TIME",
+        "maximum time for all processes to join, and of one round (default: 60s)", parse_duration,
+        default=60.0,
+    )  # fmt: skip
+    option(
+        arguments, "--exclude-format",
+        "print only the nodes to exclude (slurm, json), or the good ones as a host file (hostfile)",
+        choices=("slurm", "hostfile", "json"),
     )  # fmt: skip
     add_saved(arguments)
     return arguments
@@ -125,7 +130,7 @@ def _of_job(
     from ..driver.jobs import join
     from ..qualify.cluster import hosts_of
     from ..qualify.job import lead, serve
-    from .dry_run import speak_for_leader
+    from .measuring import speak_for_leader
 
     output = saving(options)
     world = join(options.processes, [name, *argv], options.timeout, partial=True)
@@ -143,7 +148,7 @@ def _of_job(
     expected = hosts_of(os.environ.get("SLURM_JOB_NODELIST", ""))
     try:
         over = "tcp" if _measures(options) else options.over
-        cluster = lead(world, blocks, options.spares, expected, over, options.timeout)
+        cluster = lead(world, blocks, options.spares, expected, over, options.timeout, options.pair)
         try:
             nodes = len(cluster.nodes)
             if nodes < 2:
@@ -163,13 +168,14 @@ def _lead(
 ) -> int:
     """Measure, print, save; return the exit code."""
     from ..document import UNFINISHED
+    from ..driver.jobs import timestamp
     from ..judging.path_kinds import verdict_of
     from ..qualify.procedure import Procedure
     from ..reports.qualification import lines
     from ..results.store import Draft, Saver
 
     saver, draft = (Saver(output, options.force), Draft(output)) if output else (None, None)
-    began = _now()
+    began = timestamp()
 
     def said(known: Qualification) -> None:
         """Show a round, and save what is known: a killed process keeps its rounds."""
@@ -206,15 +212,14 @@ def _lead(
     return code_of(verdict_of(qualification))
 
 
+def _names(text: str) -> tuple[str, ...]:
+    """The names of nodes between commas."""
+    return tuple(name.strip() for name in text.split(","))
+
+
 def _measures(options: argparse.Namespace) -> bool:
     """Whether latencies show which nodes share a switch."""
     return bool(options.topology == "measured")
-
-
-def _now() -> str:
-    from datetime import UTC, datetime
-
-    return datetime.now(UTC).astimezone().isoformat(timespec="seconds")
 
 
 def _progress(qualification: Qualification) -> None:
@@ -243,19 +248,15 @@ def _document(
     machine: Machine, qualification: Qualification, facts: tuple[Fact, ...], options: argparse.Namespace,
     command: str, began: str, interrupted: str,
 ) -> Document:  # fmt: skip
-    import platform
-
-    from ..document import SCHEMA, Document
-    from ..version import __version__
+    from ..driver.jobs import blank, timestamp
 
     within = None if options.within == math.inf else options.within
-    return Document(
-        schema=SCHEMA, version=__version__, command=command, host=platform.node(),
-        python=platform.python_version(), simulated=machine.simulated, machine=machine,
+    return blank(
+        machine, command=command,
         options={
             "seed": options.seed, "spares": options.spares, "within": within, "machine": options.machine,
         },
-        started=began, ended=_now(),
+        started=began, ended=timestamp(),
         seconds=math.fsum(each.seconds for each in qualification.rounds), interrupted=interrupted,
         qualification=qualification, facts=facts,
     )  # fmt: skip

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import DocumentError, ExitCode, UsageError, WirespeedError
-from ..terminal import error_line, meant, one_line, visible
+from ..judging.judged import Criteria, Judged
+from ..reports import FORMATS, Style, find, format_of_suffix, render
+from ..terminal import meant, one_line, visible
 from ..units import many
 from .common import (
     add_all_cells,
@@ -28,24 +30,24 @@ from .common import (
     check_format,
     criteria,
     machine_names,
-    measured_code,
+    named,
     named_files,
     open_run,
+    option,
     print_report,
     return_files,
     style,
+    tell_unreadable,
     testcase_names,
     texts_aside,
-    typed,
 )
+from .measuring import measured_code
 from .parser import Parser
 
 if TYPE_CHECKING:
     import argparse
 
     from ..document import Document, TestcaseResult
-    from ..judging.judged import Criteria
-    from ..reports import Style
     from ..reports.records import CheckedRun
     from ..results.compare import Unreadable
     from ..results.output import Output
@@ -55,7 +57,6 @@ _MOST_COMPARED, _LARGEST_COMPARISON = 10, 50
 
 
 def main(name: str, argv: Sequence[str]) -> int:
-    from ..reports import format_of_suffix
 
     arguments = parser(name)
     options = arguments.parse_args(argv)
@@ -84,7 +85,6 @@ def main(name: str, argv: Sequence[str]) -> int:
         raise UsageError(f"{file} is a saved run, and a report must not replace it; choose another name")
     output = Output(file, replace=is_report(file)) if options.output else Output.numbered(file)
     output.check(options.force)
-    from ..reports import Style
 
     by, code = criteria(options), ExitCode.PASS
     if is_fleet:
@@ -98,7 +98,6 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def parser(name: str) -> Parser:
-    from ..reports import FORMATS
 
     arguments = Parser(
         name,
@@ -106,29 +105,20 @@ def parser(name: str) -> Parser:
         "More than 10 runs make a page with one row per node: verdict, cause, key figures and outliers.\n"
         "A single run can be written in any other format, given by the file name or --format.",
     )
-    arguments.add_argument(
-        "files", metavar="FILE", nargs="+", help="saved runs, logs of other tools, and folders of them"
-    )
-    arguments.add_argument(
-        "-o", "--output", type=Path, metavar="FILE.html",
-        help="file to write (default: RUN.html, RUN-compared.html or RUN-fleet.html, next to the first run)",
+    option(arguments, "files FILE+", "saved runs, logs of other tools, and folders of them")
+    option(
+        arguments, "-o --output FILE.html",
+        "file to write (default: RUN.html, RUN-compared.html or RUN-fleet.html, next to the first run)", Path,
     )  # fmt: skip
     add_force(arguments, "is not a report of wirespeed")
-    arguments.add_argument("--open", action="store_true", help="open the page in the browser")
-    arguments.add_argument(
-        "--format",
-        metavar="FORMAT",
-        help="format (default: by the suffix: "
-        + ", ".join(f"{row.suffixes[0]} for {row.name}" for row in FORMATS if row.suffixes)
-        + ")",
-    )
+    option(arguments, "--open", "open the page in the browser")
+    option(
+        arguments, "--format FORMAT", "format (default: by the suffix: "
+        + ", ".join(f"{row.suffixes[0]} for {row.name}" for row in FORMATS if row.suffixes) + ")",
+    )  # fmt: skip
     kinds = arguments.add_mutually_exclusive_group()
-    kinds.add_argument(
-        "--fleet",
-        action="store_true",
-        help="one row per node, without single values (default for more than 10 runs)",
-    )
-    kinds.add_argument("--compare", action="store_true", help="compare more than 10 runs, up to 50")
+    option(kinds, "--fleet", "one row per node, without single values (default for more than 10 runs)")
+    option(kinds, "--compare", "compare more than 10 runs, up to 50")
     add_judging(arguments.add_argument_group("judgement"))
     add_all_cells(arguments)
     add_simulated(arguments, needed=False)
@@ -138,84 +128,69 @@ def parser(name: str) -> Parser:
 
 def _report(files: Sequence[str], output: Output, form: str, by: Criteria, style: Style) -> ExitCode:
     """Write one run in any format, or several as a page; report files that cannot be read."""
-    from ..judging.judged import Judged
-    from ..reports.records import errors_of
     from ..results.compare import read_many
 
     if len(files) == 1:
-        named, unreadable = [(files[0], open_run(files[0]))], []
+        runs, unreadable = [(files[0], open_run(files[0]))], []
     else:
-        read = read_many(files, _named, open_run)
-        named, unreadable = read.found, read.unreadable
+        read = read_many(files, named, open_run)
+        runs, unreadable = read.found, read.unreadable
     with _progress(f"writing {output.path}"):
         if form == "html":
-            text, broken = _page(named, by)
+            text, broken = _page(runs, by)
             unreadable += broken
         else:
-            from ..reports import render
+            text = render(Judged(runs[0][1], by), form, style)
+    return _saved(text, len(files), unreadable, output)
 
-            text = render(Judged(named[0][1], by), form, style)
-        for error in errors_of(unreadable):
-            print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)
-        if not text:
-            raise DocumentError("none of the runs can be shown")
-        output.write(text.encode("utf-8", "replace"))
-    shown = f" ({len(files) - len(unreadable)} of {len(files)} runs)" if unreadable else ""
+
+def _saved(text: str, runs: int, unreadable: Sequence[Unreadable], output: Output) -> ExitCode:
+    """Write the page or report of some runs, and report the files that cannot be read."""
+    code = tell_unreadable(unreadable)
+    if not text:
+        raise DocumentError("none of the runs can be shown")
+    output.write(text.encode("utf-8", "replace"))
+    shown = f" ({runs - len(unreadable)} of {runs} runs)" if unreadable else ""
     print(visible(f"saved to {output.path}{shown}"), file=sys.stderr)
-    return ExitCode.USAGE if unreadable else ExitCode.PASS
+    return code
 
 
-def _named(file: str, document: Document) -> tuple[str, Document]:
-    return file, document
-
-
-def _page(named: Sequence[tuple[str, Document]], by: Criteria) -> tuple[str, list[Unreadable]]:
+def _page(runs: Sequence[tuple[str, Document]], by: Criteria) -> tuple[str, list[Unreadable]]:
     """The page of runs, without those of which none can be made; empty if that are all."""
-    from ..judging.judged import Judged
     from ..reports.html.page import page
     from ..reports.html.tables import unique_names
     from ..results.compare import defective
 
-    def of_all(runs: Sequence[tuple[str, Document]]) -> str:
-        judged = [Judged(document, by) for _, document in runs]
-        return page(judged, labels=unique_names([file for file, _ in runs])) if runs else ""
+    def of_all(some: Sequence[tuple[str, Document]]) -> str:
+        judged = [Judged(document, by) for _, document in some]
+        return page(judged, labels=unique_names([file for file, _ in some])) if some else ""
 
     try:
-        return of_all(named), []
+        return of_all(runs), []
     except WirespeedError:
         raise
     except Exception:
-        broken = defective(named, lambda document: page([Judged(document, by)])) if len(named) > 1 else []
+        broken = defective(runs, lambda document: page([Judged(document, by)])) if len(runs) > 1 else []
         if not broken:
             raise
     out = {error.file for error in broken}
-    return of_all([run for run in named if run[0] not in out]), broken
+    return of_all([run for run in runs if run[0] not in out]), broken
 
 
 def _fleet(files: Sequence[str], output: Output, by: Criteria) -> ExitCode:
     """Write a page of many nodes; report each file that cannot be read. Return the exit code."""
     from ..reports.html.fleet import fleet_page, read_nodes
-    from ..reports.records import errors_of
 
     files = list(dict.fromkeys(files))
     with _progress(f"reading {len(files)} runs"):
         read = read_nodes(files, by, open_run)
-    nodes, failures = read.found, [str(error) for error in read.unreadable]
-    for line in errors_of(read.unreadable):
-        print(error_line(f"wirespeed: error: {line}"), file=sys.stderr)
-    if not nodes:
-        raise DocumentError("none of the runs can be shown")
     with _progress(f"writing {output.path}"):
-        output.write(fleet_page(nodes, failures).encode("utf-8", "replace"))
-    shown = f" ({len(nodes)} of {len(files)} runs)" if failures else ""
-    print(visible(f"saved to {output.path}{shown}"), file=sys.stderr)
-    return ExitCode.USAGE if failures else ExitCode.PASS
+        text = fleet_page(read.found, [*map(str, read.unreadable)]) if read.found else ""
+    return _saved(text, len(files), read.unreadable, output)
 
 
 def _beside(file: str, kind: str, form: str) -> Path:
     """The default file to write: next to a run, in the format's suffix."""
-    from ..reports import find
-
     suffixes, run = find(form).suffixes, Path(file)
     if not suffixes or not run.name:
         raise UsageError(f"pass -o FILE: no default name for {form} of {file!r}")
@@ -233,8 +208,6 @@ def _progress(text: str) -> AbstractContextManager[object]:
 
 
 def main_of_show(name: str, argv: Sequence[str]) -> int:
-    from ..judging.judged import Judged
-    from ..reports import find
     from ..results.compare import no_collections, read_many
 
     arguments = parser_of_show(name)
@@ -254,27 +227,20 @@ def main_of_show(name: str, argv: Sequence[str]) -> int:
     form = find(options.format)
     if form.form == "text" and form.checked:  # a page and a file of metrics have all runs
         read = read_many(options.files, partial(_part, options=options), open_run)
-        for error in read.unreadable:
-            print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)
-        sys.stdout.write(form.joined(read.found, read.unreadable, style(options)))
-        sys.stdout.flush()
-        return ExitCode.USAGE if read.unreadable else ExitCode.PASS
+        code = tell_unreadable(read.unreadable)
+        print(form.joined(read.found, read.unreadable, style(options)), end="", flush=True)
+        return code
     code, with_names = ExitCode.PASS, form.form == "terminal"
     for i, file in enumerate(options.files):
         shown = read_many([file], partial(_shown, options=options), open_run)
         if with_names:
             print(f"{chr(10) if i else ''}{one_line(file)}:")
-        sys.stdout.write("".join(shown.found))
-        sys.stdout.flush()
-        for error in shown.unreadable:
-            print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)
-            code = ExitCode.USAGE
+        print("".join(shown.found), end="", flush=True)
+        code = tell_unreadable(shown.unreadable) or code
     return code
 
 
 def _shown(_: str, document: Document, options: argparse.Namespace) -> str:
-    from ..judging.judged import Judged
-    from ..reports import render
 
     judged = Judged(_chosen(document, options), criteria(options))
     return render(judged, options.format, style(options))
@@ -282,8 +248,6 @@ def _shown(_: str, document: Document, options: argparse.Namespace) -> str:
 
 def _part(file: str, document: Document, options: argparse.Namespace) -> CheckedRun:
     """What a run adds to the report of several."""
-    from ..judging.judged import Judged
-    from ..reports import find
     from ..reports.records import CheckedRun
 
     judged = Judged(_chosen(document, options), criteria(options), file)
@@ -292,19 +256,15 @@ def _part(file: str, document: Document, options: argparse.Namespace) -> Checked
 
 def parser_of_show(name: str) -> Parser:
     arguments = Parser(name, "Print saved runs, or logs of other tools, in any format.")
-    arguments.add_argument(
-        "files",
-        nargs="*",
-        metavar="FILE",
-        help="saved runs, logs of other tools, and folders of them (- is standard input)",
-    )
-    for short, long, metavar, does in (
-        ("-t", "--testcase", "NAME", "only these testcases"),
-        ("-p", "--prefix", "PREFIX", "only testcases whose names start with PREFIX"),
+    option(
+        arguments, "files FILE*",
+        "saved runs, logs of other tools, and folders of them (- is standard input)",
+    )  # fmt: skip
+    for spelled, does in (
+        ("-t --testcase NAME+", "only these testcases"),
+        ("-p --prefix PREFIX+", "only testcases whose names start with PREFIX"),
     ):
-        arguments.add_argument(
-            short, long, nargs="+", action="extend", default=[], metavar=metavar, help=does
-        ).completer = testcase_names  # type: ignore[attr-defined]
+        option(arguments, spelled, does, completer=testcase_names)
     add_report(arguments)
     add_judging(arguments.add_argument_group("judgement"))
     add_simulated(arguments, needed=False)
@@ -344,7 +304,6 @@ def _is_called(word: str, result: TestcaseResult) -> bool:
 
 def main_of_import(name: str, argv: Sequence[str]) -> int:
     from ..importers import load_log
-    from ..judging.judged import Judged
     from ..results.store import encode
 
     options = parser_of_import(name).parse_args(argv)
@@ -374,22 +333,17 @@ def parser_of_import(name: str) -> Parser:
         "Exit codes: 0 values were imported, 1 the logs say that the run failed, or a value fails,\n"
         "2 invalid usage, 4 the logs have no values.",
     )
-    arguments.add_argument(
-        "files", nargs="+", metavar="LOG", help="files of one machine; - is standard input"
-    )
-    arguments.add_argument(
-        "--machine",
-        metavar="NAME-N|FILE|simulated:NAME",
-        help="machine of the logs: N GPUs such as hgx-h100-8, a machine file, or a simulated machine "
-        "(default: derived from the names and the number of GPUs in the logs)",
-    ).completer = machine_names  # type: ignore[attr-defined]
-    arguments.add_argument(
-        "--nics",
-        type=typed(_nics),
-        metavar="NUMBERxRATE",
-        help="NICs of each host, such as 8x400G, for collectives and RDMA between hosts "
-        "(default: as the log says)",
-    )
+    option(arguments, "files LOG+", "files of one machine; - is standard input")
+    option(
+        arguments, "--machine NAME-N|FILE|simulated:NAME",
+        "machine of the logs: N GPUs such as hgx-h100-8, a machine file, or a simulated machine "
+        "(default: derived from the names and the number of GPUs in the logs)", completer=machine_names,
+    )  # fmt: skip
+    option(
+        arguments, "--nics NUMBERxRATE",
+        "NICs of each host, such as 8x400G, for collectives and RDMA between hosts "
+        "(default: as the log says)", _nics,
+    )  # fmt: skip
     add_output(arguments, "save the run")
     add_report(arguments)
     return arguments

@@ -1,41 +1,66 @@
-"""``wirespeed run``: measure, print, save."""
+"""``wirespeed run``: measure, print, save.
+
+``wirespeed transfer``: measure transfers that start together, or show what would be measured.
+
+``wirespeed blocks``: the fastest way to move scattered blocks, over their size and number.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Sequence
 from functools import partial
 from types import NoneType
+from typing import TYPE_CHECKING
 
 from ..document import Document, TestcaseResult
-from ..driver.jobs import Listener
-from ..errors import EXIT_CODES
-from ..options import JOB
+from ..driver.jobs import Listener, join
+from ..errors import EXIT_CODES, ExitCode, UsageError
+from ..hardware.devices import STORAGE
+from ..judging.judged import Judged
+from ..options import GPU, HOW, JOB, STOP, WHAT, RunOptions, declared
+from ..progress import listener
 from ..terminal import escaped
+from ..testcases import storage
+from ..testcases.blocks import DIRECTIONS, of_directions
 from .common import (
-    add_measuring,
+    add_machine,
+    add_options,
+    add_output,
     add_report,
     add_saving,
     check_format,
-    measuring,
+    option,
     print_report,
+    run_options,
     saving,
     style,
     tell_saved,
     texts_aside,
 )
 from .compare import add_remembering, remember
-from .dry_run import add_dry_run, add_job, dry_run, lead
+from .measuring import (
+    add_dry_run,
+    add_job,
+    add_measuring,
+    dry_run,
+    lead,
+    measuring,
+    process_started,
+    with_programs,
+)
 from .parser import Parser
+from .two_ranks import among
+
+if TYPE_CHECKING:
+    from ..language.toml_file import Program
 
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     from ..api import run
-    from ..driver.jobs import join
-    from ..judging.judged import Judged
-    from ..progress import listener
     from ..screens.run import render
 
     arguments = parser(name)
@@ -62,8 +87,7 @@ def main(name: str, argv: Sequence[str]) -> int:
             print(escaped(json.dumps({"verdict": check.verdict, "testcases": check.testcases})), flush=True)
         elif not options.quiet:
             if is_summary:
-                sys.stdout.write(render(judged, style(options)))
-                sys.stdout.flush()
+                print(render(judged, style(options)), end="", flush=True)
             else:
                 print_report(judged, options)
         tell_saved(output, {"every table": "show"} if is_summary and not options.verbose else {})
@@ -91,9 +115,7 @@ def parser(name: str) -> Parser:
     add_remembering(out)
     add_report(out)
     arguments.set_defaults(format=None)
-    out.add_argument(
-        "--json-lines", action="store_true", help="print each value as a line of JSON when its testcase ends"
-    )
+    option(out, "--json-lines", "print each value as a line of JSON when its testcase ends")
     return arguments
 
 
@@ -110,3 +132,174 @@ class JsonLines(Listener):
             plain = {name: value for name, value in cell.items() if not isinstance(value, (tuple, NoneType))}
             del plain["status"]  # the verdict is known when all values are
             print(escaped(json.dumps(plain | about)), flush=True)
+
+
+def main_of_transfer(name: str, argv: Sequence[str]) -> int:
+    arguments = parser_of_transfer(name)
+    options = arguments.parse_args(argv)
+    if options.dry_run:
+        arguments.refuse_unused(options, "with --dry-run", "output", "force", "verbose", "all_cells")
+    program = _program(options)
+    if options.dry_run:
+        return _dry_run(options, program)
+    return _measure(options, program, [name, *argv])
+
+
+def parser_of_transfer(name: str) -> Parser:
+    arguments = Parser(
+        name,
+        "Measure transfers that start together. The device on the left executes:\n"
+        "gpu0 -> gpu1 is pushed by gpu0, gpu1 <- gpu0 is pulled by gpu1.\n"
+        "`wirespeed help transfers` describes the language.",
+        EXIT_CODES,
+    )
+    subject = arguments.add_argument_group(WHAT)
+    option(subject, "line TRANSFERS*", "transfers in quotes, such as 'gpu0 -> gpu1; gpu1 -> gpu0 1MiB'")
+    option(subject, "-f --file FILE.toml", "measurements of a file (wirespeed help transfers)")
+    option(subject, "--from-transferbench FILE", "transfers of a file of TransferBench")
+    option(subject, "--from-nvloom FILE", "transfers of a CSV file of nvloom")
+    option(subject, "--dry-run", "show transfers, routes, shared links and limits, and measure nothing")
+    add_machine(subject)
+    add_options(subject, WHAT)
+    for group in (STOP, HOW, GPU):
+        add_options(arguments.add_argument_group(group), group)
+    add_job(arguments.add_argument_group(JOB))
+    out = arguments.add_argument_group("output")
+    add_output(out)
+    add_report(out)
+    return arguments
+
+
+def _program(options: argparse.Namespace) -> Program:
+    """The transfers of the line, or of the file of another tool."""
+    from ..language import other_tools, toml_file
+    from ..worlds import launched
+
+    sources = (options.line, options.file, options.from_transferbench, options.from_nvloom)
+    if sum(map(bool, sources)) != 1:
+        raise UsageError(
+            "give transfers, such as 'gpu0 -> gpu1', or one file: -f, --from-transferbench or --from-nvloom"
+        )
+    if options.file:
+        return toml_file.load(options.file)
+    if options.from_transferbench:
+        return other_tools.load_transferbench(options.from_transferbench)
+    if options.from_nvloom:
+        return other_tools.load_nvloom(
+            options.from_nvloom, "rank" if options.processes > 1 or launched() else "gpu"
+        )
+    return toml_file.of_line(" ".join(options.line))
+
+
+def _dry_run(options: argparse.Namespace, program: Program) -> int:
+    """Print what would be measured on this machine, or on a simulated one."""
+    from ..api import as_changed, part_of
+    from ..backends import connect, describe
+    from ..backends.base import assigned
+    from ..language.dry_run import dry_run
+    from ..screens.dry_run import FORMATS, render
+
+    if options.format not in FORMATS:
+        raise UsageError(f"--dry-run has the formats {', '.join(FORMATS)}, not {options.format!r}")
+    arguments = with_programs(run_options(options), [program])
+    chosen = arguments["options"]
+    machine = part_of(describe(options.machine), chosen)
+    cases = as_changed(program.testcases, chosen)
+    backends = connect(machine)
+    try:
+        planned = dry_run(cases, machine, chosen, lambda measurement: assigned(backends, measurement)[1])
+    finally:
+        for backend in backends:
+            backend.close()
+    sys.stdout.write(render(planned, machine, options.format))
+    return ExitCode.PASS
+
+
+def _measure(options: argparse.Namespace, program: Program, argv: Sequence[str]) -> int:
+    from ..api import run
+    from ..driver.jobs import join
+    from ..progress import listener
+
+    check_format(options.format)
+    world = join(options.processes, argv, options.timeout)
+
+    def show(judged: Judged) -> None:
+        print_report(judged, options)
+
+    with texts_aside(options.output):
+        return lead(
+            world, lambda: run(
+                **with_programs(run_options(options), [program]), machine=options.machine, world=world,
+                output=options.output, force=options.force, listeners=listener(),
+                command=" ".join(["wirespeed", *sys.argv[1:]]),
+            ),
+            show,
+        )  # fmt: skip
+
+
+def main_of_blocks(name: str, argv: Sequence[str]) -> int:
+    from .. import backends
+    from ..api import run
+    from ..progress import listener
+    from ..reports.console import printed
+    from ..screens.check import headline
+
+    options = parser_of_blocks(name).parse_args(argv)
+    check_format(options.format)
+    output, machine = saving(options), backends.describe(options.machine)
+    if options.devices is not None:
+        machine = machine.only(options.devices)
+    cases = of_directions(machine, options.direction or ())
+    if options.storage is not None or STORAGE.name in machine.others:
+        cases += storage.TESTCASES
+    settings = run_options(options, tier="quick", sizes=options.sizes, block_counts=options.counts)
+    since = None if settings.within is None else process_started()
+
+    def show(judged: Judged) -> None:
+        if not options.quiet:
+            print_report(judged, options)
+            if options.format == "blocks":
+                ending = headline(judged.document, judged.overview, judged.file)
+                sys.stdout.write(printed(style(options), "", *ending))
+        tell_saved(output)
+
+    with texts_aside(output):
+        return lead(
+            None, lambda: run(
+                cases, machine=machine, options=settings, output=output, force=options.force, since=since,
+                listeners=listener(), command=" ".join(["wirespeed", *sys.argv[1:]]),
+            ),
+            show,
+        )  # fmt: skip
+
+
+def parser_of_blocks(name: str) -> Parser:
+
+    arguments = Parser(
+        name,
+        "Find the fastest way to move scattered blocks, such as those of a KV cache, between host and GPUs:\n"
+        "for each size and number, the time from the first call to the last byte, by one copy for\n"
+        "each block, the driver's batch call, kernels that read the list, and staging.",
+        EXIT_CODES,
+    )
+    what = arguments.add_argument_group("what to measure")
+    about = {entry.name: declaration for entry, declaration in declared(RunOptions)}
+    for flag, dest, name, help in (
+        ("--sizes", "sizes", "sizes", "block sizes, such as 1KiB:4MiB:x2 (default: ten from 1KiB to 4MiB)"),
+        ("--blocks", "counts", "block_counts", "numbers of blocks, such as 64,1000 (default: 16:65536:x4)"),
+    ):
+        option(what, f"{flag} {about[name].metavar}", help, about[name].parse, dest=dest)
+    option(
+        what, "--direction LIST",
+        f"directions: {', '.join(DIRECTIONS)} (default: the first two; without a GPU the last)",
+        among(DIRECTIONS),
+    )  # fmt: skip
+    add_machine(what)
+    add_options(what, names=("devices", "storage", "storage_size"))
+    add_options(arguments.add_argument_group(STOP), STOP)
+    add_options(arguments.add_argument_group(HOW), HOW)
+    out = arguments.add_argument_group("output")
+    add_saving(out)
+    add_report(out)
+    arguments.set_defaults(format="blocks")
+    return arguments

@@ -12,27 +12,29 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..driver.jobs import Filled, Listener
+from ..driver.jobs import Filled, Listener, join
 from ..errors import ExitCode, UsageError
 from ..hardware.devices import is_host
+from ..judging.judged import Judged
+from ..model import Engine
 from ..terminal import error_line, visible
-from ..units import parse_size
+from ..testcases.base import MAX_MPI_BYTES, message
+from ..testcases.processes import MECHANISMS, reproducer, sharing
+from ..units import format_size, parse_duration, parse_size, parse_sizes
 from .common import (
     add_output,
     add_report,
     check_format,
-    measured_code,
+    option,
     print_report,
     style,
     texts_aside,
-    typed,
 )
-from .dry_run import lead
+from .measuring import lead, measured_code
 from .parser import Parser
 
 if TYPE_CHECKING:
     from ..document import Document
-    from ..judging.judged import Judged
     from ..testcases import Testcase
 
 
@@ -62,8 +64,6 @@ def countable(*sizes: int) -> None:
     Raises:
         UsageError: If a message is too large.
     """
-    from ..testcases.base import MAX_MPI_BYTES
-
     if max(sizes) > MAX_MPI_BYTES:
         raise UsageError(
             f"a message of {max(sizes)} bytes is too large for MPI; the maximum is {MAX_MPI_BYTES}"
@@ -84,13 +84,10 @@ def among(allowed: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
 
 def add_running(to: argparse.ArgumentParser) -> None:
     """Add the time-out and the options of output."""
-    from ..units import parse_duration
-
     group = to.add_argument_group("running")
-    group.add_argument(
-        "-T", "--timeout", type=typed(parse_duration), default=60.0, metavar="TIME",
-        help="maximum time of one stage (default: 60s)",
-    )  # fmt: skip
+    option(
+        group, "-T --timeout TIME", "maximum time of one stage (default: 60s)", parse_duration, default=60.0
+    )
     add_output(group)
     add_report(group)
 
@@ -114,7 +111,6 @@ def between_two(
         WirespeedError: If nothing can be measured; only on rank 0.
     """
     from ..api import run
-    from ..driver.jobs import join
     from ..progress import listener
     from ..reports import render
     from ..worlds import launched
@@ -162,8 +158,6 @@ _SIZES = "1:64MiB:x4"
 
 
 def main_of_pt2pt(name: str, argv: Sequence[str]) -> int:
-    from ..model import Engine
-    from ..testcases.base import message
     from ..testcases.subset import sweep
 
     options = parser_of_pt2pt(name).parse_args(argv)
@@ -186,7 +180,6 @@ def main_of_pt2pt(name: str, argv: Sequence[str]) -> int:
 
 
 def parser_of_pt2pt(name: str) -> Parser:
-    from ..units import parse_sizes
 
     arguments = Parser(
         name,
@@ -195,23 +188,17 @@ def parser_of_pt2pt(name: str) -> Parser:
         "Start it with mpirun -np 2 wirespeed pt2pt. Without a launcher it starts two processes on this\n"
         "host (NCCL only).",
     )
-    arguments.add_argument(
-        "--over",
-        type=among(_OVER_PT2PT),
+    option(
+        arguments, "--over LIST", "libraries: mpi, nccl (default: both)", among(_OVER_PT2PT),
         default=_OVER_PT2PT,
-        metavar="LIST",
-        help="libraries: mpi, nccl (default: both)",
-    )
-    arguments.add_argument(
-        "--memory",
-        type=among(_MEMORIES),
+    )  # fmt: skip
+    option(
+        arguments, "--memory LIST", "memory of the messages: gpu, host (default: both)", among(_MEMORIES),
         default=_MEMORIES,
-        metavar="LIST",
-        help="memory of the messages: gpu, host (default: both)",
-    )
-    arguments.add_argument(
-        "--sizes", type=typed(parse_sizes), default=parse_sizes(_SIZES), metavar="SIZES",
-        help=f"message sizes, such as 8:1MiB:x8 or 1KiB,1MiB (default: {_SIZES})",
+    )  # fmt: skip
+    option(
+        arguments, "--sizes SIZES", f"message sizes, such as 8:1MiB:x8 or 1KiB,1MiB (default: {_SIZES})",
+        parse_sizes, default=parse_sizes(_SIZES),
     )  # fmt: skip
     add_running(arguments)
     return arguments
@@ -246,51 +233,35 @@ def parser_of_overalloc(name: str) -> Parser:
         "BUFFER_SIZE. The second times every phase of sharing a buffer, for several over-allocations and\n"
         "mechanisms; without a launcher it starts two processes on this host.",
     )
-    arguments.add_argument("given", nargs="*", metavar="N", help="the five numbers of the first form")
-    arguments.add_argument(
-        "--memory",
-        choices=("gpu", "host"),
+    option(arguments, "given N*", "the five numbers of the first form")
+    option(
+        arguments, "--memory", "memory of the buffers (default: %(default)s)", choices=("gpu", "host"),
         default="gpu",
-        help="memory of the buffers (default: %(default)s)",
-    )
-    sweep = arguments.add_argument_group("sweep")
-    sweep.add_argument(
-        "--sweep", action="store_true", help="time every phase for each over-allocation and mechanism"
-    )
-    sweep.add_argument(
-        "--means", type=among(_MEANS), metavar="LIST",
-        help="mechanisms: ipc, vmm-fd, fabric, mpi, nccl; for host memory shm, mpi (default: all but fabric)",
     )  # fmt: skip
-    sweep.add_argument(
-        "--buffer", type=typed(parse_size), default=2**30, metavar="SIZE", help="buffer size (default: 1GiB)"
-    )
-    sweep.add_argument(
-        "--copy",
-        type=typed(parse_size),
-        default=2**20,
-        metavar="SIZE",
-        help="size of the copied part (default: 1MiB)",
-    )
-    sweep.add_argument(
-        "--over",
+    sweep = arguments.add_argument_group("sweep")
+    option(sweep, "--sweep", "time every phase for each over-allocation and mechanism")
+    option(
+        sweep, "--means LIST",
+        "mechanisms: ipc, vmm-fd, fabric, mpi, nccl; for host memory shm, mpi (default: all but fabric)",
+        among(_MEANS),
+    )  # fmt: skip
+    option(sweep, "--buffer SIZE", "buffer size (default: 1GiB)", parse_size, default=2**30)
+    option(sweep, "--copy SIZE", "size of the copied part (default: 1MiB)", parse_size, default=2**20)
+    option(
+        sweep, "--over LIST",
+        "over-allocations: sizes separated by commas (default: 0, 1 B, ... 2 MiB + 1 B)",
         default=_OVER_OVERALLOC,
-        metavar="LIST",
-        help="over-allocations: sizes separated by commas (default: 0, 1 B, ... 2 MiB + 1 B)",
-    )
-    sweep.add_argument(
-        "--repeats",
-        type=int,
+    )  # fmt: skip
+    option(
+        sweep, "--repeats N", "number of allocations for each over-allocation (default: %(default)s)", int,
         default=5,
-        metavar="N",
-        help="number of allocations for each over-allocation (default: %(default)s)",
-    )
+    )  # fmt: skip
     add_running(arguments)
     arguments.set_defaults(format="overalloc")
     return arguments
 
 
 def _reproduce(name: str, argv: Sequence[str], options: argparse.Namespace) -> int:
-    from ..testcases.processes import reproducer
 
     iterations, repeats = (_count(text, of) for text, of in zip(options.given[:2], _GIVEN, strict=False))
     copied, buffer, more = (_size(text) for text in options.given[2:])
@@ -307,8 +278,6 @@ def _reproduce(name: str, argv: Sequence[str], options: argparse.Namespace) -> i
 
 
 def _sweep(name: str, argv: Sequence[str], options: argparse.Namespace) -> int:
-    from ..testcases.processes import MECHANISMS, sharing
-    from ..units import format_size
 
     over = tuple(_size(text) for text in options.over.split(","))
     means = options.means or _DEFAULT[options.memory]

@@ -14,6 +14,7 @@ import platform
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -48,6 +49,20 @@ class Observed(msgspec.Struct, frozen=True):
     facts: tuple[Fact, ...] = ()
 
 
+def timestamp() -> str:
+    """The time now, in UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def blank(machine: Machine, **fields: Any) -> Document:
+    """A Document of a machine without results, made by this version on this host now."""
+    known: dict[str, Any] = {
+        "schema": SCHEMA, "version": __version__, "host": platform.node(), "machine": machine,
+        "python": platform.python_version(), "simulated": machine.simulated, "started": timestamp(),
+    }  # fmt: skip
+    return Document(**known | fields)
+
+
 def begun(
     machine: Machine,
     testcases: Iterable[Testcase],
@@ -71,14 +86,9 @@ def begun(
         described: Additional options, such as those of a compatible command line.
         facts: What was read of this host.
     """
-    return Document(
-        schema=SCHEMA,
-        version=__version__,
+    return blank(
+        machine,
         command=command,
-        host=platform.node(),
-        python=platform.python_version(),
-        simulated=machine.simulated,
-        machine=machine,
         options={
             "testcases": [case.name for case in testcases],
             "rule": type(options.rule).__name__.lower(),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -35,6 +36,10 @@ _SILENT_S, _OPEN_S = 3.0, 60.0
 _AGAIN_S, _KILL_S = 5.0, 1.0
 #: Maximum time of one stage of NCCL, and of the start of its processes, in s.
 _NCCL_S, _NCCL_START_S = 10.0, 20.0
+#: NCCL 2.31 and later check peer access when a communicator is made, and print on the standard output of its
+#: first rank; and the result of that check (user guide of NCCL, "Diagnostics").
+_DIAGNOSTICS = {"NCCL_RUN_DIAGNOSTICS": "1"}
+_DIAGNOSED, _DIAGNOSED_PEERS = b"NCCL DIAG ", re.compile(rb"NCCL DIAG \[\w+\] +p2p: (.+)")
 #: Mechanisms of one process, and those between two.
 _BETWEEN = (PeerMechanism.IPC, PeerMechanism.DESCRIPTOR)
 
@@ -91,7 +96,7 @@ class WorkerProcess:
         stage: dict[str, Any] = {"stage": "starting", "opens": True}
         with suppress(OSError):
             socket.send_fds(self._link, [json.dumps(request).encode()], list(descriptors))
-        limit = open_s
+        limit = _OPEN_S  # a start that takes long says nothing of the GPU
         while True:
             if not select.select([self._link], [], [], limit)[0]:
                 self.kill()
@@ -156,15 +161,27 @@ _OF_STATUS = {
 }
 
 
-def of_nccl(document: Document) -> tuple[PeerVerdict, str]:
-    """What a run of NCCL between two GPUs shows, and the transport that it really used."""
+def of_nccl(output: bytes) -> tuple[PeerVerdict, str]:
+    """What a run of NCCL between two GPUs shows, the transport that it really used, and its own diagnostics.
+
+    Args:
+        output: A Document, before and after lines of NCCL's diagnostics.
+
+    Raises:
+        msgspec.MsgspecError: If it has no Document.
+    """
+    lines = output.splitlines()
+    saved = b"\n".join(line for line in lines if _DIAGNOSED not in line)
+    document = msgspec.json.decode(saved, type=Document)
+    peers = next(filter(None, map(_DIAGNOSED_PEERS.search, lines)), None)
+    diagnosed = f"NCCL's diagnostics: {peers[1].decode(errors='replace')}" if peers else ""
     result = next(iter(document.testcases), None)
     if result is None:
-        return PeerVerdict.NOT_TRIED, document.interrupted or "nothing was measured"
+        return PeerVerdict.NOT_TRIED, document.interrupted or diagnosed or "nothing was measured"
     used = next((fact.value for fact in document.facts if fact.name == Known.NCCL_TRANSPORTS), None)
     transport = f"by {', '.join(used)}" if isinstance(used, tuple) else ""
     verdict = _OF_STATUS.get(result.status, PeerVerdict.NOT_TRIED)
-    return verdict, ", ".join(filter(None, (result.reason, transport)))
+    return verdict, "; ".join(filter(None, (", ".join(filter(None, (result.reason, transport))), diagnosed)))
 
 
 def kill_job(job: subprocess.Popen[bytes]) -> None:
@@ -341,7 +358,7 @@ class PeerProcesses:
         with subprocess.Popen(
             [sys.executable, "-P", "-m", "wirespeed", *arguments], stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
-            env=os.environ | {"CUDA_VISIBLE_DEVICES": ",".join(uuids)},
+            env=os.environ | {"CUDA_VISIBLE_DEVICES": ",".join(uuids)} | _DIAGNOSTICS,
         ) as job:  # fmt: skip
             with self._lock:
                 self._jobs.append(job)
@@ -354,7 +371,7 @@ class PeerProcesses:
                 with self._lock:
                     self._jobs.remove(job)
         try:
-            return of_nccl(msgspec.json.decode(output, type=Document))
+            return of_nccl(output)
         except msgspec.MsgspecError:
             return PeerVerdict.NOT_TRIED, f"NCCL could not be tried (exit code {job.returncode})"
 

@@ -27,7 +27,7 @@ from ..hardware.durations import connect_seconds, end_seconds, least_seconds, st
 from ..hardware.network import Network
 from ..hardware.topology import Machine
 from ..measurement import Measurement
-from ..model import Access, Engine, Operation, Transfer
+from ..model import Access, Engine, Transfer
 from ..options import RunOptions, documented
 from ..statistics.stopping import Rule
 from ..testcases import TABLE, Plan, Testcase
@@ -55,7 +55,7 @@ def _can_shrink(transfer: Transfer) -> bool:
     local = transfer.access is Access.LOCAL
     half = transfer.bytes / 2
     return (
-        transfer.operation is not Operation.CHASE
+        not transfer.operation.is_latency
         and transfer.scattered is None
         and transfer.calls is None
         and transfer.engine is not Engine.CPU

@@ -22,7 +22,7 @@ from ..hardware.devices import is_host
 from ..hardware.limits import allowances, undisturbed
 from ..hardware.network import Network
 from ..measurement import Measurement, Place, Reduce, Sample, value_of
-from ..model import Executor, Memory, Operation, Role, Transfer
+from ..model import Executor, Memory, Role, Transfer
 from ..statistics.stopping import MAX_SAMPLES, Rule
 from ..statistics.summary import half_width, median, rounds_for, sample_interval
 from ..tables import Cell, Table
@@ -255,9 +255,7 @@ def one_after_another(network: Network, measurement: Measurement, samples: Seque
     """
     works = measurement.transfers
     measured = [
-        i
-        for i, work in enumerate(works)
-        if work.role is Role.MEASURED and work.operation is not Operation.CHASE
+        i for i, work in enumerate(works) if work.role is Role.MEASURED and not work.operation.is_latency
     ]
     if len(measured) < 2 or measurement.is_mixed:
         return ""

@@ -12,7 +12,6 @@ import queue
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
@@ -31,7 +30,7 @@ from ..signals import Undisturbed
 from ..tables import Cell, Reading, State
 from ..testcases import Testcase
 from ..testcases.subset import by_value
-from .jobs import Listener, Observed
+from .jobs import Listener, Observed, timestamp
 from .partial_result import PartialResult
 from .run_plan import NO_TIME, TimeLimit
 from .sampling import scheduled
@@ -106,7 +105,7 @@ class Session:
             RunInterrupted: On Ctrl-C; it carries the Document.
         """
         self._started = time.monotonic()
-        self._document = replace(self.begun, libraries=self._libraries(), started=_timestamp())
+        self._document = replace(self.begun, libraries=self._libraries(), started=timestamp())
         cases = self._ordered(self.testcases)
         try:
             for listener in self.listeners:
@@ -215,7 +214,7 @@ class Session:
         return replace(
             document,
             libraries=self._libraries(),
-            ended=_timestamp(),
+            ended=timestamp(),
             seconds=time.monotonic() - self._started,
             testcases=(*document.testcases, *more),
             options={**document.options, **{k: v for detail in details for k, v in detail.options.items()}},
@@ -233,7 +232,7 @@ class Session:
         """Plan a testcase and assign its Measurements; it has a result if nothing can be measured."""
         base = TestcaseResult(
             case.name, Status.WAIVED, case.description, "", case.index, str(case.engine), case.counts,
-            started=_timestamp(),
+            started=timestamp(),
         )  # fmt: skip
         try:
             plan = case.plan(self.machine, self.options)
@@ -444,7 +443,3 @@ def _completed(call: Callable[[], T]) -> tuple[T, bool]:
 def _why(backends: Sequence[Backend]) -> str:
     """Why a signal ends the run: launchers send one when they have lost a process."""
     return next(filter(None, (backend.interrupted() for backend in backends)), BY_USER)
-
-
-def _timestamp() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..units import GIB, MIB
 from .facts import ON, Fact, Known
@@ -72,16 +73,14 @@ def _with(kind: LinkKind) -> Places:
     """The GPUs with links of a kind."""
 
     def places(machine: Machine) -> tuple[str, ...]:
-        ends = {end for link in machine.links if link.kind is kind for end in (link.source, link.destination)}
+        ends = {end for link in machine.links if link.kind is kind for end in link.ends}
         return tuple(gpu for gpu in _gpus(machine) if gpu in ends)
 
     return places
 
 
 def _switches(machine: Machine) -> tuple[str, ...]:
-    ends = {
-        end for link in machine.links if link.kind is LinkKind.PCIE for end in (link.source, link.destination)
-    }
+    ends = {end for link in machine.links if link.kind is LinkKind.PCIE for end in link.ends}
     return tuple(sorted(ends - set(_gpus(machine)) - {node.name for node in machine.numa}))
 
 
@@ -116,9 +115,7 @@ def _slower(*kinds: LinkKind) -> Callable[[Machine, str, float], Machine]:
 
     def apply(machine: Machine, place: str, factor: float) -> Machine:
         chosen = {
-            i
-            for i, link in enumerate(machine.links)
-            if link.kind in kinds and place in ("", link.source, link.destination)
+            i for i, link in enumerate(machine.links) if link.kind in kinds and place in ("", *link.ends)
         }
         return scaled(machine, chosen, factor)
 
@@ -131,8 +128,8 @@ def _upwards(machine: Machine, place: str, factor: float) -> Machine:
     chosen = {
         i
         for i, link in enumerate(machine.links)
-        if link.kind is LinkKind.PCIE and place in (link.source, link.destination)
-        and gpus.isdisjoint((link.source, link.destination))
+        if link.kind is LinkKind.PCIE and place in link.ends
+        and gpus.isdisjoint(link.ends)
     }  # fmt: skip
     return scaled(machine, chosen, factor)
 
@@ -154,7 +151,6 @@ def _split(machine: Machine, place: str, factor: float) -> Machine:
 
     Traffic between root ports goes there anyway.
     """
-    del factor
     if not place:
         return machine
     up, down, below = f"{place} up", f"{place} down", set(_gpus(machine))
@@ -175,7 +171,6 @@ _UNLIMITED = 1e15
 
 def _translated(machine: Machine, place: str, factor: float) -> Machine:
     """Send traffic between PCIe devices through translation, at a fraction of the rate of a PCIe link."""
-    del place
     nodes = {node.name for node in machine.numa}
     links: list[Link] = []
     fastest = 0.0
@@ -198,13 +193,12 @@ def _translated(machine: Machine, place: str, factor: float) -> Machine:
 
 def _moved(machine: Machine, place: str, factor: float) -> Machine:
     """Attach a GPU to the other socket."""
-    del factor
     device = MachineVertices(machine).of(place).device
     own = next((gpu.numa for gpu in machine.gpus if gpu.name == device), None)
     others = [node.name for node in machine.numa if node.index != own]
 
     def moved(link: Link) -> Link:
-        if link.kind is not LinkKind.PCIE or place not in (link.source, link.destination):
+        if link.kind is not LinkKind.PCIE or place not in link.ends:
             return link
         return (
             replace(link, destination=others[-1])
@@ -222,10 +216,9 @@ def _movable(machine: Machine) -> tuple[str, ...]:
 
 def _without_nvlink(machine: Machine, place: str, factor: float) -> Machine:
     """Disconnect NVLinks; the other links keep their indices."""
-    del factor
     links = tuple(
         replace(link, source="none", destination="nothing")
-        if link.kind is LinkKind.NVLINK and place in ("", link.source, link.destination)
+        if link.kind is LinkKind.NVLINK and place in ("", *link.ends)
         else link
         for link in machine.links
     )
@@ -282,7 +275,6 @@ def _host(name: Known, value: Callable[[float], Value]) -> Reports:
     """A function that reports a fact of the host."""
 
     def facts(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
-        del machine, place
         yield Fact(name, value(amount))
 
     return facts
@@ -309,7 +301,6 @@ def _together(*several: Reports) -> Reports:
 
 
 def _of_isolation(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
-    del amount
     for device in machine.gpus if not place else ():
         yield Fact(Known.IOMMU_GROUP, f"{20 + device.index}", device=device.name)
         yield Fact(Known.BRIDGE_GROUPS, (f"{10 + device.index}",), device=device.name)
@@ -329,18 +320,6 @@ def _of_missing_links(machine: Machine, place: str, amount: float) -> Iterator[F
         yield Fact(Known.NVLINKS_INACTIVE, count - active, device=gpu.device)
 
 
-def _of_unhealthy_fabric(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
-    del amount
-    for gpu in MachineVertices(machine).gpus_at(place):
-        yield Fact(Known.FABRIC, "not started", device=gpu.device)
-
-
-def _of_use(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
-    for gpu in MachineVertices(machine).gpus_at(place):
-        yield Fact(Known.UTILISATION, round(100 * (1 - amount)), "%", gpu.device)
-        yield Fact(Known.PROCESSES, 1, device=gpu.device)
-
-
 def _of_dimms(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
     for node in machine.numa:
         if node.name == place:
@@ -348,160 +327,57 @@ def _of_dimms(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
 
 
 def _of_cpus(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
-    del place
     yield Fact(Known.CPUS, round(amount * sum(len(node.cpus) for node in machine.numa)))
 
 
-def _of_remapping(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
-    del amount
-    for gpu in MachineVertices(machine).gpus_at(place):
-        yield Fact(Known.REMAP_PENDING, ON, device=gpu.device)
-
-
 def _unchanged(machine: Machine, place: str, factor: float) -> Machine:
-    del place, factor
     return machine
 
 
-_PCIE, _NVLINK, _ALL = LinkKind.PCIE, LinkKind.NVLINK, tuple(LinkKind)
-_EIGHTHS = tuple(float(k) for k in range(1, 8))
+_PCIE, _NVLINK = LinkKind.PCIE, LinkKind.NVLINK
+#: Amount and usual amount of what is there, or is not.
+_WHOLE: dict[str, Any] = {"amounts": (1.0,), "usual": 1.0}
 #: All effects, with the names of their causes.
-EFFECTS = {
-    effect.name: effect
-    for effect in (
-        Effect(
-            "fabric",
-            _each_replaceable,
-            _without_nvlink,
-            _of_unhealthy_fabric,
-            (1.0,),
-            usual=1.0,
-            reroutes=True,
-        ),
-        Effect("nvlinks", _with(_NVLINK), _slower(_NVLINK), _of_missing_links, factor=_of_links),
-        Effect(
-            "pcie-width",
-            _slots,
-            _upwards,
-            _each(Known.PCIE_WIDTH, lambda lanes: lanes),
-            (8.0, 4.0, 2.0, 1.0),
-            lambda machine, place, lanes: lanes / 16,
-            8.0,
-            witnesses=(Known.PCIE_WIDTH_LOADED,),
-        ),
-        Effect(
-            "pcie-generation",
-            _slots,
-            _upwards,
-            _each(Known.PCIE_GENERATION_LOADED, lambda n: n),
-            (5.0, 4.0, 3.0, 2.0, 1.0),
-            _of_generation,
-            3.0,
-        ),
-        Effect(
-            "throttled",
-            _gpus,
-            _memory_of_gpus,
-            _together(
-                _each(Known.THROTTLED_TIME, lambda f: round(100 * (1 - f)), "%"),
-                _each(Known.THROTTLED_BY, lambda _: "thermal slowdown"),
-            ),
-        ),
-        Effect(
-            "bandwidth-mode",
-            lambda machine: (*_everywhere(_NVLINK)(machine), *_with(_NVLINK)(machine)),
-            _slower(_NVLINK),
-            _each(Known.BANDWIDTH_MODE, lambda f: "half" if f <= 0.5 else "3/4"),
-            (0.75, 0.5),
-        ),
-        Effect(
-            "nccl-disabled",
-            _replaceable,
-            _without_nvlink,
-            _together(
-                _host(Known.NCCL_VARIABLES, lambda _: ("NCCL_P2P_DISABLE=1",)),
-                _host(Known.NCCL_TRANSPORTS, lambda _: ("SHM/direct",)),
-            ),
-            (1.0,),
-            usual=1.0,
-            collectives=True,
-            reroutes=True,
-        ),
-        Effect(
-            "nccl-settings",
-            _everywhere(_NVLINK),
-            _slower(_NVLINK, _PCIE),
-            _host(Known.NCCL_VARIABLES, lambda _: ("NCCL_MAX_NCHANNELS=1",)),
-            collectives=True,
-        ),
-        Effect("busy-gpu", _gpus, _slower(*_ALL), _of_use, partial=True),
-        Effect("busy-cpus", _host_nodes, _memory_of_sockets, _host(Known.PRESSURE, lambda f: 100 * (1 - f))),
-        Effect("pcie-errors", _with(_PCIE), _upwards, _each(Known.PCIE_FAILED, lambda _: 20.0), usual=0.9),
-        Effect(
-            "nvlink-errors",
-            _with(_NVLINK),
-            _slower(_NVLINK),
-            _each(Known.NVLINK_RETRIED, lambda _: 4000.0),
-            usual=0.9,
-        ),
-        Effect(
-            "dimms",
-            lambda machine: _sockets(machine) if len(machine.numa) > 1 else (),
-            _memory_of_sockets,
-            _of_dimms,
-            _EIGHTHS,
-            lambda machine, place, count: count / 8,
-            4.0,
-        ),
-        Effect("confined", _host_nodes, _memory_of_sockets, _of_cpus),
-        Effect("acs", _isolating, _split, _of_isolation, (1.0,), usual=1.0, reroutes=True),
-        Effect(
-            "iommu",
-            lambda machine: ("",) if len(_with(_PCIE)(machine)) > 1 else (),
-            _translated,
-            _host(Known.IOMMU, lambda _: ("DMA-FQ",)),
-            usual=0.3,
-            reroutes=True,
-        ),
-        Effect(
-            "wrong-numa",
-            _movable,
-            _moved,
-            _each(Known.NUMA_NODE, lambda _: "unknown"),
-            (1.0,),
-            usual=1.0,
-            reroutes=True,
-        ),
-        Effect(
-            "bar1",
-            _with(_PCIE),
-            _unchanged,
-            _each(Known.BAR1, lambda _: 256.0 * MIB, "B"),
-            (1.0,),
-            usual=1.0,
-        ),
-        Effect("lowered", _gpus, _memory_of_gpus, _each(Known.MEMORY_CLOCK, lambda f: f * USUAL_CLOCK_HZ)),
-        Effect(
-            "nvlinks-inactive", _everywhere(_NVLINK), _slower(_NVLINK), _of_missing_links, factor=_of_links
-        ),
-        Effect("confidential", _everywhere(_PCIE), _slower(_PCIE), _each(Known.CONFIDENTIAL, lambda _: ON)),
-        Effect(
-            "nodes-per-socket",
-            _host_nodes,
-            _memory_of_sockets,
-            _host(Known.NODES_PER_SOCKET, lambda n: n),
-            (2.0, 4.0),
-            lambda machine, place, nodes: 1 / nodes,
-            4.0,
-        ),
-        Effect("ecc", _gpus, _unchanged, _of_remapping, (1.0,), usual=1.0),
-        Effect(
-            "shm",
-            _everywhere(LinkKind.MEMORY),
-            _unchanged,
-            _host(Known.SHM, lambda _: 64.0 * MIB),
-            (1.0,),
-            usual=1.0,
-        ),
-    )
-}
+EFFECTS = {effect.name: effect for effect in (
+    Effect("fabric", _each_replaceable, _without_nvlink, _each(Known.FABRIC, lambda _: "not started"),
+           **_WHOLE, reroutes=True),
+    Effect("nvlinks", _with(_NVLINK), _slower(_NVLINK), _of_missing_links, factor=_of_links),
+    Effect("pcie-width", _slots, _upwards, _each(Known.PCIE_WIDTH, lambda lanes: lanes), (8.0, 4.0, 2.0, 1.0),
+           lambda machine, place, lanes: lanes / 16, 8.0, witnesses=(Known.PCIE_WIDTH_LOADED,)),
+    Effect("pcie-generation", _slots, _upwards, _each(Known.PCIE_GENERATION_LOADED, lambda n: n),
+           (5.0, 4.0, 3.0, 2.0, 1.0), _of_generation, 3.0),
+    Effect("throttled", _gpus, _memory_of_gpus, _together(
+        _each(Known.THROTTLED_TIME, lambda f: round(100 * (1 - f)), "%"),
+        _each(Known.THROTTLED_BY, lambda _: "thermal slowdown"))),
+    Effect("bandwidth-mode", lambda machine: (*_everywhere(_NVLINK)(machine), *_with(_NVLINK)(machine)),
+           _slower(_NVLINK), _each(Known.BANDWIDTH_MODE, lambda f: "half" if f <= 0.5 else "3/4"),
+           (0.75, 0.5)),
+    Effect("nccl-disabled", _replaceable, _without_nvlink, _together(
+        _host(Known.NCCL_VARIABLES, lambda _: ("NCCL_P2P_DISABLE=1",)),
+        _host(Known.NCCL_TRANSPORTS, lambda _: ("SHM/direct",))), **_WHOLE, collectives=True, reroutes=True),
+    Effect("nccl-settings", _everywhere(_NVLINK), _slower(_NVLINK, _PCIE),
+           _host(Known.NCCL_VARIABLES, lambda _: ("NCCL_MAX_NCHANNELS=1",)), collectives=True),
+    Effect("busy-gpu", _gpus, _slower(*LinkKind), _together(
+        _each(Known.UTILISATION, lambda f: round(100 * (1 - f)), "%"),
+        _each(Known.PROCESSES, lambda _: 1)), partial=True),
+    Effect("busy-cpus", _host_nodes, _memory_of_sockets, _host(Known.PRESSURE, lambda f: 100 * (1 - f))),
+    Effect("pcie-errors", _with(_PCIE), _upwards, _each(Known.PCIE_FAILED, lambda _: 20.0), usual=0.9),
+    Effect("nvlink-errors", _with(_NVLINK), _slower(_NVLINK), _each(Known.NVLINK_RETRIED, lambda _: 4000.0),
+           usual=0.9),
+    Effect("dimms", lambda machine: _sockets(machine) if len(machine.numa) > 1 else (), _memory_of_sockets,
+           _of_dimms, tuple(float(k) for k in range(1, 8)), lambda machine, place, count: count / 8, 4.0),
+    Effect("confined", _host_nodes, _memory_of_sockets, _of_cpus),
+    Effect("acs", _isolating, _split, _of_isolation, **_WHOLE, reroutes=True),
+    Effect("iommu", lambda machine: ("",) if len(_with(_PCIE)(machine)) > 1 else (), _translated,
+           _host(Known.IOMMU, lambda _: ("DMA-FQ",)), usual=0.3, reroutes=True),
+    Effect("wrong-numa", _movable, _moved, _each(Known.NUMA_NODE, lambda _: "unknown"), **_WHOLE,
+           reroutes=True),
+    Effect("bar1", _with(_PCIE), _unchanged, _each(Known.BAR1, lambda _: 256.0 * MIB, "B"), **_WHOLE),
+    Effect("lowered", _gpus, _memory_of_gpus, _each(Known.MEMORY_CLOCK, lambda f: f * USUAL_CLOCK_HZ)),
+    Effect("nvlinks-inactive", _everywhere(_NVLINK), _slower(_NVLINK), _of_missing_links, factor=_of_links),
+    Effect("confidential", _everywhere(_PCIE), _slower(_PCIE), _each(Known.CONFIDENTIAL, lambda _: ON)),
+    Effect("nodes-per-socket", _host_nodes, _memory_of_sockets, _host(Known.NODES_PER_SOCKET, lambda n: n),
+           (2.0, 4.0), lambda machine, place, nodes: 1 / nodes, 4.0),
+    Effect("ecc", _gpus, _unchanged, _each(Known.REMAP_PENDING, lambda _: ON), **_WHOLE),
+    Effect("shm", _everywhere(LinkKind.MEMORY), _unchanged, _host(Known.SHM, lambda _: 64.0 * MIB), **_WHOLE),
+)}  # fmt: skip

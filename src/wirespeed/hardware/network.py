@@ -102,7 +102,7 @@ class MachineVertices:
     @cached_property
     def nodes(self) -> tuple[Vertex, ...]:
         """The NUMA nodes of all hosts, those of the first host first."""
-        ends = sorted({end for link in self._links for end in (link.source, link.destination)})
+        ends = sorted({end for link in self._links for end in link.ends})
         others = (end for end in ends if is_host(self.of(end).device))
         return tuple(map(self.of, dict.fromkeys((*sorted(self._node_names), *others))))
 

@@ -57,6 +57,11 @@ class Link:
     latency: float | None = None
     assumed: bool = False
 
+    @property
+    def ends(self) -> tuple[str, str]:
+        """Source and destination."""
+        return self.source, self.destination
+
 
 @dataclass(frozen=True)
 class Cache:
@@ -260,7 +265,7 @@ class Machine(Tabular):
         )
         removed = {gpu.name for gpu in self.gpus} - kept
         gone = _dead_ends(self.links, removed, {device.name for device in self.devices} - removed)
-        links = tuple(link for link in self.links if gone.isdisjoint((link.source, link.destination)))
+        links = tuple(link for link in self.links if gone.isdisjoint(link.ends))
         faults = tuple(fault for fault in self.faults if gone.isdisjoint(re.split("->?", fault.where)))
         return replace(self, gpus=gpus, links=links, faults=faults)
 
@@ -278,9 +283,7 @@ class Machine(Tabular):
         """The Machine with this capacity of host memory, in B/s, for each NUMA node without one."""
         unknown = [(name, name) for name in self.unknown_memories]
         links = tuple(
-            replace(link, capacity=capacity, origin="given")
-            if (link.source, link.destination) in unknown
-            else link
+            replace(link, capacity=capacity, origin="given") if link.ends in unknown else link
             for link in self.links
         )
         return replace(self, links=links)
@@ -413,7 +416,7 @@ def _ends_nowhere(machine: Machine) -> Iterator[str]:
     both = {link.source for link in between} & {link.destination for link in between}
     devices = {device.name for device in machine.devices}
     owners = {f"{rank.index}/" for rank in machine.ranks} | {f"{rank.host}:" for rank in machine.ranks}
-    for name in {end for link in machine.links for end in (link.source, link.destination)} - devices:
+    for name in {end for link in machine.links for end in link.ends} - devices:
         device = re.split("[/:]", name)[-1]
         owner = name.removesuffix(device)
         if parse(device) and (owner in owners or (machine.ranks and not owner)):
@@ -424,7 +427,7 @@ def _ends_nowhere(machine: Machine) -> Iterator[str]:
         is_memory = link.kind is LinkKind.MEMORY
         if is_memory is not (link.source == link.destination):
             yield f"{link.kind} link {link.source}->{link.destination} is not that of one memory"
-        for end in (link.source, link.destination):
+        for end in link.ends:
             if end not in devices and (is_memory or end not in both):
                 yield f"link {link.source}->{link.destination} ends at {end!r}, which does not exist"
 

@@ -17,6 +17,7 @@ import numpy as np
 from ..document import Document, TestcaseResult
 from ..errors import UsageError
 from ..model import Method
+from ..statistics.summary import grouped
 from ..tables import Cell, Table
 from ..tabular import Tabular
 from ..terminal import brief
@@ -146,10 +147,7 @@ class PathMap:
     @property
     def by_block(self) -> dict[int, list[Point]]:
         """The points of each block size."""
-        rows: dict[int, list[Point]] = {}
-        for point in self.points:
-            rows.setdefault(point.block, []).append(point)
-        return rows
+        return grouped((point.block, point) for point in self.points)
 
     @property
     def title(self) -> str:

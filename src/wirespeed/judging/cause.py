@@ -175,7 +175,7 @@ def _used(document: Document, result: TestcaseResult) -> set[str]:
     """Return the devices of this host whose links the cells of a testcase load."""
     links, vertices = document.machine.links, MachineVertices(document.machine)
     used = {link[0] for table in result.tables for cell in table.cells for link in cell.links}
-    ends = {vertices.of(end) for i in used for end in (links[i].source, links[i].destination)}
+    ends = {vertices.of(end) for i in used for end in links[i].ends}
     return {vertex.device for vertex in ends if not vertex.host}
 
 
@@ -197,7 +197,6 @@ _WORST = 3
 
 def down(machine: Machine, facts: Facts) -> Iterator[Sign]:
     """Yield the ports that are not active although others of their link layer are."""
-    del machine
     states = {port: state for port in facts.devices() if (state := facts.text(Known.PORT_STATE, port))}
     layers = {port: facts.text(Known.PORT_LAYER, port) for port in states}
     by_sign: dict[tuple[Weight, str], list[str]] = defaultdict(list)
@@ -257,7 +256,6 @@ def _card(facts: Facts, port: str) -> str:
 
 def errors(machine: Machine, facts: Facts) -> Iterator[Sign]:
     """Yield the ports with errors, those with the most first: during the run, else before it."""
-    del machine
     for name, when in ((Known.PORT_RETRIED, "during"), (Known.PORT_ERRORS, "before")):
         counts = {port: count for port in facts.devices() if (count := facts.number(name, port))}
         worst = sorted(counts, key=lambda port: -counts[port])
@@ -279,7 +277,6 @@ def _kinds(facts: Facts, name: Known, port: str, count: float) -> str:
 
 def pcie(machine: Machine, facts: Facts) -> Iterator[Sign]:
     """Yield the NICs with fewer lanes than both ends of a link support, and those at an older generation."""
-    del machine
     for now, possible, at, prefix, weight in (
         (Known.PCIE_WIDTH, Known.PCIE_WIDTH_POSSIBLE, Known.PCIE_NARROWEST, "x", Weight.DEFECT),
         (Known.PCIE_GENERATION, Known.PCIE_GENERATION_POSSIBLE, Known.NIC_ADDRESS, "generation ",
@@ -316,7 +313,6 @@ _FAST, _SMALL_MTU, _ROCE_MTU = 25, 1500, 4200
 
 def endpoints(machine: Machine, facts: Facts) -> Iterator[Sign]:
     """Yield the active endpoints of a port of a card that carry nothing while another one of it does."""
-    del machine
     uses = {port: use for port in facts.devices() if (use := facts.text(Known.PORT_USED, port))}
     for port, use in uses.items():
         used = [
@@ -339,7 +335,6 @@ def port_of(facts: Facts, port: str) -> str:
 
 def small_packets(machine: Machine, facts: Facts) -> Iterator[Sign]:
     """Yield the fast ports and interfaces with a small MTU."""
-    del machine
     by_text: dict[str, list[str]] = defaultdict(list)
     for device in facts.devices():
         mtu, rate = facts.number(Known.PORT_MTU, device), facts.number(Known.PORT_RATE, device)
@@ -377,7 +372,6 @@ def _only(facts: Facts, name: Known) -> float | None:
 
 def selection(machine: Machine, facts: Facts) -> Iterator[Sign]:
     """Yield the active ports that NCCL_IB_HCA leaves out, and a GID that is none of RoCE v2."""
-    del machine
     ports = [port for port in facts.devices() if facts.text(Known.PORT_STATE, port) == _ACTIVE]
     out = [port for port in ports if _chosen(facts, port) is False]
     if out:
@@ -438,7 +432,6 @@ _SOFTWARE = ("bridge", "tun", "wireguard", "vxlan", "geneve", "macvlan", "ipvlan
 
 def detour(machine: Machine, facts: Facts) -> Iterator[Sign]:
     """Yield that a bridge or a VPN carries what nodes send to each other."""
-    del machine
     for device in facts.devices():
         if (kind := facts.text(Known.INTERFACE_KIND, device)) in _SOFTWARE:
             yield Sign("", f"{device} is of kind {kind}")

@@ -12,6 +12,7 @@ from itertools import combinations
 from ..hardware.facts import FABRIC_READY, OFF, ON, Facts, Known
 from ..hardware.network import MachineVertices
 from ..hardware.topology import LinkKind, Machine
+from ..statistics.summary import grouped
 from ..tables import IDLE
 from ..units import GIB, MIB, format_size, many
 from . import cause as nic_evidence
@@ -41,14 +42,10 @@ _HARMLESS = {IDLE, "application clocks", "display clocks"}
 
 
 def _acs(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    below: dict[str, list[str]] = {}
-    for gpu in machine.gpus:
-        switch = facts.text(Known.SWITCH, gpu.name)
-        if switch not in ("", "none"):
-            below.setdefault(switch, []).append(gpu.name)
+    below = grouped((facts.text(Known.SWITCH, gpu.name), gpu.name) for gpu in machine.gpus)
     for switch, gpus in below.items():
         groups = {facts.text(Known.IOMMU_GROUP, gpu) for gpu in gpus}
-        if len(groups) == len(gpus) > 1 and not groups & {"", OFF}:
+        if switch not in ("", "none") and len(groups) == len(gpus) > 1 and not groups & {"", OFF}:
             yield Sign(
                 gpus[0], f"{' and '.join(gpus)} are below one switch ({switch}), in different IOMMU groups"
             )
@@ -250,7 +247,6 @@ def _wrong_numa(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 
 def _confined(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    del machine
     for allowed, online in ((Known.CPUS, Known.CPUS_ONLINE), (Known.NODES, Known.NODES_ONLINE)):
         usable, there = facts.number(allowed), facts.number(online)
         if usable and there and usable < there:
@@ -261,13 +257,11 @@ def _confined(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 
 def _split_sockets(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    del machine
     if (nodes := facts.number(Known.NODES_PER_SOCKET)) and nodes > 1:
         yield Sign("", f"{nodes:.0f} NUMA nodes per socket")
 
 
 def _dimms(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    del machine
     sizes = {device: size for device in facts.devices() if (size := facts.number(Known.DIMM_BYTES, device))}
     for device, size in sizes.items():
         if size < max(sizes.values()):
@@ -278,7 +272,6 @@ def _dimms(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 
 def _governor(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    del machine
     if slow := [
         governor for governor in facts.several(Known.GOVERNOR) if governor not in ("performance", "schedutil")
     ]:
@@ -306,7 +299,6 @@ def _busy(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 
 def _busy_cpus(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    del machine
     pressure, load, cpus = (facts.number(name) for name in (Known.PRESSURE, Known.LOAD, Known.CPUS_ONLINE))
     if pressure and pressure > _PRESSURE_PERCENT:
         yield Sign("", f"tasks waited for a CPU {pressure:.0f} % of the last 10 s")
@@ -325,7 +317,6 @@ def _ecc(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 
 def _drivers(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    del machine
     kernel, library = facts.text(Known.DRIVER_KERNEL), facts.text(Known.DRIVER_LIBRARY)
     if kernel and library and kernel != library:
         yield Sign("", f"kernel module {kernel}, library {library}")
@@ -363,7 +354,6 @@ def _peermem(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 def _nothing(machine: Machine, facts: Facts) -> Iterator[Sign]:
     """Yield nothing: one host shows nothing of this cause."""
-    del machine, facts
     yield from ()
 
 

@@ -8,7 +8,7 @@ Values that Measurements would have on a changed machine.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ..data import efficiencies
@@ -22,8 +22,7 @@ from ..results.cells import Key, Placed, placed
 from ..testcases.blocks import of_key
 from .cause import Cause
 from .omissions import planned
-from .verdict import Verdict
-from .verdicts import Check
+from .verdict import Judgement, Verdict
 
 #: Fewer cells do not say what is normal.
 _FEWEST = 4
@@ -101,23 +100,23 @@ class Seen:
     place: int
 
 
-def slow_keys(check: Check) -> frozenset[Key]:
+def slow_keys(judgements: Iterable[Judgement]) -> frozenset[Key]:
     """Cells whose value is worse than expected."""
     return frozenset(
         judgement.key
-        for judgement in check.judgements
+        for judgement in judgements
         if judgement.verdict.is_worse and judgement.value is not None
     )
 
 
-def seen_cells(document: Document, check: Check) -> list[Seen]:
+def seen_cells(document: Document, judged: Sequence[Judgement]) -> list[Seen]:
     """Return the cells whose value can be predicted, with their ratios to normal.
 
     Normal is what the better quarter of comparable cells reaches, if that is as expected; else the typical
     value of the expected range.
     """
-    slow, plans, peers = slow_keys(check), planned(document), ComparableCells(document.machine)
-    judgements = {judgement.key: judgement for judgement in check.judgements}
+    slow, plans, peers = slow_keys(judged), planned(document), ComparableCells(document.machine)
+    judgements = {judgement.key: judgement for judgement in judged}
     groups: dict[object, list[tuple[Placed, tuple[float, float, float]]]] = {}
     for measured in placed(document):
         cell, judgement = measured.cell, judgements.get(measured.key)

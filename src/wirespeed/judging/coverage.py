@@ -24,8 +24,9 @@ from ..measurement import Measurement, Unit
 from ..model import Collective, Engine, Transfer, Work
 from ..results.cells import Key, Placed
 from ..results.imported_limits import allowed
+from ..statistics.summary import grouped
 from ..tables import Table
-from ..units import GB, many
+from ..units import GB, many, some
 from .omissions import is_of, planned
 from .path_kinds import PathKind, path_kind
 from .verdict import Judgement, Verdict, worst
@@ -70,7 +71,9 @@ def odd_devices(document: Document, facts: Facts) -> Iterator[OddDevices]:
             known = texts.setdefault(named, [])
             others = [name for name in names if name not in lacking]
             whose = f"{others[0]} has" if len(others) == 1 else "other GPUs of the model have"
-            lack = f"{_who(lacking)} {'lacks' if len(lacking) == 1 else 'lack'} {many(count, 'value')}"
+            lack = (
+                f"{some(lacking, _NAMED)} {'lacks' if len(lacking) == 1 else 'lack'} {many(count, 'value')}"
+            )
             lack += f" that {whose}" if others else " that the opposite direction has"
             known.append(f"{many(count, 'value')} {'is' if count == 1 else 'are'} missing" if known else lack)
         for odd, found in texts.items():
@@ -79,14 +82,8 @@ def odd_devices(document: Document, facts: Facts) -> Iterator[OddDevices]:
 
 def _models(machine: Machine) -> dict[str, list[str]]:
     """Return the names of the GPUs of each model."""
-    models: dict[str, list[str]] = {}
-    if machine.ranks:
-        for rank in machine.ranks:
-            models.setdefault(rank.model, []).append(f"{rank.index}/{rank.device}")
-    else:
-        for gpu in machine.gpus:
-            models.setdefault(gpu.model, []).append(gpu.name)
-    return models
+    of_ranks = [(rank.model, f"{rank.index}/{rank.device}") for rank in machine.ranks]
+    return grouped(of_ranks or ((gpu.model, gpu.name) for gpu in machine.gpus))
 
 
 def _peers(machine: Machine, names: Sequence[str]) -> dict[str, float]:
@@ -123,13 +120,11 @@ def _unlike(
     values: Mapping[str, float], said: Callable[[float], str]
 ) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield the GPUs whose value differs from that of most, with what is different."""
-    groups: dict[float, list[str]] = {}
-    for name, value in values.items():
-        groups.setdefault(value, []).append(name)
+    groups = grouped((value, name) for name, value in values.items())
     if len(groups) < 2:
         return
     usual = max(groups, key=lambda value: len(groups[value]))
-    has = {value: f"{_who(names)} {'has' if len(names) == 1 else 'have'} {said(value)}"
+    has = {value: f"{some(names, _NAMED)} {'has' if len(names) == 1 else 'have'} {said(value)}"
            for value, names in groups.items()}  # fmt: skip
     if 2 * len(groups[usual]) <= len(values):
         yield tuple(values), ", ".join(has[value] for value in sorted(groups))
@@ -197,11 +192,6 @@ def _lacking(missing: Sequence[_Gap], names: tuple[str, ...]) -> tuple[str, ...]
     if left:
         odd += {name for gap in missing if gap.is_one_way for name in gap.ends}
     return tuple(name for name in names if name in odd)
-
-
-def _who(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
 
 
 #: Why they are not judged: within a memory, and between memories.
@@ -349,6 +339,6 @@ class _DeviceKinds(dict[str, str]):
 def _ends(measured: Placed, kind: PathKind, kinds: _DeviceKinds) -> list[str]:
     """Return the devices of a kind of path that a cell uses; nothing in particular for the others."""
     links = (kinds.links[index] for index, *_ in measured.cell.links)
-    used = {end for link in links for end in (link.source, link.destination)}
+    used = {end for link in links for end in link.ends}
     used |= {measured.key.row, measured.key.column}
     return sorted(end for end in used if kind.device and kinds[end] == kind.device) or [""]

@@ -136,7 +136,7 @@ class Suspects:
         self._devices = {link.source for link in machine.links if link.kind is LinkKind.MEMORY}
         self._pcie = {
             end for link in machine.links if link.kind is LinkKind.PCIE
-            for end in (link.source, link.destination)
+            for end in link.ends
         }  # fmt: skip
 
     def memory(self, vertex: str) -> Suspect:
@@ -151,8 +151,8 @@ class Suspects:
     def link(self, link: Link) -> tuple[Suspect, Suspect]:
         """Return a link between vertices in its direction, and in both directions."""
         kind = _LINKS[link.kind]
-        ends = sorted((link.source, link.destination), key=lambda end: (end not in self._devices, end))
-        return Suspect(kind, (link.source, link.destination), one_way=True), Suspect(kind, tuple(ends))
+        ends = sorted(link.ends, key=lambda end: (end not in self._devices, end))
+        return Suspect(kind, link.ends, one_way=True), Suspect(kind, tuple(ends))
 
     def vertex(self, vertex: str) -> Suspect:
         """A device or switch as a suspect; PCIe switches have another kind than other switches."""

@@ -29,7 +29,7 @@ def devices_of_cells(document: Document) -> dict[Key, frozenset[str]]:
         if measured.cell.links not in used:
             used[measured.cell.links] = frozenset(
                 end for i, taken, _ in measured.cell.links if taken >= MATTERS
-                for end in (links[i].source, links[i].destination) if end in known
+                for end in links[i].ends if end in known
             )  # fmt: skip
         devices[measured.key] = used[measured.cell.links] | ({measured.key.row, measured.key.column} & known)
     return devices

@@ -14,7 +14,7 @@ from ..hardware.facts import Fact, Facts, Known
 from ..hardware.limits import MATTERS
 from ..hardware.network import MachineVertices
 from ..hardware.topology import LinkKind, Machine
-from ..qualification import PartKind, Qualification, SlowPart
+from ..qualification import OF_SEVERAL, Qualification, SlowPart
 from ..results.cells import Key, placed
 from ..tabular import Tabular
 from ..terminal import brief
@@ -25,10 +25,10 @@ from .causes import CAUSES
 from .cells_seen import slow_keys
 from .culprits import at_device
 from .judge import judge
+from .localise import WrongData
 from .other_ways import OtherWay
 from .verdict import Judgement
 from .verdicts import Check
-from .wrong_data import WrongData
 
 if TYPE_CHECKING:
     from .fit import Explanation
@@ -150,7 +150,7 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
         for vertex in (vertices.of(finding.place), *vertices.gpus_at(finding.place))
         for device in ("", vertex.device)
     }
-    slow = slow_keys(check)
+    slow = slow_keys(check.judgements)
     left = [*_slow(document, slow - done), *_slow_paths(document)]
     slow_paths = len(left) - len(slow - done)
     possible = []
@@ -257,7 +257,7 @@ def corrupting(document: Document, wrong: WrongData) -> list[Cause]:
 
 
 def _slow_paths(document: Document) -> list[_Slow]:
-    """Return the slow paths between two nodes, which causes of the network at either end may explain."""
+    """Return the slow paths between nodes, which causes of the network at either end may explain."""
     found = document.qualification
     return [
         _Slow(
@@ -266,7 +266,7 @@ def _slow_paths(document: Document) -> list[_Slow]:
             True,
         )
         for part in (found.culprits if found else ())
-        if found and part.kind is PartKind.PATH
+        if found and part.kind in OF_SEVERAL
     ]
 
 
@@ -299,7 +299,7 @@ def _slow(document: Document, keys: Collection[Key]) -> list[_Slow]:
         return []
     links, vertices = document.machine.links, MachineVertices(document.machine)
     network = frozenset((LinkKind.NETWORK, host, "") for host in vertices.hosts if len(vertices.hosts) > 1)
-    ends = {end for link in links for end in (link.source, link.destination)}
+    ends = {end for link in links for end in link.ends}
     places = {end: vertices.of(end)[1:] for end in ends}
     return [
         _Slow(
@@ -308,7 +308,7 @@ def _slow(document: Document, keys: Collection[Key]) -> list[_Slow]:
                 (links[i].kind, *places[end])
                 for i, taken, _ in measured.cell.links
                 if taken >= MATTERS
-                for end in (links[i].source, links[i].destination)
+                for end in links[i].ends
             )
             | (network if measured.result.collective or not measured.cell.links else frozenset()),
             measured.result.collective is not None,

@@ -22,6 +22,7 @@ from ..hardware.limits import MATTERS
 from ..hardware.network import Network
 from ..hardware.topology import Machine
 from ..results.cells import Key
+from ..statistics.summary import grouped
 from .cause import Cause, Sign, Weight, devices_at, heaviest, speaking
 from .causes import CAUSES
 from .cells_seen import SLOWEST, Hypothesis, Predictions, Routes, Seen, seen_cells, slow_keys, typical_rates
@@ -112,9 +113,9 @@ def explain(document: Document, check: Check, facts: Facts) -> tuple[Explanation
     evidence = {
         cause.name: list(cause.signs(document.machine, facts)) if document.facts else [] for cause in CAUSES
     }
-    if not slow_keys(check) and not any(evidence.values()):  # healthy: the rest would find nothing
+    if not slow_keys(check.judgements) and not any(evidence.values()):  # healthy: the rest would find nothing
         return ()
-    seen = seen_cells(document, check)
+    seen = seen_cells(document, check.judgements)
     slow = {i for i, cell in enumerate(seen) if cell.slow}
     low = {i for i, cell in enumerate(seen) if cell.slow or cell.typical <= 1 - _KNOWN}
     fitter = _Fitter(document, seen, low, facts, evidence)
@@ -191,20 +192,17 @@ class _Fitter:
             for of_host in facts.of_each_host for fact in of_host if fact.value is not None
         }  # fmt: skip
         self.hosts = {host for host, _, _ in self.known}
-        loads: dict[int, list[tuple[int, float]]] = {}
-        for i, cell in enumerate(seen):
-            for link, taken, part in cell.links:
-                if taken >= MATTERS:
-                    loads.setdefault(link, []).append((i, taken * part))
+        loads = grouped(
+            (link, (i, taken * part))
+            for i, cell in enumerate(seen) for link, taken, part in cell.links if taken >= MATTERS
+        )  # fmt: skip
         #: Link -> the cells that load it, and how far each of them depends on it.
         self.by_link = {link: tuple(map(np.array, zip(*pairs, strict=True))) for link, pairs in loads.items()}
         self.collective = np.array([cell.measurement.collective is not None for cell in seen], bool)
         self.ratios = np.array([cell.ratio for cell in seen])
         self.evidence = evidence
         self.typical: Effects = np.log([cell.typical for cell in seen] or [1.0])
-        groups: dict[int, list[int]] = {}
-        for i, cell in enumerate(seen):
-            groups.setdefault(cell.group, []).append(i)
+        groups = grouped((cell.group, i) for i, cell in enumerate(seen))
         self.groups = {group: np.array(members) for group, members in groups.items()}
         #: Name and place of the last effect that moved data, and its routes: factors do not change them.
         self._rerouted: tuple[tuple[str, str], Routes] = (("", ""), {})
@@ -274,7 +272,7 @@ class _Fitter:
         """Return the links that may be slow without a known cause: one, both ways, or all of a vertex."""
         by_place: dict[object, set[int]] = {}
         for i, link in enumerate(machine.links):
-            ends = (link.source, link.destination)
+            ends = link.ends
             for place in (ends, frozenset(ends), *((end,) for end in ends)):
                 by_place.setdefault(place, set()).add(i)
         return dict.fromkeys(map(frozenset, by_place.values()))

@@ -17,7 +17,7 @@ from ..measurement import Unit
 from ..results.cells import Difference, Key, placed
 from ..results.history import CellOf, Past, PastRun
 from ..statistics.changes import FEWEST_RUNS, Course, courses, threshold
-from ..statistics.summary import median
+from ..statistics.summary import grouped, median
 from ..units import many
 from .localise import Observation, localise
 from .path_kinds import PathKind, path_kind, path_kinds
@@ -148,21 +148,12 @@ def _kind_of(past: Past, cell: CellOf) -> PathKind:
 
 def _kinds(past: Past, speeds: NDArray[np.float64]) -> Iterator[KindHistory]:
     """Yield each kind of path that was measured, in the order of screens."""
-    by_kind: dict[PathKind, list[int]] = {}
-    for i, cell in enumerate(past.cells):
-        by_kind.setdefault(_kind_of(past, cell), []).append(i)
+    by_kind = grouped((_kind_of(past, cell), i) for i, cell in enumerate(past.cells))
     for kind in sorted(by_kind, key=path_kinds().index):
         cells = by_kind[kind]
-        figures = [
-            chosen
-            for group in kind.key_figures
-            if (
-                chosen := [
-                    i for i in cells if past.cells[i].testcase in group and past.cells[i].unit == Unit.RATE
-                ]
-            )
-        ]
-        chosen = figures[0] if figures else cells
+        rates = [i for i in cells if past.cells[i].unit == Unit.RATE]
+        figures = ([i for i in rates if past.cells[i].testcase in group] for group in kind.key_figures)
+        chosen = next(filter(None, figures), cells)
         unit = Counter(past.cells[i].unit for i in chosen).most_common(1)[0][0]
         chosen = [i for i in chosen if past.cells[i].unit == unit]
         part = speeds[:, chosen]
@@ -204,10 +195,8 @@ def _events(past: Past, speeds: NDArray[np.float64]) -> Iterator[Event]:
 
 def _alike(speeds: NDArray[np.float64]) -> Iterator[tuple[list[int], NDArray[np.int64]]]:
     """Yield the cells that the same runs have, with these runs."""
-    masks: dict[bytes, list[int]] = {}
     has_value = ~np.isnan(speeds)
-    for cell in range(speeds.shape[1]):
-        masks.setdefault(has_value[:, cell].tobytes(), []).append(cell)
+    masks = grouped((has_value[:, cell].tobytes(), cell) for cell in range(speeds.shape[1]))
     for cells in masks.values():
         if len(present := np.flatnonzero(has_value[:, cells[0]])):
             yield cells, present

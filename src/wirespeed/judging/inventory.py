@@ -15,8 +15,9 @@ from ..hardware.facts import ABSENT, EXCLUDED, OFF, ON, Facts, Known
 from ..hardware.network import MachineVertices
 from ..hardware.topology import LinkKind, Machine
 from ..results.published_gates import Inventory, InventoryPart, Possession, possessions
+from ..statistics.summary import grouped
 from ..tables import GENERATION, IDLE, RETRAINED, THROTTLED
-from ..units import many
+from ..units import many, some
 from .cause import facts_of
 from .coverage import odd_devices
 from .culprits import Advice
@@ -347,10 +348,8 @@ def _compared(
         if of_devices is None and not (no_gpus and part in _OF_GPUS):
             text = f"{part} not compared: this run does not say it"
             yield Missing(part, Verdict.WARN, text, expected=expected, advice=_UNKNOWN)
-        short: dict[float, list[str]] = {}
-        for device, number in (of_devices or {}).items():
-            if number < need and device not in of_others:
-                short.setdefault(number, []).append(device)
+        numbers = (of_devices or {}).items()
+        short = grouped((n, device) for device, n in numbers if n < need and device not in of_others)
         if short and part in (InventoryPart.GPUS, InventoryPart.NICS):
             yield _count(host, inventory, part, expected, min(short), unseen)
         elif short:
@@ -369,10 +368,8 @@ def _compared(
 def _other_models(host: Possession, inventory: Inventory) -> Iterator[Missing]:
     """Yield the GPUs that are of another model than expected."""
     for model in inventory.models:
-        others: dict[str, list[str]] = {}
-        for gpu, name in host.models.items():
-            if model.casefold() not in name.casefold():
-                others.setdefault(name, []).append(gpu)
+        wanted = model.casefold()
+        others = grouped((name, gpu) for gpu, name in host.models.items() if wanted not in name.casefold())
         for name, gpus in others.items():
             text = f"{_who(gpus)} {'are' if len(gpus) > 1 else 'is'} {name}, expected {model}"
             step = _STEPS[InventoryPart.GPU_MODEL]
@@ -393,8 +390,7 @@ def _step(part: InventoryPart, machine: Machine, has_none: bool) -> Advice:
 
 def _who(devices: Sequence[str]) -> str:
     """Return some devices, or the host, for people."""
-    more = f" and {len(devices) - _NAMED} more" if len(devices) > _NAMED else ""
-    return ", ".join(devices[:_NAMED]) + more if devices else "the host"
+    return some(devices, _NAMED) or "the host"
 
 
 def _has(part: InventoryPart, number: float, devices: Sequence[str]) -> str:
@@ -448,9 +444,7 @@ def _slots(addresses: Iterable[str], facts: Facts) -> tuple[str, ...]:
 
 def _named(addresses: Iterable[str], facts: Facts) -> str:
     """Return addresses with their slots, for people."""
-    texts = [_place(address, facts) for address in addresses]
-    more = f" and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
-    return ", ".join(texts[:_NAMED]) + more
+    return some([_place(address, facts) for address in addresses], _NAMED)
 
 
 def _place(address: str, facts: Facts) -> str:

@@ -21,7 +21,7 @@ from .cells_seen import ComparableCells
 from .coverage import too_small, uncovered
 from .culprits import Culprit, of_expected
 from .inventory import hardware_changes, missing
-from .localise import Observation, defects, localise
+from .localise import Observation, accept, defects, localise, wrong_data
 from .omissions import baseline_use, doubts, renewed
 from .other_ways import by_other_ways, dips, slow_pairs, unconfirmed, without_peers
 from .path_kinds import verdict_of
@@ -38,7 +38,6 @@ from .verdict import (
     worst,
 )
 from .verdicts import TOLERANCE, Check
-from .wrong_data import accept, wrong_data
 
 #: A value above the limit by at most this fraction is not implausible: clocks are not exact.
 IMPLAUSIBLE = 0.01

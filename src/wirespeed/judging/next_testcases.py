@@ -213,4 +213,4 @@ class _Compared:
 
 def _ends(machine: Machine) -> list[tuple[str, str]]:
     """Return the ends of the links, on which the routes depend."""
-    return [(link.source, link.destination) for link in machine.links]
+    return [link.ends for link in machine.links]

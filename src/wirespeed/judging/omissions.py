@@ -37,7 +37,7 @@ from ..testcases import TABLE, Testcase
 from ..testcases.blocks import TESTCASES as BLOCK_LISTS
 from ..testcases.collectives import collective, members
 from ..testcases.subset import COVERING
-from ..units import format_size, format_time, many
+from ..units import format_size, format_time, many, some
 from ..version import __version__
 
 
@@ -286,9 +286,7 @@ def _counted(keys: Iterable[Key]) -> dict[str, int]:
 
 def _named(counts: Mapping[str, int]) -> str:
     """Return some testcases, and the number of the others."""
-    names = list(counts)
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return one_line(", ".join(names[:_NAMED]) + more) if names else "nothing"
+    return one_line(some([*counts], _NAMED)) or "nothing"
 
 
 def doubts(document: Document) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from ..hardware.topology import LinkKind, Machine
 from ..measurement import Unit
 from ..results.cells import Key, Placed, key_of
 from ..results.imported_limits import BOTH_WAYS_BY_HOST, BY_HOST, ONE_WAY_BY_HOST
-from ..statistics.summary import median
+from ..statistics.summary import grouped, median
 from ..tables import BUSBW, Cell, Table
 from ..units import GB, format_size
 from .culprits import Culprit, Suspects
@@ -169,9 +169,7 @@ def slow_pairs(found: dict[int, Judgement], cells: Sequence[Placed], machine: Ma
         (cell.key.row, cell.key.column) for cell in cells
         if cell.key.testcase in testcases and cell.cell.value and cell.key.row != cell.key.column
     }  # fmt: skip
-    slow: dict[_Ends, list[int]] = {}
-    for i in found:
-        slow.setdefault((cells[i].key.row, cells[i].key.column), []).append(i)
+    slow = grouped(((cells[i].key.row, cells[i].key.column), i) for i in found)
     if slow.keys() >= measured or len({frozenset(ends) for ends in slow}) > _MOST_PAIRS:
         return []  # what they have in common is no pair
     suspects, culprits = Suspects(machine), []
@@ -326,10 +324,7 @@ def without_peers(machine: Machine) -> frozenset[int]:
         for i, link in enumerate(machine.links)
         if link.assumed
         and link.kind in (LinkKind.PCIE, LinkKind.MEMORY)
-        and (
-            desktop & (ends := {link.source, link.destination})
-            or (link.source != link.destination and ends <= gpus)
-        )
+        and (desktop & (ends := {*link.ends}) or (link.source != link.destination and ends <= gpus))
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from ..document import Document, Status, TestcaseResult
 from ..measurement import Unit
+from ..statistics.summary import grouped
 from ..units import format_size, many
 from .cause import Weight
 from .culprits import (
@@ -32,13 +33,13 @@ from .culprits import (
 )
 from .diagnosis import Diagnosis, Finding, corrupting, diagnose
 from .inventory import Missing
+from .localise import WrongData
 from .omissions import is_verified, unmeasured
 from .path_kinds import COLLECTIVES, HOST_MEMORY, PathKind, first_words, path_kind, path_kinds
 from .peer_causes import find_peers
 from .usual_ranges import UsualRanges
 from .verdict import BELOW_PEERS, Judgement, Verdict, share, worst
 from .verdicts import Check
-from .wrong_data import WrongData
 
 
 @dataclass(frozen=True)
@@ -159,10 +160,8 @@ def _named(document: Document, check: Check, diagnosis: Diagnosis) -> tuple[Find
 
 def users(document: Document) -> dict[str, tuple[str, list[str]]]:
     """Return how other processes used each device in most testcases, and the testcases in which they did."""
-    by_device: dict[str, list[tuple[str, str]]] = {}
-    for result in document.testcases:
-        for device, how in result.busy.items():
-            by_device.setdefault(device, []).append((how, result.name))
+    results = document.testcases
+    by_device = grouped((device, (how, run.name)) for run in results for device, how in run.busy.items())
     return {
         device: (Counter(how for how, _ in uses).most_common(1)[0][0], [name for _, name in uses])
         for device, uses in by_device.items()

@@ -179,6 +179,7 @@ _REMEDIES = {
     PartKind.TRUNK: Advice("check the uplinks of the switch: how many are up, and their errors"),
     PartKind.SPINE: Advice("check the spine switches, and how routes spread over them"),
     PartKind.PATH: Advice("measure both nodes with a third one, which shows which end is slow"),
+    PartKind.ALIKE: Advice("look for what these nodes share: driver, firmware, settings, BIOS, switches"),
     PartKind.BETWEEN: Advice("check the links between the switches of these groups"),
 }
 
@@ -192,7 +193,8 @@ def remedy_of(culprit: SlowPart) -> Advice:
 def unexplained(qualification: Qualification) -> Advice:
     """What to do if no fact of two nodes explains their slow rails: all of them, or some of several."""
     slow = {culprit.rail for culprit in qualification.culprits if culprit.limited}
-    return UNEXPLAINED if len(slow) >= qualification.nodes[0].rails else AT[SuspectKind.NETWORK]
+    every = -1 in slow or len(slow) >= qualification.nodes[0].rails
+    return UNEXPLAINED if every else AT[SuspectKind.NETWORK]
 
 
 def next_run(document: Document, qualification: Qualification) -> str:
@@ -208,6 +210,8 @@ def _advice(qualification: Qualification) -> Advice:
         return Advice(f"leave out {_listed(out[:_NAMED], len(out))}")
     if any(culprit.kind is PartKind.LOSSY for culprit in qualification.culprits):
         return Advice("check these cables and the counters of their ports", "ip -s link")
+    if any(culprit.kind is PartKind.ALIKE for culprit in qualification.culprits):
+        return _REMEDIES[PartKind.ALIKE]
     if any(culprit.limited for culprit in qualification.culprits):
         return unexplained(qualification)
     if qualification.in_doubt:

@@ -30,8 +30,8 @@ from .cause import Cause, Evidence, Sign, Weight, facts_of
 from .causes import CAUSES
 from .culprits import Advice, at_device
 from .inventory import Missing
+from .localise import WrongData
 from .verdict import Judgement, Verdict
-from .wrong_data import WrongData
 
 _V = PeerVerdict
 _BROKEN = frozenset({_V.HANGS, _V.WRONG, _V.FAILS})
@@ -102,7 +102,6 @@ def _partition(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 
 def _container(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    del machine
     if (name := facts.text(Known.CONTAINER)) not in ("", OFF):
         yield Sign("", f"this process runs in a container ({name})")
 
@@ -115,15 +114,18 @@ def _forwarding(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 
 def _advertised(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    del facts
     for gpu in machine.gpus:
         if "GeForce" in gpu.model and gpu.peers:
             yield Sign(gpu.name, f"{gpu.model} has no official peer access over PCIe")
 
 
-def _only(name: str, title: str, evidence: Evidence, confirm: str, remedy: str) -> Cause:
+def _only(
+    name: str, title: str, breaks: frozenset[PeerVerdict], evidence: Evidence, confirm: str, remedy: str,
+    mechanisms: frozenset[PeerMechanism] = frozenset(PeerMechanism),
+) -> PeerCause:  # fmt: skip
     """A cause that only attempts of peer access show."""
-    return Cause(name, title, Weight.CONDITION, _PCIE, evidence, confirm, remedy)
+    cause = Cause(name, title, Weight.CONDITION, _PCIE, evidence, confirm, remedy)
+    return PeerCause(cause, breaks, evidence, mechanisms)
 
 
 _KNOWN = {cause.name: cause for cause in CAUSES}
@@ -142,17 +144,11 @@ def _known(name: str, breaks: frozenset[PeerVerdict], *evidence: Evidence) -> Pe
 #: All causes; of equally likely ones, the first comes first. Sources are in docs/p2p.md.
 PEER_CAUSES = (
     _known("acs", _ANY, _acs_read, _KNOWN["acs"].evidence),
-    PeerCause(
-        _only("p2p-status", "driver and NVML disagree about peer access", _p2p_status,
-              "nvidia-smi topo -p2p w", "install a newer driver, which offers only what works"),
-        _BROKEN, _p2p_status,
-    ),
-    PeerCause(
-        _only("partition", "the GPUs are in different partitions of the NVLink fabric", _partition,
-              "nvidia-smi -q | grep -A8 Fabric", "assign the GPUs of this machine to one partition "
-              "(fabric manager of the host)"),
-        _BROKEN, _partition,
-    ),
+    _only("p2p-status", "driver and NVML disagree about peer access", _BROKEN, _p2p_status,
+          "nvidia-smi topo -p2p w", "install a newer driver, which offers only what works"),
+    _only("partition", "the GPUs are in different partitions of the NVLink fabric", _BROKEN, _partition,
+          "nvidia-smi -q | grep -A8 Fabric",
+          "assign the GPUs of this machine to one partition (fabric manager of the host)"),
     _known("fabric", _BROKEN),
     _known("iommu", _ANY),
     _known("bar1", _ANY),
@@ -164,26 +160,18 @@ PEER_CAUSES = (
     _known("pcie-generation", frozenset({_V.SLOW})),
     _known("pcie-errors", frozenset({_V.SLOW})),
     _known("nvlinks", frozenset({_V.SLOW})),
-    PeerCause(
-        _only("container", "the container separates processes that share GPU memory", _container,
-              "df -h /dev/shm; ls -l /proc/self/ns/ipc", "docker run --ipc=host; Kubernetes: hostIPC, or one "
-              "container for all GPUs"),
-        _BROKEN, _container, _BETWEEN,
-    ),
-    PeerCause(
-        _only("root-forwarding", "the CPU forwards traffic between its root ports slowly", _forwarding,
-              "nvidia-smi topo -m", "expected on some hosts: the data is right, copies through the host are "
-              "faster; use slots below one PCIe switch"),
-        frozenset({_V.SLOW}), _forwarding,
-    ),
+    _only("container", "the container separates processes that share GPU memory", _BROKEN, _container,
+          "df -h /dev/shm; ls -l /proc/self/ns/ipc",
+          "docker run --ipc=host; Kubernetes: hostIPC, or one container for all GPUs", _BETWEEN),
+    _only("root-forwarding", "the CPU forwards traffic between its root ports slowly",
+          frozenset({_V.SLOW}), _forwarding, "nvidia-smi topo -m",
+          "expected on some hosts: the data is right, copies through the host are faster; use slots below "
+          "one PCIe switch"),
     _known("virtual", _ANY),
-    PeerCause(
-        _only("peers-advertised", "the driver offers peer access that this platform does not support",
-              _advertised, "nvidia-smi topo -p2p w; modinfo nvidia | grep ^version",
-              "use the vendor's unpatched driver in its newest version; a patched one requires the IOMMU to "
-              "be off and Resizable BAR"),
-        _BROKEN, _advertised,
-    ),
+    _only("peers-advertised", "the driver offers peer access that this platform does not support", _BROKEN,
+          _advertised, "nvidia-smi topo -p2p w; modinfo nvidia | grep ^version",
+          "use the vendor's unpatched driver in its newest version; a patched one requires the IOMMU to be "
+          "off and Resizable BAR"),
 )  # fmt: skip
 
 

@@ -35,8 +35,10 @@ _LATENCY, _LADDER, _LOADED = "host_latency", "host_latency_ladder", "host_loaded
 SIZES = "host_bandwidth_ladder"
 _CURVES = (_LADDER, _LOADED, SIZES)
 #: Latencies of GPUs -> where the memory is.
-_GPU_LATENCIES = {"host_device_latency_sm": "host", "device_to_device_latency_sm": "gpu",
-                  "device_to_device_latency_tma": "gpu"}  # fmt: skip
+_GPU_LATENCIES = {
+    "host_device_latency_sm": "host", "device_to_device_latency_sm": "gpu",
+    "device_to_device_latency_tma": "gpu", "device_to_device_signal_latency": "flag",
+}  # fmt: skip
 #: Table of the testcase of peer access with round trips of flags.
 _FLAG = "flag"
 #: A working set of at most this share of a cache stays in it.
@@ -266,7 +268,7 @@ class UsualRanges:
         """Return the described time that the links between two nodes add to a load."""
         ends = (node.name, other.name)
         return max(
-            (link.latency or 0.0 for link in self._machine.links if (link.source, link.destination) == ends),
+            (link.latency or 0.0 for link in self._machine.links if link.ends == ends),
             default=0.0,
         )
 

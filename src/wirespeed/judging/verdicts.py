@@ -18,10 +18,10 @@ from ..units import format_age
 from .coverage import Uncovered
 from .culprits import Culprit
 from .inventory import Missing
+from .localise import WrongData
 from .omissions import BaselineUse
 from .other_ways import Dip
 from .verdict import GateComparison, Judgement, Verdict, worst
-from .wrong_data import WrongData
 
 #: A value fails if it is below its baseline by more than this fraction, or by more than ``DEVIATIONS`` of the
 #: baseline's deviations, whichever is larger.

@@ -245,7 +245,7 @@ def _works(
 
 def _ends(transfers: Sequence[Transfer], needed: Sequence[Demand], network: Network) -> list[float]:
     """When one copy of each transfer ends at the limits; infinite for load and latencies."""
-    ended = [t.role is Role.MEASURED and t.operation is not Operation.CHASE for t in transfers]
+    ended = [t.role is Role.MEASURED and not t.operation.is_latency for t in transfers]
     return completions(
         needed, network.capacities(),
         [float(t.bytes) if ends else math.inf for t, ends in zip(transfers, ended, strict=True)],
@@ -259,8 +259,8 @@ def _transfer(
     alone = fair_shares([demand], network.capacities())[0] if demand else math.inf
     free = fair_shares([Demand(demand.weights)], network.capacities())[0] if demand else math.inf
     known = math.isfinite(rate)
-    if work.operation is Operation.CHASE:
-        bound = "latency: one load at a time"
+    if work.operation.is_latency:
+        bound = f"latency: one {'flag' if work.operation is Operation.SIGNAL else 'load'} at a time"
     elif not known:
         bound = "no link with a known capacity"
     elif rate >= work.rate / work.counted * (1 - _ROUNDING):

@@ -12,7 +12,7 @@ import msgspec
 from ..errors import UsageError
 from ..hardware.topology import Machine
 from ..measurement import Axis, Expectation, Measurement, Place, Reduce, Unit
-from ..model import Collective, Engine, Operation, Role, Transfer
+from ..model import Collective, Engine, Role, Transfer
 from ..options import PlanOptions
 from ..testcases import Layout, Plan, Testcase, WaivedCell
 from ..units import format_size
@@ -323,7 +323,7 @@ def _misplaced(place: Place, unit: Unit, works: Sequence[Transfer | Collective])
         return "next to a collective, values are chosen by reduce"
     if all(work.role is Role.LOAD for work in works):
         return "nothing is measured: every transfer is a load"
-    latency = {_is_chase(works[i]) for i in place.transfers}
+    latency = {_is_latency(works[i]) for i in place.transfers}
     if latency != {place.reduce is Reduce.LATENCY} or latency != {unit is Unit.TIME}:
         return 'a value of latencies has reduce = "latency" and the unit "s", others have neither'
     return ""
@@ -355,7 +355,7 @@ def _values(
     measured = [i for i, labelled in enumerate(works) if labelled.work.role is Role.MEASURED]
     if not measured:
         raise source.error("nothing is measured: every transfer is a load", 0, len(source.text))
-    rates = [i for i in measured if not _is_chase(works[i].work)]
+    rates = [i for i in measured if not _is_latency(works[i].work)]
     wanted = definition.reduce or (EACH, SUM)
     for reduction in wanted:
         if reduction in (EACH, FIRST):
@@ -364,7 +364,7 @@ def _values(
                 if isinstance(work, Collective):
                     factor = _bus_factor(work)
                     yield works[i].label, Unit.RATE, Place("", 0, 0, Reduce.BUS, (i,), factor)
-                elif _is_chase(work):
+                elif _is_latency(work):
                     yield works[i].label, Unit.TIME, Place("", 0, 0, Reduce.LATENCY, (i,))
                 else:
                     yield works[i].label, Unit.RATE, Place("", 0, 0, Reduce.FIRST, (i,))
@@ -381,8 +381,8 @@ def _bus_factor(work: Collective) -> float:
     return OPERATIONS[work.operation].factor(work.ranks)
 
 
-def _is_chase(work: Transfer | Collective) -> bool:
-    return isinstance(work, Transfer) and work.operation is Operation.CHASE
+def _is_latency(work: Transfer | Collective) -> bool:
+    return isinstance(work, Transfer) and work.operation.is_latency
 
 
 def _barrier(machine: Machine, works: Sequence[Transfer | Collective]) -> str:

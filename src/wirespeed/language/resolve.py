@@ -28,9 +28,10 @@ from ..model import (
     Role,
     Transfer,
 )
+from ..statistics.summary import grouped
 from ..testcases.base import DEFAULT_SIZE
 from ..testcases.collectives import default_size, members, usual, work_of
-from ..testcases.device import CHASE_SIZE
+from ..testcases.device import CHASE_SIZE, SIGNAL_SIZE
 from ..testcases.host import chase_size, streaming_size
 from ..units import format_size, format_time
 from .syntax import CollectiveStatement, Devices, LanguageError, Line, Rate, Source, Span, Statement
@@ -59,10 +60,10 @@ def share_cores(
         UsageError: If there are not enough cores.
     """
     cpus_of: dict[int, tuple[int, ...]] = {}
-    places: dict[tuple[str, int | None], list[int]] = {}
-    for i, transfer in enumerate(transfers):
-        if transfer is not None and transfer.engine is Engine.CPU and not transfer.executor.cpus:
-            places.setdefault((transfer.executor.device, transfer.executor.rank), []).append(i)
+    places = grouped(
+        ((transfer.executor.device, transfer.executor.rank), i) for i, transfer in enumerate(transfers)
+        if transfer is not None and transfer.engine is Engine.CPU and not transfer.executor.cpus
+    )  # fmt: skip
     named = {cpu for transfer in transfers if transfer is not None for cpu in transfer.executor.cpus}
     for (device, _), indices in places.items():
         executor = next(transfer.executor for i in indices if (transfer := transfers[i]) is not None)
@@ -393,6 +394,9 @@ class _Resolver:
         origin, target = (self._allocated(memory, gpu, statement) for memory in memories)
         if operation is Operation.CHASE:
             target = origin
+        kinds = {end.kind for end in (origin, target)}
+        if operation is Operation.SIGNAL and (kinds != {MemoryKind.DEVICE} or origin.device == target.device):
+            raise self.wrong("a signal is between two GPUs", places["operation"])
         executor = self._shaped(executor, engine, operation, statement)
         transfer = Transfer(
             origin, target, executor, engine, self._size(statement, gpu, operation), statement.role,
@@ -403,8 +407,8 @@ class _Resolver:
 
     def _paced(self, transfer: Transfer, rate: Rate, span: Span) -> Transfer:
         """A transfer at a rate in B/s; a load by CPUs runs at a fraction of its full speed."""
-        if transfer.operation is Operation.CHASE:
-            raise self.wrong("a latency has no rate: it is one load at a time", span)
+        if transfer.operation.is_latency:
+            raise self.wrong("a latency has no rate: it is one step at a time", span)
         if rate.fraction and transfer.role is Role.LOAD and transfer.engine is Engine.CPU:
             return replace(transfer, pace=rate.value)
         value = rate.value
@@ -513,6 +517,8 @@ class _Resolver:
     def _size(self, statement: Statement, gpu: bool, operation: Operation) -> int:
         if statement.words.size:
             return statement.words.size
+        if operation is Operation.SIGNAL:
+            return SIGNAL_SIZE
         if operation is Operation.CHASE:
             return CHASE_SIZE if gpu else chase_size(self.machine)
         return self.defaults.size or (DEFAULT_SIZE if gpu else streaming_size(self.machine))

@@ -24,7 +24,7 @@ from ..measurement import Axis, Measurement, Place, Reduce
 from ..model import Engine, Memory, MemoryKind, Operation, Role, Transfer
 from ..terminal import error_line, one_line
 from ..testcases import Layout, Plan, Testcase, WaivedCell
-from ..units import GB, MB, NANO, parse_duration, parse_rate
+from ..units import GB, MB, NANO, parse_duration, parse_rate, some
 
 #: Characters of a line that an error shows on each side of its place.
 _SHOWN = 50
@@ -88,9 +88,7 @@ def nearest(name: str, valid: Collection[str]) -> str:
     """A hint to the valid name that is nearest to a wrong one, or to all of them."""
     if near := get_close_matches(name, valid, 1):
         return f"did you mean {near[0]}?"
-    names = list(valid)
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"choose from {', '.join(names[:_NAMED])}{more}" if names else "there is none"
+    return f"choose from {some([*valid], _NAMED)}" if valid else "there is none"
 
 
 def contents(path: str | Path) -> str:

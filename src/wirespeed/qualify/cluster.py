@@ -20,7 +20,7 @@ import numpy.typing as npt
 from ..errors import UsageError
 from ..files import read
 from ..hardware.facts import Fact
-from ..qualification import PartKind, QualifiedNode, RailLimit
+from ..qualification import EndMemory, PartKind, QualifiedNode, RailLimit
 
 #: Values in bytes per second; NaN where nothing answered.
 Values = npt.NDArray[np.float64]
@@ -63,11 +63,18 @@ class Cluster(Protocol):
 
     @property
     def limits(self) -> tuple[RailLimit, ...]:
-        """What carries each rail of two nodes, by the transport that was used; of more nodes nothing."""
+        """What carries the rails of each node, by the transport that was used."""
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        """The facts of two nodes, each with the name of its host; of more nodes nothing."""
+        """The facts of two nodes, each with the name of its host; of more those that were examined."""
+
+    @property
+    def memories(self) -> tuple[EndMemory, ...]:
+        """Between which memory ``sizes`` can measure; the first is that of ``pairs``."""
+
+    def examine(self, pair: tuple[int, int]) -> None:
+        """Read the facts of two nodes, which explain what is slow between them."""
 
     def own(self, nodes: Sequence[int]) -> Mapping[PartKind, Values] | None:
         """Measure each node by itself: kind of part -> values, of shape (nodes, parts).
@@ -81,11 +88,42 @@ class Cluster(Protocol):
     def pairs(self, pairs: Sequence[tuple[int, int]]) -> Values:
         """Measure between pairs of nodes; shape (pairs, 2, rails): to the second node, and back."""
 
+    def sizes(self, pair: tuple[int, int], memory: EndMemory, both: bool, sizes: Sequence[int]) -> Values:
+        """Measure messages between two nodes; shape (sizes, 2, rails): to the second node, and back.
+
+        Args:
+            pair: The nodes.
+            memory: Where messages are sent from and received: one of ``memories``.
+            both: Whether to measure both directions at once, not one after the other.
+            sizes: Bytes of a message of a process, ascending.
+        """
+
     def groups(self, groups: Sequence[Sequence[int]]) -> Values:
         """Measure the bus bandwidth of an all_reduce of each group; shape (groups,)."""
 
     def seconds(self) -> float:
         """Time since the start in s, which is virtual for simulated nodes."""
+
+
+def two_of(pair: Sequence[str], names: Sequence[str]) -> list[int]:
+    """The indices of two nodes by their names.
+
+    Raises:
+        UsageError: If they are not two of the names.
+    """
+    wrong = next((name for name in pair if name not in names), None)
+    if wrong is not None or len(set(pair)) != 2:
+        why = f"no node is called {wrong!r}" if wrong is not None else "a pair is two different nodes"
+        shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+        raise UsageError(f"--pair {','.join(pair)}: {why}; write two of {shown}")
+    return [names.index(name) for name in pair]
+
+
+def plain(values: Values) -> tuple[tuple[float | None, ...], ...]:
+    """Values as they are saved: a row for each test, None where nothing answered."""
+    return tuple(
+        tuple(None if np.isnan(value) else float(value) for value in np.ravel(row)) for row in values
+    )
 
 
 _LEAF = re.compile(r"SwitchName=(\S+)\s+Level=0\b.*?\bNodes=(\S+)")
@@ -94,6 +132,8 @@ _ELEMENT = re.compile(r"(?:[^,\[\]]|\[[\d,-]+\])+")
 _PART = re.compile(r"\[([\d,-]+)\]|([^\[]+)")
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 _MOST_NAMES = 100_000
+#: Names of nodes that an error shows.
+_SHOWN = 4
 _TIMEOUT_S = 10.0
 
 

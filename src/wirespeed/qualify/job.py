@@ -24,14 +24,28 @@ from ..backends.host.nic_facts import is_disabled
 from ..errors import UsageError, WirespeedError
 from ..hardware.facts import Fact, Known
 from ..language.toml_file import of_line
-from ..qualification import PartKind, QualifiedNode, RailLimit, Round, SlowPart, Stage
+from ..qualification import EndMemory, PartKind, QualifiedNode, RailLimit, Round, SlowPart, Stage
+from ..terminal import one_line
 from ..units import MIB
 from ..worlds.base import RankLost
 from ..worlds.crew import Crew
 from .cluster import Values
-from .job_nodes import OWN_S, JobNodes, ProcessCluster, introduce, introduction, own_table, own_values, work
+from .job_nodes import (
+    OWN_S,
+    JobNodes,
+    ProcessCluster,
+    facts_told,
+    introduce,
+    introduction,
+    own_table,
+    own_values,
+    read_facts,
+    tasks_of_two,
+    work,
+)
 from .limits import of_rdma, of_tcp, use_of
 from .measured_topology import TCP, Carrier, Sent, carrier, counters, difference, others, said
+from .message_transfers import Hop, messages_between
 from .tcp_probe import TcpProbe, interface_of
 
 if TYPE_CHECKING:
@@ -86,13 +100,12 @@ def lossy(rounds: Sequence[Round]) -> list[SlowPart]:
     return sorted(found, key=lambda part: -part.value)
 
 
-#: A path from a rank to another.
-_Hop = tuple[int, int]
-
 #: Bytes of a transfer, number of samples, and duration of each that is aimed at, in s.
 _BYTES, _SAMPLES, _SAMPLE_S = 8 * MIB, 3, 0.1
 _MOST_COPIES = 256
-_PATHS, _OWN, _STOP = "paths", "own", "stop"
+_PATHS, _SIZES, _OWN, _FACTS, _STOP = "paths", "sizes", "own", "facts", "stop"
+#: Target precision of messages, and maximum time for those of a size in s.
+_PRECISION, _OF_SIZE_S = 0.05, 0.1
 _CHOOSING, _OWN_NODE = "choosing the next round", "measuring its own node"
 _COUNTING = "reading what the network interfaces sent"
 #: What to do if a library does not use RDMA devices that exist.
@@ -132,6 +145,7 @@ class TransferCluster:
         self.variation = 0.0
         self.losses = np.zeros((0, 2))
         self.notes = job.notes
+        self._facts = job.facts
 
     @property
     def nodes(self) -> tuple[QualifiedNode, ...]:
@@ -158,13 +172,13 @@ class TransferCluster:
 
     @property
     def limits(self) -> tuple[RailLimit, ...]:
-        """What carries each rail of two nodes, by the devices that carried its bytes."""
+        """What carries the rails of each node, by the devices that carried its bytes."""
         found: list[RailLimit] = []
         for i, node in enumerate(self._job.nodes):
             used = self._carriers.get(node.name)
-            if not self._job.facts or used is None:
+            if used is None:
                 continue
-            facts = self._job.facts_of(i)
+            facts = self._job.nics_of(i)
             if used.kind == TCP:
                 found += of_tcp(i, facts, used.devices[0]) if len(used.devices) == 1 else []
             else:
@@ -176,14 +190,27 @@ class TransferCluster:
         """The facts of two nodes, with those of what carried their bytes."""
         more: list[Fact] = []
         for i, node in enumerate(self._job.nodes):
-            used, facts = self._carriers.get(node.name), self._job.facts_of(i)
+            used = self._carriers.get(node.name)
+            facts = self._job.nics_of(i)
             ports = [port for port in facts.devices() if facts.text(Known.PORT_STATE, port)]
-            if self._job.facts and used and used.kind != TCP:
+            if any(fact.host == node.name for fact in self._facts) and used and used.kind != TCP:
                 more += use_of(ports, used.devices, node.name)
         # The interface by which the processes meet carries nothing then.
         over_tcp = any(each.kind == TCP for each in self._carriers.values())
-        mine = [fact for fact in self._job.facts if over_tcp or fact.name not in _OF_INTERFACE]
+        mine = [fact for fact in self._facts if over_tcp or fact.name not in _OF_INTERFACE]
         return (*mine, *more)
+
+    def examine(self, pair: tuple[int, int]) -> None:
+        first = {self._job.nodes[node].name: self._job.ranks[node][0] for node in pair}
+        tasks = tasks_of_two(first, self._job.interfaces, self._world.addresses())
+        self._world.broadcast([_FACTS, [[rank, task] for rank, task in tasks.items()]], _CHOOSING)
+        self._facts = facts_told(first, dict(enumerate(_facts(self._world, tasks))))
+
+    @property
+    def memories(self) -> tuple[EndMemory, ...]:
+        """Between which memory messages are measured: that of GPUs first, if all nodes have some."""
+        of_gpus = self._job.gpus and len(self._job.gpus) == len(self._job.nodes)
+        return (EndMemory.GPU, EndMemory.HOST) if of_gpus else (EndMemory.HOST,)
 
     @property
     def doubts(self) -> tuple[str, ...]:
@@ -226,6 +253,29 @@ class TransferCluster:
         rates = [self._rates(hops) for hops in (there, back)]
         return np.stack([np.reshape(of, (len(pairs), len(rails))) for of in rates], axis=1)
 
+    def sizes(self, pair: tuple[int, int], memory: EndMemory, both: bool, sizes: Sequence[int]) -> Values:
+        a, b = (self._job.ranks[node] for node in pair)
+        there = list(zip(a[: self.rails], b[: self.rails], strict=True))
+        back = [(target, source) for source, target in there]
+        ways = [there + back] if both else [there, back]
+        plain = [[list(hop) for hop in way] for way in ways]
+        self._world.broadcast([_SIZES, [plain, list(sizes), str(memory)]], _CHOOSING)
+        document = _messages(self._world, ways, self._over, sizes, memory)
+        values = {
+            (table.rows.labels[cell.row], int(table.columns.labels[cell.column])): cell.value
+            for result in document.testcases
+            for table in result.tables
+            for cell in table.cells
+        }
+        if not any(values.values()):
+            why = next((result.reason for result in document.testcases if result.reason), "no value")
+            note = f"messages from {memory} were not measured: {one_line(why)}"
+            self.notes = (*self.notes, *([note] if note not in self.notes else []))
+        return np.array([
+            [[values.get((f"rank{a}->rank{b}", size)) or np.nan for a, b in way] for way in (there, back)]
+            for size in sizes
+        ])  # fmt: skip
+
     def groups(self, groups: Sequence[Sequence[int]]) -> Values:
         """Rings in which each rank sends to the next node's: the slowest path, times the number of rails."""
         ranks, rails = self._job.ranks, range(self.rails)
@@ -254,11 +304,17 @@ class TransferCluster:
                 return
             if kind == _OWN:
                 _own(world, what)
+            elif kind == _SIZES:
+                ways, sizes, memory = what
+                hops = [[(int(a), int(b)) for a, b in way] for way in ways]
+                _messages(world, hops, over, [int(size) for size in sizes], EndMemory(memory))
+            elif kind == _FACTS:
+                _facts(world, {int(rank): task for rank, task in what})
             else:
                 copies, hops = what
                 _counted(world, [(int(a), int(b)) for a, b in hops], over, int(copies))
 
-    def _rates(self, hops: Sequence[_Hop]) -> Values:
+    def _rates(self, hops: Sequence[Hop]) -> Values:
         """Rates of transfers between ranks that start together, in bytes per second."""
         self._world.broadcast([_PATHS, [self._copies, [list(hop) for hop in hops]]], _CHOOSING)
         document, sent = _counted(self._world, hops, self._over, self._copies)
@@ -284,14 +340,14 @@ class TransferCluster:
         return rates
 
 
-def _counted(world: World, hops: Sequence[_Hop], over: str, copies: int) -> tuple[Document, list[Sent]]:
+def _counted(world: World, hops: Sequence[Hop], over: str, copies: int) -> tuple[Document, list[Sent]]:
     """Measure transfers, and what the devices of each rank's node sent meanwhile. Called on all ranks."""
     before = counters()
     document = _transfers(world, hops, over, copies)
     return document, world.allgather(difference(before, counters()), _COUNTING)
 
 
-def _transfers(world: World, hops: Sequence[_Hop], over: str, copies: int) -> Document:
+def _transfers(world: World, hops: Sequence[Hop], over: str, copies: int) -> Document:
     """Measure transfers between ranks that start together; called on all ranks."""
     text = "; ".join(f"rank{a} -> rank{b}" for a, b in hops)
     document = run(
@@ -304,6 +360,26 @@ def _transfers(world: World, hops: Sequence[_Hop], over: str, copies: int) -> Do
         if not result.tables:
             raise WirespeedError(f"--over {over} is not possible here: {result.reason or result.status}")
     return document
+
+
+def _messages(
+    world: World, ways: Sequence[Sequence[Hop]], over: str, sizes: Sequence[int], memory: EndMemory
+) -> Document:
+    """Measure messages of several sizes, those of a way at once; called on all ranks."""
+    cases = [messages_between(f"messages{i}", hops, sizes, memory) for i, hops in enumerate(ways)]
+    document = run(
+        cases, world=world, share=over, rounds=1, precision=_PRECISION, time_budget=_OF_SIZE_S,
+        timeout=world.timeout,
+    )  # fmt: skip
+    if document.interrupted:
+        raise WirespeedError(document.interrupted)
+    return document
+
+
+def _facts(world: World, tasks: Mapping[int, list[Any]]) -> list[Any]:
+    """Let some ranks read the facts of their nodes; by rank. Called on all ranks."""
+    mine = read_facts(tasks[world.rank]) if world.rank in tasks else []
+    return world.allgather(mine, _OWN_NODE, patience=world.timeout)
 
 
 def _own(world: World, first: Sequence[int]) -> list[dict[str, list[float]]]:
@@ -326,7 +402,7 @@ _PATIENCE_S = 60.0
 
 def lead(
     world: World, blocks: Mapping[str, str], spares: int, expected: Sequence[str], over: str | None,
-    patience: float,
+    patience: float, pair: Sequence[str] = (),
 ) -> ProcessCluster | TransferCluster:  # fmt: skip
     """The nodes of the job; on rank 0.
 
@@ -335,6 +411,7 @@ def lead(
         blocks, spares, expected: As for `introduce`.
         over: One of `OVER`; None for NCCL if all nodes have GPUs and NCCL, else TCP.
         patience: Maximum time of a round, in s.
+        pair: As for `introduce`.
 
     Raises:
         WirespeedError: If NCCL or MPI is asked for, but processes are missing.
@@ -342,7 +419,7 @@ def lead(
     crew, secret = Crew(world), secrets.token_bytes(_SECRET_BYTES)
     probe = TcpProbe(secret)
     try:
-        job = introduce(crew, secret, probe, blocks, spares, expected, min(OWN_S, patience))
+        job = introduce(crew, secret, probe, blocks, spares, expected, min(OWN_S, patience), pair)
         if over is None:
             usable = len(job.gpus) == len(job.nodes) and not crew.lost and not job.without_nccl
             over = "nccl" if usable else "tcp"

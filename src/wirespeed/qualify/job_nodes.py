@@ -21,11 +21,11 @@ import numpy as np
 from ..backends.host.nic_facts import is_disabled, lost_links, of_interface
 from ..errors import WirespeedError
 from ..hardware.facts import Fact, Facts, Known
-from ..qualification import OWN_PARTS, PartKind, QualifiedNode, RailLimit
+from ..qualification import OWN_PARTS, EndMemory, PartKind, QualifiedNode, RailLimit
 from ..terminal import one_line
 from ..units import times
 from ..worlds.crew import Crew
-from .cluster import Values
+from .cluster import Values, two_of
 from .limits import of_tcp
 from .path_mtu import largest_packet
 from .tcp_probe import (
@@ -65,7 +65,8 @@ class JobNodes:
         rdma: Names of RDMA devices that nodes have, and whose links are up.
         facts: The facts of two nodes, each with the name of its host; of more nodes nothing.
         interfaces: Node -> network interface by which rank 0 reaches it.
-        lost: Node -> how often that interface had lost its link before.
+        nics: Node -> facts of what carries its data.
+        lost: Node -> how often its interface had lost its link before.
     """
 
     nodes: tuple[QualifiedNode, ...]
@@ -79,11 +80,12 @@ class JobNodes:
     without_nccl: tuple[str, ...] = ()
     facts: tuple[Fact, ...] = ()
     interfaces: Mapping[str, str] = field(default_factory=dict)
+    nics: Mapping[str, tuple[Fact, ...]] = field(default_factory=dict)
     lost: Mapping[str, int] = field(default_factory=dict)
 
-    def facts_of(self, node: int) -> Facts:
-        """The facts of a node."""
-        return Facts(self.facts, self.nodes[node].name)
+    def nics_of(self, node: int) -> Facts:
+        """The facts of what carries the data of a node."""
+        return Facts(self.nics.get(self.nodes[node].name, ()))
 
     def unused(self, transport: str, remedy: str) -> str:
         """That the RDMA devices of the nodes are not used, and what to do."""
@@ -93,7 +95,7 @@ class JobNodes:
 
 def introduce(
     crew: Crew, secret: bytes, probe: TcpProbe, blocks: Mapping[str, str], spares: int,
-    expected: Sequence[str], patience: float,
+    expected: Sequence[str], patience: float, pair: Sequence[str] = (),
 ) -> JobNodes:  # fmt: skip
     """Ask all processes where they listen and what their nodes are; on rank 0.
 
@@ -106,6 +108,10 @@ def introduce(
         expected: The hosts of the job by its scheduler, to name those from which no process came; empty if
             unknown.
         patience: Maximum time, in s.
+        pair: Names of the only two nodes to measure; empty for all.
+
+    Raises:
+        UsageError: If there is no such pair.
     """
     world = crew.world
     asked, clock = time.monotonic(), time.time()
@@ -115,22 +121,20 @@ def introduce(
         lambda task: introduction(probe.port, task),
     )
     hosts = {host: tuple(m.rank for m in world.members if m.host == host) for host in world.hosts}
+    if pair:
+        two_of(pair, list(hosts))
+        hosts, expected = {host: hosts[host] for host in pair}, ()
     facts = {
         host: msgspec.convert(answers[ranks[0]][1], NodeFacts)
         for host, ranks in hosts.items()
         if ranks[0] in answers
     }
     ports = {rank: int(answer[0]) for rank, answer in answers.items()}
-    found = _facts_of_two(
-        crew,
-        {host: ranks[0] for host, ranks in hosts.items() if host in facts},
-        facts,
-        probe,
-        ports,
-        patience,
-    )
+    first = {host: ranks[0] for host, ranks in hosts.items() if host in facts}
+    interfaces = {host: node.interface for host, node in facts.items()}
+    found = facts_of_two(crew, first, interfaces, probe, ports, patience) if len(first) == 2 else ()
     without_nccl = tuple(host for host, node in facts.items() if node.nccl in ("", NO_NCCL))
-    absent = _absent(world, expected)
+    absent = {} if pair else _absent(world, expected)
     names = [*hosts, *absent]
     return JobNodes(
         tuple(
@@ -149,54 +153,68 @@ def introduce(
         < sum(bool(node.boot) for node in facts.values()),
         without_nccl if len(without_nccl) < len(facts) else (),
         found,
-        {host: node.interface for host, node in facts.items()},
+        interfaces,
+        {host: node.nics for host, node in facts.items()},
         {host: node.lost for host, node in facts.items()},
     )
 
 
-def _facts_of_two(
-    crew: Crew, first: Mapping[str, int], nodes: Mapping[str, NodeFacts], probe: TcpProbe,
+def facts_of_two(
+    crew: Crew, first: Mapping[str, int], interfaces: Mapping[str, str], probe: TcpProbe,
     ports: Mapping[int, int], patience: float,
 ) -> tuple[Fact, ...]:  # fmt: skip
-    """The facts of two nodes, which explain what is slow between them; of more nodes nothing.
+    """The facts of two nodes, which explain what is slow between them.
 
     Args:
         crew: The processes.
         first: Host -> its first rank.
-        nodes: Host -> what it is.
+        interfaces: Host -> its network interface.
         probe: Rank 0's end of connections.
         ports: Rank -> port on which it listens.
         patience: Maximum time, in s.
     """
-    if len(first) != 2:
-        return ()
     addresses = crew.world.addresses()
     (a, i), (b, j) = first.items()
     # First what little messages say: larger ones may not arrive.
-    tasks = {
-        i: [_MTU, nodes[a].interface, (addresses[j], ports[j]), addresses[j]],
-        j: [_MTU, nodes[b].interface, None, addresses[i]],
+    ways = {
+        i: [_MTU, interfaces[a], (addresses[j], ports[j]), addresses[j]],
+        j: [_MTU, interfaces[b], None, addresses[i]],
     }
-    mtus = crew.ask(tasks, patience, lambda task: work(probe, task))
-    tasks = {i: [_FACTS, nodes[a].interface], j: [_FACTS, nodes[b].interface]}
-    facts = crew.ask(tasks, patience, lambda task: work(probe, task))
+    mtus = crew.ask(ways, patience, lambda task: work(probe, task))
+    facts = crew.ask(tasks_of_two(first, interfaces, addresses), patience, read_facts)
+    return (*facts_told(first, facts), *facts_told(first, mtus))
+
+
+def tasks_of_two(
+    first: Mapping[str, int], interfaces: Mapping[str, str], addresses: Mapping[int, str]
+) -> dict[int, list[Any]]:
+    """The tasks for the first ranks of two nodes that make them read their facts."""
+    (a, i), (b, j) = first.items()
+    return {i: [_FACTS, interfaces[a], addresses[j]], j: [_FACTS, interfaces[b], addresses[i]]}
+
+
+def facts_told(first: Mapping[str, int], answers: Mapping[int, Any]) -> tuple[Fact, ...]:
+    """The facts that ranks read, each with the name of its host."""
     return tuple(
         msgspec.structs.replace(fact, host=host)
         for host, rank in first.items()
-        for answers in (facts, mtus)
         for fact in msgspec.convert(answers.get(rank, []), list[Fact])
     )
 
 
-def _read_facts(task: Sequence[Any]) -> Any:
+def read_facts(task: Sequence[Any]) -> Any:
     """The facts of this node, with those of the interface by which another one reaches it."""
     from ..backends import describe, facts
 
-    _, interface = task
+    _, interface, address = task
     found = list(facts(describe(None)))
     if interface:
-        found += of_interface(str(interface))
+        found += [*of_interface(str(interface)), _route(str(interface), str(address))]
     return msgspec.to_builtins([fact.checked() for fact in found])
+
+
+def _route(interface: str, address: str) -> Fact:
+    return Fact.of(Known.ROUTE_MTU, route_mtu(address) or None, "B", interface, why="there is no route")
 
 
 def _read_mtus(probe: TcpProbe, task: Sequence[Any]) -> Any:
@@ -213,8 +231,7 @@ def _read_mtus(probe: TcpProbe, task: Sequence[Any]) -> Any:
     else:
         found = Fact.of(Known.PATH_MTU, way or None, "B", interface, why="no datagram arrives")
     # Behind the datagrams, whose size routers may have reported.
-    route = Fact.of(Known.ROUTE_MTU, route_mtu(str(address)) or None, "B", interface, why="there is no route")
-    facts = (Fact(Known.INTERFACE_MTU, own, "B", interface), found, route)
+    facts = (Fact(Known.INTERFACE_MTU, own, "B", interface), found, _route(interface, str(address)))
     return msgspec.to_builtins([fact.checked() for fact in facts])
 
 
@@ -292,8 +309,10 @@ _ROUND_S = 2 * SECONDS + 3 * TIMEOUT_S
 _STREAMS = 4
 #: Maximum time to dismiss the ranks, in s.
 _DISMISS_S = 5.0
-_PAIR, _RING, _OWN, _ROUND_TRIP = "pair", "ring", "own", "round trip"
-_FACTS, _LINK, _MTU = "facts", "link", "mtu"
+_PAIR, _RING, _OWN, _ROUND_TRIP, _FACTS = "pair", "ring", "own", "round trip", "facts"
+_MESSAGES, _LINK, _MTU = "messages", "link", "mtu"
+#: Least duration of the messages of a size in s, and at the rate of the path a multiple of the time of one.
+_SIZE_S, _TIMES = 0.05, 2.5
 
 
 class ProcessCluster:
@@ -308,12 +327,14 @@ class ProcessCluster:
 
     transport = "TCP"
     rails = 1
+    memories = (EndMemory.HOST,)
 
     def __init__(self, crew: Crew, job: JobNodes, probe: TcpProbe, patience: float = float("inf")) -> None:
         self._started = time.monotonic()
         self._crew, self._job, self._probe = crew, job, probe
         self._addresses = crew.world.addresses()
         self._round_s, self._own_s = min(_ROUND_S, patience), min(OWN_S, patience)
+        self._patience = patience
         self._number = 0
         self._failed: dict[int, str] = {}
         self.variation = 0.0
@@ -321,14 +342,15 @@ class ProcessCluster:
         self._sent_again: dict[int, float] = {}
         self.limit = job.limit
         self.notes = job.notes
+        self._facts = job.facts
         self._lost_links: dict[str, int] = {}  # node -> how often its interface lost its link meanwhile
         self._is_cut_off = False  # the interface of rank 0's node was switched off
         self.limits: tuple[RailLimit, ...] = tuple(
             limit
             for i, node in enumerate(job.nodes)
-            if job.facts
-            for limit in of_tcp(i, job.facts_of(i), job.interfaces.get(node.name, ""))
+            for limit in of_tcp(i, job.nics_of(i), job.interfaces.get(node.name, ""))
         )
+        self._slowest: dict[frozenset[int], float] = {}  # pair -> its lower rate, in bytes per second
         unused = job.unused(self.transport, "measure them with --over nccl or --over mpi")
         missing = (
             f"NCCL is missing on {', '.join(job.without_nccl[:_MOST_NAMES])} (pip install 'wirespeed[nccl]')"
@@ -352,8 +374,9 @@ class ProcessCluster:
         lost = [
             Fact(Known.INTERFACE_LOST, count, device=self._job.interfaces[name], host=name)
             for name, count in self._lost_links.items()
+            if any(fact.host == name for fact in self._facts)
         ]
-        return (*self._job.facts, *lost) if self._job.facts else ()
+        return (*self._facts, *lost)
 
     @property
     def doubts(self) -> tuple[str, ...]:
@@ -417,6 +440,39 @@ class ProcessCluster:
         for i, first, second in couples:
             values[i, 0, 0] += rates.get(second, np.nan)
             values[i, 1, 0] += rates.get(first, np.nan)
+        for i, pair in enumerate(pairs):
+            self._slowest[frozenset(pair)] = float(np.fmin(values[i, 0, 0], values[i, 1, 0]))
+        return values
+
+    def examine(self, pair: tuple[int, int]) -> None:
+        first = {self._job.nodes[node].name: self._there(node)[0] for node in pair if self._there(node)}
+        if len(first) == 2:
+            self._facts = facts_of_two(
+                self._crew, first, self._job.interfaces, self._probe, self._job.ports, self._own_s
+            )
+
+    def sizes(self, pair: tuple[int, int], memory: EndMemory, both: bool, sizes: Sequence[int]) -> Values:
+        """Messages are divided over all connections between two nodes, and each part is answered."""
+        del memory  # over TCP always that of the host
+        self._number += 1
+        couples = list(zip(*(self._there(node) for node in pair), strict=False))
+        values = np.full((len(sizes), 2, 1), np.nan)
+        rate = self._slowest.get(frozenset(pair), 0.0)
+        if not couples or not rate > 0:
+            return values
+        streams = max(1, _STREAMS // len(couples))
+        plan = [
+            [max(1, size // (len(couples) * streams)), max(_SIZE_S, _TIMES * size / rate)] for size in sizes
+        ]
+        tasks: dict[int, list[Any]] = {}
+        for first, second in couples:
+            tasks[first] = [_MESSAGES, self._place(second), streams, plan, both, self._number]
+            tasks[second] = [_MESSAGES, None, streams, plan, both, self._number]
+        patience = min(self._patience, 2 * (2 if not both else 1) * sum(s for _, s in plan) + 3 * TIMEOUT_S)
+        answers = self._crew.ask(tasks, patience, lambda task: work(self._probe, task))
+        for side in (0, 1):
+            sent = [answers.get(couple[side]) for couple in couples]
+            values[:, side, 0] = np.sum([np.nan if of is None else of for of in sent], axis=0)
         return values
 
     def groups(self, groups: Sequence[Sequence[int]]) -> Values:
@@ -503,11 +559,16 @@ def work(probe: TcpProbe, task: Sequence[Any]) -> Any:
     if task[0] == _OWN:
         return own_values()
     if task[0] == _FACTS:
-        return _read_facts(task)
+        return read_facts(task)
     if task[0] == _MTU:
         return _read_mtus(probe, task)
     if task[0] == _LINK:
         return lost_links(str(task[1]))
+    if task[0] == _MESSAGES:
+        _, place, streams, plan, both, number = task
+        where = (str(place[0]), int(place[1])) if place else None
+        sizes = [(int(size), float(seconds)) for size, seconds in plan]
+        return probe.messages(where, number, int(streams), sizes, bool(both))
     kind, place, *more, number = task
     where = (str(place[0]), int(place[1])) if place else None
     if kind == _ROUND_TRIP:

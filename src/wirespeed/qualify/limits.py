@@ -1,29 +1,40 @@
-"""What two nodes should reach: what the NICs at both ends carry, by their facts.
+"""What nodes should reach: what the NICs at both ends carry, by their facts.
 
-Two nodes have no others to compare with. A port says how fast it is, a PCIe link how many lanes and which
-generation both of its ends support; what carried the bytes is counted. Below a share of that, a path is slow.
+Two nodes have no others to compare with, and of many all may be as slow. A port says how fast it is, a PCIe
+link how many lanes and which generation both of its ends support; what carried the bytes is counted. Below a
+share of that, a path is slow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import median
+
+import msgspec
+import numpy as np
 
 from ..backends import pci
 from ..hardware.facts import ON, Fact, Facts, Known
 from ..judging.cause import port_of
-from ..qualification import PartKind, Qualification, RailLimit, SlowPart
+from ..qualification import PartKind, Qualification, RailLimit, SlowPart, Stage
 
 #: Least share of what its NICs carry that a path over RDMA reaches. Two DGX Sparks with 200 Gbit/s reach 161
 #: to 190, with one of two endpoints 98 to 106 (dgx-spark-playbooks, issues 25, 102 and 108).
 LEAST_RDMA = 0.75
 #: The same over TCP, of what processors manage at least: a faster network is limited by them, not by itself.
 LEAST_TCP, MOST_TCP = 0.75, 25e9 / 8
+#: The same share in each direction if both are used at once. Ports and PCIe are full duplex; no public
+#: threshold is known, so that this one is assumed, with room for what both directions share: memory, and over
+#: TCP processors, whose least rate is then that of both together.
+LEAST_BOTH = 0.6
+#: Share of the nodes of a rail from which on all are slow alike, and none is named.
+_MOST_ALIKE = 0.5
 _GBIT_BYTES = 1e9 / 8
 
 
 def of_rdma(node: int, facts: Facts, rails: int, used: Collection[str] = ()) -> list[RailLimit]:
-    """What the RDMA ports of a node carry for each rail; nothing if the speed of one is unknown.
+    """What the RDMA ports of a node carry for each of its rails; nothing if the speed of one is unknown.
 
     Endpoints that share a port of a card are one port with the PCIe links of all: if only one of them
     carries data, the port still could.
@@ -52,8 +63,15 @@ def of_rdma(node: int, facts: Facts, rails: int, used: Collection[str] = ()) -> 
         else 0.0
     )
     devices = tuple(port for group in chosen for port in group)
-    least = LEAST_RDMA * (min(speed, carried) if carried else speed)
-    return [RailLimit(node, rail, devices, speed, carried, least) for rail in range(rails)]
+    rate = min(speed, carried) if carried else speed
+    return [RailLimit(node, -1, devices, speed, carried, LEAST_RDMA * rate, LEAST_BOTH * rate)]
+
+
+def of_user(node: int, rate: float, rails: int) -> RailLimit:
+    """What the NICs of a node carry for each of its rails, as the user gives it for all in B/s."""
+    return RailLimit(
+        node, -1, port=rate / rails, least=LEAST_RDMA * rate / rails, both=LEAST_BOTH * rate / rails
+    )
 
 
 def slot(facts: Facts, port: str) -> float:
@@ -71,7 +89,8 @@ def of_tcp(node: int, facts: Facts, interface: str) -> list[RailLimit]:
     if not speed:
         return []
     port = speed * _GBIT_BYTES
-    return [RailLimit(node, 0, (interface,), port, 0, LEAST_TCP * min(port, MOST_TCP))]
+    least, both = LEAST_TCP * min(port, MOST_TCP), LEAST_BOTH * min(port, MOST_TCP / 2)
+    return [RailLimit(node, -1, (interface,), port, 0, least, both)]
 
 
 def use_of(ports: Sequence[str], used: Collection[str], host: str) -> list[Fact]:
@@ -84,10 +103,23 @@ def below_limits(qualification: Qualification) -> list[SlowPart]:
     if not qualification.has_limits:
         return []
     middle = {path: median(values) for path, values in qualification.paths.items()}
+    return below(qualification, middle)
+
+
+def below(
+    qualification: Qualification, rates: Mapping[tuple[int, int, int], float], *, both: bool = False
+) -> list[SlowPart]:
+    """The paths whose rates are below their limits, the slowest first; not confirmed yet.
+
+    Args:
+        qualification: What carries the rails.
+        rates: Source, target and rail -> rate in bytes per second.
+        both: Whether both directions were measured at once.
+    """
     found: dict[tuple[int, int], list[tuple[tuple[int, int], float]]] = {}
-    for (source, target, rail), value in middle.items():
+    for (source, target, rail), value in rates.items():
         limit = qualification.limit_of((source, target), rail)
-        if limit and value < limit.least:
+        if limit and value < (limit.both if both else limit.least):
             found.setdefault((min(source, target), rail), []).append(((source, target), value))
     slow = []
     for (_, rail), ways in found.items():
@@ -102,3 +134,101 @@ def below_limits(qualification: Qualification) -> list[SlowPart]:
             )
         )  # fmt: skip
     return sorted(slow, key=lambda part: part.value)
+
+
+def _all_reach(qualification: Qualification, least: Mapping[tuple[int, int], RailLimit]) -> bool:
+    """Whether each rail of each node reaches its limit with some partner; of thousands of nodes in short."""
+    rails = max((len(row) // 2 for each in qualification.rounds for row in each.values), default=0)
+    nodes = range(len(qualification.nodes))
+    of = np.array([
+        [limit.least if (limit := least.get((node, rail)) or least.get((node, -1))) else 0.0
+         for rail in range(rails)]
+        for node in nodes
+    ])  # fmt: skip
+    measured, reach = np.zeros_like(of, dtype=bool), np.zeros_like(of, dtype=bool)
+    for each in qualification.rounds:
+        if each.stage is Stage.PAIRS and each.groups and rails:
+            ends = np.array(each.groups).T
+            values = np.array(each.values, dtype=float).reshape(len(each.groups), 2, -1)
+            mine = slice(0, values.shape[2])
+            reaches = values >= np.minimum(of[ends[0], mine], of[ends[1], mine])[:, None]
+            for end in ends:
+                measured[end, mine] |= ~np.isnan(values).all(axis=1)
+                reach[end, mine] |= reaches.any(axis=1)
+    return bool((reach | ~measured).all())
+
+
+@dataclass
+class _Rail:
+    """The paths of a rail of many nodes.
+
+    Attributes:
+        reaches: Node -> whether a path of it reaches its limit, or has none.
+        paths: Share of what the NICs carry, source, target, rate and what they carry, of each path.
+    """
+
+    reaches: dict[int, bool] = field(default_factory=dict)
+    paths: list[tuple[float, int, int, float, float]] = field(default_factory=list)
+
+
+def below_alike(qualification: Qualification, known: Sequence[SlowPart]) -> list[SlowPart]:
+    """The rails of many nodes that reach less than their NICs carry with all partners; not confirmed yet.
+
+    Peers do not show them if most are as slow. A rail of a node counts if each of its paths, in both
+    directions, is below what carries it at both ends.
+
+    Args:
+        qualification: Paths and limits of more than two nodes.
+        known: Slow parts that explain some of them already.
+
+    Returns:
+        Of most nodes a part for each rail, or one for all of them, whose first two nodes are the ends of a
+        typical path; of few a NIC each. The slowest first.
+    """
+    if qualification.is_one_pair:
+        return []
+    least = {(limit.node, limit.rail): limit for limit in qualification.limits if limit.least}
+    if not least or _all_reach(qualification, least):
+        return []
+    explained = {(node, part.rail) for part in known for node in part.nodes}
+    rails: dict[int, _Rail] = {}
+    for (source, target, number), values in qualification.paths.items():
+        rail, value = rails.setdefault(number, _Rail()), median(values)
+        ends = [least.get((node, number)) or least.get((node, -1)) for node in (source, target)]
+        limit = min((end for end in ends if end), key=lambda end: end.least) if all(ends) else None
+        for node in (source, target):
+            reaches = limit is None or value >= limit.least or not explained.isdisjoint(
+                ((node, number), (node, -1))
+            )  # fmt: skip
+            rail.reaches[node] = rail.reaches.get(node, False) or reaches
+        if limit is not None:
+            rail.paths.append((value / limit.rate, source, target, value, limit.rate))
+    found: list[SlowPart] = []
+    for number, rail in rails.items():
+        nodes = [node for node, reaches in rail.reaches.items() if not reaches]
+        slow = sorted(path for path in rail.paths if not rail.reaches[path[1]] and not rail.reaches[path[2]])
+        if slow and len(nodes) >= _MOST_ALIKE * len(rail.reaches):
+            _, *pair, value, rate = slow[len(slow) // 2]
+            others = sorted(set(nodes) - set(pair))
+            found.append(
+                SlowPart(
+                    PartKind.ALIKE, (*pair, *others), number, value=value, expected=rate,
+                    partners=len(others) + 1, limited=True,
+                )
+            )  # fmt: skip
+            continue
+        for node in nodes:
+            mine = sorted(path for path in rail.paths if node in path[1:3])
+            _, source, target, value, rate = mine[len(mine) // 2]
+            partners = len({end for path in mine for end in path[1:3]}) - 1
+            found.append(
+                SlowPart(
+                    PartKind.NIC, (node,), number, value=value, expected=rate, partners=partners, limited=True
+                )
+            )
+    found.sort(key=lambda part: part.value / part.expected)
+    alike = [part for part in found if part.kind is PartKind.ALIKE]
+    if len(alike) == len(rails) > 1 and len({frozenset(part.nodes) for part in alike}) == 1:
+        of_few = [part for part in found if part.kind is not PartKind.ALIKE]
+        return [msgspec.structs.replace(alike[0], rail=-1), *of_few]
+    return found

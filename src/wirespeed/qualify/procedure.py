@@ -19,10 +19,10 @@ from ..qualification import (
     Stage,
     part_name,
 )
-from .cluster import Cluster, Values
+from .cluster import Cluster, Values, plain
 from .inference import LEAST, SIGMAS, Inference, Paths, deviation, explain, margin, reference_of
 from .job import lossy
-from .limits import LEAST_RDMA, below_limits
+from .limits import below_alike, below_limits, of_user
 from .measured_topology import (
     Pair,
     groups_of,
@@ -32,6 +32,7 @@ from .measured_topology import (
     topology_of,
     wrongly_blamed,
 )
+from .message_sizes import by_sizes
 
 #: Rounds of pairs, those after which nothing may be suspected, and confirmations of each suspect.
 PAIR_ROUNDS, FEWEST_PAIR_ROUNDS, CONFIRMATIONS = 7, 4, 2
@@ -90,9 +91,17 @@ class Procedure:
         suspects = self._pairs(members)
         members = [node for node in members if node not in self._missing]
         spines = [culprit for culprit in suspects if culprit.kind is PartKind.SPINE]
-        below = below_limits(self.qualification)
-        suspects = [*below, *(each for each in suspects if not _covered(each, below))]
-        self.culprits += self._confirm([each for each in suspects if each not in spines], members) + spines
+        found = self.qualification
+        below = below_limits(found) + below_alike(found, [*self.culprits, *suspects])
+        suspects = [*below, *(each for each in suspects if each not in spines and not _covered(each, below))]
+        alike = [part for part in below if part.kind is PartKind.ALIKE]
+        if alike:
+            self.cluster.examine((alike[0].nodes[0], alike[0].nodes[1]))
+        if alike or (len(members) == 2 and found.paths):
+            pair = alike[0].nodes[:2] if alike else members
+            suspects, confirmed = by_sizes(self, (pair[0], pair[1]), suspects)
+            self.culprits += confirmed
+        self.culprits += self._confirm(suspects, members) + spines
         self.culprits += lossy(self.rounds)
         self._groups(members)
         return self.qualification
@@ -113,20 +122,11 @@ class Procedure:
 
     @property
     def _limits(self) -> tuple[RailLimit, ...]:
-        """What carries each rail of two nodes: as the user gives it, or by their facts."""
-        nodes = self.cluster.nodes
-        if not self.given or len(nodes) != 2:
+        """What carries the rails of each node: as the user gives it, or by their facts."""
+        if not self.given:
             return self.cluster.limits
-        return tuple(
-            RailLimit(
-                node,
-                rail,
-                port=self.given / self.cluster.rails,
-                least=LEAST_RDMA * self.given / self.cluster.rails,
-            )
-            for node in range(len(nodes))
-            for rail in range(self.cluster.rails)
-        )
+        rails = self.cluster.rails
+        return tuple(of_user(node, self.given, rails) for node in range(len(self.cluster.nodes)))
 
     @property
     def blocks(self) -> list[str]:
@@ -144,7 +144,7 @@ class Procedure:
             values = self.cluster.latencies([(group[0], group[1]) for group in groups])
         else:
             values = self.cluster.pairs([(group[0], group[1]) for group in groups])
-        losses = _plain(self.cluster.losses) if stage in (Stage.PAIRS, Stage.CONFIRM) else ()
+        losses = plain(self.cluster.losses) if stage in (Stage.PAIRS, Stage.CONFIRM) else ()
         self._ended(stage, groups, values, started, losses)
         return values
 
@@ -165,12 +165,18 @@ class Procedure:
         """Record and report a round."""
         seconds, variation = self.cluster.seconds() - started, self.cluster.variation
         members = tuple(tuple(group) for group in groups)
-        self.rounds.append(Round(stage, members, _plain(values), seconds, variation, losses, parts))
+        self.record(Round(stage, members, plain(values), seconds, variation, losses, parts))
+
+    def record(self, found: Round) -> None:
+        """Add a round, and report it."""
+        self.rounds.append(found)
         self.said(self.qualification)
 
-    def _in_time(self, stage: Stage, what: str = "") -> bool:
+    def in_time(self, stage: Stage, what: str = "") -> bool:
         """Whether a round as long as the longest of its stage, or of all, still fits; else doubt ``what``."""
         seconds = [each.seconds for each in self.rounds if each.stage is stage]
+        if stage is Stage.SIZES:  # of two nodes, as a round of pairs is
+            seconds = seconds or [each.seconds for each in self.rounds if each.stage is Stage.PAIRS]
         longest = max(seconds or [each.seconds for each in self.rounds], default=0)
         fits = self.cluster.seconds() + longest <= self.within
         doubt = f"no time was left for {what}"
@@ -229,7 +235,7 @@ class Procedure:
         """Measure latencies, and find who shares a switch."""
         measured = []
         for pairs in rounds_of_all(members, self.seed):
-            if not self._in_time(Stage.LATENCY, "more latencies, which tell switches apart"):
+            if not self.in_time(Stage.LATENCY, "more latencies, which tell switches apart"):
                 break
             measured.append((pairs, self._measure(Stage.LATENCY, pairs)))
         found = topology_of(len(self.cluster.nodes), measured, self.seed)
@@ -241,7 +247,7 @@ class Procedure:
         measured: list[tuple[Sequence[Pair], Values]] = []
         for pairs in matchings(self.blocks, members, PAIR_ROUNDS, self.seed) if len(members) > 1 else []:
             enough = len(measured) >= FEWEST_PAIR_ROUNDS
-            if not self._in_time(Stage.PAIRS, "" if enough else "more pairs"):
+            if not self.in_time(Stage.PAIRS, "" if enough else "more pairs"):
                 break
             values = self._measure(Stage.PAIRS, pairs)
             measured.append((pairs, values))
@@ -299,7 +305,7 @@ class Procedure:
             due := [
                 i for i, times in enumerate(seen) if times < CONFIRMATIONS and slow[i] and i not in silent
             ]
-        ) and self._in_time(Stage.CONFIRM, "confirmation"):
+        ) and self.in_time(Stage.CONFIRM, "confirmation"):
             free = random.permutation(np.array(members)).tolist()
             free.sort(key=lambda node: node in involved)  # good partners first
             pairs: list[Pair] = []
@@ -372,7 +378,7 @@ class Procedure:
         good = [node for node in members if node not in bad and node not in self._missing]
         inside = groups_of(self.blocks, good)
         for groups in (inside, [] if with_spine else representatives(inside)):
-            if len(groups) > 1 and self._in_time(Stage.GROUPS, "collectives of groups"):
+            if len(groups) > 1 and self.in_time(Stage.GROUPS, "collectives of groups"):
                 values = self._measure(Stage.GROUPS, groups)
                 self._halve(groups, values)
 
@@ -386,7 +392,7 @@ class Procedure:
         slow = [list(group) for group, value in zip(groups, values, strict=True) if value < cut]
         by_group = {tuple(group): float(value) for group, value in zip(groups, values, strict=True)}
         whole: list[list[int]] = []  # slow, but their halves are fast, or they have none
-        while (slow or whole) and self._in_time(Stage.GROUPS, "halves of slow groups"):
+        while (slow or whole) and self.in_time(Stage.GROUPS, "halves of slow groups"):
             whole += [group for group in slow if len(group) <= 3]
             halves = [half for g in slow if len(g) > 3 for half in (g[: len(g) // 2], g[len(g) // 2 :])]
             measured = self._measure(Stage.GROUPS, halves + whole)
@@ -421,10 +427,3 @@ def _value(values: Mapping[PartKind, Values], culprit: SlowPart, row: int) -> fl
     of_kind = values.get(culprit.kind)
     known = of_kind is not None and culprit.rail < of_kind.shape[1]
     return float(of_kind[row, culprit.rail]) if of_kind is not None and known else float("nan")
-
-
-def _plain(values: Values) -> tuple[tuple[float | None, ...], ...]:
-    """Values as they are saved: a row for each test, None where nothing answered."""
-    return tuple(
-        tuple(None if np.isnan(value) else float(value) for value in np.ravel(row)) for row in values
-    )

@@ -17,11 +17,12 @@ import numpy as np
 from ..errors import MachineError
 from ..files import LARGEST_WRITTEN, read
 from ..hardware.facts import Fact, Facts
-from ..qualification import OWN_PARTS, PartKind, QualifiedNode, RailLimit
+from ..qualification import OWN_PARTS, EndMemory, PartKind, QualifiedNode, RailLimit
 from ..terminal import neutral, unknown_name
 from .cluster import Values, hosts_of
 from .limits import of_rdma
 from .simulated_facts import (
+    EACH,
     FAULTS,
     OF_PORT,
     ONE_ENDPOINT,
@@ -31,9 +32,12 @@ from .simulated_facts import (
     facts_of,
     parse_node_fault,
 )
+from .simulated_pair import only
 
-#: Virtual durations of a round in s: own node, pairs, groups, latencies.
-_OWN_S, _PAIRS_S, _GROUPS_S, _LATENCIES_S = 10.0, 2.0, 4.0, 0.1
+#: Virtual durations of a round in s: own node, pairs, groups, latencies, messages of several sizes.
+_OWN_S, _PAIRS_S, _GROUPS_S, _LATENCIES_S, _SIZES_S = 10.0, 2.0, 4.0, 0.1, 1.0
+#: Start-up of a message in s.
+_STARTUP_S = {EndMemory.GPU: 12e-6, EndMemory.HOST: 5e-6}
 #: Bandwidth between host and GPU, in bytes per second.
 _HOST_LINK = 25e9
 #: Round trips of a leaf switch, and of paths through spines, in s.
@@ -46,10 +50,11 @@ class ClusterFault:
 
     Attributes:
         kind: What is slow.
-        where: Index of the node, of the block of a leaf switch or trunk, or of the spine switch.
+        where: Index of the node (-1: each), of the block of a leaf switch or trunk, or of the spine switch.
         rail: Its rail; of a GPU, its index; not used for nodes. Of a spine switch: -1 for all rails.
         factor: Factor of its bandwidth.
         sends: Of a cable: whether what the node sends is slow, or what it receives.
+        both: Of a NIC: whether it is slow only while it sends and receives.
     """
 
     kind: PartKind
@@ -57,6 +62,7 @@ class ClusterFault:
     rail: int = 0
     factor: float = 0.5
     sends: bool = True
+    both: bool = False
 
 
 @dataclass
@@ -117,11 +123,13 @@ class SimulatedCluster:
     nic: NicModel = ONE_ENDPOINT
     causes: tuple[NodeFault, ...] = ()
     nodes: tuple[QualifiedNode, ...] = field(init=False)
+    _examined: tuple[int, ...] = field(init=False, default=())
     tests: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self._random = np.random.default_rng([self.seed, 1])
         self._passed = 0.0
+        self._examined = (0, 1) if self.count == 2 else ()
         names = self.names or node_names(self.count)
         blocks_of = self.blocks_of or block_names(self.count, self.block)
         number = {name: i for i, name in enumerate(dict.fromkeys(blocks_of))}
@@ -138,46 +146,62 @@ class SimulatedCluster:
         self._host_links = np.ones((self.count, self.rails))
         self._sends = np.ones((self.count, self.rails))
         self._receives = np.ones((self.count, self.rails))
+        self._of_gpus = np.ones((self.count, self.rails))
+        self._both = np.ones((self.count, self.rails))
         self._leaf = np.ones((blocks, self.rails))
         self._trunk = np.ones((blocks, self.rails))
         self._spine = np.ones((self.spines, self.rails))
         for cause in self.causes:
             factor = cause.fault.factor(cause.amount, self.nic)
-            self._sends[cause.node] *= factor
-            self._receives[cause.node] *= factor
+            at = slice(None) if cause.node < 0 else cause.node
+            for speed in (self._of_gpus,) if cause.fault.of_gpus else (self._sends, self._receives):
+                speed[at] *= factor
         for fault in self.faults:
             rail = slice(None) if fault.kind is PartKind.NODE or fault.rail < 0 else fault.rail
+            where = slice(None) if fault.where < 0 else fault.where
             for part, speed in (
                 (PartKind.GPU, self._own), (PartKind.LEAF, self._leaf), (PartKind.TRUNK, self._trunk),
                 (PartKind.SPINE, self._spine), (PartKind.MEMORY, self._own),
                 (PartKind.HOST_LINK, self._host_links),
             ):  # fmt: skip
                 if fault.kind is part:
-                    speed[fault.where, rail] *= fault.factor
+                    speed[where, rail] *= fault.factor
+            if fault.both:
+                self._both[where, rail] *= fault.factor
+                continue
             both = fault.kind in (PartKind.NODE, PartKind.NIC)
             if both or (fault.kind is PartKind.CABLE and fault.sends):
-                self._sends[fault.where, rail] *= fault.factor
+                self._sends[where, rail] *= fault.factor
             if both or (fault.kind is PartKind.CABLE and not fault.sends):
-                self._receives[fault.where, rail] *= fault.factor
+                self._receives[where, rail] *= fault.factor
 
-    @cached_property
+    @property
+    def memories(self) -> tuple[EndMemory, ...]:
+        """Between which memory messages are measured."""
+        return (EndMemory.GPU, EndMemory.HOST) if self.has_gpus else (EndMemory.HOST,)
+
+    @property
     def facts(self) -> tuple[Fact, ...]:
         """What two nodes report."""
-        if self.count != 2:
-            return ()
-        names = [node.name for node in self.nodes]
-        return tuple(fact.checked() for fact in facts_of(names, self.nic, self.rails, self.causes))
+        return tuple(fact for node in self._examined for fact in self._facts_of(node))
+
+    def examine(self, pair: tuple[int, int]) -> None:
+        self._examined = tuple(sorted(pair))
+
+    def _facts_of(self, node: int) -> tuple[Fact, ...]:
+        of_node = facts_of({node: self.nodes[node].name}, self.nic, self.rails, self.causes)
+        return tuple(fact.checked() for fact in of_node)
 
     @cached_property
     def limits(self) -> tuple[RailLimit, ...]:
-        """What carries each rail of two nodes."""
-        known = Facts(self.facts)
-        of_nodes = {facts.host: facts for facts in known.of_each_host}
+        """What carries the rails of each node."""
+        special = {cause.node for cause in self.causes} - {-1}
+        usual = next((node for node in range(self.count) if node not in special), 0)
+        known = {node: Facts(self._facts_of(node), self.nodes[node].name) for node in {usual, *special}}
         return tuple(
             limit
-            for i, node in enumerate(self.nodes)
-            if node.name in of_nodes
-            for limit in of_rdma(i, of_nodes[node.name], self.rails)
+            for i in range(self.count)
+            for limit in of_rdma(i, known[i if i in special else usual], self.rails)
         )
 
     def own(self, nodes: Sequence[int]) -> Mapping[PartKind, Values]:
@@ -198,8 +222,25 @@ class SimulatedCluster:
     def pairs(self, pairs: Sequence[tuple[int, int]]) -> Values:
         self._passed += _PAIRS_S
         a, b = np.array(pairs, dtype=int).reshape(-1, 2).T
+        return self._measured(self._of_memory(a, b, self.memories[0]) * self.peak, pairs)
+
+    def sizes(self, pair: tuple[int, int], memory: EndMemory, both: bool, sizes: Sequence[int]) -> Values:
+        """A message takes a start-up, and its bytes at the speed of the path."""
+        self._passed += _SIZES_S
+        a, b = np.array([pair[0]]), np.array([pair[1]])
+        speeds = self._of_memory(a, b, memory)
+        if both:
+            speeds = np.minimum(speeds, np.minimum(self._both[a], self._both[b])[:, None])
+        size = np.array(sizes, dtype=float)[:, None, None]
+        exact = size / (_STARTUP_S[memory] + size / (speeds * self.peak))
+        return self._measured(exact, [pair] * len(sizes))
+
+    def _of_memory(self, a: np.ndarray, b: np.ndarray, memory: EndMemory) -> Values:
+        """Speeds between nodes of a and of b and back, from a kind of memory; shape (pairs, 2, rails)."""
         speeds = np.stack([self.speeds(a, b), self.speeds(b, a)], axis=1)
-        return self._measured(speeds * self.peak, pairs)
+        if memory is EndMemory.GPU:
+            speeds = np.minimum(speeds, np.minimum(self._of_gpus[a], self._of_gpus[b])[:, None])
+        return np.asarray(speeds)
 
     def groups(self, groups: Sequence[Sequence[int]]) -> Values:
         """An all_reduce is as fast as the slowest path of its rings, times the number of rails."""
@@ -248,7 +289,7 @@ def block_names(count: int, size: int) -> tuple[str, ...]:
 _KINDS = {
     "node": PartKind.NODE, "gpu": PartKind.GPU, "nic": PartKind.NIC, "cable": PartKind.CABLE,
     "leaf": PartKind.LEAF, "trunk": PartKind.TRUNK, "spine": PartKind.SPINE, "pcie": PartKind.HOST_LINK,
-    "memory": PartKind.MEMORY,
+    "memory": PartKind.MEMORY, "duplex": PartKind.NIC,
 }  # fmt: skip
 #: What the place of a fault is, if it is not a node.
 _PLACES = {PartKind.LEAF: "block", PartKind.TRUNK: "block", PartKind.SPINE: "spine"}
@@ -282,11 +323,12 @@ def parse_cluster_fault(
         raise MachineError(
             f"unknown fault {text!r} of a cluster; write node=0.5@node17, gpu=0.5@node17.3, "
             "pcie=0.5@node17.3, memory=0.5@node17, nic=0.5@node17.3, cable=0.5@node17.3 (what it sends; "
-            "with <- at the end: what it receives), leaf=0.5@block2.3, trunk=0.5@block2.3, spine=0.5@spine1, "
-            f"lost@node3, noise=3%, or a cause such as mtu=1500@node1 ({', '.join(FAULTS)})"
+            "with <- at the end: what it receives), duplex=0.5@node17.3 (if it sends and receives at once), "
+            "leaf=0.5@block2.3, trunk=0.5@block2.3, spine=0.5@spine1, lost@node3, noise=3%, or a cause such "
+            f"as mtu=1500@node1 ({', '.join(FAULTS)}); @{EACH} is each node"
         )
     what = _PLACES.get(kind, "node")
-    places = {"node": nodes, "block": blocks, "spine": [f"spine{i}" for i in range(spines)]}[what]
+    places = {"node": (*nodes, EACH), "block": blocks, "spine": [f"spine{i}" for i in range(spines)]}[what]
     name, _, end = match[3].rpartition(".")
     if match[3] in places:
         name, rail = match[3], -1 if kind is PartKind.SPINE else 0
@@ -297,10 +339,11 @@ def parse_cluster_fault(
         raise MachineError(f"the fault {text!r} has no place: nodes {which} GPUs do not measure it")
     if name not in places or rail >= rails:
         raise MachineError(
-            f"the fault {text!r} has no place: write {places[0]} to {places[-1]}, with .0 to .{rails - 1} "
-            "for the rail"
+            f"the fault {text!r} has no place: write {places[0]} to "
+            f"{places[-2] if places[-1] == EACH else places[-1]}, with .0 to .{rails - 1} for the rail"
         )
-    return ClusterFault(kind, places.index(name), rail, float(match[2]), not match[4])
+    where = -1 if name == EACH else places.index(name)
+    return ClusterFault(kind, where, rail, float(match[2]), not match[4], match[1] == "duplex")
 
 
 class ClusterFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -330,7 +373,9 @@ class ClusterFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _CLUSTERS = {"dgx-spark-2": ("dgx-spark", 2, "23 GB/s", SPARK)}
 
 
-def parse_cluster(spec: str, *, seed: int = 0, spares: int = 0) -> SimulatedCluster | None:
+def parse_cluster(
+    spec: str, *, seed: int = 0, spares: int = 0, pair: Sequence[str] = ()
+) -> SimulatedCluster | None:
     """The cluster of a text such as ``dgx-a100-8x64+nic=0.5@node17.3+noise=3%``; None for one machine.
 
     Args:
@@ -338,10 +383,17 @@ def parse_cluster(spec: str, *, seed: int = 0, spares: int = 0) -> SimulatedClus
             faults.
         seed: Seed of the noise.
         spares: Number of nodes at the end that are spares.
+        pair: Names of the only two nodes to measure; empty for all.
 
     Raises:
         MachineError: If there is no such machine, file, fault or place.
+        UsageError: If there is no such pair.
     """
+    cluster = _parsed(spec, seed, spares)
+    return only(cluster, pair) if cluster and pair else cluster
+
+
+def _parsed(spec: str, seed: int, spares: int) -> SimulatedCluster | None:
     from ..backends.simulated.machines import MACHINES
 
     name, *suffixes = spec.split("+")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import MachineError
@@ -34,6 +34,8 @@ SPARK = NicModel(("rocep1s0f{}", "roceP2p1s0f{}"), 200, 4, 5)
 OF_PORT = 0.92
 #: MTU of RoCE and of Ethernet's default, in bytes.
 _JUMBO = 9000.0
+#: What stands for each node in a fault.
+EACH = "*"
 _GIDS = ("0: IB/RoCE v1", "1: RoCE v2", "2: IB/RoCE v1", "3: RoCE v2")
 
 
@@ -47,6 +49,7 @@ class CauseFault:
         factor: Factor of the rate of the rails of the node, by the amount.
         facts: Yields what changes: its names and values, and the endpoint, or none for the host.
         amount: The usual amount; 0 if it has none.
+        of_gpus: Whether only messages from and to GPU memory are slower.
     """
 
     name: str
@@ -54,6 +57,7 @@ class CauseFault:
     factor: Callable[[float, NicModel], float]
     facts: Callable[[float, Sequence[str]], Iterator[tuple[Known, FactValue, str]]]
     amount: float = 0.0
+    of_gpus: bool = False
 
 
 def _of_all(
@@ -131,6 +135,7 @@ FAULTS = {
         CauseFault(
             "gpudirect", "peermem", lambda amount, nic: 0.32,
             _of_host((Known.PEERMEM, OFF), (Known.NCCL_GDR, OFF), (Known.NCCL_NETWORK, "NET/IB")),
+            of_gpus=True,
         ),
         CauseFault(
             "settings", "node-settings", lambda amount, nic: 0.4,
@@ -160,11 +165,15 @@ FAULTS = {
 
 @dataclass(frozen=True)
 class NodeFault:
-    """A fault with a cause at a node."""
+    """A fault with a cause at a node, or at each (-1)."""
 
     fault: CauseFault
     node: int
     amount: float
+
+    def is_at(self, node: int) -> bool:
+        """Whether a node has it."""
+        return self.node in (node, -1)
 
 
 def parse_node_fault(text: str, nodes: Sequence[str], nic: NicModel) -> NodeFault | None:
@@ -177,21 +186,24 @@ def parse_node_fault(text: str, nodes: Sequence[str], nic: NicModel) -> NodeFaul
     fault = FAULTS.get(match[1]) if match else None
     if match is None or fault is None:
         return None
-    if match[3] not in nodes:
-        raise MachineError(f"the fault {text!r} has no place: write {nodes[0]} to {nodes[-1]}")
+    if match[3] not in (*nodes, EACH):
+        raise MachineError(f"the fault {text!r} has no place: write {nodes[0]} to {nodes[-1]}, or {EACH}")
     if bool(match[2]) > bool(fault.amount) or (match[2] and not int(match[2])):
         example = f"{fault.name}={fault.amount:g}" if fault.amount else fault.name
         raise MachineError(f"the fault {text!r} has another amount; write {example}@{match[3]}")
     if fault.name in ("endpoint", "hca") and len(nic.names) < 2:
         raise MachineError(f"the fault {text!r} has no place: each NIC has only one endpoint")
-    return NodeFault(fault, nodes.index(match[3]), float(match[2] or fault.amount))
+    node = -1 if match[3] == EACH else nodes.index(match[3])
+    return NodeFault(fault, node, float(match[2] or fault.amount))
 
 
-def facts_of(names: Sequence[str], nic: NicModel, rails: int, faults: Sequence[NodeFault]) -> Iterator[Fact]:
+def facts_of(
+    names: Mapping[int, str], nic: NicModel, rails: int, faults: Sequence[NodeFault]
+) -> Iterator[Fact]:
     """Yield the facts of good nodes, then those that their faults change; the last one counts.
 
     Args:
-        names: Names of the nodes.
+        names: Index -> name of the nodes.
         nic: Their NICs, one for each rail.
         rails: Number of rails.
         faults: Their faults.
@@ -199,7 +211,7 @@ def facts_of(names: Sequence[str], nic: NicModel, rails: int, faults: Sequence[N
     endpoints = [name.format(rail) for rail in range(rails) for name in nic.names]
     name: Known
     value: FactValue
-    for index, host in enumerate(names):
+    for index, host in names.items():
         for name, value in (
             (Known.NCCL_VARIABLES, ()), (Known.GOVERNOR, ("performance",)), (Known.NODES_ONLINE, 2),
             (Known.PEERMEM, ON), (Known.NODES_PER_SOCKET, 1), (Known.DRIVER_KERNEL, "580.159"),
@@ -224,6 +236,6 @@ def facts_of(names: Sequence[str], nic: NicModel, rails: int, faults: Sequence[N
             ):  # fmt: skip
                 yield Fact(name, value, unit, device, host=host)
         for fault in faults:
-            if fault.node == index:
+            if fault.is_at(index):
                 for name, value, device in fault.fault.facts(fault.amount, endpoints):
                     yield Fact(name, value, "", device, host=host)

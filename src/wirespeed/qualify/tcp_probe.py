@@ -13,16 +13,18 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from statistics import fmean, pstdev
+from statistics import fmean, median, pstdev
 
 import msgspec
 
 from ..backends.host import nic_facts
 from ..backends.tree import HERE, TreePath
+from ..hardware.facts import Fact, Known
 from ..units import format_age, many
 from .measured_topology import interface_speed
 
@@ -38,8 +40,10 @@ _ROUND_TRIPS = 500
 #: Positions of `tcpi_total_retrans` and `tcpi_segs_out` in Linux' `struct tcp_info` (linux/tcp.h), and the
 #: size up to their end.
 _SENT_AGAIN, _SENT, _TCP_INFO_BYTES = 100, 136, 140
-#: Last byte of a direction; all others are zero.
+#: Last byte of a direction, and what follows the messages of a size; all others are zero.
 _END = 1
+#: Fewest messages of a size whose times count; the first one, with which windows grow, does not.
+_FEWEST_MESSAGES = 2
 
 #: Address and port of a process.
 Place = tuple[str, int]
@@ -100,6 +104,47 @@ class TcpProbe:
             OSError: If there is none in time.
         """
         return self._connected(place, number) if place else self._accepted(number)
+
+    def messages(
+        self, place: Place | None, number: int, streams: int, plan: Sequence[tuple[int, float]], both: bool
+    ) -> list[float] | None:
+        """Send messages that the other process answers, and answer its messages.
+
+        Args:
+            place: Where the other process listens; without one, accept its connections, and send second.
+            number: Number of the round.
+            streams: Number of connections of a direction, of which each carries its messages by itself.
+            plan: Bytes of a message of one connection, ascending, and how long to send such ones, in s.
+            both: Whether to send and answer at the same time, over twice as many connections.
+
+        Returns:
+            For each size the rate at which this process sent, with the answer, in bytes per second; None if
+            the other one does not answer.
+        """
+        try:
+            with ExitStack() as stack, ThreadPoolExecutor(2 * streams) as threads:
+                peers = [
+                    stack.enter_context(self._connected(place, number) if place else self._accepted(number))
+                    for _ in range(2 * streams if both else streams)
+                ]
+                for peer in peers:
+                    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                first, second = peers[:streams], peers[-streams:]
+                sending, answering = (first, second) if place else (second, first)
+                steps: list[tuple[Callable[[socket.socket], object], list[socket.socket]]] = [
+                    (partial(_send_messages, plan=plan), sending),
+                    (partial(_answer_messages, plan=plan), answering),
+                ]
+                if both:
+                    running = [[threads.submit(step, peer) for peer in of] for step, of in steps]
+                    sent, _ = ([each.result() for each in some] for some in running)
+                else:
+                    done = [list(threads.map(step, of)) for step, of in (steps if place else steps[::-1])]
+                    sent = done[0 if place else 1]
+        except OSError:
+            return None  # which the qualification reports
+        times = [[float(time) for time in of] for of in sent]  # type: ignore[attr-defined]
+        return [math.fsum(size / of_stream[i] for of_stream in times) for i, (size, _) in enumerate(plan)]
 
     def round_trip(self, place: Place | None, number: int) -> float | None:
         """The shortest of many round trips in s; without a place, answer who connects, and return None."""
@@ -177,6 +222,44 @@ def _send(peer: socket.socket) -> float:
     return again / sent if sent > 0 else 0.0
 
 
+def _send_messages(peer: socket.socket, plan: Sequence[tuple[int, float]]) -> list[float]:
+    """Median time of a message of each size until it is answered, in s."""
+    data = memoryview(bytes(_BUFFER_BYTES))  # small, so that the memory of the nodes is no limit
+    found = []
+
+    def answered(size: int, begin: memoryview | bytes = data) -> None:
+        for sent in range(0, size, _BUFFER_BYTES):
+            peer.sendall(begin[: size - sent])
+        if not peer.recv(1):
+            raise ConnectionError("the other process ended")
+
+    for size, seconds in plan:
+        times: list[float] = []
+        end = time.perf_counter() + seconds
+        while (start := time.perf_counter()) < end or len(times) <= _FEWEST_MESSAGES:
+            answered(size)
+            times.append(time.perf_counter() - start)
+        answered(1, bytes([_END]))
+        found.append(median(times[1:]))
+    return found
+
+
+def _answer_messages(peer: socket.socket, plan: Sequence[tuple[int, float]]) -> None:
+    """Receive messages of each size until their end, and answer each with a byte."""
+    buffer = memoryview(bytearray(_BUFFER_BYTES))
+    for size, _ in plan:
+        ended = False
+        while not ended:
+            left = size
+            while left and not ended:
+                count = peer.recv_into(buffer[:left])
+                if not count:
+                    raise ConnectionError("the other process ended")
+                ended = left == size and buffer[0] == _END
+                left -= count
+            peer.sendall(b"\0")
+
+
 def _segments(peer: socket.socket) -> tuple[int, int]:
     """Number of segments that were sent again, and sent at all; 0 where the kernel does not tell."""
     if not hasattr(socket, "TCP_INFO"):
@@ -245,6 +328,7 @@ class NodeFacts(msgspec.Struct, array_like=True, frozen=True):
         clock: Its time of day, in s since 1970.
         boot: Identifier of the boot of its kernel, which containers and namespaces of one machine share; or
             empty.
+        nics: Facts of what can carry its data, as far as they limit its rate.
         lost: How often the interface had lost its link before.
     """
 
@@ -258,7 +342,15 @@ class NodeFacts(msgspec.Struct, array_like=True, frozen=True):
     rdma: tuple[str, ...]
     clock: float
     boot: str = ""
+    nics: tuple[Fact, ...] = ()
     lost: int = 0
+
+
+#: Facts that limit the rate of a NIC or interface.
+_OF_LIMITS = (
+    Known.PORT_STATE, Known.PORT_RATE, Known.NIC_CARD, Known.NIC_ADDRESS, Known.PCIE_WIDTH_POSSIBLE,
+    Known.PCIE_GENERATION_POSSIBLE, Known.INTERFACE_SPEED,
+)  # fmt: skip
 
 
 def node_facts(address: str, root: TreePath = HERE) -> NodeFacts:
@@ -273,12 +365,14 @@ def node_facts(address: str, root: TreePath = HERE) -> NodeFacts:
     machine = describe(None)
     models = Counter(gpu.model for gpu in machine.gpus)
     interface = interface_of(address)
+    nics = [*nic_facts.facts(root), *(nic_facts.of_interface(interface, root) if interface else ())]
     return NodeFacts(
         ", ".join(f"{count} x {model}" for model, count in sorted(models.items())), machine.driver,
         _nccl() if machine.gpus else "", machine.cpu, machine.kernel, interface,
         interface_speed(root, interface) if interface else 0.0,
         tuple(port.label for port in nic_facts.ports(root) if port.is_active), time.time(),
         ((root / "proc/sys/kernel/random/boot_id").read() or "").strip(),
+        tuple(fact.checked() for fact in nics if fact.name in _OF_LIMITS),
         nic_facts.lost_links(interface, root) if interface else 0,
     )  # fmt: skip
 

@@ -9,6 +9,7 @@ import msgspec
 
 from ..judging.block_map import BlockMap, map_of
 from ..judging.judged import Judged
+from .records import picked
 from .style import Style
 
 #: Version of the shape.
@@ -31,35 +32,25 @@ def data(blocks: BlockMap) -> dict[str, Any]:
     document = blocks.document
     return {
         "schema": SHAPE,
-        "simulated": document.simulated,
-        "host": document.host,
-        "started": document.started,
+        **picked(document, "simulated host started"),
         "testcases": [result.name for result in document.testcases],
         "paths": [
             {
                 "direction": path.direction,
                 "path": path.path,
                 "points": [
-                    {
-                        "direction": path.direction, "path": path.path, "block": point.block,
-                        "blocks": point.blocks, "best": point.best, "rates": dict(point.rates),
-                        "limit": point.limit, "submission_s": dict(point.submissions),
-                    }
+                    picked(
+                        point, "direction path block blocks best rates limit submission_s",
+                        direction=path.direction, path=path.path, submission_s=point.submissions,
+                    )
                     for point in path.points
                 ],
-                "crossings": [
-                    {"block": c.block, "blocks": c.blocks, "before": c.before, "after": c.after}
-                    for c in path.crossings
-                ],
+                "crossings": list(map(vars, path.crossings)),
                 "models": [
-                    {
-                        "method": m.method, "call_s": m.call_s, "block_s": m.block_s,
-                        "rate": None if math.isinf(m.rate) else m.rate, "error": m.error,
-                        "nearly_full": m.nearly_full,
-                    }
-                    for m in path.models
+                    vars(model) | {"rate": None if math.isinf(model.rate) else model.rate}
+                    for model in path.models
                 ],
-                "rule": None if path.rule is None else vars(path.rule),
+                "rule": path.rule and vars(path.rule),
                 "sentences": list(path.sentences()),
             }
             for path in blocks.paths

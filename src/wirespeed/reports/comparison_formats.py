@@ -49,7 +49,7 @@ def junit(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable]
 
 def html(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
     """A page that works offline."""
-    from .html.deviation import sides_page
+    from .html.comparison import sides_page
 
     del style
     return visible(sides_page(comparison, unreadable))

@@ -10,7 +10,7 @@ from ..results.cells import gpus_of, host_of, model_of
 from ..results.compare import UNCERTAIN, Change, Comparison, Outcome, Unreadable
 from ..results.evidence import CONFIDENCE, FALSE_CHANGES
 from ..units import fitting, many
-from .findings import explanations, number
+from .findings import EXACT, explanations, number
 
 #: Maximum number of reasons why cells were not compared, and of hosts named.
 _REASONS, _HOSTS = 3, 3
@@ -92,11 +92,29 @@ def counted(comparison: Comparison, unreadable: Sequence[Unreadable]) -> str:
     return text + (f" · {many(len(unreadable), 'file')} unreadable" if unreadable else "")
 
 
+def values_of(change: Change, digits: int = EXACT) -> str:
+    """Both values of a cell."""
+    scale, unit = fitting(change.unit, [value for value in (change.before, change.after) if value])
+    before, after = (
+        number(value, scale, digits) if value else "n/a" for value in (change.before, change.after)
+    )
+    return f"{before} → {after} {unit}"
+
+
+def percent(change: float) -> str:
+    """A relative difference; without a sign if it rounds to nothing."""
+    text = f"{change:+.1%}"
+    return "0.0%" if text in ("-0.0%", "+0.0%") else text
+
+
+def difference(change: Change) -> str:
+    """The relative difference of both values; empty if one is missing."""
+    return percent(change.ratio - 1) if change.before and change.after else ""
+
+
 def moved(change: Change) -> str:
     """Both values of a cell, their relative difference and its interval, and the number of values."""
-    scale, unit = fitting(change.unit, [value for value in (change.before, change.after) if value])
-    before, after = (number(value, scale) if value else "n/a" for value in (change.before, change.after))
-    text = f"{before} → {after} {unit}"
+    text = values_of(change)
     if change.before and change.after:
         text += f", {change.ratio - 1:+.1%}"
     if change.interval:

@@ -8,15 +8,14 @@ from typing import Any
 
 import msgspec
 
-from ..judging.inventory import Missing
 from ..judging.judged import Judged
 from ..judging.omissions import left_out
-from ..judging.verdict import GateComparison, Judgement, Verdict
+from ..judging.verdict import Judgement, Verdict
 from ..results.compare import Unreadable
 from ..results.store import encode
 from ..version import __version__
 from .findings import verification, views
-from .records import CheckedRun
+from .records import CheckedRun, picked
 from .style import Style
 
 #: Version of the shape, which docs/reports.md describes.
@@ -64,8 +63,7 @@ def _unreadable(file: Unreadable) -> dict[str, Any]:
 
 
 def _run(judged: Judged) -> dict[str, Any]:
-    document, check, diagnosis = judged.document, judged.check, judged.diagnosis
-    seen = judged.overview
+    document, check, seen = judged.document, judged.check, judged.overview
     return {
         "file": judged.file,
         "error": None,
@@ -73,7 +71,7 @@ def _run(judged: Judged) -> dict[str, Any]:
         "machine": document.machine.name,
         "started": document.started,
         "simulated": document.simulated,
-        "verdict": str(check.verdict),
+        "verdict": check.verdict,
         "sentence": seen.sentence,
         "remedy": seen.advice.do,
         "cells": dict(Counter(str(cell.verdict) for cell in check.judgements if cell.key.column)),
@@ -86,79 +84,44 @@ def _run(judged: Judged) -> dict[str, Any]:
         "places": [
             {
                 "place": str(culprit),
-                "suspects": [
-                    {"kind": str(suspect.kind), "ends": suspect.ends, "one_way": suspect.one_way}
-                    for suspect in culprit.suspects
-                ],
+                "suspects": [vars(suspect) for suspect in culprit.suspects],
                 "ratio": culprit.ratio,
                 "cells": len(culprit.cells),
             }
             for culprit in check.culprits
         ],
-        "wrong": [
-            {"text": str(fault), "device": fault.device, "paths": fault.paths, "testcases": fault.testcases}
-            for fault in check.wrong
-        ],
+        "wrong": [picked(fault, "text device paths testcases", text=str(fault)) for fault in check.wrong],
         "doubts": check.doubts,
         "uncovered": [
-            {"kind": lost.kind.name, "devices": lost.devices, "verdict": str(lost.verdict), "why": lost.why}
-            for lost in check.uncovered
+            picked(lost, "kind devices verdict why", kind=lost.kind.name) for lost in check.uncovered
         ],
-        "missing": [_absent(absence) for absence in check.missing],
+        "missing": [
+            picked(
+                absence, "part verdict text host where slots expected found remedy confirm",
+                remedy=absence.advice.do, confirm=absence.advice.command,
+            )
+            for absence in check.missing
+        ],
         "defects": check.defects,
         "data": verification(document),
         "left_out": left_out(document),
         "baseline": vars(check.baseline) if check.baseline else None,
-        "causes": [{name: view.data[name] for name in _OF_CAUSES} for view in views(diagnosis)],
-        "slow": diagnosis.slow,
-        "unexplained": diagnosis.unexplained,
-        "gates": [gate for compared in check.gates for gate in _gates(compared)],
-    }
+        "causes": [{name: view.data[name] for name in _OF_CAUSES} for view in views(judged.diagnosis)],
+        **picked(judged.diagnosis, "slow unexplained"),
+        "gates": [
+            picked(
+                result, "set measures at_least source verdict lowest expected why remark",
+                set=compared.gates.name, lowest=_value(result.lowest) if result.lowest else None,
+                **picked(result.gate, "measures at_least source"),
+            )
+            for compared in check.gates
+            for result in compared.results
+        ],
+    }  # fmt: skip
 
 
 def _value(judgement: Judgement) -> dict[str, Any]:
-    return {
-        "testcase": judgement.key.testcase,
-        "table": judgement.key.table,
-        "row": judgement.key.row,
-        "column": judgement.key.column,
-        "unit": str(judgement.unit),
-        "verdict": str(judgement.verdict),
-        "value": judgement.value,
-        "least": judgement.least,
-        "normal": judgement.normal,
-        "limit": judgement.limit,
-        "why": judgement.explanation,
-    }
-
-
-def _absent(absence: Missing) -> dict[str, Any]:
-    return {
-        "part": str(absence.part),
-        "verdict": str(absence.verdict),
-        "text": absence.text,
-        "host": absence.host,
-        "where": absence.where,
-        "slots": absence.slots,
-        "expected": absence.expected,
-        "found": absence.found,
-        "remedy": absence.advice.do,
-        "confirm": absence.advice.command,
-    }
-
-
-def _gates(compared: GateComparison) -> list[dict[str, Any]]:
-    return [
-        {
-            "set": compared.gates.name,
-            "measures": result.gate.measures,
-            "at_least": result.gate.at_least,
-            "source": result.gate.source,
-            "verdict": str(result.verdict),
-            "lowest": _value(result.lowest) if result.lowest else None,
-            "expected": result.expected,
-            "why": result.why,
-            "remark": result.remark,
-        }
-        for result in compared.results
-    ]
+    return picked(
+        judgement, "testcase table row column unit verdict value least normal limit why",
+        why=judgement.explanation, **picked(judgement.key, "testcase table row column"),
+    )  # fmt: skip

@@ -5,25 +5,32 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ..document import Document
 from ..judging.cause import Weight
 from ..judging.diagnosis import Finding, diagnose
 from ..judging.path_kinds import unexplained, verdict_of
 from ..qualification import (
+    JUDGED_SIZES,
     OF_NODE,
+    OF_SEVERAL,
     OWN_PARTS,
+    EndMemory,
     PartKind,
     Qualification,
     RailLimit,
+    SizeCurve,
     SlowPart,
     Stage,
     part_name,
 )
-from ..units import GB, format_time, many
+from ..units import GB, format_size, format_time, many
 
 #: Most slow parts that are printed.
 _MOST = 40
+#: Sizes of messages between those that lines show; a page and JSON have all.
+_STEP = 5
 #: Most devices of a rail that are named.
 _MOST_DEVICES = 4
 
@@ -34,6 +41,7 @@ def lines(document: Document, qualification: Qualification) -> list[str]:
     text = conditions(qualification)
     text += [f"missing: {node.name} {node.missing}" for node in qualification.nodes if node.missing]
     text += expected(qualification)
+    text += sizes(qualification)
     text += [evidence(culprit, qualification) for culprit in culprits[:_MOST]]
     if len(culprits) > _MOST:
         text.append(f"and {many(len(culprits) - _MOST, 'other slow part')}")
@@ -105,12 +113,16 @@ def values_of(culprit: SlowPart, qualification: Qualification) -> str:
             f"{line} on {culprit.share:.0%} of paths between leaf switches, or flows share a link by chance"
         )
     if culprit.limited:
+        first = culprit.nodes[:2]
         ends = ", ".join(
             f"{qualification.nodes[node].name}: {named(limit.devices) or 'as given by --nics'}"
-            for node in sorted(culprit.nodes)
+            for node in sorted(first)
             if (limit := qualification.limit_of((node,), culprit.rail))
         )
         line += f" ({culprit.value / culprit.expected:.0%}) that the NICs carry ({ends})"
+        if culprit.kind is PartKind.ALIKE:
+            names = " and ".join(qualification.nodes[node].name for node in first)
+            line += f", as between {names}; all of these nodes are slow, so that none stands out"
     elif culprit.partners:
         line += f" with {many(culprit.partners, 'partner')}"
     if culprit.highest and culprit.kind in OF_NODE and culprit.kind not in OWN_PARTS:
@@ -119,11 +131,90 @@ def values_of(culprit: SlowPart, qualification: Qualification) -> str:
 
 
 def expected(qualification: Qualification) -> list[str]:
-    """What carries the rails of two nodes: a line for each of their limits that differ."""
+    """What carries the rails of two nodes that were judged by it: a line for each limit that differs."""
+    judged = set(range(len(qualification.nodes))) if qualification.has_limits else set()
+    judged |= {node for part in qualification.culprits if part.limited for node in part.nodes[:2]}
     seen: dict[tuple[int, tuple[str, ...], float, float], RailLimit] = {}
-    for limit in qualification.limits if qualification.has_limits else ():
-        seen.setdefault((limit.node, limit.devices, limit.port, limit.slot), limit)
-    return [carried(limit, qualification) for limit in seen.values()]
+    for limit in qualification.limits:
+        if limit.node in judged:
+            seen.setdefault((limit.node, limit.devices, limit.port, limit.slot), limit)
+    return [carried(limit, qualification) for limit in list(seen.values())[:_MOST]]
+
+
+@dataclass(frozen=True)
+class SizeRow:
+    """The rates of messages between two nodes in one direction, of the median of its rails.
+
+    Attributes:
+        memory: Where messages are sent from and received.
+        ends: Names of the nodes.
+        both: Whether the other direction was measured at the same time.
+        rates: Size in bytes -> rate in bytes per second.
+        startup, rate: A message takes this start-up in s, and its bytes at this rate in bytes per second.
+        large: The rate that is judged: the median of the largest sizes, of the slowest rail.
+        least: Rate below which it is slow; 0 if it is not known.
+    """
+
+    memory: EndMemory
+    ends: tuple[str, str]
+    both: bool
+    rates: dict[int, float]
+    startup: float
+    rate: float
+    large: float
+    least: float
+
+    @property
+    def name(self) -> str:
+        """What was measured, for people."""
+        at_once = ", both directions at once" if self.both else ""
+        return f"{self.memory}, {self.ends[0]} to {self.ends[1]}{at_once}"
+
+    @property
+    def duration(self) -> str:
+        """How long a message takes, for people."""
+        scale, unit = scale_of(max(self.rates.values()))
+        startup = f"{format_time(self.startup)} + " if self.startup else ""
+        return f"{startup}bytes / {self.rate / scale:.3g} {unit}"
+
+
+def size_rows(qualification: Qualification) -> list[SizeRow]:
+    """The rates of messages of several sizes, a row for each kind of memory and direction."""
+    same: dict[tuple[EndMemory, bool, int, int], list[SizeCurve]] = {}
+    for curve in qualification.curves:
+        same.setdefault((curve.memory, curve.both, curve.source, curve.target), []).append(curve)
+    rows = []
+    for (memory, both, source, target), curves in same.items():
+        rates = {
+            size: statistics.median(curve.rates[size] for curve in curves if size in curve.rates)
+            for size in curves[0].rates
+        }
+        startup, rate = SizeCurve(memory, both, source, target, 0, rates).fitted
+        limit = qualification.limit_of((source, target), curves[0].rail)
+        ends = (qualification.nodes[source].name, qualification.nodes[target].name)
+        least = (limit.both if both else limit.least) if limit else 0.0
+        large = min(curve.large for curve in curves)
+        rows.append(SizeRow(memory, ends, both, rates, startup, rate, large, least))
+    return rows
+
+
+def sizes(qualification: Qualification) -> list[str]:
+    """A line for each kind of memory and direction: some sizes with their rates, start-up and rate."""
+    rows = size_rows(qualification)
+    rails = len({curve.rail for curve in qualification.curves})
+    text = []
+    for row in rows:
+        scale, unit = scale_of(max(row.rates.values()))
+        shown = ", ".join(
+            f"{row.rates[size] / scale:.3g} at {format_size(size)}" for size in list(row.rates)[::_STEP]
+        )
+        text.append(f"messages: {row.name}: {shown} ({unit}); one takes {row.duration}")
+    if rows:
+        judged = f"the median of the {JUDGED_SIZES} largest sizes is judged, smaller ones are not"
+        of_rails = f"Messages: median of {rails} rails; " if rails > 1 else "Messages: "
+        known = qualification.compared and any(row.least for row in rows)
+        text.append(of_rails + (judged if known else "not judged"))
+    return text
 
 
 def named(devices: Sequence[str]) -> str:
@@ -137,9 +228,10 @@ def carried(limit: RailLimit, qualification: Qualification) -> str:
     name = qualification.nodes[limit.node].name
     by = named(limit.devices) or "--nics"
     slot = f", PCIe {limit.slot / GB:.4g} GB/s" if limit.slot else ""
+    both = f", in each of both directions at once below {limit.both / GB:.4g} GB/s" if limit.both else ""
     return (
         f"expected: {name}: {limit.port / GB:.4g} GB/s per rail ({by}){slot}; slow below "
-        f"{limit.least / GB:.4g} GB/s"
+        f"{limit.least / GB:.4g} GB/s{both}"
     )
 
 
@@ -148,7 +240,7 @@ def findings(document: Document, qualification: Qualification) -> list[Finding]:
 
     Of slow paths all; of a missing node defects that lie between the two.
     """
-    slow = any(culprit.kind is PartKind.PATH for culprit in qualification.culprits)
+    slow = any(culprit.kind in OF_SEVERAL for culprit in qualification.culprits)
     missing = any(node.missing for node in qualification.nodes)
     if not document.facts or not (slow or missing):
         return []
@@ -162,7 +254,7 @@ def findings(document: Document, qualification: Qualification) -> list[Finding]:
 def explained(document: Document, qualification: Qualification) -> list[str]:
     """The causes with evidence, remedy and command, or that slow paths have none."""
     found = findings(document, qualification)
-    slow = any(culprit.kind is PartKind.PATH for culprit in qualification.culprits)
+    slow = any(culprit.kind in OF_SEVERAL for culprit in qualification.culprits)
     if not found and slow and document.facts:
         advice = unexplained(qualification)
         return [f"cause: no fact of the nodes explains it. Remedy: {advice.do}. Confirm: {advice.command}"]
@@ -208,9 +300,11 @@ def _lists(qualification: Qualification) -> list[str]:
     """The nodes in doubt, and those to leave out."""
     ending = []
     if qualification.in_doubt:
-        ending.append(
-            f"in doubt: {', '.join(qualification.in_doubt[:_MOST])}: other partners show which is slow"
-        )
+        more = len(qualification.in_doubt) - _MOST
+        names = ", ".join(qualification.in_doubt[:_MOST]) + (f" and {more} more" if more > 0 else "")
+        alike = any(culprit.kind is PartKind.ALIKE for culprit in qualification.culprits)
+        why = "all are as slow as their partners" if alike else "other partners show which is slow"
+        ending.append(f"in doubt: {names}: {why}")
     if qualification.excluded:
         ending.append(f"exclude: {', '.join(qualification.excluded[:_MOST])}")
     return ending

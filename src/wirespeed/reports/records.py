@@ -126,16 +126,16 @@ def _(document: Document) -> Records:
 
 @records.register
 def _(check: Check) -> Records:
-    same = "verdict value unit limit least normal basis"
     rows = [
         _place(judgement.key)
-        | {name: getattr(judgement, name) for name in same.split()}
-        | {
-            "share": judgement.value / judgement.limit if judgement.value and judgement.limit else None,
-            "margin": judgement.margin or None,
-            "reason": judgement.why,
-            "culprits": any_of(judgement.culprits),
-        }
+        | picked(
+            judgement,
+            "verdict value unit limit least normal basis share margin reason culprits",
+            share=judgement.value / judgement.limit if judgement.value and judgement.limit else None,
+            margin=judgement.margin or None,
+            reason=judgement.why,
+            culprits=any_of(judgement.culprits),
+        )
         for judgement in check.judgements
     ]
     return _named(
@@ -179,29 +179,32 @@ def _(compared: GateComparison) -> Records:
 
 @records.register
 def _(comparison: Comparison) -> Records:
+    fields = "outcome before after unit change change_low change_high p evidence runs_before runs_after hosts"
+    fields += " reason"
     rows = []
     for change in comparison.changes:
         low, high = change.bounds or (None, None)
-        row = {name: getattr(change, name) for name in ("outcome", "before", "after", "unit", "p", "reason")}
-        row |= {"change": change.change if change.before and change.after else None}
-        row |= {"change_low": low, "change_high": high, "evidence": change.evidence}
-        row |= {"hosts": ", ".join(f"{host.host} {host.ratio - 1:+.1%}" for host in change.hosts)}
-        rows.append(
-            _place(change.key) | row | dict(zip(("runs_before", "runs_after"), change.runs, strict=True))
+        row = picked(
+            change,
+            fields,
+            change=change.change if change.before and change.after else None,
+            change_low=low,
+            change_high=high,
+            runs_before=change.runs[0],
+            runs_after=change.runs[1],
+            hosts=", ".join(f"{host.host} {host.ratio - 1:+.1%}" for host in change.hosts),
         )
+        rows.append(_place(change.key) | row)
     runs = " runs_before runs_after" if len(comparison.before) + len(comparison.after) > 2 else ""
     shown = f"outcome testcase table row column before after change change_low change_high{runs} hosts reason"
     changed = len(comparison.those(Outcome.LOST, Outcome.WORSE, Outcome.BETTER))
-    fields = "before after unit change change_low change_high p evidence runs_before runs_after hosts reason"
-    return _named(f"{_PLACE} outcome {fields}", rows, shown, changed)
+    return _named(f"{_PLACE} {fields}", rows, shown, changed)
 
 
 @records.register
 def _(baseline: Baseline) -> Records:
     rows = [
-        _place(entry.key)
-        | {name: getattr(entry, name) for name in ("median", "unit", "spread", "runs")}
-        | {"model": model}
+        _place(entry.key) | picked(entry, "median unit spread runs") | {"model": model}
         for model, entries in baseline.models.items()
         for entry in entries
     ]
@@ -213,14 +216,9 @@ def _(baseline: Baseline) -> Records:
 @records.register
 def _(blocks: BlockMap) -> Records:
     rows = [
-        {"direction": path.direction, "path": path.path, "block": point.block, "blocks": point.blocks}
-        | {
-            "method": method,
-            "rate": rate,
-            "limit": point.limit,
-            "best": point.best,
-            "simulated": blocks.simulated,
-        }
+        picked(path, "direction path")
+        | picked(point, "block blocks limit best")
+        | {"method": method, "rate": rate, "simulated": blocks.simulated}
         for path in blocks.paths
         for point in path.points
         for method, rate in point.rates.items()
@@ -233,7 +231,7 @@ def _(blocks: BlockMap) -> Records:
 @records.register
 def _(machine: Machine) -> Records:
     columns = "source destination kind capacity latency origin"
-    rows = [{name: getattr(link, name) for name in columns.split()} for link in machine.links]
+    rows = [picked(link, columns) for link in machine.links]
     return _named(columns, rows, columns)
 
 
@@ -243,7 +241,12 @@ def _named(columns: str, rows: Sequence[Record], shown: str = "", relevant: int 
 
 
 def _place(key: Key) -> dict[str, Any]:
-    return {name: getattr(key, name) for name in _PLACE.split()}
+    return picked(key, _PLACE)
+
+
+def picked(record: object, names: str, **others: Any) -> dict[str, Any]:
+    """Fields of a record by name, in this order; ``others`` replaces or adds some of them."""
+    return {name: others[name] if name in others else getattr(record, name) for name in names.split()}
 
 
 def to_pandas(result: object) -> pandas.DataFrame:

@@ -70,6 +70,11 @@ class Output:
         self._own: set[tuple[int, int]] = set()
 
     @classmethod
+    def of(cls, file: str | Path | Output) -> Output:
+        """The Output of a file that a caller names."""
+        return file if isinstance(file, Output) else cls(Path(file))
+
+    @classmethod
     def numbered(cls, path: Path) -> Output:
         """An Output with the first free name: ``run.json``, ``run-2.json``, ``run-3.json``, ..."""
         return cls(path, names=(path.with_name(f"{path.stem}-{n}{path.suffix}") for n in count(2)))

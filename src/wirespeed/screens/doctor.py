@@ -17,9 +17,8 @@ from rich.text import Text
 
 from ..document import Document, Status
 from ..hardware.facts import Fact, Facts
-from ..judging.adaptive import Step
 from ..judging.cause import facts_of
-from ..judging.judged import Judged
+from ..judging.judged import Judged, Step
 from ..judging.omissions import measurable
 from ..judging.peer_causes import PeerFinding, PeerFindings, told
 from ..judging.verdict import Verdict

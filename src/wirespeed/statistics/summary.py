@@ -6,12 +6,16 @@ Pure functions from samples to statistics.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from statistics import NormalDist, stdev
+from typing import TypeVar
 
 from ..tables import LARGEST, Statistics
 from .stopping import FEWEST_ROUNDS
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 #: From this many degrees of freedom the normal distribution is used; its error is below 1e-8.
 _NORMAL = 1e8
@@ -161,6 +165,14 @@ def summarise(samples: Sequence[float]) -> Statistics:
         max=ordered[-1],
         cv=spread / abs(mean) if mean else 0.0,
     )
+
+
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """The values of each key, in the order in which they come."""
+    groups: dict[K, list[V]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 def median(ordered: Sequence[float]) -> float:

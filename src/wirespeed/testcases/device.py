@@ -14,7 +14,7 @@ from ..hardware.devices import DeviceKind, added
 from ..hardware.topology import Machine
 from ..measurement import Axis, Measurement, Place, Reduce, Unit
 from ..model import Access, Engine, Executor, Memory, MemoryKind, Operation, Role, Transfer
-from ..units import MIB
+from ..units import KIB, MIB
 from .base import DEFAULT_SIZE, Cells, Layout, Pattern, Plan, PlanOptions, Testcase, single
 from .host import stream
 from .patterns import attached, bulk, chase, chasing, copy, gpus, pairs, pairs_both_ways, star, within
@@ -22,6 +22,8 @@ from .patterns import attached, bulk, chase, chasing, copy, gpus, pairs, pairs_b
 HOST_ROW = Axis("CPU", ("host",))
 #: Bytes through which a GPU follows pointers.
 CHASE_SIZE = 2 * MIB
+#: Bytes with the flags of one GPU for another.
+SIGNAL_SIZE = 4 * KIB
 
 
 def _nearest(machine: Machine, column: int, kind: MemoryKind = MemoryKind.PINNED) -> Memory:
@@ -213,6 +215,21 @@ def sm_scaling(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
     return Plan((Layout("", case.title, rows, columns, case.unit),), tuple(measurements))
 
 
+def signals(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
+    """Plan GPUs x GPUs: each sets flags in the memory of each other, which answers."""
+    group, size = gpus(machine), case.buffer_size(machine, options)
+    if reason := group.lacks(2):
+        return Plan.waive(reason)
+    cells: Cells = [
+        (i, j, group.barrier(i, j) or group.barrier(j, i) or (copy(case, row, column, size),))
+        for i, row in enumerate(group.parties)
+        for j, column in enumerate(group.parties)
+        if i != j
+    ]
+    plan = single(case, group.axis, group.axis, cells, Reduce.LATENCY)
+    return group.scheduled(plan, options, case.title)
+
+
 #: Testcases that nvbandwidth does not have.
 OWN = (
     Testcase(
@@ -235,6 +252,12 @@ OWN = (
         "device_to_device_sm_scaling",
         "copies between the first GPU and its first peer over the number of blocks",
         sm_scaling, "memcpy SM and SM_BULK over blocks, bandwidth", Engine.SM, tier="standard",
+    ),
+    Testcase(
+        "device_to_device_signal_latency",
+        "the row's GPU sets a flag in the column's memory, and a kernel there answers: time of a round trip",
+        signals, "round trip of a flag GPU(row) <-> GPU(column)", Engine.SM, _WRITE, Operation.SIGNAL,
+        size=SIGNAL_SIZE, fixed_size=True, unit=Unit.TIME, counts="", tier="full",
     ),
 )  # fmt: skip
 

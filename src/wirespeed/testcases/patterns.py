@@ -270,11 +270,17 @@ def ranks(machine: Machine) -> Parties:
 
 
 def copy(case: Testcase, active: Party, passive: Party, size: int) -> Transfer:
-    """A copy that ``active`` executes: it pulls in a read and pushes in a write."""
+    """A copy or signal that ``active`` executes: it pulls in a read and pushes in a write."""
     pulls = case.access is Access.READ
     source, destination = (passive, active) if pulls else (active, passive)
     return Transfer(
-        source.memory, destination.memory, active.executor, case.engine, size, counted=case.counted
+        source.memory,
+        destination.memory,
+        active.executor,
+        case.engine,
+        size,
+        operation=case.operation,
+        counted=case.counted,
     )
 
 

@@ -136,6 +136,7 @@ class Endpoint:
     Attributes:
         mechanisms: By transport, the best one first: the mechanism of sharing memory; without messages.
         where: Argument ``place`` of a ``Mechanism``: the GPU, or None for host memory.
+        pinned: Of a GPU: allocates pinned memory of its host, for messages; None for CPUs.
         options: Options, the same in every process.
         messages: Messages by MPI; None until ``can_send`` has found that they work.
         cpu: CPU of the thread that sends and receives them.
@@ -145,6 +146,7 @@ class Endpoint:
 
     mechanisms: Mapping[str, Mechanism]
     where: Any = None
+    pinned: Mechanism | None = None
     messages: Messages | None = None
     cpu = 0
     starts_together = True

@@ -30,7 +30,7 @@ from ...errors import (
     starting_threads,
 )
 from ...hardware.devices import GPU, kind_of
-from ...model import Memory, Transfer
+from ...model import Memory, MemoryKind, Transfer
 from ...terminal import visible
 from ...worlds.base import RankLost, World, WorldError
 from ..shared_memory import Allocation, Handle, Opened
@@ -321,7 +321,7 @@ class SharedBufferPool:
         self._next = 0
 
     def take(self, memory: Memory, means: str, size: int) -> Own:
-        """A buffer of at least ``size`` bytes that a transport can export.
+        """A buffer of at least ``size`` bytes that a transport can export, or for messages in pinned memory.
 
         Raises:
             BackendError: If it cannot be allocated.
@@ -334,7 +334,8 @@ class SharedBufferPool:
             own = min(fitting, key=lambda own: own.allocation.bytes)
             self._free.remove(own)
         else:
-            allocation = self._side.mechanisms[means].allocate(self._side.where, size)
+            of_host = self._side.pinned if memory.kind is MemoryKind.PINNED else None
+            allocation = (of_host or self._side.mechanisms[means]).allocate(self._side.where, size)
             self._next += 1
             own = Own(self._next, means, memory, allocation)
         self._taken.append(own)

@@ -140,6 +140,12 @@ class GpuBackend(Backend, ABC):
         """Whether a memory belongs to a GPU that another GPU cannot access."""
         return memory.device in self._gpus and memory.device not in (gpu.name, *gpu.peers)
 
+    def answers(self, gpu: Gpu, transfer: Transfer) -> bool:
+        """Whether the destination is memory of a GPU that can set a flag in memory of this one."""
+        other = self._gpus.get(transfer.destination.device)
+        both = transfer.source.kind is transfer.destination.kind is MemoryKind.DEVICE
+        return both and transfer.source.device == gpu.name and other is not None and gpu.name in other.peers
+
     @property
     def confidential(self) -> bool:
         """Whether the GPUs are in confidential computing mode."""
@@ -375,9 +381,11 @@ _REASONS: tuple[tuple[Callable[[GpuBackend, Transfer, Any], Any], str], ...] = (
      "{gpu.compute_capability}; use the engine sm"),
     (lambda b, t, gpu: b.confidential and {end.kind for end in t.ends} != {MemoryKind.DEVICE},
      _CONFIDENTIAL.format("the driver encrypts transfers between host and GPU, so they")),
-    (lambda b, t, gpu: b.confidential and t.operation is Operation.CHASE, _CONFIDENTIAL.format("a latency")),
-    (lambda b, t, gpu: t.operation is Operation.CHASE and t.bytes < 2 * NODE,
-     f"a chase requires at least {2 * NODE} bytes"),
+    (lambda b, t, gpu: b.confidential and t.operation.is_latency, _CONFIDENTIAL.format("a latency")),
+    (lambda b, t, gpu: t.operation.is_latency and t.bytes < 2 * NODE,
+     f"a {{t.operation}} requires at least {2 * NODE} bytes"),
+    (lambda b, t, gpu: t.operation is Operation.SIGNAL and not b.answers(gpu, t),
+     "only another GPU with peer access in both directions answers a flag"),
     (lambda b, t, gpu: t.operation not in (Operation.CHASE, Operation.COPY) and t.bytes % WORD,
      f"{{t.operation}} requires a multiple of {WORD} bytes"),
     (lambda b, t, gpu: t.bytes < 1, "the transfer has no bytes"),

@@ -7,9 +7,10 @@ from ctypes import addressof, c_double, c_uint64
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...errors import VerificationError
+from ...errors import MeasurementTimeout, VerificationError
 from ...model import BUFFERS, MOST_DESTINATIONS, Engine, Memory, MemoryKind, Operation, Role, Transfer
 from ...options import RunOptions
+from ...peer_access import FLAG_S
 from ..test_data import keys_of
 from .blocks import BlockCopies, Lists
 from .device import Device, Peers, TimedStream
@@ -18,7 +19,9 @@ from .gpu_driver import Arguments, narrow, pointer, wide
 from .launch_config import WORD, shape
 from .memory import GpuBuffer, GpuBufferPool
 from .stream_ops import (
+    FLAGS,
     SCALAR,
+    Answer,
     Axpy,
     Chase,
     Contents,
@@ -26,6 +29,7 @@ from .stream_ops import (
     Expected,
     Kernel,
     Region,
+    Signal,
     Work,
     near,
     pattern_of,
@@ -106,14 +110,18 @@ class BoundCopy:
         return self.expected
 
     def check_account(self) -> None:
-        """Check the sum of a read, or the final positions of a chase.
+        """Check the sum of a read, the final positions of a chase, or that flags were answered.
 
         Raises:
             VerificationError: If it is wrong. All words count as wrong, because the wrong ones are unknown.
+            MeasurementTimeout: If a GPU waited for a flag for too long.
         """
         work = self.lanes[0][1] if self.lanes else None
         work = work.work if isinstance(work, Paced) else work
         words = self.transfer.bytes // WORD
+        if isinstance(work, Signal) and work.unanswered():
+            ends = self.transfer.source.device, self.transfer.destination.device
+            raise MeasurementTimeout("waiting for the flag of {} on {}".format(*ends), FLAG_S)
         if isinstance(work, Chase) and (strayed := work.strayed()):
             text = f"{self.transfer} ({strayed} multiprocessors left the cycle)"
             raise VerificationError(text, 0, words, words)
@@ -167,9 +175,7 @@ class Binder:
         executor = self._device(transfer.executor.device)
         for end in transfer.ends:
             if end.kind is MemoryKind.DEVICE and end.device != executor.name:
-                pair = (executor, self._device(end.device))
-                self.peers.take(*pair)
-                self.reached.append(pair)
+                self._reach(executor, self._device(end.device))
         sources, destinations = BUFFERS[transfer.operation]
         split = transfer.engine is Engine.SM_SPLIT
         size = _aligned(transfer.bytes) + transfer.bytes if split else transfer.bytes
@@ -183,6 +189,9 @@ class Binder:
         if transfer.operation is Operation.CHASE:
             self._chase(bound)
             return bound
+        if transfer.operation is Operation.SIGNAL:
+            self._signal(bound)
+            return bound
         lists = None
         if transfer.scattered is not None:
             assert buffers.destination is not None
@@ -195,6 +204,11 @@ class Binder:
         else:
             self._work(bound, keys, engines)
         return bound
+
+    def _reach(self, device: Device, other: Device) -> None:
+        """Let a GPU access the memory of another."""
+        self.peers.take(device, other)
+        self.reached.append((device, other))
 
     def give_back(self) -> None:
         """Give back buffers, peer access and streams."""
@@ -361,6 +375,21 @@ class Binder:
         work = Chase(lane, bound.buffers.sources[0], bound.transfer.bytes, ends.address, kernel)
         bound.amount = float(work.accesses)
         bound.lanes.append((lane, work))
+
+    def _signal(self, bound: BoundCopy) -> None:
+        """Flags in the memory of both GPUs; what their kernels saw stands behind the flags."""
+        assert bound.buffers.destination is not None
+        here, there = bound.buffers.sources[0].address, bound.buffers.destination.address
+        other = self._device(bound.transfer.destination.device)
+        self._reach(other, bound.device)
+        ends = (Signal, bound.device, there, here), (Answer, other, here, there)
+        for kind, device, theirs, mine in ends:
+            contents = self._contents(device)
+            self.fillers.add(contents)
+            contents.zero(mine, bound.transfer.bytes)
+            lane = self._lane(device)
+            bound.lanes.append((lane, kind(lane, theirs, mine, mine + bound.transfer.bytes - _SUMS_BYTES)))
+        bound.amount = float(FLAGS)
 
 
 def _aligned(size: int) -> int:

@@ -383,17 +383,22 @@ class GpuDriver(Protocol):
 
 
 def driver_of(backend: str) -> GpuDriver:
-    """The driver of the GPUs that a backend discovered.
+    """The driver of the GPUs that a backend discovered; see ``opener_of``."""
+    return opener_of(backend)()
+
+
+def opener_of(backend: str) -> Callable[[], GpuDriver]:
+    """What opens the driver of the GPUs that a backend discovered.
 
     Args:
         backend: Its name, as in ``Gpu.backend``. Its module has a function ``open_driver``.
 
     Raises:
-        BackendError: If there is no such function, or the driver cannot be loaded.
+        BackendError: If there is no such function.
     """
     own = (Path(__file__).parents[1] / backend).is_dir()
     module = import_module(f"..{backend}" if own else backend, __package__)
     if not hasattr(module, "open_driver"):
         raise BackendError(f"the backend {backend} offers no access to the memory of its GPUs")
-    driver: GpuDriver = module.open_driver()
-    return driver
+    opener: Callable[[], GpuDriver] = module.open_driver
+    return opener

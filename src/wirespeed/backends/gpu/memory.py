@@ -258,6 +258,27 @@ class IpcSharing:
         return Opened(base + handle.offset, handle.bytes, close)
 
 
+class PinnedMemory:
+    """Pinned memory of the host that a GPU can access, for messages between processes: it is not exported."""
+
+    name = "pinned"
+
+    def allocate(self, device: Device, size: int) -> Allocation:
+        """Allocate it; the address is that for the GPU."""
+        device.use()
+        host = device.driver.allocate_host(size)
+        address = device.driver.address_of(host)
+        return Allocation(device, address, size, None, device.later(device.driver.free_host, host))
+
+    def export(self, allocation: Allocation) -> Handle:
+        """Refused: messages need no handle."""
+        raise BackendError(f"pinned memory at {allocation.address:#x} is not shared")
+
+    def open(self, device: Device, handle: Handle) -> Opened:
+        """Refused: messages need no handle."""
+        raise BackendError(f"{device.name} opens no {handle.means} memory")
+
+
 class _Mapped:
     """Virtual-memory allocations of one mechanism."""
 

@@ -19,17 +19,18 @@ from typing import Any
 import numpy as np
 
 from ...errors import BackendError, BackendLost
-from ...peer_access import PeerMechanism, PeerVerdict
+from ...peer_access import FLAG_S, PeerMechanism, PeerVerdict
+from ...units import NANO
 from ..test_data import WORD_MASK
 from .device import map_for
-from .gpu_driver import IPC, VMM_FD, GpuDriver, driver_of, narrow, pointer, wide
+from .gpu_driver import IPC, VMM_FD, GpuDriver, narrow, opener_of, pointer, wide
 from .peer_area import REGION, THREADS, TIMED_BYTES, WORDS, Area, Hung, PeerAreas, pattern_of
 
 #: Largest message, in bytes.
 MESSAGE_BYTES = 2**16
 #: Time after which a kernel stops to wait for a flag, in ns. A flag that is not seen is set again, as one of
 #: the two kernels may have started late.
-_FLAG_NS = 350_000_000
+_FLAG_NS = round(FLAG_S / NANO)
 #: Rounds of flags; blocks of words with a flag each, and words of one.
 _ROUNDS, _BLOCKS, _BLOCK_WORDS = 1000, 16, 512
 #: Additions of each thread.
@@ -399,8 +400,9 @@ def main(backend: str, channel: int, life: int) -> None:
         request = json.loads(data) | {"descriptors": descriptors}
         try:
             if worker is None:
+                open_driver = opener_of(backend)
                 send({"stage": "opening the driver", "opens": True})
-                worker = PeerWorker(driver_of(backend), send)
+                worker = PeerWorker(open_driver(), send)
             getattr(worker, request["do"])(request)
             send({"done": True})
         except Hung as hung:

@@ -1,6 +1,6 @@
 """Contents of buffers: kernels write and compare patterns, on the nearest GPU.
 
-Work of a stream: copies by a copy engine, kernels, chases. Arguments are bound once.
+Work of a stream: copies by a copy engine, kernels, chases, flags. Arguments are bound once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any, Protocol
 
 from ...errors import BackendError
 from ...model import BlockList, MemoryKind, Operation
-from ...units import KIB, MIB
+from ...peer_access import FLAG_S
+from ...units import KIB, MIB, NANO
 from .device import Device, TimedStream
 from .gpu_driver import Arguments, narrow, pointer, wide
 from .launch_config import ELEMENT, MOST_THREADS, NODE, WORD, LaunchConfig
@@ -216,6 +217,8 @@ WARM_UP = 64 * MIB
 
 #: Accesses of one multiprocessor that count as one copy; with fewer, launches would dominate.
 ACCESSES = 192
+#: Flags of one copy of signals.
+FLAGS = 256
 
 
 class Work(Protocol):
@@ -364,6 +367,57 @@ class Axpy:
             wanted = -SCALAR if self.scalar > 0 else SCALAR
             self._add(wanted - self.scalar)
             self.scalar = wanted
+
+
+class Signal:
+    """Flags that this GPU sets on another, which answers each: the kernels of both, one thread each.
+
+    The other GPU's kernel runs in a stream of that GPU; see ``Answer``.
+
+    Attributes:
+        theirs, mine: Addresses of the flag on the other GPU, and of the answer on this one.
+        found: Device memory of this GPU: the number of answers that the last launch saw.
+    """
+
+    loops = True
+    kernel = "ping"
+
+    def __init__(self, lane: TimedStream, theirs: int, mine: int, found: int) -> None:
+        self._lane, self._found = lane, found
+        self._expected = 0
+        self._arguments = Arguments(
+            pointer(theirs), pointer(mine), narrow(0), narrow(0), wide(round(FLAG_S / NANO)), pointer(found)
+        )
+        function = lane.device.kernel("peer", f"peer_{self.kernel}")
+        self._launch = lane.device.driver.bind_launch(function, 1, 1, 0, lane.stream, self._arguments)
+
+    def warm_up(self) -> None:
+        """Wait until the kernels of both GPUs run."""
+        self._flags(FLAGS // 8)
+
+    def put(self, copies: int) -> None:
+        """Set or answer the flags of some copies."""
+        self._flags(FLAGS * copies)
+
+    def unanswered(self) -> bool:
+        """Whether the last launch gave up."""
+        self._lane.device.use()
+        seen = ctypes.c_uint64()
+        self._lane.device.driver.read(ctypes.addressof(seen), self._found, ctypes.sizeof(seen))
+        return seen.value != self._expected
+
+    def _flags(self, count: int) -> None:
+        _, _, base, rounds, _, _ = self._arguments.values
+        base.value += self._expected  # flags of a launch begin where the last one ended
+        rounds.value = self._expected = count
+        self._lane.device.use()
+        self._launch()
+
+
+class Answer(Signal):
+    """The answers of the other GPU."""
+
+    kernel = "pong"
 
 
 class Chase:

@@ -183,6 +183,8 @@ class HostBackend(Backend):
                 return f"{end.kind} memory of {end.device} does not belong to this host"
         if transfer.operation is Operation.HAXPY:
             return "CPUs do not compute in half precision; use saxpy"
+        if transfer.operation is Operation.SIGNAL:
+            return "a signal is between two GPUs"
         if transfer.also:
             return "CPUs write to one memory"
         if not transfer.executor.cpus:

@@ -25,7 +25,7 @@ from ...hardware.topology import Machine
 from ...measurement import Measurement, Sample
 from ...model import Collective, Engine, Executor, Memory, MemoryKind, Operation, Role, Transfer
 from ...options import RunOptions
-from ...peer_access import Attempt, Pair, PeerAccess, PeerMechanism, PeerVerdict, rounds
+from ...peer_access import FLAG_S, Attempt, Pair, PeerAccess, PeerMechanism, PeerVerdict, rounds
 from ...units import MIB
 from ..base import Prepared
 from ..test_data import STEP, WORD_MASK, keys_of
@@ -90,7 +90,7 @@ class SimulatedHardware:
         """The rate of each of several concurrent transfers, in B/s, from what each takes."""
         rates = fair_shares(demands, self.capacities)
         for transfer, rate in zip(transfers, rates, strict=True):
-            if not math.isfinite(rate) and transfer.operation is not Operation.CHASE:
+            if not math.isfinite(rate) and not transfer.operation.is_latency:
                 raise BackendError(
                     f"machine {self.machine.name!r} has no capacity for any link of {transfer}"
                 )
@@ -98,7 +98,7 @@ class SimulatedHardware:
 
     def demand(self, transfer: Transfer) -> Demand:
         """What a transfer takes of the links, and its cap."""
-        if transfer.operation is Operation.CHASE:  # one load at a time uses no relevant capacity
+        if transfer.operation.is_latency:  # one load at a time uses no relevant capacity
             return Demand({})
         demand = self.network.demand(transfer, self.machine.rates)
         if transfer.pace < 1:
@@ -112,7 +112,7 @@ class SimulatedHardware:
         memory = self._memory_index(transfer)
         used = 0.0
         for other, rate in others:
-            if memory is not None and other.operation is not Operation.CHASE:
+            if memory is not None and not other.operation.is_latency:
                 used += self.network.demand(other, self.machine.rates).weights.get(memory, 0.0) * rate
         busy = min(used / self.capacities.get(memory, math.inf), 0.95) if memory is not None else 0.0
         far *= 1 + 0.3 * busy / (1 - busy)  # queueing delay of a server with this utilisation
@@ -137,8 +137,8 @@ class SimulatedHardware:
 
 #: Time that every transfer takes in addition to moving its bytes, in s.
 _LAUNCH_S = 2e-6
-#: Number of loads in one copy of a chase.
-_CHASE_LOADS = 2**16
+#: Number of loads in one copy of a chase, and of flags in one of signals.
+_STEPS = 2**16
 
 
 def zeroed(index: int, keys: tuple[int, int, int]) -> WrongWords:
@@ -179,7 +179,7 @@ class SimulatedMeasurement(Prepared):
         demands = [self.hardware.demand(t) for t in transfers]
         rates = self.hardware.shares(transfers, demands)
         seconds = [0.0] * len(transfers)
-        flows = [i for i, t in enumerate(transfers) if t.operation is not Operation.CHASE]
+        flows = [i for i, t in enumerate(transfers) if not t.operation.is_latency]
         ends = completions(
             [demands[i] for i in flows],
             self.hardware.capacities,
@@ -190,9 +190,12 @@ class SimulatedMeasurement(Prepared):
             if self._is_measured(i):
                 seconds[i] = end - transfers[i].start + (_LAUNCH_S + list_seconds(transfers[i])) * copies
         for i, transfer in enumerate(transfers):
+            if transfer.operation is Operation.SIGNAL:
+                pair = transfer.source.device, transfer.destination.device
+                seconds[i] = copies * _STEPS * _round_trip(self.hardware, pair)
             if transfer.operation is Operation.CHASE:
                 others = [(t, rates[j]) for j, t in enumerate(transfers) if j != i]
-                seconds[i] = copies * _CHASE_LOADS * self.hardware.load_latency(transfer, others)
+                seconds[i] = copies * _STEPS * self.hardware.load_latency(transfer, others)
         return seconds, rates
 
     def _is_measured(self, index: int) -> bool:
@@ -213,7 +216,7 @@ class SimulatedMeasurement(Prepared):
                 amounts.append(factor)
                 continue
             seconds.append(self._held(transfer, exact[i] * factor, copies))
-            unit = _CHASE_LOADS if transfer.operation is Operation.CHASE else transfer.bytes
+            unit = _STEPS if transfer.operation.is_latency else transfer.bytes
             amounts.append(float(unit * copies))
         measured = [(t.start, s) for t, s in zip(transfers, seconds, strict=True) if t.role is Role.MEASURED]
         end = max(start + time for start, time in measured)
@@ -245,6 +248,11 @@ class SimulatedMeasurement(Prepared):
                     raise MeasurementTimeout(f"waiting for {transfer}", self.options.timeout)
                 if fault.kind is FaultKind.STUCK:
                     threading.Event().wait()
+        for transfer in self.measurement.transfers:
+            if transfer.operation is Operation.SIGNAL:
+                pair = transfer.source.device, transfer.destination.device
+                if (flag := _shown(self.hardware, pair, _M.FLAG, self.options.seed)).stage:
+                    raise MeasurementTimeout(flag.stage, FLAG_S)
 
     def verify(self) -> None:
         """Raise an error for transfers with a ``corrupt`` fault."""
@@ -264,8 +272,8 @@ class SimulatedMeasurement(Prepared):
 _ATTEMPT_S, _HANG_S = 0.01, 2.0
 #: Words of 8 bytes that an attempt verifies; bytes of the copy that is timed.
 _WORDS, _TIMED_BYTES = MIB // 8, 16 * MIB
-#: Round trip of a flag over one link, in s: an assumption.
-_ROUND_TRIP_S = 1.5e-6
+#: Round trip of a flag, in s: over NVLink as measured between two H100s, else an assumption.
+_LINKED_S, _UNLINKED_S = 4.5e-6, 8e-6
 #: Factor of the speed of copies to a GPU whose BAR1 is small: 2.0 of 12.2 GB/s in issue 9 of
 #: aikitoria/open-gpu-kernel-modules.
 _SMALL_BAR = 0.16
@@ -327,6 +335,11 @@ def _of_pair(
         yield attempt
 
 
+def _round_trip(hardware: SimulatedHardware, pair: Pair) -> float:
+    """The time from setting a flag on another GPU until its answer is seen, in s."""
+    return _LINKED_S if _is_linked(hardware, pair) else _UNLINKED_S
+
+
 def _shown(hardware: SimulatedHardware, pair: Pair, mechanism: PeerMechanism, seed: int) -> Attempt:
     good = Attempt(*pair, mechanism, _V.WORKS)
     way = "->".join(pair)
@@ -359,7 +372,7 @@ def _shown(hardware: SimulatedHardware, pair: Pair, mechanism: PeerMechanism, se
     if mechanism is PeerMechanism.COPY:
         return structs.replace(good, rate=_peer_rate(hardware, pair, seed))
     if mechanism is PeerMechanism.FLAG:
-        return structs.replace(good, latency=_ROUND_TRIP_S)
+        return structs.replace(good, latency=_round_trip(hardware, pair))
     if mechanism is PeerMechanism.ATOMICS and not _is_linked(hardware, pair):
         return Attempt(*pair, mechanism, _V.NOT_OFFERED, "no native atomics", by="the driver")
     return good

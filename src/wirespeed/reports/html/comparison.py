@@ -1,11 +1,15 @@
-"""Comparison of several runs with the first: what changed by link and device, then by testcase."""
+"""Comparison of several runs with the first: what changed by link and device, then by testcase.
+
+Page of ``wirespeed compare``: several runs before, several after, and what changed.
+"""
 
 from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from ...document import Document
 from ...errors import UsageError
@@ -13,78 +17,83 @@ from ...judging.localise import Observation, localise
 from ...judging.path_kinds import path_kind
 from ...measurement import Unit
 from ...results.cells import Key, Placed, placed
-from ...results.compare import Change, Comparison, Outcome, compare
+from ...results.compare import Change, Comparison, Outcome, Unreadable, compare
 from ...statistics.summary import median
 from ...units import fitting, many
-from ..comparisons import CHANGED
-from ..findings import GLANCE, SIGNS, css_of, marked, number
+from ..comparisons import (
+    CHANGED,
+    counted,
+    difference,
+    not_compared,
+    notes,
+    pairing,
+    percent,
+    remarks,
+    side_of,
+)
+from ..findings import GLANCE, SIGNS, number
+from ..style import SIMULATED
 from .deviation import step
+from .templates import rendered, source
 
-#: Maximum number of changed cells shown for each run.
-_MOST_CELLS = 40
-
-
-@dataclass(frozen=True)
-class Moved:
-    """Changed cells, as texts: one cell, or all of a link, device or kind of path.
-
-    Attributes:
-        where: Location of the cell, or name of the place.
-        css: CSS class of the outcome.
-        outcome: The outcome, with its sign.
-        change: Relative difference; of several cells the median change of speed; empty if a value is missing.
-        worst: Location of the most changed of several cells.
-        values: Both values of the cell, or of the most changed one.
-        cells: Number of cells.
-    """
-
-    where: str
-    css: str
-    outcome: str
-    change: str
-    worst: str
-    values: str
-    cells: str
+#: Place of changed cells, their outcome and number, the median change of their speed, and the most changed.
+Moved = tuple[str, Outcome, int, str, Change]
 
 
 @dataclass(frozen=True)
-class Changes:
-    """Changes from the first run to another.
+class ComparedRun:
+    """A run, compared with the first.
 
     Attributes:
-        index: Index of the other run in the page.
-        summary: Number of cells by outcome.
-        css: CSS class of the worst outcome.
-        places: Changes by link, device and kind of path.
-        rows: The changed cells, the worst first.
-        more: Number of omitted rows; empty if none are.
-        is_comparable: Whether the run can be compared with the first; if not, the summary says why.
-        differences: What differs between this run and the first.
+        index: Index of the run in the page.
+        comparison: The comparison; None for the first run, and for one that cannot be compared.
+        about: Why there is none.
     """
 
     index: int
-    summary: str
-    css: str
-    places: tuple[Moved, ...] = ()
-    rows: tuple[Moved, ...] = ()
-    more: str = ""
-    is_comparable: bool = True
-    differences: tuple[str, ...] = ()
+    comparison: Comparison | None = None
+    about: str = ""
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether any value was compared with one of the first run."""
+        return self.comparison is not None and self.comparison.compared > 0
+
+    @cached_property
+    def rows(self) -> list[Change]:
+        """The changed cells, the worst first."""
+        return self.comparison.those(*CHANGED) if self.comparison else []
+
+    @property
+    def css(self) -> str:
+        """CSS class of the worst outcome."""
+        if self.rows:
+            return SIGNS[min((change.outcome for change in self.rows), key=CHANGED.index)].css
+        return "unknown" if self.index else ""
+
+    @property
+    def summary(self) -> str:
+        """Number of cells by outcome."""
+        if self.comparison is None:
+            return self.about
+        counts = Counter(change.outcome for change in self.comparison.changes)
+        summary = ", ".join(f"{counts[o]} {o}" for o in (*CHANGED, Outcome.ADDED) if counts[o])
+        if counts[Outcome.BUSY]:
+            summary = ", ".join(filter(None, (summary, f"{counts[Outcome.BUSY]} not compared (busy)")))
+        if same := counts[Outcome.SAME]:
+            total = many(len(self.comparison.changes), "value")
+            summary = f"{summary} of {total}" if summary else f"{same} same"
+        return summary
+
+    @cached_property
+    def places(self) -> list[Moved]:
+        """The changes by link, device and kind of path."""
+        return list(_places(self.comparison)) if self.comparison else []
 
 
-@dataclass(frozen=True)
-class Against:
-    """A table of another run, compared with that of the first.
-
-    Attributes:
-        css: CSS class of the colour of its most changed cell.
-        change: Relative difference of the medians.
-        worst: The most changed cell; empty without a significant change.
-    """
-
-    css: str = ""
-    change: str = ""
-    worst: str = ""
+#: CSS class of the most changed cell of a table, relative difference of the medians, and that cell; texts are
+#: empty without a significant change.
+Against = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
@@ -109,16 +118,16 @@ class Compared:
     """Content of the comparison.
 
     Attributes:
-        runs: The changes of each run, the first one included.
+        runs: All runs, the first one included.
         changed, same: Tables with significant changes, the most changed first, and those without.
     """
 
-    runs: tuple[Changes, ...]
+    runs: tuple[ComparedRun, ...]
     changed: tuple[ComparedTable, ...]
     same: tuple[ComparedTable, ...]
 
     @property
-    def differing(self) -> list[Changes]:
+    def differing(self) -> list[ComparedRun]:
         """The runs with changed cells."""
         return [run for run in self.runs if run.rows]
 
@@ -131,43 +140,18 @@ def letter(index: int) -> str:
 def compared(documents: Sequence[Document]) -> Compared:
     """The content of the comparison of all runs with the first."""
     first, *others = documents
-    runs = [Changes(0, "reference", "")]
-    comparisons: list[Comparison | None] = []
+    runs = [ComparedRun(0, about="reference")]
     for i, other in enumerate(others, 1):
         try:
-            comparison = compare(first, other)
+            runs.append(ComparedRun(i, compare(first, other)))
         except UsageError as error:
-            runs.append(Changes(i, str(error), "unknown", is_comparable=False))
-            comparisons.append(None)
-            continue
-        comparisons.append(comparison)
-        runs.append(_changes(i, comparison))
-    rows = _rows(first, comparisons)
+            runs.append(ComparedRun(i, about=str(error)))
+    rows = _rows(first, [run.comparison for run in runs[1:]])
     changed = sorted((row for row in rows if row.extreme), key=lambda row: -row.extreme)
     return Compared(tuple(runs), tuple(changed), tuple(row for row in rows if not row.extreme))
 
 
-def _changes(index: int, comparison: Comparison) -> Changes:
-    counts = Counter(change.outcome for change in comparison.changes)
-    moved = comparison.those(*CHANGED)
-    summary = ", ".join(f"{counts[o]} {o}" for o in (*CHANGED, Outcome.ADDED) if counts[o])
-    if counts[Outcome.BUSY]:
-        summary = ", ".join(filter(None, (summary, f"{counts[Outcome.BUSY]} not compared (busy)")))
-    if same := counts[Outcome.SAME]:
-        summary = f"{summary} of {many(len(comparison.changes), 'value')}" if summary else f"{same} same"
-    return Changes(
-        index,
-        summary,
-        next((SIGNS[outcome].css for outcome in CHANGED if counts[outcome]), "pass" if moved else "unknown"),
-        tuple(_places(comparison)),
-        tuple(map(_moved, moved[:_MOST_CELLS])),
-        f"the worst {_MOST_CELLS} of {len(moved)}" if len(moved) > _MOST_CELLS else "",
-        comparison.compared > 0,
-        tuple(map(str, comparison.differences)),
-    )
-
-
-def _places(comparison: Comparison) -> Iterable[Moved]:
+def _places(comparison: Comparison) -> Iterator[Moved]:
     """Yield the links and devices that explain the changed cells, then the kinds of paths of the others."""
     cells = {place.key: place for place in placed(comparison.after[0])}
     for outcome in (Outcome.WORSE, Outcome.BETTER):
@@ -193,7 +177,7 @@ def _observation(index: int, change: Change, place: Placed, outcome: Outcome) ->
     return Observation(index, min(speed, 1.0), 1.0, place.cell.links, change.outcome is outcome, value, limit)
 
 
-def _kinds(outcome: Outcome, changes: Sequence[Change], cells: dict[Key, Placed]) -> Iterable[Moved]:
+def _kinds(outcome: Outcome, changes: Sequence[Change], cells: dict[Key, Placed]) -> Iterator[Moved]:
     """Yield the changes that no link explains by kind of path."""
     kinds: dict[str, list[Change]] = {}
     for change in changes:
@@ -207,44 +191,7 @@ def _kinds(outcome: Outcome, changes: Sequence[Change], cells: dict[Key, Placed]
 def _place(name: str, outcome: Outcome, changes: Sequence[Change]) -> Moved:
     extreme = max(changes, key=lambda change: abs(change.change))
     ratios = [change.change for change in changes if change.before and change.after]
-    return Moved(
-        name,
-        SIGNS[outcome].css,
-        marked(outcome),
-        _percent(statistics.median(ratios)) if ratios else "",
-        f"{extreme.key.testcase} {extreme.key.place}".strip(),
-        _values(extreme),
-        many(len(changes), "value"),
-    )
-
-
-def _moved(change: Change) -> Moved:
-    return Moved(
-        f"{change.key.testcase} {change.key.place}".strip(),
-        css_of(change.outcome),
-        marked(change.outcome),
-        _difference(change),
-        "",
-        _values(change) + (f" ({change.reason})" if change.reason else ""),
-        "",
-    )
-
-
-def _difference(change: Change) -> str:
-    """The relative difference of both values; empty if one is missing."""
-    return _percent(change.ratio - 1) if change.before and change.after else ""
-
-
-def _percent(change: float) -> str:
-    """A relative difference; without a sign if it rounds to nothing."""
-    text = f"{change:+.1%}"
-    return "0.0%" if text in ("-0.0%", "+0.0%") else text
-
-
-def _values(change: Change) -> str:
-    scale, unit = fitting(change.unit, [v for v in (change.before, change.after) if v])
-    before, after = (number(v, scale, GLANCE) if v else "n/a" for v in (change.before, change.after))
-    return f"{before} → {after} {unit}"
+    return name, outcome, len(changes), percent(statistics.median(ratios)) if ratios else "", extreme
 
 
 def _rows(first: Document, comparisons: Sequence[Comparison | None]) -> list[ComparedTable]:
@@ -280,13 +227,44 @@ def _against(changes: Sequence[Change]) -> Against:
     ]
     significant = [change for change in changes if change.outcome in CHANGED]
     if not pairs:
-        return Against("w4" if significant else "", "", "no value" if significant else "")
+        return "w4" if significant else "", "", "no value" if significant else ""
     before, after = (median(sorted(values)) for values in zip(*pairs, strict=True))
-    difference = _percent(after / before - 1)
+    typical = percent(after / before - 1)
     if not significant:
-        return Against("", difference)
+        return "", typical, ""
     extreme = max(significant, key=lambda change: (change.outcome is Outcome.LOST, abs(change.change)))
-    text = _difference(extreme) or "no value"
+    text = difference(extreme) or "no value"
     where = ", ".join(filter(None, (extreme.key.row, extreme.key.column)))
-    speed = 1 + extreme.change if _difference(extreme) else 0.0
-    return Against(step(speed), difference, f"{SIGNS[extreme.outcome].mark} {text} {where}")
+    speed = 1 + extreme.change if difference(extreme) else 0.0
+    return step(speed), typical, f"{SIGNS[extreme.outcome].mark} {text} {where}"
+
+
+def sides_page(comparison: Comparison, unreadable: Sequence[Unreadable] = ()) -> str:
+    """A page that works offline.
+
+    Args:
+        comparison: The comparison.
+        unreadable: The files that cannot be read.
+    """
+    changed = comparison.those(*CHANGED)
+    others = [change for change in comparison.changes if change.outcome not in CHANGED]
+    worst = next((outcome for outcome in CHANGED if comparison.those(outcome)), None)
+    word = "CHANGED" if changed else "SAME" if comparison.compared else "NOT COMPARED"
+    return rendered(
+        "sides.html", source("style.css"), title=f"{word} · comparison",
+        word=word,
+        css=SIGNS[worst].css if worst else "pass" if comparison.compared else "unknown",
+        summary=counted(comparison, unreadable),
+        simulated=SIMULATED if comparison.simulated else "",
+        sides=[
+            (name, side_of(side), list(remarks(side)))
+            for name, side in (("A, before", comparison.before), ("B, after", comparison.after))
+        ],
+        remarks=[
+            *(f"unreadable: {file}" for file in unreadable),
+            *(remark for remark in (*pairing(comparison), not_compared(comparison)) if remark),
+        ],
+        differences=list(map(str, comparison.differences)),
+        tables=[("Changes, the worst first", changed), ("Values without a change", others)],
+        notes=list(notes(comparison)),
+    )  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,23 +13,21 @@ from ...judging.fleet import (
     QUANTITIES,
     WORDS,
     Fleet,
-    FleetFigure,
     FleetNode,
     TwoGroups,
     analyse,
     node_summary,
 )
 from ...judging.judged import Criteria, Judged
-from ...judging.verdict import Verdict
 from ...results.cells import NVLINKS
 from ...results.compare import ReadRuns, read_many
 from ...results.store import load
 from ...statistics.summary import median
 from ...units import GB, many
 from ...version import __version__
-from ..findings import GLANCE, VERDICTS, Shown, number, shown
+from ..findings import GLANCE, VERDICTS, number, shown
 from .comparison import letter
-from .headline import banner, capital, date
+from .headline import banner, date
 from .svg import Element, add, drawing, fitted, markup
 from .tables import unique_names
 from .templates import rendered, source
@@ -98,7 +95,7 @@ def fleet_page(nodes: Sequence[FleetNode], failures: Sequence[str] = ()) -> str:
     titles = list(dict.fromkeys(figure.title for node in fleet.nodes for figure in node.figures))
     counts = Counter(node.word for node in fleet.nodes)
     findings, dates = _findings(fleet), sorted(date(node.started) for node in fleet.nodes)
-    worst = next((_shown(word) for word in WORDS if counts[word]), shown(Verdict.UNKNOWN, "NOT JUDGED"))
+    worst = next((word for word in WORDS if counts[word]), "NOT JUDGED")
     warning = banner([node.simulated for node in fleet.nodes])
     between = " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else ""
     letters = {model: letter(i) for i, model in enumerate(fleet.models)}
@@ -111,7 +108,7 @@ def fleet_page(nodes: Sequence[FleetNode], failures: Sequence[str] = ()) -> str:
             filter(
                 None,
                 (
-                    f"{worst.text} (simulated)" if warning else worst.text,
+                    f"{worst} (simulated)" if warning else worst,
                     many(len(fleet.nodes), "node"),
                     dates[-1] if dates else "",
                 ),
@@ -139,12 +136,15 @@ def fleet_page(nodes: Sequence[FleetNode], failures: Sequence[str] = ()) -> str:
         strips=[_strips(fleet, letters, title) for title in titles],
         more_models=max(0, len(fleet.models) - _MOST_MODELS),
         titles=titles,
-        rows=[_row(fleet, letters, i, titles) | {"file": names[i]} for i in range(len(fleet.nodes))],
+        nodes=fleet.nodes,
+        labels=fleet.labels,
+        files=names,
+        figures=[{figure.title: figure for figure in node.figures} for node in fleet.nodes],
+        notes=partial(_notes, fleet),
+        letters=letters,
+        ranks=WORDS,
+        date=date,
     )
-
-
-def _shown(word: str) -> Shown:
-    return shown(VERDICTS[word], word)
 
 
 def _sentence(counts: Counter[str], total: int) -> str:
@@ -157,36 +157,16 @@ def _sentence(counts: Counter[str], total: int) -> str:
     return "; ".join((f"{number_} of {many(total, 'node')} {verb}", *others))
 
 
-@dataclass(frozen=True)
-class _Finding:
-    """What is wrong with some nodes.
-
-    Attributes:
-        shown: Sign of the verdict.
-        word, text, step: The verdict, what is wrong, and what to do.
-        hosts: Indices and names of the nodes.
-    """
-
-    shown: Shown
-    word: str
-    text: str
-    step: str
-    hosts: list[tuple[int, str]]
-
-
-def _findings(fleet: Fleet) -> list[_Finding]:
-    """What is wrong and with which nodes: the worst first, then what concerns most nodes."""
+def _findings(fleet: Fleet) -> list[tuple[str, str, str, list[tuple[int, str]]]]:
+    """Verdict, what is wrong, what to do and with which nodes: the worst, then what concerns most nodes."""
     indices_of: dict[tuple[str, str], list[int]] = {}
     for i, node in enumerate(fleet.nodes):
         if node.word != "PASS":
             indices_of.setdefault((node.word, node.sentence), []).append(i)
     ordered = sorted(indices_of.items(), key=lambda item: (WORDS.index(item[0][0]), -len(item[1])))
     return [
-        _Finding(
-            _shown(word), word, capital(text),
-            capital(next(filter(None, (fleet.nodes[i].step for i in indices)), "")),
-            [(i, fleet.labels[i]) for i in indices],
-        )
+        (word, text, next(filter(None, (fleet.nodes[i].step for i in indices)), ""),
+         [(i, fleet.labels[i]) for i in indices])
         for (word, text), indices in ordered
     ]  # fmt: skip
 
@@ -241,39 +221,13 @@ def _change(change: float) -> str:
     return f"{abs(change):.0%} {'below' if change < 0 else 'above'} peers"
 
 
-def _row(fleet: Fleet, letters: Mapping[str, str], index: int, titles: Sequence[str]) -> dict[str, Any]:
-    """The template's variables for a node."""
-    node = fleet.nodes[index]
-    by_title = {figure.title: figure for figure in node.figures}
-    return {
-        "index": index,
-        "node": node,
-        "label": fleet.labels[index],
-        "shown": _shown(node.word),
-        "sentence": capital(node.sentence),
-        "extent": capital(node.extent),
-        "date": date(node.started),
-        "rank": WORDS.index(node.word),
-        "model": letters[node.model],
-        "figures": [_cell(fleet, index, title, by_title.get(title)) for title in titles],
-    }
-
-
-def _cell(fleet: Fleet, index: int, title: str, figure: FleetFigure | None) -> dict[str, Any]:
-    """The template's variables for a key figure of a node, which are empty if it has none."""
-    if figure is None:
-        return {"title": title, "sort": "", "typical": "", "lowest": "", "notes": []}
-    notes = []
-    for quantity, name in (("typical", ""), ("lowest", "lowest ")):
-        if change := fleet.outliers.get((index, title, quantity)):
-            notes.append(f"{'▼' if change < 0 else '▲'} {name}{_change(change)}")
-    return {
-        "title": title,
-        "sort": f"{figure.typical:.6g}",
-        "typical": number(figure.typical, GB, GLANCE),
-        "lowest": number(figure.lowest, GB, GLANCE),
-        "notes": notes,
-    }
+def _notes(fleet: Fleet, index: int, title: str) -> list[str]:
+    """How a key figure of a node differs from those of its peers."""
+    return [
+        f"{'▼' if change < 0 else '▲'} {name}{_change(change)}"
+        for quantity, name in (("typical", ""), ("lowest", "lowest "))
+        if (change := fleet.outliers.get((index, title, quantity)))
+    ]
 
 
 def _strips(fleet: Fleet, letters: Mapping[str, str], title: str) -> dict[str, Any]:
@@ -351,7 +305,7 @@ def _distribution(
 def _dot(svg: Element, fleet: Fleet, index: int, value: float, x: float, y: float) -> None:
     """Add the dot of a node; the shape shows the verdict."""
     word = fleet.nodes[index].word
-    css = _shown(word).css
+    css = shown(VERDICTS[word]).css
     where = f"translate({x:.1f} {y:.1f})"
     dot = add(svg, "path", f"dot {css}", d=_SHAPES[css], transform=where, data_node=str(index))
     add(dot, "title", text=f"{fleet.labels[index]}: {number(value, digits=GLANCE)} GB/s, {word}")

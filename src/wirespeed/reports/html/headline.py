@@ -1,4 +1,7 @@
-"""The first screen: verdict, cause and extent, the machine, and a tile for each kind of path."""
+"""The first screen: verdict, cause and extent, the machine, and a tile for each kind of path.
+
+What explains the run: causes from the documentation, culprits, wrong data, conditions.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,16 @@ from ...document import Document
 from ...hardware.topology import Machine
 from ...judging.overview import KeyFigure, Overview
 from ...judging.path_kinds import COLLECTIVES, PathKind
-from ...judging.verdict import share
+from ...judging.verdict import Verdict, share
 from ...judging.verdicts import Check
 from ...qualification import Qualification
 from ...terminal import one_line
 from ...units import fitting, format_time, many
-from ..findings import GLANCE, SIGNS, Shown, number, of_limit, shown, verification, worst_word
-from ..style import SIMULATED
+from ..findings import GLANCE, SIGNS, explanations, number, of_limit, verification, worst_word
+from ..style import SIMULATED, topic
+from ..style import markup as topic_markup
 from .svg import Element, add, markup
+from .templates import capital
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -64,7 +69,7 @@ class Tile:
     """
 
     title: str
-    verdict: Shown
+    verdict: Verdict
     value: str
     unit: str
     lines: tuple[str, ...]
@@ -134,11 +139,6 @@ def banner(simulated: Sequence[bool]) -> str:
     return SIMULATED if all(simulated) else f"Some of the runs are {SIMULATED}" if any(simulated) else ""
 
 
-def capital(text: str) -> str:
-    """A sentence with a capital letter, unless it begins with a name such as ``gpu1``."""
-    return text[:1].upper() + text[1:] if text.partition(" ")[0].isalpha() else text
-
-
 def _models(machine: Machine) -> Counter[str]:
     """The number of GPUs of each model, on all hosts."""
     if any(rank.cpus for rank in machine.ranks):
@@ -188,7 +188,7 @@ def _tile(figure: KeyFigure, target: str) -> Tile:
         else f"{figure.title} bus bandwidth"
     )
     value = number(typical.value or 0.0, scale, GLANCE)
-    return Tile(title, shown(figure.verdict), value, unit, tuple(lines), bar, target)
+    return Tile(title, figure.verdict, value, unit, tuple(lines), bar, target)
 
 
 def _bar(figure: KeyFigure, lines: list[str]) -> Markup:
@@ -223,3 +223,46 @@ def _mark(svg: Element, css: str, at: float) -> None:
 def _percent(part: float) -> str:
     """A fraction as a position in a bar: ``12.5%``."""
     return f"{part * 100:.1f}%"
+
+
+#: Maximum number of testcases that a note names.
+_NAMED = 4
+
+
+def explained_causes(overview: Overview) -> tuple[tuple[str, Markup], ...]:
+    """Name and explanation of each cause of a run, from the documentation."""
+    names = dict.fromkeys(finding.cause.name for finding in overview.diagnosis.findings)
+    return tuple((name, topic_markup(about)) for name in names if (about := topic(name)))
+
+
+def notes(document: Document, check: Check, overview: Overview) -> list[tuple[Verdict, str]]:
+    """What else matters to the verdict: wrong data, slow links, what is unexplained or accepted.
+
+    Args:
+        document: The run.
+        check: Its verdicts.
+        found: Its overview.
+
+    Returns:
+        Each with its verdict, the worst first.
+    """
+    lines: list[tuple[Verdict, str]] = []
+    if document.interrupted:
+        lines.append((Verdict.INTERRUPTED, f"Run interrupted: {document.interrupted}"))
+    for wrong in check.wrong:
+        more = f" and {len(wrong.testcases) - _NAMED} more" if len(wrong.testcases) > _NAMED else ""
+        lines.append((Verdict.FAIL, f"Wrong data: {wrong}: {', '.join(wrong.testcases[:_NAMED])}{more}"))
+    lines += [
+        (Verdict.WARN, f"Baseline: {text}") for text in (check.baseline.notes if check.baseline else ())
+    ]
+    for culprit in check.culprits:
+        cells = many(len(culprit.cells), "value")
+        lines.append((Verdict.FAIL, f"Slow: {culprit} at {culprit.share} ({cells})"))
+    if overview.diagnosis.unexplained and overview.diagnosis.slow:
+        slow = many(overview.diagnosis.slow, "slow value")
+        lines.append((Verdict.WARN, f"No cause is known for {overview.diagnosis.unexplained} of {slow}"))
+    lines += [(Verdict.WARN, text) for text in explanations(document, lacking=check.missing)]
+    for override, accepted in check.accepted.items():
+        effect = f"accepted in {many(accepted, 'value')}" if accepted else "override not needed"
+        lines.append((Verdict.WAIVED, f"{effect}: {override}: {override.reason}"))
+    return lines

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import isnan
 from typing import TYPE_CHECKING
 
-from ...judging.history import Event, KindHistory, MachineHistory, change, day, summary, where
+from ...judging.history import KindHistory, MachineHistory, change, day, summary, where
 from ...units import fitting, many
 from ...version import __version__
 from ..findings import GLANCE, number
@@ -23,8 +23,6 @@ _WIDTH, _HEIGHT, _TOP, _BOTTOM = 640.0, 96.0, 14.0, 20.0
 _RANGE = 0.1
 #: Maximum number of points of a line: of more runs, each point is the mean of some.
 _POINTS = 320
-#: Maximum number of values of a change that are listed.
-_MOST_VALUES = 40
 
 
 def page(history: MachineHistory) -> str:
@@ -47,7 +45,9 @@ def page(history: MachineHistory) -> str:
             f"wirespeed {__version__}",
         ],
         kinds=[_kind(history, kind) for kind in history.kinds],
-        changes=[_change(history, event) for event in history.events],
+        changes=[(event, change(event), where(event)) for event in history.events],
+        key=lambda i: history.past.key(history.past.cells[i]),
+        day=day,
         replaced=[(day(started), text) for started, text in history.replaced],
     )
 
@@ -99,17 +99,3 @@ def _parts(speeds: Sequence[float]) -> list[list[tuple[float, float]]]:
         elif parts[-1]:
             parts.append([])
     return [part for part in parts if part]
-
-
-def _change(history: MachineHistory, event: Event) -> dict[str, object]:
-    keys = [history.past.key(history.past.cells[i]) for i in event.cells]
-    return {
-        "since": "slowly" if event.is_drift else day(event.since),
-        "change": change(event),
-        "css": "fail" if event.lasts else "warn" if event.is_worse else "pass",
-        "where": where(event),
-        "until": day(event.until),
-        "differences": [str(difference) for difference in event.differences],
-        "values": [f"{key.testcase} {key.place}" for key in keys[:_MOST_VALUES]],
-        "more": max(0, len(keys) - _MOST_VALUES),
-    }

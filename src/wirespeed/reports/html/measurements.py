@@ -17,7 +17,7 @@ from ...measurement import Unit
 from ...model import Engine
 from ...terminal import one_line
 from ...units import many
-from ..findings import Shown, extent, rate, shown
+from ..findings import extent, rate
 from .deviation import Judgements
 from .tables import Part, curve, matrix, rows, vector_key
 
@@ -46,7 +46,7 @@ class Block:
     """
 
     title: str
-    verdict: Shown
+    verdict: Verdict
     cases: str
     body: Markup
 
@@ -85,10 +85,10 @@ class PathGroup:
 
     id: str
     title: str
-    verdict: Shown
+    verdict: Verdict
     summary: str
     bad: bool
-    reasons: tuple[tuple[Shown, str], ...]
+    reasons: tuple[tuple[Verdict, str], ...]
     families: tuple[Family, ...]
     alike: tuple[Family, ...]
     more: tuple[Family, ...]
@@ -142,7 +142,7 @@ def _group(
     return PathGroup(
         group_id(run, kind),
         kind.title,
-        shown(verdict),
+        verdict,
         " · ".join(filter(None, (key, _counted(of_kind)))),
         bad,
         tuple(_reasons([result for _, result in results], check, of_kind)),
@@ -174,16 +174,16 @@ def _counted(judgements: Sequence[Judgement]) -> str:
 
 def _reasons(
     results: Sequence[TestcaseResult], check: Check, of_kind: Sequence[Judgement]
-) -> Iterable[tuple[Shown, str]]:
+) -> Iterable[tuple[Verdict, str]]:
     """Yield why testcases failed, and why values are bad, not judged or missing, the most frequent first."""
     wrong = {name for fault in check.wrong for name in fault.testcases}
     names = {result.name for result in results}
     for fault in check.wrong:
         if names.intersection(fault.testcases):
-            yield shown(Verdict.FAIL), str(fault)
+            yield Verdict.FAIL, str(fault)
     for result in results:
         if not result.status.good and result.name not in wrong:
-            yield shown(check.testcases[result.name]), f"{result.name}: {result.status}: {result.reason}"
+            yield check.testcases[result.name], f"{result.name}: {result.status}: {result.reason}"
     counts = Counter(
         (judgement.verdict, judgement.explanation)
         for judgement in of_kind
@@ -191,7 +191,7 @@ def _reasons(
         if judgement.value is not None or judgement.key.testcase not in wrong
     )
     for (verdict, why), count in sorted(counts.items(), key=lambda item: (item[0][0].rank, -item[1])):
-        yield shown(verdict), f"{many(count, 'value')}: {why}"
+        yield verdict, f"{many(count, 'value')}: {why}"
     notes: dict[str, list[str]] = {}
     failed = {judgement.key.testcase for judgement in of_kind if judgement.verdict.is_bad}
     for result in results:
@@ -200,7 +200,7 @@ def _reasons(
             notes.setdefault(text, []).append(result.name)
     for text, cases in notes.items():
         where = cases[0] if len(cases) == 1 else many(len(cases), "testcase")
-        yield shown(Verdict.WARN), f"{text} (in {where})"
+        yield Verdict.WARN, f"{text} (in {where})"
 
 
 def families(
@@ -253,7 +253,7 @@ def _shared(parts: Sequence[Part]) -> Family:
     verdict = worst(part.verdict for part in parts)
     cases = " ".join(_searched(part) for part in parts)
     width = "medium" if len(table.cells) <= 2 else "large"
-    block = Block(title, shown(verdict), cases, rows(title, ordered))
+    block = Block(title, verdict, cases, rows(title, ordered))
     return Family(width, (block,), verdict.is_bad)
 
 
@@ -269,7 +269,7 @@ def _beside(parts: Sequence[Part]) -> Family:
         bad = bad or part.verdict.is_bad
         draw = curve if part.table.is_curve else matrix
         title = f"{part.result.name}: {part.table.key}" if len(part.result.tables) > 1 else part.result.name
-        blocks.append(Block(one_line(title), shown(part.verdict), _searched(part), draw(part)))
+        blocks.append(Block(one_line(title), part.verdict, _searched(part), draw(part)))
     columns = max(len(part.table.columns.labels) for part in parts)
     curves = any(part.table.is_curve for part in parts)
     width = "curve" if curves else next((css for most, css in _WIDTHS if columns <= most), "large")

@@ -17,8 +17,7 @@ from ...units import fitting, format_time, many
 from ..findings import GLANCE, SIGNS, extent, marked, number, rate
 from ..records import NUMBERS, WHOLES, Record, Section, records
 from ..style import SIMULATED
-from .causes import notes
-from .headline import headline
+from .headline import headline, notes
 from .measurements import families, grouped
 from .tables import spelled
 from .templates import rendered, source

@@ -15,6 +15,7 @@ from typing import Any
 
 from ...document import Document, Status, courses
 from ...errors import UsageError
+from ...judging.block_map import maps_of
 from ...judging.judged import Judged
 from ...judging.overview import Overview
 from ...judging.verdict import Verdict
@@ -23,18 +24,16 @@ from ...results.cells import Placed
 from ...results.compare import no_collections
 from ...tables import Quantity
 from ...terminal import one_line
-from ...units import GB, format_size, many
-from ..findings import GLANCE, SIGNS, number, shown
+from ...units import format_size, many
+from ..findings import SIGNS, applicable, views
 from ..grid import footnotes
 from ..plot import Curve
 from ..style import SIMULATED
-from .block_map import block_maps
-from .causes import causes, explained_causes, gates, notes
 from .charts import time_chart
-from .comparison import Changes, compared, letter
+from .comparison import ComparedRun, compared, letter
 from .environment import surroundings
-from .headline import Headline, banner, headline, tiles
-from .link_use import MOST_DRAWN, Use, draw, uses, vertices
+from .headline import Headline, banner, explained_causes, headline, notes, tiles
+from .link_use import MOST_DRAWN, draw, uses, vertices
 from .measurements import group_id, grouped
 from .qualified_nodes import pair_matrix, qualified
 from .svg import Element, markup
@@ -146,17 +145,16 @@ def run_view(index: int, judged: Judged, room: int, label: str) -> dict[str, Any
         "index": index,
         "label": one_line(label) or f"{letter(index)}: {head.host}",
         "verdict": summary.verdict,
-        "overall": shown(summary.verdict, summary.word),
         "headline": head,
         "tiles": tiles(summary, lambda kind: group_id(index, kind)),
         "file": _file_name(head.host, document.started),
         "simulated": f"{SIMULATED} (machine {machine.name})" if document.simulated else "",
-        "causes": causes(summary),
+        "causes": views(summary.diagnosis),
         "explained_causes": explained_causes(summary),
-        "gates": gates(check.gates),
+        "gates": [compared for compared in check.gates if applicable(compared)],
         "notes": notes(document, check, summary),
         "qualification": qualified(document),
-        "maps": block_maps(document),
+        "maps": maps_of(document),
         "signs": list(_signs(cells, check)),
         "groups": grouped(index, document, check, judgements, summary.figures),
         "waived": sum(map(len, by_reason.values())),
@@ -164,7 +162,7 @@ def run_view(index: int, judged: Judged, room: int, label: str) -> dict[str, Any
         "facts": _facts(document),
         "drawing": markup(drawn) if drawn is not None else None,
         "is_matrix": is_matrix,
-        "links": [_link(use) for use in used],
+        "links": used,
         "charts": [markup(chart) for chart in charts],
         "changes": changes,
         "environment": surroundings(document),
@@ -229,21 +227,6 @@ def _facts(document: Document) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def _link(use: Use) -> dict[str, Any]:
-    link = use.link
-    is_memory = link.source == link.destination
-    joint = f"memory of {link.source}" if is_memory else f"{link.source} → {link.destination}"
-    return {
-        "name": joint,
-        "kind": str(link.kind),
-        "measured": number(use.measured, GB, GLANCE) if use.measured else "",
-        "limit": f"{link.capacity / GB:.4g}" if link.capacity else "unknown",
-        "share": f"{use.share:.0%}" if use.share else "",
-        "verdict": shown(use.verdict),
-        "origin": link.origin,
-    }
-
-
 #: With more runs than this, each run is packed, and unpacked when you open it.
 _MOST_UNPACKED = 8
 #: Maximum number of runs that the headline of several names.
@@ -294,7 +277,7 @@ def _title(first: Headline, runs: int, simulated: bool) -> str:
     return " · ".join(filter(None, (word, count, first.host, first.date)))
 
 
-def _of_all(runs: Sequence[dict[str, Any]], changes: Sequence[Changes]) -> Headline:
+def _of_all(runs: Sequence[dict[str, Any]], changes: Sequence[ComparedRun]) -> Headline:
     """The headline of several runs: the worst verdict, and which runs have it."""
     worst = min(runs, key=lambda run: Verdict(run["verdict"]).rank)["headline"]
     heads: list[Headline] = [run["headline"] for run in runs]
@@ -329,7 +312,7 @@ def _of_all(runs: Sequence[dict[str, Any]], changes: Sequence[Changes]) -> Headl
     )
 
 
-def _quiet(runs: Sequence[dict[str, Any]], changes: Sequence[Changes]) -> list[int]:
+def _quiet(runs: Sequence[dict[str, Any]], changes: Sequence[ComparedRun]) -> list[int]:
     """The indices of the runs of a large comparison that pass and did not change."""
     if len(runs) <= _MOST_UNPACKED:
         return []

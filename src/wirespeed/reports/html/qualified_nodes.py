@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -22,9 +21,10 @@ from ...qualification import OF_NODE, PartKind, Qualification, Round, SlowPart, 
 from ...results.cells import Placed
 from ...statistics.summary import median
 from ...terminal import one_line
-from ...units import format_time, many
-from ..findings import GLANCE, Shown, number, shown
+from ...units import format_size, format_time, many
+from ..findings import GLANCE, number
 from ..qualification import (
+    SizeRow,
     certainty,
     conditions,
     evidence,
@@ -32,10 +32,10 @@ from ..qualification import (
     explained,
     findings,
     scale_of,
+    size_rows,
     values_of,
 )
 from .deviation import STEPS, Judgements, step
-from .headline import capital
 from .link_use import Use
 from .svg import LETTER, Element, add, drawing, fitted, markup
 
@@ -173,63 +173,73 @@ def qualified(document: Document) -> dict[str, Any] | None:
     text = [*conditions(found), *expected(found), *explained(document, found), *certainty(found)]
     drawn = _map(found)
     return {
-        "slow": _slow(document, found),
+        "slow": list(_slow(document, found)),
         "scale": "what the NICs carry" if found.has_limits else "the median of all paths",
         "lists": _lists(document, found),
         "map": markup(drawn) if drawn is not None else None,
         "lines": [one_line(line) for line in text],
+        "messages": _messages(found),
         "rounds": [row for each in found.rounds for row in _rows(each)],
     }
 
 
-@dataclass(frozen=True)
-class _PartRow:
-    """A row of the table of slow parts.
-
-    Attributes:
-        name, mark, evidence: The part, its verdict, and the values that show it.
-        remedy: What to do.
-        command, where: A command that shows it, and the node on which to run it; empty if there is none.
-    """
-
-    name: str
-    mark: Shown
-    evidence: str
-    remedy: str
-    command: str = ""
-    where: str = ""
-
-
-def _slow(document: Document, found: Qualification) -> list[_PartRow]:
-    """The slow parts and missing nodes."""
-    rows = []
+def _slow(document: Document, found: Qualification) -> Iterator[tuple[str, Verdict, str, str, str, str]]:
+    """Name, verdict, evidence, remedy, command and its node of the slow parts and missing nodes."""
     cause = next((each for each in findings(document, found) if each.cells), None)
     for culprit in found.culprits[:_LISTED]:
-        advice, node = remedy_of(culprit), one_line(found.nodes[culprit.nodes[0]].name)
+        advice = remedy_of(culprit)
         of_node = culprit.kind in OF_NODE or culprit.kind is PartKind.LOSSY
-        if culprit.limited:
+        node = found.nodes[culprit.nodes[0]].name
+        if culprit.limited and culprit.kind is PartKind.PATH:
             advice = unexplained(found)
         if culprit.kind is PartKind.PATH and cause:
             advice = Advice(cause.cause.remedy, "; ".join(cause.commands))
-            node, of_node = one_line(cause.host), not cause.cause.between
-        rows.append(
-            _PartRow(
-                one_line(part_name(culprit, found.nodes)),
-                shown(Verdict.FAIL if culprit.confirmed else Verdict.WARN),
-                one_line(values_of(culprit, found)),
-                capital(advice.do),
-                advice.command,
-                node if of_node and advice.command else "",
+            node, of_node = cause.host, not cause.cause.between
+        yield (
+            part_name(culprit, found.nodes),
+            Verdict.FAIL if culprit.confirmed else Verdict.WARN,
+            values_of(culprit, found),
+            advice.do,
+            advice.command,
+            node if of_node and advice.command else "",
+        )
+    for missing in [each for each in found.nodes if each.missing][:_LISTED]:
+        remedy = "check that it runs, and that its network is up"
+        yield missing.name, Verdict.FAIL, missing.missing, remedy, "ip -br link", missing.name
+
+
+def _messages(found: Qualification) -> dict[str, Any] | None:
+    """The table of messages of several sizes, with what ends each column; None if there were none."""
+    columns = size_rows(found)
+    if not columns:
+        return None
+    scale, unit = scale_of(max(max(column.rates.values()) for column in columns))
+    sizes = sorted({size for column in columns for size in column.rates})
+    return {
+        "unit": unit,
+        "heads": [column.name for column in columns],
+        "rows": [
+            (
+                format_size(size),
+                [
+                    number(column.rates[size], scale, GLANCE) if size in column.rates else ""
+                    for column in columns
+                ],
             )
-        )
-    gone = [node for node in found.nodes if node.missing]
-    return rows + [
-        _PartRow(
-            one_line(node.name), shown(Verdict.FAIL), one_line(node.missing),
-            "Check that it runs, and that its network is up", "ip -br link", one_line(node.name),
-        )
-        for node in gone[:_LISTED]
-    ]  # fmt: skip
+            for size in sizes
+        ],
+        "ending": [
+            (column.duration, _verdict_of(column) if found.compared else Verdict.UNKNOWN)
+            for column in columns
+        ],
+    }
+
+
+def _verdict_of(column: SizeRow) -> Verdict:
+    """The verdict on the large messages of a column."""
+    if not column.least:
+        return Verdict.UNKNOWN
+    return Verdict.PASS if column.large >= column.least else Verdict.FAIL
 
 
 def _lists(document: Document, found: Qualification) -> list[tuple[str, str]]:
@@ -250,7 +260,10 @@ def _rows(found: Round) -> list[tuple[str, int, str, str, str]]:
     """The lines of a round: one, or one for each kind of part of nodes that measure themselves."""
     kinds = dict.fromkeys(found.parts)
     if not kinds:
-        return [_round(str(found.stage), len(found.groups), found.values, found.seconds)]
+        how = [str(found.memory)] if found.memory else []
+        how += ["both directions at once"] if found.both else []
+        name = f"{found.stage}: {', '.join(how)}" if how else str(found.stage)
+        return [_round(name, len(found.groups), found.values, found.seconds)]
     rows: list[tuple[str, int, str, str, str]] = []
     for kind in kinds:
         values = [
@@ -349,7 +362,8 @@ def _line(
 
 def _threshold(found: Qualification, rail: int) -> float:
     """Share below which a rail is slow: of what its NICs carry if that is known, else of the median."""
-    limit = found.limit_of((0, 1), rail) if found.has_limits else None
+    ends = next((path[:2] for path in found.paths), ()) if found.has_limits else ()
+    limit = found.limit_of(ends, rail)
     return limit.least / limit.rate if limit else found.threshold
 
 
@@ -393,8 +407,9 @@ def _shares(found: Qualification) -> dict[tuple[int, int], float]:
     if not whole:
         return {}
     shares: dict[tuple[int, int], float] = {}
+    ends = next((path[:2] for path in found.paths), ()) if found.has_limits else ()
     for (node, rail, _), of_direction in of.items():
-        limit = found.limit_of((0, 1), rail) if found.has_limits else None
+        limit = found.limit_of(ends, rail)
         share = median(sorted(of_direction)) / (limit.rate if limit else whole)
         shares[node, rail] = min(share, shares.get((node, rail), math.inf))
     return shares

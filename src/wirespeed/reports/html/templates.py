@@ -19,8 +19,11 @@ import msgspec
 from ...document import Document
 from ...results.store import encode
 from ...terminal import visible
-from ...units import many
+from ...units import GB, format_size, many
 from ...version import __version__
+from ..blocks import MARKS, modelled, rate_of
+from ..comparisons import difference, moved, values_of
+from ..findings import VERDICTS, applicable, css_of, gate_text, marked, number, shown
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -117,6 +120,11 @@ def source(name: str) -> str:
     return (files(__package__) / name).read_text("utf-8")
 
 
+def capital(text: str) -> str:
+    """A sentence with a capital letter, unless it begins with a name such as ``gpu1``."""
+    return text[:1].upper() + text[1:] if text.partition(" ")[0].isalpha() else text
+
+
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
     import jinja2
@@ -141,6 +149,11 @@ def _environment() -> Environment:
     )  # fmt: skip
     environment.globals |= {
         "many": many, "broken": broken, "whole": whole, "packed": lambda text: packed(str(text).encode()),
+        "shown": shown, "VERDICTS": VERDICTS, "css_of": css_of, "marked": marked, "moved": moved,
+        "difference": difference, "values_of": values_of, "number": number, "GB": GB,
+        "applicable": applicable, "gate_text": gate_text, "capital": capital,
+        "MARKS": MARKS, "METHODS": list(MARKS), "modelled": modelled, "rate_of": rate_of,
+        "format_size": format_size,
     }  # fmt: skip
     return environment
 

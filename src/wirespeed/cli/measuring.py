@@ -1,36 +1,50 @@
-"""``--dry-run`` of commands that measure testcases: what, in which order, and how long it takes.
+"""What commands that measure share: their options, ``--dry-run``, and the end of a run.
 
-Commands in a job of several processes: rank 0 prints, and all processes end together.
+In a job of several processes, rank 0 prints, and all processes end together.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ExitCode, UsageError, WirespeedError
-from ..options import JOB
+from ..judging.judged import Judged
+from ..options import GPU, HOW, JOB, STOP, WHAT
 from ..run_errors import RunInterrupted
 from ..signals import Undisturbed
 from ..terminal import error_line, visible
 from ..units import format_time, many
-from .common import TakesOptions, add_options, measured_code
+from .common import TakesOptions, add_machine, add_options, option, run_options, testcase_names
 
 if TYPE_CHECKING:
     from ..document import Document
     from ..driver.run_plan import PlannedTestcase
     from ..hardware.topology import Machine
-    from ..judging.judged import Judged
+    from ..language.toml_file import Program
+    from ..options import RunOptions
     from ..worlds.base import World
+
+
+def measured_code(judged: Judged) -> ExitCode:
+    """The exit code of a command that measures: whether anything failed, or nothing has a value."""
+    if judged.check.verdict.is_failure:
+        return ExitCode.FAIL
+    values = any(table.values() for result in judged.document.testcases for table in result.tables)
+    return ExitCode.PASS if values else ExitCode.NOT_JUDGED
 
 
 def add_dry_run(to: TakesOptions) -> None:
     """Add ``--dry-run``."""
-    to.add_argument(
-        "--dry-run", action="store_true",
-        help="show what would be measured, in which order and how long it takes, and measure nothing",
+    option(
+        to, "--dry-run",
+        "show what would be measured, in which order and how long it takes, and measure nothing",
     )  # fmt: skip
 
 
@@ -76,9 +90,9 @@ def _text(planned: Sequence[PlannedTestcase], machine: Machine, within: float | 
 
 def add_job(to: TakesOptions) -> None:
     """Add the options of jobs of several processes."""
-    to.add_argument(
-        "--processes", type=int, default=1, metavar="N",
-        help="start N processes on this host, one per GPU; only without a launcher (default: 1)",
+    option(
+        to, "--processes N",
+        "start N processes on this host, one per GPU; only without a launcher (default: 1)", int, default=1,
     )  # fmt: skip
     add_options(to, JOB)
 
@@ -128,7 +142,6 @@ def lead(
             if not first:
                 return ExitCode.USAGE if isinstance(error, UsageError) else broken
         raise
-    from ..judging.judged import Judged
 
     judged = judging(document) if judging else Judged(document)
     if first:
@@ -153,3 +166,69 @@ def speak_for_leader(world: World, reason: str) -> None:
     """Print the reason on one rank of each host, and rank 1, if rank 0 has ended or does not answer."""
     if world.leaderless and (world.rank == 1 or world.local_rank == 0):
         print(error_line(f"wirespeed: error: {reason}"), file=sys.stderr, flush=True)
+
+
+def add_measuring(parser: argparse.ArgumentParser) -> None:
+    """Add the options of measuring: what, when to stop, and how."""
+    subject = parser.add_argument_group(WHAT)
+    option(
+        subject, "-t --testcase NAME+",
+        "testcases by name or nvbandwidth index, as `wirespeed list` shows them (default: all)",
+        completer=testcase_names,
+    )  # fmt: skip
+    option(
+        subject, "-f --file FILE.toml", "measurements of a file (wirespeed help transfers); repeatable",
+        action="append", default=[],
+    )  # fmt: skip
+    option(
+        subject, "-p --prefix PREFIX+", "testcases whose names start with PREFIX", completer=testcase_names
+    )
+    add_machine(subject)
+    add_options(subject, WHAT)
+    for group in (STOP, HOW, GPU):
+        add_options(parser.add_argument_group(group), group)
+
+
+def measuring(options: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of ``wirespeed.run`` from the options of ``add_measuring``."""
+    programs = []
+    if options.file:
+        from ..language.toml_file import load
+
+        programs = [load(path) for path in options.file]
+    return {
+        "prefixes": options.prefix,
+        "machine": options.machine,
+        "command": " ".join(["wirespeed", *sys.argv[1:]]),
+        **with_programs(run_options(options), programs, options.testcase),
+    }
+
+
+def process_started() -> float:
+    """When this process started, in s of the monotonic clock; now if the system does not say."""
+    now = time.monotonic()
+    try:
+        # The fields after the name, which is in parentheses and may contain anything.
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return now
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return now - max(0.0, age)
+
+
+def with_programs(
+    options: RunOptions, programs: Sequence[Program], testcases: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The arguments of ``wirespeed.run`` for programs: their testcases, settings and text.
+
+    Raises:
+        UsageError: If a setting of a program differs from the options.
+    """
+    cases = [case for program in programs for case in program.testcases]
+    arguments: dict[str, Any] = {"testcases": [*testcases, *cases]}
+    for program in programs:
+        options = replace(options, **program.settings(vars(options)))
+    arguments["since"] = None if options.within is None else process_started()
+    if programs:
+        arguments["described"] = {"transfers": [program.text for program in programs]}
+    return arguments | {"options": options}
