@@ -300,6 +300,14 @@ def test_what_differs_between_nodes(changes: dict[str, object], line: str) -> No
     assert differences({"a": facts(), "b": facts()}, 1.0, 1001.0) == []
 
 
+def test_one_of_two_nodes_introduces_itself_in_one_small_packet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Larger packets may not arrive, which is measured then."""
+    nics = tuple(Fact(Known.PORT_RATE, 400.0, "Gbit/s", f"mlx5_{i}") for i in range(40))
+    monkeypatch.setattr(job_nodes, "node_facts", lambda address: facts(nics=nics, gpus="8 x NVIDIA H100"))
+    sizes = [len(msgspec.msgpack.encode(job_nodes.introduction(1, [b"", "", two]))) for two in (True, False)]
+    assert sizes[0] < 1000 < sizes[1]
+
+
 def test_many_differences_are_counted() -> None:
     nodes = {str(i): facts(kernel=str(i)) for i in range(40)}
     lines = differences(nodes, 1.0, 1000.0)

@@ -34,18 +34,16 @@ from .job_nodes import (
     OWN_S,
     JobNodes,
     ProcessCluster,
-    facts_told,
     introduce,
     introduction,
     own_table,
     own_values,
-    read_facts,
-    tasks_of_two,
     work,
 )
 from .limits import of_rdma, of_tcp, use_of
 from .measured_topology import TCP, Carrier, Sent, carrier, counters, difference, others, said
 from .message_transfers import Hop, messages_between
+from .pair_facts import facts_told, read_facts, tasks_of_two
 from .tcp_probe import TcpProbe, interface_of
 
 if TYPE_CHECKING:

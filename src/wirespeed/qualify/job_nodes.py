@@ -1,9 +1,7 @@
-"""The nodes of a job: their processes, what they are, and which did not come.
-
-The nodes of a job, measured over TCP between their processes.
+"""The nodes of a job: what they are, which did not come, and their rates over TCP between their processes.
 
 The processes of a node measure at once, and their rates are added: over TCP they share its network. Rank 0
-says what to measure and measures itself, too; nodes that are lost on the way are findings.
+measures itself, too; nodes that are lost on the way are findings.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from ..backends.host.nic_facts import is_disabled, lost_links, of_interface
+from ..backends.host.nic_facts import is_disabled, lost_links
 from ..errors import WirespeedError
 from ..hardware.facts import Fact, Facts, Known
 from ..qualification import OWN_PARTS, EndMemory, PartKind, QualifiedNode, RailLimit
@@ -27,7 +25,7 @@ from ..units import times
 from ..worlds.crew import Crew
 from .cluster import Values, two_of
 from .limits import of_tcp
-from .path_mtu import largest_packet
+from .pair_facts import FACTS, MTU, facts_of, facts_of_two, read_facts, read_mtus
 from .tcp_probe import (
     NO_NCCL,
     SECONDS,
@@ -37,7 +35,6 @@ from .tcp_probe import (
     TcpProbe,
     differences,
     node_facts,
-    route_mtu,
 )
 
 if TYPE_CHECKING:
@@ -84,7 +81,7 @@ class JobNodes:
     lost: Mapping[str, int] = field(default_factory=dict)
 
     def nics_of(self, node: int) -> Facts:
-        """The facts of what carries the data of a node."""
+        """What carries the data of a node."""
         return Facts(self.nics.get(self.nodes[node].name, ()))
 
     def unused(self, transport: str, remedy: str) -> str:
@@ -114,12 +111,10 @@ def introduce(
         UsageError: If there is no such pair.
     """
     world = crew.world
-    asked, clock = time.monotonic(), time.time()
-    answers = crew.ask(
-        {rank: [secret, address] for rank, address in world.addresses().items()},
-        patience,
-        lambda task: introduction(probe.port, task),
-    )
+    asked, clock, is_pair = time.monotonic(), time.time(), len(world.hosts) == 2
+    tasks = {rank: [secret, address, is_pair] for rank, address in world.addresses().items()}
+    answers = crew.ask(tasks, patience, lambda task: introduction(probe.port, task))
+    took = time.monotonic() - asked
     hosts = {host: tuple(m.rank for m in world.members if m.host == host) for host in world.hosts}
     if pair:
         two_of(pair, list(hosts))
@@ -147,97 +142,26 @@ def introduce(
         ports,
         frozenset(i for i, name in enumerate(names) if name in facts and facts[name].gpus),
         statistics.median(node.limit for node in facts.values()),
-        tuple(differences(facts, time.monotonic() - asked, clock)),
+        tuple(differences(facts, took, clock)),
         tuple(sorted({device for node in facts.values() for device in node.rdma})),
         len({node.boot for node in facts.values() if node.boot})
         < sum(bool(node.boot) for node in facts.values()),
         without_nccl if len(without_nccl) < len(facts) else (),
         found,
         interfaces,
-        {host: node.nics for host, node in facts.items()},
+        {host: node.nics or facts_of(host, found) for host, node in facts.items()},
         {host: node.lost for host, node in facts.items()},
     )
 
 
-def facts_of_two(
-    crew: Crew, first: Mapping[str, int], interfaces: Mapping[str, str], probe: TcpProbe,
-    ports: Mapping[int, int], patience: float,
-) -> tuple[Fact, ...]:  # fmt: skip
-    """The facts of two nodes, which explain what is slow between them.
-
-    Args:
-        crew: The processes.
-        first: Host -> its first rank.
-        interfaces: Host -> its network interface.
-        probe: Rank 0's end of connections.
-        ports: Rank -> port on which it listens.
-        patience: Maximum time, in s.
-    """
-    addresses = crew.world.addresses()
-    (a, i), (b, j) = first.items()
-    # First what little messages say: larger ones may not arrive.
-    ways = {
-        i: [_MTU, interfaces[a], (addresses[j], ports[j]), addresses[j]],
-        j: [_MTU, interfaces[b], None, addresses[i]],
-    }
-    mtus = crew.ask(ways, patience, lambda task: work(probe, task))
-    facts = crew.ask(tasks_of_two(first, interfaces, addresses), patience, read_facts)
-    return (*facts_told(first, facts), *facts_told(first, mtus))
-
-
-def tasks_of_two(
-    first: Mapping[str, int], interfaces: Mapping[str, str], addresses: Mapping[int, str]
-) -> dict[int, list[Any]]:
-    """The tasks for the first ranks of two nodes that make them read their facts."""
-    (a, i), (b, j) = first.items()
-    return {i: [_FACTS, interfaces[a], addresses[j]], j: [_FACTS, interfaces[b], addresses[i]]}
-
-
-def facts_told(first: Mapping[str, int], answers: Mapping[int, Any]) -> tuple[Fact, ...]:
-    """The facts that ranks read, each with the name of its host."""
-    return tuple(
-        msgspec.structs.replace(fact, host=host)
-        for host, rank in first.items()
-        for fact in msgspec.convert(answers.get(rank, []), list[Fact])
-    )
-
-
-def read_facts(task: Sequence[Any]) -> Any:
-    """The facts of this node, with those of the interface by which another one reaches it."""
-    from ..backends import describe, facts
-
-    _, interface, address = task
-    found = list(facts(describe(None)))
-    if interface:
-        found += [*of_interface(str(interface)), _route(str(interface), str(address))]
-    return msgspec.to_builtins([fact.checked() for fact in found])
-
-
-def _route(interface: str, address: str) -> Fact:
-    return Fact.of(Known.ROUTE_MTU, route_mtu(address) or None, "B", interface, why="there is no route")
-
-
-def _read_mtus(probe: TcpProbe, task: Sequence[Any]) -> Any:
-    """The MTUs of this node's interface, of its route to another node, and of the way there."""
-    _, interface, place, address = task
-    own = Facts(of_interface(str(interface))).number(Known.INTERFACE_MTU, str(interface)) if interface else 0
-    if not own:
-        return []
-    try:
-        with probe.connection((str(place[0]), int(place[1])) if place else None, 0) as control:
-            way = largest_packet(control, int(own), first=place is not None)
-    except OSError as error:
-        found = Fact.of(Known.PATH_MTU, None, "B", interface, why=one_line(str(error)))
-    else:
-        found = Fact.of(Known.PATH_MTU, way or None, "B", interface, why="no datagram arrives")
-    # Behind the datagrams, whose size routers may have reported.
-    facts = (Fact(Known.INTERFACE_MTU, own, "B", interface), found, _route(interface, str(address)))
-    return msgspec.to_builtins([fact.checked() for fact in facts])
-
-
 def introduction(port: int, task: Sequence[Any]) -> tuple[int, Any]:
-    """Where this process listens, and what its node is: the answer to ``introduce``."""
-    return port, msgspec.to_builtins(node_facts(str(task[1])))
+    """Where this process listens, and what its node is: the answer to ``introduce``.
+
+    One of two nodes leaves out the facts of its NICs, so that one small packet holds the answer: it says the
+    same behind the measurement of the largest packet.
+    """
+    facts, is_pair = node_facts(str(task[1])), len(task) > 2 and task[2]
+    return port, msgspec.to_builtins(msgspec.structs.replace(facts, nics=()) if is_pair else facts)
 
 
 #: Testcases that a node measures by itself: with GPUs, and without; number of samples of each value.
@@ -309,8 +233,8 @@ _ROUND_S = 2 * SECONDS + 3 * TIMEOUT_S
 _STREAMS = 4
 #: Maximum time to dismiss the ranks, in s.
 _DISMISS_S = 5.0
-_PAIR, _RING, _OWN, _ROUND_TRIP, _FACTS = "pair", "ring", "own", "round trip", "facts"
-_MESSAGES, _LINK, _MTU = "messages", "link", "mtu"
+_PAIR, _RING, _OWN, _ROUND_TRIP = "pair", "ring", "own", "round trip"
+_MESSAGES, _LINK = "messages", "link"
 #: Least duration of the messages of a size in s, and at the rate of the path a multiple of the time of one.
 _SIZE_S, _TIMES = 0.05, 2.5
 
@@ -343,6 +267,7 @@ class ProcessCluster:
         self.limit = job.limit
         self.notes = job.notes
         self._facts = job.facts
+        self._interfaces = [job.interfaces.get(node.name, "") for node in job.nodes]
         self._lost_links: dict[str, int] = {}  # node -> how often its interface lost its link meanwhile
         self._is_cut_off = False  # the interface of rank 0's node was switched off
         self.limits: tuple[RailLimit, ...] = tuple(
@@ -470,6 +395,7 @@ class ProcessCluster:
             tasks[second] = [_MESSAGES, None, streams, plan, both, self._number]
         patience = min(self._patience, 2 * (2 if not both else 1) * sum(s for _, s in plan) + 3 * TIMEOUT_S)
         answers = self._crew.ask(tasks, patience, lambda task: work(self._probe, task))
+        self._look_at_links()
         for side in (0, 1):
             sent = [answers.get(couple[side]) for couple in couples]
             values[:, side, 0] = np.sum([np.nan if of is None else of for of in sent], axis=0)
@@ -512,29 +438,24 @@ class ProcessCluster:
         lost = self._crew.lost
         if self._is_cut_off:  # then no other node can answer it
             first = 0 in self._job.ranks[node]
-            return f"is cut off: {self._interface(node)} is down" if first else ""
+            return f"is cut off: {self._interfaces[node]} is down" if first else ""
         return next((f"{lost[rank]} (rank {rank})" for rank in self._job.ranks[node] if rank in lost), "")
-
-    def _interface(self, node: int) -> str:
-        return self._job.interfaces.get(self._job.nodes[node].name, "")
 
     def _look_at_links(self) -> None:
         """Ask all nodes how often their interfaces have lost their links."""
         first = {
             node: ranks[0]
             for node in range(len(self._job.nodes))
-            if (ranks := self._there(node)) and self._interface(node)
+            if (ranks := self._there(node)) and self._interfaces[node]
         }
-        tasks = {rank: [_LINK, self._interface(node)] for node, rank in first.items()}
+        tasks = {rank: [_LINK, self._interfaces[node]] for node, rank in first.items()}
         answers = self._crew.ask(tasks, self._round_s, lambda task: work(self._probe, task))
         for node, rank in first.items():
             if rank in answers:
                 name = self._job.nodes[node].name
                 self._lost_links[name] = max(0, int(answers[rank]) - self._job.lost[name])
-        mine = next((node for node, rank in first.items() if rank == 0), None)
-        self._is_cut_off = (
-            mine is not None and self._interface(mine) != "lo" and is_disabled(self._interface(mine))
-        )
+        mine = [self._interfaces[node] for node, rank in first.items() if rank == 0]
+        self._is_cut_off = any(is_disabled(interface) for interface in mine)
 
     def _place(self, rank: int) -> Place:
         return self._addresses[rank], self._job.ports[rank]
@@ -558,10 +479,10 @@ def work(probe: TcpProbe, task: Sequence[Any]) -> Any:
     """Do a task of rank 0: a kind, where the next process listens, and the number of the round."""
     if task[0] == _OWN:
         return own_values()
-    if task[0] == _FACTS:
+    if task[0] == FACTS:
         return read_facts(task)
-    if task[0] == _MTU:
-        return _read_mtus(probe, task)
+    if task[0] == MTU:
+        return read_mtus(probe, task)
     if task[0] == _LINK:
         return lost_links(str(task[1]))
     if task[0] == _MESSAGES:
