@@ -28,9 +28,9 @@ test:
 	$(MAKE) -j3 tests lint test12
 
 # Many tests wait for other processes, which leaves time for a third worker and the other checks; those that
-# wait longest come first. Probes of lines that ran are removed in few, large steps, each of which takes long.
+# wait longest come first.
 tests:
-	$(BIN)/python -m slipcover --threshold 500 --json --out $(COVERED) -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m slipcover --json --out $(COVERED) -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 	$(BIN)/python -m slipcover --merge $(COVERED) --out $(COVERED) --fail-under 90
 
 lint:

@@ -1,8 +1,12 @@
-"""What a test leaves behind, by its own fault or wirespeed's: threads, processes, sockets, memory, files."""
+"""What a test leaves behind, by its own fault or wirespeed's: threads, processes, sockets, memory, files.
+
+Looked for before and after each test: with paths as texts, which takes a quarter of the time of Path.
+"""
 
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import tempfile
 import threading
@@ -29,8 +33,9 @@ def present() -> dict[str, str]:
     found |= {f"process {pid}": f"the process {pid} ({command})" for pid, command in _children()}
     found |= {f"descriptor {target}": f"an open {target}" for target in _descriptors()}
     found |= {_MPI: ""} if _MPI in sys.modules else {}
-    folders = (ROOT, Path(tempfile.gettempdir()))
-    found |= {f"file {path}": f"the file {path}" for folder in folders for path in folder.glob("wirespeed*")}
+    for folder in (ROOT, tempfile.gettempdir()):
+        paths = [entry.path for entry in os.scandir(folder) if entry.name.startswith("wirespeed")]
+        found |= {f"file {path}": f"the file {path}" for path in paths}
     return found
 
 
@@ -60,9 +65,9 @@ def _more(before: dict[str, str], *, descriptors: bool) -> list[str]:
 
 def _children() -> Iterator[tuple[int, str]]:
     """Yield the processes that this one has started and that have not ended, with their names."""
-    for task in Path("/proc/self/task").iterdir():
+    for task in os.scandir("/proc/self/task"):
         with suppress(OSError):
-            for pid in map(int, (task / "children").read_text().split()):
+            for pid in map(int, Path(f"{task.path}/children").read_text().split()):
                 command = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
                 if _TRACKER not in command:
                     yield pid, command
@@ -70,10 +75,10 @@ def _children() -> Iterator[tuple[int, str]]:
 
 def _descriptors() -> Iterator[str]:
     """Yield the open files, sockets and memory of this process."""
-    for entry in Path("/proc/self/fd").iterdir():
+    for entry in os.scandir("/proc/self/fd"):
         with suppress(OSError):
             if int(entry.name) == getattr(_resource_tracker, "_fd", None):
                 continue
-            target = str(entry.readlink())
+            target = os.readlink(entry.path)  # noqa: PTH115
             if not target.startswith(_OF_LIBRARIES):
                 yield target

@@ -29,6 +29,7 @@ class Engine(StrEnum):
     CUBLAS = "cublas"  #: a GPU kernel of cuBLAS
     CPU = "cpu"  #: host threads, one pinned to each core
     IO = "io"  #: host threads that read and write a file, past the page cache where that is possible
+    IO_URING = "io_uring"  #: one host thread that reads and writes a file by the queues of an io_uring
     NCCL = "nccl"  #: NCCL send and receive, where the processes share no memory
     MPI = "mpi"  #: MPI send and receive
 
@@ -60,6 +61,8 @@ class Operation(StrEnum):
         return self in (Operation.CHASE, Operation.SIGNAL)
 
 
+#: Engines that read and write files.
+FILE_ENGINES = (Engine.IO, Engine.IO_URING)
 #: Buffers that an operation reads and writes: (sources, destinations).
 BUFFERS: dict[Operation, tuple[int, int]] = {
     Operation.COPY: (1, 1),
@@ -162,7 +165,7 @@ class FileCalls:
 
     Attributes:
         block: Size of one call, in bytes.
-        depth: Number of calls at a time, each by a thread.
+        depth: Number of calls at a time.
         random: Whether the blocks are in random order instead of one after the other.
     """
 
@@ -238,7 +241,8 @@ class Transfer:
         return f"{self.source}->{'+'.join(map(str, self.ends[1:]))}"
 
     def __str__(self) -> str:
-        return f"{self.way} by {self.executor} ({self.scattered or self.calls or self.engine})"
+        does = f"{self.engine}: {self.calls}" if self.calls else self.scattered or self.engine
+        return f"{self.way} by {self.executor} ({does})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -177,6 +178,7 @@ class MemoryDriver:
 
     def __init__(self, gpus: int = 2) -> None:
         self.gpus = gpus
+        self._running = threading.RLock()
         self.damage: Callable[[int, int], None] = lambda address, size: None
         self.most_peers = 8
         self.peers: list[Any] = []
@@ -275,6 +277,10 @@ class MemoryDriver:
 
     def _run(self) -> None:
         """Run what can run in all streams."""
+        with self._running:
+            self._run_streams()
+
+    def _run_streams(self) -> None:
         moved = True
         while moved:
             moved = False

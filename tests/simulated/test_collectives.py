@@ -21,8 +21,8 @@ from wirespeed.collectives.operations import OPERATIONS, OPERATORS
 from wirespeed.document import RankInfo, Status
 from wirespeed.errors import OutOfMemory
 from wirespeed.reports import Style, formats
-from wirespeed.reports.iteration_times import spread
 from wirespeed.reports.nccl_tests import fixed
+from wirespeed.reports.nccl_tests_view import spread
 
 Golden = Callable[[str, str], None]
 A100, H200 = "simulated:dgx-a100-8", "simulated:hgx-h200-2"

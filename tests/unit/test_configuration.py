@@ -14,9 +14,9 @@ import pytest
 
 from tests.users import OTHER, needs_root
 from wirespeed.cli.commands import COMMANDS, functions, programs
-from wirespeed.cli.common import machine_names
 from wirespeed.cli.configuration import OF_PROJECTS, OF_USERS, arguments, settings
 from wirespeed.cli.main import main
+from wirespeed.cli.option_groups import machine_names
 from wirespeed.cli.parser import Parser
 
 MACHINE = "simulated:hgx-h200-2"

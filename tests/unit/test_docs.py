@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import doctest
+import pkgutil
 import re
 import shlex
 from contextlib import nullcontext
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -92,6 +94,16 @@ def test_what_a_prompt_shows_is_what_it_shows() -> None:
     test = doctest.DocTestParser().get_doctest(session, {}, "docs/python.md", "docs/python.md", 0)
     found = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test)
     assert found.attempted > 10 and not found.failed
+
+
+def test_every_module_can_be_imported_and_its_examples_are_so() -> None:
+    attempted = 0
+    for module in pkgutil.walk_packages(wirespeed.__path__, "wirespeed."):
+        if not module.name.endswith("__main__"):
+            found = doctest.testmod(import_module(module.name))
+            assert not found.failed, module.name
+            attempted += found.attempted
+    assert attempted > 20
 
 
 def test_every_format_is_documented() -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from wirespeed.reports.iteration_times import styled
+from wirespeed.reports.nvbandwidth_json import styled
 
 
 def test_the_layout() -> None:

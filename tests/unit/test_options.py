@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import subprocess
 import sys
@@ -17,7 +16,7 @@ import wirespeed
 from wirespeed import RunOptions, UsageError
 from wirespeed.bandwidth.arguments import GpuEngine, NumaEngine
 from wirespeed.cli.common import run_options
-from wirespeed.cli.measuring import add_job, add_measuring
+from wirespeed.cli.parser import Parser
 from wirespeed.model import Engine
 from wirespeed.options import PYTHON, Option, PlanOptions, Share, Tier, agreed, declared
 from wirespeed.reports import FORMATS, DialectName
@@ -57,9 +56,9 @@ options = pytest.mark.parametrize(("field", "about"), DECLARED.values(), ids=DEC
 
 
 def parsed(*arguments: str) -> RunOptions:
-    parser = argparse.ArgumentParser()
-    add_measuring(parser)
-    add_job(parser)
+    parser = Parser("", configured=False)
+    parser.add_measuring()
+    parser.add_job()
     return run_options(parser.parse_args(arguments))
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import wirespeed
-from wirespeed.backends.storage import backend as storage_backend
-from wirespeed.backends.storage import scratch_file
+from wirespeed.backends.storage import prepared as storage_prepared
+from wirespeed.backends.storage import ring, scratch_file
 from wirespeed.backends.storage.backend import StorageBackend
 from wirespeed.backends.storage.folder import Mount, below_of, mount_of, with_folder
 from wirespeed.backends.storage.scratch_file import ScratchFile
@@ -35,11 +35,18 @@ MACHINE = Machine("here", numa=(NumaNode(0, (0,), memory_bytes=2**34),))
 SMALL: dict[str, Any] = {"storage_size": 8 * MIB, "samples": 2, "copies": 2}
 
 
-def calls(block: int, depth: int, *, writes: bool = False, random: bool = False) -> Measurement:
+#: Where the kernel or a container has no io_uring, its tests are skipped.
+needs_ring = pytest.mark.skipif(bool(ring.refused()), reason=ring.refused())
+BOTH = [Engine.IO, pytest.param(Engine.IO_URING, marks=needs_ring)]
+
+
+def calls(
+    block: int, depth: int, *, writes: bool = False, random: bool = False, engine: Engine = Engine.IO
+) -> Measurement:
     ends = (HOST, FILE) if writes else (FILE, HOST)
     does = FileCalls(block, depth, random)
     return Measurement(
-        (Transfer(*ends, Executor("numa0", cpus=(0,)), Engine.IO, block * depth, calls=does),), ()
+        (Transfer(*ends, Executor("numa0", cpus=(0,)), engine, block * depth, calls=does),), ()
     )
 
 
@@ -47,7 +54,15 @@ def measured(folder: Path, name: str, **options: Any) -> Document:
     return wirespeed.run([name], machine=MACHINE, storage=folder, size=64 * KIB, **(SMALL | options))
 
 
-@pytest.mark.parametrize("name", ["storage_read", "storage_write", "storage_random_read"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "storage_read",
+        "storage_write",
+        "storage_random_read",
+        *(pytest.param(f"storage_{name}_io_uring", marks=needs_ring) for name in ("read", "write")),
+    ],
+)
 def test_storage_is_measured_and_nothing_is_left(tmp_path: Path, name: str) -> None:
     document = measured(tmp_path, name)
     (result,) = document.testcases
@@ -60,13 +75,17 @@ def test_storage_is_measured_and_nothing_is_left(tmp_path: Path, name: str) -> N
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("engine", BOTH)
 @pytest.mark.parametrize("random", [False, True])
-def test_every_place_is_read_and_written_where_it_should_be(tmp_path: Path, random: bool) -> None:
+def test_every_place_is_read_and_written_where_it_should_be(
+    tmp_path: Path, random: bool, engine: Engine
+) -> None:
     machine = with_folder(MACHINE, str(tmp_path), 2 * MIB)
     backend = StorageBackend(machine)
     try:
         for writes in (False, True):
-            with backend.prepare(calls(4 * KIB, 3, writes=writes, random=random), RunOptions()) as prepared:
+            what = calls(4 * KIB, 3, writes=writes, random=random, engine=engine)
+            with backend.prepare(what, RunOptions()) as prepared:
                 for copies in (1, 7, 300):  # more blocks than the half of the file has
                     sample = prepared.sample(copies)
                     assert sample.amounts == (3.0 * copies * 4 * KIB,)
@@ -79,11 +98,12 @@ def test_every_place_is_read_and_written_where_it_should_be(tmp_path: Path, rand
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("engine", BOTH)
 @pytest.mark.parametrize("writes", [False, True])
-def test_wrong_data_is_found(tmp_path: Path, writes: bool) -> None:
+def test_wrong_data_is_found(tmp_path: Path, writes: bool, engine: Engine) -> None:
     backend = StorageBackend(with_folder(MACHINE, str(tmp_path), 2 * MIB))
     try:
-        with backend.prepare(calls(4 * KIB, 1, writes=writes), RunOptions()) as prepared:
+        with backend.prepare(calls(4 * KIB, 1, writes=writes, engine=engine), RunOptions()) as prepared:
             (file,) = tmp_path.iterdir()
             if writes:
                 prepared.sample(1)
@@ -98,15 +118,90 @@ def test_wrong_data_is_found(tmp_path: Path, writes: bool) -> None:
         backend.close()
 
 
-def test_a_shortened_file_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", BOTH)
+def test_a_shortened_file_is_an_error(tmp_path: Path, engine: Engine) -> None:
     backend = StorageBackend(with_folder(MACHINE, str(tmp_path), 2 * MIB))
     try:
-        with backend.prepare(calls(4 * KIB, 1), RunOptions()) as prepared:
+        with backend.prepare(calls(4 * KIB, 4, engine=engine), RunOptions()) as prepared:
             os.truncate(next(tmp_path.iterdir()), 0)
-            with pytest.raises(BackendError, match="fewer bytes than requested"):
-                prepared.sample(1)
+            with pytest.raises(BackendError, match=r"reading at .*: fewer bytes than requested"):
+                prepared.sample(20)
     finally:
         backend.close()
+
+
+@needs_ring
+def test_an_error_of_a_call_by_io_uring_is_that_of_the_system(tmp_path: Path) -> None:
+    """The error number of a completion: the file may not be written."""
+    backend = StorageBackend(with_folder(MACHINE, str(tmp_path), 2 * MIB))
+    try:
+        what = calls(4 * KIB, 4, writes=True, engine=Engine.IO_URING)
+        with backend.prepare(what, RunOptions()) as prepared:
+            (file,) = tmp_path.iterdir()
+            descriptor = prepared._contents.file.descriptor
+            read_only = os.open(file, os.O_RDONLY)
+            os.dup2(read_only, descriptor)
+            os.close(read_only)
+            with pytest.raises(BackendError, match=r"writing at 1\b.*: Bad file descriptor"):
+                prepared.sample(20)
+    finally:
+        backend.close()
+
+
+@needs_ring
+def test_a_cancelled_ring_ends(tmp_path: Path) -> None:
+    backend = StorageBackend(with_folder(MACHINE, str(tmp_path), 2 * MIB))
+    try:
+        with backend.prepare(calls(4 * KIB, 2, engine=Engine.IO_URING), RunOptions()) as prepared:
+            backend.cancel()
+            with pytest.raises(BackendError, match="cancelled"):
+                prepared.sample(2**40)
+    finally:
+        backend.close()
+
+
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [
+        (errno.EPERM, "io_uring is not permitted here"),  # a container, or kernel.io_uring_disabled
+        (errno.ENOSYS, "io_uring is not permitted here"),  # a kernel or sandbox without it
+        (errno.EINVAL, "io_uring cannot be used here: Invalid argument"),
+        (errno.ENOMEM, "raise the limit of locked memory"),
+    ],
+)
+def test_without_io_uring_threads_are_measured_and_the_reason_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, says: str
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(ring, "call", refuse)
+    options = SMALL | {"size": 64 * KIB, "machine": MACHINE, "storage": tmp_path}
+    document = wirespeed.run(["storage_random_read", "storage_random_read_io_uring"], **options)
+    by_threads, by_ring = document.testcases
+    assert by_threads.status.value == "passed"
+    assert by_ring.status.value == "waived"
+    assert says in by_ring.reason
+    assert "\n" not in by_ring.reason
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_older_kernel_gets_flags_that_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each flag that it does not know is EINVAL, as io_uring_setup(2) says."""
+    asked: list[int] = []
+    real = ring.call
+
+    def older(number: int, *arguments: Any) -> int:
+        if number == ring._SETUP:
+            asked.append(arguments[1][ring._SETTING])
+            if asked[-1]:
+                raise OSError(errno.EINVAL, "Invalid argument")
+        return real(number, *arguments)
+
+    monkeypatch.setattr(ring, "call", older)
+    assert ring.refused() == "" or not asked[-1]
+    assert asked == sorted(asked, reverse=True)
+    assert asked[-1] == 0
 
 
 @pytest.mark.parametrize(
@@ -123,7 +218,7 @@ def test_a_full_disk_and_a_quota_are_one_line(
     def refuse(*_: object) -> int:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(storage_backend.os, "pwrite", refuse)
+    monkeypatch.setattr(storage_prepared.os, "pwrite", refuse)
     document = measured(tmp_path, "storage_read")
     (result,) = document.testcases
     assert result.status.value == ("error" if number == errno.EIO else "out of memory")
@@ -241,7 +336,7 @@ def test_a_replaced_file_is_not_removed(tmp_path: Path) -> None:
 def test_a_signal_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
     code = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
-        "from wirespeed.backends.storage.backend import StoragePrepared as P; import os; sample = P.sample\n"
+        "from wirespeed.backends.storage.prepared import StoragePrepared as P; import os; sample = P.sample\n"
         "def ended(self, copies):\n"
         f"    os.kill(os.getpid(), {int(number)})\n"
         "    return sample(self, copies)\n"

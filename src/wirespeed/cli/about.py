@@ -28,7 +28,6 @@ from ..terminal import PLAIN, colored, columns, visible
 from ..version import __version__
 from . import configuration
 from .commands import COMMANDS, executables, functions, programs
-from .common import option
 from .parser import Parser
 
 
@@ -104,8 +103,8 @@ def parser_of_help(name: str) -> Parser:
         "sections about a word, such as slurm, nagios, prometheus or busbw. Without a word, list the pages.",
         "\n".join(f"{kind}:\n{filled.fill(', '.join(names))}" for kind, names in listed.items()),
     )
-    option(
-        arguments, "topic PAGE|CAUSE|COMMAND|WORD", "what to show", nargs="?", default="",
+    arguments.add(
+        "topic PAGE|CAUSE|COMMAND|WORD", "what to show", nargs="?", default="",
         completer=lambda **_: [*chain(*listed.values())],
     )  # fmt: skip
     return arguments
@@ -144,7 +143,7 @@ def parser_of_install_names(name: str) -> Parser:
         "programs of nccl-tests (all_reduce_perf, all_reduce_perf_mpi, ...), for scripts that call them by\n"
         "path. They run this installation of wirespeed.",
     )
-    option(arguments, "folder DIR", "folder; it is created if necessary", Path)
+    arguments.add("folder DIR", "folder; it is created if necessary", Path)
     return arguments
 
 

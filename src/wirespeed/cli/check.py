@@ -16,17 +16,10 @@ from ..options import JOB, MEASURING
 from ..units import parse_age, parse_duration, parse_nics
 from .common import (
     OF_RUN,
-    add_all_cells,
-    add_consumer,
-    add_judging,
-    add_saving,
-    add_simulated,
-    add_verbose,
     code_of,
     criteria,
     loading,
     named_files,
-    option,
     return_files,
     saving,
     style,
@@ -34,9 +27,9 @@ from .common import (
     tell_unreadable,
     texts_aside,
 )
-from .compare import add_remembering, refuse_without_past, remember, with_past
+from .compare import refuse_without_past, remember, with_past
 from .consumers import Answer, refuse_mixed
-from .measuring import add_dry_run, add_job, add_measuring, dry_run, lead, measuring
+from .measuring import dry_run, lead, measuring
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -222,56 +215,52 @@ def parser(name: str) -> Parser:
         usage="wirespeed check [OPTION ...] [FILE ...]",
     )
     judging = arguments.add_argument_group("judgement")
-    option(
-        arguments, "saved FILE*",
-        "saved runs, logs of other tools, and folders of them (- is standard input)",
-    )  # fmt: skip
-    option(
-        judging, "--since AGE",
+    arguments.add("saved FILE*", "saved runs, logs of other tools, and folders of them (- is standard input)")
+    judging.add(
+        "--since AGE",
         "also judge by this machine's own runs of this time, such as 30d (see `wirespeed history`)",
         parse_age,
     )  # fmt: skip
-    add_judging(judging)
-    option(
-        judging, "--gates NAME|FILE",
+    judging.add_judging()
+    judging.add(
+        "--gates NAME|FILE",
         "also compare with published thresholds: aws, azure, dcgm, gcp, oci, or a TOML file; repeatable",
         action="append", default=[],
     )  # fmt: skip
-    add_simulated(judging)
+    judging.add_simulated()
     of_files = arguments.add_argument_group("judgement of saved runs and logs")
-    option(
-        of_files, "--from FILE+", "the same as FILE; several files end with the exit code of the worst",
-        dest="source",
-    )  # fmt: skip
-    option(
-        of_files, "--fleet",
+    of_files.add(
+        "--from FILE+", "the same as FILE; several files end with the exit code of the worst", dest="source"
+    )
+    of_files.add(
+        "--fleet",
         "also compare the runs of one model with each other, and warn of values far below their median",
     )  # fmt: skip
-    option(of_files, "--max-age AGE", "do not judge saved runs older than this, such as 2d or 12h", parse_age)
-    option(
-        of_files, "--nics NUMBERxRATE",
+    of_files.add("--max-age AGE", "do not judge saved runs older than this, such as 2d or 12h", parse_age)
+    of_files.add(
+        "--nics NUMBERxRATE",
         "NICs of each host of a log, such as 8x400G, for collectives and RDMA between hosts", parse_nics,
     )  # fmt: skip
     when = arguments.add_argument_group(f"measuring: {OF_RUN}")
-    option(
-        when, "--wait-idle TIME",
+    when.add(
+        "--wait-idle TIME",
         "maximum time to wait until no other process uses the machine; --within begins after it",
         parse_duration,
     )  # fmt: skip
-    add_dry_run(when)
-    add_measuring(arguments)
+    when.add_dry_run()
+    arguments.add_measuring()
     arguments.set_defaults(tier="quick")
-    add_job(arguments.add_argument_group(JOB))
+    arguments.add_argument_group(JOB).add_job()
     out = arguments.add_argument_group("output")
-    option(
-        out, "--format", "format of verdicts, likely causes and thresholds (default: text)", default="text",
+    out.add(
+        "--format", "format of verdicts, likely causes and thresholds (default: text)", default="text",
         choices=check_formats(),
     )  # fmt: skip
-    add_consumer(out)
-    add_all_cells(out)
-    add_saving(out)
-    add_remembering(out)
-    add_verbose(out)
+    out.add_consumer()
+    out.add_all_cells()
+    out.add_saving()
+    out.add_remembering()
+    out.add_verbose()
     return arguments
 
 

@@ -8,21 +8,20 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
-from functools import cache, partial, wraps
-from glob import escape, glob
+from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import ExitCode, NotARun, StorageError, UsageError
-from ..judging.judged import Criteria, Judged
 from ..terminal import colored, columns, error_line, visible
-from .consumers import CONSUMERS, OPTION
+from .option_groups import output_path
 
 if TYPE_CHECKING:
     from ..document import Document
+    from ..judging.judged import Criteria, Judged
     from ..judging.verdict import Verdict
     from ..options import RunOptions
     from ..reports import Style
@@ -38,91 +37,6 @@ T = TypeVar("T")
 OF_RUN = "also all options of `wirespeed run`, such as -t, --machine, --devices, --tier and --within"
 
 
-#: A parser, or a group of one.
-TakesOptions = argparse._ActionsContainer
-
-
-def option(
-    to: TakesOptions, spelled: str, help: str, parse: Callable[[str], object] | None = None,
-    *, completer: Callable[..., list[str]] | None = None, **settings: Any,
-) -> None:  # fmt: skip
-    """Add an option or an argument.
-
-    Args:
-        to: A parser, or a group of one.
-        spelled: The names, and the word for a value: ``-o --output FILE``. ``FILE+`` takes several, ``FILE*``
-            any number. An option without such a word and without choices is a flag.
-        help: What it does.
-        parse: Converts the text of a value; its UsageErrors are those of the option.
-        completer: Returns the words that complete a value.
-        settings: Further settings of ``add_argument``.
-    """
-    *names, last = spelled.split()
-    if names and not last.startswith("-"):
-        settings["metavar"] = last.rstrip("+*")
-        if last[-1] in "+*":
-            settings |= {"nargs": last[-1]}
-            if names[0].startswith("-"):
-                settings |= {"action": "extend", "default": []}
-    else:
-        names.append(last)
-        if last.startswith("-") and parse is None and "choices" not in settings:
-            settings.setdefault("action", "store_true")
-    if parse is not None:
-        settings["type"] = typed(parse)
-    to.add_argument(*names, help=help, **settings).completer = completer  # type: ignore[attr-defined]
-
-
-def add_machine(to: TakesOptions, default: str | None = None) -> None:
-    """Add ``--machine``."""
-    option(
-        to, "--machine FILE|simulated:NAME",
-        "machine file, or simulated machine such as simulated:dgx-a100-8 (default: this machine)",
-        default=default, completer=machine_names,
-    )  # fmt: skip
-
-
-def testcase_names(**_: object) -> list[str]:
-    """The names of all testcases, for completion."""
-    from ..testcases import TABLE
-
-    return [case.name for case in TABLE]
-
-
-def machine_names(prefix: str = "", **_: object) -> list[str]:
-    """The simulated machines, and files that begin like a word, for completion."""
-    from ..backends.simulated.machines import MACHINES
-
-    paths = glob(f"{escape(prefix or '')}*")  # noqa: PTH207 - also of absolute paths
-    files = [file + "/" * Path(file).is_dir() for file in paths]
-    return [f"simulated:{name}" for name in MACHINES] + [
-        file for file in files if file.endswith(("json", "/"))
-    ]
-
-
-def add_options(to: TakesOptions, group: str | None = None, names: Collection[str] = ()) -> None:
-    """Add the options of a run of one group, and those with these names."""
-    from ..options import JOB, RunOptions, declared
-
-    for field, about in declared(RunOptions):
-        if about.group != group and field.name not in names:
-            continue
-        flag, help, initial = field.name.replace("_", "-"), about.help.replace("%", "%%"), field.default
-        if about.parse is None:
-            flag, help = (f"no-{flag}", f"do not {help}") if initial else (flag, help)
-            action = "store_false" if initial else "store_true"
-            to.add_argument(f"--{flag}", action=action, dest=field.name, help=help)
-            continue
-        default = about.default.replace("%", "%%") or ("" if initial is None else "%(default)s")
-        later = about.group == JOB  # only one rank reports errors of job options
-        choices = None if later else about.choices or None
-        to.add_argument(
-            f"--{flag}", default=initial, choices=choices, metavar=about.metavar,
-            type=str if later or choices else typed(about.parse),
-            help=f"{help} (default: {default})" if default else help,
-        )  # fmt: skip
-
-
 def run_options(options: argparse.Namespace, **changes: Any) -> RunOptions:
     """The parsed options of a run, with changes."""
     from ..options import RunOptions, declared
@@ -131,43 +45,9 @@ def run_options(options: argparse.Namespace, **changes: Any) -> RunOptions:
     return RunOptions(**{name: getattr(options, name) for name in names} | changes)
 
 
-def add_simulated(to: TakesOptions, *, needed: bool = True) -> None:
-    """Add ``--allow-simulated``; commands whose exit code passes no machine accept it without needing it."""
-    help = "let a simulated machine pass" if needed else argparse.SUPPRESS
-    option(to, "--allow-simulated", help)
-
-
-def add_judging(to: TakesOptions) -> None:
-    """Add the options of judgement."""
-    from ..judging.verdicts import TOLERANCE
-    from ..units import parse_fraction
-
-    option(to, "--overrides FILE.toml", "file of accepted deviations, with reasons")
-    option(
-        to, "--baseline FILE", "file from `wirespeed baseline make`: values of good machines of this model"
-    )
-    option(
-        to, "--tolerance PERCENT", "fail values that are below the baseline by more than this (default: 5%%)",
-        parse_fraction, default=TOLERANCE,
-    )  # fmt: skip
-    add_expect(to)
-    option(to, "--ignore-busy", "also judge devices that another process used")
-
-
-def add_expect(to: TakesOptions) -> None:
-    """Add ``--expect``."""
-    from ..results.published_gates import parse
-
-    option(
-        to, "--expect KEY=VALUE,...",
-        "fail unless each host has this: gpus, nvlinks (active, of each GPU), memory (95%% of it), "
-        "nics, gpu-memory, gpu-model, numa, cpus; such as gpus=8,nvlinks=18,memory=1TiB (repeatable)", parse,
-        action="append", default=[],
-    )  # fmt: skip
-
-
 def criteria(options: argparse.Namespace) -> Criteria:
     """The criteria of judgement; reads the files."""
+    from ..judging.judged import Criteria
     from ..judging.verdicts import MaxAge
     from ..results import baseline
     from ..results import cells as overrides
@@ -190,22 +70,6 @@ def expected(options: argparse.Namespace) -> Inventory | None:
     from ..results.published_gates import strictest
 
     return strictest(options.expect) if options.expect else None
-
-
-def add_output(to: TakesOptions, help: str = "also save the run") -> None:
-    """Add ``-o``."""
-    option(
-        to, "-o --output FILE.json", f"{help}; a folder for a generated name, - for standard output",
-        output_path,
-    )  # fmt: skip
-    add_force(to, "exists")
-
-
-def add_saving(to: TakesOptions) -> None:
-    """Add ``-o``, ``--force``, ``-q`` and ``--no-save`` of a command that saves its run by default."""
-    add_output(to, "file of the saved run (default: wirespeed-HOST-TIME.json in the current folder)")
-    option(to, "-q --quiet", "print no report")
-    option(to, "--no-save", "do not save the run")
 
 
 def saving(options: argparse.Namespace) -> Output | None:
@@ -333,77 +197,11 @@ def _program() -> str:
     return "wirespeed" if on_path else shlex.quote(sys.argv[0])
 
 
-def add_force(to: TakesOptions, kind: str) -> None:
-    """Add ``--force``."""
-    option(to, "--force", f"replace the file even if it {kind}")
-
-
-def output_path(text: str) -> Output:
-    """The file of the Document; in a folder it gets a name of its own. ``-`` is standard output."""
-    from ..results.output import Output
-
-    path = Path(text)
-    if text.endswith("/") or path.is_dir():
-        return Output.numbered(path / default_name())
-    return Output(path)
-
-
-def default_name() -> str:
-    """The default file name of the Document of a run that starts now."""
-    import platform
-
-    return f"wirespeed-{platform.node() or 'host'}-{time.strftime('%Y%m%d-%H%M%S')}.json"
-
-
 def texts_aside(output: Output | None) -> AbstractContextManager[object]:
     """Redirect printed text to standard error if the Document goes to standard output."""
     from ..results.output import descriptor
 
     return redirect_stdout(sys.stderr) if output and descriptor(output.path) == 1 else nullcontext()
-
-
-def add_report(to: TakesOptions) -> None:
-    """Add ``--format`` and ``-v``."""
-    from ..reports import FORMATS
-
-    option(
-        to, "--format FORMAT", f"{FORMATS[0].name} (default), {', '.join(row.name for row in FORMATS[1:])}",
-        default="table",
-    )  # fmt: skip
-    add_all_cells(to)
-    add_verbose(to)
-
-
-def add_consumer(to: TakesOptions) -> None:
-    """Add ``--for``."""
-    option(
-        to, f"{OPTION} CONSUMER",
-        f"print only one line, and exit with the code that this program expects: {', '.join(CONSUMERS)} "
-        "(wirespeed help operate)", dest="consumer", choices=tuple(CONSUMERS),
-    )  # fmt: skip
-
-
-def add_all_cells(to: TakesOptions) -> None:
-    """Add ``--all-cells``."""
-    option(to, "--all-cells", "export every value (only with --format prometheus)")
-
-
-def add_verbose(to: TakesOptions) -> None:
-    """Add ``-v``."""
-    option(to, "-v --verbose", "show all samples, all values and full names")
-
-
-def typed(parse: Callable[[str], T]) -> Callable[[str], T]:
-    """A parser whose UsageErrors argparse reports."""
-
-    @wraps(parse)  # argparse names it in errors
-    def convert(text: str) -> T:
-        try:
-            return parse(text)
-        except UsageError as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
-
-    return convert
 
 
 def code_of(verdict: Verdict) -> ExitCode:

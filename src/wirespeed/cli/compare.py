@@ -17,13 +17,9 @@ from ..errors import EXIT_CODES, DocumentError, ExitCode, StorageError, UsageErr
 from ..judging.judged import Criteria, Judged
 from ..terminal import error_line, one_line, visible
 from .common import (
-    add_force,
-    add_simulated,
-    add_verbose,
     named,
     named_files,
     open_run,
-    option,
     style,
     tell_unreadable,
     texts_aside,
@@ -111,23 +107,22 @@ def parser(name: str) -> Parser:
         "are not compared.",
         EXIT_CODES,
     )
-    option(
-        arguments, "before FILE+",
+    arguments.add(
+        "before FILE+",
         "saved runs before, logs of other tools, or folders; without --to exactly two: before and after",
     )  # fmt: skip
-    option(
-        arguments, "--to FILE+",
+    arguments.add(
+        "--to FILE+",
         "saved runs after, in the same forms; a host with runs on both sides is compared with itself",
         dest="after",
     )  # fmt: skip
-    option(
-        arguments, "--least PERCENT", "ignore changes smaller than this (default: 2%%)", parse_fraction,
-        default=0.02,
-    )  # fmt: skip
-    option(arguments, "--ignore-busy", "also compare devices that another process used")
-    option(arguments, "--format", "format of the changes (default: text)", default="text", choices=FORMATS)
-    add_simulated(arguments, needed=False)
-    add_verbose(arguments)
+    arguments.add(
+        "--least PERCENT", "ignore changes smaller than this (default: 2%%)", parse_fraction, default=0.02
+    )
+    arguments.add("--ignore-busy", "also compare devices that another process used")
+    arguments.add("--format", "format of the changes (default: text)", default="text", choices=FORMATS)
+    arguments.add_simulated(needed=False)
+    arguments.add_verbose()
     return arguments
 
 
@@ -153,10 +148,10 @@ def parser_of_baseline(name: str) -> Parser:
     arguments = Parser(
         name, "Create a baseline for `wirespeed check --baseline` from saved runs of good machines."
     )
-    option(arguments, "action", "make: create a baseline", choices=("make",))
-    option(arguments, "runs FILE+", "saved runs of good machines, and folders of them")
-    option(arguments, "-o --output FILE", "file of the baseline", Path, required=True)
-    add_force(arguments, "is not a baseline")
+    arguments.add("action", "make: create a baseline", choices=("make",))
+    arguments.add("runs FILE+", "saved runs of good machines, and folders of them")
+    arguments.add("-o --output FILE", "file of the baseline", Path, required=True)
+    arguments.add_force("is not a baseline")
     return arguments
 
 
@@ -239,28 +234,14 @@ def parser_of_history(name: str) -> Parser:
         "with the values that changed together, the device or link that explains it, and what else changed.\n"
         "Every `check` and `run` of real hardware adds itself to the history (--no-history).",
     )
-    option(arguments, "files RUN.json*", "saved runs, or folders of them, in place of the history")
-    option(arguments, "--host NAME", "the machine with this name (default: this one)")
-    option(arguments, "--since AGE", "only runs of this time, such as 30d", parse_age)
-    add_file(arguments)
-    option(arguments, "-o --output FILE.html", "write a page instead", Path)
-    option(arguments, "--format", "format (default: text)", default="text", choices=FORMATS)
-    add_verbose(arguments)
+    arguments.add("files RUN.json*", "saved runs, or folders of them, in place of the history")
+    arguments.add("--host NAME", "the machine with this name (default: this one)")
+    arguments.add("--since AGE", "only runs of this time, such as 30d", parse_age)
+    arguments.add_history()
+    arguments.add("-o --output FILE.html", "write a page instead", Path)
+    arguments.add("--format", "format (default: text)", default="text", choices=FORMATS)
+    arguments.add_verbose()
     return arguments
-
-
-def add_file(to: argparse._ActionsContainer) -> None:
-    """Add ``--history``."""
-    option(
-        to, "--history FILE",
-        "file of the history (default: wirespeed/history.sqlite in the user's data folder)", Path,
-    )  # fmt: skip
-
-
-def add_remembering(to: argparse._ActionsContainer) -> None:
-    """Add the options of commands whose runs are added to the history."""
-    add_file(to)
-    option(to, "--no-history", "do not add the run to the history")
 
 
 def remember(judged: Judged, options: argparse.Namespace) -> None:

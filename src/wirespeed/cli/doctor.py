@@ -13,25 +13,17 @@ from ..options import MEASURING
 from ..terminal import error_line, one_line
 from ..units import many
 from .common import (
-    add_consumer,
-    add_expect,
-    add_machine,
-    add_options,
-    add_output,
-    add_simulated,
-    add_verbose,
     code_of,
     expected,
     loading,
     named_files,
-    option,
     return_files,
     style,
     tell_saved,
     texts_aside,
 )
 from .consumers import Answer, refuse_mixed
-from .measuring import add_measuring, measuring
+from .measuring import measuring
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -154,30 +146,27 @@ def parser(name: str) -> Parser:
         elsewhere=MEASURING,
         usage="wirespeed doctor [OPTION ...] [FILE ...]",
     )
-    option(
-        arguments, "source FILE*",
+    arguments.add(
+        "source FILE*",
         "saved runs, logs of other tools, and folders of them, to examine instead of this machine",
     )  # fmt: skip
-    option(
-        arguments, "--no-measure", "only read what the system reports", action="store_false", dest="measure"
+    arguments.add("--no-measure", "only read what the system reports", action="store_false", dest="measure")
+    arguments.add(
+        "--root FOLDER", "examine the system whose /sys and /proc are in a folder, or that --record recorded"
     )
-    option(
-        arguments, "--root FOLDER",
-        "examine the system whose /sys and /proc are in a folder, or that --record recorded",
-    )  # fmt: skip
-    option(
-        arguments, "--record FOLDER",
+    arguments.add(
+        "--record FOLDER",
         "record in a new folder what the system reports about this machine, to examine it elsewhere",
     )  # fmt: skip
     judging = arguments.add_argument_group("judgement")
-    add_expect(judging)
-    add_simulated(judging)
-    add_measuring(arguments)
+    judging.add_expect()
+    judging.add_simulated()
+    arguments.add_measuring()
     arguments.set_defaults(tier="quick")
     out = arguments.add_argument_group("output")
-    add_consumer(out)
-    add_output(out)
-    add_verbose(out)
+    out.add_consumer()
+    out.add_output()
+    out.add_verbose()
     return arguments
 
 
@@ -229,16 +218,16 @@ def parser_of_p2p(name: str) -> Parser:
         "repair. A pair that hangs takes 2 s.",
         EXIT_CODES,
     )
-    option(arguments, "source RUN.json", "show a saved run", nargs="?")
-    add_machine(arguments)
-    add_options(arguments, names=("devices",))
-    option(arguments, "--short", "try only stores and flags, as check does")
-    option(arguments, "--nccl", "also let NCCL send between each two GPUs, which takes seconds")
-    option(arguments, "--seed N", "seed of the patterns (default: a new one)", int)
+    arguments.add("source RUN.json", "show a saved run", nargs="?")
+    arguments.add_machine()
+    arguments.add_options(names=("devices",))
+    arguments.add("--short", "try only stores and flags, as check does")
+    arguments.add("--nccl", "also let NCCL send between each two GPUs, which takes seconds")
+    arguments.add("--seed N", "seed of the patterns (default: a new one)", int)
     out = arguments.add_argument_group("output")
-    option(out, "--env", "print only the variables to export, for scripts")
-    option(out, "--json", "print the answer for programs")
-    add_consumer(out)
-    add_output(out)
-    add_verbose(out)
+    out.add("--env", "print only the variables to export, for scripts")
+    out.add("--json", "print the answer for programs")
+    out.add_consumer()
+    out.add_output()
+    out.add_verbose()
     return arguments

@@ -17,7 +17,8 @@ from ..options import RunOptions
 from ..terminal import columns, escaped, visible
 from ..testcases import TABLE, PlanOptions, Testcase, Tier, select
 from ..units import format_time
-from .common import add_machine, add_options, option, style, testcase_names
+from .common import style
+from .option_groups import testcase_names
 from .parser import Parser
 
 
@@ -45,17 +46,16 @@ def main_of_list(name: str, argv: Sequence[str]) -> int:
 
 def parser_of_list(name: str) -> Parser:
     arguments = Parser(name, "List all testcases, and show which of them can run here.")
-    add_machine(arguments)
-    add_options(arguments, names=["tier"])
-    option(arguments, "-t --testcase NAME+", "only these testcases", completer=testcase_names)
-    option(arguments, "--time", "also show how long each testcase takes")
+    arguments.add_machine()
+    arguments.add_options(names=["tier"])
+    arguments.add("-t --testcase NAME+", "only these testcases", completer=testcase_names)
+    arguments.add("--time", "also show how long each testcase takes")
     forms = arguments.add_mutually_exclusive_group()
-    option(forms, "--short", "print only the names of testcases that can run here")
-    option(forms, "--json", "all testcases as JSON, with the reason if one cannot run")
-    option(
-        forms, "--as", "print a file for `wirespeed run -f`, to be edited", dest="form",
-        choices=("transfers",),
-    )  # fmt: skip
+    forms.add("--short", "print only the names of testcases that can run here")
+    forms.add("--json", "all testcases as JSON, with the reason if one cannot run")
+    forms.add(
+        "--as", "print a file for `wirespeed run -f`, to be edited", dest="form", choices=("transfers",)
+    )
     return arguments
 
 
@@ -133,9 +133,9 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 def parser(name: str) -> Parser:
     arguments = Parser(name, "Show the CPUs, GPUs and links of a machine.")
-    add_machine(arguments)
-    option(
-        arguments, "--format", "tree, or JSON that --machine accepts (default: tree)",
+    arguments.add_machine()
+    arguments.add(
+        "--format", "tree, or JSON that --machine accepts (default: tree)",
         choices=("tree", "json"), default="tree",
     )  # fmt: skip
     return arguments

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ExitCode, UsageError, WirespeedError
 from ..judging.judged import Judged
-from ..options import GPU, HOW, JOB, STOP, WHAT
 from ..run_errors import RunInterrupted
 from ..signals import Undisturbed
 from ..terminal import error_line, visible
 from ..units import format_time, many
-from .common import TakesOptions, add_machine, add_options, option, run_options, testcase_names
+from .common import run_options
 
 if TYPE_CHECKING:
     from ..document import Document
@@ -38,14 +37,6 @@ def measured_code(judged: Judged) -> ExitCode:
         return ExitCode.FAIL
     values = any(table.values() for result in judged.document.testcases for table in result.tables)
     return ExitCode.PASS if values else ExitCode.NOT_JUDGED
-
-
-def add_dry_run(to: TakesOptions) -> None:
-    """Add ``--dry-run``."""
-    option(
-        to, "--dry-run",
-        "show what would be measured, in which order and how long it takes, and measure nothing",
-    )  # fmt: skip
 
 
 def dry_run(arguments: dict[str, Any], options: argparse.Namespace) -> int:
@@ -86,15 +77,6 @@ def _text(planned: Sequence[PlannedTestcase], machine: Machine, within: float | 
     if refused := len(planned) - len(possible):
         lines.append(f"{many(refused, 'testcase')} not possible here; `wirespeed list` says why")
     return "\n".join(lines)
-
-
-def add_job(to: TakesOptions) -> None:
-    """Add the options of jobs of several processes."""
-    option(
-        to, "--processes N",
-        "start N processes on this host, one per GPU; only without a launcher (default: 1)", int, default=1,
-    )  # fmt: skip
-    add_options(to, JOB)
 
 
 def lead(
@@ -166,27 +148,6 @@ def speak_for_leader(world: World, reason: str) -> None:
     """Print the reason on one rank of each host, and rank 1, if rank 0 has ended or does not answer."""
     if world.leaderless and (world.rank == 1 or world.local_rank == 0):
         print(error_line(f"wirespeed: error: {reason}"), file=sys.stderr, flush=True)
-
-
-def add_measuring(parser: argparse.ArgumentParser) -> None:
-    """Add the options of measuring: what, when to stop, and how."""
-    subject = parser.add_argument_group(WHAT)
-    option(
-        subject, "-t --testcase NAME+",
-        "testcases by name or nvbandwidth index, as `wirespeed list` shows them (default: all)",
-        completer=testcase_names,
-    )  # fmt: skip
-    option(
-        subject, "-f --file FILE.toml", "measurements of a file (wirespeed help transfers); repeatable",
-        action="append", default=[],
-    )  # fmt: skip
-    option(
-        subject, "-p --prefix PREFIX+", "testcases whose names start with PREFIX", completer=testcase_names
-    )
-    add_machine(subject)
-    add_options(subject, WHAT)
-    for group in (STOP, HOW, GPU):
-        add_options(parser.add_argument_group(group), group)
 
 
 def measuring(options: argparse.Namespace) -> dict[str, Any]:

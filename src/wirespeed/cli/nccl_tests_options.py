@@ -42,7 +42,7 @@ from ..terminal import visible
 from ..worlds.base import hostname
 from . import configuration as environment
 from .commands import SUFFIX
-from .common import add_machine, option, output_path, typed
+from .option_groups import output_path, typed
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -83,24 +83,23 @@ def parser(program: str) -> Parser:
             if about.group == title:
                 _add(group, name, about)
         if title == RANKS:
-            option(
-                group, "--launch HOW",
+            group.add(
+                "--launch HOW",
                 "without a launcher: processes (one per GPU), here (one process, as given by -t and "
                 "-g), or auto (here if -t is given, else processes)", default=AUTO,
                 choices=(AUTO, "processes", "here"),
             )  # fmt: skip
-            option(group, "--mpi", "use MPI on host memory, even if there are GPUs")
-            add_machine(group, environment.machine())
+            group.add("--mpi", "use MPI on host memory, even if there are GPUs")
+            group.add_machine(environment.machine())
     group.add_argument(*_JSON.split(","), metavar="FILE.json", type=Path, help=_JSON_HELP)
-    option(
-        group, "--output FILE.json",
+    group.add(
+        "--output FILE.json",
         "also save the run as JSON, during the run; a folder, or - for standard output", output_path,
     )  # fmt: skip
-    option(group, "--force", "replace that file even if it exists")
-    option(
-        group, "--format FORMAT", "output format: nccl-tests (line by line), table, csv, json, ...",
-        default=FORMAT,
-    )  # fmt: skip
+    group.add("--force", "replace that file even if it exists")
+    group.add(
+        "--format FORMAT", "output format: nccl-tests (line by line), table, csv, json, ...", default=FORMAT
+    )
     return arguments
 
 

@@ -12,7 +12,6 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import NoReturn
 
 from ..backends import connect, describe
@@ -32,8 +31,8 @@ from ..testcases.subset import named_pair
 from ..units import MIB, parse_duration
 from ..worlds.launchers import promised
 from . import configuration as environment
-from .common import add_options, add_output, option, run_options, texts_aside
-from .measuring import add_job, lead
+from .common import run_options, texts_aside
+from .measuring import lead
 from .parser import Parser
 from .sailbandwidth import SAILBANDWIDTH, Dumps, PeerProgram, Printer, add_sail_options
 
@@ -122,7 +121,7 @@ def parser_of(program: PeerProgram, given: Sequence[str] = ()) -> Parser:
         "unless -i or --loopCount is given.",
         dialect, given,
     )  # fmt: skip
-    add = partial(option, arguments)
+    add = arguments.add
     add("-h --help", "produce help message")
     add(
         "-b --bufferSize N", f"buffer size in MiB ({dialect.default_mebibytes})", mebibytes, dest="size",
@@ -146,21 +145,21 @@ def parser_of(program: PeerProgram, given: Sequence[str] = ()) -> Parser:
     program.add(arguments)
     arguments.set_defaults(dialect=version)
     own = arguments.add_argument_group("options of wirespeed")
-    option(
-        own, "--machine FILE|simulated:NAME",
+    own.add(
+        "--machine FILE|simulated:NAME",
         f"machine file or simulated machine (${environment.MACHINE}, else this machine)",
         default=environment.machine(),
     )  # fmt: skip
-    option(own, "--time-budget TIME", "maximum time per value (0.3s)", parse_duration, default=TIME_BUDGET)
-    add_output(own)
-    add_options(own, names=["timeout", "seed"])
-    add_job(own)
+    own.add("--time-budget TIME", "maximum time per value (0.3s)", parse_duration, default=TIME_BUDGET)
+    own.add_output()
+    own.add_options(names=["timeout", "seed"])
+    own.add_job()
     return arguments
 
 
 def _add(parser: Parser) -> None:
     """Add the options that nvbandwidth has and sailbandwidth lacks, and those of sailbandwidth."""
-    add = partial(option, parser)
+    add = parser.add
     add(
         "-F --format", "text (default), JSON, or text with &&&& PERF lines in place of SUM lines",
         choices=["text", "json", "perf"], default="text",

@@ -20,6 +20,7 @@ from ..terminal import colored, error_line
 from . import configuration
 from .commands import COMMANDS
 from .consumers import OPTION, InvalidUsage
+from .option_groups import TakesOptions
 
 #: Options that only programs of nccl-tests have; ``-b`` is also one of nvbandwidth.
 _OF_NCCL_TESTS = frozenset({"-e", "-g", "--minbytes", "--maxbytes", "--ngpus", "--nthreads", "--stepfactor"})
@@ -113,7 +114,7 @@ def _option(word: str) -> str:
     return f"-p {word}" if any(name.startswith(word) for name in names) else ""
 
 
-class Parser(argparse.ArgumentParser):
+class Parser(TakesOptions, argparse.ArgumentParser):
     """The parser of a command, whose errors are one line, with exit code 2.
 
     It completes words for shells, and reads defaults of its options from the configuration.

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import EXIT_CODES, ExitCode, UsageError, WirespeedError
 from ..terminal import error_line, visible
-from .common import add_saving as add_saved
-from .common import code_of, option, saving, tell_saved, texts_aside
+from .common import code_of, saving, tell_saved, texts_aside
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -70,55 +69,54 @@ def parser(name: str) -> Parser:
         "Start it with a launcher on all nodes, one process per GPU: mpirun -np 512 -N 8 wirespeed qualify.",
         EXIT_CODES,
     )
-    option(
-        arguments, "--machine simulated:NAMExN|FILE.toml",
+    arguments.add(
+        "--machine simulated:NAMExN|FILE.toml",
         "N simulated nodes, with faults, such as simulated:dgx-a100-8x64+nic=0.5@node17.3: node, gpu, "
         "pcie, memory, nic, cable (sends; with <- behind it: receives), leaf or trunk (@block2.1), spine "
         "(@spine1), lost@node3, noise=3%%; or two DGX Sparks, simulated:dgx-spark-2+endpoint@node0, with "
         "causes (mtu=1500@node1, width=2@node0, ...); or simulated:FILE.toml, which describes nodes and "
         "switches",
     )  # fmt: skip
-    option(
-        arguments, "--over",
+    arguments.add(
+        "--over",
         "transport: tcp, which continues when nodes are lost, or nccl or mpi, which transfer between "
         "ranks, rail by rail (default: nccl if all nodes have GPUs, else tcp)",
         choices=("tcp", "nccl", "mpi"),
     )  # fmt: skip
-    option(
-        arguments, "--within TIME", "maximum time, such as 3min; rounds that do not fit are skipped",
+    arguments.add(
+        "--within TIME", "maximum time, such as 3min; rounds that do not fit are skipped",
         parse_duration, default=math.inf,
     )  # fmt: skip
-    option(arguments, "--spares N", "the last N nodes are spares (default: 0)", int, default=0)
-    option(arguments, "--seed", "random seed of the choice of partners (default: 0)", int, default=0)
-    option(
-        arguments, "--topology FILE|measured",
+    arguments.add("--spares N", "the last N nodes are spares (default: 0)", int, default=0)
+    arguments.add("--seed", "random seed of the choice of partners (default: 0)", int, default=0)
+    arguments.add(
+        "--topology FILE|measured",
         "output of `scontrol show topology`, which names the leaf switches (default: from Slurm); "
         "or measured: infer from latencies which nodes share one (with --over tcp)",
     )  # fmt: skip
-    option(
-        arguments, "--nics NxRATE|RATE",
+    arguments.add(
+        "--nics NxRATE|RATE",
         "what the NICs of a node carry in one direction, such as 8x400G or 50GB/s, with which two nodes "
         "are compared (default: as their ports and PCIe links say)", parse_nics,
     )  # fmt: skip
-    option(
-        arguments, "--pair NODE,NODE",
+    arguments.add(
+        "--pair NODE,NODE",
         "measure only these two nodes of the job, as a job of two is (default: all)", _names, default=(),
     )  # fmt: skip
-    option(
-        arguments, "--processes N",
+    arguments.add(
+        "--processes N",
         "start N processes on this host, to try it without a launcher (default: 1)", int, default=1,
     )  # fmt: skip
-    option(
-        arguments, "-T --timeout TIME",
-        "maximum time for all processes to join, and of one round (default: 60s)", parse_duration,
-        default=60.0,
+    arguments.add(
+        "-T --timeout TIME", "maximum time for all processes to join, and of one round (default: 60s)",
+        parse_duration, default=60.0,
     )  # fmt: skip
-    option(
-        arguments, "--exclude-format",
+    arguments.add(
+        "--exclude-format",
         "print only the nodes to exclude (slurm, json), or the good ones as a host file (hostfile)",
         choices=("slurm", "hostfile", "json"),
     )  # fmt: skip
-    add_saved(arguments)
+    arguments.add_saving()
     return arguments
 
 

@@ -20,28 +20,19 @@ from ..reports import FORMATS, Style, find, format_of_suffix, render
 from ..terminal import meant, one_line, visible
 from ..units import many
 from .common import (
-    add_all_cells,
-    add_force,
-    add_judging,
-    add_output,
-    add_report,
-    add_simulated,
-    add_verbose,
     check_format,
     criteria,
-    machine_names,
     named,
     named_files,
     open_run,
-    option,
     print_report,
     return_files,
     style,
     tell_unreadable,
-    testcase_names,
     texts_aside,
 )
 from .measuring import measured_code
+from .option_groups import machine_names, testcase_names
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -105,24 +96,24 @@ def parser(name: str) -> Parser:
         "More than 10 runs make a page with one row per node: verdict, cause, key figures and outliers.\n"
         "A single run can be written in any other format, given by the file name or --format.",
     )
-    option(arguments, "files FILE+", "saved runs, logs of other tools, and folders of them")
-    option(
-        arguments, "-o --output FILE.html",
+    arguments.add("files FILE+", "saved runs, logs of other tools, and folders of them")
+    arguments.add(
+        "-o --output FILE.html",
         "file to write (default: RUN.html, RUN-compared.html or RUN-fleet.html, next to the first run)", Path,
     )  # fmt: skip
-    add_force(arguments, "is not a report of wirespeed")
-    option(arguments, "--open", "open the page in the browser")
-    option(
-        arguments, "--format FORMAT", "format (default: by the suffix: "
+    arguments.add_force("is not a report of wirespeed")
+    arguments.add("--open", "open the page in the browser")
+    arguments.add(
+        "--format FORMAT", "format (default: by the suffix: "
         + ", ".join(f"{row.suffixes[0]} for {row.name}" for row in FORMATS if row.suffixes) + ")",
     )  # fmt: skip
     kinds = arguments.add_mutually_exclusive_group()
-    option(kinds, "--fleet", "one row per node, without single values (default for more than 10 runs)")
-    option(kinds, "--compare", "compare more than 10 runs, up to 50")
-    add_judging(arguments.add_argument_group("judgement"))
-    add_all_cells(arguments)
-    add_simulated(arguments, needed=False)
-    add_verbose(arguments)
+    kinds.add("--fleet", "one row per node, without single values (default for more than 10 runs)")
+    kinds.add("--compare", "compare more than 10 runs, up to 50")
+    arguments.add_argument_group("judgement").add_judging()
+    arguments.add_all_cells()
+    arguments.add_simulated(needed=False)
+    arguments.add_verbose()
     return arguments
 
 
@@ -256,18 +247,15 @@ def _part(file: str, document: Document, options: argparse.Namespace) -> Checked
 
 def parser_of_show(name: str) -> Parser:
     arguments = Parser(name, "Print saved runs, or logs of other tools, in any format.")
-    option(
-        arguments, "files FILE*",
-        "saved runs, logs of other tools, and folders of them (- is standard input)",
-    )  # fmt: skip
+    arguments.add("files FILE*", "saved runs, logs of other tools, and folders of them (- is standard input)")
     for spelled, does in (
         ("-t --testcase NAME+", "only these testcases"),
         ("-p --prefix PREFIX+", "only testcases whose names start with PREFIX"),
     ):
-        option(arguments, spelled, does, completer=testcase_names)
-    add_report(arguments)
-    add_judging(arguments.add_argument_group("judgement"))
-    add_simulated(arguments, needed=False)
+        arguments.add(spelled, does, completer=testcase_names)
+    arguments.add_report()
+    arguments.add_argument_group("judgement").add_judging()
+    arguments.add_simulated(needed=False)
     return arguments
 
 
@@ -333,19 +321,18 @@ def parser_of_import(name: str) -> Parser:
         "Exit codes: 0 values were imported, 1 the logs say that the run failed, or a value fails,\n"
         "2 invalid usage, 4 the logs have no values.",
     )
-    option(arguments, "files LOG+", "files of one machine; - is standard input")
-    option(
-        arguments, "--machine NAME-N|FILE|simulated:NAME",
+    arguments.add("files LOG+", "files of one machine; - is standard input")
+    arguments.add(
+        "--machine NAME-N|FILE|simulated:NAME",
         "machine of the logs: N GPUs such as hgx-h100-8, a machine file, or a simulated machine "
         "(default: derived from the names and the number of GPUs in the logs)", completer=machine_names,
     )  # fmt: skip
-    option(
-        arguments, "--nics NUMBERxRATE",
-        "NICs of each host, such as 8x400G, for collectives and RDMA between hosts "
+    arguments.add(
+        "--nics NUMBERxRATE", "NICs of each host, such as 8x400G, for collectives and RDMA between hosts "
         "(default: as the log says)", _nics,
     )  # fmt: skip
-    add_output(arguments, "save the run")
-    add_report(arguments)
+    arguments.add_output("save the run")
+    arguments.add_report()
     return arguments
 
 

@@ -26,13 +26,7 @@ from ..terminal import escaped
 from ..testcases import storage
 from ..testcases.blocks import DIRECTIONS, of_directions
 from .common import (
-    add_machine,
-    add_options,
-    add_output,
-    add_report,
-    add_saving,
     check_format,
-    option,
     print_report,
     run_options,
     saving,
@@ -40,11 +34,8 @@ from .common import (
     tell_saved,
     texts_aside,
 )
-from .compare import add_remembering, remember
+from .compare import remember
 from .measuring import (
-    add_dry_run,
-    add_job,
-    add_measuring,
     dry_run,
     lead,
     measuring,
@@ -107,15 +98,15 @@ def main(name: str, argv: Sequence[str]) -> int:
 def parser(name: str) -> Parser:
     """Return the parser of the command."""
     arguments = Parser(name, "Measure, print the results and save the run.", EXIT_CODES)
-    add_measuring(arguments)
-    add_dry_run(arguments)
-    add_job(arguments.add_argument_group(JOB))
+    arguments.add_measuring()
+    arguments.add_dry_run()
+    arguments.add_argument_group(JOB).add_job()
     out = arguments.add_argument_group("output")
-    add_saving(out)
-    add_remembering(out)
-    add_report(out)
+    out.add_saving()
+    out.add_remembering()
+    out.add_report()
     arguments.set_defaults(format=None)
-    option(out, "--json-lines", "print each value as a line of JSON when its testcase ends")
+    out.add("--json-lines", "print each value as a line of JSON when its testcase ends")
     return arguments
 
 
@@ -154,19 +145,19 @@ def parser_of_transfer(name: str) -> Parser:
         EXIT_CODES,
     )
     subject = arguments.add_argument_group(WHAT)
-    option(subject, "line TRANSFERS*", "transfers in quotes, such as 'gpu0 -> gpu1; gpu1 -> gpu0 1MiB'")
-    option(subject, "-f --file FILE.toml", "measurements of a file (wirespeed help transfers)")
-    option(subject, "--from-transferbench FILE", "transfers of a file of TransferBench")
-    option(subject, "--from-nvloom FILE", "transfers of a CSV file of nvloom")
-    option(subject, "--dry-run", "show transfers, routes, shared links and limits, and measure nothing")
-    add_machine(subject)
-    add_options(subject, WHAT)
+    subject.add("line TRANSFERS*", "transfers in quotes, such as 'gpu0 -> gpu1; gpu1 -> gpu0 1MiB'")
+    subject.add("-f --file FILE.toml", "measurements of a file (wirespeed help transfers)")
+    subject.add("--from-transferbench FILE", "transfers of a file of TransferBench")
+    subject.add("--from-nvloom FILE", "transfers of a CSV file of nvloom")
+    subject.add("--dry-run", "show transfers, routes, shared links and limits, and measure nothing")
+    subject.add_machine()
+    subject.add_options(WHAT)
     for group in (STOP, HOW, GPU):
-        add_options(arguments.add_argument_group(group), group)
-    add_job(arguments.add_argument_group(JOB))
+        arguments.add_argument_group(group).add_options(group)
+    arguments.add_argument_group(JOB).add_job()
     out = arguments.add_argument_group("output")
-    add_output(out)
-    add_report(out)
+    out.add_output()
+    out.add_report()
     return arguments
 
 
@@ -288,18 +279,18 @@ def parser_of_blocks(name: str) -> Parser:
         ("--sizes", "sizes", "sizes", "block sizes, such as 1KiB:4MiB:x2 (default: ten from 1KiB to 4MiB)"),
         ("--blocks", "counts", "block_counts", "numbers of blocks, such as 64,1000 (default: 16:65536:x4)"),
     ):
-        option(what, f"{flag} {about[name].metavar}", help, about[name].parse, dest=dest)
-    option(
-        what, "--direction LIST",
+        what.add(f"{flag} {about[name].metavar}", help, about[name].parse, dest=dest)
+    what.add(
+        "--direction LIST",
         f"directions: {', '.join(DIRECTIONS)} (default: the first two; without a GPU the last)",
         among(DIRECTIONS),
     )  # fmt: skip
-    add_machine(what)
-    add_options(what, names=("devices", "storage", "storage_size"))
-    add_options(arguments.add_argument_group(STOP), STOP)
-    add_options(arguments.add_argument_group(HOW), HOW)
+    what.add_machine()
+    what.add_options(names=("devices", "storage", "storage_size"))
+    arguments.add_argument_group(STOP).add_options(STOP)
+    arguments.add_argument_group(HOW).add_options(HOW)
     out = arguments.add_argument_group("output")
-    add_saving(out)
-    add_report(out)
+    out.add_saving()
+    out.add_report()
     arguments.set_defaults(format="blocks")
     return arguments

@@ -18,7 +18,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,6 @@ from ..reports import DialectName, Style, dialects, nvbandwidth
 from ..reports.dialects import OF_SAILBANDWIDTH, VERSIONS
 from ..terminal import visible
 from ..testcases import Testcase
-from .common import option
 from .configuration import COMPAT, version
 from .parser import Parser
 
@@ -68,7 +66,7 @@ def add_sail_options(
         "The defaults of sailbandwidth are bulk copies by SMs, all copy engines and virtual-memory "
         f"allocations; those of nvbandwidth are ordinary copies, one engine and plain allocations.{note}",
     )
-    add = partial(option, group)
+    add = group.add
     off: dict[str, Any] = {"action": "store_false", "default": default}
     add("--useNormalCopy", "ordinary copies by SMs, not bulk copies", dest="bulk", **off)
     add("--nBlocks N", "blocks of the copy kernel (-1: automatic)", blocks, dest="blocks", default=0)
@@ -236,16 +234,16 @@ def _versions() -> list[str]:
 def _add(parser: Parser) -> None:
     """Add the options of sailbandwidth; set those of nvbandwidth that it lacks."""
     parser.set_defaults(huge_pages=False, wants_huge_pages=False, pairs=-1, pair=None, version=False)
-    option(parser, "--perfFormatter", "&&&& PERF lines in place of SUM lines", dest="perf")
-    option(
-        parser, f"--compat {'|'.join(_versions())}",
+    parser.add("--perfFormatter", "&&&& PERF lines in place of SUM lines", dest="perf")
+    parser.add(
+        f"--compat {'|'.join(_versions())}",
         f"version whose list of testcases and output to use (${COMPAT}, else {_DEFAULT})", _compat,
         dest="dialect",
     )  # fmt: skip
     add_sail_options(parser, default=True, blocks=_blocks)
     group = parser.add_argument_group("options of sailbandwidth that need a PPU, and are ignored")
     for name, takes_number in _OF_PPUS.items():
-        option(group, f"--{name} N" if takes_number else f"--{name}", "", _whole if takes_number else None)
+        group.add(f"--{name} N" if takes_number else f"--{name}", "", _whole if takes_number else None)
 
 
 def _version(arguments: Sequence[str]) -> DialectName:

@@ -22,10 +22,7 @@ from ..testcases.base import MAX_MPI_BYTES, message
 from ..testcases.processes import MECHANISMS, reproducer, sharing
 from ..units import format_size, parse_duration, parse_size, parse_sizes
 from .common import (
-    add_output,
-    add_report,
     check_format,
-    option,
     print_report,
     style,
     texts_aside,
@@ -82,14 +79,12 @@ def among(allowed: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
     return parse
 
 
-def add_running(to: argparse.ArgumentParser) -> None:
+def add_running(to: Parser) -> None:
     """Add the time-out and the options of output."""
     group = to.add_argument_group("running")
-    option(
-        group, "-T --timeout TIME", "maximum time of one stage (default: 60s)", parse_duration, default=60.0
-    )
-    add_output(group)
-    add_report(group)
+    group.add("-T --timeout TIME", "maximum time of one stage (default: 60s)", parse_duration, default=60.0)
+    group.add_output()
+    group.add_report()
 
 
 def between_two(
@@ -188,16 +183,15 @@ def parser_of_pt2pt(name: str) -> Parser:
         "Start it with mpirun -np 2 wirespeed pt2pt. Without a launcher it starts two processes on this\n"
         "host (NCCL only).",
     )
-    option(
-        arguments, "--over LIST", "libraries: mpi, nccl (default: both)", among(_OVER_PT2PT),
-        default=_OVER_PT2PT,
-    )  # fmt: skip
-    option(
-        arguments, "--memory LIST", "memory of the messages: gpu, host (default: both)", among(_MEMORIES),
+    arguments.add(
+        "--over LIST", "libraries: mpi, nccl (default: both)", among(_OVER_PT2PT), default=_OVER_PT2PT
+    )
+    arguments.add(
+        "--memory LIST", "memory of the messages: gpu, host (default: both)", among(_MEMORIES),
         default=_MEMORIES,
     )  # fmt: skip
-    option(
-        arguments, "--sizes SIZES", f"message sizes, such as 8:1MiB:x8 or 1KiB,1MiB (default: {_SIZES})",
+    arguments.add(
+        "--sizes SIZES", f"message sizes, such as 8:1MiB:x8 or 1KiB,1MiB (default: {_SIZES})",
         parse_sizes, default=parse_sizes(_SIZES),
     )  # fmt: skip
     add_running(arguments)
@@ -233,29 +227,26 @@ def parser_of_overalloc(name: str) -> Parser:
         "BUFFER_SIZE. The second times every phase of sharing a buffer, for several over-allocations and\n"
         "mechanisms; without a launcher it starts two processes on this host.",
     )
-    option(arguments, "given N*", "the five numbers of the first form")
-    option(
-        arguments, "--memory", "memory of the buffers (default: %(default)s)", choices=("gpu", "host"),
-        default="gpu",
-    )  # fmt: skip
+    arguments.add("given N*", "the five numbers of the first form")
+    arguments.add(
+        "--memory", "memory of the buffers (default: %(default)s)", choices=("gpu", "host"), default="gpu"
+    )
     sweep = arguments.add_argument_group("sweep")
-    option(sweep, "--sweep", "time every phase for each over-allocation and mechanism")
-    option(
-        sweep, "--means LIST",
+    sweep.add("--sweep", "time every phase for each over-allocation and mechanism")
+    sweep.add(
+        "--means LIST",
         "mechanisms: ipc, vmm-fd, fabric, mpi, nccl; for host memory shm, mpi (default: all but fabric)",
         among(_MEANS),
     )  # fmt: skip
-    option(sweep, "--buffer SIZE", "buffer size (default: 1GiB)", parse_size, default=2**30)
-    option(sweep, "--copy SIZE", "size of the copied part (default: 1MiB)", parse_size, default=2**20)
-    option(
-        sweep, "--over LIST",
-        "over-allocations: sizes separated by commas (default: 0, 1 B, ... 2 MiB + 1 B)",
+    sweep.add("--buffer SIZE", "buffer size (default: 1GiB)", parse_size, default=2**30)
+    sweep.add("--copy SIZE", "size of the copied part (default: 1MiB)", parse_size, default=2**20)
+    sweep.add(
+        "--over LIST", "over-allocations: sizes separated by commas (default: 0, 1 B, ... 2 MiB + 1 B)",
         default=_OVER_OVERALLOC,
     )  # fmt: skip
-    option(
-        sweep, "--repeats N", "number of allocations for each over-allocation (default: %(default)s)", int,
-        default=5,
-    )  # fmt: skip
+    sweep.add(
+        "--repeats N", "number of allocations for each over-allocation (default: %(default)s)", int, default=5
+    )
     add_running(arguments)
     arguments.set_defaults(format="overalloc")
     return arguments

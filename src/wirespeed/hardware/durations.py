@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from ..errors import MachineError
 from ..measurement import Measurement
-from ..model import Engine, MemoryKind, Method, Operation, Role, Transfer
+from ..model import FILE_ENGINES, Engine, MemoryKind, Method, Operation, Role, Transfer
 from ..statistics.stopping import FEWEST_ROUNDS, Rule
 from ..units import KIB
 from .network import Network, completions
@@ -205,7 +205,7 @@ def usual_seconds(
 def _scatters(measurement: Measurement) -> bool:
     """Whether the samples of a Measurement usually differ by more than the precision."""
     transfers = measurement.transfers
-    if any(t.engine in (Engine.CPU, Engine.IO) for t in transfers):
+    if any(t.engine in (Engine.CPU, *FILE_ENGINES) for t in transfers):
         return True
     host = sum(any(end.kind is not MemoryKind.DEVICE for end in t.ends) for t in transfers)
     return host > 1 or measurement.collective is not None

@@ -22,7 +22,7 @@ from ..testcases import Testcase
 from ..units import GB, many
 from .cause import Cause, Weight, facts_of
 from .causes import CAUSES
-from .cells_seen import slow_keys
+from .cells_seen import distinguishing, slow_keys
 from .culprits import at_device
 from .judge import judge
 from .localise import WrongData
@@ -184,8 +184,6 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
 
 def _known(document: Document, explanation: Explanation) -> Finding | None:
     """Return the cause that explains cells; None if the slow link or device has no known cause."""
-    from .next_testcases import distinguishing
-
     hypothesis, *rivals = explanation.hypotheses
     if (cause := hypothesis.cause) is None:
         return None

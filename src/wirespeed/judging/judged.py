@@ -200,7 +200,7 @@ class Adaptive:
 
     def _first(self, document: Document) -> tuple[Testcase, ...]:
         """Return the testcases that would show a defect; without one, the quick tier."""
-        from .next_testcases import suspected
+        from .cells_seen import suspected
 
         suspicions = suspected(document)
         cases = dict.fromkeys(case for required in suspicions.values() for case in required)

@@ -37,6 +37,9 @@ _ACQUITTAL_MARGIN = 0.07
 _FULL_LINK_WEIGHT = 0.98
 #: A low cell that loads a link by this fraction with its payload shows how much the link carries at least.
 _CARRIED = 0.85
+#: One that loads it by this fraction shows that it is not slow if it carries more than any low cell by this
+#: factor, such as the memory of a storage device that is a little faster than its link.
+_CLEARLY_MORE = 1.25
 #: Order of candidates that are a device or switch; links have lower ones, pairs higher ones.
 _DEVICE_ORDER = 2
 
@@ -199,8 +202,8 @@ def _candidates(
             by_link.setdefault(link, set()).update(members)
             for key in (key for key in suspects_of[link] if key in suspected):
                 of_keys[key] = min(1.0, of_keys.get(key, 0.0) + taken * part)
-                if taken * part >= _FULL_LINK_WEIGHT:
-                    least = carried.get(link, 0.0)
+                least = carried.get(link, 0.0) * (1.0 if taken * part >= _FULL_LINK_WEIGHT else _CLEARLY_MORE)
+                if taken * part >= (_CARRIED if least else _FULL_LINK_WEIGHT):
                     showing.setdefault(key, set()).update(
                         i for i in members if observations[i].payload(graph.links[link]) > least
                     )

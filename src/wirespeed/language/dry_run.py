@@ -270,12 +270,19 @@ def _transfer(
     executor = work.executor
     return PlannedWork(
         str(work.source), "+".join(map(str, work.ends[1:])), (work.source.kind, work.destination.kind),
-        work.operation, str(executor), work.engine, executor.blocks, executor.threads or len(executor.cpus),
+        work.operation, str(executor), work.engine, executor.blocks, _threads(work),
         work.bytes, work.role is Role.LOAD, _route(network, work), rate if known else None,
         alone if math.isfinite(alone) else None, bound, work.start,
         end if known and math.isfinite(end) else None, work.rate if work.is_paced else None, work.pace,
         free * work.counted if math.isfinite(free) else None,
     )  # fmt: skip
+
+
+def _threads(work: Transfer) -> int:
+    """The number of threads of a GPU's block, or of the host; 0 for the choice of the backend."""
+    if work.calls:
+        return work.calls.depth if work.engine is Engine.IO else 1
+    return work.executor.threads or len(work.executor.cpus)
 
 
 def _collective(work: Collective) -> PlannedWork:

@@ -8,7 +8,7 @@
     devices   := device (',' device)*
     device    := FUNCTION '(' device ')' | FUNCTION device | ['rank' numbers '.'] KIND numbers | 'void' | '$'
     numbers   := N | N '-' N | '*' | '[' part (',' part)* ']'        part := N | N '-' N
-    word      := ENGINE | OPERATION | SIZE | 'broadcast' | KEY '=' value
+    word      := ENGINE | OPERATION | SIZE | 'broadcast' | 'random' | KEY '=' value
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ OPERATION_WORDS = {
 }
 #: Word for one transfer to all destinations.
 BROADCAST = "broadcast"
+#: Word for blocks of a file in random order.
+RANDOM = "random"
 ARROWS = {"->": False, "to": False, "<-": True, "from": True}
 #: Words that begin or join, so that they are no names of devices.
 _RESERVED = ("load", "latency", "by", "and", "to", "from")
@@ -336,13 +338,13 @@ class _LineParser:
             return "engine", ENGINES[token.text]
         if token.text in OPERATION_WORDS:
             return "operation", OPERATION_WORDS[token.text]
-        if token.text == BROADCAST:
-            return BROADCAST, True
+        if token.text in (BROADCAST, RANDOM):
+            return token.text, True
         if token.text in _KEYS:
             if not self.accept("="):
                 raise self.wrong(f"expected '=' and a value after {token.text}")
             return _KEYS[token.text](self)
-        valid = (*ENGINES, *OPERATION_WORDS, BROADCAST, *(f"{key}=" for key in _KEYS))
+        valid = (*ENGINES, *OPERATION_WORDS, BROADCAST, RANDOM, *(f"{key}=" for key in _KEYS))
         shown = repr(token.text) if token.text else "the end of the text"
         if token.kind == "word":
             raise self.wrong(f"unknown word {shown}; {nearest(token.text, valid)}", token.span)
@@ -406,6 +408,7 @@ class _LineParser:
 _KEYS: dict[str, Callable[[_LineParser], tuple[str, Any]]] = {
     "blocks": lambda parser: ("blocks", parser.count()),
     "threads": lambda parser: ("threads", parser.count()),
+    "depth": lambda parser: ("depth", parser.count()),
     "cpus": lambda parser: ("cpus", parser.cpus()),
     "counted": lambda parser: ("counted", parser.count()),
     "rate": lambda parser: ("rate", parser.rate()),

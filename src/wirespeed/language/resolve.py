@@ -12,7 +12,7 @@ from itertools import product
 
 from ..collectives.operations import OPERATIONS
 from ..errors import UsageError
-from ..hardware.devices import DeviceKind, is_host, kind_of
+from ..hardware.devices import STORAGE, DeviceKind, is_host, kind_of
 from ..hardware.limits import ceilings
 from ..hardware.network import Network
 from ..hardware.topology import Machine
@@ -34,6 +34,7 @@ from ..testcases.collectives import default_size, members, usual, work_of
 from ..testcases.device import CHASE_SIZE, SIGNAL_SIZE
 from ..testcases.host import chase_size, streaming_size
 from ..units import format_size, format_time
+from .files import OF_FILES, file_transfer, is_file
 from .syntax import CollectiveStatement, Devices, LanguageError, Line, Rate, Source, Span, Statement
 
 
@@ -64,7 +65,8 @@ def share_cores(
         ((transfer.executor.device, transfer.executor.rank), i) for i, transfer in enumerate(transfers)
         if transfer is not None and transfer.engine is Engine.CPU and not transfer.executor.cpus
     )  # fmt: skip
-    named = {cpu for transfer in transfers if transfer is not None for cpu in transfer.executor.cpus}
+    named = {cpu for transfer in transfers if transfer is not None and transfer.calls is None
+             for cpu in transfer.executor.cpus}  # fmt: skip
     for (device, _), indices in places.items():
         executor = next(transfer.executor for i in indices if (transfer := transfers[i]) is not None)
         cores = cores_of(executor)
@@ -307,7 +309,10 @@ class _Resolver:
             why = (
                 f" ({'; '.join(self.machine.notes)})" if self.machine.notes and devices.kind == "gpu" else ""
             )
-            advice = ": start several with --processes N or a launcher" if devices.kind == "rank" else ""
+            advice = {
+                "rank": ": start several with --processes N or a launcher",
+                STORAGE.name: ": name a folder of it with --storage DIR",
+            }.get(devices.kind, "")
             wanted = "ranks" if devices.kind == "rank" else kind_of(f"{devices.kind}0").words[0]
             raise self.wrong(f"this machine has no {wanted}{why}{advice}", devices.span)
         if devices.indices is None:
@@ -364,10 +369,11 @@ class _Resolver:
             raise self.wrong("void is only one side of a transfer, and no side of a latency", statement.span)
         kind = kind_of(executor.device)
         gpu = not kind.is_host
-        if any(end.memory and end.memory.kind is MemoryKind.FILE for end in (source, *destinations)):
-            raise self.wrong(
-                "storage is measured by the testcases storage_*, not by transfers", statement.span
-            )
+        if any(is_file(end.memory) for end in (source, *destinations)):
+            memories_of = [end.memory for end in (source, *destinations)]
+            return file_transfer(statement, memories_of, self.machine, self.defaults.size, self.wrong)
+        if of_files := next((name for name in OF_FILES if name in places), ""):
+            raise self.wrong(f"only transfers with storage have {of_files}", places[of_files])
         if not kind.engines:
             raise self.wrong(f"{executor} executes no transfers; name what does: by numa0", statement.span)
         if words.operation and len(ends) < 2:

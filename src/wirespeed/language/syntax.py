@@ -156,6 +156,8 @@ class Words:
         rate: Rate that it does not exceed.
         start: Time from the common start until it begins, in s.
         broadcast: Whether one transfer writes to all destinations.
+        depth: Calls of a file at a time.
+        random: Whether blocks of a file are in random order.
     """
 
     engine: Engine | None = None
@@ -168,6 +170,8 @@ class Words:
     rate: Rate | None = None
     start: float | None = None
     broadcast: bool = False
+    depth: int | None = None
+    random: bool = False
 
 
 @dataclass(frozen=True)
@@ -306,6 +310,8 @@ def written(transfers: Sequence[Transfer], machine: Machine) -> list[str]:
 
 def _written(transfer: Transfer, machine: Machine, *, alone: bool) -> str:
     """One transfer; ``alone``: whether no other uses the cores of its node."""
+    if transfer.calls:
+        return _of_file(transfer, machine)
     of_cpus = transfer.engine is Engine.CPU
     source, *destinations = (_name(end, of_cpus) for end in transfer.ends)
     destination = ", ".join(destinations)
@@ -344,6 +350,18 @@ def _written(transfer: Transfer, machine: Machine, *, alone: bool) -> str:
     words += [f"rate={transfer.pace!r}"] if transfer.pace != 1 else []
     words += [f"rate={exact_rate(transfer.rate)}"] if transfer.is_paced else []
     words += [f"start={exact_time(transfer.start)}"] if transfer.start else []
+    return ("load " if transfer.role is Role.LOAD else "") + " ".join(words)
+
+
+def _of_file(transfer: Transfer, machine: Machine) -> str:
+    """A transfer with storage."""
+    assert transfer.calls is not None
+    node = next((node for node in machine.numa if node.name == transfer.executor.device), None)
+    if transfer.also or node is None or node.cpus != transfer.executor.cpus:
+        raise UsageError(f"the language has no words for {transfer}")
+    words = [transfer.way.replace("->", " -> "), *(["random"] if transfer.calls.random else [])]
+    words += [str(transfer.engine)] if transfer.engine is not Engine.IO else []
+    words += [exact_size(transfer.calls.block), f"depth={transfer.calls.depth}"]
     return ("load " if transfer.role is Role.LOAD else "") + " ".join(words)
 
 

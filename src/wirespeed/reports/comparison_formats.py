@@ -17,7 +17,7 @@ from ..terminal import escaped, visible
 from ..units import many
 from ..version import __version__
 from .comparisons import CHANGED, counted, moved, not_compared, notes, pairing, remarks, side_of
-from .junit import add_outcome, suites
+from .junit import add_outcome, case_of, suite, suites
 from .markdown import escaped as literal
 from .markdown import table_row
 from .records import records
@@ -128,32 +128,20 @@ def _suite(comparison: Comparison) -> ET.Element:
         cases.setdefault(change.key.testcase, []).append(change)
     elements = []
     for name, changes in cases.items():
-        case = ET.Element("testcase", classname="wirespeed.compare", name=visible(name), time="0")
+        case = case_of(name, "compare")
         lines = [
             f"{change.outcome}: {change.key.place}: {moved(change)} {change.reason}".rstrip()
             for change in changes if change.outcome in (Outcome.LOST, Outcome.WORSE)
         ]  # fmt: skip
         if lines:
-            more = [f"and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
-            add_outcome(case, "failure", lines[0], "\n".join(lines[:_LISTED] + more))
+            add_outcome(case, "failure", *lines, most=_LISTED)
         elif all(change.outcome in (Outcome.BUSY, Outcome.ADDED) for change in changes):
             add_outcome(case, "skipped", changes[0].reason or "no value before")
         elif comparison.simulated:
             add_outcome(case, "skipped", SIMULATED)
         elements.append(case)
-    counts = {
-        name: str(sum(case.find(tag) is not None for case in elements))
-        for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped"))
-    }
-    suite = ET.Element(
-        "testsuite", {"name": "wirespeed compare", "tests": str(len(elements)), **counts, "time": "0"}
-    )
-    properties = ET.SubElement(suite, "properties")
     entries = [("before", side_of(comparison.before)), ("after", side_of(comparison.after))]
     entries += [("differs", str(difference)) for difference in comparison.differences]
     texts = (*pairing(comparison), not_compared(comparison), *notes(comparison))
-    entries += [("note", text) for text in texts if text]
-    for name, value in (*entries, ("cells", counted(comparison, ()))):
-        ET.SubElement(properties, "property", name=name, value=visible(value))
-    suite.extend(elements)
-    return suite
+    entries += [("note", text) for text in texts]
+    return suite("wirespeed compare", elements, [*entries, ("cells", counted(comparison, ()))])

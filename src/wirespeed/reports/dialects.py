@@ -63,7 +63,7 @@ class Dialect:
         whole_ratios: Whether tables of ratios have sums, only the total of a bidirectional testcase has one,
             and none has a diagonal.
         first_samples: Whether only the first copy of a value has lines of samples, and latencies have none.
-        json_root: Key of the only member of the JSON.
+        is_hggc: Whether the JSON is that of sailbandwidth since 2.2, with HGGC in place of CUDA.
         refuses_on_output: Whether standard output, not standard error, has why the program refuses to run.
     """
 
@@ -91,7 +91,7 @@ class Dialect:
     words: Mapping[str, str] = field(default_factory=dict)
     whole_ratios: bool = False
     first_samples: bool = False
-    json_root: Literal["nvbandwidth", "sailbandwidth"] = "nvbandwidth"
+    is_hggc: bool = False
     refuses_on_output: bool = False
 
     def start(self, output: str = "run") -> str:
@@ -246,7 +246,7 @@ OF_SAILBANDWIDTH: dict[DialectName, Dialect] = {
         "sailbandwidth", "v2.2.1", "v2.2.1", "sailbandwidth-2.2.1",
         smaller=_SMALLER_SAIL, both=_BOTH, waived="Waived: {name}: {reason}\n",
         words={"GPU(": "PPU(", "All Gpus": "All PPUs"},
-        whole_ratios=True, first_samples=True, json_root="sailbandwidth",
+        whole_ratios=True, first_samples=True, is_hggc=True,
     ),
     "sailbandwidth-2.1": Dialect("sailbandwidth", "v2.1.0", "v0.8", "0.8", exact=False, both=_BOTH),
 }  # fmt: skip

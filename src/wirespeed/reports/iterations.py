@@ -14,8 +14,8 @@ from ..judging.judged import Judged
 from ..tables import LATE, Table
 from ..terminal import one_line
 from ..units import format_size, many
-from .iteration_times import Spread, spread, steady
-from .nccl_tests_view import View, has_collectives
+from .grid import aligned
+from .nccl_tests_view import Spread, View, has_collectives, spread, steady
 from .style import Style
 
 #: An iteration is a spike if a process needs more than this multiple of the mean.
@@ -128,10 +128,9 @@ def _analysis(
     heads = ("mean µs", "min µs", "max µs", "p99 µs", "cv %", "max/mean")
     lines = [
         named,
-        *_aligned("size", heads, map(_spread_row, sizes)),
+        *_aligned(heads, map(_spread_row, sizes)),
         "the first iteration and the others",
-        *_aligned(
-            "size", ("first µs", "others µs", "ratio", "cv % with it", "cv % without"),
+        *_aligned(("first µs", "others µs", "ratio", "cv % with it", "cv % without"),
             (_first_row(size) for size in sizes if len(size.times) > 1),
         ),
     ]  # fmt: skip
@@ -140,8 +139,7 @@ def _analysis(
     with_processes = [size for size in sizes if size.processes]
     lines += [
         "processes by their mean time (in brackets: number of the process)",
-        *_aligned(
-            "size", ("fastest µs", "slowest µs", "spread µs", "spread %", "noisiest cv %", "longest µs"),
+        *_aligned(("fastest µs", "slowest µs", "spread µs", "spread %", "noisiest cv %", "longest µs"),
             map(_process_row, with_processes),
         ),
     ]  # fmt: skip
@@ -149,7 +147,7 @@ def _analysis(
         rows = [_host_row(size, host, numbers) for size in with_processes for host, numbers in hosts.items()]
         lines += [
             "hosts",
-            *_aligned("size", ("host", "processes", "mean µs", "lowest µs", "highest µs", "longest µs",
+            *_aligned(("host", "processes", "mean µs", "lowest µs", "highest µs", "longest µs",
                                "noisiest cv %"), rows),
         ]  # fmt: skip
     spikes = [text for size in with_processes for text in _spikes(size)]
@@ -226,12 +224,6 @@ def _spikes(size: _Size) -> Iterator[str]:
         yield f"  {size.name}, iteration {i}: {who}, {_us(max(times))} µs"
 
 
-def _aligned(first: str, heads: Sequence[str], rows: Iterable[tuple[str, ...]]) -> list[str]:
-    """Lines of a table: the first column is aligned to the left, the others to the right."""
-    table = [(first, *heads), *rows]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return [
-        f"  {label:<{widths[0]}}  "
-        + "  ".join(f"{text:>{width}}" for text, width in zip(texts, widths[1:], strict=True))
-        for label, *texts in table
-    ]
+def _aligned(heads: Sequence[str], rows: Iterable[tuple[str, ...]]) -> list[str]:
+    """Lines of a table whose rows are sizes."""
+    return [f"  {line}" for line in aligned([("size", *heads), *rows])]

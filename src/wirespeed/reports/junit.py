@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import xml.etree.ElementTree as ET
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ..document import Document, Status, TestcaseResult
 from ..judging.culprits import any_of
@@ -51,12 +51,48 @@ def suites(elements: Sequence[ET.Element], unreadable: Sequence[Unreadable] = ()
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
+def suite(
+    name: str, cases: Sequence[ET.Element], properties: Iterable[tuple[str, str]] = (), time: str = "0",
+    **attributes: str,
+) -> ET.Element:  # fmt: skip
+    """A suite with the numbers of its cases and the properties that are not empty."""
+    counts = {
+        name: str(sum(case.find(tag) is not None for case in cases))
+        for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped"))
+    }
+    element = ET.Element(
+        "testsuite", {"name": name, "tests": str(len(cases)), **counts, "time": time, **attributes}
+    )
+    add_properties(element, properties)
+    element.extend(cases)
+    return element
+
+
+def add_properties(element: ET.Element, properties: Iterable[tuple[str, str]]) -> None:
+    """Add the properties that are not empty."""
+    if known := [(name, value) for name, value in properties if value]:
+        of_element = ET.SubElement(element, "properties")
+        for name, value in known:
+            ET.SubElement(of_element, "property", name=name, value=visible(value))
+
+
+def case_of(name: str, kind: str = "", time: str = "0") -> ET.Element:
+    """A case without an outcome; ``kind`` is the part of the name of its class behind ``wirespeed``."""
+    classname = f"wirespeed.{kind}" if kind else "wirespeed"
+    return ET.Element("testcase", classname=classname, name=visible(name), time=time)
+
+
+def add_outcome(case: ET.Element, tag: str, *lines: str, most: int = _LISTED) -> None:
+    """Add a failure, an error or a skip to a testcase; the first line is its message."""
+    more = [f"and {len(lines) - most} more"] if len(lines) > most else []
+    text = visible("\n".join((*lines[:most], *more)))
+    ET.SubElement(case, tag, message=visible(lines[0]), type=tag).text = text
+
+
 def _unreadable(file: Unreadable) -> ET.Element:
-    counts = {"tests": "1", "failures": "0", "errors": "1", "skipped": "0", "time": "0"}
-    suite = ET.Element("testsuite", {"name": "wirespeed", **counts})
-    case = ET.SubElement(suite, "testcase", classname="wirespeed", name=visible(file.file), time="0")
+    case = case_of(file.file)
     add_outcome(case, "error", str(file))
-    return suite
+    return suite("wirespeed", [case])
 
 
 def part(judged: Judged, style: Style) -> ET.Element:
@@ -76,7 +112,7 @@ def part(judged: Judged, style: Style) -> ET.Element:
         for result in document.testcases
     ]
     if document.interrupted and not check.stale:
-        case = ET.Element("testcase", classname="wirespeed", name="the run", time="0")
+        case = case_of("the run")
         add_outcome(case, "error", f"run interrupted: {document.interrupted}")
         cases.append(case)
     if document.qualification:
@@ -84,15 +120,6 @@ def part(judged: Judged, style: Style) -> ET.Element:
     cases += [_absent(absence) for absence in check.missing if absence.verdict.is_failure]
     for compared in check.gates:
         cases += [_gate(result, compared.gates.name, document) for result in applicable(compared)]
-    counts = {
-        name: str(sum(1 for case in cases if case.find(tag) is not None))
-        for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped"))
-    }
-    host = visible(document.hostname)
-    common = {"name": "wirespeed", "tests": str(len(cases)), **counts, "time": f"{document.seconds:.3f}"}
-    stamp = visible(document.started).removesuffix("Z")
-    suite = ET.Element("testsuite", {**common, "hostname": host, "timestamp": stamp})
-    properties = ET.SubElement(suite, "properties")
     facts = {"version": document.version, "machine": document.machine.name, "cpu": document.machine.cpu,
              "gpus": ", ".join(gpu.model for gpu in document.machine.gpus), "driver": document.machine.driver,
              "command": document.command, "simulated": SIMULATED if document.simulated else "",
@@ -100,30 +127,22 @@ def part(judged: Judged, style: Style) -> ET.Element:
     warnings = [("warning", text) for text in explanations(document, lacking=check.missing)]
     causes = [("cause", view.line) for view in (views(judged.diagnosis) if style.checked else ())]
     words = [("verdict", str(check.verdict)), ("data", verification(document))]
-    for name, value in [*words, *warnings, *causes, *facts.items()]:
-        if value:
-            ET.SubElement(properties, "property", name=name, value=visible(value))
-    suite.extend(cases)
-    return suite
+    return suite(
+        "wirespeed", cases, [*words, *warnings, *causes, *facts.items()], f"{document.seconds:.3f}",
+        hostname=visible(document.hostname), timestamp=visible(document.started).removesuffix("Z"),
+    )  # fmt: skip
 
 
 def _case(result: TestcaseResult, verdict: Verdict, why: list[Judgement], document: Document) -> ET.Element:
     """A case; ``why`` are the values of the testcase that failed or were not judged."""
-    case = ET.Element(
-        "testcase", classname="wirespeed", name=visible(result.name), time=f"{result.seconds:.3f}"
-    )
-    properties = ET.SubElement(case, "properties")
-    for name, value in (("verdict", str(verdict)), ("data", data_word(document, result))):
-        if value:
-            ET.SubElement(properties, "property", name=name, value=value)
+    case = case_of(result.name, time=f"{result.seconds:.3f}")
+    add_properties(case, (("verdict", str(verdict)), ("data", data_word(document, result))))
     values = [judgement for judgement in why if judgement.verdict is verdict and judgement.value is not None]
     broken = "" if result.status.good else f"{result.status}: {result.reason}"
     if verdict.is_failure and result.status.is_failure:
         add_outcome(case, "failure" if result.status is Status.FAILED else "error", broken)
     elif verdict.is_failure:
-        lines = [_text_of(judgement) for judgement in values or why]
-        more = [f"and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
-        add_outcome(case, "failure", lines[0], "\n".join(lines[:_LISTED] + more))
+        add_outcome(case, "failure", *map(_text_of, values or why))
     elif not verdict.is_judged:
         reason = values[0].why if values else verdict.word
         add_outcome(case, "skipped", broken or result.reason or reason)
@@ -144,10 +163,10 @@ def _nodes(qualification: Qualification, document: Document) -> list[ET.Element]
         found.setdefault(name, []).append((culprit.confirmed, evidence(culprit, qualification)))
     cases = []
     for name, texts in found.items():
-        case = ET.Element("testcase", classname="wirespeed.qualify", name=visible(name), time="0")
-        failed = [text for confirmed, text in texts if confirmed]
-        if failed:
-            add_outcome(case, "failure", failed[0], "\n".join(text for _, text in texts))
+        case = case_of(name, "qualify")
+        if any(confirmed for confirmed, _ in texts):
+            ordered = sorted(texts, key=lambda found: not found[0])
+            add_outcome(case, "failure", *(text for _, text in ordered), most=len(ordered))
         elif document.simulated:
             add_outcome(case, "skipped", SIMULATED)
         elif not qualification.compared:
@@ -158,8 +177,7 @@ def _nodes(qualification: Qualification, document: Document) -> list[ET.Element]
 
 def _absent(absence: Missing) -> ET.Element:
     """A failed case for something that should be there and is not."""
-    name = visible(" ".join(filter(None, (absence.host, absence.part, *absence.where))))
-    case = ET.Element("testcase", classname="wirespeed.inventory", name=name, time="0")
+    case = case_of(" ".join(filter(None, (absence.host, absence.part, *absence.where))), "inventory")
     add_outcome(case, "failure", str(absence))
     return case
 
@@ -179,11 +197,6 @@ def _gate(result: GateResult, name: str, document: Document) -> ET.Element:
     elif document.simulated:
         add_outcome(case, "skipped", SIMULATED)
     return case
-
-
-def add_outcome(case: ET.Element, tag: str, message: str, text: str = "") -> None:
-    """Add a failure, an error or a skip to a testcase."""
-    ET.SubElement(case, tag, message=visible(message), type=tag).text = visible(text or message)
 
 
 def _text_of(judgement: Judgement) -> str:

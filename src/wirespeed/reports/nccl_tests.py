@@ -19,7 +19,6 @@ from ..tables import Cell, Half
 from ..terminal import one_line, visible
 from ..testcases import Testcase
 from ..units import GB, format_time
-from .iteration_times import spread, steady
 from .nccl_tests_view import (
     KEYS,
     Given,
@@ -31,6 +30,8 @@ from .nccl_tests_view import (
     row_of,
     short,
     short_bus,
+    spread,
+    steady,
 )
 from .style import Style
 

@@ -15,8 +15,7 @@ from ..document import RankInfo, Status
 from ..judging.judged import Judged
 from ..tables import LATE, Half
 from ..units import GB
-from .iteration_times import spread, steady
-from .nccl_tests_view import Given, View, has_collectives, is_complete, short, short_bus
+from .nccl_tests_view import Given, View, has_collectives, is_complete, short, short_bus, spread, steady
 from .style import Style
 
 _VERSION = 3

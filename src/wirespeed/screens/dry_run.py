@@ -12,6 +12,7 @@ from ..hardware.topology import Machine
 from ..judging.verdict import Verdict
 from ..language.dry_run import DryRun, PlannedMeasurement, PlannedWork
 from ..measurement import Unit
+from ..model import FILE_ENGINES
 from ..reports import SIMULATED
 from ..reports.grid import aligned
 from ..reports.html.link_use import Use
@@ -104,14 +105,14 @@ def _name(work: PlannedWork) -> str:
         name = f"{work.operation} {work.source}" + (
             f" to {work.destination}" if work.destination != work.source else ""
         )
-    pageable = " pageable" if "pageable" in work.memory and work.engine != "cpu" else ""
+    pageable = " pageable" if "pageable" in work.memory and work.engine not in ("cpu", *FILE_ENGINES) else ""
     return f"{'load ' if work.load else ''}{name}{pageable}"
 
 
 def _shape(work: PlannedWork) -> str:
     rate = f" rate={work.pace:.0%}" if work.pace < 1 else ""
     rate = rate if work.rate is None else f" rate={work.rate / GB:.4g}GB/s"
-    if work.engine == "cpu":
+    if work.engine in ("cpu", *FILE_ENGINES):
         return f" {many(work.threads, 'thread')}{rate}"
     counts = (("blocks", work.blocks), ("threads", work.threads))
     return "".join(f" {name}={count}" for name, count in counts if count) + rate

@@ -21,7 +21,6 @@ from .memory import GpuBuffer, GpuBufferPool
 from .stream_ops import (
     FLAGS,
     SCALAR,
-    Answer,
     Axpy,
     Chase,
     Contents,
@@ -30,6 +29,7 @@ from .stream_ops import (
     Kernel,
     Region,
     Signal,
+    SignalAnswer,
     Work,
     near,
     pattern_of,
@@ -382,7 +382,7 @@ class Binder:
         here, there = bound.buffers.sources[0].address, bound.buffers.destination.address
         other = self._device(bound.transfer.destination.device)
         self._reach(other, bound.device)
-        ends = (Signal, bound.device, there, here), (Answer, other, here, there)
+        ends = (Signal, bound.device, there, here), (SignalAnswer, other, here, there)
         for kind, device, theirs, mine in ends:
             contents = self._contents(device)
             self.fillers.add(contents)

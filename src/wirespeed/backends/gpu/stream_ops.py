@@ -372,7 +372,7 @@ class Axpy:
 class Signal:
     """Flags that this GPU sets on another, which answers each: the kernels of both, one thread each.
 
-    The other GPU's kernel runs in a stream of that GPU; see ``Answer``.
+    The other GPU's kernel runs in a stream of that GPU; see ``SignalAnswer``.
 
     Attributes:
         theirs, mine: Addresses of the flag on the other GPU, and of the answer on this one.
@@ -414,7 +414,7 @@ class Signal:
         self._launch()
 
 
-class Answer(Signal):
+class SignalAnswer(Signal):
     """The answers of the other GPU."""
 
     kernel = "pong"

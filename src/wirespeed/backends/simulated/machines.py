@@ -8,7 +8,7 @@ from functools import partial
 
 from ...hardware.devices import STORAGE, Gpu, NumaNode, Storage
 from ...hardware.topology import Cache, EngineRate, Link, LinkKind, Machine, Rank
-from ...model import Access, Engine
+from ...model import FILE_ENGINES, Access, Engine
 from ...units import GIB, KIB, MIB, NANO
 
 #: 1 GB/s in B/s.
@@ -275,15 +275,27 @@ def cpu_2_sockets() -> Machine:
                    rates=tuple(_cpu_rates(12 * _GBPS, 6 * _GBPS, "assumed")), noise=0.004)  # fmt: skip
 
 
-def nvme_2() -> Machine:
-    """One socket with two NVMe devices of PCIe 4."""
+def _with_nvme(server: Machine, name: str) -> Machine:
+    """A server with two NVMe devices of PCIe 4 at its first socket."""
     devices = tuple(Storage(i, f"/mnt/nvme{i}", "xfs", "NVMe SSD", (), True, 4 * GIB, 0) for i in range(2))
-    links = [_memory(device.name, 7 * _GBPS, "assumed", 80e-6) for device in devices]
+    links = [*server.links, *(_memory(device.name, 7 * _GBPS, "assumed", 80e-6) for device in devices)]
     for device in devices:
         links += _both("numa0", device.name, _PCIE, 4 * 1.969 * _GBPS, "PCIe 4 x4", 1e-6)
-    server = replace(cpu_2_sockets(), name="nvme-2", host="nvme-2", others={STORAGE.name: devices})
-    rates = (*server.rates, EngineRate(Engine.IO, _PCIE, efficiency=0.87, source="assumed"))
-    return replace(server, numa=server.numa[:1], links=(server.links[0], *links), rates=rates)
+    rates = *server.rates, *(EngineRate(e, _PCIE, efficiency=0.87, source="assumed") for e in FILE_ENGINES)
+    return replace(
+        server, name=name, host=name, others={STORAGE.name: devices}, links=tuple(links), rates=rates
+    )
+
+
+def nvme_2() -> Machine:
+    """One socket with two NVMe devices of PCIe 4."""
+    server = cpu_2_sockets()
+    return _with_nvme(replace(server, numa=server.numa[:1], links=server.links[:1]), "nvme-2")
+
+
+def h200_2_nvme_2() -> Machine:
+    """Two H200s and two NVMe devices of PCIe 4."""
+    return _with_nvme(hgx_h200_2(), "h200-2-nvme-2")
 
 
 def nvl72() -> Machine:
@@ -509,6 +521,7 @@ MACHINES: dict[str, Callable[[], Machine]] = {
     **{row[0]: partial(_workstation, *row[:-1], peers=row[-1]) for row in _WORKSTATIONS},
     "cpu-2-sockets": cpu_2_sockets,
     "nvme-2": nvme_2,
+    "h200-2-nvme-2": h200_2_nvme_2,
     "nvl72": nvl72,
     "gh200-1": gh200_1,
     "dgx-spark": dgx_spark,

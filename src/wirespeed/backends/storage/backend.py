@@ -1,202 +1,23 @@
-"""Measures storage: threads read and write blocks of one file, which belongs to the run.
-
-The first half of the file is read, the second half is written.
-"""
+"""The storage backend: which transfers it measures, and the files of the run."""
 
 from __future__ import annotations
 
-import ctypes
-import errno
-import mmap
-import os
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from functools import cached_property
 
-import numpy as np
-
-from ...errors import BackendError, OutOfMemory, VerificationError, starting_threads
 from ...hardware.devices import STORAGE, Storage
 from ...hardware.topology import Machine
-from ...measurement import Measurement, Sample
-from ...model import Engine, MemoryKind, Operation, Transfer
+from ...measurement import Measurement
+from ...model import FILE_ENGINES, Engine, MemoryKind, Operation, Transfer
 from ...options import RunOptions
-from ...units import GIB, MIB, NANO, format_size
-from ..base import Backend, Prepared
-from ..host.load import available_bytes
-from ..host.memory import RESERVE_BYTES
-from ..test_data import key_of, words
-from .calls import AT, COLUMNS, END, ERROR, FIRST_WRONG, LAST, SHORT, START, WRONG, move
-from .scratch_file import ScratchFile
-
-#: Size of a piece in which the file is filled, and of the part of it that one Measurement uses at most.
-_PIECE_BYTES, _REGION_BYTES = 8 * MIB, GIB
-#: A number of drawn blocks that ends all threads.
-_ENDS = 2**62
-#: Errors without room, and what to do.
-_NO_ROOM = {
-    errno.ENOSPC: "free some space, or give a smaller --storage-size",
-    errno.EDQUOT: "give a smaller --storage-size",
-    errno.EFBIG: "`ulimit -f` limits the size of files: give a smaller --storage-size",
-}
-Array = np.ndarray[Any, Any]
-
-
-class FilledFile:
-    """The file of one storage device, and how far it is filled.
-
-    Attributes:
-        file: The file.
-        half: Size of each half, in bytes.
-    """
-
-    def __init__(self, device: Storage) -> None:
-        self.file = ScratchFile(device.folder)
-        self.half = device.memory_bytes // 2
-        self._filled = [0, 0]
-
-    def fill(self, half: int, size: int, key: int, goes_on: Callable[[], bool]) -> None:
-        """Write the contents of the first ``size`` bytes of a half, unless they are there."""
-        piece = mmap.mmap(-1, _PIECE_BYTES)
-        array: Array = np.frombuffer(piece, np.uint64)
-        while self._filled[half] < size and goes_on():
-            offset = half * self.half + self._filled[half]
-            count = min(_PIECE_BYTES, size - self._filled[half])
-            array[: count // 8] = words(key, offset // 8, count // 8)
-            self._write(memoryview(piece)[:count], offset)
-            self._filled[half] += count
-
-    def _write(self, data: memoryview, offset: int) -> None:
-        """Write all of the data; after a part of it, only the next call says why it was not more."""
-        while data:
-            try:
-                done = os.pwrite(self.file.descriptor, data, offset)
-            except OSError as error:
-                raise self.failure("writing", error.errno or 0, offset) from error
-            if not done:
-                raise self.failure("writing", SHORT, offset)
-            data, offset = data[done:], offset + done
-
-    def failure(self, doing: str, number: int, offset: int) -> BackendError:
-        """The error of a call; without room nothing of the machine has failed."""
-        at = f"{doing} at {format_size(offset)} of a file in {self.file.folder}"
-        if number == SHORT:
-            return BackendError(f"{at}: fewer bytes than requested; it is full, or the file was changed")
-        if number in _NO_ROOM:
-            return OutOfMemory(f"{at}: {os.strerror(number)}; {_NO_ROOM[number]}")
-        hint = "; the size of a call must be a multiple of the block size of the device"
-        return BackendError(f"{at}: {os.strerror(number)}{hint if number == errno.EINVAL else ''}")
-
-
-class StoragePrepared(Prepared):
-    """Calls of one transfer, bound to their buffers and threads."""
-
-    def __init__(self, contents: FilledFile, transfer: Transfer, options: RunOptions, laps: int) -> None:
-        assert transfer.calls is not None
-        self._contents, self._transfer, self._calls = contents, transfer, transfer.calls
-        self._writes = transfer.destination.kind is MemoryKind.FILE
-        block, depth = self._calls.block, self._calls.depth
-        needed, free = block * depth, available_bytes()
-        if free is not None and free - RESERVE_BYTES < needed:
-            raise OutOfMemory(
-                f"not enough memory: requested buffers of {format_size(needed)}, "
-                f"{format_size(max(0, free - RESERVE_BYTES))} is available"
-            )
-        self._key = key_of(options.seed, laps) if self._writes else key_of(options.seed)
-        self._origin = contents.half if self._writes else 0
-        self._buffers = [mmap.mmap(-1, -(-block // mmap.PAGESIZE) * mmap.PAGESIZE) for _ in range(depth)]
-        self._addresses = [ctypes.addressof(ctypes.c_char.from_buffer(buffer)) for buffer in self._buffers]
-        for buffer in self._buffers:
-            array: Array = np.frombuffer(buffer, np.uint64)
-            array[:] = words(self._key, 0, len(array)) if self._writes else 0
-        self._results = np.zeros((depth, COLUMNS), np.int64)
-        self._drawn = np.zeros(1, np.int64)
-        self._cancelled = False
-        with starting_threads():
-            self._threads = ThreadPoolExecutor(depth, "storage")
-        region = min(contents.half, max(_REGION_BYTES, 2 * transfer.bytes))
-        blocks = region // block
-        order = (
-            np.random.default_rng(options.seed).permutation(blocks)
-            if self._calls.random
-            else np.arange(blocks)
-        )
-        self._order = np.ascontiguousarray(order, np.int64)
-        self._next = 0
-
-    @property
-    def region(self) -> int:
-        """Size of the part of its half that it uses, in bytes."""
-        return len(self._order) * self._calls.block
-
-    def __exit__(self, *_: object) -> None:
-        self._threads.shutdown()
-
-    def cancel(self) -> None:
-        """End all threads after the calls that they make."""
-        self._cancelled = True
-        self._drawn[0] = _ENDS
-
-    def sample(self, copies: int) -> Sample:
-        count = copies * self._transfer.bytes // self._calls.block
-        self._results[:] = 0
-        self._results[:, LAST] = -1
-        self._drawn[0] = _ENDS if self._cancelled else 0
-        key = self._key - 2**64 if self._key >= 2**63 else self._key
-        descriptor, block = self._contents.file.descriptor, self._calls.block
-        drawn = self._drawn.ctypes.data
-        writes, origin, order, first = int(self._writes), self._origin, self._order, self._next
-        with starting_threads():
-            running = [
-                self._threads.submit(
-                    move, writes, descriptor, address, block, origin, order, first, count, drawn, key, result
-                )
-                for address, result in zip(self._addresses, self._results, strict=True)
-            ]  # fmt: skip
-        for thread in running:
-            thread.result()
-        if self._cancelled:
-            raise BackendError("the calls were cancelled")
-        for result in self._results:
-            if result[ERROR]:
-                doing = "writing" if self._writes else "reading"
-                raise self._contents.failure(doing, int(result[ERROR]), int(result[AT]))
-        self._next = (self._next + count) % len(self._order)
-        wall = float(self._results[:, END].max() - self._results[:, START].min()) * NANO
-        return Sample((wall,), (float(count * self._calls.block),), wall)
-
-    def verify(self) -> None:
-        """Compare the ends of every block, and all of the last block of each thread."""
-        block = self._calls.block
-        wrong = int(self._results[:, WRONG].sum())
-        if wrong:
-            first = int(self._results[self._results[:, WRONG] > 0, FIRST_WRONG].min())
-            raise self._wrong(first, wrong, int(self._drawn[0]) * 2)
-        back = mmap.mmap(-1, len(self._buffers[0]))
-        for buffer, result in zip(self._buffers, self._results, strict=True):
-            offset = int(result[LAST])
-            if offset < 0:  # the others were faster
-                continue
-            found: Array = np.frombuffer(buffer, np.uint64)[: block // 8]
-            expected = words(self._key, offset // 8, block // 8)
-            if self._writes:
-                written = os.preadv(self._contents.file.descriptor, [memoryview(back)[:block]], offset)
-                if written != block:
-                    raise self._contents.failure("reading", SHORT, offset)
-                inner = words(self._key, 0, block // 8)
-                inner[0], inner[-1] = expected[0], expected[-1]
-                found, expected = np.frombuffer(back, np.uint64)[: block // 8], inner
-            differing = np.flatnonzero(found != expected)
-            if len(differing):
-                raise self._wrong(offset + 8 * int(differing[0]), len(differing), block // 8)
-
-    def _wrong(self, offset: int, wrong: int, compared: int) -> VerificationError:
-        return VerificationError(str(self._transfer), offset, wrong, compared, self._transfer.way)
+from ..base import Backend
+from ..test_data import key_of
+from .prepared import FilledFile, StoragePrepared
+from .ring import refused
 
 
 class StorageBackend(Backend):
-    """Backend for transfers of the engine ``io`` between host memory and the named folders.
+    """Backend for transfers of the engines ``io`` and ``io_uring`` between memory and the named folders.
 
     Attributes:
         machine: This machine with its storage.
@@ -209,24 +30,31 @@ class StorageBackend(Backend):
     def __init__(self, machine: Machine) -> None:
         super().__init__()
         self._nodes = {node.name for node in machine.numa}
+        self._gpus = {gpu.name: gpu for gpu in machine.gpus}
         self._devices: dict[str, Storage] = {device.name: device for device in machine.others[STORAGE.name]}
         self._files: dict[str, FilledFile] = {}
         self._last: StoragePrepared | None = None
         self._laps, self._closed = 0, False
 
     def refuses_transfer(self, transfer: Transfer) -> str:
-        if transfer.engine is not Engine.IO or transfer.calls is None:
+        if transfer.engine not in FILE_ENGINES or transfer.calls is None:
             return f"storage has no engine {transfer.engine}"
-        kinds = (transfer.source.kind, transfer.destination.kind)
+        kinds = {transfer.source.kind, transfer.destination.kind} - {MemoryKind.FILE}
         ends = {transfer.source.device, transfer.destination.device}
-        if set(kinds) != {MemoryKind.FILE, MemoryKind.PAGEABLE} or transfer.operation is not Operation.COPY:
-            return "storage is read to host memory, or written from it"
-        if len(ends & self._devices.keys()) != 1 or len(ends & self._nodes) != 1:
+        if len(kinds) != 1 or transfer.operation is not Operation.COPY or transfer.also:
+            return "storage is read to the memory of the host or a GPU, or written from it"
+        if len(ends & self._devices.keys()) != 1 or len(ends & (self._nodes | self._gpus.keys())) != 1:
             return "only named folders of this host are measured"
-        return ""
+        if MemoryKind.DEVICE in kinds and transfer.engine is not Engine.IO:
+            return "between storage and a GPU threads read and write the file (engine io)"
+        return self._without_ring if transfer.engine is Engine.IO_URING else ""
+
+    @cached_property
+    def _without_ring(self) -> str:
+        return refused()
 
     def refuses(self, measurement: Measurement) -> str | None:
-        if not any(t.engine is Engine.IO for t in measurement.transfers):
+        if not any(t.engine in FILE_ENGINES for t in measurement.transfers):
             return ""
         if len(measurement.works) > 1:
             return "storage is measured without other works"
@@ -240,13 +68,18 @@ class StorageBackend(Backend):
         if contents is None:
             contents = self._files[end.device] = FilledFile(device)
         self._laps += 1
-        prepared = StoragePrepared(contents, transfer, options, self._laps)
+        if gpu := next((self._gpus[end.device] for end in transfer.ends if end.device in self._gpus), None):
+            from .staged import StagedPrepared
+
+            prepared: StoragePrepared = StagedPrepared(contents, transfer, options, self._laps, gpu)
+        else:
+            prepared = StoragePrepared(contents, transfer, options, self._laps)
         self._last = prepared
         half = int(transfer.destination.kind is MemoryKind.FILE)
 
         def goes_on() -> bool:
             self.progressed = time.monotonic()
-            return not self._closed and not prepared._cancelled
+            return not self._closed and not prepared.cancelled
 
         try:
             contents.fill(half, prepared.region, key_of(options.seed), goes_on)

@@ -1,10 +1,15 @@
 # mypy: disable-error-code="untyped-decorator"
-"""Calls that read and write a file, in compiled code without the interpreter and its lock."""
+"""Calls that read and write a file, in compiled code without the interpreter and its lock.
+
+Either each thread makes one call at a time, or one thread keeps several in the queues of an io_uring. The
+layout of the queues is that of ``include/uapi/linux/io_uring.h`` of Linux.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 
 from ..host.compiled import (
@@ -20,7 +25,7 @@ from ..host.compiled import (
 )
 from ..test_data import STEP
 
-_WORD, _INT = ir.IntType(64), ir.IntType(32)
+_WORD, _INT, _LOW = ir.IntType(64), ir.IntType(32), 0xFFFFFFFF
 #: ``STEP`` as a signed word.
 _STEP = STEP - 2**64
 #: Columns of the result of a thread: start and end in ns, error number, offset at which it happened,
@@ -29,6 +34,16 @@ START, END, ERROR, AT, LAST, WRONG, FIRST_WRONG = range(7)
 COLUMNS = 7
 #: Error number of a call that moved fewer bytes than it should.
 SHORT = -1
+#: Columns of the description of an io_uring: its descriptor; address of the end of the submissions; mask of
+#: their positions and address of the entries; addresses of the begin and the end of the completions; mask of
+#: their positions and address of the entries.
+RING, SUBMITTED, SUBMISSION_MASK, SUBMISSIONS, TAKEN, COMPLETED, COMPLETION_MASK, COMPLETIONS = range(8)
+#: Number of the system call ``io_uring_enter``, and its flag that makes it wait for completions.
+ENTER, GET_EVENTS = 426, 1
+#: Operations of a submission, and sizes of entries in bytes.
+_READ, _WRITE, _SUBMISSION_BYTES, _COMPLETION_BYTES = 22, 23, 64, 16
+#: Errors of ``io_uring_enter`` after which it is called again: EINTR, EAGAIN, EBUSY.
+_AGAIN = (4, 11, 16)
 
 
 def _declared(builder: ir.IRBuilder, name: str, result: ir.Type, *arguments: ir.Type) -> ir.Function:
@@ -70,6 +85,88 @@ def _errno(typing: Any) -> Any:
     return types.int64(), generate
 
 
+@intrinsic
+def _enter(typing: Any, ring: Any, submissions: Any, least: Any) -> Any:
+    """Submit what was added, and wait for a number of completions; return the number of submissions."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
+        kind = ir.FunctionType(_WORD, [_WORD], var_arg=True)
+        function = cgutils.get_or_insert_function(builder.module, kind, "syscall")
+        arguments = [_WORD(ENTER), *values, _WORD(GET_EVENTS), _WORD(0), _WORD(0)]
+        return builder.call(function, arguments)
+
+    return types.int64(*[types.int64] * 3), generate
+
+
+@intrinsic
+def _load_half(typing: Any, address: Any) -> Any:
+    """The word of 32 bits at an address that the kernel writes."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
+        place = builder.inttoptr(values[0], _INT.as_pointer())
+        return builder.zext(builder.load_atomic(place, "acquire", 4), _WORD)
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def _store_half(typing: Any, address: Any, value: Any) -> Any:
+    """Write a word of 32 bits that the kernel reads."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
+        place = builder.inttoptr(values[0], _INT.as_pointer())
+        builder.store_atomic(builder.trunc(values[1], _INT), place, "release", 4)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@compiled("void(int64, int64, int64, int64, int64)")
+def _mark(writes: int, buffer: int, block: int, offset: int, key: int) -> None:
+    """Write the first and the last word of a block into a buffer; before a read, what it must not find."""
+    head = key + (offset >> 3) * _STEP
+    tail = key + ((offset + block - 8) >> 3) * _STEP
+    if writes:
+        store_word(buffer, head)
+        store_word(buffer + block - 8, tail)
+    else:  # what an earlier call left there is no proof of this one
+        store_word(buffer, ~head)
+        store_word(buffer + block - 8, ~tail)
+
+
+@compiled("void(int64, int64, int64, int64, int64, int64[::1])")
+def _check(writes: int, buffer: int, block: int, offset: int, key: int, result: Any) -> None:
+    """Record a call that has moved its block; compare the first and the last word of what it read."""
+    result[LAST] = offset
+    head = key + (offset >> 3) * _STEP
+    tail = key + ((offset + block - 8) >> 3) * _STEP
+    if not writes and (load_word(buffer) != head or load_word(buffer + block - 8) != tail):
+        if not result[WRONG]:
+            result[FIRST_WRONG] = offset
+        result[WRONG] += 1
+
+
+@compiled("int64(int64, int64, int64, int64, int64, int64, int64[::1])")
+def move_block(
+    writes: int, descriptor: int, buffer: int, block: int, offset: int, key: int, result: Any
+) -> int:
+    """Read or write one block; return whether it was moved. Parameters are those of ``move``."""
+    _mark(writes, buffer, block, offset, key)
+    moved = _call(writes, descriptor, buffer, block, offset)
+    if moved != block:
+        result[ERROR] = _errno() if moved < 0 else SHORT
+        result[AT] = offset
+        return 0
+    _check(writes, buffer, block, offset, key, result)
+    return 1
+
+
+@compiled("int64(int64)")
+def draw(drawn: int) -> int:
+    """Draw the number of the next block."""
+    return int(atomic_add(drawn, 1))
+
+
 @compiled("void(int64, int64, int64, int64, int64, int64[::1], int64, int64, int64, int64, int64[::1])")
 def move(
     writes: int, descriptor: int, buffer: int, block: int, origin: int, order: Any, first: int, count: int,
@@ -99,22 +196,75 @@ def move(
         if i >= count:
             break
         offset = origin + order[(first + i) % order.shape[0]] * block
-        head = key + (offset >> 3) * _STEP
-        tail = key + ((offset + block - 8) >> 3) * _STEP
-        if writes:
-            store_word(buffer, head)
-            store_word(buffer + block - 8, tail)
-        else:  # what an earlier call left there is no proof of this one
-            store_word(buffer, ~head)
-            store_word(buffer + block - 8, ~tail)
-        moved = _call(writes, descriptor, buffer, block, offset)
-        if moved != block:
-            result[ERROR] = _errno() if moved < 0 else SHORT
-            result[AT] = offset
+        if not move_block(writes, descriptor, buffer, block, offset, key, result):
             break
-        result[LAST] = offset
-        if not writes and (load_word(buffer) != head or load_word(buffer + block - 8) != tail):
-            if not result[WRONG]:
-                result[FIRST_WRONG] = offset
-            result[WRONG] += 1
     result[END] = now_ns()
+
+
+@compiled(
+    "void(int64, int64, int64[::1], int64[::1], int64, int64, int64[::1], int64, int64, int64, int64, "
+    "int64[:, ::1])"
+)
+def move_by_ring(
+    writes: int, descriptor: int, ring: Any, buffers: Any, block: int, origin: int, order: Any, first: int,
+    count: int, drawn: int, key: int, results: Any,
+) -> None:  # fmt: skip
+    """As ``move``, by one thread with as many calls at a time as there are buffers.
+
+    Args:
+        writes, descriptor, block, origin, order, first, count, drawn, key: As there.
+        ring: Description of the io_uring.
+        buffers: Addresses of the buffers.
+        results: For each buffer the columns above; start and end only in the first row.
+    """
+    depth = buffers.shape[0]
+    free = np.arange(depth)
+    spare, queued, flying, goes_on = depth, 0, 0, True
+    results[0, START] = now_ns()
+    tail, head = _load_half(ring[SUBMITTED]), _load_half(ring[TAKEN])
+    while True:
+        while goes_on and spare:
+            i = atomic_add(drawn, 1)
+            if i >= count:
+                goes_on = False
+                break
+            spare -= 1
+            slot = free[spare]
+            offset = origin + order[(first + i) % order.shape[0]] * block
+            _mark(writes, buffers[slot], block, offset, key)
+            results[slot, AT] = offset
+            entry = ring[SUBMISSIONS] + (tail & ring[SUBMISSION_MASK]) * _SUBMISSION_BYTES
+            store_word(entry, (_WRITE if writes else _READ) | descriptor << 32)
+            store_word(entry + 8, offset)
+            store_word(entry + 16, buffers[slot])
+            store_word(entry + 24, block)
+            store_word(entry + 32, slot)
+            tail = (tail + 1) & _LOW
+            queued += 1
+        if not queued and not flying:
+            break
+        _store_half(ring[SUBMITTED], tail)
+        entered = _enter(ring[RING], queued, 1)
+        if entered >= 0:
+            queued -= entered
+            flying += entered
+        else:
+            number = _errno()
+            if number not in _AGAIN:
+                results[0, ERROR] = number
+                break
+        end = _load_half(ring[COMPLETED])
+        while head != end:
+            entry = ring[COMPLETIONS] + (head & ring[COMPLETION_MASK]) * _COMPLETION_BYTES
+            slot, moved = load_word(entry), load_word(entry + 8) & _LOW
+            if moved == block:
+                _check(writes, buffers[slot], block, results[slot, AT], key, results[slot])
+            else:
+                results[slot, ERROR] = _LOW + 1 - moved if moved >> 31 else SHORT
+                goes_on = False
+            free[spare] = slot
+            spare += 1
+            flying -= 1
+            head = (head + 1) & _LOW
+        _store_half(ring[TAKEN], head)
+    results[0, END] = now_ns()

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from functools import singledispatch
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...document import Document
 from ...judging.judged import Judged
-from ...judging.overview import KeyFigure
 from ...measurement import Unit
 from ...tables import Cell
 from ...tabular import Tabular
-from ...terminal import one_line
 from ...units import fitting, format_time, many
 from ..findings import GLANCE, SIGNS, extent, marked, number, rate
 from ..records import NUMBERS, WHOLES, Record, Section, records
 from ..style import SIMULATED
 from .headline import headline, notes
 from .measurements import families, grouped
-from .tables import spelled
+from .tables import label
 from .templates import rendered, source
-
-if TYPE_CHECKING:
-    from markupsafe import Markup
 
 #: Maximum number of rows of a table of records.
 _MOST_ROWS = 40
-_LIST = ' class="list"'
 #: Fields whose values are fractions, with the format of each.
 _FRACTIONS = {
     "share": ".0%", "change": "+.1%", "change_low": "+.1%", "change_high": "+.1%", "spread": ".1%",
@@ -47,11 +40,13 @@ def notebook_html(result: Tabular | Section) -> str:
     first, *others = [
         name for name in recorded.shown if any(row.get(name) not in (None, "") for row in shown)
     ] or [""]
-    rows = [(_text(first, row), [_cell(name, row) for name in others]) for row in shown]
+    rows = [(_text(first, row), [_text(name, row) for name in others]) for row in shown]
     more = len(recorded.rows) - len(shown)
     return _rendered(
         title=repr(result)[1:-1],
-        table=_table(first, others, rows) if rows else "",
+        columns=(first, *others),
+        numeric=NUMBERS | WHOLES,
+        rows=rows,
         note=f"{many(more, 'more row')}: to_pandas() has all" if more > 0 else "",
         simulated=SIMULATED if result.simulated else "",
     )
@@ -64,7 +59,11 @@ def _(document: Document) -> str:
     return _rendered(
         headline=headline(document, check, summary),
         notes=notes(document, check, summary),
-        table=_key_figures(summary.figures),
+        columns=("path", "typical", "share"),
+        rows=[
+            (f"{SIGNS[figure.verdict].mark} {figure.title}", [rate(figure.typical), extent(figure)])
+            for figure in summary.figures
+        ],
         groups=grouped(None, document, check, judged.judgements, summary.figures),
         simulated=SIMULATED if document.simulated else "",
     )
@@ -79,51 +78,22 @@ def _(section: Section) -> str:
     cells = [
         (cell, table.unit) for result in section.results for table in result.tables for cell in table.cells
     ]
-    table = _statistics(*cells[0]) if len(cells) == 1 else ""
-    return _rendered(title=section.title, table=table, blocks=[] if table else blocks, note=section.note)
+    rows = _statistics(*cells[0]) if len(cells) == 1 else []
+    blocks = [] if rows else blocks
+    return _rendered(title=section.title, columns=("", "value"), rows=rows, blocks=blocks, note=section.note)
 
 
-def _statistics(cell: Cell, unit: Unit) -> Markup | str:
-    """The statistics of a value as a table; empty without any."""
-    from markupsafe import Markup
-
+def _statistics(cell: Cell, unit: Unit) -> list[tuple[str, list[str]]]:
+    """The rows of the statistics of a value."""
     known = cell.statistics
     if known is None:
-        return ""
+        return []
     values = (("median", known.median), ("lowest", known.min), ("highest", known.max), ("limit", cell.limit))
-    texts = ((name, _text("value", {"value": value, "unit": unit})) for name, value in values if value)
-    return _table("", ["value"], [(name, [Markup("<td>{}</td>").format(text)]) for name, text in texts])
+    return [(name, [_text("value", {"value": value, "unit": unit})]) for name, value in values if value]
 
 
 def _rendered(**variables: Any) -> str:
-    return rendered("notebook.html", source("notebook.css"), **variables)
-
-
-def _key_figures(figures: tuple[KeyFigure, ...]) -> Markup | str:
-    """The key figures of a run as a table; empty without any."""
-    from markupsafe import Markup
-
-    cell = Markup("<td>{}</td>").format
-    rows = [
-        (f"{SIGNS[figure.verdict].mark} {figure.title}", [cell(rate(figure.typical)), cell(extent(figure))])
-        for figure in figures
-    ]
-    return _table("path", ["typical", "share"], rows) if rows else ""
-
-
-def _table(heading: str, columns: Sequence[str], rows: Iterable[tuple[str, Iterable[str]]]) -> Markup:
-    """Rows as a table that scrolls if it is wide."""
-    from markupsafe import Markup
-
-    return Markup(f'<div class="scroll">{spelled(heading, columns, rows, _LIST)}</div>')
-
-
-def _cell(name: str, row: Record) -> str:
-    """The ``<td>`` of a field of a record; numbers are aligned."""
-    from markupsafe import escape
-
-    css = ' class="number"' if name in NUMBERS or name in WHOLES else ""
-    return f"<td{css}>{escape(one_line(_text(name, row)))}</td>"
+    return rendered("notebook.html", source("notebook.css"), label=label, **variables)
 
 
 def _text(name: str, row: Record) -> str:

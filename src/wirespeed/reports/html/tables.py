@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -66,26 +66,8 @@ class Part:
         return ColorScale.of(self.table.unit, self.judged)
 
 
-def spelled(
-    heading: str, columns: Sequence[str], rows: Iterable[tuple[str, Iterable[str]]], attributes: str = ""
-) -> str:
-    """A table as markup.
-
-    Args:
-        heading: Heading of the labels of the rows.
-        columns: Headings of the other columns.
-        rows: For each row its label, and its cells as markup.
-        attributes: Markup of the attributes of the table, and of what stands in it above the headings.
-
-    Returns:
-        The markup; labels are escaped.
-    """
-    body = "".join(f'<tr><th scope="row">{_label(name)}</th>{"".join(cells)}</tr>' for name, cells in rows)
-    return f"<table{attributes}>{_head((heading, *columns))}<tbody>{body}</tbody></table>"
-
-
 def _head(labels: Sequence[str]) -> str:
-    cells = "".join(f'<th scope="col">{_label(label)}</th>' for label in labels)
+    cells = "".join(f'<th scope="col">{label(name)}</th>' for name in labels)
     return f"<thead><tr>{cells}</tr></thead>"
 
 
@@ -128,14 +110,14 @@ def _heat(part: Part, colors: ColorScale) -> Markup:
     grid = Grid.of(part.table, GLANCE)
     judged = {(cell.row, cell.column): judgement for cell, judgement in part.judged}
     fixed, lines = "j" if grid.turned else "i", []
-    for i, (label, entries) in enumerate(zip(grid.rows.labels, grid.entries, strict=True)):
+    for i, (name, entries) in enumerate(zip(grid.rows.labels, grid.entries, strict=True)):
         cells = "".join(
             _cell(entry.cell, judged[entry.cell.row, entry.cell.column], str(entry), colors)
             if entry.cell
             else f"<td>{entry.text}</td>"
             for entry in entries
         )
-        lines.append(f'<tr{_at(part, fixed, i)}><th scope="row">{_label(label)}</th>{cells}</tr>')
+        lines.append(f'<tr{_at(part, fixed, i)}><th scope="row">{label(name)}</th>{cells}</tr>')
     about = f"{grid.unit}; rows: {grid.rows.name}, columns: {grid.columns.name}"
     caption = "; ".join(filter(None, (about, _expectation(part, grid.scale))))
     return Markup(
@@ -175,7 +157,7 @@ def rows(title: str, parts: Sequence[Part]) -> Markup:
         name, fixed = part.result.name, "i" if across else "j"
         lines.append(
             f"<tr{_at(part, fixed, 0)}{_given('data-case', name)}>"
-            f'<th scope="row">{sign}{_label(name)}</th>{cells}</tr>'
+            f'<th scope="row">{sign}{label(name)}</th>{cells}</tr>'
         )
     head = (*labels, "expected") if any(ranges) else labels
     return Markup(_framed(parts[0].at, "", f"{title}, {unit}", unit, scale, head, "".join(lines)))
@@ -233,14 +215,14 @@ def _expectation(part: Part, scale: float) -> str:
     )
 
 
-def _label(label: str) -> str:
+def label(text: str) -> Markup:
     """A label as markup that breaks after underscores; the title of a long one shows all of it."""
-    from markupsafe import escape
+    from markupsafe import Markup, escape
 
-    shown = one_line(label)
+    shown = one_line(text)
     title = f' title="{escape(shown)}"' if len(shown) > 48 else ""
-    text = str(escape(shown)).replace("_", "_<wbr>")
-    return f"<span{title}>{text}</span>" if title else text
+    broken = str(escape(shown)).replace("_", "_<wbr>")
+    return Markup(f"<span{title}>{broken}</span>" if title else broken)
 
 
 def _attribute(text: str) -> str:

@@ -1,0 +1,257 @@
+"""The file of a run with its contents, and calls that threads or an io_uring make for one transfer.
+
+The first half of the file is read, the second half is written.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ...errors import BackendError, OutOfMemory, VerificationError, starting_threads
+from ...hardware.devices import Storage
+from ...measurement import Sample
+from ...model import Engine, MemoryKind, Transfer
+from ...options import RunOptions
+from ...units import GIB, MIB, NANO, format_size
+from ..base import Prepared
+from ..host.load import available_bytes
+from ..host.memory import RESERVE_BYTES
+from ..test_data import key_of, words
+from .calls import AT, COLUMNS, END, ERROR, FIRST_WRONG, LAST, SHORT, START, WRONG, move, move_by_ring
+from .ring import Ring
+from .scratch_file import ScratchFile
+
+#: Size of a piece in which the file is filled, and of the part of it that one Measurement uses at most.
+_PIECE_BYTES, _REGION_BYTES = 8 * MIB, GIB
+#: Size of a huge page; another one only costs rate.
+_HUGE_BYTES = 2 * MIB
+#: A number of drawn blocks that ends all threads.
+_ENDS = 2**62
+#: Errors without room, and what to do.
+_NO_ROOM = {
+    errno.ENOSPC: "free some space, or give a smaller --storage-size",
+    errno.EDQUOT: "give a smaller --storage-size",
+    errno.EFBIG: "`ulimit -f` limits the size of files: give a smaller --storage-size",
+}
+Array = np.ndarray[Any, Any]
+Result = TypeVar("Result")
+
+
+def memory(count: int, size: int) -> Array:
+    """Buffers of a size in bytes, next to each other in huge pages: the kernel has fewer pages to pin."""
+    size_of_all = -(-count * size // _HUGE_BYTES) * _HUGE_BYTES
+    area = mmap.mmap(-1, size_of_all + _HUGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without them
+            area.madvise(mmap.MADV_HUGEPAGE)
+    every = np.frombuffer(area, np.uint8)
+    start = -every.ctypes.data % _HUGE_BYTES
+    return every[start : start + count * size].view(np.uint64).reshape(count, -1)
+
+
+class FilledFile:
+    """The file of one storage device, and how far it is filled.
+
+    Attributes:
+        file: The file.
+        half: Size of each half, in bytes.
+    """
+
+    def __init__(self, device: Storage) -> None:
+        self.file = ScratchFile(device.folder)
+        self.half = device.memory_bytes // 2
+        self._filled = [0, 0]
+
+    def fill(self, half: int, size: int, key: int, goes_on: Callable[[], bool]) -> None:
+        """Write the contents of the first ``size`` bytes of a half, unless they are there."""
+        piece = mmap.mmap(-1, _PIECE_BYTES)
+        array: Array = np.frombuffer(piece, np.uint64)
+        while self._filled[half] < size and goes_on():
+            offset = half * self.half + self._filled[half]
+            count = min(_PIECE_BYTES, size - self._filled[half])
+            array[: count // 8] = words(key, offset // 8, count // 8)
+            self._write(memoryview(piece)[:count], offset)
+            self._filled[half] += count
+
+    def _write(self, data: memoryview, offset: int) -> None:
+        """Write all of the data; after a part of it, only the next call says why it was not more."""
+        while data:
+            try:
+                done = os.pwrite(self.file.descriptor, data, offset)
+            except OSError as error:
+                raise self.failure("writing", error.errno or 0, offset) from error
+            if not done:
+                raise self.failure("writing", SHORT, offset)
+            data, offset = data[done:], offset + done
+
+    def failure(self, doing: str, number: int, offset: int) -> BackendError:
+        """The error of a call; without room nothing of the machine has failed."""
+        at = f"{doing} at {format_size(offset)} of a file in {self.file.folder}"
+        if number == SHORT:
+            return BackendError(f"{at}: fewer bytes than requested; it is full, or the file was changed")
+        if number in _NO_ROOM:
+            return OutOfMemory(f"{at}: {os.strerror(number)}; {_NO_ROOM[number]}")
+        hint = "; the size of a call must be a multiple of the block size of the device"
+        return BackendError(f"{at}: {os.strerror(number)}{hint if number == errno.EINVAL else ''}")
+
+
+class StoragePrepared(Prepared):
+    """Calls of one transfer between a file and host memory, bound to their buffers and threads.
+
+    Attributes:
+        cancelled: Whether its calls end.
+    """
+
+    #: Buffers of each call at a time.
+    turns = 1
+
+    def __init__(self, contents: FilledFile, transfer: Transfer, options: RunOptions, laps: int) -> None:
+        assert transfer.calls is not None
+        self._contents, self._transfer, self._calls = contents, transfer, transfer.calls
+        self._writes = transfer.destination.kind is MemoryKind.FILE
+        block, depth = self._calls.block, self._calls.depth
+        buffers = depth * self.turns
+        needed, free = block * buffers, available_bytes()
+        if free is not None and free - RESERVE_BYTES < needed:
+            raise OutOfMemory(
+                f"not enough memory: requested buffers of {format_size(needed)}, "
+                f"{format_size(max(0, free - RESERVE_BYTES))} is available"
+            )
+        self._key = key_of(options.seed, laps) if self._writes else key_of(options.seed)
+        self._origin = contents.half if self._writes else 0
+        self._buffers: list[Array] = list(memory(buffers, -(-block // mmap.PAGESIZE) * mmap.PAGESIZE))
+        self._addresses = np.array([buffer.ctypes.data for buffer in self._buffers], np.int64)
+        for buffer in self._buffers:
+            buffer[:] = words(self._key, 0, len(buffer)) if self._writes else 0
+        self._results = np.zeros((buffers, COLUMNS), np.int64)
+        self._drawn = np.zeros(1, np.int64)
+        self.cancelled = False
+        self._ring: Ring | None = None
+        self._threads = ThreadPoolExecutor(1 if transfer.engine is Engine.IO_URING else depth, "storage")
+        region = min(contents.half, max(_REGION_BYTES, 2 * transfer.bytes))
+        blocks = region // block
+        order = (
+            np.random.default_rng(options.seed).permutation(blocks)
+            if self._calls.random
+            else np.arange(blocks)
+        )
+        self._order = np.ascontiguousarray(order, np.int64)
+        self._next = 0
+        with self._closed_on_error():
+            self._open()
+
+    def _open(self) -> None:
+        """Bind what else the calls need."""
+        if self._transfer.engine is Engine.IO_URING:
+            self._ring = self._in_thread(Ring, self._calls.depth).result()
+
+    @contextmanager
+    def _closed_on_error(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self.__exit__()
+            raise
+
+    @property
+    def region(self) -> int:
+        """Size of the part of its half that it uses, in bytes."""
+        return len(self._order) * self._calls.block
+
+    def _in_thread(self, does: Callable[..., Result], *arguments: object) -> Future[Result]:
+        with starting_threads():
+            return self._threads.submit(does, *arguments)
+
+    def __exit__(self, *_: object) -> None:
+        self._threads.shutdown()
+        if self._ring:
+            self._ring.close()
+
+    def cancel(self) -> None:
+        """End all threads after the calls that they make."""
+        self.cancelled = True
+        self._drawn[0] = _ENDS
+
+    def sample(self, copies: int) -> Sample:
+        count = copies * self._transfer.bytes // self._calls.block
+        self._results[:] = 0
+        self._results[:, LAST] = -1
+        self._drawn[0] = _ENDS if self.cancelled else 0
+        running = self._start(count)
+        for thread in running:
+            thread.result()
+        if self.cancelled:
+            raise BackendError("the calls were cancelled")
+        for result in self._results:
+            if result[ERROR]:
+                doing = "writing" if self._writes else "reading"
+                raise self._contents.failure(doing, int(result[ERROR]), int(result[AT]))
+        self._next = (self._next + count) % len(self._order)
+        timed = self._results[self._results[:, END] > 0]
+        wall = float(timed[:, END].max() - timed[:, START].min()) * NANO
+        return Sample((wall,), (float(count * self._calls.block),), wall)
+
+    @property
+    def _signed_key(self) -> int:
+        return self._key - 2**64 if self._key >= 2**63 else self._key
+
+    def _start(self, count: int) -> list[Future[None]]:
+        """Start the calls of a number of blocks."""
+        descriptor, block, drawn = self._contents.file.descriptor, self._calls.block, self._drawn.ctypes.data
+        writes, origin, order, first = int(self._writes), self._origin, self._order, self._next
+        if self._ring:
+            return [
+                self._in_thread(
+                    move_by_ring, writes, descriptor, self._ring.description, self._addresses, block, origin,
+                    order, first, count, drawn, self._signed_key, self._results,
+                )
+            ]  # fmt: skip
+        return [
+            self._in_thread(
+                move, writes, descriptor, int(address), block, origin, order, first, count, drawn,
+                self._signed_key, result,
+            )
+            for address, result in zip(self._addresses, self._results, strict=True)
+        ]  # fmt: skip
+
+    def _found(self, index: int) -> Array:
+        """The words that the last call with a buffer has read."""
+        return self._buffers[index]
+
+    def verify(self) -> None:
+        """Compare the ends of every block, and all of the last block of each thread."""
+        block = self._calls.block
+        wrong = int(self._results[:, WRONG].sum())
+        if wrong:
+            first = int(self._results[self._results[:, WRONG] > 0, FIRST_WRONG].min())
+            raise self._wrong(first, wrong, int(self._drawn[0]) * 2)
+        (back,) = memory(1, self._buffers[0].nbytes)
+        for index, offset in enumerate(map(int, self._results[:, LAST])):
+            if offset < 0:  # the others were faster
+                continue
+            expected = words(self._key, offset // 8, block // 8)
+            if self._writes:
+                written = os.preadv(
+                    self._contents.file.descriptor, [memoryview(back).cast("B")[:block]], offset
+                )
+                if written != block:
+                    raise self._contents.failure("reading", SHORT, offset)
+                inner = words(self._key, 0, block // 8)
+                inner[0], inner[-1] = expected[0], expected[-1]
+                found, expected = back[: block // 8], inner
+            else:
+                found = self._found(index)[: block // 8]
+            differing = np.flatnonzero(found != expected)
+            if len(differing):
+                raise self._wrong(offset + 8 * int(differing[0]), len(differing), block // 8)
+
+    def _wrong(self, offset: int, wrong: int, compared: int) -> VerificationError:
+        return VerificationError(str(self._transfer), offset, wrong, compared, self._transfer.way)

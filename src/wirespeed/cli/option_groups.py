@@ -1,0 +1,279 @@
+"""What options can be added to: a parser and its groups. Options that several commands have stand here."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Collection
+from functools import wraps
+from glob import escape, glob
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..errors import UsageError
+from .consumers import CONSUMERS, OPTION
+
+if TYPE_CHECKING:
+    from ..results.output import Output
+
+T = TypeVar("T")
+
+
+def testcase_names(**_: object) -> list[str]:
+    """The names of all testcases, for completion."""
+    from ..testcases import TABLE
+
+    return [case.name for case in TABLE]
+
+
+def machine_names(prefix: str = "", **_: object) -> list[str]:
+    """The simulated machines, and files that begin like a word, for completion."""
+    from ..backends.simulated.machines import MACHINES
+
+    paths = glob(f"{escape(prefix or '')}*")  # noqa: PTH207 - also of absolute paths
+    files = [file + "/" * Path(file).is_dir() for file in paths]
+    return [f"simulated:{name}" for name in MACHINES] + [
+        file for file in files if file.endswith(("json", "/"))
+    ]
+
+
+def typed(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """A parser whose UsageErrors argparse reports."""
+
+    @wraps(parse)  # argparse names it in errors
+    def convert(text: str) -> T:
+        try:
+            return parse(text)
+        except UsageError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return convert
+
+
+def output_path(text: str) -> Output:
+    """The file of the Document; in a folder it gets a name of its own. ``-`` is standard output."""
+    from ..results.output import Output
+
+    path = Path(text)
+    if text.endswith("/") or path.is_dir():
+        return Output.numbered(path / default_name())
+    return Output(path)
+
+
+def default_name() -> str:
+    """The default file name of the Document of a run that starts now."""
+    import platform
+
+    return f"wirespeed-{platform.node() or 'host'}-{time.strftime('%Y%m%d-%H%M%S')}.json"
+
+
+class TakesOptions(argparse._ActionsContainer):
+    """An object that options can be added to."""
+
+    def add_argument_group(self, *args: Any, **settings: Any) -> OptionGroup:
+        """Add a group of options."""
+        group = OptionGroup(self, *args, **settings)
+        self._action_groups.append(group)
+        return group
+
+    def add_mutually_exclusive_group(self, **settings: Any) -> Alternatives:
+        """Add options of which one can be given."""
+        group = Alternatives(self, **settings)
+        self._mutually_exclusive_groups.append(group)
+        return group
+
+    def add(
+        self, spelled: str, help: str, parse: Callable[[str], object] | None = None,
+        *, completer: Callable[..., list[str]] | None = None, **settings: Any,
+    ) -> None:  # fmt: skip
+        """Add an option or an argument.
+
+        Args:
+            spelled: The names, and the word for a value: ``-o --output FILE``. ``FILE+`` takes several,
+                ``FILE*`` any number. An option without such a word and without choices is a flag.
+            help: What it does.
+            parse: Converts the text of a value; its UsageErrors are those of the option.
+            completer: Returns the words that complete a value.
+            settings: Further settings of ``add_argument``.
+        """
+        *names, last = spelled.split()
+        if names and not last.startswith("-"):
+            settings["metavar"] = last.rstrip("+*")
+            if last[-1] in "+*":
+                settings |= {"nargs": last[-1]}
+                if names[0].startswith("-"):
+                    settings |= {"action": "extend", "default": []}
+        else:
+            names.append(last)
+            if last.startswith("-") and parse is None and "choices" not in settings:
+                settings.setdefault("action", "store_true")
+        if parse is not None:
+            settings["type"] = typed(parse)
+        self.add_argument(*names, help=help, **settings).completer = completer  # type: ignore[attr-defined]
+
+    def add_options(self, group: str | None = None, names: Collection[str] = ()) -> None:
+        """Add the options of a run of one group, and those with these names."""
+        from ..options import JOB, RunOptions, declared
+
+        for field, about in declared(RunOptions):
+            if about.group != group and field.name not in names:
+                continue
+            flag, help, initial = field.name.replace("_", "-"), about.help.replace("%", "%%"), field.default
+            if about.parse is None:
+                flag, help = (f"no-{flag}", f"do not {help}") if initial else (flag, help)
+                action = "store_false" if initial else "store_true"
+                self.add_argument(f"--{flag}", action=action, dest=field.name, help=help)
+                continue
+            default = about.default.replace("%", "%%") or ("" if initial is None else "%(default)s")
+            later = about.group == JOB  # only one rank reports errors of job options
+            choices = None if later else about.choices or None
+            self.add_argument(
+                f"--{flag}", default=initial, choices=choices, metavar=about.metavar,
+                type=str if later or choices else typed(about.parse),
+                help=f"{help} (default: {default})" if default else help,
+            )  # fmt: skip
+
+    def add_measuring(self) -> None:
+        """Add the options of measuring: what, when to stop, and how."""
+        from ..options import GPU, HOW, STOP, WHAT
+
+        subject = self.add_argument_group(WHAT)
+        subject.add(
+            "-t --testcase NAME+",
+            "testcases by name or nvbandwidth index, as `wirespeed list` shows them (default: all)",
+            completer=testcase_names,
+        )  # fmt: skip
+        subject.add(
+            "-f --file FILE.toml", "measurements of a file (wirespeed help transfers); repeatable",
+            action="append", default=[],
+        )  # fmt: skip
+        subject.add(
+            "-p --prefix PREFIX+", "testcases whose names start with PREFIX", completer=testcase_names
+        )
+        subject.add_machine()
+        subject.add_options(WHAT)
+        for group in (STOP, HOW, GPU):
+            self.add_argument_group(group).add_options(group)
+
+    def add_machine(self, default: str | None = None) -> None:
+        """Add ``--machine``."""
+        self.add(
+            "--machine FILE|simulated:NAME",
+            "machine file, or simulated machine such as simulated:dgx-a100-8 (default: this machine)",
+            default=default, completer=machine_names,
+        )  # fmt: skip
+
+    def add_dry_run(self) -> None:
+        """Add ``--dry-run``."""
+        self.add(
+            "--dry-run",
+            "show what would be measured, in which order and how long it takes, and measure nothing",
+        )  # fmt: skip
+
+    def add_job(self) -> None:
+        """Add the options of jobs of several processes."""
+        from ..options import JOB
+
+        self.add(
+            "--processes N",
+            "start N processes on this host, one per GPU; only without a launcher (default: 1)", int,
+            default=1,
+        )  # fmt: skip
+        self.add_options(JOB)
+
+    def add_judging(self) -> None:
+        """Add the options of judgement."""
+        from ..judging.verdicts import TOLERANCE
+        from ..units import parse_fraction
+
+        self.add("--overrides FILE.toml", "file of accepted deviations, with reasons")
+        self.add(
+            "--baseline FILE", "file from `wirespeed baseline make`: values of good machines of this model"
+        )
+        self.add(
+            "--tolerance PERCENT", "fail values that are below the baseline by more than this (default: 5%%)",
+            parse_fraction, default=TOLERANCE,
+        )  # fmt: skip
+        self.add_expect()
+        self.add("--ignore-busy", "also judge devices that another process used")
+
+    def add_expect(self) -> None:
+        """Add ``--expect``."""
+        from ..results.published_gates import parse
+
+        self.add(
+            "--expect KEY=VALUE,...",
+            "fail unless each host has this: gpus, nvlinks (active, of each GPU), memory (95%% of it), "
+            "nics, gpu-memory, gpu-model, numa, cpus; such as gpus=8,nvlinks=18,memory=1TiB (repeatable)",
+            parse, action="append", default=[],
+        )  # fmt: skip
+
+    def add_simulated(self, *, needed: bool = True) -> None:
+        """Add ``--allow-simulated``; commands whose exit code passes no machine only accept it."""
+        help = "let a simulated machine pass" if needed else argparse.SUPPRESS
+        self.add("--allow-simulated", help)
+
+    def add_output(self, help: str = "also save the run") -> None:
+        """Add ``-o``."""
+        self.add(
+            "-o --output FILE.json", f"{help}; a folder for a generated name, - for standard output",
+            output_path,
+        )  # fmt: skip
+        self.add_force("exists")
+
+    def add_saving(self) -> None:
+        """Add ``-o``, ``--force``, ``-q`` and ``--no-save`` of a command that saves its run by default."""
+        self.add_output("file of the saved run (default: wirespeed-HOST-TIME.json in the current folder)")
+        self.add("-q --quiet", "print no report")
+        self.add("--no-save", "do not save the run")
+
+    def add_force(self, kind: str) -> None:
+        """Add ``--force``."""
+        self.add("--force", f"replace the file even if it {kind}")
+
+    def add_history(self) -> None:
+        """Add ``--history``."""
+        self.add(
+            "--history FILE",
+            "file of the history (default: wirespeed/history.sqlite in the user's data folder)", Path,
+        )  # fmt: skip
+
+    def add_remembering(self) -> None:
+        """Add the options of commands whose runs are added to the history."""
+        self.add_history()
+        self.add("--no-history", "do not add the run to the history")
+
+    def add_report(self) -> None:
+        """Add ``--format`` and ``-v``."""
+        from ..reports import FORMATS
+
+        self.add(
+            "--format FORMAT", f"{FORMATS[0].name} (default), {', '.join(row.name for row in FORMATS[1:])}",
+            default="table",
+        )  # fmt: skip
+        self.add_all_cells()
+        self.add_verbose()
+
+    def add_all_cells(self) -> None:
+        """Add ``--all-cells``."""
+        self.add("--all-cells", "export every value (only with --format prometheus)")
+
+    def add_verbose(self) -> None:
+        """Add ``-v``."""
+        self.add("-v --verbose", "show all samples, all values and full names")
+
+    def add_consumer(self) -> None:
+        """Add ``--for``."""
+        self.add(
+            f"{OPTION} CONSUMER",
+            f"print only one line, and exit with the code that this program expects: {', '.join(CONSUMERS)} "
+            "(wirespeed help operate)", dest="consumer", choices=tuple(CONSUMERS),
+        )  # fmt: skip
+
+
+class OptionGroup(TakesOptions, argparse._ArgumentGroup):
+    """A group of options with a title."""
+
+
+class Alternatives(TakesOptions, argparse._MutuallyExclusiveGroup):
+    """Options of which one can be given."""
