@@ -330,10 +330,10 @@ def test_too_much_noise_and_too_few_nodes_are_not_judged() -> None:
 
 
 def test_4096_nodes_take_seconds() -> None:
-    started = time.monotonic()
+    started = time.process_time()
     found = qualified("dgx-a100-8x4096+nic=0.5@node4000.3")
     assert named(found) == ["node4000's NIC of rail 3"]
-    assert time.monotonic() - started < 60  # about two where nothing else runs
+    assert time.process_time() - started < 30  # about two, and more where lines are counted
 
 
 def test_a_seed_makes_the_same_choice() -> None:
