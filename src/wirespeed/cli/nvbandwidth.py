@@ -21,7 +21,6 @@ from ..errors import ExitCode, WirespeedError
 from ..faults import Fault
 from ..hardware.topology import Machine
 from ..judging.judged import Judged
-from ..progress import listener
 from ..reports import DialectName, Style, nvbandwidth, nvbandwidth_json
 from ..reports.dialects import DIALECTS, NOT_SIMULATED, SIMULATED, VERSIONS, Dialect
 from ..terminal import visible
@@ -311,6 +310,7 @@ def _chosen(options: argparse.Namespace, ranks: int) -> list[Testcase]:
 
 def _run(program: PeerProgram, options: argparse.Namespace, arguments: Sequence[str]) -> int:
     from ..api import run
+    from ..progress import listener
 
     if reason := _refusal(program, options):
         raise _Refused(reason)

@@ -21,7 +21,6 @@ from ..errors import EXIT_CODES, ExitCode, UsageError
 from ..hardware.devices import STORAGE
 from ..judging.judged import Judged
 from ..options import GPU, HOW, JOB, STOP, WHAT, RunOptions, declared
-from ..progress import listener
 from ..terminal import escaped
 from ..testcases import storage
 from ..testcases.blocks import DIRECTIONS, of_directions
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     from ..api import run
+    from ..progress import listener
     from ..screens.run import render
 
     arguments = parser(name)
