@@ -181,7 +181,7 @@ def test_an_unknown_keyword_is_a_type_error_that_names_the_nearest() -> None:
         ({"sample_peers": -1}, r"the number of sampled peers must be 0 \(all\) or more, not -1"),
         ({"samples": 0}, "samples and copies must be from 1 to"),
         ({"copies": 2.5}, "2.5 is not a whole number"),
-        ({"precision": 1.0}, "precision must be more than 0 % and less than 100 %"),
+        ({"precision": 1.0}, "precision must be more than 0% and less than 100%"),
         ({"time_budget": 0.0}, "the time budget must be more than 0 s"),
         ({"samples": 3, "precision": "1%"}, "give one kind or the other"),
         ({"timeout": 0}, "the time-out must be more than 0 s, not 0"),
