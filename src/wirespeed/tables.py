@@ -120,7 +120,7 @@ class Calls(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         n: Number of calls that were timed.
-        p50, p99: The time that 50 and 99 % of the calls do not exceed. With fewer than 100 calls, ``p99`` is
+        p50, p99: The time that 50 and 99% of the calls do not exceed. With fewer than 100 calls, ``p99`` is
             the longest.
         first: Time of the first call with newly filled buffers, the median of all rounds; None if unknown.
     """

@@ -18,7 +18,7 @@ from wirespeed.units import KIB, MIB
 pytestmark = pytest.mark.gpu
 
 
-@pytest.mark.parametrize("direction", ["host_to_device", "device_to_host", "device_to_device"])
+@pytest.mark.parametrize("direction", ["host_to_device", "device_to_host", "device_to_device", "both_ways"])
 def test_lists_arrive_by_every_method(machine: Machine, direction: str) -> None:
     (result,) = wirespeed.run(
         [f"blocks_{direction}"], machine=machine, sizes=(64, 4 * KIB, 28 * KIB, MIB + 64),
@@ -29,6 +29,18 @@ def test_lists_arrive_by_every_method(machine: Machine, direction: str) -> None:
     for table in result.tables:
         if bulk or "kernel_bulk" not in table.key:
             assert all(table.values()), table.key
+
+
+@pytest.mark.parametrize("direction", ["host_to_device", "both_ways"])
+def test_lists_and_the_computation_next_to_them(machine: Machine, direction: str) -> None:
+    found = wirespeed.blocks(
+        direction, machine=machine, sizes=(16 * KIB, MIB), blocks=(16, 256), while_computing=True, energy=True
+    )
+    points = [point for path in found.paths if path.while_computing for point in path.points]
+    assert found.document.testcases[0].status == "passed" and points
+    for point in points:
+        assert point.rates.keys() == point.slowdown.keys() == point.computation_slowdown.keys()
+        assert min(point.computation_slowdown.values()) > 0.9
 
 
 @pytest.mark.parametrize("method", list(Method))

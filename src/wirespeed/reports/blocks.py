@@ -81,7 +81,7 @@ def _drawn(path: PathMap, verbose: bool) -> Iterator[Text]:
 
 
 def _calls(path: PathMap, counts: Sequence[int]) -> Iterator[Text]:
-    """The time of a call by the best method: half of the calls, and 99 %, take no longer."""
+    """The time of a call by the best method: half of the calls, and 99%, take no longer."""
     if not any(point.calls for point in path.points):
         return
     yield Text(f"{path.title}: time of a call by the best method in µs, p50/p99", style="bold")

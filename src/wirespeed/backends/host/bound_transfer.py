@@ -28,8 +28,8 @@ from .threads import Task
 LINE = 64
 #: Alignment of the threads' slices, if each thread gets enough bytes.
 _PAGE_BYTES = 4096
-#: Blocks of this size that may stay in the caches are copied by the C library: 4 to 10 % faster than by the
-#: loops here with 4 KiB to 1 MiB on a Xeon with two cores, 5 % slower with 1 KiB.
+#: Blocks of this size that may stay in the caches are copied by the C library: 4 to 10% faster than by the
+#: loops here with 4 KiB to 1 MiB on a Xeon with two cores, 5% slower with 1 KiB.
 _LIBRARY_FROM_BYTES = 4 * KIB
 #: Accesses that count as one copy of a chase, up to a working set: 1 to 6 ms each.
 _CHASE_UNIT_ACCESSES = ((256 * KIB, 2**20), (4 * MIB, 2**17))
