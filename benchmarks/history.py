@@ -26,7 +26,7 @@ import numpy as np
 import wirespeed
 from wirespeed.document import Document
 from wirespeed.judging.history import MachineHistory, judged
-from wirespeed.reports.html.history import page
+from wirespeed.reports.html.comparison import history_page
 from wirespeed.reports.style import Style
 from wirespeed.results.history import History
 from wirespeed.screens.compare import render_of_history as render
@@ -134,7 +134,7 @@ def main() -> int:
         history = judged(store.past(store.machines()[0]))
     text = render(history, Style(120))
     spent, size = time.process_time() - began, (folder / "history.sqlite").stat().st_size / 1e6
-    (folder / "history.html").write_text(page(history))
+    (folder / "history.html").write_text(history_page(history))
     print(text)
     shape = f"{len(history.past.runs)} runs of {len(history.past.cells)} cells"
     print(f"{shape}: {spent:.2f} s, {size:.1f} MB; {folder}")

@@ -62,6 +62,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="no GPU"))
 
 
+def pytest_collection_finish() -> None:
+    """Spare collections of garbage all that was there before the first test; some tests need many of them."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def leaves_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that leaves a thread, process, socket, shared memory or file behind, unless it says why."""

@@ -112,7 +112,7 @@ def run(
     if world is not None and options.storage is not None:
         raise UsageError("--storage is for one process: omit it in a job")
     chosen, requested = _requested(testcases, prefixes, options, all_if_none=following is None)
-    whole = machine_of(machine)
+    whole = machine_named(machine)
     local = part_of(whole, options)
     target = local if world is None else gather_machine(world, local)
     if options.huge_pages and target.transparent_huge_pages == "never":
@@ -255,8 +255,8 @@ def blocks(
     """Find the fastest way to move scattered blocks, such as those of a KV cache.
 
     Args:
-        *directions: ``host_to_device``, ``device_to_host``, ``device_to_device``, ``host``; default: the
-            first two, on a machine without GPUs the last.
+        *directions: ``host_to_device``, ``device_to_host``, ``device_to_device``, ``host``, ``both_ways``
+            (the first two at once); default: the first two, on a machine without GPUs ``host``.
         sizes: Block sizes in bytes, or a text such as ``"1KiB:4MiB:x2"``.
         blocks: Numbers of blocks, or a text such as ``"16:65536:x4"``.
         machine: As for ``run``.
@@ -277,17 +277,17 @@ def blocks(
     from .judging.block_map import map_of
     from .testcases.blocks import of_directions
 
-    target = machine_of(machine)
+    target = machine_named(machine)
     settings = {"tier": "quick", "sizes": sizes, "block_counts": blocks} | how
     cases = of_directions(target, directions)
     if "storage" in how or STORAGE.name in target.others:
-        cases += storage.TESTCASES
+        settings["prefixes"] = (storage.PREFIX,)  # what is not possible here is no omission
     return map_of(run(cases, machine=target, **settings))
 
 
-def machine_of(machine: str | Machine | None) -> Machine:
-    """A Machine; this machine for None."""
-    if machine is None:
+def machine_named(machine: str | Machine | None, *, measured: bool = True) -> Machine:
+    """A Machine; this machine for None, whose devices are started in the background if it is measured."""
+    if machine is None and measured:
         _backends.warm_up()
     return machine if isinstance(machine, Machine) else _backends.describe(machine)
 
@@ -319,7 +319,7 @@ def described(machine: str | Machine | None = None, *, root: str | Path | None =
 
     tree = HERE if root is None else opened(root)
     if root is None or isinstance(machine, Machine):
-        target = machine_of(machine)
+        target = machine_named(machine, measured=False)
     elif machine is None:
         target = machine_in(tree)
     else:
@@ -368,7 +368,7 @@ def p2p(
     if saved is not None:
         saved.check(force)
     began = time.monotonic()
-    target = machine_of(machine)
+    target = machine_named(machine, measured=False)
     document = described(target if devices is None else target.only(devices))
     peers = attempt_peers(document.machine, Facts(document.facts), mechanisms, seed=seed)
     document = replace_fields(

@@ -15,8 +15,8 @@ from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.judging import judge as judging
 from wirespeed.reports import formats
-from wirespeed.reports.comparison_formats import COMPARISON_FORMATS
 from wirespeed.results.store import decode, encode
+from wirespeed.screens.compare import FORMATS
 from wirespeed.terminal import neutral_json
 
 RECORDED = Path(__file__).parents[1] / "recorded"
@@ -61,7 +61,7 @@ def test_formats(format: str, hostile: Path, capsys: pytest.CaptureFixture[str])
         assert format in _DATA or max(map(len, out.splitlines())) <= 500
 
 
-@pytest.mark.parametrize("format", ["text", *COMPARISON_FORMATS])
+@pytest.mark.parametrize("format", FORMATS)
 def test_comparisons(format: str, hostile: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = [str(hostile / "local.json"), str(hostile / "other.json")]
     for detail in ([], ["-v"]):

@@ -234,7 +234,7 @@ def test_prompts(hostile: Path) -> None:
 def test_reports_of_other_packages_keep_their_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     document = wirespeed.run(["0"], machine=MACHINE, samples=2, copies=1)
     point = SimpleNamespace(name="theirs", load=lambda: lambda document, style: f"\x1b[31m{ATTACK}")
-    monkeypatch.setattr("wirespeed.reports.registry.find", lambda name: ReportFormat.of(point))
+    monkeypatch.setattr("wirespeed.reports.find", lambda name: ReportFormat.of(point))
     text = wirespeed.render(document, "theirs", Style(color=True))
     assert text.startswith("\x1b[31m") and not _CONTROL.search(_OURS.sub("", text.replace("\x1b[8m", "")))
     assert "\x1b" not in wirespeed.render(document, "theirs")

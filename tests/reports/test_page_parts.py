@@ -17,8 +17,8 @@ from wirespeed.judging.overview import overview
 from wirespeed.judging.verdict import Judgement, Verdict
 from wirespeed.measurement import Unit
 from wirespeed.reports.findings import GLANCE, number
-from wirespeed.reports.html.deviation import STEPS, ColorScale, step
-from wirespeed.reports.html.environment import surroundings
+from wirespeed.reports.html.charts import STEPS, ColorScale, step
+from wirespeed.reports.html.headline import surroundings
 from wirespeed.reports.html.link_use import Use, draw, uses
 from wirespeed.reports.html.page import page
 from wirespeed.results.cells import Key, placed

@@ -21,7 +21,7 @@ from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.errors import StorageError
 from wirespeed.judging.history import MachineHistory, judged
-from wirespeed.reports.html.history import page
+from wirespeed.reports.html.comparison import history_page
 from wirespeed.reports.style import Style
 from wirespeed.results.history import History, add, in_memory
 from wirespeed.results.store import save
@@ -92,7 +92,7 @@ def test_a_year_is_told(told_year: MachineHistory) -> None:
 
 
 def test_its_page_and_its_json_say_the_same(told_year: MachineHistory) -> None:
-    text = page(told_year)
+    text = history_page(told_year)
     assert text.count("<polyline") >= len(told_year.kinds) and "gpu3-nvswitch" in text
     assert "580.159 → 590.44" in text and "http" not in text.partition("<main")[2]
     data = json.loads(FORMATS["json"](told_year, Style(80)))
@@ -131,7 +131,7 @@ def test_values_that_fail_in_the_latest_run_are_counted() -> None:
         found = judged(history.past(history.machines()[0]))
     assert [kind.failing for kind in found.kinds] == [1]
     assert "below expectations: 1 value" in FORMATS["text"](found, Style(120))
-    assert "below expectations: 1 value" in page(found)
+    assert "below expectations: 1 value" in history_page(found)
 
 
 def test_a_run_is_added_once(document: Document) -> None:

@@ -110,6 +110,17 @@ def test_without_memory_of_the_gpu_nothing_is_left(
         backend.prepare(calls(4 * KIB, 2, writes=False), RunOptions())
 
 
+def test_the_limit_of_locked_memory_is_named(
+    backend: StorageBackend, driver: MemoryDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(host: int, size: int) -> None:
+        raise OutOfMemory("no memory")
+
+    monkeypatch.setattr(driver, "pin", refuse)
+    with pytest.raises(OutOfMemory, match=r"16 KiB of pinned memory: no memory; raise the limit of locked"):
+        backend.prepare(calls(4 * KIB, 2, writes=False), RunOptions())
+
+
 def test_a_gpu_that_this_process_may_not_use(backend: StorageBackend, driver: MemoryDriver) -> None:
     driver.gpus = 0
     with pytest.raises(BackendError, match="may not use gpu0 at 00000000:00:06; look again"):
@@ -134,6 +145,21 @@ def test_only_threads_reach_a_gpu(backend: StorageBackend) -> None:
     (transfer,) = calls(4 * KIB, 1, writes=False).transfers
     reason = backend.refuses_transfer(replace(transfer, engine=Engine.IO_URING))
     assert reason == "between storage and a GPU threads read and write the file (engine io)"
+
+
+@pytest.mark.parametrize("owner", ["host", ""])
+def test_a_gpu_without_a_driver_is_skipped(tmp_path: Path, owner: str) -> None:
+    """Storage and host memory are still measured."""
+    machine = replace(MACHINE, gpus=(replace(MACHINE.gpus[0], backend=owner),))
+    document = wirespeed.run(
+        ["storage_to_device", "storage_random_read"], machine=machine, storage=tmp_path, storage_size=8 * MIB,
+        samples=1, copies=1,
+    )  # fmt: skip
+    to_device, read = document.testcases
+    assert to_device.status.value == "waived"
+    assert "offers no access to the memory of its GPUs" in to_device.reason
+    assert "\n" not in to_device.reason
+    assert read.status.value == "passed"
 
 
 @pytest.mark.parametrize("name", ["storage_to_device", "storage_from_device"])

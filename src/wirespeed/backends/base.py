@@ -102,6 +102,7 @@ class Backend:
             or for other processes: Ctrl-C does not wait for it.
         processes: Number of processes that measure together.
         virtual: Whether nothing is measured in real time.
+        moves_files: Whether it runs transfers from and to files.
     """
 
     name: str
@@ -112,6 +113,7 @@ class Backend:
     may_hang: bool = False
     processes: int = 1
     virtual: bool = False
+    moves_files: bool = False
 
     def __init__(self) -> None:
         self._warnings: dict[str, None] = {}
@@ -129,6 +131,8 @@ class Backend:
         """
         if not measurement.transfers or measurement.is_mixed:
             return ""  # other backends run what is no transfer
+        if not self.moves_files and any(transfer.calls for transfer in measurement.transfers):
+            return ""
         for transfer in measurement.transfers:
             if reason := self.refuses_transfer(transfer):
                 return f"{transfer}: {reason}"
@@ -176,6 +180,10 @@ class Backend:
     def counters(self) -> State:
         """Counters that take too long for ``state``; read before the first testcase and at the end."""
         return ()
+
+    def energy(self) -> dict[str, float]:
+        """The energy that each device has taken since some time, in J: of those that count it."""
+        return {}
 
     def busy(self) -> dict[str, str]:
         """The devices in use by others: name -> phrase to be read after "is"."""
@@ -301,6 +309,10 @@ class MixedBackend(Backend):
             measuring = stack.enter_context(self.measuring.prepare(measured, options))
             loads = tuple(map(_is_load, measurement.works))
             return MixedPrepared(measuring, loading, loads, stack.pop_all())
+
+    def energy(self) -> dict[str, float]:
+        """The energy of the devices of both backends."""
+        return self.loading.energy() | self.measuring.energy()
 
     def now(self) -> float:
         """The time of the measuring backend, in s."""

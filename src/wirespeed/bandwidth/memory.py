@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..api import machine_of, run
+from ..api import machine_named, run
 from ..document import Document, TestcaseResult
 from ..errors import UsageError
 from ..hardware.topology import LinkKind, Machine
@@ -132,7 +132,7 @@ def theoretical_memory_bandwidth(
          └ max: 4483.39
         gpu0 · 3201 MHz x 2 x 6016 bit · SIMULATED: no hardware was measured
     """
-    target = machine_of(machine)
+    target = machine_named(machine)
     name = one_device(target, device)
     kind = MemoryKind.DEVICE if kind_of(target, name) == "gpu" else MemoryKind.PAGEABLE
     vertex = target.vertex(Memory(name, kind))
@@ -172,7 +172,7 @@ def memory_bandwidth(size: Size | None = None, *, device: Device | None = None, 
         >>> round(result.gb_per_s), round(result.gib_per_s)
         (4123, 3840)
     """
-    machine = machine_of(how.get("machine"))
+    machine = machine_named(how.get("machine"))
     name = one_device(machine, device)
     case = narrow(find(_COPY[kind_of(machine, name)]), columns=[name])
     document = measured([case], machine, how, size)
@@ -193,7 +193,7 @@ def memory_bandwidth_scaling(
     Returns:
         A bandwidth for each size.
     """
-    machine = machine_of(how.get("machine"))
+    machine = machine_named(how.get("machine"))
     name = one_device(machine, device)
     if isinstance(sizes, str):
         sizes = parse_sizes(sizes)
@@ -223,7 +223,7 @@ def memory_bandwidth_saxpy(
     Returns:
         The median, in B/s, with its samples.
     """
-    machine = machine_of(how.get("machine"))
+    machine = machine_named(how.get("machine"))
     name, number = one_device(machine, device), number_type(dtype)
     case = _saxpy_case(machine, name, number, cublas)
     document = measured([case], machine, how, whole(size, _A_LENGTH) * BYTES[number])
@@ -249,7 +249,7 @@ def memory_bandwidth_saxpy_scaling(
     Returns:
         A bandwidth for each length.
     """
-    machine = machine_of(how.get("machine"))
+    machine = machine_named(how.get("machine"))
     name, number = one_device(machine, device), number_type(dtype)
     case = _saxpy_case(machine, name, number, cublas)
     over = tuple(whole(length, _A_LENGTH) * BYTES[number] for length in sizes)

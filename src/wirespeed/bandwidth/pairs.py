@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..api import machine_of
+from ..api import machine_named
 from ..document import Document, TestcaseResult
 from ..errors import UsageError
 from ..language.syntax import line_of
@@ -65,7 +65,7 @@ def host2device_bandwidth(size: Size | None = None, *, device: Device | None = N
     Returns:
         Four bandwidths.
     """
-    machine = machine_of(how.get("machine"))
+    machine = machine_named(how.get("machine"))
     name = one_device(machine, device)
     if kind_of(machine, name) != "gpu":
         raise UsageError(f"{name} is host memory; host2device_bandwidth requires a GPU, such as gpu0")
@@ -110,7 +110,7 @@ def p2p_bandwidth(
         The median, in B/s, with its samples; with ``alternate``, a bandwidth for each direction.
     """
     if alternate:
-        pair = pair_of(machine_of(how.get("machine")), src, dst)
+        pair = pair_of(machine_named(how.get("machine")), src, dst)
         return _matrix("Bandwidth, row to column", _PUSH, pair, size, engine, how)
     return _pair("Bandwidth", _PUSH, src, dst, size, engine, how)
 
@@ -192,7 +192,7 @@ def _pair(
     engine: CopyEngine | None, how: dict[str, Any],
 ) -> Bandwidth:  # fmt: skip
     """The bandwidth of one pair, measured by a testcase of a family."""
-    machine = machine_of(how.get("machine"))
+    machine = machine_named(how.get("machine"))
     a, b = pair_of(machine, src, dst)
     name = family[kind_of(machine, a)].format(engine_for(machine, a, engine))
     document = measured([narrow(find(name), [a], [b])], machine, how, size)
@@ -205,7 +205,7 @@ def _matrix(
     engine: CopyEngine | None, how: dict[str, Any],
 ) -> Bandwidth:  # fmt: skip
     """The bandwidths of all pairs, measured by a testcase of a family."""
-    machine = machine_of(how.get("machine"))
+    machine = machine_named(how.get("machine"))
     names = several(machine, devices)
     testcase = family[kind_of(machine, names[0])].format(engine_for(machine, names[0], engine))
     document = measured([narrow(find(testcase), names, names)], machine, how, size)
@@ -346,7 +346,7 @@ def transfer(
         >>> round(result.bandwidths["sum"].gb_per_s)
         276
     """
-    target = machine_of(machine)
+    target = machine_named(machine)
     if isinstance(what, Path):
         program = load(what)
     else:

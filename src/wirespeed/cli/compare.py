@@ -167,10 +167,10 @@ def main_of_history(name: str, argv: Sequence[str]) -> int:
     past, code = _past(options)
     history = judged(past)
     if options.output:
-        from ..reports.html.history import page
+        from ..reports.html.comparison import history_page
 
         output = Output(options.output, replace=True)
-        output.write(page(history).encode("utf-8", "replace"))
+        output.write(history_page(history).encode("utf-8", "replace"))
         print(visible(f"saved to {output.path}"), file=sys.stderr)
     else:
         from ..screens.compare import FORMATS_HISTORY as FORMATS

@@ -241,8 +241,8 @@ def main_of_blocks(name: str, argv: Sequence[str]) -> int:
     if options.devices is not None:
         machine = machine.only(options.devices)
     cases = of_directions(machine, options.direction or ())
-    if options.storage is not None or STORAGE.name in machine.others:
-        cases += storage.TESTCASES
+    with_storage = options.storage is not None or STORAGE.name in machine.others
+    prefixes = (storage.PREFIX,) if with_storage else ()  # what is not possible here is no omission
     settings = run_options(options, tier="quick", sizes=options.sizes, block_counts=options.counts)
     since = None if settings.within is None else process_started()
 
@@ -257,8 +257,8 @@ def main_of_blocks(name: str, argv: Sequence[str]) -> int:
     with texts_aside(output):
         return lead(
             None, lambda: run(
-                cases, machine=machine, options=settings, output=output, force=options.force, since=since,
-                listeners=listener(), command=" ".join(["wirespeed", *sys.argv[1:]]),
+                cases, prefixes, machine=machine, options=settings, output=output, force=options.force,
+                since=since, listeners=listener(), command=" ".join(["wirespeed", *sys.argv[1:]]),
             ),
             show,
         )  # fmt: skip
@@ -282,11 +282,11 @@ def parser_of_blocks(name: str) -> Parser:
         what.add(f"{flag} {about[name].metavar}", help, about[name].parse, dest=dest)
     what.add(
         "--direction LIST",
-        f"directions: {', '.join(DIRECTIONS)} (default: the first two; without a GPU the last)",
+        f"directions: {', '.join(DIRECTIONS)} (default: the first two; without a GPU host)",
         among(DIRECTIONS),
     )  # fmt: skip
     what.add_machine()
-    what.add_options(names=("devices", "storage", "storage_size"))
+    what.add_options(names=("block_layout", "while_computing", "devices", "storage", "storage_size"))
     arguments.add_argument_group(STOP).add_options(STOP)
     arguments.add_argument_group(HOW).add_options(HOW)
     out = arguments.add_argument_group("output")

@@ -14,7 +14,7 @@ from ..hardware.facts import Fact, Facts, Known
 from ..hardware.limits import MATTERS
 from ..hardware.network import MachineVertices
 from ..hardware.topology import LinkKind, Machine
-from ..qualification import OF_SEVERAL, Qualification, SlowPart
+from ..qualification import OF_SEVERAL
 from ..results.cells import Key, placed
 from ..tabular import Tabular
 from ..terminal import brief
@@ -257,20 +257,16 @@ def corrupting(document: Document, wrong: WrongData) -> list[Cause]:
 def _slow_paths(document: Document) -> list[_Slow]:
     """Return the slow paths between nodes, which causes of the network at either end may explain."""
     found = document.qualification
+    names = [node.name for node in found.nodes] if found else []
     return [
         _Slow(
-            Key(str(part.kind), f"rail {part.rail}", *_names(found, part)),
-            frozenset((LinkKind.NETWORK, found.nodes[node].name, "") for node in part.nodes),
+            Key(str(part.kind), f"rail {part.rail}", names[part.nodes[0]], names[part.nodes[1]]),
+            frozenset((LinkKind.NETWORK, names[node], "") for node in part.nodes),
             True,
         )
         for part in (found.culprits if found else ())
-        if found and part.kind in OF_SEVERAL
+        if part.kind in OF_SEVERAL
     ]
-
-
-def _names(found: Qualification, part: SlowPart) -> tuple[str, str]:
-    """Return the names of the nodes at the ends of a path."""
-    return found.nodes[part.nodes[0]].name, found.nodes[part.nodes[1]].name
 
 
 @dataclass(frozen=True)

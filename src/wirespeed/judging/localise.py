@@ -416,7 +416,8 @@ def wrong_data(cells: Iterable[Placed], machine: Machine) -> tuple[WrongData, ..
     def found(device: str, own: tuple[_Path, ...], everywhere: bool = False) -> WrongData:
         by_pcie = all(_is_pcie(path, network) for path in own)
         between = all(gpus.issuperset(path) for path in own)
-        return WrongData(device, own, _testcases(own, by_path), everywhere, by_pcie, between)
+        names = tuple(dict.fromkeys(name for path in own for name in by_path[path]))
+        return WrongData(device, own, names, everywhere, by_pcie, between)
 
     for device in sorted(of_device, key=lambda device: -len(of_device[device])):
         own = [path for path in of_device[device] if path in left]
@@ -442,7 +443,3 @@ def _is_pcie(path: _Path, network: Network) -> bool:
 
 def _peers(device: str, paths: Iterable[_Path]) -> dict[str, None]:
     return {end: None for path in paths for end in path if end != device}
-
-
-def _testcases(paths: Iterable[_Path], by_path: Mapping[_Path, Iterable[str]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for path in paths for name in by_path[path]))

@@ -1,12 +1,27 @@
-"""Reports: a format is a module and its row in ``registry.FORMATS``; the other modules are shared by formats.
+"""Reports: a format is a row of ``FORMATS`` and a module with ``render``; formats share the other modules.
 
 A report is a function ``render(judged: Judged, style: Style) -> str`` without side effects: it returns
 the text of a run, in the width and with the colour and detail of the style. Other packages add formats as
 entry points of the group ``wirespeed.reports``; their functions take a Document.
 """
 
-from .registry import FORMATS, ReportFormat, find, format_of_suffix, formats, render
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module, metadata
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..errors import UsageError
+from ..terminal import escaped, short_lines, visible
 from .style import SIMULATED, DialectName, Style
+
+if TYPE_CHECKING:
+    from ..document import Document
+    from ..judging.judged import Judged
+    from ..judging.verdicts import Check
+    from ..results.compare import Unreadable
+    from .records import CheckedRun
 
 __all__ = [
     "FORMATS",
@@ -19,3 +34,184 @@ __all__ = [
     "formats",
     "render",
 ]  # fmt: skip
+
+#: Group of the entry points of formats of other packages.
+GROUP = "wirespeed.reports"
+
+#: Text, text with colours for people at a terminal, or JSON.
+Form = Literal["text", "terminal", "json"]
+_PLAIN = Style()
+Report = Callable[["Document", Style], str]
+
+
+@dataclass(frozen=True)
+class _StyleOfOthers(Style):
+    """The style that formats of other packages get, whose functions take a Document: with its verdicts."""
+
+    judged: Judged = field(kw_only=True)
+
+    def check(self, _: Document) -> Check:
+        """The verdicts on the Document."""
+        return self.judged.check
+
+
+def _arguments_of_others(judged: Judged, style: Style) -> tuple[Document, Style]:
+    return judged.document, _StyleOfOthers(**vars(style), judged=judged)
+
+
+@dataclass(frozen=True)
+class ReportFormat:
+    """A format: a module, or an object with its functions.
+
+    All have ``render(judged, style) -> str``. Those that ``wirespeed check`` offers also have
+    ``part(judged, style)``, which returns what a run adds to the report of several, for
+    ``joined(runs: Sequence[CheckedRun], unreadable, style) -> str``. Formats of other packages get the
+    Document in place of ``judged``.
+
+    Attributes:
+        name: Name that ``--format`` accepts.
+        form: What it is; ``terminal`` is text with colours for people.
+        suffixes: Suffixes of file names that stand for it; the first is that of new files.
+        checked: Whether ``wirespeed check`` offers it.
+        qualified: Whether it shows qualifications of nodes.
+        short: Whether lines of text are shortened to `LONGEST_LINE`; rows of numbers are not.
+        module: Its module; empty for that of this package with its name, with ``_`` for ``-``. Behind a
+            colon its function if that is not ``render``.
+        point: What another package registered in place of a module: the function ``render``, or an object
+            with all functions.
+    """
+
+    name: str
+    form: Form = "text"
+    suffixes: tuple[str, ...] = ()
+    checked: bool = False
+    qualified: bool = False
+    short: bool = False
+    module: str = ""
+    point: metadata.EntryPoint | None = None
+
+    @classmethod
+    def of(cls, point: metadata.EntryPoint) -> ReportFormat:
+        """The row of a format of another package: attributes of what it registered, or defaults."""
+        loaded, name = point.load(), point.name
+        form: Form = getattr(loaded, "form", "json" if name.endswith("json") else "terminal")
+        suffixes = tuple(getattr(loaded, "suffixes", ()))
+        return cls(name, form, suffixes, hasattr(loaded, "joined"), True, point=point)
+
+    def _arguments(self, judged: Judged, style: Style) -> tuple[Judged | Document, Style]:
+        """The arguments of ``render`` and ``part``."""
+        return (judged, style) if self.point is None else _arguments_of_others(judged, style)
+
+    @property
+    def _functions(self) -> Any:
+        if self.point is not None:
+            return self.point.load()
+        module, _, function = (self.module or f"{__package__}.{self.name.replace('-', '_')}").partition(":")
+        functions = import_module(module)
+        return getattr(functions, function) if function else functions
+
+    def render(self, judged: Judged, style: Style) -> str:
+        """The report of a run, without control characters from the Document.
+
+        Raises:
+            UsageError: If the run qualified nodes, which the format does not show.
+        """
+        if judged.document.qualification and not self.qualified:
+            names = ", ".join(row.name for row in FORMATS if row.qualified)
+            raise UsageError(f"{self.name} does not show a qualification of nodes; choose one of {names}")
+        functions = self._functions
+        text: str = getattr(functions, "render", functions)(*self._arguments(judged, style))
+        return self._neutral(text, style)
+
+    def part(self, judged: Judged, style: Style) -> Any:
+        """What a checked run adds to the report of several; processes send it to each other."""
+        return self._functions.part(*self._arguments(judged, style))
+
+    def joined(self, runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
+        """The report of several checked runs, and of the files that cannot be read or judged."""
+        return self._neutral(self._functions.joined(runs, unreadable, style), style)
+
+    def _neutral(self, text: str, style: Style) -> str:
+        """Neutralise control characters of texts in the Document.
+
+        Own formats for terminals did so before they added colours and links (`console.printed`).
+        """
+        if self.form == "json":
+            return escaped(text)
+        if self.form == "terminal" and self.point is None:
+            return text
+        text = visible(text, colored=style.color and self.form == "terminal")
+        return short_lines(text) if self.short else text
+
+
+#: Formats of this package.
+FORMATS = (
+    ReportFormat("table", "terminal", (".txt",), qualified=True),
+    ReportFormat("plot", "terminal"),
+    ReportFormat("json", "json", (".json",), checked=True, qualified=True),
+    ReportFormat("csv", suffixes=(".csv",)),
+    ReportFormat("html", suffixes=(".html", ".htm"), checked=True, qualified=True),
+    ReportFormat("markdown", suffixes=(".md",), checked=True, qualified=True),
+    ReportFormat("junit", suffixes=(".xml",), checked=True, qualified=True),
+    ReportFormat("prometheus", suffixes=(".prom",), checked=True, qualified=True),
+    ReportFormat("nvbandwidth", short=True),
+    ReportFormat("nvbandwidth-json", "json"),
+    ReportFormat("nccl-tests", short=True),
+    ReportFormat("nccl-tests-json", "json"),
+    ReportFormat("iterations", short=True, module=f"{__package__}.nccl_tests_json:render_iterations"),
+    ReportFormat("overalloc", short=True),
+    ReportFormat("transfers"),
+    ReportFormat("blocks", "terminal"),
+    ReportFormat("blocks-json", "json", module=f"{__package__}.blocks:render_blocks_json"),
+)
+
+
+def formats() -> list[str]:
+    """The names of all formats: those of this package, then those of others."""
+    others = (point.name for point in metadata.entry_points(group=GROUP))
+    return list(dict.fromkeys((*(row.name for row in FORMATS), *sorted(others))))
+
+
+def find(name: str) -> ReportFormat:
+    """The format with this name; one of another package takes precedence.
+
+    Raises:
+        UsageError: If the format does not exist; the message lists all.
+    """
+    for point in metadata.entry_points(group=GROUP, name=name):
+        return ReportFormat.of(point)
+    for row in FORMATS:
+        if row.name == name:
+            return row
+    raise UsageError(f"there is no format {name!r}; choose one of {', '.join(formats())}")
+
+
+def format_of_suffix(suffix: str) -> str:
+    """The name of the format of files with a suffix; empty if there is none."""
+    for row in (*FORMATS, *map(ReportFormat.of, metadata.entry_points(group=GROUP))):
+        if suffix in row.suffixes:
+            return row.name
+    return ""
+
+
+def render(document: Document | Judged, format: str | Report = "table", style: Style = _PLAIN) -> str:
+    """Render a Document as text.
+
+    Args:
+        document: The run to show. Its values are judged by their limits, unless it is a ``Judged``.
+        format: Name of a format, of this package or another one, or a function ``report(document, style) ->
+            str``.
+        style: Width, colour and verbosity.
+
+    Returns:
+        The report.
+
+    Raises:
+        UsageError: If the format does not exist.
+    """
+    from ..judging.judged import Judged
+
+    judged = Judged.of(document)
+    if isinstance(format, str):
+        return find(format).render(judged, style)
+    return format(*_arguments_of_others(judged, style))

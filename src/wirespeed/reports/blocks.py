@@ -1,19 +1,25 @@
-"""The map of block lists for a terminal: the best method and its rate, over block size and number."""
+"""The map of block lists, over block size and number: for a terminal, and as JSON for a server to load.
+
+docs/blocks.md describes the fields of the JSON.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+import msgspec
 from rich.console import RenderableType
 from rich.text import Text
 
-from ..judging.block_map import MODEL_ERROR, BlockMap, Model, PathMap, StorageMap, map_of
+from ..judging.block_map import MODEL_ERROR, BlockMap, Model, PathMap, Point, StorageMap, map_of
 from ..judging.judged import Judged
 from ..model import Method
 from ..terminal import colored, columns
-from ..units import GB, KIB, NANO, format_size, format_time
+from ..units import GB, KIB, MICRO, NANO, format_size, format_time
 from .console import printed
+from .records import picked
 from .style import SIMULATED, Style
 
 #: Letter and colour of each method.
@@ -39,7 +45,7 @@ def text(blocks: BlockMap, style: Style | None = None) -> str:
     document, parts = blocks.document, list[RenderableType]()
     if document.simulated:
         parts.append(Text(f"{SIMULATED} (machine {document.machine.name})", style="bold"))
-    parts += [part for path in blocks.paths for part in _drawn(path)]
+    parts += [part for path in blocks.paths for part in _drawn(path, style is not None and style.verbose)]
     parts += [part for storage in blocks.storage if storage.rates for part in _of_storage(storage)]
     if not blocks.paths and not blocks.storage:
         others = ", ".join(result.name for result in document.testcases) or "nothing"
@@ -47,7 +53,7 @@ def text(blocks: BlockMap, style: Style | None = None) -> str:
     return printed(style or Style(columns(), colored()), *parts)
 
 
-def _drawn(path: PathMap) -> Iterator[Text]:
+def _drawn(path: PathMap, verbose: bool) -> Iterator[Text]:
     counts = sorted({point.blocks for point in path.points})
     yield Text(f"{path.title}: best method and its rate in GB/s", style="bold")
     yield Text(f"{'block':>8} " + "".join(f"{count:<9}" for count in counts) + "blocks", style="dim")
@@ -69,7 +75,28 @@ def _drawn(path: PathMap) -> Iterator[Text]:
         yield Text(sentence)
     for model in path.models:
         yield Text(f"  {modelled(model)}", style="dim")
+    if verbose:
+        yield from _calls(path, counts)
     yield Text("")
+
+
+def _calls(path: PathMap, counts: Sequence[int]) -> Iterator[Text]:
+    """The time of a call by the best method: half of the calls, and 99 %, take no longer."""
+    if not any(point.calls for point in path.points):
+        return
+    yield Text(f"{path.title}: time of a call by the best method in µs, p50/p99", style="bold")
+    yield Text(f"{'block':>8} " + "".join(f"{count:<16}" for count in counts) + "blocks", style="dim")
+    for block, row in path.by_block.items():
+        by_count = {point.blocks: point for point in row}
+        cells = map(by_count.get, counts)
+        texts = (call_times(point) if point else "-" for point in cells)
+        yield Text(f"{format_size(block):>8} " + "".join(f"{text:<16}" for text in texts).rstrip())
+
+
+def call_times(point: Point) -> str:
+    """The p50 and p99 of a call by the best method, in µs; a dash if no call was timed."""
+    calls = point.calls.get(point.best)
+    return f"{calls.p50 / MICRO:.4g}/{calls.p99 / MICRO:.4g}" if calls else "-"
 
 
 def _of_storage(storage: StorageMap) -> Iterator[Text]:
@@ -105,3 +132,67 @@ def modelled(model: Model) -> str:
         f"{model.method}: {format_time(model.call_s)} a call, {model.block_s / NANO:.3g} ns a block{rate} "
         f"(median error {model.error:.0%}); {full}"
     )
+
+
+#: Version of the shape.
+SHAPE = 1
+
+
+def render_blocks_json(judged: Judged, style: Style) -> str:
+    """The maps of a run as one JSON object."""
+    del style
+    return as_json(map_of(judged.document))
+
+
+def as_json(blocks: BlockMap) -> str:
+    """A map as one JSON object."""
+    return msgspec.json.format(msgspec.json.encode(data(blocks)), indent=1).decode() + "\n"
+
+
+def data(blocks: BlockMap) -> dict[str, Any]:
+    """The maps as plain data, for a server to load."""
+    document = blocks.document
+    return {
+        "schema": SHAPE,
+        **picked(document, "simulated host started"),
+        "testcases": [result.name for result in document.testcases],
+        "paths": [
+            {
+                "direction": path.direction,
+                "path": path.path,
+                "layout": path.layout,
+                "while_computing": path.while_computing,
+                "points": [
+                    picked(
+                        point, "direction path block blocks best rates limit submission_s calls p50_s p99_s "
+                        "first_s slowdown computation_slowdown joules_per_byte",
+                        direction=path.direction, path=path.path, submission_s=point.submissions,
+                        calls={method: calls.n for method, calls in point.calls.items()},
+                        p50_s={method: calls.p50 for method, calls in point.calls.items()},
+                        p99_s={method: calls.p99 for method, calls in point.calls.items()},
+                        first_s={method: calls.first for method, calls in point.calls.items()},
+                    )
+                    for point in path.points
+                ],
+                "crossings": list(map(vars, path.crossings)),
+                "models": [
+                    vars(model) | {"rate": None if math.isinf(model.rate) else model.rate}
+                    for model in path.models
+                ],
+                "rule": path.rule and vars(path.rule),
+                "sentences": list(path.sentences()),
+            }
+            for path in blocks.paths
+        ],
+        "storage": [
+            {
+                "testcase": storage.testcase,
+                "path": storage.path,
+                "points": [
+                    {"block": block, "depth": depth, "rate": rate}
+                    for (block, depth), rate in sorted(storage.rates.items())
+                ],
+            }
+            for storage in blocks.storage
+        ],
+    }  # fmt: skip

@@ -24,15 +24,23 @@ from ..judging.history import (
     summary,
     where,
 )
-from ..reports import SIMULATED, Style
-from ..reports.comparison_formats import COMPARISON_FORMATS
-from ..reports.comparisons import CHANGED, counted, moved, not_compared, notes, pairing, remarks, side_of
+from ..reports import SIMULATED, Style, comparisons
+from ..reports.comparisons import (
+    CHANGED,
+    counted,
+    moved,
+    not_compared,
+    notes,
+    pairing,
+    remarks,
+    side_of,
+)
 from ..reports.console import MOST_WARNINGS, printed
 from ..reports.findings import GLANCE, SIGNS, number
 from ..reports.plot import BARS
 from ..reports.records import errors_of
 from ..results.compare import Change, Comparison, Outcome, Unreadable
-from ..terminal import LONGEST_LINE, escaped
+from ..terminal import LONGEST_LINE, escaped, visible
 from ..units import fitting, many
 
 #: Maximum number of testcases and of differences shown; ``verbose`` shows all.
@@ -81,8 +89,17 @@ def render(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable
     return printed(style, *parts, longest=LONGEST_LINE)
 
 
+def html(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
+    """A page that works offline."""
+    from ..reports.html.comparison import sides_page
+
+    del style
+    return visible(sides_page(comparison, unreadable))
+
+
 #: Formats of comparisons, by name.
-FORMATS = {"text": render} | COMPARISON_FORMATS
+FORMATS = {"text": render, "json": comparisons.json, "markdown": comparisons.markdown,
+           "junit": comparisons.junit, "html": html}  # fmt: skip
 
 
 #: Characters of a sparkline; its lowest bar stands for this fraction of the highest speed, or less.

@@ -124,7 +124,7 @@ def _rate(value: float | None) -> str:
 
 def _page(run: DryRun, machine: Machine) -> str:
     """A page with a drawing of the machine for each measurement: the load of its links."""
-    from ..reports.html import svg
+    from ..reports.html.charts import markup
     from ..reports.html.link_use import draw
 
     style = files("wirespeed.reports.html").joinpath("style.css").read_text()
@@ -133,7 +133,7 @@ def _page(run: DryRun, machine: Machine) -> str:
         drawing = draw(machine, _uses(measurement, machine))
         parts.append(f"<h2>{number}. {escape(measurement.testcase)}</h2>")
         if drawing is not None:
-            parts.append(f'<div class="drawing">{svg.markup(drawing)}</div>')
+            parts.append(f'<div class="drawing">{markup(drawing)}</div>')
         parts.append(f"<pre>{escape(visible(chr(10).join(_table(measurement))))}</pre>")
     if len(run.measurements) > _DRAWN:
         parts.append(f"<p>{many(len(run.measurements) - _DRAWN, 'more measurement')} not drawn</p>")

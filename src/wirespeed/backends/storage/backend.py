@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from functools import cached_property
 
+from ...errors import BackendError
 from ...hardware.devices import STORAGE, Storage
 from ...hardware.topology import Machine
 from ...measurement import Measurement
@@ -24,6 +25,7 @@ class StorageBackend(Backend):
     """
 
     name = "storage"
+    moves_files = True
     #: Many calls, also of storage that takes milliseconds for each.
     sample_seconds = 0.05
 
@@ -33,6 +35,7 @@ class StorageBackend(Backend):
         self._gpus = {gpu.name: gpu for gpu in machine.gpus}
         self._devices: dict[str, Storage] = {device.name: device for device in machine.others[STORAGE.name]}
         self._files: dict[str, FilledFile] = {}
+        self._drivers: dict[str, str] = {}
         self._last: StoragePrepared | None = None
         self._laps, self._closed = 0, False
 
@@ -47,17 +50,35 @@ class StorageBackend(Backend):
             return "only named folders of this host are measured"
         if MemoryKind.DEVICE in kinds and transfer.engine is not Engine.IO:
             return "between storage and a GPU threads read and write the file (engine io)"
-        return self._without_ring if transfer.engine is Engine.IO_URING else ""
+        return ""
 
     @cached_property
     def _without_ring(self) -> str:
         return refused()
+
+    def _without_driver(self, name: str) -> str:
+        """Why the memory of a GPU cannot be used; empty if it can."""
+        from ..gpu.gpu_driver import driver_of
+
+        backend = self._gpus[name].backend
+        if backend not in self._drivers:
+            try:
+                driver_of(backend or "storage")  # of no backend: as of one without GPUs
+                self._drivers[backend] = ""
+            except BackendError as error:
+                self._drivers[backend] = str(error)
+        return self._drivers[backend]
 
     def refuses(self, measurement: Measurement) -> str | None:
         if not any(t.engine in FILE_ENGINES for t in measurement.transfers):
             return ""
         if len(measurement.works) > 1:
             return "storage is measured without other works"
+        if any(t.engine is Engine.IO_URING for t in measurement.transfers) and self._without_ring:
+            return self._without_ring
+        ends = {end.device for transfer in measurement.transfers for end in transfer.ends}
+        if reason := next(filter(None, map(self._without_driver, sorted(ends & self._gpus.keys()))), ""):
+            return reason
         return super().refuses(measurement)
 
     def prepare(self, measurement: Measurement, options: RunOptions) -> StoragePrepared:

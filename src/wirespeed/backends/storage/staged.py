@@ -53,7 +53,12 @@ class StagedPrepared(StoragePrepared):
             name = self._gpu.name
             raise OutOfMemory(f"{format_size(size)} on {name}: {error}; give a smaller --size") from error
         self._resources.callback(driver.free, base)
-        driver.pin(host, sum(buffer.nbytes for buffer in self._buffers))
+        pinned_bytes = sum(buffer.nbytes for buffer in self._buffers)
+        try:
+            driver.pin(host, pinned_bytes)
+        except OutOfMemory as error:
+            hint = "raise the limit of locked memory (`ulimit -l`), or give a smaller --size"
+            raise OutOfMemory(f"{format_size(pinned_bytes)} of pinned memory: {error}; {hint}") from error
         self._resources.callback(driver.unpin, host)
         self._places = [base + i * block for i in range(len(self._buffers))]
         self._copies, self._waits = [], []

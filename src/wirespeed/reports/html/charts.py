@@ -1,17 +1,194 @@
-"""Curve charts: a logarithmic axis where values span decades, the peak marked, limits dotted."""
+"""Charts: SVG elements, whose text the XML library escapes, colours of values, and curves.
+
+Values are neutral where they are as expected, warm and dark below, cool above. An axis is logarithmic where
+values span decades; the peak is marked, limits are dotted.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from ...judging.verdict import Judgement, Verdict
 from ...measurement import Axis, Unit
-from ...tables import Table
+from ...results.cells import Key
+from ...statistics.summary import median
+from ...tables import Cell, Table
+from ...terminal import one_line
 from ...units import fitting, format_quantity, many
 from ..findings import GLANCE, number
 from ..plot import Curve, curves_of, levels, outliers_first, steps
-from .svg import LETTER, Element, add, drawing, fitted
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+Element = ET.Element
+#: Approximate width of a letter of 11 or 12 pixels.
+LETTER = 6.4
+#: Pixels of a chart per em of the page.
+_EM = 14.0
+
+
+def drawing(width: float, height: float, title: str, css: str = "") -> Element:
+    """An empty chart that scales with the page's font size; the title serves screen readers.
+
+    Args:
+        width, height: Size in pixels.
+        title: Description of the content.
+        css: CSS class; empty for none.
+
+    Returns:
+        The chart.
+    """
+    size = {} if css == "machine" else {"width": f"{width / _EM:.1f}em"}
+    svg = Element("svg", {"viewBox": f"0 0 {width:g} {height:g}", **size, "role": "img"})
+    if css:
+        svg.set("class", css)
+    ET.SubElement(svg, "title").text = one_line(title)
+    return svg
+
+
+def add(to: Element, name: str, css: str = "", text: str = "", **attributes: float | str) -> Element:
+    """Add an element; numbers are rounded to visible precision.
+
+    Args:
+        to: The parent.
+        name: Name of the element.
+        css: CSS class; empty for none.
+        text: Text inside; empty for none.
+        **attributes: Attributes; ``_`` in a name stands for ``-``.
+
+    Returns:
+        The new element.
+    """
+    texts = {key.replace("_", "-"): _plain(value) for key, value in attributes.items()}
+    element = ET.SubElement(to, name, texts)
+    if css:
+        element.set("class", css)
+    if text:
+        element.text = one_line(text)
+    return element
+
+
+def _plain(value: float | str) -> str:
+    """A number with at most one decimal place; a text as it is."""
+    return value if isinstance(value, str) else f"{value:.1f}".removesuffix(".0")
+
+
+def markup(svg: Element) -> Markup:
+    """The chart as markup that a template does not escape."""
+    from markupsafe import Markup
+
+    return Markup(ET.tostring(svg, encoding="unicode", short_empty_elements=False))
+
+
+def fitted(text: str, width: float) -> str:
+    """Cut a text to a width in pixels.
+
+    Args:
+        text: Any text.
+        width: Width in pixels.
+
+    Returns:
+        At least two letters; an ellipsis stands for the rest.
+    """
+    text, most = one_line(text), max(2, int(width / LETTER))
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+#: Verdicts by the location of their cell.
+Judgements = Mapping[Key, Judgement]
+#: CSS class of each step, and its lowest speed relative to what is expected.
+STEPS = (("w4", 0.0), ("w3", 0.55), ("w2", 0.75), ("w1", 0.9), ("n", 0.95), ("c1", 1.05), ("c2", 1.15))
+_CLASSES = [css for css, _ in STEPS]
+#: The slowest and the fastest step that a verdict allows.
+_AT_MOST = {Verdict.FAIL: "w2", Verdict.WARN: "w1"}
+#: Minimum number of values that are not judged from which one may stand out.
+_MANY = 12
+#: With fewer values, colours would compare a value with itself.
+_FEW = 2
+
+
+def step(speed: float, verdict: Verdict = Verdict.PASS) -> str:
+    """The CSS class of a speed relative to what is expected, and of a verdict on it.
+
+    Args:
+        speed: 1.0 is what is expected; 0.5 is half the rate, or twice the time.
+        verdict: The verdict; a bad value is never neutral.
+
+    Returns:
+        A class of ``STEPS``.
+    """
+    index = max(i for i, (_, least) in enumerate(STEPS) if speed >= least)
+    if verdict is Verdict.IMPLAUSIBLE:
+        return _CLASSES[-1]
+    if verdict in _AT_MOST:
+        index = min(index, _CLASSES.index(_AT_MOST[verdict]))
+    return _CLASSES[index]
+
+
+@dataclass(frozen=True)
+class ColorScale:
+    """What the colours of comparable values are relative to.
+
+    Attributes:
+        unit: Unit of the values.
+        center: Typical speed of the values that pass, relative to the typical value of their expected ranges.
+        middle: Median of the values that are not judged; None if they are too few to compare.
+        colored: Whether there are enough values for colours at all.
+    """
+
+    unit: Unit
+    center: float = 1.0
+    middle: float | None = None
+    colored: bool = True
+
+    @classmethod
+    def of(cls, unit: Unit, values: Sequence[tuple[Cell, Judgement | None]]) -> ColorScale:
+        """Find what is expected of some comparable cells.
+
+        Args:
+            unit: Unit of the values.
+            values: The cells with their verdicts.
+        """
+        passed, others = [], []
+        known = [(cell.value, judgement) for cell, judgement in values if cell.value]
+        for value, judgement in known:
+            if judgement and judgement.normal and judgement.verdict is Verdict.PASS:
+                passed.append(_speed(unit, value, judgement.normal))
+            elif judgement is None or judgement.verdict is Verdict.UNKNOWN:
+                others.append(value)
+        return cls(
+            unit,
+            median(sorted(passed)) if passed else 1.0,
+            median(sorted(others)) if len(others) >= _MANY else None,
+            len(known) > _FEW,
+        )
+
+    def css(self, value: float, judgement: Judgement | None) -> str:
+        """The CSS class of a value; empty without colour.
+
+        Args:
+            value: A value in base units.
+            judgement: The verdict on it.
+        """
+        if not self.colored or not value:
+            return ""
+        verdict = judgement.verdict if judgement else Verdict.UNKNOWN
+        if judgement and judgement.normal:
+            return step(_speed(self.unit, value, judgement.normal) / self.center, verdict)
+        if verdict is Verdict.UNKNOWN and self.middle:
+            return step(_speed(self.unit, value, self.middle))
+        return ""
+
+
+def _speed(unit: Unit, value: float, expected: float) -> float:
+    """A value relative to an expected one, as a speed."""
+    return value / expected if unit.more_is_better else expected / value
+
 
 _WIDTH, _HEIGHT = 480.0, 260.0
 _LEFT, _TOP, _BOTTOM = 52.0, 28.0, 46.0

@@ -1,7 +1,4 @@
-"""Comparison of several runs with the first: what changed by link and device, then by testcase.
-
-Page of ``wirespeed compare``: several runs before, several after, and what changed.
-"""
+"""What changed: several runs compared with the first, runs before and after, the history of a machine."""
 
 from __future__ import annotations
 
@@ -10,9 +7,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import isnan
+from typing import TYPE_CHECKING
 
 from ...document import Document
 from ...errors import UsageError
+from ...judging.history import KindHistory, MachineHistory, day, summary, where
+from ...judging.history import change as change_of
 from ...judging.localise import Observation, localise
 from ...judging.path_kinds import path_kind
 from ...measurement import Unit
@@ -20,6 +21,7 @@ from ...results.cells import Key, Placed, placed
 from ...results.compare import Change, Comparison, Outcome, Unreadable, compare
 from ...statistics.summary import median
 from ...units import fitting, many
+from ...version import __version__
 from ..comparisons import (
     CHANGED,
     counted,
@@ -33,8 +35,12 @@ from ..comparisons import (
 )
 from ..findings import GLANCE, SIGNS, number
 from ..style import SIMULATED
-from .deviation import step
+from .charts import add, drawing, markup, step
+from .headline import banner
 from .templates import rendered, source
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 #: Place of changed cells, their outcome and number, the median change of their speed, and the most changed.
 Moved = tuple[str, Outcome, int, str, Change]
@@ -268,3 +274,87 @@ def sides_page(comparison: Comparison, unreadable: Sequence[Unreadable] = ()) ->
         tables=[("Changes, the worst first", changed), ("Values without a change", others)],
         notes=list(notes(comparison)),
     )  # fmt: skip
+
+
+#: Size of a small chart, in pixels, and its margins.
+_WIDTH, _HEIGHT, _TOP, _BOTTOM = 640.0, 96.0, 14.0, 20.0
+#: A chart shows at least this range of speeds, relative to the highest: smaller differences are noise.
+_RANGE = 0.1
+#: Maximum number of points of a line: of more runs, each point is the mean of some.
+_POINTS = 320
+
+
+def history_page(history: MachineHistory) -> str:
+    """Render the history of a machine as a page that works offline."""
+    past = history.past
+    first, last = day(past.runs[0].started), day(past.runs[-1].started)
+    lasting = any(event.lasts for event in history.events)
+    word = "CHANGED" if lasting else "STEADY"
+    return rendered(
+        "history.html",
+        source("style.css"),
+        title=f"{word} · {history.latest.hostname} · history",
+        word=word,
+        css="warn" if lasting else "pass",
+        summary=summary(history),
+        simulated=banner([history.latest.simulated]),
+        facts=[
+            history.latest.hostname or history.latest.machine.name,
+            f"{many(len(past.runs), 'run')}, {first} to {last}",
+            f"wirespeed {__version__}",
+        ],
+        kinds=[_kind(history, kind) for kind in history.kinds],
+        changes=[(event, change_of(event), where(event)) for event in history.events],
+        key=lambda i: history.past.key(history.past.cells[i]),
+        day=day,
+        replaced=[(day(started), text) for started, text in history.replaced],
+    )
+
+
+def _kind(history: MachineHistory, kind: KindHistory) -> tuple[str, str, Markup]:
+    scale, unit = fitting(kind.unit, [kind.last])
+    below = f", below expectations: {many(kind.failing, 'value')}" if kind.failing else ""
+    last = f"{number(kind.last, scale, GLANCE)} {unit} in the latest run{below}"
+    return str(kind.kind), last, _chart(history, kind)
+
+
+def _chart(history: MachineHistory, kind: KindHistory) -> Markup:
+    """The speeds of a kind of path over the runs, with its changes as lines."""
+    runs, speeds = len(kind.speeds), kind.speeds
+    known = [speed for speed in speeds if not isnan(speed)]
+    high = max(known)
+    low = min(*known, high * (1 - _RANGE))
+    svg = drawing(_WIDTH, _HEIGHT, f"speed of {kind.kind} over the runs")
+
+    def x(run: float) -> float:
+        return 4 + run / max(1, runs - 1) * (_WIDTH - 8)
+
+    def y(speed: float) -> float:
+        return _TOP + (high - speed) / (high - low) * (_HEIGHT - _TOP - _BOTTOM)
+
+    for event in history.of(kind.kind):
+        if not event.is_drift:
+            color = "fail" if event.lasts else "warn" if event.is_worse else "pass"
+            at = x(event.run)
+            mark = add(svg, "line", f"mark {color}", x1=at, x2=at, y1=_TOP, y2=_HEIGHT - _BOTTOM)
+            add(mark, "title", text=f"{day(event.since)}: {change_of(event)}, {where(event)}")
+    for part in _parts(speeds):
+        points = " ".join(f"{x(run):.1f},{y(speed):.1f}" for run, speed in part)
+        add(svg, "polyline", "course", points=points, fill="none")
+    last = history.past.runs[-1].started
+    add(svg, "text", "tick", day(history.past.runs[0].started), x=4.0, y=_HEIGHT - 5)
+    add(svg, "text", "tick", day(last), x=_WIDTH - 4, y=_HEIGHT - 5, text_anchor="end")
+    return markup(svg)
+
+
+def _parts(speeds: Sequence[float]) -> list[list[tuple[float, float]]]:
+    """The points of the lines: a gap in the values interrupts a line."""
+    size = max(1, -(-len(speeds) // _POINTS))
+    parts: list[list[tuple[float, float]]] = [[]]
+    for start in range(0, len(speeds), size):
+        known = [(i, s) for i, s in enumerate(speeds[start : start + size], start) if not isnan(s)]
+        if known:
+            parts[-1].append((sum(i for i, _ in known) / len(known), sum(s for _, s in known) / len(known)))
+        elif parts[-1]:
+            parts.append([])
+    return [part for part in parts if part]

@@ -26,9 +26,9 @@ from ...statistics.summary import median
 from ...units import GB, many
 from ...version import __version__
 from ..findings import GLANCE, VERDICTS, number, shown
+from .charts import Element, add, drawing, fitted, markup
 from .comparison import letter
 from .headline import banner, date
-from .svg import Element, add, drawing, fitted, markup
 from .tables import unique_names
 from .templates import rendered, source
 

@@ -26,8 +26,7 @@ from ...results.cells import Placed
 from ...terminal import one_line
 from ...units import GB, many
 from ..findings import GLANCE, SIGNS, number
-from .deviation import Judgements, step
-from .svg import Element, add, drawing, fitted
+from .charts import Element, Judgements, add, drawing, fitted, step
 
 #: A cell measures a link if only this link bounds it: their limits differ by at most this fraction.
 _SAME = 0.01

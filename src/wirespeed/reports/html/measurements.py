@@ -18,7 +18,7 @@ from ...model import Engine
 from ...terminal import one_line
 from ...units import many
 from ..findings import extent, rate
-from .deviation import Judgements
+from .charts import Judgements
 from .tables import Part, curve, matrix, rows, vector_key
 
 if TYPE_CHECKING:

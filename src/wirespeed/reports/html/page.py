@@ -29,14 +29,12 @@ from ..findings import SIGNS, applicable, views
 from ..grid import footnotes
 from ..plot import Curve
 from ..style import SIMULATED
-from .charts import time_chart
+from .charts import Element, markup, time_chart
 from .comparison import ComparedRun, compared, letter
-from .environment import surroundings
-from .headline import Headline, banner, explained_causes, headline, notes, tiles
+from .headline import Headline, banner, explained_causes, headline, notes, surroundings, tiles
 from .link_use import MOST_DRAWN, draw, uses, vertices
 from .measurements import group_id, grouped
 from .qualified_nodes import pair_matrix, qualified
-from .svg import Element, markup
 from .templates import ROOM, packed_document, rendered, source
 
 #: Host and device -> seconds and values.

@@ -16,9 +16,7 @@ from ...terminal import one_line, visible
 from ...units import fitting
 from ..findings import GLANCE, number, shown
 from ..grid import Grid, digest, mark
-from .charts import curve_chart
-from .deviation import ColorScale, Judgements
-from .svg import markup
+from .charts import ColorScale, Judgements, curve_chart, markup
 from .templates import packed
 
 if TYPE_CHECKING:
