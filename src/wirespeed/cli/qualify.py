@@ -218,7 +218,8 @@ def _shown(document: Document, qualification: Qualification) -> str:
 
     if not sys.stdout.isatty():
         return visible("\n".join(lines(document, qualification)))
-    return printed(Style(columns(), colored()), *qualified(document, qualification)).rstrip("\n")
+    style = Style(columns(), colored())
+    return printed(style, *qualified(document, qualification, style)).rstrip("\n")
 
 
 def _names(text: str) -> tuple[str, ...]:

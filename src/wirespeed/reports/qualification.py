@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from rich.console import RenderableType
+from rich.table import Column
 from rich.text import Text
 
 from ..document import Document
@@ -28,7 +30,9 @@ from ..qualification import (
     part_name,
 )
 from ..units import GB, format_size, format_time, many
+from .console import pieces
 from .findings import SIGNS
+from .style import Style
 
 #: Most slow parts that are printed.
 _MOST = 40
@@ -40,12 +44,19 @@ _MOST_DEVICES = 4
 
 def lines(document: Document, qualification: Qualification) -> list[str]:
     """The lines of the report, without colours; the last is the verdict."""
+    return [*_before(qualification), *sizes(qualification), *_found(document, qualification)]
+
+
+def _before(qualification: Qualification) -> list[str]:
+    """What was measured, what is missing, and what is expected."""
+    missing = [f"missing: {node.name} {node.missing}" for node in qualification.nodes if node.missing]
+    return [*conditions(qualification), *missing, *expected(qualification)]
+
+
+def _found(document: Document, qualification: Qualification) -> list[str]:
+    """What is slow, how sure that is, and the verdict."""
     culprits = qualification.culprits
-    text = conditions(qualification)
-    text += [f"missing: {node.name} {node.missing}" for node in qualification.nodes if node.missing]
-    text += expected(qualification)
-    text += sizes(qualification)
-    text += [evidence(culprit, qualification) for culprit in culprits[:_MOST]]
+    text = [evidence(culprit, qualification) for culprit in culprits[:_MOST]]
     if len(culprits) > _MOST:
         text.append(f"and {many(len(culprits) - _MOST, 'other slow part')}")
     text += [*explained(document, qualification), *certainty(qualification), *_lists(qualification)]
@@ -53,11 +64,35 @@ def lines(document: Document, qualification: Qualification) -> list[str]:
     return [*text, f"{word}: {_summary(qualification)}"]
 
 
-def qualified(document: Document, qualification: Qualification) -> list[Text]:
-    """The lines for a terminal, the verdict in its colour."""
-    *text, last = lines(document, qualification)
+def qualified(document: Document, qualification: Qualification, style: Style) -> list[RenderableType]:
+    """The report for a terminal: messages as a table, the verdict in its colour."""
+    *text, last = _found(document, qualification)
     verdict = verdict_of(qualification, document.interrupted)
-    return [*map(Text, text), Text(last, style=SIGNS[verdict].style)]
+    return [
+        *map(Text, _before(qualification)), *_table(qualification, style), *map(Text, text),
+        Text(last, style=SIGNS[verdict].style),
+    ]  # fmt: skip
+
+
+def _table(qualification: Qualification, style: Style) -> Iterator[RenderableType]:
+    """A row for each kind of memory and direction: the rates of some sizes, and how long a message takes."""
+    rows = size_rows(qualification)
+    if not rows:
+        return
+    scale, unit = scale_of(max(rate for row in rows for rate in row.rates.values()))
+    shown = list(rows[0].rates)[::_STEP]
+    values = [
+        [f"{row.memory}, {row.ends[0]} to {row.ends[1]}{' *' if row.both else ''}",
+         *(f"{row.rates[size] / scale:.3g}" if size in row.rates else "-" for size in shown),
+         format_time(row.startup) if row.startup else "-", f"{row.rate / scale:.3g}"]
+        for row in rows
+    ]  # fmt: skip
+    heading = Column(f"messages, {unit}", no_wrap=True, style="dim")
+    fitted = [Column(name, no_wrap=True, justify="right") for name in ("start-up", "rate")]
+    yield from pieces(heading, [format_size(size) for size in shown], values, style.width, fitted)
+    both = "; * both directions at once" if any(row.both for row in rows) else ""
+    yield Text(f"a message takes its start-up, and its bytes at the rate{both}", "dim")
+    yield Text(sizes(qualification)[-1], "dim")
 
 
 def conditions(qualification: Qualification) -> list[str]:

@@ -40,7 +40,7 @@ def render(judged: Judged, style: Style) -> str:
     """Render the Document as tables; ``verbose`` shows large matrices and all waived testcases in full."""
     document = judged.document
     if document.qualification:
-        return printed(style, heading(document), "", *qualified(document, document.qualification))
+        return printed(style, heading(document), "", *qualified(document, document.qualification, style))
     check = judged.check
     texts = explanations(document, lacking=check.missing)
     parts: list[RenderableType] = [heading(document), *warnings(texts, style), *notes(document, texts)]
