@@ -63,7 +63,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Spare collections of garbage all that was there before the first test; some tests need many of them."""
+    """Spare collections of garbage, of which some tests need many, what was there before the first."""
     gc.collect()
     gc.freeze()
 
