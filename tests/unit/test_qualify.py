@@ -34,6 +34,7 @@ from wirespeed.qualify import cluster as switches
 from wirespeed.qualify.cluster import Values
 from wirespeed.qualify.cluster_faults import ClusterFault
 from wirespeed.qualify.inference import Paths, explain, reference_of
+from wirespeed.qualify.limits import below_alike
 from wirespeed.qualify.measured_topology import (
     Pair,
     groups_of,
@@ -626,6 +627,12 @@ class TestMessages:
         assert found.threshold < 0.5
         (part,) = found.culprits
         assert part_name(part, found.nodes) == "node5's NIC of rail 2" and part.limited and part.confirmed
+
+    def test_parts_that_are_no_rails_explain_nothing(self) -> None:
+        """Host memory has the index of a NUMA node, of which a node with one rail may have more."""
+        found = qualified("cpu-2-socketsx4")
+        memory = SlowPart(PartKind.MEMORY, (3,), 1, value=1.0, expected=2.0, confirmed=True)
+        assert found.limits and below_alike(found, [memory]) == []
 
     def test_healthy_nodes_reach_their_limits_with_some_partner(self) -> None:
         for seed in range(10):

@@ -138,8 +138,13 @@ def below(
     return sorted(slow, key=lambda part: part.value)
 
 
-def _all_reach(qualification: Qualification, least: Mapping[tuple[int, int], RailLimit]) -> bool:
-    """Whether each rail of each node reaches its limit with some partner; of thousands of nodes in short."""
+def _all_reach(
+    qualification: Qualification, least: Mapping[tuple[int, int], RailLimit], known: Sequence[SlowPart]
+) -> bool:
+    """Whether each rail of each node reaches its limit with some partner, but for a few that are explained.
+
+    Of thousands of nodes this is much faster than to look at each path.
+    """
     rails = max((len(row) // 2 for each in qualification.rounds for row in each.values), default=0)
     nodes = range(len(qualification.nodes))
     of = np.array([
@@ -157,7 +162,13 @@ def _all_reach(qualification: Qualification, least: Mapping[tuple[int, int], Rai
             for end in ends:
                 measured[end, mine] |= ~np.isnan(values).all(axis=1)
                 reach[end, mine] |= reaches.any(axis=1)
-    return bool((reach | ~measured).all())
+    below = measured & ~reach
+    if (below.any(axis=0) & (below == measured).all(axis=0)).any():
+        return False  # no node of a rail reaches it
+    for part in known:
+        if part.rail < rails:  # that of host memory is its NUMA node
+            below[list(part.nodes), part.rail if part.rail >= 0 else slice(None)] = False
+    return not below.any()
 
 
 @dataclass
@@ -190,7 +201,7 @@ def below_alike(qualification: Qualification, known: Sequence[SlowPart]) -> list
     if qualification.is_one_pair:
         return []
     least = {(limit.node, limit.rail): limit for limit in qualification.limits if limit.least}
-    if not least or _all_reach(qualification, least):
+    if not least or _all_reach(qualification, least, known):
         return []
     rails: dict[int, _Rail] = {}
     for (source, target, number), values in qualification.paths.items():
