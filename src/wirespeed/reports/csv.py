@@ -59,7 +59,7 @@ def cell_columns(cell: type[msgspec.Struct]) -> Iterator[CellColumn]:
                 yield CellColumn(name, float, _item(field.name, i), field.name)
         elif field.name == "statistics":
             for part in msgspec.structs.fields(Statistics):
-                yield CellColumn(part.name, _kind(part.type), _statistic(part.name), field.name)
+                yield CellColumn(part.name, _kind(part.type), _plain(part.name, "statistics"), field.name)
         else:
             yield CellColumn(field.name, _kind(field.type), _plain(field.name), field.name)
 
@@ -73,24 +73,15 @@ def _share(_: TestcaseResult, __: Table, cell: Cell) -> float | None:
 
 
 def _label(name: str) -> Callable[[TestcaseResult, Table, Cell], str]:
-    def get(_: TestcaseResult, table: Table, cell: Cell) -> str:
-        labels: tuple[str, ...] = getattr(table, f"{name}s").labels
-        index: int = getattr(cell, name)
-        return labels[index]
-
-    return get
+    return lambda _, table, cell: str(getattr(table, f"{name}s").labels[getattr(cell, name)])
 
 
 def _item(name: str, index: int) -> Callable[[TestcaseResult, Table, Cell], float | None]:
     return lambda _, __, cell: (getattr(cell, name) or (None, None))[index]
 
 
-def _statistic(name: str) -> Callable[[TestcaseResult, Table, Cell], Any]:
-    return lambda _, __, cell: getattr(cell.statistics, name, None)
-
-
-def _plain(name: str) -> Callable[[TestcaseResult, Table, Cell], Any]:
-    return lambda _, __, cell: getattr(cell, name)
+def _plain(name: str, of: str = "") -> Callable[[TestcaseResult, Table, Cell], Any]:
+    return lambda _, __, cell: getattr(getattr(cell, of) if of else cell, name, None)
 
 
 def _kind(annotation: Any) -> type:
