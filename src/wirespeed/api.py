@@ -255,8 +255,8 @@ def blocks(
     """Find the fastest way to move scattered blocks, such as those of a KV cache.
 
     Args:
-        *directions: ``host_to_device``, ``device_to_host``, ``device_to_device``, ``host``; default: the
-            first two, on a machine without GPUs the last.
+        *directions: ``host_to_device``, ``device_to_host``, ``device_to_device``, ``host``, ``both_ways``
+            (the first two at once); default: the first two, on a machine without GPUs ``host``.
         sizes: Block sizes in bytes, or a text such as ``"1KiB:4MiB:x2"``.
         blocks: Numbers of blocks, or a text such as ``"16:65536:x4"``.
         machine: As for ``run``.

@@ -162,6 +162,11 @@ class Measurement:
         )
 
     @property
+    def moves_lists(self) -> bool:
+        """Whether it measures block lists, of which the time of every call matters."""
+        return any(t.scattered is not None and t.role is Role.MEASURED for t in self.transfers)
+
+    @property
     def happens_once(self) -> bool:
         """Whether there is only one sample because a second one would measure something else."""
         return any(isinstance(work, Message) and work.age is BufferAge.FIRST for work in self.works)
@@ -207,6 +212,7 @@ class Sample:
         iterations: The individual iterations, if each was timed.
         by_process: Time of an iteration in each process, in s.
         submitted: Time of all calls of a block list until they returned, in s.
+        calls: Time of each of the copies of a block list, in s, if each was timed.
     """
 
     seconds: tuple[float, ...]
@@ -216,6 +222,7 @@ class Sample:
     iterations: tuple[Sample, ...] = ()
     by_process: tuple[float, ...] = ()
     submitted: float = 0.0
+    calls: tuple[float, ...] = ()
 
 
 def value_of(place: Place, measurement: Measurement, sample: Sample) -> float:

@@ -139,24 +139,34 @@ class Method(StrEnum):
     STAGED = "staged"  #: gather into one buffer, one copy, scatter
 
 
+class PoolLayout(StrEnum):
+    """Which block of one pool goes to which place of the other."""
+
+    RANDOM = "random"  #: a random permutation
+    STRIDED = "strided"  #: from the order layer, K or V, page to the order page, layer, K or V
+
+
 @dataclass(frozen=True, slots=True)
 class BlockList:
     """Scattered blocks that move together, such as those of a KV cache.
 
-    Source and destination are pools of these blocks; which block goes where is a random permutation.
+    Source and destination are pools of these blocks.
 
     Attributes:
         method: How they are moved.
         block: Size of one block, in bytes.
         blocks: Number of blocks.
+        layout: Which block goes where.
     """
 
     method: Method
     block: int
     blocks: int
+    layout: PoolLayout = PoolLayout.RANDOM
 
     def __str__(self) -> str:
-        return f"{self.method} of {self.blocks} blocks of {self.block} B"
+        strided = f", {self.layout}" if self.layout is not PoolLayout.RANDOM else ""
+        return f"{self.method} of {self.blocks} blocks of {self.block} B{strided}"
 
 
 @dataclass(frozen=True, slots=True)

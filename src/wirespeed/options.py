@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
 from .errors import UsageError
+from .model import PoolLayout
 from .statistics.stopping import ROUNDS, Fixed, Precise, Rule
 from .units import LARGEST_SIZE, parse_duration, parse_fraction, parse_memory, parse_size, parse_sizes
 
@@ -185,6 +186,10 @@ def _counts(value: Any) -> tuple[int, ...]:
     return tuple(sorted(set(counts)))
 
 
+def _layout(value: Any) -> PoolLayout:
+    return PoolLayout(_one_of(tuple(PoolLayout), "layout of blocks")(value))
+
+
 def _indices(value: Any) -> tuple[int, ...]:
     """The indices of GPUs: numbers, or a text with names and ranges, such as ``0,gpu2,4-7``."""
     if not isinstance(value, str):
@@ -229,6 +234,11 @@ class PlanOptions:
     block_counts: tuple[int, ...] | None = option(None,
         "numbers of blocks of the testcases blocks_*, such as 16:65536:x4 or 64,1000", WHAT, _counts,
         "COUNTS", "16:65536:x4", documented=False)
+    block_layout: PoolLayout = option(PoolLayout.RANDOM,
+        "which block goes where in the testcases blocks_*: random, or strided as the layers of a KV cache",
+        WHAT, _layout, "LAYOUT", documented=False, choices=tuple(PoolLayout))
+    while_computing: bool = option(
+        False, "measure the testcases blocks_* also while the GPU computes", WHAT, documented=False)
     threads: int = option(0, "threads per block of a copy kernel", GPU, _whole(0, 1024, _SHAPE), "N",
         "automatic")
     local_copy: bool = option(False, "measure local copies on the diagonal of tables of GPU pairs", WHAT)
@@ -299,6 +309,9 @@ class RunOptions(PlanOptions):
     verify: bool = option(True, "verify the data after every sample", HOW)
     use_mean: bool = option(False, "show the mean of the samples of a value instead of their median", PYTHON)
     affinity: bool = option(True, "pin threads to cores", HOW)
+    energy: bool = option(
+        False, "measure the energy of the GPUs too, in J/GB: runs what is measured for another second", HOW,
+        documented=False)
     bulk: bool = option(
         False, "copy with SM kernels of bulk asynchronous copies if all GPUs support them", GPU,
         documented=False)

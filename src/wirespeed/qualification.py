@@ -383,8 +383,9 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_one_pair(self) -> bool:
-        """Whether two nodes answered, which have only each other."""
-        return not self.has_peers and sum(not node.missing for node in self.nodes) == 2
+        """Whether two nodes answered, which have only each other; one may have been lost later."""
+        there = {i for i, node in enumerate(self.nodes) if not node.missing}
+        return not self.has_peers and len(there.union(*(path[:2] for path in self.paths))) == 2
 
     @property
     def usable(self) -> str:

@@ -115,6 +115,22 @@ class Statistics(msgspec.Struct, frozen=True):
     cv: Amount
 
 
+class Calls(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The times of single calls, such as those that move a block list, in s.
+
+    Attributes:
+        n: Number of calls that were timed.
+        p50, p99: The time that 50 and 99 % of the calls do not exceed. With fewer than 100 calls, ``p99`` is
+            the longest.
+        first: Time of the first call with newly filled buffers, the median of all rounds; None if unknown.
+    """
+
+    n: Whole
+    p50: Amount
+    p99: Amount
+    first: Amount | None = None
+
+
 class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     """One cell: a measured value, or the ``reason`` why there is none.
 
@@ -141,6 +157,8 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
         interval: 95% confidence interval of the value, which holds for the next run too: from its rounds.
             None with fewer than three.
         expect: What the user expected of the value, by which ``check`` judges it.
+        calls: The times of single calls with a block list.
+        joules_per_byte: Energy of the GPUs that take part, per counted byte, in J/B; None if not measured.
     """
 
     row: int
@@ -162,6 +180,8 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     rounds: tuple[Amount, ...] = ()
     interval: tuple[Amount, Amount] | None = None
     expect: Expectation | None = None
+    calls: Calls | None = None
+    joules_per_byte: Amount | None = None
 
     def __repr__(self) -> str:
         """One line; the unit of the value is that of the table."""

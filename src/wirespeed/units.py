@@ -207,6 +207,11 @@ def format_age(seconds: float) -> str:
     return f"{seconds:.4g} s"
 
 
+def times(count: int) -> str:
+    """How often something happened: ``once``, ``3 times``."""
+    return "once" if count == 1 else f"{count} times"
+
+
 def many(count: int, singular: str, plural: str = "") -> str:
     """Format a count with its noun: ``1 testcase``, ``2 testcases``."""
     return f"{count} {singular if count == 1 else plural or f'{singular}s'}"

@@ -111,6 +111,11 @@ def copy_blocks(to: int, origin: int, block: int, blocks: int, chunk: int = 0) -
         ctypes.memmove(there, here, block)
 
 
+def triad(to: int, a: int, b: int, size: int, scalar: float) -> None:
+    first, second, result = (memory(at, size).view(np.float64) for at in (a, b, to))
+    np.copyto(result, first + scalar * second)
+
+
 class Function:
     """A kernel, as the driver's handle."""
 
@@ -122,7 +127,7 @@ class Function:
 
 
 _KERNELS: dict[str, Callable[..., Any]] = {
-    f.__name__: f for f in (fill, compare, copy_cover, fill_blocks, copy_blocks)
+    f.__name__: f for f in (fill, compare, copy_cover, fill_blocks, copy_blocks, triad)
 }
 _KERNELS["copy_blocks_bulk"] = copy_blocks
 

@@ -205,6 +205,31 @@ class Network:
         """Limit what a host sends; less than one CPU can send, so that the cables are what limits."""
         self._shape(self._names[host], "eth0", rate)
 
+    def jumbo(self) -> None:
+        """Let the hosts send packets of 9,000 bytes, of which the switch drops those above 1,500."""
+        for name in self._names:
+            self._run("ip", "-n", name, "link", "set", "eth0", "mtu", "9000")
+
+    def route(self, mtu: int) -> None:
+        """Put host 1 behind a router in place of the switch, which refuses packets above ``mtu`` bytes."""
+        self.jumbo()
+        self._run("ip", "-n", self._names[1], "addr", "flush", "dev", "eth0")
+        self._run("ip", "-n", self._names[1], "addr", "add", "10.78.1.2/24", "dev", "eth0")
+        for i, name in enumerate(self._names):
+            self._run("ip", "-n", name, "route", "add", "default", "via", f"10.78.{i}.254")
+            self._run("ip", "-n", self._switch, "link", "set", f"port{i}", "nomaster", "mtu", "9000")
+            self._run("ip", "-n", self._switch, "addr", "add", f"10.78.{i}.254/24", "dev", f"port{i}")
+            self._run(
+                "ip", "-n", self._switch, "route", "replace", f"10.78.{i}.0/24", "dev", f"port{i}",
+                "mtu", "lock", f"{mtu}",
+            )  # fmt: skip
+        forward = "echo 1 > /proc/sys/net/ipv4/ip_forward"
+        self._run("ip", "netns", "exec", self._switch, "sh", "-c", forward)
+
+    def switch(self, host: int, state: str) -> None:
+        """Switch the interface of a host ``up`` or ``down``."""
+        self._run("ip", "-n", self._names[host], "link", "set", "eth0", state)
+
     def inside(self, host: int) -> list[str]:
         """The beginning of a command that runs on a host."""
         named = f'hostname node{host} && exec "$@"'

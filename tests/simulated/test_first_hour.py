@@ -120,3 +120,11 @@ def test_help_searches_for_several_words(capsys: pytest.CaptureFixture[str]) -> 
 def test_no_transfer_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = call("transfer", "", "--machine", A100, capsys=capsys)
     assert code == 2 and err.rstrip("\n").count("\n") == 0
+
+
+@pytest.mark.parametrize("name", ["blocks", "compare", "doctor", "history", "import", "p2p"])
+def test_help_of_a_page_that_is_a_command_shows_the_page(
+    capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    code, out, _ = call("help", name, capsys=capsys)
+    assert code == 0 and not out.startswith("usage") and out.endswith(f"Options: wirespeed {name} --help\n")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.test_benchmarks import benchmark
 from wirespeed.cli.main import main
-from wirespeed.qualification import EndMemory, PartKind, Stage
+from wirespeed.qualification import EndMemory, PartKind, Stage, part_name
 from wirespeed.qualify.simulated_facts import FAULTS
 from wirespeed.results.store import load
 from wirespeed.units import KIB, MIB
@@ -147,7 +147,7 @@ def test_messages_of_all_sizes_are_in_every_view(tmp_path: Path, capsys: pytest.
     page = tmp_path / "two.html"
     assert main(["report", str(file), "-o", str(page)]) == 0
     whole = page.read_text()
-    for name in ("GPU memory, node0 to node1", "host memory, node1 to node0, both directions at once"):
+    for name in ("GPU memory, node0 to node1", "host memory, node1 to node0, both at once"):
         assert f"messages: {name}: " in text and f">{name}</th>" in whole
     assert ">64 KiB</th>" in whole and ">64 MiB</th>" in whole and "bytes / " in text
     assert "the median of the 3 largest sizes is judged" in text
@@ -221,6 +221,27 @@ def test_slow_nodes_among_good_ones_are_named_by_their_peers(capsys: pytest.Capt
     code, out = qualified("simulated:dgx-a100-8x16+nic=0.5@node3.2+leaf=0.6@block1.5", capsys)
     assert code == 1 and "node3's NIC of rail 2" in out and "leaf switch of block1 of rail 5" in out
     assert "that the NICs carry" not in out and out.endswith("2 slow parts, 15 of 16 nodes usable")
+
+
+@pytest.mark.parametrize(
+    ("faults", "parts"),
+    [
+        ("nic=0.3@*.2", ["rail 2 of all 16 nodes"]), ("cable=0.3@*.5", ["rail 5 of all 16 nodes"]),
+        ("leaf=0.3@block0.2", ["leaf switch of block0 of rail 2"]),
+        ("mtu=1500@*+nic=0.3@node3.2", ["all rails of all 16 nodes", "node3's NIC of rail 2"]),
+        ("mtu=1500@*+node=0.3@node3", ["all rails of 15 of 16 nodes", "node3"]),
+        ("node=0.3@node1+gpudirect@*", ["all rails of all 16 nodes"]),
+    ],
+)  # fmt: skip
+def test_parts_that_explain_all_nodes_of_a_rail_are_the_rail(
+    faults: str, parts: list[str], tmp_path: Path
+) -> None:
+    """One switch that all share explains it; slower ones than the others are named, too."""
+    code, file = saved(f"simulated:dgx-a100-8x16+{faults}", tmp_path)
+    found = load(str(file)).qualification
+    assert code == 1 and found
+    assert [part_name(part, found.nodes) for part in found.culprits] == parts
+    assert all(part.confirmed for part in found.culprits)
 
 
 def test_one_pair_of_a_larger_job(capsys: pytest.CaptureFixture[str]) -> None:

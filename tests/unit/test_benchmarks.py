@@ -63,3 +63,21 @@ def test_runs_of_one_machine_are_compared_with_each_other(
     with pytest.raises(SystemExit):
         module.parsed([])
     assert "pass a command, or saved runs with --from" in capsys.readouterr().err
+
+
+def test_the_rate_of_iperf3_is_what_arrives() -> None:
+    """The end of what ``iperf3 3.12 -J`` prints, shortened."""
+    sent = '{"seconds": 1.0, "bytes": 30000000, "bits_per_second": 240000000, "sender": true}'
+    received = '{"seconds": 1.01, "bytes": 29900000, "bits_per_second": 236831683, "sender": true}'
+    text = f'{{"end": {{"sum_sent": {sent}, "sum_received": {received}}}}}'
+    assert benchmark("vs_iperf3").rate_of(text) == pytest.approx(29.6e6, rel=1e-3)
+
+
+def test_without_iperf3_the_benchmark_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = benchmark("vs_iperf3")
+    monkeypatch.setattr(module.sys, "argv", ["vs_iperf3.py"])
+    monkeypatch.setattr(module.shutil, "which", lambda name: None)
+    assert module.main() == 2
+    assert capsys.readouterr().err == "iperf3 is not installed: apt install iperf3\n"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import json
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -18,18 +21,31 @@ import pytest
 import wirespeed
 from tests.fakes import gpu as fake
 from tests.fakes.gpu import MemoryBackend, MemoryDriver
+from wirespeed.backends.cuda.nvml import Nvml
 from wirespeed.backends.host.backend import HostBackend
 from wirespeed.backends.test_data import offsets
 from wirespeed.cli.main import main
 from wirespeed.document import TestcaseResult
-from wirespeed.errors import UsageError, VerificationError
+from wirespeed.driver import sampling
+from wirespeed.driver.partial_result import cell_of
+from wirespeed.driver.sampling import take
+from wirespeed.errors import Unreachable, UsageError, VerificationError
 from wirespeed.hardware.devices import Gpu, NumaNode
+from wirespeed.hardware.limits import Allowance
 from wirespeed.hardware.topology import Machine
 from wirespeed.judging.block_map import MODEL_ERROR, BlockMap, Crossing, Point, _rule
-from wirespeed.measurement import Measurement
-from wirespeed.model import BlockList, Engine, Executor, Memory, MemoryKind, Method, Transfer
-from wirespeed.options import RunOptions
+from wirespeed.judging.verdict import Verdict
+from wirespeed.measurement import Measurement, Place, Sample
+from wirespeed.model import BlockList, Engine, Executor, Memory, MemoryKind, Method, PoolLayout, Transfer
+from wirespeed.options import PlanOptions, RunOptions
+from wirespeed.reports.blocks import text
 from wirespeed.reports.records import records
+from wirespeed.reports.style import Style
+from wirespeed.statistics.stopping import Fixed
+from wirespeed.tables import Calls
+from wirespeed.testcases import blocks
+from wirespeed.testcases.blocks import of_directions
+from wirespeed.testcases.blocks import of_key as of_lists
 from wirespeed.units import KIB
 
 MACHINE = Machine(
@@ -55,6 +71,7 @@ def listed(method: Method, block: int, blocks: int, cpus: tuple[int, ...] = (0,)
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryDriver]:
     for module in ("cuda", "cuda.bindings", "pynvml"):
         monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setattr(blocks, "COMPUTING_BYTES", 4 * KIB)
     driver = MemoryDriver()
     monkeypatch.setattr(fake, "opened", [driver])
     yield driver
@@ -195,7 +212,10 @@ def test_what_cannot_be_moved_as_a_list(backend: MemoryBackend) -> None:
         (replace(good, scattered=BlockList(Method.LOOP, 100, 4)), "a multiple of 64 B, not 100 B"),
     ):
         assert reason in (backend.refuses(Measurement((wrong,), ())) or "")
-    assert "only one can run" in (backend.refuses(Measurement((good, good), ())) or "")
+    other = replace(good, scattered=BlockList(Method.LOOP, 64, 4))
+    assert "the same GPU and method" in (backend.refuses(Measurement((good, other), ())) or "")
+    plain = replace(good, scattered=None)
+    assert "only other lists can run" in (backend.refuses(Measurement((good, plain), ())) or "")
 
 
 @pytest.mark.parametrize(
@@ -259,8 +279,8 @@ def test_forms_of_the_map(found: BlockMap) -> None:
     assert set(point["rates"]) == {"loop", "batch", "kernel", "kernel_bulk", "staged"}
     assert point["submission_s"]["kernel"] < 1e-5 < point["submission_s"]["loop"]
     assert shape == json.loads(wirespeed.render(found.document, "blocks-json"))
-    text = str(found)
-    assert "SIMULATED" in text and "28 KiB B" in text and "K kernel" in text
+    shown = str(found)
+    assert "SIMULATED" in shown and "28 KiB B" in shown and "K kernel" in shown
     rows = records(found).rows
     assert len(rows) == sum(len(point.rates) for path in found.paths for point in path.points)
     assert found.best(8000, 60) is Method.KERNEL
@@ -303,7 +323,9 @@ def test_a_slow_link_lowers_large_blocks_of_one_gpu() -> None:
 
 @pytest.mark.parametrize("machine", ["simulated:dgx-a100-8", "simulated:gh200-1", "simulated:l40s-8"])
 def test_healthy_machines_pass(machine: str) -> None:
-    document = wirespeed.run(prefixes=["blocks_"], machine=machine, tier="quick")
+    document = wirespeed.run(
+        prefixes=["blocks_"], machine=machine, tier="quick", sizes="64KiB,4MiB", block_counts=(16, 256, 4096)
+    )
     assert not wirespeed.judge(document).verdict.is_bad
 
 
@@ -363,3 +385,358 @@ def test_axes_of_a_file_may_be_anything(found: BlockMap, first: float | None) ->
     assert "no block list was measured, only blocks_host_to_device" in wirespeed.render(document, "blocks")
     assert json.loads(wirespeed.render(document, "blocks-json"))["paths"] == []
     wirespeed.judge(document)
+
+
+def test_each_call_is_timed(backend: MemoryBackend) -> None:
+    result = measured(backend, "blocks_host_to_device", samples=3, copies=50)
+    for table in result.tables:
+        for cell in table.cells:
+            assert (cell.calls is None) == table.key.endswith("submission")
+            if cell.calls is not None:
+                assert cell.calls.n == 150 and 0 < cell.calls.p50 <= cell.calls.p99
+                assert cell.calls.first is not None and cell.calls.first > 0
+
+
+def test_p50_and_p99_are_times_of_calls_and_the_first_one_counts_apart() -> None:
+    """A table with the rates of 2, 4, ... s; 100 calls of 1 s have a first one of 9 s."""
+    listing = listed(Method.LOOP, 64, 4)
+    times = iter([9.0, *(float(n) for n in range(1, 201))])
+
+    def sample(copies: int) -> Sample:
+        calls = tuple(next(times) for _ in range(copies))
+        return Sample((sum(calls),), (256.0 * copies,), sum(calls), calls=calls)
+
+    taken = take(sample, listing, Fixed(samples=2, copies=100), time.monotonic, 1e-3)
+    (place,) = (Place("", 0, 0),)
+    cell = cell_of(listing, place, Allowance(None, None, None, ()), [taken], skip=0, use_mean=False)
+    assert cell.calls == Calls(200, 100.0, 198.0, 9.0)
+    assert cell.statistics is not None and cell.statistics.n == 2
+
+
+def test_calls_of_the_host_are_timed_after_its_samples() -> None:
+    """Its samples of several copies have no time of each; up to 100 single calls in 20 ms follow."""
+    listing = listed(Method.LOOP, 64, 4)
+    for tick, calls in ((0.0, 100), (0.006, 3)):
+        times, made = itertools.count(0.0, tick), list[int]()
+
+        def sample(copies: int, made: list[int] = made) -> Sample:
+            made.append(copies)
+            return Sample((copies * 1e-3,), (256.0 * copies,), copies * 1e-3)
+
+        taken = take(sample, listing, Fixed(samples=2, copies=5), times.__next__, 1e-3)
+        assert taken.calls == (1e-3,) * calls and made == [1, 5, 5, *[1] * calls]
+    (result,) = wirespeed.run(["blocks_host"], sizes="1KiB", block_counts=(16,), samples=1).testcases
+    assert all(cell.calls for table in result.tables for cell in table.cells)
+
+
+def test_three_samples_of_lists_are_taken_whatever_the_budget() -> None:
+    document = wirespeed.run(
+        ["blocks_host_to_device"], machine="simulated:hgx-h200-2", devices=(0,), time_budget=1e-6, rounds=1,
+        sizes="1MiB", block_counts=(1024,),
+    )  # fmt: skip
+    assert {c.statistics.n for t in document.testcases[0].tables for c in t.cells if c.statistics} == {3}
+
+
+def test_fewer_than_three_samples_of_lists_are_not_judged() -> None:
+    """On a real machine single samples of healthy lists were 28 % below the others."""
+    verdicts = {}
+    for samples in (2, 3):
+        document = wirespeed.run(
+            ["blocks_host_to_device"], machine="simulated:hgx-h200-2+speed@gpu0=0.3", devices=(0,),
+            samples=samples, copies=1, sizes="4MiB", block_counts=(256,),
+        )  # fmt: skip
+        judgements = wirespeed.judge(document).judgements
+        rates = [j for j in judgements if not j.key.table.endswith("submission")]
+        verdicts[samples] = {j.key.table.split()[-1]: j.verdict for j in rates}
+        if samples == 2:
+            assert {j.why.partition(":")[0] for j in rates} == {"fewer than 3 samples"}
+    assert set(verdicts[2].values()) == {Verdict.UNKNOWN}
+    assert {method for method, verdict in verdicts[3].items() if verdict is Verdict.FAIL} == {
+        "loop", "batch", "kernel", "kernel_bulk",
+    }  # fmt: skip
+
+
+def test_times_of_calls_are_in_all_forms(found: BlockMap) -> None:
+    point = found.paths[0].points[0]
+    calls = point.calls[Method.KERNEL]
+    shaped = json.loads(found.to_json())["paths"][0]["points"][0]
+    assert shaped["p50_s"]["kernel"] == calls.p50 and shaped["p99_s"]["kernel"] == calls.p99
+    assert shaped["first_s"]["kernel"] == calls.first and shaped["calls"]["kernel"] == calls.n
+    (row,) = (
+        row
+        for row in records(found).rows
+        if (row["method"], row["block"], row["blocks"]) == (Method.KERNEL, point.block, point.blocks)
+        and row["direction"] == "host_to_device"
+    )
+    assert (row["p50"], row["p99"], row["n"]) == (calls.p50, calls.p99, calls.n)
+    assert "time of a call by the best method in µs, p50/p99" in text(found, Style(verbose=True))
+    assert "p50/p99" not in str(found)
+    assert "p50/p99 of a call" in wirespeed.render(found.document, "html")
+    header = wirespeed.render(found.document, "csv").splitlines()[0].split(",")
+    assert {"calls", "p50", "p99", "first"} <= set(header)
+
+
+def both_ways(computing: bool = False) -> Measurement:
+    """The lists of a plan both ways."""
+    (case,) = of_directions(MACHINE, ["both_ways"])
+    options = PlanOptions(size=64, block_counts=(5,), while_computing=computing)
+    plan = case.plan(MACHINE, options)
+    return next(m for m in plan.measurements if len(m.transfers) == 2 + computing)
+
+
+@pytest.mark.parametrize("layout", PoolLayout)
+def test_lists_arrive_both_ways_at_once(backend: MemoryBackend, layout: PoolLayout) -> None:
+    result = measured(backend, "blocks_both_ways", block_layout=layout, block_counts=(1, 8))
+    assert result.status == "passed", result.reason
+    assert len(result.tables) == 2 * 2 * 5
+    for table in result.tables[::2]:
+        assert [cell.bytes for cell in table.cells] == [2 * 64, 2 * 8 * 64, 2 * 3 * KIB, 2 * 8 * 3 * KIB]
+        assert all(cell.calls and cell.calls.n == 4 for cell in table.cells)
+
+
+def test_calls_of_both_ways_alternate(driver: MemoryDriver, backend: MemoryBackend) -> None:
+    streams: list[int] = []
+    move = driver.native._move
+    driver.native._move = lambda *arguments: (streams.append(arguments[3]), move(*arguments))[1]  # type: ignore
+    with backend.prepare(both_ways(), RunOptions()) as prepared:
+        prepared.sample(1)
+        prepared.verify()
+    first, second = streams[:2]
+    assert first != second and streams == [first, second] * 5
+
+
+def test_damage_on_the_way_back_is_found(driver: MemoryDriver, backend: MemoryBackend) -> None:
+    made: list[int] = []
+
+    def damage(address: int, size: int) -> None:
+        made.append(address)
+        if len(made) == 10:
+            ctypes.c_uint8.from_address(address).value ^= 1
+
+    with backend.prepare(both_ways(), RunOptions()) as prepared:
+        driver.damage = damage
+        prepared.sample(1)
+        with pytest.raises(VerificationError, match="gpu0->numa0"):
+            prepared.verify()
+
+
+def computing(driver: MemoryDriver, backend: MemoryBackend, lasts: Iterator[float]) -> Sample:
+    """A sample of lists next to a computation whose launches last, in turn, so long."""
+    driver.elapsed = lambda start, stop: next(lasts)  # type: ignore[method-assign]
+    with backend.prepare(both_ways(computing=True), RunOptions()) as prepared:
+        sample = prepared.sample(1)
+        prepared.verify()
+    return sample
+
+
+def test_what_is_computed_next_to_lists_is_counted(driver: MemoryDriver, backend: MemoryBackend) -> None:
+    """Launches of 1 s: one that lasted 2 s longer than the lists ran 2 launches without them."""
+    launches: list[int] = []
+    triad = fake._KERNELS["triad"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(fake._KERNELS, "triad", lambda *a: (launches.append(1), triad(*a))[1])
+        sample = computing(driver, backend, iter([8.0, 8.0, sample_end := 2.5]))
+    size = both_ways(computing=True).transfers[2].bytes
+    beside = len(launches) - 16
+    assert len(sample.seconds) == 3 and set(sample.seconds) == {sample.wall} and sample.wall < 1
+    assert sample.amounts[2] / size == pytest.approx(beside - (sample_end - sample.wall))
+
+
+def test_a_computation_that_ends_before_the_lists_is_repeated_and_then_given_up(
+    driver: MemoryDriver, backend: MemoryBackend
+) -> None:
+    lasts = [8.0, 8.0, 1e-9, 2.0]
+    assert computing(driver, backend, iter(lasts)).amounts[2] > 0
+    with pytest.raises(Unreachable, match="longer than the computations that a queue"):
+        computing(driver, backend, itertools.repeat(1e-9))
+
+
+def test_a_run_while_the_gpu_computes(driver: MemoryDriver, backend: MemoryBackend) -> None:
+    driver.elapsed = lambda start, stop: 1e-3 + max(0.0, stop.times[0] - start.times[0])  # type: ignore
+    result = measured(backend, "blocks_host_to_device", sizes=(64,), block_counts=(4,), while_computing=True)
+    assert result.status == "passed", result.reason
+    keys = {table.key for table in result.tables}
+    assert {"computation", "numa0->gpu0 kernel", "numa0->gpu0 kernel computing computation"} < keys
+
+
+@pytest.mark.parametrize("changes", [{"source": HOST}, {"rate": 1e9}, {"engine": Engine.CE}])
+def test_other_loads_next_to_lists_are_refused(backend: MemoryBackend, changes: dict[str, Any]) -> None:
+    plan = both_ways(computing=True)
+    works = (*plan.transfers[:2], replace(plan.transfers[2], **changes))
+    assert backend.refuses(plan) is None
+    assert backend.refuses(Measurement(works, ()))
+
+
+def test_a_simulated_gpu_computes_more_slowly_while_kernels_move_blocks() -> None:
+    found = wirespeed.blocks(
+        "host_to_device", "device_to_host", "both_ways", machine="simulated:hgx-h200-2", devices=(0,),
+        sizes="16KiB", blocks="16,4096", while_computing=True,
+    )  # fmt: skip
+    by = {(path.direction, path.while_computing): path for path in found.paths}
+    assert len(by) == 6
+    (_, many) = by["host_to_device", True].points
+    assert many.computation_slowdown[Method.KERNEL] > 1.05 > many.computation_slowdown[Method.LOOP]
+    assert many.slowdown[Method.LOOP] == pytest.approx(1, abs=0.01)
+    assert many.slowdown[Method.KERNEL] > 1.02
+    assert by["host_to_device", False].points[0].slowdown == {}
+    (few, many) = by["both_ways", False].points
+    assert few.slowdown[Method.LOOP] == pytest.approx(2, rel=0.1)  # one thread submits the blocks of both
+    assert 1 < many.slowdown[Method.KERNEL] < 1.4
+    assert found.best(16 * KIB, 16) is Method.KERNEL
+    assert found.best(16 * KIB, 16, while_computing=True) is Method.LOOP
+    shape = json.loads(found.to_json())
+    path = next(p for p in shape["paths"] if p["direction"] == "host_to_device" and p["while_computing"])
+    assert path["layout"] == "random" and path["points"][0]["computation_slowdown"]["kernel"] > 1
+    assert "the computation takes" in str(found) and "while the GPU computes" in str(found)
+    assert wirespeed.judge(found.document).verdict is Verdict.PASS
+
+
+def test_strided_lists_are_other_values() -> None:
+    found = wirespeed.blocks("host", machine="simulated:cpu-2-sockets", sizes="4KiB", blocks="64",
+                             block_layout="strided")  # fmt: skip
+    assert {path.layout for path in found.paths} == {PoolLayout.STRIDED}
+    assert found.document.testcases[0].tables[0].key == "numa0->numa0 loop strided"
+    assert "host → host (numa0->numa0), strided" in str(found)
+    wirespeed.judge(found.document)
+
+
+@pytest.mark.parametrize(("blocks", "parts"), [(1, 1), (7, 1), (16, 4), (4096, 64), (3 * 2**10, 32)])
+def test_a_strided_list_turns_layers_into_pages(blocks: int, parts: int) -> None:
+    places = offsets(BlockList(Method.KERNEL, 64, blocks, PoolLayout.STRIDED), 0) // 64
+    pages = blocks // parts
+    assert places[:, 0].tolist() == list(range(blocks))
+    assert sorted(places[:, 1].tolist()) == list(range(blocks))
+    assert places[: min(2, pages), 1].tolist() == [0, parts][: min(2, pages)]
+
+
+@pytest.mark.parametrize("key", ["gpu0->numa0 kernel", "a<->b loop strided computing submission"])
+def test_keys_of_tables(key: str) -> None:
+    table = of_lists("blocks_host", key)
+    assert table is not None and table.key == key
+    for wrong in ("", "computation", f"{key} computing strided", f"{key} rate", key.replace(" ", "  ")):
+        assert of_lists("blocks_host", wrong) is None
+    assert of_lists("storage_read", key) is None
+
+
+def test_energy_of_simulated_gpus_is_in_all_forms() -> None:
+    """A copy over the link by one GPU: 90 W over its rate, and 0.1 nJ per byte."""
+    document = wirespeed.run(
+        ["host_to_device_memcpy_ce"], machine="simulated:hgx-h200-2", devices=(0,), samples=3, energy=True
+    )
+    ((cell,),) = ([cell for table in r.tables for cell in table.cells] for r in document.testcases)
+    assert cell.value and cell.joules_per_byte == pytest.approx(90 / cell.value + 1e-10, rel=0.05)
+    assert "J/GB" in wirespeed.render(document, "table")
+    assert "joules_per_byte" in wirespeed.render(document, "csv").splitlines()[0]
+    found = wirespeed.blocks("host_to_device", machine="simulated:hgx-h200-2", devices=(0,), sizes="1MiB",
+                             blocks="64", energy=True)  # fmt: skip
+    (point,) = found.paths[0].points
+    assert point.joules_per_byte[Method.STAGED] > point.joules_per_byte[Method.BATCH] > 1e-9
+    shape = json.loads(found.to_json())["paths"][0]["points"][0]
+    assert shape["joules_per_byte"]["batch"] == point.joules_per_byte[Method.BATCH]
+    assert records(found).rows[0]["joules_per_byte"] is not None
+
+
+def test_without_energy_nothing_more_is_measured() -> None:
+    (result,) = wirespeed.run(["host_to_device_memcpy_ce"], machine="simulated:hgx-h200-2").testcases
+    assert {cell.joules_per_byte for table in result.tables for cell in table.cells} == {None}
+
+
+@pytest.mark.parametrize(("testcase", "known"), [
+    ("host_to_device_bidirectional_memcpy_ce", False),  # a load takes some of it
+    ("device_local_copy", True), ("host_device_latency_sm", False), ("host_stream_copy", False),
+])  # fmt: skip
+def test_energy_of_what_it_was_taken_for(testcase: str, known: bool) -> None:
+    (result,) = wirespeed.run([testcase], machine="simulated:hgx-h200-2", samples=1, energy=True).testcases
+    assert result.tables
+    for table in result.tables:
+        assert {cell.joules_per_byte is not None for cell in table.cells if cell.value} == {known}
+
+
+class Meter:
+    """A monitor of which only the energy is known: 7 J more at each look at gpu0."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def energy(self, gpu: Gpu) -> float | None:
+        self.looks += gpu.name == "gpu0"
+        return 7.0 * self.looks if gpu.name == "gpu0" else None
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None if name in ("free_memory", "pcie") else {} if name == "processes" else ()
+
+
+def test_energy_of_gpus_is_read_before_and_after(
+    backend: MemoryBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampling, "ENERGY_S", 1e-3)
+    meter = Meter()
+    monkeypatch.setattr(backend, "open_monitor", lambda: meter)
+    result = measured(backend, "blocks_host_to_device", sizes=(64,), block_counts=(8,), energy=True)
+    assert result.status == "passed", result.reason
+    cells = {table.key: table.cells[0] for table in result.tables}
+    assert {key for key, cell in cells.items() if cell.joules_per_byte} == {
+        f"numa0->gpu0 {method}" for method in Method
+    }
+    assert meter.looks >= 2 * len(Method)
+
+
+def test_energy_from_nvml() -> None:
+    library = SimpleNamespace(
+        NVMLError=RuntimeError, nvmlInit=lambda: None,
+        nvmlDeviceGetHandleByPciBusId=lambda bus: bus,
+        nvmlDeviceGetTotalEnergyConsumption=lambda handle: {b"00000000:00:06.0": 123_456}[handle],
+    )  # fmt: skip
+    assert Nvml(library).energy(MACHINE.gpus[0]) == pytest.approx(123.456)
+
+    def refuse(handle: object) -> int:
+        raise RuntimeError
+
+    library.nvmlDeviceGetTotalEnergyConsumption = refuse
+    assert Nvml(library).energy(MACHINE.gpus[0]) is None
+
+
+@pytest.mark.parametrize(("fault", "cause"), [
+    ("hgx-h200-2+pcie-width@gpu1", "pcie-width"), ("l40s-8+wrong-numa@gpu1", "wrong-numa"),
+    ("hgx-h200-2+huge-pages=0.5", "huge-pages"),
+])  # fmt: skip
+def test_causes_of_slow_lists(fault: str, cause: str) -> None:
+    document = wirespeed.run(
+        ["blocks_host_to_device", "blocks_device_to_host"], machine=f"simulated:{fault}", tier="quick",
+        sizes="4MiB", block_counts=(256,),
+    )  # fmt: skip
+    found = [finding.cause.name for finding in wirespeed.diagnose(document).findings]
+    assert found[:1] == [cause]
+
+
+def test_a_gpu_below_its_peers_is_a_warning() -> None:
+    """Within the range of its link, but slower than the same lists on seven other GPUs."""
+    document = wirespeed.run(
+        ["blocks_host_to_device"], machine="simulated:l40s-8+speed@gpu3=0.93", tier="quick", sizes="4MiB",
+        block_counts=(256,),
+    )  # fmt: skip
+    check = wirespeed.judge(document)
+    assert {j.key.table.split()[0] for j in check.judgements if j.verdict.is_worse} == {"numa0->gpu3"}
+    assert {str(culprit) for culprit in check.culprits} == {"PCIe link numa0->gpu3"}
+
+
+def test_names_in_the_json_of_a_server_do_not_change(found: BlockMap) -> None:
+    """Those that docs/blocks.md lists: a server that has loaded schema 1 finds them in later releases."""
+    shape = json.loads(found.to_json())
+    assert shape["schema"] == 1
+    assert {"schema", "simulated", "host", "started", "testcases", "paths", "storage"} <= shape.keys()
+    path = shape["paths"][0]
+    assert path.keys() >= {
+        "direction", "path", "layout", "while_computing", "points", "crossings", "models", "rule",
+        "sentences",
+    }  # fmt: skip
+    assert path["points"][0].keys() >= {
+        "direction", "path", "block", "blocks", "best", "rates", "submission_s", "limit", "p50_s",
+        "p99_s", "first_s", "calls", "slowdown", "computation_slowdown", "joules_per_byte",
+    }  # fmt: skip
+    assert path["crossings"][0].keys() >= {"block", "blocks", "before", "after"}
+    assert path["models"][0].keys() >= {"method", "call_s", "block_s", "rate", "error", "nearly_full"}
+    assert path["rule"].keys() >= {"kernel", "block_below", "blocks_from", "loss", "usual_loss"}
+    page = Path(__file__).parents[2].joinpath("docs", "blocks.md").read_text()
+    for part in (path, path["points"][0], path["crossings"][0], path["models"][0], path["rule"]):
+        assert [name for name in part if f"`{name}`" not in page and f"`{name}[]`" not in page] == []

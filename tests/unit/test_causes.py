@@ -34,11 +34,12 @@ ON_TWO_HOSTS = changed(parse("hgx-h200-2"), ranks=(Rank(0, "a", "gpu0"), Rank(1,
 OF_HOST = {
     Known.SHM: 64e9, Known.MEMLOCK: "unlimited", Known.CPUS: 128, Known.CPUS_ONLINE: 128, Known.NODES: 2,
     Known.NODES_ONLINE: 2, Known.CPU_QUOTA: "unlimited", Known.NUMA_BALANCING: OFF,
+    Known.HUGE_PAGES: "madvise",
     Known.IOMMU: ("identity",),
     Known.GOVERNOR: ("performance",), Known.NODES_PER_SOCKET: 1, Known.HYPERVISOR: OFF, Known.LOAD: 0.5,
     Known.PRESSURE: 0.0, Known.NCCL_VARIABLES: (), Known.DRIVER_KERNEL: "580.1",
     Known.DRIVER_LIBRARY: "580.1", Known.PEERMEM: ON,
-    Known.RDMA_FILES: ON, Known.NCCL_PLUGINS: (),
+    Known.RDMA_FILES: ON, Known.NCCL_PLUGINS: (), Known.CPU_DESIGN: "AuthenticAMD 23 49",
 }  # fmt: skip
 OF_GPU = {
     Known.PCIE_WIDTH: 16, Known.PCIE_WIDTH_POSSIBLE: 16, Known.PCIE_GENERATION_POSSIBLE: 4,
@@ -94,7 +95,10 @@ SIGNS = {
     "mig": (Fact(Known.MIG, ON, "", "gpu3"), "gpu3"),
     "bar1": (Fact(Known.BAR1, 2.0**28, "B", "gpu3"), "gpu3"),
     "nodes-per-socket": (Fact(Known.NODES_PER_SOCKET, 4), ""),
+    "whole-sockets": (Fact(Known.SWITCH, "none", "", "gpu3"), ""),
+    "link-lost": (Fact(Known.INTERFACE_LOST, 1, "", "eth0"), ""),
     "governor": (Fact(Known.GOVERNOR, ("powersave",)), ""),
+    "huge-pages": (Fact(Known.HUGE_PAGES, "never"), ""),
     "numa-balancing": (Fact(Known.NUMA_BALANCING, ON), ""),
     "virtual": (Fact(Known.HYPERVISOR, "QEMU"), ""),
     "nic-down": (Fact(Known.PORT_STATE, "DOWN", "", "mlx5_1"), ""),
@@ -166,17 +170,41 @@ def test_selections(facts: list[Fact], text: str) -> None:
     assert found == ([text] if text else [])
 
 
-def test_packets_that_are_smaller_on_the_way() -> None:
-    (cause,) = (c for c in CAUSES if c.name == "mtu")
-    own = [Fact(Known.INTERFACE_MTU, 9000, "B", "eth0"), Fact(Known.INTERFACE_SPEED, 100, "Gbit/s", "eth0")]
-    assert not list(cause.signs(EIGHT, Facts([*own, Fact(Known.PATH_MTU, 9000, "B", "eth0")])))
-    (sign,) = cause.signs(EIGHT, Facts([*own, Fact(Known.PATH_MTU, 1450, "B", "eth0")]))
-    assert sign.text == "eth0: MTU 9000, on the way to the other node 1450"
+@pytest.mark.parametrize(
+    ("own", "theirs", "way", "route", "text"),
+    [
+        (9000, 9000, 9000, 9000, ""),
+        (9000, 1500, 1500, 9000, ""),  # another cause: the ends differ
+        (9000, 4200, 1450, 1450, "MTU 9000 on a, 4200 on b, 1450 on the way there"),
+        (1500, 1500, 1400, 1500,
+         "MTU 1500 on a, 1500 on b, 1400 on the way there; larger packets vanish without a message"),
+    ],
+)  # fmt: skip
+def test_packets_that_are_smaller_on_the_way(own: int, theirs: int, way: int, route: int, text: str) -> None:
+    """It is a defect if the kernel is not told, and goes on to send larger ones."""
+    (cause,) = (c for c in CAUSES if c.name == "path-mtu")
+    values = {Known.INTERFACE_MTU: own, Known.PATH_MTU: way, Known.ROUTE_MTU: route}
+    facts = [Fact(name, value, "B", "eth0", host="a") for name, value in values.items()]
+    facts.append(Fact(Known.INTERFACE_MTU, theirs, "B", "ens1", host="b"))
+    weight = Weight.DEFECT if "vanish" in text else Weight.CONDITION
+    assert [(s.host, s.text, s.weight) for s in cause.signs(EIGHT, Facts(facts))] == (
+        [("a", text, weight)] if text else []
+    )
+
+
+def test_gpus_that_no_nic_can_access_have_no_gpudirect() -> None:
+    """Those of DGX Spark share the host's memory: NVIDIA's forum for developers, topic 348787."""
+    (cause,) = (c for c in CAUSES if c.name == "peermem")
+    off = [Fact(Known.PEERMEM, OFF, host="a"), Fact(Known.NCCL_GDR, OFF, host="a")]
+    assert list(cause.signs(ON_TWO_HOSTS, Facts(off)))
+    gb10 = Fact(Known.GPUDIRECT, OFF, device="gpu0", host="a")
+    assert not list(cause.signs(ON_TWO_HOSTS, Facts([*off, gb10])))
+    assert not list(cause.signs(parse("cpu-2-sockets"), Facts(off[:1]))), "no GPUs"
 
 
 def test_every_cause_is_tested_and_documented() -> None:
     names = [cause.name for cause in CAUSES]
-    own = {"no-peers", "peermem", "node-settings"}
+    own = {"no-peers", "peermem", "node-settings", "path-mtu"}
     assert len(set(names)) == len(names) and set(names) == SIGNS.keys() | own
     page = (Path(__file__).parents[2] / "docs/doctor.md").read_text()
     defects, conditions = (

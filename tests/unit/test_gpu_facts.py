@@ -73,6 +73,13 @@ def test_emulated_ports_say_nothing_about_speed(tmp_path: Path) -> None:
     assert not [fact for fact in read(tmp_path / "none") if fact.name == Known.IOMMU_GROUP]
 
 
+@pytest.mark.parametrize(("model", "off"), [("NVIDIA GB10", True), ("NVIDIA GB200", False)])
+def test_gpus_whose_memory_no_nic_can_access(model: str, off: bool, tmp_path: Path) -> None:
+    """NVIDIA's forum for developers, "DGX Spark GPUDirect RDMA", topic 348787."""
+    found = Facts(facts([Gpu(0, model, "00000000:03:00")], Nvml(FakeNvml()), Tree(tmp_path).root))
+    assert (found.text(Known.GPUDIRECT, "gpu0") == OFF) is off
+
+
 def test_what_nvml_reports(tmp_path: Path) -> None:
     def state(_: Any, link: int) -> int:
         if link > 2:

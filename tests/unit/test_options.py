@@ -17,7 +17,7 @@ from wirespeed import RunOptions, UsageError
 from wirespeed.bandwidth.arguments import GpuEngine, NumaEngine
 from wirespeed.cli.common import run_options
 from wirespeed.cli.parser import Parser
-from wirespeed.model import Engine
+from wirespeed.model import Engine, PoolLayout
 from wirespeed.options import PYTHON, Option, PlanOptions, Share, Tier, agreed, declared
 from wirespeed.reports import FORMATS, DialectName
 from wirespeed.reports.dialects import DIALECTS
@@ -28,7 +28,15 @@ TWO = "simulated:hgx-h200-2"
 DECLARED = {field.name: (field, about) for field, about in declared(RunOptions)}
 #: What the Document contains in another form: as its rule, in cells, in the machine, or only of jobs.
 ELSEWHERE = {"precision", "time_budget", "rounds", "samples", "copies", "sizes", "devices", "bulk", "share"}
-ELSEWHERE |= {"host_memory", "block_counts", "storage", "storage_size"}
+ELSEWHERE |= {
+    "host_memory",
+    "block_counts",
+    "block_layout",
+    "while_computing",
+    "energy",
+    "storage",
+    "storage_size",
+}
 #: A text of every option that takes a value, and the value.
 TEXTS: dict[str, tuple[str, object]] = {
     "tier": ("full", "full"),
@@ -36,6 +44,7 @@ TEXTS: dict[str, tuple[str, object]] = {
     "blocks": ("8", 8),
     "threads": ("256", 256),
     "block_counts": ("16:1024:x8", (16, 128, 1024)),
+    "block_layout": ("strided", PoolLayout.STRIDED),
     "sample_peers": ("4", 4),
     "sizes": ("4KiB:64KiB:x4", (4096, 16384, 65536)),
     "devices": ("0,2", (0, 2)),

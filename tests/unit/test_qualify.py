@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +32,7 @@ from wirespeed.qualification import (
 )
 from wirespeed.qualify import cluster as switches
 from wirespeed.qualify.cluster import Values
+from wirespeed.qualify.cluster_faults import ClusterFault
 from wirespeed.qualify.inference import Paths, explain, reference_of
 from wirespeed.qualify.measured_topology import (
     Pair,
@@ -44,7 +45,7 @@ from wirespeed.qualify.measured_topology import (
 )
 from wirespeed.qualify.message_sizes import sizes_at
 from wirespeed.qualify.procedure import FEWEST_PAIR_ROUNDS, PAIR_ROUNDS, Procedure
-from wirespeed.qualify.simulated_cluster import ClusterFault, SimulatedCluster, parse_cluster
+from wirespeed.qualify.simulated_cluster import SimulatedCluster, parse_cluster
 from wirespeed.qualify.simulated_facts import NicModel
 
 
@@ -329,10 +330,10 @@ def test_too_much_noise_and_too_few_nodes_are_not_judged() -> None:
 
 
 def test_4096_nodes_take_seconds() -> None:
-    started = time.monotonic()
+    started = time.process_time()
     found = qualified("dgx-a100-8x4096+nic=0.5@node4000.3")
     assert named(found) == ["node4000's NIC of rail 3"]
-    assert time.monotonic() - started < 60  # about two where nothing else runs
+    assert time.process_time() - started < 30  # about two, and more where lines are counted
 
 
 def test_a_seed_makes_the_same_choice() -> None:
@@ -543,6 +544,25 @@ def test_a_document_that_names_other_nodes_is_refused(bad: dict[str, tuple[SlowP
 
     with pytest.raises(ValueError, match="node"):
         Qualification((QualifiedNode("a"), QualifiedNode("b")), **bad)
+
+
+class Silent(SimulatedCluster):
+    """Two nodes without data between them; the second one may be lost on the way."""
+
+    lost = ""
+
+    def pairs(self, pairs: Sequence[tuple[int, int]]) -> Values:
+        first, second = self.nodes
+        self.nodes = (first, replace(second, missing=self.lost))
+        return super().pairs(pairs) * np.nan
+
+
+@pytest.mark.parametrize("lost", ["", "does not answer (rank 1)"])
+def test_a_node_is_not_missing_because_its_only_partner_is(lost: str) -> None:
+    cluster = Silent(2)
+    cluster.lost = lost
+    missing = [node.missing for node in Procedure(cluster).run().nodes]
+    assert missing == ["", lost] if lost else all("a firewall may block" in text for text in missing)
 
 
 class TestMessages:

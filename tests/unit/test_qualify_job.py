@@ -220,6 +220,28 @@ def test_a_rank_without_rank_0_ends(worlds: Worlds) -> None:
         Crew(made[1]).serve(lambda task: task, 1.0)
 
 
+def test_a_rank_that_hears_nothing_says_that_its_interface_is_down(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 0 cannot report it."""
+    made = worlds(2)
+    monkeypatch.setattr(job, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(job, "is_disabled", lambda interface: interface == "lo")
+    failures: list[RankLost] = []
+
+    def serve(world: World) -> None:
+        try:
+            job.serve(world, 0.2)
+        except RankLost as error:
+            failures.append(error)
+
+    (thread,) = in_threads(made, serve)
+    Crew(made[0]).ask({1: [b"secret", "127.0.0.1"]}, 10.0, lambda task: None)
+    thread.join()
+    assert [str(error) for error in failures] == ["rank 0 gave no task for 0.2 s: lo of this node is down"]
+    assert made[1].leaderless
+
+
 def test_strangers_are_refused(quick: None) -> None:
     """A connection that does not begin with the secret and the round is closed, and the next is taken."""
     receiver, sender = TcpProbe(b"secret"), TcpProbe(b"secret")
@@ -269,12 +291,21 @@ def facts(**changes: object) -> NodeFacts:
         ({"limit": 0.0}, "c differs: network unknown; 2 of 3 nodes: 100 Gbit/s"),
         ({"clock": 1031.0}, "c's clock is 30 s ahead"),
         ({"clock": 900.0}, "c's clock is 101 s behind"),
+        ({"clock": 1001.0 + 2 * 3600}, "c's clock is 2 hours ahead"),
     ],
 )
 def test_what_differs_between_nodes(changes: dict[str, object], line: str) -> None:
     nodes = {"a": facts(), "b": facts(), "c": facts(**changes)}
     assert differences(nodes, 1.0, 1001.0) == [line]
     assert differences({"a": facts(), "b": facts()}, 1.0, 1001.0) == []
+
+
+def test_one_of_two_nodes_introduces_itself_in_one_small_packet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Larger packets may not arrive, which is measured then."""
+    nics = tuple(Fact(Known.PORT_RATE, 400.0, "Gbit/s", f"mlx5_{i}") for i in range(40))
+    monkeypatch.setattr(job_nodes, "node_facts", lambda address: facts(nics=nics, gpus="8 x NVIDIA H100"))
+    sizes = [len(msgspec.msgpack.encode(job_nodes.introduction(1, [b"", "", two]))) for two in (True, False)]
+    assert sizes[0] < 1000 < sizes[1]
 
 
 def test_many_differences_are_counted() -> None:
@@ -419,6 +450,25 @@ def test_messages_that_nobody_answers(impatient: None) -> None:
     receiver, sender = TcpProbe(b"secret"), TcpProbe(b"secret")
     assert sender.messages(("127.0.0.1", receiver.port), 4, 1, [(9, 0.0)], False) is None
     assert receiver.messages(None, 5, 1, [(9, 0.0)], True) is None
+    for probe in (receiver, sender):
+        probe.close()
+
+
+@pytest.mark.parametrize("messages", [False, True])
+def test_a_peer_that_sends_nothing_is_not_waited_for(messages: bool, impatient: None) -> None:
+    """The kernel ends the call."""
+    receiver, sender = TcpProbe(b"secret"), TcpProbe(b"secret")
+    found: list[object] = []
+
+    def receive() -> None:
+        plan = [(9, 0.0)]
+        found.append(receiver.messages(None, 3, 1, plan, False) if messages else receiver.pair(None, 3))
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    with sender._connected(("127.0.0.1", receiver.port), 3):
+        thread.join()
+    assert found == [None]
     for probe in (receiver, sender):
         probe.close()
 

@@ -151,6 +151,10 @@ class Functions:
         self._libraries = libraries
         self._addresses: dict[str, int] = dict(known)
 
+    def joined(self, other: Functions) -> Functions:
+        """These functions, and those that another one has used."""
+        return Functions(*self._libraries, **(self._addresses | other._addresses))
+
     def address(self, name: str) -> int:
         """The address of a function.
 

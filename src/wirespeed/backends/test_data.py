@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..collectives.operations import DataType
+from ..model import PoolLayout
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,11 +57,24 @@ def keys_of(seed: int, transfer: int) -> tuple[int, int, int]:
     return key_of(seed, transfer, 0), key_of(seed, transfer, 1), key_of(seed, transfer, 2)
 
 
+#: Blocks of a page in a strided list, the first number that makes at least as many whole pages: K and V of
+#: 32 layers or fewer.
+_PARTS_OF_PAGE = (64, 32, 16, 8, 4, 2, 1)
+
+
 def offsets(scattered: BlockList, seed: int) -> NDArray[np.int64]:
     """For each block of a list in the order in which they are given: its offset in either pool, in bytes.
 
-    Blocks are drawn from the source and placed in the destination in two independent random orders.
+    Random: blocks are drawn from the source and placed in the destination in two independent random orders.
+    Strided: the source has the order layer, K or V, page, the destination page, layer, K or V, with up to
+    32 layers. Blocks are given in the order of the source.
     """
+    if scattered.layout is PoolLayout.STRIDED:
+        index = np.arange(scattered.blocks, dtype=np.int64)
+        parts = next(n for n in _PARTS_OF_PAGE if scattered.blocks % n == 0 and n * n <= scattered.blocks)
+        pages = scattered.blocks // parts
+        there = index % pages * parts + index // pages
+        return np.ascontiguousarray(np.stack([index, there], axis=1) * np.int64(scattered.block))
     random = np.random.default_rng(key_of(seed, scattered.block, scattered.blocks))
     places = [random.permutation(scattered.blocks) for _ in range(2)]
     return np.ascontiguousarray(np.stack(places, axis=1) * np.int64(scattered.block))

@@ -66,7 +66,8 @@ def main_of_help(name: str, argv: Sequence[str]) -> int:
     if not wanted:
         _show(overview(style))
     elif page := topic(wanted):
-        _show(render(page, style))
+        options = f"\nOptions: wirespeed {wanted} --help\n" if wanted in COMMANDS else ""
+        _show(render(page, style) + options)
     elif sections := search(wanted):
         _show(found(sections, style))
     else:

@@ -112,10 +112,10 @@ _OF_SERVICES = re.compile(
 OF_PROJECTS = frozenset({
     "all-cells", "block-counts", "blocks", "buffer", "bulk", "copies", "copy", "direction", "format",
     "huge-pages", "json", "json-lines", "local-copy", "means", "memory", "no-affinity", "over", "pageable",
-    "parallel-pairs",
+    "block-layout", "energy", "parallel-pairs",
     "precision", "prefix", "processes", "repeats", "rounds", "sample-peers", "samples", "seed", "share",
     "short", "size", "sizes", "sweep", "testcase", "threads", "tier", "time", "time-budget", "timeout",
-    "verbose", "virtual-memory", "wait-idle", "within",
+    "verbose", "virtual-memory", "wait-idle", "while-computing", "within",
 })
 #: Options that only the user may set, not a project's file.
 OF_USERS = frozenset({

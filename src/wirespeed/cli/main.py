@@ -209,8 +209,11 @@ def _dispatch(arguments: list[str]) -> int:
     if arguments[:1] and arguments[0] in _ABOUT:
         top_parser().parse_args(arguments)
         return ExitCode.PASS
-    if arguments[:1] == ["help"] and len(arguments) > 1 and module_of(arguments[1]):
-        arguments = [arguments[1], "--help"]
+    if arguments[:1] == ["help"] and len(arguments) == 2 and module_of(arguments[1]):
+        from ..reports.style import topics
+
+        if arguments[1] not in topics():  # a page says more, and names the options
+            arguments = [arguments[1], "--help"]
     if not arguments or arguments[0].startswith("-"):  # no command: options of `run`, quick tier
         given, arguments = arguments, [*_DEFAULT, *arguments]
     else:

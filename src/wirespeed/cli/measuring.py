@@ -119,7 +119,7 @@ def lead(
     except WirespeedError as error:  # the same on all ranks
         if world is not None:
             if not first:
-                _speak_for_leader(world, str(error))
+                speak_for_leader(world, str(error))
             world.close()
             if not first:
                 return ExitCode.USAGE if isinstance(error, UsageError) else broken
@@ -132,7 +132,7 @@ def lead(
         if late.signals and interrupted is None:
             interrupted = RunInterrupted(document)
     if world is not None and document.interrupted:
-        _speak_for_leader(world, document.interrupted)
+        speak_for_leader(world, document.interrupted)
         world.fail(document.interrupted, interrupted=interrupted is not None)
         ended = broken_off(judged) if broken_off else broken
         world.leave(ExitCode.INTERRUPTED if interrupted else ended)
@@ -144,7 +144,7 @@ def lead(
     return code(judged) if first else ExitCode.PASS
 
 
-def _speak_for_leader(world: World, reason: str) -> None:
+def speak_for_leader(world: World, reason: str) -> None:
     """Print the reason on one rank of each host, and rank 1, if rank 0 has ended or does not answer."""
     if world.leaderless and (world.rank == 1 or world.local_rank == 0):
         print(error_line(f"wirespeed: error: {reason}"), file=sys.stderr, flush=True)

@@ -128,6 +128,7 @@ def _of_job(
     from ..driver.jobs import join
     from ..qualify.cluster import hosts_of
     from ..qualify.job import lead, serve
+    from .measuring import speak_for_leader
 
     output = saving(options)
     world = join(options.processes, [name, *argv], options.timeout, partial=True)
@@ -136,7 +137,8 @@ def _of_job(
     if world.rank:
         try:
             serve(world, options.timeout)
-        except WirespeedError:  # rank 0 reports it
+        except WirespeedError as error:  # rank 0 reports it, unless it cannot be heard
+            speak_for_leader(world, str(error))
             return ExitCode.RUN
         finally:
             world.close()

@@ -282,11 +282,11 @@ def parser_of_blocks(name: str) -> Parser:
         what.add(f"{flag} {about[name].metavar}", help, about[name].parse, dest=dest)
     what.add(
         "--direction LIST",
-        f"directions: {', '.join(DIRECTIONS)} (default: the first two; without a GPU the last)",
+        f"directions: {', '.join(DIRECTIONS)} (default: the first two; without a GPU host)",
         among(DIRECTIONS),
     )  # fmt: skip
     what.add_machine()
-    what.add_options(names=("devices", "storage", "storage_size"))
+    what.add_options(names=("block_layout", "while_computing", "devices", "storage", "storage_size"))
     arguments.add_argument_group(STOP).add_options(STOP)
     arguments.add_argument_group(HOW).add_options(HOW)
     out = arguments.add_argument_group("output")

@@ -21,8 +21,8 @@ from ..errors import VerificationError
 from ..hardware.limits import Allowance, by_transport
 from ..measurement import UNSEEN, Measurement, Place, Reduce, kind_of, value_of
 from ..model import Engine, Role, Transfer
-from ..statistics.summary import interval, median, summarise
-from ..tables import Cell, Reading, Table
+from ..statistics.summary import interval, median, nearest_rank, summarise
+from ..tables import Calls, Cell, Reading, Table
 from ..testcases import Layout
 from ..testcases.patterns import ALONE
 from ..units import format_time, many
@@ -72,6 +72,7 @@ def cell_of(
     else:
         moved = math.fsum(first.amounts[i] * works[i].counted for i in place.transfers) / copies
     means = _means(place.transfers, first.means)
+    joules = sorted(each.joules_per_byte for each in rounds if each.joules_per_byte is not None)
     by_links = by_transport(by_links, measurement, place, means)
     paced = any(t.role is Role.LOAD for i, t in enumerate(measurement.transfers) if i in place.transfers)
     return Cell(
@@ -89,7 +90,19 @@ def cell_of(
         rounds=middles if len(middles) > 1 else (),
         interval=None if use_mean else interval(middles, UNSEEN[kind_of(measurement, place)]),
         expect=place.expect,
+        calls=_calls(rounds) if measurement.moves_lists and not place.reduce.is_time else None,
+        joules_per_byte=None if place.reduce.is_time or not joules else median(joules),
     )
+
+
+def _calls(rounds: Sequence[Taken]) -> Calls | None:
+    """The times of single calls with a block list in all rounds; None if no call was timed."""
+    ordered = sorted(itertools.chain.from_iterable(each.calls for each in rounds))
+    if not ordered:
+        return None
+    first = sorted(each.first for each in rounds if each.first is not None)
+    p50, p99 = (nearest_rank(ordered, fraction) for fraction in (0.5, 0.99))
+    return Calls(len(ordered), p50, p99, median(first) if first else None)
 
 
 def _means(transfers: Sequence[int], means: Sequence[str]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from statistics import fmean
 
 from ..data import efficiencies
@@ -22,15 +22,15 @@ from ..hardware.devices import is_host
 from ..hardware.limits import allowances, undisturbed
 from ..hardware.network import Network
 from ..measurement import Measurement, Place, Reduce, Sample, value_of
-from ..model import Executor, Memory, Role, Transfer
-from ..statistics.stopping import MAX_SAMPLES, Rule
+from ..model import Executor, Memory, Operation, Role, Transfer
+from ..statistics.stopping import MAX_SAMPLES, SCATTER_SAMPLES, Rule
 from ..statistics.summary import half_width, median, rounds_for, sample_interval
 from ..tables import Cell, Table
 from ..testcases.patterns import ALONE
 from ..units import many
 
-#: Maximum number of copies of a sample, unless it is fixed.
-MAX_COPIES = 2**16
+#: Maximum number of copies of a sample, unless it is fixed; and of one whose energy is measured.
+MAX_COPIES, MAX_ENERGY_COPIES = 2**16, 2**20
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,9 @@ class Taken:
         seconds: Time of sampling, with verification, in s.
         preparing: Time of the round without sampling, in s.
         wrong: Number of wrong elements; None if nothing was counted.
+        first: Time of the first call with a block list in s, which is not in the samples; None without one.
+        calls: Times of single calls with a block list, in s.
+        joules_per_byte: Energy of the GPUs that take part, per counted byte, in J/B; None if not measured.
     """
 
     samples: tuple[Sample, ...]
@@ -50,6 +53,47 @@ class Taken:
     seconds: float = 0.0
     preparing: float = 0.0
     wrong: int | None = None
+    first: float | None = None
+    calls: tuple[float, ...] = ()
+    joules_per_byte: float | None = None
+
+
+#: Time for which a Measurement runs to measure its energy, in s: counters change some ten times a second.
+ENERGY_S = 1.0
+
+
+def joules_per_byte(
+    sample: Callable[[int], Sample],
+    energy: Callable[[], Mapping[str, float]],
+    measurement: Measurement,
+    taken: Taken,
+) -> float | None:
+    """The energy of the GPUs that take part in a Measurement, per counted byte of all transfers, in J/B.
+
+    None if no GPU that takes part counts its energy, or if the bytes do not say what it was taken for: of
+    latencies, next to a load, and of what is no transfer.
+    """
+    works, last = measurement.transfers, taken.samples[-1]
+    times = [place.reduce for place in measurement.places if not place.reduce.is_time]
+    if not times or len(works) < len(measurement.works) or measurement.uses_new_buffers:
+        return None
+    if any(t.role is Role.LOAD or t.operation is Operation.CHASE for t in works):
+        return None
+    ends = {device for t in works for device in (*(end.device for end in t.ends), t.executor.device)}
+    before = {device: joules for device, joules in energy().items() if device in ends}
+    if not before:
+        return None
+    copies = min(MAX_ENERGY_COPIES, max(1, math.ceil(ENERGY_S * taken.copies / max(last.wall, 1e-9))))
+    whole, after = sample(copies), energy()
+    joules = math.fsum(after[device] - start for device, start in before.items() if device in after)
+    return joules / math.fsum(n * t.counted for n, t in zip(whole.amounts, works, strict=True))
+
+
+#: A first call with a block list that takes this multiple of a sample shows that one call is a sample.
+_LONG_FIRST = 4
+#: Single calls with a block list that are timed after the samples if the samples have several copies without
+#: a time of each: maximum number, and time after which no further one follows, in s.
+_CALLS, _CALLS_S = 100, 0.02
 
 
 def take(
@@ -77,9 +121,13 @@ def take(
     Returns:
         Samples of new buffers have one copy each and no warm-up.
     """
-    start, samples = now(), list[Sample]()
+    start, samples, first = now(), list[Sample](), None
     if measurement.uses_new_buffers:
         copies = 1
+    elif measurement.moves_lists:
+        first = sample(1).wall
+        long = first >= _LONG_FIRST * sample_seconds
+        copies = rule.copies or (1 if long else _copies(sample, sample_seconds))
     elif rule.copies is not None:
         warm_up()
         copies = rule.copies
@@ -89,8 +137,25 @@ def take(
         samples.append(sample(copies))
         check()
         precise = partial(_precise, measurement, samples)
+        if measurement.moves_lists and rule.copies is None and len(samples) < SCATTER_SAMPLES:
+            continue  # one call can take much longer than others, and fewer samples are not judged
         if measurement.happens_once or rule.done(len(samples), now() - start, precise, wanted):
-            return Taken(tuple(samples), copies, now() - start)
+            calls = _calls(sample, samples, copies, now) if measurement.moves_lists else ()
+            return Taken(tuple(samples), copies, now() - start, first=first, calls=calls)
+
+
+def _calls(
+    sample: Callable[[int], Sample], samples: Sequence[Sample], copies: int, now: Callable[[], float]
+) -> tuple[float, ...]:
+    """The times of single calls with a block list, in s: those of the samples, or of further calls."""
+    if copies == 1:
+        return tuple(each.wall for each in samples)
+    if all(each.calls for each in samples):
+        return tuple(chain.from_iterable(each.calls for each in samples))
+    calls, end = list[float](), now() + _CALLS_S
+    while len(calls) < _CALLS and now() < end:
+        calls.append(sample(1).wall)
+    return tuple(calls)
 
 
 def _copies(sample: Callable[[int], Sample], sample_seconds: float) -> int:

@@ -7,7 +7,7 @@ uses the same ones, so that a limit on the time of a run means the same there.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..errors import MachineError
 from ..measurement import Measurement
@@ -91,6 +91,39 @@ def list_seconds(transfer: Transfer) -> float:
     return call + scattered.blocks * each
 
 
+#: Time that the kernel of a list waits for multiprocessors while the GPU computes, in s, and the part of them
+#: that the computation lacks while it runs: assumptions.
+_WAIT_S, _TAKEN = 60e-6, 0.1
+#: Methods that need multiprocessors.
+_KERNELS = (Method.KERNEL, Method.KERNEL_BULK, Method.STAGED)
+
+
+def lists_seconds(transfers: Sequence[Transfer]) -> float:
+    """The time of the calls of block lists that move together besides moving the bytes, in s.
+
+    One thread makes the calls of all lists. Kernels wait for those of a load on the same GPU.
+    """
+    lists = [t for t in transfers if t.role is Role.MEASURED]
+    calls = [(list_seconds(t), submission_seconds(t)) for t in lists]
+    seconds = math.fsum(submitted for _, submitted in calls)
+    seconds += max((every - submitted for every, submitted in calls), default=0.0)
+    return seconds + _WAIT_S * (len(lists) < len(transfers) and _needs_multiprocessors(lists))
+
+
+def left_for_computing(transfers: Sequence[Transfer], moving: float) -> float:
+    """The fraction of the rate of a load that the kernels of block lists leave it.
+
+    Args:
+        transfers: The lists and the load.
+        moving: Fraction of the time for which their bytes move.
+    """
+    return 1 - _TAKEN * moving * _needs_multiprocessors([t for t in transfers if t.role is Role.MEASURED])
+
+
+def _needs_multiprocessors(lists: Sequence[Transfer]) -> bool:
+    return any(t.scattered is not None and t.scattered.method in _KERNELS for t in lists)
+
+
 def submission_seconds(transfer: Transfer) -> float:
     """The time until the calls with a block list have returned, in s; kernels and copies run meanwhile."""
     scattered = transfer.scattered
@@ -147,14 +180,16 @@ def copy_seconds(network: Network, measurement: Measurement) -> float:
         return run.bytes / _ASSUMED_RATE if run else 0.0
     chases = [_chase_seconds(network, t) for t in transfers if t.operation is Operation.CHASE]
     flows = [t for t in transfers if t.operation is not Operation.CHASE]
+    calls_s = lists_seconds(flows)
     try:
         demands = [network.demand(t, network.machine.rates) for t in flows]
     except MachineError:  # a path is unknown
-        return max([*chases, *(t.bytes / _ASSUMED_RATE + list_seconds(t) for t in flows)])
+        times = [t.bytes / _ASSUMED_RATE for t in flows]
+        return max([*chases, *times], default=0.0) + calls_s
     amounts = [float(t.bytes) if t.role is Role.MEASURED else math.inf for t in flows]
     ends = completions(demands, network.capacities(), amounts, [t.start for t in flows])
     times = [
-        (end if math.isfinite(end) and end > t.start else t.start + t.bytes / _ASSUMED_RATE) + list_seconds(t)
+        (end if math.isfinite(end) and end > t.start else t.start + t.bytes / _ASSUMED_RATE) + calls_s
         for t, end in zip(flows, ends, strict=True)
         if t.role is Role.MEASURED
     ]

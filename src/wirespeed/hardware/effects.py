@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..units import GIB, MIB
-from .facts import ON, Fact, Known
+from .facts import NO_HUGE_PAGES, ON, Fact, Known
 from .network import MachineVertices, nvlinks_of
 from .topology import Link, LinkKind, Machine
 
@@ -376,6 +376,8 @@ EFFECTS = {effect.name: effect for effect in (
     Effect("lowered", _gpus, _memory_of_gpus, _each(Known.MEMORY_CLOCK, lambda f: f * USUAL_CLOCK_HZ)),
     Effect("nvlinks-inactive", _everywhere(_NVLINK), _slower(_NVLINK), _of_missing_links, factor=_of_links),
     Effect("confidential", _everywhere(_PCIE), _slower(_PCIE), _each(Known.CONFIDENTIAL, lambda _: ON)),
+    Effect("huge-pages", _everywhere(_PCIE), _slower(_PCIE),
+           _host(Known.HUGE_PAGES, lambda _: NO_HUGE_PAGES)),
     Effect("nodes-per-socket", _host_nodes, _memory_of_sockets, _host(Known.NODES_PER_SOCKET, lambda n: n),
            (2.0, 4.0), lambda machine, place, nodes: 1 / nodes, 4.0),
     Effect("ecc", _gpus, _unchanged, _each(Known.REMAP_PENDING, lambda _: ON), **_WHOLE),

@@ -9,6 +9,9 @@ from typing import Annotated
 
 import msgspec
 
+#: The mode of transparent huge pages in which the kernel gives none.
+NO_HUGE_PAGES = "never"
+
 
 class Known(StrEnum):
     """Names of the facts that causes are derived from."""
@@ -23,6 +26,7 @@ class Known(StrEnum):
     CPU_QUOTA = "CPU quota"
     GOVERNOR = "CPU governors"
     NUMA_BALANCING = "NUMA balancing"
+    HUGE_PAGES = "transparent huge pages"
     NODES_PER_SOCKET = "NUMA nodes per socket"
     IOMMU = "IOMMU"
     KERNEL_OPTIONS = "kernel options for PCI and IOMMU"
@@ -94,6 +98,7 @@ class Known(StrEnum):
     REMAP_FAILED = "row remapping failed"
     MIG = "MIG mode"
     CONFIDENTIAL = "confidential computing"
+    GPUDIRECT = "GPUDirect RDMA of the GPU"
     PERSISTENCE = "persistence mode"
     UTILISATION = "utilisation"
     PROCESSES = "processes"
@@ -125,7 +130,9 @@ class Known(StrEnum):
     INTERFACE_KIND = "kind of the network interface"
     INTERFACE_SPEED = "speed of the network interface"
     INTERFACE_MTU = "MTU of the network interface"
-    PATH_MTU = "MTU of the path to the other node"
+    INTERFACE_LOST = "lost links of the network interface during the run"
+    PATH_MTU = "MTU of the path to the other node"  #: the largest packet that arrives
+    ROUTE_MTU = "MTU of the route to the other node"  #: as far as the kernel knows
     # Of a GPU on the PCI bus, by its address; it also has a NUMA node and a PCIe switch. Of a slot.
     PCI_DRIVER = "driver of the PCI device"
     PCI_MODEL = "ID of the PCI device"

@@ -172,9 +172,11 @@ JUDGED_BYTES = 256 * MIB
 #: As before, for copies by GPUs between memories: the path between these limits, not a cache.
 JUDGED_COPY_BYTES = 128 * MIB
 #: A block list is judged like one copy if each block takes this long at the lowest rate, in s: eight times
-#: the submission of a block, which takes up to 2 us. A kernel has nothing to submit for a block. A loop
-#: submits while it is measured: on a healthy H100, 256 blocks of 1 MiB were once 28% slower than one copy.
-_JUDGED_BLOCK_S = {Method.BATCH: 16e-6, Method.KERNEL: 1e-6, Method.KERNEL_BULK: 1e-6}
+#: the submission of a block, which takes up to 2 us. A kernel has nothing to submit for a block. What is
+#: staged moves its bytes several times.
+_JUDGED_BLOCK_S = {
+    Method.LOOP: 16e-6, Method.BATCH: 16e-6, Method.KERNEL: 1e-6, Method.KERNEL_BULK: 1e-6,
+}  # fmt: skip
 #: Time that a copy of a smaller buffer takes besides moving its bytes, in s: at most, and typically.
 #: Recorded on two H200s with 4 KiB to 1 GiB (docs/results/2026-11-21-2xH200.md): 2.4 to 3.3 µs by copy
 #: engines over NVLink, at most 2.1 µs by kernels, 2.3 to 7.0 µs within a GPU.
@@ -280,9 +282,15 @@ def allowances(
             alone = Measurement(own, (replace(place, transfers=tuple(range(len(own)))),))
             needed = [plain[i] for i in place.transfers] if plain else demands(network, alone, ())
             peak = predicted(network, alone, needed)[0]
-        judged = not measurement.is_staggered and all(
-            _is_judged(network, transfers[i], *low[i]) and _is_bounded(network, typical[i][0])
-            for i in place.transfers
+        # What lists that move both ways, or next to a computation, should reach is unknown.
+        several_lists = measurement.moves_lists and len(transfers) > 1
+        judged = (
+            not measurement.is_staggered
+            and not several_lists
+            and all(
+                _is_judged(network, transfers[i], *low[i]) and _is_bounded(network, typical[i][0])
+                for i in place.transfers
+            )
         )
         expected = (least, normal) if judged and least is not None and normal is not None else None
         if expected and peak and any(_is_small(t) and not _is_between(t) for t in own):

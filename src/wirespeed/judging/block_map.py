@@ -9,19 +9,19 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 
 import numpy as np
 
 from ..document import Document, TestcaseResult
 from ..errors import UsageError
-from ..model import Method
+from ..model import Method, PoolLayout
 from ..statistics.summary import grouped
-from ..tables import Cell, Table
+from ..tables import Calls, Cell, Table
 from ..tabular import Tabular
 from ..terminal import brief
-from ..testcases.blocks import PREFIX, of_key, submission_key
+from ..testcases.blocks import COMPUTATION, PREFIX, ListTable, ListValue, of_key
 from ..testcases.storage import PREFIX as OF_STORAGE
 from ..units import LARGEST_SIZE, format_size
 
@@ -42,7 +42,10 @@ _TITLES = {
     "device_to_host": "GPU → host",
     "device_to_device": "GPU → GPU",
     "host": "host → host",
+    "both_ways": "host ↔ GPU",
 }
+#: The directions that ``both_ways`` has at once.
+_ONE_WAY = ("host_to_device", "device_to_host")
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,11 @@ class Point:
         rates: Rate of each method, in B/s.
         limit: What the links allow, in B/s; None if unknown.
         submissions: Time until the calls of each method have returned, in s.
+        calls: Times of single calls by each method.
+        slowdown: By how much each method takes longer than without the computation; for lists that move both
+            ways, than the slower one of both directions. Absent where that was not measured.
+        computation_slowdown: By how much the computation takes longer while the lists move.
+        joules_per_byte: Energy of the GPUs that take part, per byte, in J/B.
     """
 
     block: int
@@ -63,6 +71,10 @@ class Point:
     rates: Mapping[Method, float]
     limit: float | None
     submissions: Mapping[Method, float] = field(default_factory=dict)
+    calls: Mapping[Method, Calls] = field(default_factory=dict)
+    slowdown: Mapping[Method, float] = field(default_factory=dict)
+    computation_slowdown: Mapping[Method, float] = field(default_factory=dict)
+    joules_per_byte: Mapping[Method, float] = field(default_factory=dict)
 
     @property
     def share(self) -> float | None:
@@ -135,6 +147,8 @@ class PathMap:
         points: In the order of block sizes, then of numbers of blocks.
         crossings, models: Where the best method changes, and the model of each method.
         rule: Of a kernel and the batch call; None where both were not measured.
+        layout: Which block goes where.
+        while_computing: Whether the GPU computed meanwhile.
     """
 
     direction: str
@@ -143,6 +157,8 @@ class PathMap:
     crossings: tuple[Crossing, ...] = ()
     models: tuple[Model, ...] = ()
     rule: Constants | None = None
+    layout: PoolLayout = PoolLayout.RANDOM
+    while_computing: bool = False
 
     @property
     def by_block(self) -> dict[int, list[Point]]:
@@ -152,7 +168,9 @@ class PathMap:
     @property
     def title(self) -> str:
         """Direction and path, for people."""
-        return f"{_TITLES.get(self.direction, self.direction)} ({self.path})"
+        layout = f", {self.layout}" if self.layout is not PoolLayout.RANDOM else ""
+        computing = ", while the GPU computes" if self.while_computing else ""
+        return f"{_TITLES.get(self.direction, self.direction)} ({self.path}){layout}{computing}"
 
     def sentences(self) -> Iterator[str]:
         """Yield which method to use for which blocks, and what a server's constants should be."""
@@ -172,6 +190,20 @@ class PathMap:
             yield f"{self.title}: {'; '.join(parts)}"
         if self.rule is not None:
             yield _constants(self.rule)
+        yield from self._slowdowns()
+
+    def _slowdowns(self) -> Iterator[str]:
+        """Yield how much longer lists by the best method take, and the computation next to them."""
+        than = "without the computation" if self.while_computing else "one way"
+        for text, found in (
+            (f"blocks take {{}} as long as {than}", [p.slowdown.get(p.best) for p in self.points]),
+            ("the computation takes {} as long as without blocks",
+             [p.computation_slowdown.get(p.best) for p in self.points]),
+        ):  # fmt: skip
+            factors = sorted(factor for factor in found if factor is not None)
+            if factors:
+                middle = factors[len(factors) // 2]
+                yield "by the best method, " + text.format(f"{middle:.2f} times (up to {factors[-1]:.2f})")
 
 
 def _range(blocks: Sequence[int]) -> str:
@@ -246,15 +278,19 @@ class BlockMap(Tabular):
                 found.append(StorageMap(result.name, table.key, table.title, rates))
         return tuple(found)
 
-    def best(self, block: int, blocks: int, direction: str = "host_to_device") -> Method:
+    def best(
+        self, block: int, blocks: int, direction: str = "host_to_device", *, while_computing: bool = False
+    ) -> Method:
         """The best method for a block size in bytes and a number of blocks, by the nearest measured point.
 
         Raises:
             UsageError: If the direction was not measured.
         """
-        known = [point for path in self.paths if path.direction == direction for point in path.points]
+        paths = [path for path in self.paths if path.direction == direction]
+        known = [point for p in paths if p.while_computing == while_computing for point in p.points]
         if not known:
-            raise UsageError(f"{direction} was not measured")
+            when = " while the GPU computes" if paths and while_computing else ""
+            raise UsageError(f"{direction} was not measured{when}")
         return min(known, key=lambda p: _distance(p.block, block) + _distance(p.blocks, blocks)).best
 
     def to_json(self) -> str:
@@ -283,18 +319,68 @@ def maps_of(document: Document) -> list[PathMap]:
     """The maps of a run, in the order of its testcases."""
     maps = []
     for result in document.testcases:
-        paths: dict[str, dict[Method, Table]] = {}
-        submitted = {table.key: table for table in result.tables}
+        paths: dict[ListTable, dict[ListValue, dict[Method, Table]]] = {}
         for table in result.tables:
-            if (place := of_key(result.name, table.key)) and _has_sizes(table):
-                paths.setdefault(place[0], {})[place[1]] = table
-        for path, tables in paths.items():
-            calls = {
-                m: submitted[key] for m, t in tables.items() if (key := submission_key(t.key)) in submitted
-            }
-            if points := tuple(_points(tables, calls)):
-                maps.append(_map(result, path, points))
-    return maps
+            if (lists := of_key(result.name, table.key)) and _has_sizes(table):
+                path = replace(lists, method=Method.LOOP, shown=ListValue.RATE)
+                paths.setdefault(path, {}).setdefault(lists.shown, {})[lists.method] = table
+        for path, shown in paths.items():
+            if points := tuple(_points(shown)):
+                points = _slowed(points, _alone(result, path))
+                made = _map(result, path.path, points)
+                maps.append(replace(made, layout=path.layout, while_computing=path.computing))
+    return [replace(path, points=_than_others(path, maps)) for path in maps]
+
+
+def _alone(result: TestcaseResult, path: ListTable) -> float | None:
+    """The rate of the computation without lists on the GPU of a path, in B/s; None if unknown."""
+    table = next((table for table in result.tables if table.key == COMPUTATION), None)
+    for cell in table.cells if table else ():
+        assert table is not None
+        if cell.value and table.rows.labels[cell.row] in path.path.replace("<->", "->").split("->"):
+            return cell.value
+    return None
+
+
+def _slowed(points: Sequence[Point], alone: float | None) -> tuple[Point, ...]:
+    """Points with the slowdown of the computation in place of its rate."""
+    return tuple(
+        replace(point, computation_slowdown={
+            method: alone / rate for method, rate in point.computation_slowdown.items() if alone and rate
+        })
+        for point in points
+    )  # fmt: skip
+
+
+def _than_others(path: PathMap, maps: Sequence[PathMap]) -> tuple[Point, ...]:
+    """The points of a path with the slowdown by what happens at the same time."""
+    alike = [other for other in maps if other.layout is path.layout]
+    if path.while_computing:
+        others = [
+            other for other in alike
+            if (other.direction, other.path, other.while_computing) == (path.direction, path.path, False)
+        ]  # fmt: skip
+    elif "<->" in path.path:
+        here, there = path.path.split("<->")
+        ends = {(_ONE_WAY[0], f"{here}->{there}"), (_ONE_WAY[1], f"{there}->{here}")}
+        others = [o for o in alike if (o.direction, o.path) in ends and not o.while_computing]
+        if len(others) < len(_ONE_WAY):
+            return path.points
+    else:
+        return path.points
+    known = [{(point.block, point.blocks): point.rates for point in other.points} for other in others]
+    lists = len(_ONE_WAY) if "<->" in path.path else 1  # the rate of both ways counts two lists
+    moved = lists if not path.while_computing else 1
+
+    def slowdown(point: Point) -> dict[Method, float]:
+        rates = [of_other.get((point.block, point.blocks), {}) for of_other in known]
+        return {
+            method: moved * min(of_other[method] for of_other in rates) / rate
+            for method, rate in point.rates.items()
+            if rates and all(method in of_other for of_other in rates)
+        }
+
+    return tuple(replace(point, slowdown=slowdown(point)) for point in path.points)
 
 
 def _map(result: TestcaseResult, path: str, points: tuple[Point, ...]) -> PathMap:
@@ -327,9 +413,15 @@ def _measured(tables: Mapping[Method, Table]) -> dict[tuple[int, int, Method], C
     }
 
 
-def _points(tables: Mapping[Method, Table], submitted: Mapping[Method, Table]) -> Iterator[Point]:
-    """Yield the points at which a method has a value."""
-    axes, values, calls = next(iter(tables.values())), _measured(tables), _measured(submitted)
+def _points(shown: Mapping[ListValue, Mapping[Method, Table]]) -> Iterator[Point]:
+    """Yield the points at which a method has a value; their slowdown of the computation is its rate."""
+    tables = shown.get(ListValue.RATE, {})
+    if not tables:
+        return
+    axes, values = next(iter(tables.values())), _measured(tables)
+    calls, computed = (
+        _measured(shown.get(what, {})) for what in (ListValue.SUBMISSION, ListValue.COMPUTATION)
+    )
     for i, block in enumerate(axes.rows.values):
         before: Method | None = None
         for j, blocks in enumerate(axes.columns.values):
@@ -340,10 +432,16 @@ def _points(tables: Mapping[Method, Table], submitted: Mapping[Method, Table]) -
             fastest = max(rates.values())
             equal = [method for method in _SIMPLEST if rates.get(method, 0.0) >= (1 - EQUAL) * fastest]
             best = before = before if before in equal else equal[0]
-            times = {
-                m: cell.value for m in rates if (cell := calls.get((i, j, m))) and cell.value is not None
-            }
-            yield Point(int(block), int(blocks), best, rates, cells[best].limit, times)
+            times, beside = (
+                {m: cell.value for m in rates if (cell := found.get((i, j, m))) and cell.value is not None}
+                for found in (calls, computed)
+            )
+            single = {method: cell.calls for method, cell in cells.items() if cell.calls is not None}
+            yield Point(int(block), int(blocks), best, rates, cells[best].limit, times, single,
+                        computation_slowdown=beside, joules_per_byte={
+                            method: joules for method, cell in cells.items()
+                            if (joules := cell.joules_per_byte) is not None
+                        })  # fmt: skip
 
 
 def _model(method: Method, points: Sequence[Point], fastest: float) -> Model | None:

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import permutations
 
 from ..document import Document, TestcaseResult, courses
 from ..hardware.facts import COUNTED, OFF, ON, Fact, Facts, Known
@@ -18,7 +19,7 @@ from ..hardware.network import MachineVertices
 from ..hardware.topology import LinkKind, Machine
 from ..tables import THROTTLED_BY, Quantity
 from ..terminal import brief
-from ..units import many
+from ..units import many, times
 
 
 class Weight(StrEnum):
@@ -333,20 +334,40 @@ def port_of(facts: Facts, port: str) -> str:
 
 
 def small_packets(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    """Yield the fast ports and interfaces with a small MTU, and paths with a smaller one than their ends."""
+    """Yield the fast ports and interfaces with a small MTU."""
     by_text: dict[str, list[str]] = defaultdict(list)
     for device in facts.devices():
         mtu, rate = facts.number(Known.PORT_MTU, device), facts.number(Known.PORT_RATE, device)
         if mtu and rate and rate >= _FAST and mtu < _ROCE_MTU and facts.text(Known.PORT_USED, device) != OFF:
             by_text[f"MTU {mtu:.0f} at {rate:.0f} Gbit/s"].append(device)
-        own, way = facts.number(Known.INTERFACE_MTU, device), facts.number(Known.PATH_MTU, device)
-        speed = facts.number(Known.INTERFACE_SPEED, device)
-        if own and way and way < own:
-            by_text[f"MTU {own:.0f}, on the way to the other node {way:.0f}"].append(device)
-        elif own and speed and speed >= _FAST and own <= _SMALL_MTU:
+        own, speed = facts.number(Known.INTERFACE_MTU, device), facts.number(Known.INTERFACE_SPEED, device)
+        if own and speed and speed >= _FAST and own <= _SMALL_MTU:
             by_text[f"MTU {own:.0f} at {speed:g} Gbit/s"].append(device)
     for text, devices in by_text.items():
         yield Sign("", f"{', '.join(devices)}: {text}")
+
+
+def small_way(facts: Facts) -> Iterator[Sign]:
+    """Yield the hosts between which only smaller packets arrive than both of their interfaces send.
+
+    It is a defect if larger ones vanish without a message: then the kernel does not know it, and sends them.
+    """
+    hosts = [of_host for of_host in facts.of_each_host if list(of_host)]
+    for here, there in permutations(hosts, 2) if len(hosts) == 2 else ():
+        own, way, route = (
+            _only(here, name) for name in (Known.INTERFACE_MTU, Known.PATH_MTU, Known.ROUTE_MTU)
+        )
+        theirs = _only(there, Known.INTERFACE_MTU)
+        if own and theirs and way and way < min(own, theirs):
+            text = f"MTU {own:.0f} on {here.host}, {theirs:.0f} on {there.host}, {way:.0f} on the way there"
+            vanish = bool(route and route > way)
+            text += "; larger packets vanish without a message" if vanish else ""
+            yield Sign("", text, Weight.DEFECT if vanish else Weight.CONDITION, here.host)
+
+
+def _only(facts: Facts, name: Known) -> float | None:
+    """Return a number of the only interface by which a host reaches the other one."""
+    return next((facts.number(name, device) for device in facts.devices() if facts.knows(name, device)), None)
 
 
 def selection(machine: Machine, facts: Facts) -> Iterator[Sign]:
@@ -386,6 +407,23 @@ def far(machine: Machine, facts: Facts) -> Iterator[Sign]:
             yield Sign("", f"{nic}: its NUMA node is unknown")
         elif online > 1 and node and nodes and node not in nodes:
             yield Sign("", f"{nic} is at NUMA node {node}, the GPUs at {', '.join(sorted(nodes))}")
+
+
+def whole_sockets(machine: Machine, facts: Facts) -> Iterator[Sign]:
+    """Yield that sockets of AMD are one NUMA node each, and GPUs reach NICs through the CPU, not a switch."""
+    gpus = [gpu.name for gpu in machine.gpus if facts.text(Known.SWITCH, gpu.name) == "none"]
+    is_amd = "AMD" in facts.text(Known.CPU_DESIGN)
+    if is_amd and gpus and _nics(facts) and facts.number(Known.NODES_PER_SOCKET) == 1:
+        below = f"{', '.join(gpus)} below {'a root port' if len(gpus) == 1 else 'root ports'} of an AMD CPU"
+        yield Sign("", f"1 NUMA node per socket, {below}")
+
+
+def lost_links(machine: Machine, facts: Facts) -> Iterator[Sign]:
+    """Yield the network interfaces that lost their links during the run."""
+    del machine
+    for device in facts.devices():
+        if count := facts.number(Known.INTERFACE_LOST, device):
+            yield Sign("", f"{device}: {times(int(count))}")
 
 
 #: Kinds of interfaces that forward packets by software.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
-from ..hardware.facts import FABRIC_READY, OFF, ON, Facts, Known
+from ..hardware.facts import FABRIC_READY, NO_HUGE_PAGES, OFF, ON, Facts, Known
 from ..hardware.network import MachineVertices
 from ..hardware.topology import LinkKind, Machine
 from ..statistics.summary import grouped
@@ -278,6 +278,12 @@ def _governor(machine: Machine, facts: Facts) -> Iterator[Sign]:
         yield Sign("", f"governor {', '.join(slow)}")
 
 
+def _huge_pages(machine: Machine, facts: Facts) -> Iterator[Sign]:
+    del machine
+    if facts.text(Known.HUGE_PAGES) == NO_HUGE_PAGES:
+        yield Sign("", "the kernel gives no transparent huge pages, so host buffers are in small pages")
+
+
 def _balancing(machine: Machine, facts: Facts) -> Iterator[Sign]:
     if facts.text(Known.NUMA_BALANCING) == ON and len(machine.numa) > 1:
         yield Sign("", "the kernel moves pages between NUMA nodes")
@@ -337,14 +343,19 @@ def _virtual(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 
 def _peermem(machine: Machine, facts: Facts) -> Iterator[Sign]:
+    if any(facts.text(Known.GPUDIRECT, device) == OFF for device in facts.devices()):
+        return  # these GPUs never have it
+    found = []
     network = facts.text(Known.NCCL_NETWORK)
     if facts.text(Known.NCCL_GDR) == OFF and not network.endswith("/Socket"):
-        yield Sign("", f"NCCL used {network} between the hosts without GPUDirect RDMA")
+        found.append(f"NCCL used {network} between the hosts without GPUDirect RDMA")
     if facts.host or len({rank.host for rank in machine.ranks}) > 1:
-        if facts.text(Known.PEERMEM) == OFF:
-            yield Sign("", "the module nvidia_peermem is not loaded")
+        if machine.gpus and facts.text(Known.PEERMEM) == OFF:
+            found.append("the module nvidia_peermem is not loaded")
         if facts.text(Known.RDMA_FILES) == OFF:
-            yield Sign("", "RDMA devices exist, but not /dev/infiniband/uverbs*")
+            found.append("RDMA devices exist, but not /dev/infiniband/uverbs*")
+    if found:
+        yield Sign("", "; ".join(found))
 
 
 def _nothing(machine: Machine, facts: Facts) -> Iterator[Sign]:
@@ -396,6 +407,9 @@ CAUSES = (
     Cause("plugin-missing", "NCCL has no network plug-in for EFA", _DEFECT, _NETWORK, nic_evidence.plugin,
           "ldconfig -p | grep libnccl-net; echo $LD_LIBRARY_PATH",
           "install aws-ofi-nccl, or add its folder to LD_LIBRARY_PATH", True),
+    Cause("link-lost", "a network interface lost its link during the run", _DEFECT, _NETWORK,
+          nic_evidence.lost_links, "dmesg | grep -i link; cat /sys/class/net/NAME/carrier_down_count",
+          "check or replace the cable, and check the switch port"),
     Cause("confined", "this process may not use all CPUs or NUMA nodes", _CONDITION, _HOST, _confined,
           "grep allowed_list /proc/self/status", "use the CPUs and memory next to the GPU: numactl, cpuset"),
     Cause("wrong-numa", "the GPU is not at the NUMA node that the system reports", _CONDITION, _HOST,
@@ -433,8 +447,15 @@ CAUSES = (
           shows="the total of BAR1 is below that of FB"),
     Cause("nodes-per-socket", "sockets are divided into NUMA nodes", _CONDITION, _HOST | _NETWORK,
           _split_sockets, "lscpu | grep NUMA", "compare NPS1 and NPS4 (SNC off and on) in the BIOS"),
+    Cause("whole-sockets", "sockets are not divided into NUMA nodes", _CONDITION, _NETWORK,
+          nic_evidence.whole_sockets, "lscpu | grep NUMA; nvidia-smi topo -m",
+          "compare NPS4 (NUMA Nodes Per Socket) with NPS1 in the BIOS"),
     Cause("governor", "CPUs save power", _CONDITION, _HOST | _NETWORK, _governor, "cpupower frequency-info",
           "cpupower frequency-set -g performance"),
+    Cause("huge-pages", "host memory is in small pages", _CONDITION, _HOST, _huge_pages,
+          "cat /sys/kernel/mm/transparent_hugepage/enabled",
+          "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",
+          shows="[never]: buffers are in small pages"),
     Cause("numa-balancing", "the kernel balances NUMA nodes", _CONDITION, _HOST, _balancing,
           "cat /proc/sys/kernel/numa_balancing", "sysctl kernel.numa_balancing=0"),
     Cause("peermem", "GPUDirect RDMA may not be in use", _CONDITION, _NETWORK, _peermem,
@@ -450,6 +471,10 @@ CAUSES = (
           "remove NCCL_IB_HCA and NCCL_IB_GID_INDEX, or name all active ports and a GID of RoCE v2"),
     Cause("mtu", "packets are small", _CONDITION, _NETWORK, nic_evidence.small_packets, "ip link",
           "set 9000 at both ends and on the switches: sudo ip link set dev NAME mtu 9000"),
+    Cause("path-mtu", "the MTU on the way is smaller than at both ends", _CONDITION, _NETWORK, _nothing,
+          "ping -M do -s 8972 ADDRESS; tracepath ADDRESS",
+          "set it on the switches, routers and tunnels on the way, or the smaller one at both ends: "
+          "sudo ip link set dev NAME mtu 1500", between=nic_evidence.small_way),
     Cause("nic-detour", "a bridge or VPN carries data between nodes", _CONDITION, _NETWORK,
           nic_evidence.detour, "ip -d link; ip route get ADDRESS",
           "use the address of the fast interface: MASTER_ADDR, NCCL_SOCKET_IFNAME"),
@@ -457,7 +482,8 @@ CAUSES = (
           "cat /sys/class/infiniband/*/device/numa_node; nvidia-smi topo -m",
           "use the slot next to the GPUs; if the node is unknown, check the BIOS (ACPI proximity domains)"),
     Cause("node-settings", "the two nodes differ", _CONDITION, _NETWORK, _nothing,
-          "env | grep NCCL_; cat /sys/class/infiniband/*/fw_ver; lsmod | grep nvidia_peermem",
+          "env | grep NCCL_; cat /proc/driver/nvidia/version; cat /sys/class/infiniband/*/fw_ver; "
+          "lsmod | grep nvidia_peermem; lscpu | grep NUMA",
           "give both nodes the same settings, drivers and firmware", between=nic_evidence.differing),
     Cause("nic-errors", "ports of NICs have errors", _CONDITION, _NETWORK, nic_evidence.errors,
           "grep . /sys/class/infiniband/*/ports/*/*counters/*",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..data import efficiencies
 from ..document import Document
@@ -69,8 +69,15 @@ class ComparableCells:
         if bound not in self._bounds:
             self._bounds[bound] = f"{cell.limit:.3g} {normal:.3g}"
         size = key.column if result.collective else ""  # the rate of a collective grows with it
-        if (place := of_key(key.testcase, key.table)) is not None:  # the same list on another path
-            return key.testcase, place[1], key.row, key.column, self._kinds[used], self._bounds[bound]
+        if (lists := of_key(key.testcase, key.table)) is not None:  # the same list on another path
+            return (
+                key.testcase,
+                replace(lists, path="").key,
+                key.row,
+                key.column,
+                self._kinds[used],
+                self._bounds[bound],
+            )
         return key.testcase, key.table, size, self._kinds[used], self._bounds[bound]
 
 

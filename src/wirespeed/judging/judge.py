@@ -14,7 +14,9 @@ from ..measurement import Expectation, Unit
 from ..results.baseline import DEVIATIONS, Baseline, Entry
 from ..results.cells import Key, Override, Placed, busy_devices, check_links, placed
 from ..results.published_gates import GateSetName, Inventory, load
+from ..statistics.stopping import SCATTER_SAMPLES
 from ..tables import BUSBW, Cell
+from ..testcases.blocks import of_key
 from ..testcases.host import STREAM
 from ..units import GB, format_time
 from .cells_seen import ComparableCells
@@ -215,6 +217,9 @@ def _judge(
         if measured.result.status is Status.PASSED and not cell.reason:
             return Judgement(measured.key, measured.unit, Verdict.FAIL, why="no value, and no reason why")
         return Judgement(measured.key, measured.unit, _without_value(measured.result), why=cell.reason)
+    if _has_few_samples(measured):
+        why = f"fewer than {SCATTER_SAMPLES} samples: a single call may take longer than the others"
+        return Judgement(measured.key, measured.unit, Verdict.UNKNOWN, value, cell.limit, why=why)
     peak = cell.peak or cell.limit
     if cell.expected and peak and value > peak * (1 + IMPLAUSIBLE):
         why = f"{value / peak - 1:.0%} above the limit: the value or a link capacity is wrong"
@@ -237,6 +242,12 @@ def _judge(
     compared = _by_baseline(_passed(measured), value, entry, tolerance)
     only_tightens = compared.verdict is Verdict.PASS and ranged.verdict.is_worse
     return ranged if only_tightens else compared
+
+
+def _has_few_samples(measured: Placed) -> bool:
+    """Return whether a block list has too few samples to judge it: its time contains the submission."""
+    n = measured.cell.statistics.n if measured.cell.statistics else 0
+    return 0 < n < SCATTER_SAMPLES and of_key(measured.key.testcase, measured.key.table) is not None
 
 
 def _without_value(result: TestcaseResult) -> Verdict:

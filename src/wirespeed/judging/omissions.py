@@ -35,6 +35,7 @@ from ..tables import BUSBW, Cell
 from ..terminal import one_line
 from ..testcases import TABLE, Testcase
 from ..testcases.blocks import TESTCASES as BLOCK_LISTS
+from ..testcases.blocks import of_key
 from ..testcases.collectives import collective, members
 from ..testcases.subset import COVERING
 from ..units import format_size, format_time, many, some
@@ -104,7 +105,12 @@ def _of_lists(result: TestcaseResult, case: Testcase, options: PlanOptions) -> t
     sizes, counts = axes.rows.values, axes.columns.values
     if not (case in BLOCK_LISTS and sizes and counts and case.swept):
         return case, options
-    options = dataclasses.replace(options, block_counts=tuple(map(round, counts)))
+    lists = [found for table in result.tables if (found := of_key(result.name, table.key)) is not None]
+    options = dataclasses.replace(
+        options, block_counts=tuple(map(round, counts)),
+        block_layout=next((found.layout for found in lists), options.block_layout),
+        while_computing=any(found.computing for found in lists),
+    )  # fmt: skip
     return dataclasses.replace(case, pattern=case.swept(tuple(map(round, sizes)))), options
 
 

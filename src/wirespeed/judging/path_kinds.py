@@ -43,7 +43,7 @@ HOST_GPU = PathKind(
     "host_gpu",
     "host ↔ GPU",
     ("host_to_device", "device_to_host", "all_to_host", "host_to_all", "host_device",
-     "blocks_host_to_device", "blocks_device_to_host"),
+     "blocks_host_to_device", "blocks_device_to_host", "blocks_both_ways"),
     (("host_to_device_memcpy_ce", "device_to_host_memcpy_ce"),
      ("host_to_device_memcpy_sm", "device_to_host_memcpy_sm")),
     GPU.name,
@@ -107,8 +107,9 @@ def path_kind(testcase: str, *, collective: bool = False) -> PathKind:
     )
 
 
-#: What to do if two nodes are slow, and no fact of them explains it. ConnectX-7 NICs of DGX Sparks were seen
-#: at 13 of 200 Gbit/s although all links looked healthy (dgx-spark-playbooks, pull request 108).
+#: What to do if all rails of two nodes are slow, and no fact of them explains it. ConnectX-7 NICs of DGX
+#: Sparks were seen at 13 of 200 Gbit/s although all links looked healthy (dgx-spark-playbooks, pull request
+#: 108).
 UNEXPLAINED = Advice(
     "measure the NICs without wirespeed; if they are as slow, switch both nodes off and on, with their power "
     "supplies",
@@ -189,6 +190,13 @@ def remedy_of(culprit: SlowPart) -> Advice:
     return Advice(advice.do, advice.command.format(rail=culprit.rail))
 
 
+def unexplained(qualification: Qualification) -> Advice:
+    """What to do if no fact of two nodes explains their slow rails: all of them, or some of several."""
+    slow = {culprit.rail for culprit in qualification.culprits if culprit.limited}
+    every = -1 in slow or len(slow) >= qualification.nodes[0].rails
+    return UNEXPLAINED if every else AT[SuspectKind.NETWORK]
+
+
 def next_run(document: Document, qualification: Qualification) -> str:
     """The command that measures again with other partners; start it on the nodes as before."""
     cluster = document.options.get("machine")
@@ -205,7 +213,7 @@ def _advice(qualification: Qualification) -> Advice:
     if any(culprit.kind is PartKind.ALIKE for culprit in qualification.culprits):
         return _REMEDIES[PartKind.ALIKE]
     if any(culprit.limited for culprit in qualification.culprits):
-        return UNEXPLAINED
+        return unexplained(qualification)
     if qualification.in_doubt:
         return Advice("measure these nodes with a third one, which shows which end of the path is slow")
     if any(culprit.kind not in OF_NODE for culprit in qualification.culprits):

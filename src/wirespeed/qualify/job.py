@@ -20,31 +20,31 @@ import msgspec
 import numpy as np
 
 from ..api import run
+from ..backends.host.nic_facts import is_disabled
 from ..errors import UsageError, WirespeedError
 from ..hardware.facts import Fact, Known
 from ..language.toml_file import of_line
 from ..qualification import EndMemory, PartKind, QualifiedNode, RailLimit, Round, SlowPart, Stage
 from ..terminal import one_line
 from ..units import MIB
+from ..worlds.base import RankLost
 from ..worlds.crew import Crew
 from .cluster import Values
 from .job_nodes import (
     OWN_S,
     JobNodes,
     ProcessCluster,
-    facts_told,
     introduce,
     introduction,
     own_table,
     own_values,
-    read_facts,
-    tasks_of_two,
     work,
 )
 from .limits import of_rdma, of_tcp, use_of
 from .measured_topology import TCP, Carrier, Sent, carrier, counters, difference, others, said
 from .message_transfers import Hop, messages_between
-from .tcp_probe import TcpProbe
+from .pair_facts import facts_told, read_facts, tasks_of_two
+from .tcp_probe import TcpProbe, interface_of
 
 if TYPE_CHECKING:
     from ..document import Document
@@ -103,7 +103,7 @@ _BYTES, _SAMPLES, _SAMPLE_S = 8 * MIB, 3, 0.1
 _MOST_COPIES = 256
 _PATHS, _SIZES, _OWN, _FACTS, _STOP = "paths", "sizes", "own", "facts", "stop"
 #: Target precision of messages, and maximum time for those of a size in s.
-_PRECISION, _OF_SIZE_S = 0.05, 0.1
+_PRECISION, _OF_SIZE_S = 0.05, 0.05
 _CHOOSING, _OWN_NODE = "choosing the next round", "measuring its own node"
 _COUNTING = "reading what the network interfaces sent"
 #: What to do if a library does not use RDMA devices that exist.
@@ -113,7 +113,13 @@ _REMEDIES = {
     "mpi": "its UCX may be built without RDMA, as that of the wheel libucx-cu13 is: ucx_info -d",
 }
 #: Facts of the interface by which the processes of a job meet.
-_OF_INTERFACE = (Known.INTERFACE_KIND, Known.INTERFACE_SPEED, Known.INTERFACE_MTU, Known.PATH_MTU)
+_OF_INTERFACE = (
+    Known.INTERFACE_KIND,
+    Known.INTERFACE_SPEED,
+    Known.INTERFACE_MTU,
+    Known.PATH_MTU,
+    Known.ROUTE_MTU,
+)
 #: Share of the speed of its NICs below which a path over RDMA is a warning. No public threshold is known; the
 #: same is assumed for transfers between hosts (data/efficiencies.toml).
 _LOWEST = 0.8
@@ -411,7 +417,7 @@ def lead(
     crew, secret = Crew(world), secrets.token_bytes(_SECRET_BYTES)
     probe = TcpProbe(secret)
     try:
-        job = introduce(crew, secret, probe.port, blocks, spares, expected, min(OWN_S, patience), pair)
+        job = introduce(crew, secret, probe, blocks, spares, expected, min(OWN_S, patience), pair)
         if over is None:
             usable = len(job.gpus) == len(job.nodes) and not crew.lost and not job.without_nccl
             over = "nccl" if usable else "tcp"
@@ -440,10 +446,13 @@ def serve(world: World, patience: float) -> None:
     """
     probes: list[TcpProbe] = []
     over: list[str] = []
+    interface = ""
 
     def answer(task: Any) -> Any:
+        nonlocal interface
         if not probes:
             probes.append(TcpProbe(bytes(task[0])))
+            interface = interface_of(str(task[1]))
             return introduction(probes[0].port, task)
         if task[0] == _TRANSFERS:
             over.append(str(task[1]))
@@ -452,6 +461,10 @@ def serve(world: World, patience: float) -> None:
 
     try:
         Crew(world).serve(answer, patience + _PATIENCE_S)
+    except RankLost as error:
+        if interface and is_disabled(interface):
+            raise RankLost(f"{error}: {interface} of this node is down") from None
+        raise
     finally:
         for probe in probes:
             probe.close()

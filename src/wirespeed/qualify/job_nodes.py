@@ -1,9 +1,7 @@
-"""The nodes of a job: their processes, what they are, and which did not come.
-
-The nodes of a job, measured over TCP between their processes.
+"""The nodes of a job: what they are, which did not come, and their rates over TCP between their processes.
 
 The processes of a node measure at once, and their rates are added: over TCP they share its network. Rank 0
-says what to measure and measures itself, too; nodes that are lost on the way are findings.
+measures itself, too; nodes that are lost on the way are findings.
 """
 
 from __future__ import annotations
@@ -18,14 +16,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from ..backends.host.nic_facts import of_interface
+from ..backends.host.nic_facts import is_disabled, lost_links
 from ..errors import WirespeedError
 from ..hardware.facts import Fact, Facts, Known
 from ..qualification import OWN_PARTS, EndMemory, PartKind, QualifiedNode, RailLimit
 from ..terminal import one_line
+from ..units import times
 from ..worlds.crew import Crew
 from .cluster import Values, two_of
 from .limits import of_tcp
+from .pair_facts import FACTS, MTU, facts_of, facts_of_two, read_facts, read_mtus
 from .tcp_probe import (
     NO_NCCL,
     SECONDS,
@@ -35,7 +35,6 @@ from .tcp_probe import (
     TcpProbe,
     differences,
     node_facts,
-    route_mtu,
 )
 
 if TYPE_CHECKING:
@@ -64,6 +63,7 @@ class JobNodes:
         facts: The facts of two nodes, each with the name of its host; of more nodes nothing.
         interfaces: Node -> network interface by which rank 0 reaches it.
         nics: Node -> facts of what carries its data.
+        lost: Node -> how often its interface had lost its link before.
     """
 
     nodes: tuple[QualifiedNode, ...]
@@ -78,9 +78,10 @@ class JobNodes:
     facts: tuple[Fact, ...] = ()
     interfaces: Mapping[str, str] = field(default_factory=dict)
     nics: Mapping[str, tuple[Fact, ...]] = field(default_factory=dict)
+    lost: Mapping[str, int] = field(default_factory=dict)
 
     def nics_of(self, node: int) -> Facts:
-        """The facts of what carries the data of a node."""
+        """What carries the data of a node."""
         return Facts(self.nics.get(self.nodes[node].name, ()))
 
     def unused(self, transport: str, remedy: str) -> str:
@@ -90,15 +91,15 @@ class JobNodes:
 
 
 def introduce(
-    crew: Crew, secret: bytes, port: int, blocks: Mapping[str, str], spares: int, expected: Sequence[str],
-    patience: float, pair: Sequence[str] = (),
+    crew: Crew, secret: bytes, probe: TcpProbe, blocks: Mapping[str, str], spares: int,
+    expected: Sequence[str], patience: float, pair: Sequence[str] = (),
 ) -> JobNodes:  # fmt: skip
     """Ask all processes where they listen and what their nodes are; on rank 0.
 
     Args:
         crew: The processes.
         secret: What connections between them begin with.
-        port: Port on which rank 0 listens.
+        probe: Rank 0's end of connections.
         blocks: Host -> its block.
         spares: Number of nodes at the end that are spares.
         expected: The hosts of the job by its scheduler, to name those from which no process came; empty if
@@ -110,12 +111,10 @@ def introduce(
         UsageError: If there is no such pair.
     """
     world = crew.world
-    asked, clock = time.monotonic(), time.time()
-    answers = crew.ask(
-        {rank: [secret, address] for rank, address in world.addresses().items()},
-        patience,
-        lambda task: introduction(port, task),
-    )
+    asked, clock, is_pair = time.monotonic(), time.time(), len(world.hosts) == 2
+    tasks = {rank: [secret, address, is_pair] for rank, address in world.addresses().items()}
+    answers = crew.ask(tasks, patience, lambda task: introduction(probe.port, task))
+    took = time.monotonic() - asked
     hosts = {host: tuple(m.rank for m in world.members if m.host == host) for host in world.hosts}
     if pair:
         two_of(pair, list(hosts))
@@ -125,9 +124,10 @@ def introduce(
         for host, ranks in hosts.items()
         if ranks[0] in answers
     }
+    ports = {rank: int(answer[0]) for rank, answer in answers.items()}
     first = {host: ranks[0] for host, ranks in hosts.items() if host in facts}
     interfaces = {host: node.interface for host, node in facts.items()}
-    found = facts_of_two(crew, first, interfaces, patience) if len(first) == 2 else ()
+    found = facts_of_two(crew, first, interfaces, probe, ports, patience) if len(first) == 2 else ()
     without_nccl = tuple(host for host, node in facts.items() if node.nccl in ("", NO_NCCL))
     absent = {} if pair else _absent(world, expected)
     names = [*hosts, *absent]
@@ -139,68 +139,29 @@ def introduce(
             for i, name in enumerate(names)
         ),
         tuple(hosts.get(name, ()) for name in names),
-        {rank: int(answer[0]) for rank, answer in answers.items()},
+        ports,
         frozenset(i for i, name in enumerate(names) if name in facts and facts[name].gpus),
         statistics.median(node.limit for node in facts.values()),
-        tuple(differences(facts, time.monotonic() - asked, clock)),
+        tuple(differences(facts, took, clock)),
         tuple(sorted({device for node in facts.values() for device in node.rdma})),
         len({node.boot for node in facts.values() if node.boot})
         < sum(bool(node.boot) for node in facts.values()),
         without_nccl if len(without_nccl) < len(facts) else (),
         found,
         interfaces,
-        {host: node.nics for host, node in facts.items()},
+        {host: node.nics or facts_of(host, found) for host, node in facts.items()},
+        {host: node.lost for host, node in facts.items()},
     )
-
-
-def facts_of_two(
-    crew: Crew, first: Mapping[str, int], interfaces: Mapping[str, str], patience: float
-) -> tuple[Fact, ...]:
-    """The facts of two nodes, which explain what is slow between them.
-
-    Args:
-        crew: The processes.
-        first: Host -> its first rank.
-        interfaces: Host -> its network interface.
-        patience: Maximum time, in s.
-    """
-    tasks = tasks_of_two(first, interfaces, crew.world.addresses())
-    return facts_told(first, crew.ask(tasks, patience, read_facts))
-
-
-def tasks_of_two(
-    first: Mapping[str, int], interfaces: Mapping[str, str], addresses: Mapping[int, str]
-) -> dict[int, list[Any]]:
-    """The tasks for the first ranks of two nodes that make them read their facts."""
-    (a, i), (b, j) = first.items()
-    return {i: [_FACTS, interfaces[a], addresses[j]], j: [_FACTS, interfaces[b], addresses[i]]}
-
-
-def facts_told(first: Mapping[str, int], answers: Mapping[int, Any]) -> tuple[Fact, ...]:
-    """The facts that ranks read, each with the name of its host."""
-    return tuple(
-        msgspec.structs.replace(fact, host=host)
-        for host, rank in first.items()
-        for fact in msgspec.convert(answers.get(rank, []), list[Fact])
-    )
-
-
-def read_facts(task: Sequence[Any]) -> Any:
-    """The facts of this node, with those of the interface by which another one reaches it."""
-    from ..backends import describe, facts
-
-    _, interface, address = task
-    found = list(facts(describe(None)))
-    if interface:
-        found += of_interface(str(interface))
-        if mtu := route_mtu(str(address)):
-            found.append(Fact(Known.PATH_MTU, mtu, "B", str(interface)))
-    return msgspec.to_builtins([fact.checked() for fact in found])
 
 
 def introduction(port: int, task: Sequence[Any]) -> tuple[int, Any]:
-    """Where this process listens, and what its node is: the answer to ``introduce``."""
-    return port, msgspec.to_builtins(node_facts(str(task[1])))
+    """Where this process listens, and what its node is: the answer to ``introduce``.
+
+    One of two nodes leaves out the facts of its NICs, so that one small packet holds the answer: it says the
+    same behind the measurement of the largest packet.
+    """
+    facts, is_pair = node_facts(str(task[1])), len(task) > 2 and task[2]
+    return port, msgspec.to_builtins(msgspec.structs.replace(facts, nics=()) if is_pair else facts)
 
 
 #: Testcases that a node measures by itself: with GPUs, and without; number of samples of each value.
@@ -272,8 +233,8 @@ _ROUND_S = 2 * SECONDS + 3 * TIMEOUT_S
 _STREAMS = 4
 #: Maximum time to dismiss the ranks, in s.
 _DISMISS_S = 5.0
-_PAIR, _RING, _OWN, _ROUND_TRIP, _FACTS = "pair", "ring", "own", "round trip", "facts"
-_MESSAGES = "messages"
+_PAIR, _RING, _OWN, _ROUND_TRIP = "pair", "ring", "own", "round trip"
+_MESSAGES, _LINK = "messages", "link"
 #: Least duration of the messages of a size in s, and at the rate of the path a multiple of the time of one.
 _SIZE_S, _TIMES = 0.05, 2.5
 
@@ -305,7 +266,10 @@ class ProcessCluster:
         self._sent_again: dict[int, float] = {}
         self.limit = job.limit
         self.notes = job.notes
-        self.facts = job.facts
+        self._facts = job.facts
+        self._interfaces = [job.interfaces.get(node.name, "") for node in job.nodes]
+        self._lost_links: dict[str, int] = {}  # node -> how often its interface lost its link meanwhile
+        self._is_cut_off = False  # the interface of rank 0's node was switched off
         self.limits: tuple[RailLimit, ...] = tuple(
             limit
             for i, node in enumerate(job.nodes)
@@ -317,7 +281,7 @@ class ProcessCluster:
             f"NCCL is missing on {', '.join(job.without_nccl[:_MOST_NAMES])} (pip install 'wirespeed[nccl]')"
         )
         with_gpus = len(job.gpus) == len(job.nodes)
-        self.doubts = tuple(
+        self._doubts = tuple(
             text for text, holds in ((unused, job.rdma), (missing, with_gpus and job.without_nccl)) if holds
         )
 
@@ -328,6 +292,26 @@ class ProcessCluster:
             msgspec.structs.replace(node, missing=node.missing or self._lost(i))
             for i, node in enumerate(self._job.nodes)
         )
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        """The facts of two nodes, with how often their interfaces lost their links; of more nodes nothing."""
+        lost = [
+            Fact(Known.INTERFACE_LOST, count, device=self._job.interfaces[name], host=name)
+            for name, count in self._lost_links.items()
+            if any(fact.host == name for fact in self._facts)
+        ]
+        return (*self._facts, *lost)
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        lost = (
+            f"{name}: {self._job.interfaces[name]} lost its link {times(count)} during the run: check the "
+            "cable and the switch port (dmesg)"
+            for name, count in self._lost_links.items()
+            if count and not self._is_cut_off
+        )
+        return (*self._doubts, *lost)
 
     def seconds(self) -> float:
         return time.monotonic() - self._started
@@ -388,7 +372,9 @@ class ProcessCluster:
     def examine(self, pair: tuple[int, int]) -> None:
         first = {self._job.nodes[node].name: self._there(node)[0] for node in pair if self._there(node)}
         if len(first) == 2:
-            self.facts = facts_of_two(self._crew, first, self._job.interfaces, self._own_s)
+            self._facts = facts_of_two(
+                self._crew, first, self._job.interfaces, self._probe, self._job.ports, self._own_s
+            )
 
     def sizes(self, pair: tuple[int, int], memory: EndMemory, both: bool, sizes: Sequence[int]) -> Values:
         """Messages are divided over all connections between two nodes, and each part is answered."""
@@ -409,6 +395,7 @@ class ProcessCluster:
             tasks[second] = [_MESSAGES, None, streams, plan, both, self._number]
         patience = min(self._patience, 2 * (2 if not both else 1) * sum(s for _, s in plan) + 3 * TIMEOUT_S)
         answers = self._crew.ask(tasks, patience, lambda task: work(self._probe, task))
+        self._look_at_links()
         for side in (0, 1):
             sent = [answers.get(couple[side]) for couple in couples]
             values[:, side, 0] = np.sum([np.nan if of is None else of for of in sent], axis=0)
@@ -449,7 +436,26 @@ class ProcessCluster:
         if node in self._failed:
             return self._failed[node]
         lost = self._crew.lost
+        if self._is_cut_off:  # then no other node can answer it
+            first = 0 in self._job.ranks[node]
+            return f"is cut off: {self._interfaces[node]} is down" if first else ""
         return next((f"{lost[rank]} (rank {rank})" for rank in self._job.ranks[node] if rank in lost), "")
+
+    def _look_at_links(self) -> None:
+        """Ask all nodes how often their interfaces have lost their links."""
+        first = {
+            node: ranks[0]
+            for node in range(len(self._job.nodes))
+            if (ranks := self._there(node)) and self._interfaces[node]
+        }
+        tasks = {rank: [_LINK, self._interfaces[node]] for node, rank in first.items()}
+        answers = self._crew.ask(tasks, self._round_s, lambda task: work(self._probe, task))
+        for node, rank in first.items():
+            if rank in answers:
+                name = self._job.nodes[node].name
+                self._lost_links[name] = max(0, int(answers[rank]) - self._job.lost[name])
+        mine = [self._interfaces[node] for node, rank in first.items() if rank == 0]
+        self._is_cut_off = any(is_disabled(interface) for interface in mine)
 
     def _place(self, rank: int) -> Place:
         return self._addresses[rank], self._job.ports[rank]
@@ -462,6 +468,7 @@ class ProcessCluster:
             self._round_s,
             lambda task: work(self._probe, task),
         )
+        self._look_at_links()
         known = {rank: answer for rank, answer in answers.items() if answer is not None}
         self.variation = float(np.median([answer[1] for answer in known.values()])) if known else 0.0
         self._sent_again = {rank: answer[2] for rank, answer in known.items() if len(answer) > 2}
@@ -472,8 +479,12 @@ def work(probe: TcpProbe, task: Sequence[Any]) -> Any:
     """Do a task of rank 0: a kind, where the next process listens, and the number of the round."""
     if task[0] == _OWN:
         return own_values()
-    if task[0] == _FACTS:
+    if task[0] == FACTS:
         return read_facts(task)
+    if task[0] == MTU:
+        return read_mtus(probe, task)
+    if task[0] == _LINK:
+        return lost_links(str(task[1]))
     if task[0] == _MESSAGES:
         _, place, streams, plan, both, number = task
         where = (str(place[0]), int(place[1])) if place else None

@@ -28,6 +28,8 @@ LEAST_TCP, MOST_TCP = 0.75, 25e9 / 8
 #: threshold is known, so that this one is assumed, with room for what both directions share: memory, and over
 #: TCP processors, whose least rate is then that of both together.
 LEAST_BOTH = 0.6
+#: Share of what all nodes of a rail reach below which a part is slower than these.
+AS_SLOW = 0.85
 #: Share of the nodes of a rail from which on all are slow alike, and none is named.
 _MOST_ALIKE = 0.5
 _GBIT_BYTES = 1e9 / 8
@@ -190,23 +192,27 @@ def below_alike(qualification: Qualification, known: Sequence[SlowPart]) -> list
     least = {(limit.node, limit.rail): limit for limit in qualification.limits if limit.least}
     if not least or _all_reach(qualification, least):
         return []
-    explained = {(node, part.rail) for part in known for node in part.nodes}
     rails: dict[int, _Rail] = {}
     for (source, target, number), values in qualification.paths.items():
         rail, value = rails.setdefault(number, _Rail()), median(values)
         ends = [least.get((node, number)) or least.get((node, -1)) for node in (source, target)]
         limit = min((end for end in ends if end), key=lambda end: end.least) if all(ends) else None
         for node in (source, target):
-            reaches = limit is None or value >= limit.least or not explained.isdisjoint(
-                ((node, number), (node, -1))
-            )  # fmt: skip
+            reaches = limit is None or value >= limit.least
             rail.reaches[node] = rail.reaches.get(node, False) or reaches
         if limit is not None:
             rail.paths.append((value / limit.rate, source, target, value, limit.rate))
     found: list[SlowPart] = []
     for number, rail in rails.items():
         nodes = [node for node, reaches in rail.reaches.items() if not reaches]
-        slow = sorted(path for path in rail.paths if not rail.reaches[path[1]] and not rail.reaches[path[2]])
+        typical = median([path[3] for path in rail.paths if {path[1], path[2]} <= {*nodes}] or [0.0])
+        here = [part for part in known if part.rail in (number, -1)]
+        if len(nodes) == len(rail.reaches) and not any({*nodes} <= {*part.nodes} for part in here):
+            # Parts that explain only some of all nodes of a rail are the rail, but for slower ones.
+            here = [part for part in here if part.value < AS_SLOW * typical]
+        explained = {node for part in here for node in part.nodes}
+        nodes = [node for node in nodes if node not in explained]
+        slow = sorted(path for path in rail.paths if path[1] in nodes and path[2] in nodes)
         if slow and len(nodes) >= _MOST_ALIKE * len(rail.reaches):
             _, *pair, value, rate = slow[len(slow) // 2]
             others = sorted(set(nodes) - set(pair))
@@ -228,7 +234,9 @@ def below_alike(qualification: Qualification, known: Sequence[SlowPart]) -> list
             )
     found.sort(key=lambda part: part.value / part.expected)
     alike = [part for part in found if part.kind is PartKind.ALIKE]
-    if len(alike) == len(rails) > 1 and len({frozenset(part.nodes) for part in alike}) == 1:
+    if len(alike) == len(rails) > 1:
+        first = alike[0].nodes[:2]
+        others = sorted({node for part in alike for node in part.nodes} - set(first))
         of_few = [part for part in found if part.kind is not PartKind.ALIKE]
-        return [msgspec.structs.replace(alike[0], rail=-1), *of_few]
+        return [msgspec.structs.replace(alike[0], rail=-1, nodes=(*first, *others)), *of_few]
     return found

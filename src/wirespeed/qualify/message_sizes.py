@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
@@ -20,12 +20,9 @@ from ..qualification import (
     part_name,
 )
 from ..units import KIB, format_size
-from .cluster import plain
+from .cluster import Cluster, plain
 from .limits import below as below_limit
 from .measured_topology import Pair
-
-if TYPE_CHECKING:
-    from .procedure import Procedure
 
 #: Sizes of messages, in bytes; the fewest that are measured, and the longest time that one of the others may
 #: take, in s.
@@ -35,8 +32,25 @@ _FEWEST_SIZES, _LONGEST_MESSAGE_S = 4, 0.6
 _CONFIRMATIONS = 2
 
 
+class RoundRecorder(Protocol):
+    """Rounds of measurements: those of a ``Procedure``."""
+
+    cluster: Cluster
+    notes: list[str]
+
+    @property
+    def qualification(self) -> Qualification:
+        """What is known so far."""
+
+    def in_time(self, stage: Stage, what: str = "") -> bool:
+        """Whether a round still fits; else doubt ``what``."""
+
+    def record(self, found: Round) -> None:
+        """Add a round, and report it."""
+
+
 def by_sizes(
-    procedure: Procedure, pair: Pair, suspects: Sequence[SlowPart]
+    procedure: RoundRecorder, pair: Pair, suspects: Sequence[SlowPart]
 ) -> tuple[list[SlowPart], list[SlowPart]]:
     """Measure messages of all sizes between two nodes, which confirm and find paths below their limits.
 
@@ -101,7 +115,9 @@ def _of_all(parts: Sequence[SlowPart], memories: int) -> list[SlowPart]:
     return merged
 
 
-def _measure(procedure: Procedure, pair: Pair, memory: EndMemory, both: bool, sizes: Sequence[int]) -> None:
+def _measure(
+    procedure: RoundRecorder, pair: Pair, memory: EndMemory, both: bool, sizes: Sequence[int]
+) -> None:
     """A round of messages, recorded and reported."""
     cluster = procedure.cluster
     started = cluster.seconds()

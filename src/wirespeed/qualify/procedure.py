@@ -22,7 +22,7 @@ from ..qualification import (
 from .cluster import Cluster, Values, plain
 from .inference import LEAST, SIGMAS, Inference, Paths, deviation, explain, margin, reference_of
 from .job import lossy
-from .limits import below_alike, below_limits, of_user
+from .limits import AS_SLOW, below_alike, below_limits, of_user
 from .measured_topology import (
     Pair,
     groups_of,
@@ -47,6 +47,8 @@ _PLURALS = {
     PartKind.GPU: "GPUs", PartKind.HOST_LINK: "links between host and GPUs",
     PartKind.MEMORY: "host memories",
 }  # fmt: skip
+#: What is the matter with a node that takes tasks, but exchanges no data with others.
+_SILENT = "exchanges no data with other nodes: a firewall may block the TCP ports between them"
 #: Pairs with which a switch or trunk is confirmed, each time.
 _PAIRS_OF_SWITCH = 3
 
@@ -93,10 +95,10 @@ class Procedure:
         below = below_limits(found) + below_alike(found, [*self.culprits, *suspects])
         suspects = [*below, *(each for each in suspects if each not in spines and not _covered(each, below))]
         alike = [part for part in below if part.kind is PartKind.ALIKE]
-        if alike:
-            self.cluster.examine((alike[0].nodes[0], alike[0].nodes[1]))
         if alike or (len(members) == 2 and found.paths):
             pair = alike[0].nodes[:2] if alike else members
+            if not self.cluster.facts:
+                self.cluster.examine((pair[0], pair[1]))
             suspects, confirmed = by_sizes(self, (pair[0], pair[1]), suspects)
             self.culprits += confirmed
         self.culprits += self._confirm(suspects, members) + spines
@@ -249,6 +251,8 @@ class Procedure:
                 break
             values = self._measure(Stage.PAIRS, pairs)
             measured.append((pairs, values))
+            if sum(not node.missing for node in self.cluster.nodes) < 2:
+                break  # the others were lost on the way
             if len(measured) >= CLEAR_PAIR_ROUNDS and self._all_below():
                 break
             if len(measured) == FEWEST_PAIR_ROUNDS:
@@ -263,13 +267,15 @@ class Procedure:
             if not np.isnan(row).all()
             for node in pair
         }
-        if measured:
-            self._missing |= dict.fromkeys(silent, "does not answer other nodes")
         partners: dict[int, set[int]] = {node: set() for node in members}
         for matching, _ in measured:
             for a, b in matching:
                 partners[a].add(b)
                 partners[b].add(a)
+        # A node is not to blame for the silence of partners that were lost.
+        there = {i for i, node in enumerate(self.cluster.nodes) if not node.missing}
+        blamed = [node for node in silent if partners[node] & there]
+        self._missing |= dict.fromkeys(blamed, _SILENT)
         self._partners = int(np.median([len(others) for others in partners.values()])) if partners else 0
         inference = self._explained(measured)
         self._noise, self._threshold = inference.noise, inference.threshold
@@ -293,9 +299,12 @@ class Procedure:
         random = np.random.default_rng([self.seed, 2])
         slow = [True] * len(suspects)
         seen = [0] * len(suspects)
+        silent: set[int] = set()  # suspects whose paths no longer answer: they stay unconfirmed
         involved = {node for culprit in suspects for node in culprit.nodes}
         while (
-            due := [i for i, times in enumerate(seen) if times < CONFIRMATIONS and slow[i]]
+            due := [
+                i for i, times in enumerate(seen) if times < CONFIRMATIONS and slow[i] and i not in silent
+            ]
         ) and self.in_time(Stage.CONFIRM, "confirmation"):
             free = random.permutation(np.array(members)).tolist()
             free.sort(key=lambda node: node in involved)  # good partners first
@@ -316,7 +325,9 @@ class Procedure:
                 break
             values = self._measure(Stage.CONFIRM, pairs)
             for i, rows in of.items():
-                if rows:
+                if rows and np.isnan(values[rows.start : rows.stop]).all():
+                    silent.add(i)
+                elif rows:
                     slow[i] = self._is_slow(suspects[i], values[rows.start : rows.stop])
                     seen[i] += 1
         kept = []
@@ -407,8 +418,18 @@ class Procedure:
 
 
 def _covered(culprit: SlowPart, below: Sequence[SlowPart]) -> bool:
-    """Whether a path that is slower than others is one that its NICs do not explain."""
-    return culprit.kind is PartKind.PATH and any(culprit.rail in (each.rail, -1) for each in below)
+    """Whether parts that their NICs do not explain are a slow part, too.
+
+    It is a path in their rail, or as slow as all nodes of its rail are.
+    """
+    if culprit.kind is PartKind.PATH:
+        return any(culprit.rail in (each.rail, -1) for each in below)
+    return any(
+        each.kind is PartKind.ALIKE
+        and (culprit.rail == each.rail or culprit.rail >= 0 > each.rail)
+        and culprit.value >= AS_SLOW * each.value
+        for each in below
+    )
 
 
 def _value(values: Mapping[PartKind, Values], culprit: SlowPart, row: int) -> float:

@@ -17,13 +17,12 @@ import numpy as np
 from ..errors import MachineError
 from ..files import LARGEST_WRITTEN, read
 from ..hardware.facts import Fact, Facts
-from ..qualification import OWN_PARTS, EndMemory, PartKind, QualifiedNode, RailLimit
+from ..qualification import EndMemory, PartKind, QualifiedNode, RailLimit
 from ..terminal import neutral, unknown_name
-from .cluster import Values, hosts_of
+from .cluster import Values, hosts_of, two_of
+from .cluster_faults import ClusterFault, parse_cluster_fault
 from .limits import of_rdma
 from .simulated_facts import (
-    EACH,
-    FAULTS,
     OF_PORT,
     ONE_ENDPOINT,
     SPARK,
@@ -32,7 +31,6 @@ from .simulated_facts import (
     facts_of,
     parse_node_fault,
 )
-from .simulated_pair import only
 
 #: Virtual durations of a round in s: own node, pairs, groups, latencies, messages of several sizes.
 _OWN_S, _PAIRS_S, _GROUPS_S, _LATENCIES_S, _SIZES_S = 10.0, 2.0, 4.0, 0.1, 1.0
@@ -42,27 +40,6 @@ _STARTUP_S = {EndMemory.GPU: 12e-6, EndMemory.HOST: 5e-6}
 _HOST_LINK = 25e9
 #: Round trips of a leaf switch, and of paths through spines, in s.
 _NEAR_S, _FAR_S = 4e-6, 7e-6
-
-
-@dataclass(frozen=True)
-class ClusterFault:
-    """A fault of a simulated cluster.
-
-    Attributes:
-        kind: What is slow.
-        where: Index of the node (-1: each), of the block of a leaf switch or trunk, or of the spine switch.
-        rail: Its rail; of a GPU, its index; not used for nodes. Of a spine switch: -1 for all rails.
-        factor: Factor of its bandwidth.
-        sends: Of a cable: whether what the node sends is slow, or what it receives.
-        both: Of a NIC: whether it is slow only while it sends and receives.
-    """
-
-    kind: PartKind
-    where: int
-    rail: int = 0
-    factor: float = 0.5
-    sends: bool = True
-    both: bool = False
 
 
 @dataclass
@@ -285,65 +262,12 @@ def block_names(count: int, size: int) -> tuple[str, ...]:
     return tuple(f"block{i // size}" for i in range(count))
 
 
-#: Words of faults in the name of a machine, e.g. ``nic=0.5@node17.3``.
-_KINDS = {
-    "node": PartKind.NODE, "gpu": PartKind.GPU, "nic": PartKind.NIC, "cable": PartKind.CABLE,
-    "leaf": PartKind.LEAF, "trunk": PartKind.TRUNK, "spine": PartKind.SPINE, "pcie": PartKind.HOST_LINK,
-    "memory": PartKind.MEMORY, "duplex": PartKind.NIC,
-}  # fmt: skip
-#: What the place of a fault is, if it is not a node.
-_PLACES = {PartKind.LEAF: "block", PartKind.TRUNK: "block", PartKind.SPINE: "spine"}
-#: Most digits of a rail.
-_DIGITS = 3
 #: Most rails, and most spine switches of a rail, of a simulated cluster.
 _MOST_RAILS, _MOST_SPINES = 64, 1024
 #: Nodes of a block of a simulated cluster of many nodes, and of one with few.
 _BLOCK, _SMALL_BLOCK = 32, 8
 #: Maximum number of nodes of a simulated cluster.
 _MOST_NODES = 16384
-
-
-def parse_cluster_fault(
-    text: str, nodes: Sequence[str], blocks: Sequence[str], rails: int, spines: int, has_gpus: bool
-) -> ClusterFault:
-    """Parse a fault such as ``nic=0.5@node17.3``, ``leaf=0.7@block2.0`` or ``node=0.5@node3``.
-
-    Args:
-        text: The fault.
-        nodes, blocks: Names of the nodes and of the blocks.
-        rails, spines: Numbers of rails, and of the spine switches of each.
-        has_gpus: Whether the nodes have GPUs.
-
-    Raises:
-        MachineError: If there is no such fault or place.
-    """
-    match = re.fullmatch(r"(\w+)=(0?\.\d{1,6})@([^@<]{1,200})(<-)?", text)
-    kind = _KINDS.get(match[1]) if match else None
-    if match is None or kind is None:
-        raise MachineError(
-            f"unknown fault {text!r} of a cluster; write node=0.5@node17, gpu=0.5@node17.3, "
-            "pcie=0.5@node17.3, memory=0.5@node17, nic=0.5@node17.3, cable=0.5@node17.3 (what it sends; "
-            "with <- at the end: what it receives), duplex=0.5@node17.3 (if it sends and receives at once), "
-            "leaf=0.5@block2.3, trunk=0.5@block2.3, spine=0.5@spine1, lost@node3, noise=3%, or a cause such "
-            f"as mtu=1500@node1 ({', '.join(FAULTS)}); @{EACH} is each node"
-        )
-    what = _PLACES.get(kind, "node")
-    places = {"node": (*nodes, EACH), "block": blocks, "spine": [f"spine{i}" for i in range(spines)]}[what]
-    name, _, end = match[3].rpartition(".")
-    if match[3] in places:
-        name, rail = match[3], -1 if kind is PartKind.SPINE else 0
-    else:
-        rail = int(end) if end.isdecimal() and len(end) <= _DIGITS else rails
-    if kind in OWN_PARTS and has_gpus is (kind is PartKind.MEMORY):
-        which = "with" if has_gpus else "without"
-        raise MachineError(f"the fault {text!r} has no place: nodes {which} GPUs do not measure it")
-    if name not in places or rail >= rails:
-        raise MachineError(
-            f"the fault {text!r} has no place: write {places[0]} to "
-            f"{places[-2] if places[-1] == EACH else places[-1]}, with .0 to .{rails - 1} for the rail"
-        )
-    where = -1 if name == EACH else places.index(name)
-    return ClusterFault(kind, where, rail, float(match[2]), not match[4], match[1] == "duplex")
 
 
 class ClusterFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -390,7 +314,35 @@ def parse_cluster(
         UsageError: If there is no such pair.
     """
     cluster = _parsed(spec, seed, spares)
-    return only(cluster, pair) if cluster and pair else cluster
+    return _only(cluster, pair) if cluster and pair else cluster
+
+
+def _only(cluster: SimulatedCluster, pair: Sequence[str]) -> SimulatedCluster:
+    """Two nodes of a cluster, with their faults and those of what joins them.
+
+    Raises:
+        UsageError: If there is no such pair.
+    """
+    names = [node.name for node in cluster.nodes]
+    kept = two_of(pair, names)
+    blocks = list(dict.fromkeys(cluster.blocks[i] for i in kept))
+    faults = []
+    for fault in cluster.faults:
+        places = blocks if fault.kind in (PartKind.LEAF, PartKind.TRUNK) else kept
+        if fault.kind is PartKind.SPINE or fault.where < 0:
+            faults.append(fault)
+        elif fault.where in places:
+            faults.append(replace(fault, where=places.index(fault.where)))
+    causes = [
+        replace(cause, node=kept.index(cause.node)) if cause.node in kept else cause
+        for cause in cluster.causes
+        if cause.node in (*kept, -1)
+    ]
+    return replace(
+        cluster, count=2, names=tuple(names[i] for i in kept), spares=0, faults=tuple(faults),
+        blocks_of=tuple(cluster.nodes[i].block for i in kept), causes=tuple(causes),
+        missing=frozenset(kept.index(i) for i in kept if i in cluster.missing),
+    )  # fmt: skip
 
 
 def _parsed(spec: str, seed: int, spares: int) -> SimulatedCluster | None:

@@ -82,6 +82,31 @@ def _selected(amount: float, nics: Sequence[str]) -> Iterator[tuple[Known, FactV
     yield from _unused(amount, nics)
 
 
+#: Network interface by which simulated nodes reach each other.
+_INTERFACE = "eth0"
+
+
+def _small_way(amount: float, nics: Sequence[str]) -> Iterator[tuple[Known, FactValue, str]]:
+    del nics
+    yield from ((name, amount, _INTERFACE) for name in (Known.PATH_MTU, Known.ROUTE_MTU))
+
+
+def _flapping(amount: float, nics: Sequence[str]) -> Iterator[tuple[Known, FactValue, str]]:
+    del nics
+    yield Known.INTERFACE_LOST, amount, _INTERFACE
+
+
+def _divided(amount: float, nics: Sequence[str]) -> Iterator[tuple[Known, FactValue, str]]:
+    del nics
+    yield Known.NODES_PER_SOCKET, amount, ""
+
+
+def _whole_sockets(amount: float, nics: Sequence[str]) -> Iterator[tuple[Known, FactValue, str]]:
+    del amount, nics
+    yield Known.CPU_DESIGN, "AuthenticAMD 25 1", ""
+    yield Known.SWITCH, "none", "gpu0"
+
+
 def _bridge(amount: float, nics: Sequence[str]) -> Iterator[tuple[Known, FactValue, str]]:
     del amount, nics
     yield Known.INTERFACE_KIND, "bridge", "br0"
@@ -125,6 +150,13 @@ FAULTS = {
         ),
         CauseFault(
             "numa", "nic-numa", lambda amount, nic: 0.6, _of_all(Known.NUMA_NODE, lambda amount: "unknown")
+        ),
+        CauseFault("pathmtu", "path-mtu", lambda size, nic: 0.6, _small_way, 1500.0),
+        CauseFault("flap", "link-lost", lambda count, nic: 0.5, _flapping, 2.0),
+        CauseFault("nps", "nodes-per-socket", lambda nodes, nic: 0.6, _divided, 4.0),
+        CauseFault("nps1", "whole-sockets", lambda amount, nic: 0.5, _whole_sockets),
+        CauseFault(
+            "driver", "node-settings", lambda amount, nic: 0.6, _of_host((Known.DRIVER_KERNEL, "570.86.10"))
         ),
         CauseFault("bridge", "nic-detour", lambda amount, nic: 0.06, _bridge),
     )
@@ -185,6 +217,9 @@ def facts_of(
             (Known.PEERMEM, ON), (Known.NODES_PER_SOCKET, 1), (Known.DRIVER_KERNEL, "580.159"),
         ):  # fmt: skip
             yield Fact(name, value, host=host)
+        for name in (Known.INTERFACE_MTU, Known.PATH_MTU, Known.ROUTE_MTU):
+            yield Fact(name, _JUMBO, "B", _INTERFACE, host=host)
+        yield Fact(Known.INTERFACE_LOST, 0, device=_INTERFACE, host=host)
         for i, device in enumerate(endpoints):
             rail, endpoint = divmod(i, len(nic.names))
             for name, value, unit in (

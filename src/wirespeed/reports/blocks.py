@@ -6,18 +6,18 @@ docs/blocks.md describes the fields of the JSON.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 from rich.console import RenderableType
 from rich.text import Text
 
-from ..judging.block_map import MODEL_ERROR, BlockMap, Model, PathMap, StorageMap, map_of
+from ..judging.block_map import MODEL_ERROR, BlockMap, Model, PathMap, Point, StorageMap, map_of
 from ..judging.judged import Judged
 from ..model import Method
 from ..terminal import colored, columns
-from ..units import GB, KIB, NANO, format_size, format_time
+from ..units import GB, KIB, MICRO, NANO, format_size, format_time
 from .console import printed
 from .records import picked
 from .style import SIMULATED, Style
@@ -45,7 +45,7 @@ def text(blocks: BlockMap, style: Style | None = None) -> str:
     document, parts = blocks.document, list[RenderableType]()
     if document.simulated:
         parts.append(Text(f"{SIMULATED} (machine {document.machine.name})", style="bold"))
-    parts += [part for path in blocks.paths for part in _drawn(path)]
+    parts += [part for path in blocks.paths for part in _drawn(path, style is not None and style.verbose)]
     parts += [part for storage in blocks.storage if storage.rates for part in _of_storage(storage)]
     if not blocks.paths and not blocks.storage:
         others = ", ".join(result.name for result in document.testcases) or "nothing"
@@ -53,7 +53,7 @@ def text(blocks: BlockMap, style: Style | None = None) -> str:
     return printed(style or Style(columns(), colored()), *parts)
 
 
-def _drawn(path: PathMap) -> Iterator[Text]:
+def _drawn(path: PathMap, verbose: bool) -> Iterator[Text]:
     counts = sorted({point.blocks for point in path.points})
     yield Text(f"{path.title}: best method and its rate in GB/s", style="bold")
     yield Text(f"{'block':>8} " + "".join(f"{count:<9}" for count in counts) + "blocks", style="dim")
@@ -75,7 +75,28 @@ def _drawn(path: PathMap) -> Iterator[Text]:
         yield Text(sentence)
     for model in path.models:
         yield Text(f"  {modelled(model)}", style="dim")
+    if verbose:
+        yield from _calls(path, counts)
     yield Text("")
+
+
+def _calls(path: PathMap, counts: Sequence[int]) -> Iterator[Text]:
+    """The time of a call by the best method: half of the calls, and 99 %, take no longer."""
+    if not any(point.calls for point in path.points):
+        return
+    yield Text(f"{path.title}: time of a call by the best method in µs, p50/p99", style="bold")
+    yield Text(f"{'block':>8} " + "".join(f"{count:<16}" for count in counts) + "blocks", style="dim")
+    for block, row in path.by_block.items():
+        by_count = {point.blocks: point for point in row}
+        cells = map(by_count.get, counts)
+        texts = (call_times(point) if point else "-" for point in cells)
+        yield Text(f"{format_size(block):>8} " + "".join(f"{text:<16}" for text in texts).rstrip())
+
+
+def call_times(point: Point) -> str:
+    """The p50 and p99 of a call by the best method, in µs; a dash if no call was timed."""
+    calls = point.calls.get(point.best)
+    return f"{calls.p50 / MICRO:.4g}/{calls.p99 / MICRO:.4g}" if calls else "-"
 
 
 def _of_storage(storage: StorageMap) -> Iterator[Text]:
@@ -139,10 +160,17 @@ def data(blocks: BlockMap) -> dict[str, Any]:
             {
                 "direction": path.direction,
                 "path": path.path,
+                "layout": path.layout,
+                "while_computing": path.while_computing,
                 "points": [
                     picked(
-                        point, "direction path block blocks best rates limit submission_s",
+                        point, "direction path block blocks best rates limit submission_s calls p50_s p99_s "
+                        "first_s slowdown computation_slowdown joules_per_byte",
                         direction=path.direction, path=path.path, submission_s=point.submissions,
+                        calls={method: calls.n for method, calls in point.calls.items()},
+                        p50_s={method: calls.p50 for method, calls in point.calls.items()},
+                        p99_s={method: calls.p99 for method, calls in point.calls.items()},
+                        first_s={method: calls.first for method, calls in point.calls.items()},
                     )
                     for point in path.points
                 ],

@@ -16,7 +16,7 @@ import msgspec
 from ..document import Document, TestcaseResult
 from ..judging.judged import Judged
 from ..results.cells import key_of
-from ..tables import Cell, Statistics, Table
+from ..tables import Calls, Cell, Statistics, Table
 from .findings import data_word
 from .style import Style
 
@@ -59,7 +59,11 @@ def cell_columns(cell: type[msgspec.Struct]) -> Iterator[CellColumn]:
                 yield CellColumn(name, float, _item(field.name, i), field.name)
         elif field.name == "statistics":
             for part in msgspec.structs.fields(Statistics):
-                yield CellColumn(part.name, _kind(part.type), _plain(part.name, "statistics"), field.name)
+                yield CellColumn(part.name, _kind(part.type), _part(field.name, part.name), field.name)
+        elif field.name == "calls":
+            for part in msgspec.structs.fields(Calls):
+                name = "calls" if part.name == "n" else part.name
+                yield CellColumn(name, _kind(part.type), _part(field.name, part.name), field.name)
         else:
             yield CellColumn(field.name, _kind(field.type), _plain(field.name), field.name)
 
@@ -80,8 +84,12 @@ def _item(name: str, index: int) -> Callable[[TestcaseResult, Table, Cell], floa
     return lambda _, __, cell: (getattr(cell, name) or (None, None))[index]
 
 
-def _plain(name: str, of: str = "") -> Callable[[TestcaseResult, Table, Cell], Any]:
-    return lambda _, __, cell: getattr(getattr(cell, of) if of else cell, name, None)
+def _part(field: str, name: str) -> Callable[[TestcaseResult, Table, Cell], Any]:
+    return lambda _, __, cell: getattr(getattr(cell, field), name, None)
+
+
+def _plain(name: str) -> Callable[[TestcaseResult, Table, Cell], Any]:
+    return lambda _, __, cell: getattr(cell, name)
 
 
 def _kind(annotation: Any) -> type:

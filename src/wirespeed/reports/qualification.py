@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from ..document import Document
-from ..judging.diagnosis import diagnose
-from ..judging.path_kinds import UNEXPLAINED, verdict_of
+from ..judging.cause import Weight
+from ..judging.diagnosis import Finding, diagnose
+from ..judging.path_kinds import unexplained, verdict_of
 from ..qualification import (
     JUDGED_SIZES,
     OF_NODE,
@@ -27,7 +28,7 @@ from ..qualification import (
     part_name,
 )
 from ..units import GB, format_size, format_time, many
-from .findings import SIGNS, views
+from .findings import SIGNS
 
 #: Most slow parts that are printed.
 _MOST = 40
@@ -70,7 +71,7 @@ def conditions(qualification: Qualification) -> list[str]:
         f"{many(len(qualification.rounds), 'round')} ({pairs} pairwise), {format_time(seconds)}"
     ]
     measured = any(each.stage is Stage.LATENCY for each in qualification.rounds)
-    if not measured and not any(node.block for node in nodes):
+    if len(nodes) > 2 and not measured and not any(node.block for node in nodes):
         text.append("Switches were not distinguished: their topology is unknown (--topology).")
     text += [f"note: {note}" for note in qualification.notes]
     text += [f"warning: {doubt}" for doubt in qualification.doubts]
@@ -176,7 +177,7 @@ class SizeRow:
     @property
     def name(self) -> str:
         """What was measured, for people."""
-        at_once = ", both directions at once" if self.both else ""
+        at_once = ", both at once" if self.both else ""
         return f"{self.memory}, {self.ends[0]} to {self.ends[1]}{at_once}"
 
     @property
@@ -246,25 +247,34 @@ def carried(limit: RailLimit, qualification: Qualification) -> str:
     )
 
 
+def findings(document: Document, qualification: Qualification) -> list[Finding]:
+    """The causes that facts of two nodes speak for.
+
+    Of slow paths all; of a missing node defects that lie between the two.
+    """
+    slow = any(culprit.kind in OF_SEVERAL for culprit in qualification.culprits)
+    missing = any(node.missing for node in qualification.nodes)
+    if not document.facts or not (slow or missing):
+        return []
+    return [
+        finding
+        for finding in diagnose(document).findings
+        if finding.cells or (missing and finding.cause.between and finding.weight is Weight.DEFECT)
+    ]
+
+
 def explained(document: Document, qualification: Qualification) -> list[str]:
-    """The causes that facts of the nodes speak for, with evidence, remedy and command, for slow paths."""
-    if not any(culprit.kind in OF_SEVERAL for culprit in qualification.culprits):
-        return []
-    if not document.facts:
-        return []
-    found = [view for view in views(diagnose(document)) if view.finding.cells]
-    if not found:
-        return [
-            f"cause: no reading of the nodes explains it. Remedy: {UNEXPLAINED.do}. "
-            f"Confirm: {UNEXPLAINED.command}"
-        ]
+    """The causes with evidence, remedy and command, or that slow paths have none."""
+    found = findings(document, qualification)
+    slow = any(culprit.kind in OF_SEVERAL for culprit in qualification.culprits)
+    if not found and slow and document.facts:
+        advice = unexplained(qualification)
+        return [f"cause: no reading of the nodes explains it. Remedy: {advice.do}. Confirm: {advice.command}"]
     text = []
-    for view in found[:_MOST]:
-        finding = view.finding
-        line = f"{': '.join(filter(None, (finding.host, finding.cause.title)))} ({finding.evidence})"
-        text.append(
-            f"likely cause: {line}. Remedy: {finding.cause.remedy}. Confirm: {'; '.join(finding.commands)}"
-        )
+    for finding in found[:_MOST]:
+        host = "" if finding.cause.between else finding.host  # its evidence names both
+        line = f"likely cause: {': '.join(filter(None, (host, finding.cause.title)))} ({finding.evidence})"
+        text.append(f"{line}. Remedy: {finding.cause.remedy}. Confirm: {'; '.join(finding.commands)}")
     return text
 
 

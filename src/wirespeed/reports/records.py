@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ..document import Document, TestcaseResult
 from ..errors import MissingPackage
 from ..hardware.topology import Machine
@@ -43,10 +45,11 @@ def _of_kind(kind: type) -> frozenset[str]:
 #: Fields that are numbers in base units, of any unit; whole numbers; truth values; lists. Others are texts.
 NUMBERS = _of_kind(float) | {
     "margin", "expected", "before", "after", "change", "change_low", "change_high", "p", "spread", "factor",
-    "threshold", "lowest", "capacity", "latency", "rate",
+    "threshold", "lowest", "capacity", "latency", "rate", "submission",
+    "slowdown", "computation_slowdown",
 }  # fmt: skip
 WHOLES = _of_kind(int) | {"block", "blocks", "cells", "lower", "runs", "runs_before", "runs_after"}
-FLAGS = _of_kind(bool) | {"simulated"}
+FLAGS = _of_kind(bool) | {"simulated", "while_computing"}
 _LISTS = _of_kind(tuple)
 #: Columns that locate a cell.
 _PLACE = "testcase table row column bytes"
@@ -216,16 +219,25 @@ def _(baseline: Baseline) -> Records:
 @records.register
 def _(blocks: BlockMap) -> Records:
     rows = [
-        picked(path, "direction path")
+        picked(path, "direction path layout while_computing")
         | picked(point, "block blocks limit best")
         | {"method": method, "rate": rate, "simulated": blocks.simulated}
+        | {
+            "submission": point.submissions.get(method),
+            "slowdown": point.slowdown.get(method),
+            "computation_slowdown": point.computation_slowdown.get(method),
+            "joules_per_byte": point.joules_per_byte.get(method),
+        }
+        | (msgspec.structs.asdict(calls) if (calls := point.calls.get(method)) else {})
         for path in blocks.paths
         for point in path.points
         for method, rate in point.rates.items()
     ]
-    columns = "direction path block blocks method rate limit best"
+    columns = "direction path block blocks method rate limit best p50 p99"
     best = sorted(rows, key=lambda row: row["method"] is not row["best"])
-    return _named(f"{columns} simulated", best, columns, sum(row["method"] is row["best"] for row in rows))
+    more = "n first submission slowdown computation_slowdown joules_per_byte layout while_computing simulated"
+    relevant = sum(row["method"] is row["best"] for row in rows)
+    return _named(f"{columns} {more}", best, columns, relevant)
 
 
 @records.register

@@ -114,7 +114,7 @@ VOLATILE = {
     Known.LOAD, Known.PRESSURE, Known.UTILISATION, Known.PROCESSES, Known.THROTTLED, Known.THROTTLED_TIME,
     Known.THROTTLED_BY, Known.OBSERVED, Known.AER, Known.AER_CORRECTED, Known.DIMM_ERRORS,
     Known.NVLINK_ERRORS, Known.ECC_ERRORS, Known.PORT_ERRORS, Known.PORT_ERROR_KINDS, Known.PORT_LOST,
-    Known.PORT_CONGESTION, Known.MACHINE_ID, *COUNTED.values(),
+    Known.PORT_CONGESTION, Known.INTERFACE_LOST, Known.MACHINE_ID, *COUNTED.values(),
 }  # fmt: skip
 #: Attribute that says how many NVLinks are active.
 NVLINKS = "NVLinks"

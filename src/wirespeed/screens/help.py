@@ -40,7 +40,7 @@ def overview(style: Style) -> str:
         Text("Causes of slow paths:", style="bold"),
         Padding(Text(", ".join(causes())), (0, 0, 0, 2)), "",
         Text(f"{HELP} PAGE or CAUSE shows it. {HELP} WORD searches, for example for slurm or busbw."),
-        Text(f"{HELP} COMMAND shows its options; wirespeed --help lists the commands."),
+        Text("wirespeed COMMAND --help shows its options; wirespeed --help lists the commands."),
     ]  # fmt: skip
     return printed(style, *lines)
 

@@ -23,7 +23,7 @@ ROUNDS = 7
 #: Maximum number of rounds.
 MAX_ROUNDS = 1_000_000
 #: Minimum number of samples that show scatter.
-_SCATTER_SAMPLES = 3
+SCATTER_SAMPLES = 3
 #: Number of runs that determine the number of copies of a sample.
 _TRIALS = 2
 
@@ -166,8 +166,8 @@ class Precise(Rule):
             raise UsageError("the time budget must be more than 0 s")
         if not self.testcase_budget > 0:
             raise UsageError("the time budget of a testcase must be more than 0 s")
-        if self.fewest_samples < _SCATTER_SAMPLES:
-            raise UsageError(f"the fewest samples must be {_SCATTER_SAMPLES} or more")
+        if self.fewest_samples < SCATTER_SAMPLES:
+            raise UsageError(f"the fewest samples must be {SCATTER_SAMPLES} or more")
         if not 1 <= self.rounds <= MAX_ROUNDS:
             raise UsageError(f"the number of rounds must be from 1 to {MAX_ROUNDS}, not {self.rounds}")
 
@@ -210,7 +210,7 @@ class Precise(Rule):
     @property
     def round_samples(self) -> int:
         """Minimum number of samples of a round."""
-        return self.fewest_samples if self.rounds < FEWEST_ROUNDS else _SCATTER_SAMPLES
+        return self.fewest_samples if self.rounds < FEWEST_ROUNDS else SCATTER_SAMPLES
 
     @property
     def round_budget(self) -> float:

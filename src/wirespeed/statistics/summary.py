@@ -184,6 +184,11 @@ def median(ordered: Sequence[float]) -> float:
     return low + (high - low) / 2
 
 
+def nearest_rank(ordered: Sequence[float], fraction: float) -> float:
+    """The smallest of sorted samples that a fraction of them do not exceed: a sample, not interpolated."""
+    return ordered[max(0, math.ceil(fraction * len(ordered)) - 1)]
+
+
 @lru_cache(maxsize=4096)
 def interval_rank(n: int, confidence: float = CONFIDENCE) -> tuple[int, float]:
     """Which order statistics bound the median of n samples, and the confidence of that interval.

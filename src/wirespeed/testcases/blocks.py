@@ -1,19 +1,32 @@
 """Testcases of block lists: which way to move the scattered blocks of a KV cache.
 
 Each method has a table of block sizes and numbers of blocks for each path. The time of a value is from the
-first call to the last byte, with the submission, because an application waits for all of it.
+first call to the last byte, with the submission, because an application waits for all of it. Lists that move
+both ways start together; and lists may run while their GPU computes, which slows both down.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property, partial
 
 from ..errors import UsageError
 from ..hardware.topology import Machine
 from ..measurement import Axis, Measurement, Place, Reduce, Unit
-from ..model import BlockList, Engine, Executor, Memory, MemoryKind, Method, Transfer
+from ..model import (
+    BlockList,
+    Engine,
+    Executor,
+    Memory,
+    MemoryKind,
+    Method,
+    Operation,
+    PoolLayout,
+    Role,
+    Transfer,
+)
 from ..units import GIB, KIB, MIB, format_size
 from .base import Layout, Pattern, Plan, PlanOptions, Testcase, WaivedCell
 from .patterns import NO_CPU, NO_GPU, nodes
@@ -21,7 +34,9 @@ from .patterns import NO_CPU, NO_GPU, nodes
 #: Beginning of the names of these testcases.
 PREFIX = "blocks_"
 #: Directions of block lists, as in the names of the testcases.
-DIRECTIONS = ("host_to_device", "device_to_host", "device_to_device", "host")
+DIRECTIONS = ("host_to_device", "device_to_host", "device_to_device", "host", "both_ways")
+#: The direction that needs no GPU.
+_WITHIN_HOST = "host"
 #: Block sizes of a map, in bytes, and numbers of blocks. Around 28 KiB the batch call of a driver may change.
 SIZES = (*(size * KIB for size in (1, 4, 8, 16, 24, 28, 64, 256)), MIB, 4 * MIB)
 COUNTS = (16, 64, 256, 1024, 4096, 16384, 65536)
@@ -29,6 +44,11 @@ COUNTS = (16, 64, 256, 1024, 4096, 16384, 65536)
 MOST_BYTES, _SHARE = GIB, 8
 #: Block sizes are multiples of this: a cache line of CPUs, whole elements of the kernels of GPUs.
 GRANULE = 64
+#: Arrays of the computation of a GPU that runs next to lists, c = a + s b: size in bytes, and number. Every
+#: launch fills the GPU, and is short compared with a step of a model.
+COMPUTING_BYTES, _COMPUTING_ARRAYS = 256 * MIB, 3
+#: Key of the table of the computations without lists.
+COMPUTATION = "computation"
 #: Method -> engine that moves the bytes of a GPU.
 _ENGINES = {
     Method.LOOP: Engine.CE,
@@ -48,6 +68,7 @@ class BlockPath:
         executor: What moves the blocks by a method.
         methods: The methods, each with the reason why it is not possible here, or an empty text.
         most: Largest number of bytes of a list.
+        back: The opposite path, on which a list moves at the same time; None for one way.
     """
 
     source: Memory
@@ -55,39 +76,88 @@ class BlockPath:
     executor: Callable[[Method], Executor]
     methods: dict[Method, str]
     most: int
+    back: BlockPath | None = None
 
     def __str__(self) -> str:
-        return f"{self.source}->{self.destination}"
+        return f"{self.source}{'->' if self.back is None else '<->'}{self.destination}"
 
     @property
     def is_submitted(self) -> bool:
         """Whether calls return before the bytes are there: CPUs copy while they are called."""
         return MemoryKind.PAGEABLE not in (self.source.kind, self.destination.kind)
 
-    def transfer(self, method: Method, block: int, blocks: int) -> Transfer:
-        """The transfer of a list."""
-        return Transfer(
+    def transfers(self, scattered: BlockList) -> tuple[Transfer, ...]:
+        """The transfer of a list, and that of the list that moves back."""
+        method = scattered.method
+        own = Transfer(
             self.source, self.destination, self.executor(method),
-            _ENGINES[method] if self.is_submitted else Engine.CPU, block * blocks,
-            scattered=BlockList(method, block, blocks),
+            _ENGINES[method] if self.is_submitted else Engine.CPU, scattered.block * scattered.blocks,
+            scattered=scattered,
         )  # fmt: skip
+        return (own, *(self.back.transfers(scattered) if self.back else ()))
 
 
-def key_of(path: str, method: Method) -> str:
-    """The key of the table of a path and a method."""
-    return f"{path} {method}"
+class ListValue(StrEnum):
+    """What the values of a table of lists are."""
+
+    RATE = "rate"
+    SUBMISSION = "submission"  #: time until the last call has returned
+    COMPUTATION = "computation"  #: rate of the computation next to the lists
 
 
-def submission_key(key: str) -> str:
-    """The key of the table of submissions that belongs to one of rates."""
-    return f"{key} {Reduce.SUBMISSION}"
+@dataclass(frozen=True)
+class ListTable:
+    """A table of lists: block sizes and numbers of blocks on a path by a method.
+
+    Attributes:
+        path, method: The path as a text, and the method.
+        layout: Which block goes where.
+        computing: Whether the GPU computes meanwhile.
+        shown: What its values are.
+    """
+
+    path: str
+    method: Method
+    layout: PoolLayout = PoolLayout.RANDOM
+    computing: bool = False
+    shown: ListValue = ListValue.RATE
+
+    @cached_property
+    def key(self) -> str:
+        """The key of the table: ``numa0->gpu0 kernel``, ``numa0->gpu0 kernel strided computing``."""
+        return f"{self.path} {self.method}{''.join(f' {word}' for word in self._words)}"
+
+    @property
+    def title(self) -> str:
+        """The title of the table."""
+        texts = {COMPUTING: "while the GPU computes", ListValue.COMPUTATION: "rate of the computation"}
+        return f"blocks {self.path} by {self.method}" + "".join(
+            f", {texts.get(word, word)}" for word in self._words
+        )
+
+    @property
+    def _words(self) -> tuple[str, ...]:
+        return (
+            *((self.layout,) if self.layout is not PoolLayout.RANDOM else ()),
+            *((COMPUTING,) if self.computing else ()),
+            *((self.shown,) if self.shown is not ListValue.RATE else ()),
+        )
 
 
-def of_key(testcase: str, key: str) -> tuple[str, Method] | None:
-    """The path and the method of a table; None if it is not one of these testcases."""
-    path, _, method = key.rpartition(" ")
-    known = testcase.startswith(PREFIX) and path and method in set(Method)
-    return (path, Method(method)) if known else None
+#: Word in the keys of tables of lists that move while the GPU computes.
+COMPUTING = "computing"
+
+
+def of_key(testcase: str, key: str) -> ListTable | None:
+    """The table of lists with a key; None if it is none of these testcases."""
+    path, _, rest = key.partition(" ")
+    method, *words = rest.split(" ")
+    if not testcase.startswith(PREFIX) or not path or method not in set(Method):
+        return None
+    shown = words[-1] if words and words[-1] in set(ListValue) else ListValue.RATE
+    layout = words[0] if words and words[0] in set(PoolLayout) else PoolLayout.RANDOM
+    table = ListTable(path, Method(method), PoolLayout(layout), COMPUTING in words, ListValue(shown))
+    return table if table.key == key else None
 
 
 #: Returns the paths of a direction.
@@ -128,6 +198,20 @@ def _of_gpus(*, to: bool, host: bool) -> Paths:
     return paths
 
 
+def _both_ways(machine: Machine) -> Iterator[BlockPath]:
+    """The paths between each GPU and the nearest host memory, with the path back."""
+    backs = _of_gpus(to=False, host=True)(machine)
+    for there, back in zip(_of_gpus(to=True, host=True)(machine), backs, strict=True):
+        yield replace(there, back=back)
+
+
+def _computation(machine: Machine, gpu: str) -> Transfer:
+    """What a GPU computes in its own memory while lists move, on all of its multiprocessors."""
+    own = Memory(gpu, MemoryKind.DEVICE)
+    size = min(COMPUTING_BYTES, _most(machine, own) // _COMPUTING_ARRAYS // GRANULE * GRANULE)
+    return Transfer(own, own, Executor(gpu), Engine.SM, size, Role.LOAD, Operation.TRIAD, _COMPUTING_ARRAYS)
+
+
 def _of_nodes(machine: Machine) -> Iterator[BlockPath]:
     """The paths within the memory of each NUMA node: by one core, or by all."""
     for party in nodes(machine).parties:
@@ -159,29 +243,62 @@ def over(paths_of: Paths, none: str, chosen: tuple[int, ...] = ()) -> Pattern:
         rows = Axis("block size", tuple(map(format_size, sizes)), tuple(map(float, sizes)), "B")
         columns = Axis("blocks", tuple(map(str, counts)), tuple(map(float, counts)))
         layouts, measurements, waived = list[Layout](), list[Measurement](), list[WaivedCell]()
-        for path in paths_of(machine):
+        paths = list(paths_of(machine))
+        computes = options.while_computing and any(path.is_submitted for path in paths)
+        for path in paths:
             for method, lacking in path.methods.items():
-                key = key_of(str(path), method)
-                title, submitted = f"blocks {path} by {method}", submission_key(key)
-                layouts.append(Layout(key, title, rows, columns, Unit.RATE))
-                if path.is_submitted:
-                    layouts.append(Layout(submitted, f"{title}, submission", rows, columns, Unit.TIME))
-                for i, block in enumerate(sizes):
-                    for j, blocks in enumerate(counts):
-                        if reason := lacking or _too_large(block * blocks, path.most):
-                            keys = (key, submitted) if path.is_submitted else (key,)
-                            waived += [WaivedCell(table, i, j, reason) for table in keys]
-                            continue
-                        transfer = path.transfer(method, block, blocks)
-                        places = [Place(key, i, j)]
-                        if path.is_submitted:
-                            places.append(Place(submitted, i, j, Reduce.SUBMISSION))
-                        measurements.append(Measurement((transfer,), tuple(places)))
+                for load in (None, _computation(machine, path.executor(method).device))[: 1 + computes]:
+                    table = ListTable(str(path), method, options.block_layout, load is not None)
+                    tables = [replace(table, shown=shown) for shown in _shown(path, load)]
+                    layouts += [
+                        Layout(t.key, t.title, rows, columns, _UNITS.get(t.shown, Unit.RATE)) for t in tables
+                    ]
+                    for i, block in enumerate(sizes):
+                        for j, blocks in enumerate(counts):
+                            if reason := lacking or _too_large(block * blocks, path.most):
+                                waived += [WaivedCell(t.key, i, j, reason) for t in tables]
+                                continue
+                            lists = path.transfers(BlockList(method, block, blocks, options.block_layout))
+                            every = tuple(range(len(lists)))
+                            rate = Reduce.WALL if path.back else Reduce.FIRST
+                            how = {
+                                ListValue.RATE: (rate, every),
+                                ListValue.SUBMISSION: (Reduce.SUBMISSION, every[:1]),
+                                ListValue.COMPUTATION: (Reduce.FIRST, (len(lists),)),
+                            }  # fmt: skip
+                            places = tuple(Place(t.key, i, j, *how[t.shown]) for t in tables)
+                            measurements.append(Measurement((*lists, *((load,) if load else ())), places))
         if not layouts:
             return Plan.waive(none)
+        if computes:
+            layout, alone = _alone(machine, [path.executor(Method.KERNEL).device for path in paths])
+            layouts.append(layout)
+            measurements += alone
         return Plan(tuple(layouts), tuple(measurements), tuple(waived))
 
     return pattern
+
+
+#: Units of tables that have no rates.
+_UNITS = {ListValue.SUBMISSION: Unit.TIME}
+
+
+def _shown(path: BlockPath, load: Transfer | None) -> Iterator[ListValue]:
+    """Yield what is shown of the lists of a path."""
+    yield ListValue.RATE
+    if path.is_submitted:
+        yield ListValue.SUBMISSION
+    if load is not None:
+        yield ListValue.COMPUTATION
+
+
+def _alone(machine: Machine, gpus: Iterable[str]) -> tuple[Layout, list[Measurement]]:
+    """The table of the computations without lists, and its Measurements."""
+    names = tuple(dict.fromkeys(gpus))
+    works = (replace(_computation(machine, gpu), role=Role.MEASURED) for gpu in names)
+    measurements = [Measurement((work,), (Place(COMPUTATION, i, 0),)) for i, work in enumerate(works)]
+    title = "computation without block lists (triad)"
+    return Layout(COMPUTATION, title, Axis("GPU", names), Axis("", ("alone",)), Unit.RATE), measurements
 
 
 def _unfit(size: int) -> str:
@@ -200,12 +317,12 @@ def of_directions(machine: Machine, directions: Iterable[str] = ()) -> list[Test
     Raises:
         UsageError: If there is no such direction, or it requires a GPU that the machine has not.
     """
-    wanted = tuple(directions) or (DIRECTIONS[:2] if machine.gpus else DIRECTIONS[3:])
+    wanted = tuple(directions) or (DIRECTIONS[:2] if machine.gpus else (_WITHIN_HOST,))
     for direction in wanted:
         if direction not in DIRECTIONS:
             raise UsageError(f"there is no direction {direction!r}; choose from {', '.join(DIRECTIONS)}")
-        if not machine.gpus and direction != DIRECTIONS[3]:
-            raise UsageError(f"{direction} requires a GPU, and no GPU was found; choose {DIRECTIONS[3]}")
+        if not machine.gpus and direction != _WITHIN_HOST:
+            raise UsageError(f"{direction} requires a GPU, and no GPU was found; choose {_WITHIN_HOST}")
     return [case for case in TESTCASES if case.name.removeprefix(PREFIX) in wanted]
 
 
@@ -222,11 +339,12 @@ def _row(name: str, does: str, paths: Paths, engine: Engine, none: str) -> Testc
     )
 
 
-#: In the order of a map: host to GPU, GPU to host, GPU to GPU, host to host.
+#: In the order of a map: host to GPU, GPU to host, GPU to GPU, host to host, both ways.
 TESTCASES = (
     _row("host_to_device", "from host memory to each GPU", _of_gpus(to=True, host=True), Engine.CE, NO_GPU),
     _row("device_to_host", "from each GPU to host memory", _of_gpus(to=False, host=True), Engine.CE, NO_GPU),
     _row("device_to_device", "within each GPU and to its first peer", _of_gpus(to=False, host=False),
          Engine.CE, NO_GPU),
     _row("host", "within the memory of each NUMA node", _of_nodes, Engine.CPU, NO_CPU),
+    _row("both_ways", "between host memory and each GPU, both ways at once", _both_ways, Engine.CE, NO_GPU),
 )  # fmt: skip

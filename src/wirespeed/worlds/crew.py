@@ -95,6 +95,7 @@ class Crew:
                 answer = work(task)
                 link.send([number, answer], time.monotonic() + patience)
             except TimeoutError:
+                self.world.leaderless = True
                 raise RankLost(f"rank 0 gave no task for {patience:g} s") from None
             except (EOFError, OSError):
                 raise RankLost("rank 0 has ended") from None

@@ -230,15 +230,16 @@ def gather(
                 missing = [str(rank) for rank in range(size) if rank not in complete]
                 if partial and len(complete) > 1:
                     absent = {
-                        rank: refused.get(rank, f"did not join within {timeout:g} s")
+                        rank: one_line(refused.get(rank, f"did not join within {timeout:g} s"))
                         for rank in range(size)
                         if rank not in complete
                     }
                     break
                 why = f" (not admitted: {one_line(lobby.refusal)})" if lobby.refusal else ""
+                port = f", port {listeners[0].getsockname()[1]}" if listeners else ""
                 raise WorldError(
                     f"timed out after {timeout:g} s: {len(missing)} of {size} ranks did not connect "
-                    f"to rank 0 on {hostname()}: {', '.join(missing[:8])}{why}"
+                    f"to rank 0 on {hostname()}{port}: {', '.join(missing[:8])}{why}"
                 )
             for channel, hello in lobby.arrivals(listeners):
                 known = channels[hello.purpose]
@@ -250,7 +251,8 @@ def gather(
                     problem = problem or f"rank {hello.rank}: {error}"
                 if problem:
                     lobby.refuse(problem)
-                    refused[hello.rank] = problem
+                    if misfit := _misfit(hello, size):
+                        refused[hello.rank] = f"on {hello.host[:_HOST_CHARACTERS]} {misfit}"
                     channel.close()
                     continue
                 known[hello.rank] = joining.enter_context(closing(channel))
@@ -278,15 +280,20 @@ def gather(
 
 
 def _problem(hello: _Hello, size: int, known: Mapping[int, Channel]) -> str:
-    rank = hello.rank
+    """Why a rank cannot join; empty if it can."""
+    if misfit := _misfit(hello, size):
+        return f"rank {hello.rank} {misfit}"
+    if hello.rank in known:
+        return f"two processes have rank {hello.rank}: set a different RANK for every process"
+    return ""
+
+
+def _misfit(hello: _Hello, size: int) -> str:
+    """Why a rank is not one of this job, after its name; empty if it may be one."""
     if hello.version != __version__:
-        return f"rank {rank} runs wirespeed {hello.version}, rank 0 {__version__}: install the same version"
-    if hello.size != size or not 0 < rank < size:
-        return (
-            f"rank {rank} is one of {hello.size} ranks, but rank 0 expects {size}: check WORLD_SIZE and RANK"
-        )
-    if rank in known:
-        return f"two processes have rank {rank}: set a different RANK for every process"
+        return f"runs wirespeed {hello.version}, rank 0 {__version__}: install the same version"
+    if hello.size != size or not 0 < hello.rank < size:
+        return f"is one of {hello.size} ranks, but rank 0 expects {size}: check WORLD_SIZE and RANK"
     return ""
 
 

@@ -39,6 +39,9 @@ _BANDWIDTH_MODES = ("full", "off", "minimum", "half", "three quarters")
 #: Source: NVML_CLOCK_MEM and NVML_FI_DEV_ECC_DBE_VOL_TOTAL in nvml.h.
 _MEMORY_CLOCK, _UNCORRECTED = 2, 4
 _MILLI = 1e-3
+#: Model of GPUs whose memory no NIC can access, whatever is loaded: its memory is the host's (NVIDIA's forum
+#: for developers, "DGX Spark GPUDirect RDMA", topic 348787).
+_WITHOUT_GPUDIRECT = "GB10"
 _fact = partial(Fact.of, why="NVML does not report it")
 
 
@@ -56,6 +59,8 @@ def facts(gpus: Sequence[Gpu], nvml: Nvml, root: TreePath = HERE) -> Iterator[Fa
     handles = {gpu.name: nvml.handle(gpu) for gpu in gpus}
     for gpu in gpus:
         yield from _of_bus(gpu, root)
+        if _WITHOUT_GPUDIRECT in gpu.model.split():
+            yield Fact(Known.GPUDIRECT, OFF, device=gpu.name)
         if (handle := handles[gpu.name]) is not None:
             yield from _of_gpu(gpu, handle, nvml)
             others = {other: h for other, h in handles.items() if other != gpu.name and h is not None}

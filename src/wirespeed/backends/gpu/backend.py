@@ -118,8 +118,8 @@ class GpuBackend(Backend, ABC):
     def refuses(self, measurement: Measurement) -> str | None:
         if (reason := super().refuses(measurement)) is not None:
             return reason
-        if len(measurement.transfers) > 1 and any(t.scattered for t in measurement.transfers):
-            return "a block list is measured with its submission, so only one can run at a time"
+        if reason := _refused_together(measurement):
+            return reason
         kinds = {end.kind for t in measurement.transfers for end in t.ends}
         if MemoryKind.PAGEABLE in kinds and len(measurement.transfers) > 1:
             return "copies of pageable memory run in the calling thread, so only one can run at a time"
@@ -256,6 +256,12 @@ class GpuBackend(Backend, ABC):
         """The facts of the links that were seen while they were in use."""
         return BackendDetails(facts=tuple(self._loaded.facts()))
 
+    def energy(self) -> dict[str, float]:
+        """The energy of each GPU whose monitor knows it."""
+        monitor = self._monitor()
+        known = {gpu.name: monitor.energy(gpu) if monitor else None for gpu in self._machine.gpus}
+        return {name: joules for name, joules in known.items() if joules is not None}
+
     def busy(self) -> dict[str, str]:
         used = {gpu.name: self._users(gpu) for gpu in self._machine.gpus}
         return {name: f"in use by {users}" for name, users in used.items() if users}
@@ -347,6 +353,26 @@ class GpuBackend(Backend, ABC):
         if self._open_monitor is None and not self._unusable:
             self._open_monitor = self.open_monitor()
         return self._open_monitor
+
+
+def _refused_together(measurement: Measurement) -> str:
+    """Why block lists cannot run with what runs at the same time; empty if they can."""
+    transfers = measurement.transfers
+    lists = [t for t in transfers if t.scattered is not None and t.role is Role.MEASURED]
+    loads = [t for t in transfers if t.role is Role.LOAD]
+    if len(transfers) == 1 or not any(t.scattered for t in transfers):
+        return ""
+    if len(lists) + len(loads) < len(transfers) or any(t.scattered for t in loads):
+        return "a block list is measured with its submission, so only other lists can run with it"
+    if len({(t.executor.device, t.scattered and t.scattered.method) for t in lists}) > 1:
+        return "block lists that are measured together have the same GPU and method"
+    if len(loads) > 1 or any(
+        (t.access, t.executor.device, t.engine, t.is_paced, t.start)
+        != (Access.LOCAL, lists[0].executor.device, Engine.SM, False, 0.0)
+        for t in loads
+    ):
+        return "the load of a block list is one kernel in the memory of the GPU that moves it"
+    return ""
 
 
 def _lacks_bulk(_: GpuBackend, t: Transfer, gpu: Gpu) -> bool:

@@ -68,6 +68,15 @@ class BlockCopies:
             scatter = self._copy_list(lists.destination.address, stage.address)
             self._end = np.concatenate([wait, scatter])
 
+    def join(self, other: BlockCopies) -> None:
+        """Move another list too: from now on, ``laps`` makes the calls of both in turns."""
+        self._functions = self._functions.joined(other._functions)
+        both = [self._calls, other._calls]
+        order = np.argsort(np.concatenate([np.arange(len(t)) / len(t) for t in both]), kind="stable")
+        self._calls = np.concatenate(both)[order]
+        self._end = np.concatenate([self._end, other._end])
+        self._kept.append(other)
+
     def laps(self, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Move the list several times, one after the other.
 

@@ -57,6 +57,10 @@ class Monitor(Protocol):
         """The free and all bytes of the memory of a GPU; None if not known."""
         ...
 
+    def energy(self, gpu: Gpu) -> float | None:
+        """The energy that a GPU has taken since its driver was loaded, in J; None if not known."""
+        ...
+
     def pcie(self, gpu: Gpu) -> LinkSpeed | None:
         """The speed of the PCIe link of a GPU, and what GPU and system support."""
         ...

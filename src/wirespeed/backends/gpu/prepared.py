@@ -10,11 +10,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...errors import BackendError, BackendLost, MeasurementTimeout, VerificationError
+import numpy as np
+
+from ...errors import BackendError, BackendLost, MeasurementTimeout, Unreachable, VerificationError
 from ...measurement import Measurement, Sample
 from ...model import Transfer
 from ...options import RunOptions
-from ...units import NANO
+from ...units import NANO, format_time
 from ..base import Prepared
 from .blocks import BlockCopies
 from .bound_copy import Binder, BoundCopy, Buffers
@@ -336,18 +338,85 @@ class GpuPrepared(Prepared):
         self._binder.give_back()
 
 
+#: Launches of a computation next to block lists: those that show how long one takes without them, those in
+#: addition to what the lists need, and the most that a queue has room for.
+_ALONE_LAUNCHES, _MORE_LAUNCHES, _MOST_LAUNCHES = 8, 2, 900
+
+
 class GpuBlocks(GpuPrepared):
-    """A block list with filled pools. There is no gate: the time of the submission is part of the result."""
+    """Block lists with filled pools, and perhaps a computation on the same GPU as load.
+
+    The lists wait for no gate: the time of the submission is part of the result. The launches of the
+    computation are enqueued behind the gate before. They last longer than the lists: how many ran meanwhile
+    follows from the time of the rest, in which they run as fast as without lists.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        lists = [work for b in self._measured for _, work in b.lanes if isinstance(work, BlockCopies)]
+        self._lists = lists[0]
+        for other in lists[1:]:
+            self._lists.join(other)
+        self._load = next((bound for bound in self._moving if not bound.measured), None)
+        #: Time of a launch of the computation without lists, and of the lists next to it, in s.
+        self._launch_s = self._lap_s = 0.0
 
     def sample(self, copies: int) -> Sample:
-        """Move the list ``copies`` times, each from its first call to its last byte."""
+        """Move the lists ``copies`` times, each from the first call to the last byte."""
         self._verified = False
-        work = self._measured[0].lanes[0][1]
-        assert isinstance(work, BlockCopies)
         with self._watched():
-            times = work.laps(copies)
-        submitted, seconds = (float((times[:, i] - times[:, 0]).sum()) * NANO for i in (1, 2))
-        return Sample((seconds,), (self._measured[0].amount * copies,), seconds, submitted=submitted)
+            if self._load is None:
+                times, computed = self._lists.laps(copies), 0.0
+            else:
+                times, computed = self._beside(copies)
+        submissions, calls = ((times[:, i] - times[:, 0]) * NANO for i in (1, 2))
+        seconds = float(calls.sum())
+        amounts = (b.amount * (copies if b.measured else computed) for b in self._moving)
+        return Sample(
+            (seconds,) * len(self._moving), tuple(amounts), seconds,
+            submitted=float(submissions.sum()), calls=tuple(calls.tolist()),
+        )  # fmt: skip
+
+    def _beside(self, copies: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], float]:
+        """Move the lists while the GPU computes; return their times, and how many launches ran meanwhile.
+
+        Raises:
+            Unreachable: If the lists take longer than the launches for which a queue has room.
+        """
+        if not self._launch_s:
+            self._computed(_ALONE_LAUNCHES, 0)  # the first ones are slower
+            self._launch_s = self._computed(_ALONE_LAUNCHES, 0)[1] / _ALONE_LAUNCHES
+            self._lap_s = float(np.ptp(self._lists.laps(1))) * NANO
+        while True:
+            needed = math.ceil(_LOAD_LASTS * self._lap_s * copies / self._launch_s) + _MORE_LAUNCHES
+            launches = min(needed, _MOST_LAUNCHES)
+            times, computing_s = self._computed(launches, copies)
+            lists_s = float((times[:, 2] - times[:, 0]).sum()) * NANO
+            self._lap_s = max(self._lap_s, lists_s / copies)
+            if computing_s >= lists_s:
+                return times, max(0.0, launches - (computing_s - lists_s) / self._launch_s)
+            if launches == _MOST_LAUNCHES:
+                raise Unreachable(
+                    f"takes {format_time(lists_s / copies)}: longer than the computations that a queue of "
+                    "the GPU has room for"
+                )
+            self._lap_s *= 2
+
+    def _computed(self, launches: int, copies: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], float]:
+        """Compute, and move the lists from the same start; return their times, and that of computing in s."""
+        assert self._load is not None
+        (lane, work), *_ = self._load.lanes
+        self._gate.close_all()
+        with self._unblocking(launches):
+            lane.device.use()
+            self._gate.hold(lane.device, lane.stream)
+            lane.record(lane.start)
+            work.put(launches)
+            lane.record(lane.stop)
+        self._gate.release()
+        times = self._lists.laps(copies)
+        self._await([lane.stop], f"computing next to {self._measurement}")
+        return times, lane.elapsed(lane.start, lane.stop)
 
 
 def _sharing(transfer: Transfer, all_of_them: Sequence[Transfer]) -> int:

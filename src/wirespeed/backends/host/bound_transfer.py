@@ -28,6 +28,9 @@ from .threads import Task
 LINE = 64
 #: Alignment of the threads' slices, if each thread gets enough bytes.
 _PAGE_BYTES = 4096
+#: Blocks of this size that may stay in the caches are copied by the C library: 4 to 10 % faster than by the
+#: loops here with 4 KiB to 1 MiB on a Xeon with two cores, 5 % slower with 1 KiB.
+_LIBRARY_FROM_BYTES = 4 * KIB
 #: Accesses that count as one copy of a chase, up to a working set: 1 to 6 ms each.
 _CHASE_UNIT_ACCESSES = ((256 * KIB, 2**20), (4 * MIB, 2**17))
 _LARGE_CHASE_UNIT_ACCESSES = 2**15
@@ -100,7 +103,9 @@ class BoundTransfer:
     def stores(self) -> int:
         """How its stores use the caches, as the kernels number it."""
         scattered = self.transfer.scattered
-        if scattered is not None and scattered.method is Method.LOOP:
+        if scattered is not None and (
+            scattered.method is Method.LOOP or (not self.streaming and scattered.block >= _LIBRARY_FROM_BYTES)
+        ):
             return kernels.BY_LIBRARY
         return kernels.STREAMED if self.streaming else kernels.CACHED
 

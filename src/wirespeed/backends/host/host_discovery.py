@@ -291,6 +291,9 @@ def _cpus(root: TreePath) -> Iterator[Fact]:
     yield Fact.of(Known.GOVERNOR, tuple(sorted(governors)) or None)
     balancing = read(root / "proc/sys/kernel/numa_balancing")
     yield Fact.of(Known.NUMA_BALANCING, None if balancing is None else OFF if balancing == "0" else ON)
+    modes = read(root / "sys/kernel/mm/transparent_hugepage/enabled") or ""
+    if mode := modes.partition("[")[2].partition("]")[0]:
+        yield Fact(Known.HUGE_PAGES, mode)
     sockets: dict[str, set[str]] = {}
     for node in root.glob("sys/devices/system/node/node[0-9]*"):
         first = (*cpu_list(read(node / "cpulist") or ""), None)[0]

@@ -216,6 +216,17 @@ def of_interface(name: str, root: TreePath = HERE) -> Iterator[Fact]:
     yield Fact.of(Known.INTERFACE_MTU, number(folder / "mtu"), "B", name)
 
 
+def lost_links(name: str, root: TreePath = HERE) -> int:
+    """How often a network interface has lost its link since it exists; 0 if the kernel does not count it."""
+    return number(root / "sys/class/net" / name / "carrier_down_count") or 0
+
+
+def is_disabled(name: str, root: TreePath = HERE) -> bool:
+    """Whether a network interface is switched off (``ip link set down``), or no longer exists."""
+    flags = read(root / "sys/class/net" / name / "flags") or "0x0"
+    return re.fullmatch("0x[0-9a-f]{1,8}", flags) is not None and not int(flags, 16) & _UP
+
+
 def _plugins(root: TreePath) -> Iterator[Fact]:
     """Yield the network plug-ins that NCCL would find, and if there are none, those that it would not."""
     variables = root.tree.environment

@@ -310,7 +310,7 @@ def healthy(machine: Machine) -> Iterator[Fact]:
         (Known.SHM, 64.0 * GIB), (Known.MEMLOCK, "unlimited"), (Known.CPUS, cpus), (Known.CPUS_ONLINE, cpus),
         (Known.NODES_PER_SOCKET, 1), (Known.IOMMU, ("identity",)), (Known.PRESSURE, 0.0), (Known.LOAD, 0.5),
         (Known.NCCL_VARIABLES, ()), (Known.HYPERVISOR, "off"), (Known.GOVERNOR, ("performance",)),
-        (Known.NUMA_BALANCING, "off"),
+        (Known.NUMA_BALANCING, "off"), (Known.HUGE_PAGES, "madvise"),
         (Known.NCCL_TRANSPORTS, ("P2P/CUMEM" if any(gpu.peers for gpu in machine.gpus) else "SHM/direct",)),
     ):  # fmt: skip
         yield Fact(name, value)

@@ -19,7 +19,14 @@ from msgspec import structs
 from ...errors import BackendError, BackendLost, MachineError, MeasurementTimeout, VerificationError
 from ...faults import FaultKind, WrongWord, WrongWords
 from ...hardware.devices import DeviceRecord, NumaNode
-from ...hardware.durations import list_seconds, start_seconds, submission_seconds, verify_seconds
+from ...hardware.durations import (
+    left_for_computing,
+    list_seconds,
+    lists_seconds,
+    start_seconds,
+    submission_seconds,
+    verify_seconds,
+)
 from ...hardware.network import Demand, MachineVertices, Network, completions, fair_shares
 from ...hardware.topology import Machine
 from ...measurement import Measurement, Sample
@@ -47,6 +54,11 @@ class Exact(NamedTuple):
     verify_s: float
 
 
+#: Power of a GPU that moves no bytes, in W, and the energy of a byte into or out of its memory, in J:
+#: assumptions.
+_GPU_W, _JOULES_PER_BYTE = 90.0, 1e-10
+
+
 class SimulatedHardware:
     """What all simulated Measurements of a machine share.
 
@@ -62,6 +74,7 @@ class SimulatedHardware:
         noise: By how much times vary.
         vertices: Its devices and switches.
         known: The Measurements that were prepared before.
+        joules: Energy that each GPU has taken for the bytes that it moved, in J.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -73,6 +86,17 @@ class SimulatedHardware:
         self.noise = Noise(machine)
         self.vertices = MachineVertices(machine)
         self.known: dict[Measurement, Exact] = {}
+        self.joules = dict.fromkeys((gpu.name for gpu in machine.gpus), 0.0)
+
+    def energy(self) -> dict[str, float]:
+        """The energy that each GPU has taken until now, in J."""
+        return {name: joules + _GPU_W * self.clock for name, joules in self.joules.items()}
+
+    def spend(self, transfer: Transfer, amount: float) -> None:
+        """Count the energy of moving bytes into and out of the memories of GPUs."""
+        for end in transfer.ends:
+            if end.device in self.joules:
+                self.joules[end.device] += amount * _JOULES_PER_BYTE
 
     def free_bytes(self, vertex: str) -> float:
         """The free memory of a device, with its ``full`` faults; infinite where the description has none."""
@@ -158,6 +182,37 @@ def _identity(measurement: Measurement) -> str:
     return "; ".join(does + fills)
 
 
+#: Additional time of the first call with a block list; the fraction of calls that are interrupted, and by
+#: how much they take longer: assumptions.
+_FIRST_CALL_S, _INTERRUPTED, _INTERRUPTED_FACTOR = 40e-6, 0.02, 1.25
+
+
+class SimulatedCalls:
+    """The times of the single calls with a block list.
+
+    Attributes:
+        identity: The seed of their noise.
+        scatter: Standard deviation of a call, as a fraction of its time.
+    """
+
+    def __init__(self, identity: str, scatter: float) -> None:
+        self._random, self._scatter = random.Random(f"calls {identity}"), scatter
+        self._is_first = True
+
+    def sample(self, whole: Sample, copies: int) -> Sample:
+        """A sample with its calls; the first call with new buffers takes longer."""
+        if self._is_first:
+            self._is_first = False
+            seconds = tuple(s + _FIRST_CALL_S for s in whole.seconds)
+            whole = replace(whole, seconds=seconds, wall=whole.wall + _FIRST_CALL_S)
+        parts = [self._random.lognormvariate(0.0, self._scatter) for _ in range(copies)]
+        if self._scatter:
+            slow = (self._random.random() < _INTERRUPTED for _ in parts)
+            parts = [part * (_INTERRUPTED_FACTOR if s else 1.0) for part, s in zip(parts, slow, strict=True)]
+        each = whole.wall / math.fsum(parts)
+        return replace(whole, calls=tuple(each * part for part in parts))
+
+
 class SimulatedMeasurement(Prepared):
     """A Measurement with its times without noise; ``seconds`` in s per copy, ``rates`` in B/s."""
 
@@ -172,6 +227,8 @@ class SimulatedMeasurement(Prepared):
             )
         self.seconds, self.rates, self.verify_s = known.seconds, known.rates, known.verify_s
         self.noise = hardware.noise.of(options.seed, known.identity)
+        scatter = hardware.machine.noise
+        self._listed = SimulatedCalls(known.identity, scatter) if measurement.moves_lists else None
 
     def _flow(self, copies: int = 1) -> tuple[list[float], list[float]]:
         """The time of some copies of each transfer in s, and its rate while all of them run."""
@@ -186,9 +243,19 @@ class SimulatedMeasurement(Prepared):
             [float(transfers[i].bytes * copies) if self._is_measured(i) else math.inf for i in flows],
             [transfers[i].start for i in flows],
         )
+        lists, measured = self.measurement.moves_lists, [i for i in flows if self._is_measured(i)]
         for i, end in zip(flows, ends, strict=True):
-            if self._is_measured(i):
-                seconds[i] = end - transfers[i].start + (_LAUNCH_S + list_seconds(transfers[i])) * copies
+            if i in measured:
+                calls_s = lists_seconds(transfers) if lists else list_seconds(transfers[i])
+                seconds[i] = end - transfers[i].start + (_LAUNCH_S + calls_s) * copies
+        if lists:  # all are awaited together
+            last, slowest = max(seconds), min(rates[i] for i in measured)
+            moving = transfers[measured[0]].bytes * copies / slowest / last
+            for i in range(len(transfers)):
+                if i in measured:
+                    seconds[i] = last
+                else:
+                    rates[i] *= left_for_computing(transfers, moving)
         for i, transfer in enumerate(transfers):
             if transfer.operation is Operation.SIGNAL:
                 pair = transfer.source.device, transfer.destination.device
@@ -226,8 +293,13 @@ class SimulatedMeasurement(Prepared):
                 amounts[i] = self.rates[i] * seconds[i] / amounts[i]
         wall = end - min(start for start, _ in measured)
         self.hardware.clock += end
-        submitted = copies * submission_seconds(transfers[0])
-        return Sample(tuple(seconds), tuple(amounts), wall, submitted=submitted)
+        for transfer, amount in zip(transfers, amounts, strict=True):
+            if transfer.operation is not Operation.CHASE:
+                self.hardware.spend(transfer, amount)
+        submitted = copies * math.fsum(map(submission_seconds, transfers))
+        if self._listed is None:
+            return Sample(tuple(seconds), tuple(amounts), wall, submitted=submitted)
+        return self._listed.sample(Sample(tuple(seconds), tuple(amounts), wall, submitted=submitted), copies)
 
     @staticmethod
     def _held(transfer: Transfer, seconds: float, copies: int) -> float:

@@ -13,7 +13,8 @@ from typing import Any
 
 from ...document import Document
 from ...hardware.topology import Machine
-from ...judging.path_kinds import next_run, remedy_of
+from ...judging.culprits import Advice
+from ...judging.path_kinds import next_run, remedy_of, unexplained
 from ...judging.verdict import Judgement, Verdict
 from ...measurement import Unit
 from ...qualification import OF_NODE, PartKind, Qualification, Round, SlowPart, Stage, compact, part_name
@@ -29,6 +30,7 @@ from ..qualification import (
     evidence,
     expected,
     explained,
+    findings,
     scale_of,
     size_rows,
     values_of,
@@ -170,7 +172,8 @@ def qualified(document: Document) -> dict[str, Any] | None:
     text = [*conditions(found), *expected(found), *explained(document, found), *certainty(found)]
     drawn = _map(found)
     return {
-        "slow": list(_slow(found)),
+        "slow": list(_slow(document, found)),
+        "scale": "what the NICs carry" if found.has_limits else "the median of all paths",
         "lists": _lists(document, found),
         "map": markup(drawn) if drawn is not None else None,
         "lines": [one_line(line) for line in text],
@@ -179,56 +182,58 @@ def qualified(document: Document) -> dict[str, Any] | None:
     }
 
 
-def _slow(found: Qualification) -> Iterator[tuple[str, Verdict, str, str, str, str]]:
+def _slow(document: Document, found: Qualification) -> Iterator[tuple[str, Verdict, str, str, str, str]]:
     """Name, verdict, evidence, remedy, command and its node of the slow parts and missing nodes."""
+    cause = next((each for each in findings(document, found) if each.cells), None)
     for culprit in found.culprits[:_LISTED]:
         advice = remedy_of(culprit)
         of_node = culprit.kind in OF_NODE or culprit.kind is PartKind.LOSSY
+        node = found.nodes[culprit.nodes[0]].name
+        if culprit.limited and culprit.kind is PartKind.PATH:
+            advice = unexplained(found)
+        if culprit.kind is PartKind.PATH and cause:
+            advice = Advice(cause.cause.remedy, "; ".join(cause.commands))
+            node, of_node = cause.host, not cause.cause.between
         yield (
             part_name(culprit, found.nodes),
             Verdict.FAIL if culprit.confirmed else Verdict.WARN,
             values_of(culprit, found),
             advice.do,
             advice.command,
-            found.nodes[culprit.nodes[0]].name if of_node and advice.command else "",
+            node if of_node and advice.command else "",
         )
-    for node in [node for node in found.nodes if node.missing][:_LISTED]:
+    for missing in [each for each in found.nodes if each.missing][:_LISTED]:
         remedy = "check that it runs, and that its network is up"
-        yield node.name, Verdict.FAIL, node.missing, remedy, "ip -br link", node.name
+        yield missing.name, Verdict.FAIL, missing.missing, remedy, "ip -br link", missing.name
 
 
 def _messages(found: Qualification) -> dict[str, Any] | None:
-    """The table of messages of several sizes, with what ends each column; None if there were none."""
-    columns = size_rows(found)
-    if not columns:
+    """The table of messages of several sizes, with what ends each row; None if there were none."""
+    rows = size_rows(found)
+    if not rows:
         return None
-    scale, unit = scale_of(max(max(column.rates.values()) for column in columns))
-    sizes = sorted({size for column in columns for size in column.rates})
+    scale, unit = scale_of(max(max(row.rates.values()) for row in rows))
+    sizes = sorted({size for row in rows for size in row.rates})
     return {
         "unit": unit,
-        "heads": [column.name for column in columns],
+        "sizes": [format_size(size) for size in sizes],
         "rows": [
             (
-                format_size(size),
-                [
-                    number(column.rates[size], scale, GLANCE) if size in column.rates else ""
-                    for column in columns
-                ],
+                row.name,
+                [number(row.rates[size], scale, GLANCE) if size in row.rates else "" for size in sizes],
+                row.duration,
+                _verdict_of(row) if found.compared else Verdict.UNKNOWN,
             )
-            for size in sizes
-        ],
-        "ending": [
-            (column.duration, _verdict_of(column) if found.compared else Verdict.UNKNOWN)
-            for column in columns
+            for row in rows
         ],
     }
 
 
-def _verdict_of(column: SizeRow) -> Verdict:
-    """The verdict on the large messages of a column."""
-    if not column.least:
+def _verdict_of(row: SizeRow) -> Verdict:
+    """The verdict on large messages."""
+    if not row.least:
         return Verdict.UNKNOWN
-    return Verdict.PASS if column.large >= column.least else Verdict.FAIL
+    return Verdict.PASS if row.large >= row.least else Verdict.FAIL
 
 
 def _lists(document: Document, found: Qualification) -> list[tuple[str, str]]:
@@ -236,10 +241,12 @@ def _lists(document: Document, found: Qualification) -> list[tuple[str, str]]:
     lists = []
     if found.excluded:
         lists.append(("Exclude (Slurm)", f"--exclude={shlex.quote(compact(found.excluded))}"))
+    if found.excluded and found.compared:
         lists.append(("Usable nodes", compact(found.chosen)))
     if found.in_doubt:
         lists.append(("In doubt", compact(found.in_doubt)))
-    lists.append(("Confirm: start again on these nodes, with other partners", next_run(document, found)))
+    partners = ", with other partners" if len(found.nodes) > 2 else ""
+    lists.append((f"Confirm: start again on these nodes{partners}", next_run(document, found)))
     return [(name, one_line(text)) for name, text in lists if text]
 
 
@@ -325,7 +332,12 @@ def _line(
     at: tuple[float, float, float],
 ) -> None:
     """The squares of a rail, at a place, of a size: neighbours as expected are one rectangle."""
-    colors = [_cell_css(found, node, shares.get((node, rail))) for node in members]
+    least = _threshold(found, rail)
+    colors = []
+    for node in members:
+        culprit = blamed.get((node, rail)) or blamed.get((node, -1))
+        is_path = culprit is not None and culprit.kind is PartKind.PATH
+        colors.append(_cell_css(found, node, shares.get((node, rail)), math.inf if is_path else least))
     for (css, _), run in groupby(
         enumerate(colors), key=lambda each: (each[1], -1 if each[1] == "n" else each[0])
     ):
@@ -342,10 +354,17 @@ def _line(
             add(rect, "title", text=f"{text}; {evidence(culprit, found)}" if culprit else text)
 
 
-def _cell_css(found: Qualification, node: int, share: float | None) -> str:
+def _threshold(found: Qualification, rail: int) -> float:
+    """Share below which a rail is slow: of what its NICs carry if that is known, else of the median."""
+    ends = next((path[:2] for path in found.paths), ()) if found.has_limits else ()
+    limit = found.limit_of(ends, rail)
+    return limit.least / limit.rate if limit else found.threshold
+
+
+def _cell_css(found: Qualification, node: int, share: float | None, least: float) -> str:
     if found.nodes[node].missing or share is None:
         return "none"
-    return "n" if share >= found.threshold else min(step(share), "w1", key=_ORDER.index)
+    return "n" if share >= least else min(step(share), "w1", key=_ORDER.index)
 
 
 #: Classes of slow squares, the slowest first; a slow one is never neutral.
@@ -360,7 +379,10 @@ def _blocks(found: Qualification) -> dict[str, list[int]]:
 
 
 def _shares(found: Qualification) -> dict[tuple[int, int], float]:
-    """Node and rail -> median of its paths in the slower direction, as a fraction of the median of all."""
+    """Node and rail -> median of its paths in the slower direction, as a share of what is expected.
+
+    That is what the NICs at both ends carry if it is known, else the median of all paths.
+    """
     of: dict[tuple[int, int, bool], list[float]] = {}
     everything: list[float] = []
     for each in found.rounds:
@@ -379,7 +401,9 @@ def _shares(found: Qualification) -> dict[tuple[int, int], float]:
     if not whole:
         return {}
     shares: dict[tuple[int, int], float] = {}
+    ends = next((path[:2] for path in found.paths), ()) if found.has_limits else ()
     for (node, rail, _), of_direction in of.items():
-        share = median(sorted(of_direction)) / whole
+        limit = found.limit_of(ends, rail)
+        share = median(sorted(of_direction)) / (limit.rate if limit else whole)
         shares[node, rail] = min(share, shares.get((node, rail), math.inf))
     return shares

@@ -21,7 +21,7 @@ from ...results.store import encode
 from ...terminal import visible
 from ...units import GB, format_size, many
 from ...version import __version__
-from ..blocks import MARKS, modelled, rate_of
+from ..blocks import MARKS, call_times, modelled, rate_of
 from ..comparisons import difference, moved, values_of
 from ..findings import VERDICTS, applicable, css_of, gate_text, marked, number, shown
 
@@ -153,7 +153,7 @@ def _environment() -> Environment:
         "difference": difference, "values_of": values_of, "number": number, "GB": GB,
         "applicable": applicable, "gate_text": gate_text, "capital": capital,
         "MARKS": MARKS, "METHODS": list(MARKS), "modelled": modelled, "rate_of": rate_of,
-        "format_size": format_size,
+        "call_times": call_times, "format_size": format_size,
     }  # fmt: skip
     return environment
 
