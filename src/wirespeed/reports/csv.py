@@ -77,12 +77,7 @@ def _share(_: TestcaseResult, __: Table, cell: Cell) -> float | None:
 
 
 def _label(name: str) -> Callable[[TestcaseResult, Table, Cell], str]:
-    def get(_: TestcaseResult, table: Table, cell: Cell) -> str:
-        labels: tuple[str, ...] = getattr(table, f"{name}s").labels
-        index: int = getattr(cell, name)
-        return labels[index]
-
-    return get
+    return lambda _, table, cell: str(getattr(table, f"{name}s").labels[getattr(cell, name)])
 
 
 def _item(name: str, index: int) -> Callable[[TestcaseResult, Table, Cell], float | None]:

@@ -34,6 +34,7 @@ from .nccl_tests_view import (
     spread,
     steady,
 )
+from .records import picked
 from .style import Style
 
 _VERSION = 3
@@ -48,12 +49,7 @@ def render(judged: Judged, style: Style) -> str:
         "version": document.version,
         "simulated": document.simulated,
         "testcases": [
-            {
-                "name": result.name,
-                "status": str(result.status),
-                "reason": result.reason,
-                "warnings": result.warnings,
-            }
+            picked(result, "name status reason warnings", status=str(result.status))
             for result in document.testcases
         ],
     }
@@ -61,14 +57,7 @@ def render(judged: Judged, style: Style) -> str:
     if has_collectives(document):
         view = View(document)
         options, wrong = view.given, view.wrong_rows
-        own |= {
-            "ranks": options.ranks,
-            "processes": options.processes,
-            "hosts": options.hosts,
-            "launcher": options.launcher,
-            "transport": options.transport,
-            "timeout": options.timeout,
-        }
+        own |= picked(options, "ranks processes hosts launcher transport timeout")
         content |= {
             "args": options.arguments,
             "env": options.environment,
@@ -142,15 +131,10 @@ def first_of_processes(ranks: Sequence[RankInfo]) -> list[RankInfo]:
 
 
 def _device(rank: RankInfo) -> dict[str, object]:
-    return {
-        "rank": rank.rank,
-        "group": rank.group,
-        "pid": rank.pid,
-        "hostname": short(rank.host),
-        "device": rank.device,
-        "device_hex": short_bus(rank.bus_id),
-        "device_info": rank.model,
-    }
+    return picked(
+        rank, "rank group pid hostname device device_hex device_info",
+        hostname=short(rank.host), device_hex=short_bus(rank.bus_id), device_info=rank.model,
+    )  # fmt: skip
 
 
 def _results(view: View) -> list[dict[str, object]]:
@@ -189,15 +173,10 @@ def _results(view: View) -> list[dict[str, object]]:
 def _iterations(half: Half, processes: list[tuple[float, ...]], options: Given) -> dict[str, object]:
     """The statistics of the iteration times, in µs."""
     s = spread(steady(half.iterations, options.iterations, options.skip))
+    times = {"min": s.min, "max": s.max, "avg": s.mean, "p50": s.p50, "p95": s.p95, "p99": s.p99}
     statistics: dict[str, object] = {
         "skipped_iterations": options.skip,
-        "min_us": s.min / _MICRO,
-        "max_us": s.max / _MICRO,
-        "avg_us": s.mean / _MICRO,
-        "p50_us": s.p50 / _MICRO,
-        "p95_us": s.p95 / _MICRO,
-        "p99_us": s.p99 / _MICRO,
-        "stdev_us": s.deviation / _MICRO,
+        **{f"{name}_us": time / _MICRO for name, time in (times | {"stdev": s.deviation}).items()},
         "cv_pct": s.cv,
         "times_us": [time / _MICRO for time in half.iterations],
     }

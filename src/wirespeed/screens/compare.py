@@ -38,7 +38,7 @@ from ..reports.comparisons import (
 from ..reports.console import MOST_WARNINGS, printed
 from ..reports.findings import GLANCE, SIGNS, number
 from ..reports.plot import BARS
-from ..reports.records import errors_of
+from ..reports.records import errors_of, picked
 from ..results.compare import Change, Comparison, Outcome, Unreadable
 from ..terminal import LONGEST_LINE, escaped, visible
 from ..units import fitting, many
@@ -193,10 +193,12 @@ def data(history: MachineHistory) -> dict[str, Any]:
             for kind in history.kinds
         ],
         "changes": [
-            {"since": event.since, "until": event.until or None, "drift": event.is_drift,
-             "change": event.ratio - 1, "lasts": event.lasts, "kinds": [kind.name for kind in event.kinds],
-             "culprits": list(event.culprits), "differences": [str(text) for text in event.differences],
-             "cells": [past.key(past.cells[i])._asdict() for i in event.cells]}
+            picked(
+                event, "since until drift change lasts kinds culprits differences cells",
+                until=event.until or None, drift=event.is_drift, change=event.ratio - 1,
+                kinds=[kind.name for kind in event.kinds], differences=list(map(str, event.differences)),
+                cells=[past.key(past.cells[i])._asdict() for i in event.cells],
+            )
             for event in history.events
         ],
         "replaced": [{"since": started, "what": text} for started, text in history.replaced],

@@ -26,6 +26,7 @@ from ..peer_access import Attempt, PeerMechanism, PeerVerdict
 from ..reports import SIMULATED, Style
 from ..reports.console import heading, pieces, printed, warnings
 from ..reports.findings import SIGNS, FindingView, explanations, views
+from ..reports.records import picked
 from ..terminal import escaped
 from ..units import GB, format_size, format_time, many
 from .help import HELP, linked
@@ -285,12 +286,12 @@ def to_json(document: Document, findings: PeerFindings) -> str:
     index = {name: known.get(name, name) for name in (*access.gpus, *access.unusable, *access.through_host)}
 
     def attempt_of(attempt: Attempt) -> dict[str, Any]:
-        fields = {
-            "verdict": str(attempt.verdict), "detail": attempt.detail, "stage": attempt.stage,
-            "by": attempt.by,
-            "bytes_per_second": attempt.rate, "round_trip_seconds": attempt.latency,
-            "wrong_words": attempt.wrong, "stale_words": attempt.stale, "late": attempt.late,
-        }  # fmt: skip
+        fields = picked(
+            attempt,
+            "verdict detail stage by bytes_per_second round_trip_seconds wrong_words stale_words late",
+            bytes_per_second=attempt.rate, round_trip_seconds=attempt.latency,
+            wrong_words=attempt.wrong, stale_words=attempt.stale,
+        )  # fmt: skip
         return {name: value for name, value in fields.items() if value or name == "verdict"}
 
     pairs = {}
@@ -310,13 +311,11 @@ def to_json(document: Document, findings: PeerFindings) -> str:
         "verdict": findings.verdict.word,
         "sentence": findings.sentence,
         "gpus": {
-            str(gpu.index): {"model": gpu.model, "bus_id": gpu.bus_id, "uuid": gpu.uuid}
-            for gpu in document.machine.gpus
+            str(gpu.index): picked(gpu, "model bus_id uuid") for gpu in document.machine.gpus
         },
         "pairs": pairs,
         "causes": [
-            {"cause": f.cause.name, "title": f.cause.title, "evidence": f.evidence, "repair": list(f.repair),
-             "confirm": f.confirm}
+            picked(f, "cause title evidence repair confirm", cause=f.cause.name, title=f.cause.title)
             for f in findings.causes
         ],
         "environment": findings.settings,
