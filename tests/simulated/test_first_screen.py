@@ -138,7 +138,7 @@ def test_a_log_of_many_sizes_is_a_summary(capsys: pytest.CaptureFixture[str], tm
 def test_files_that_are_no_runs_are_counted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for i in range(70):
         (tmp_path / f"x{i:02}.json").write_text('{"a": 1}')
-    (tmp_path / "odd.json").write_text("[")
+    (tmp_path / "odd.json").write_text("{")
     wirespeed.run(["0"], machine="simulated:hgx-h200-2", samples=1, copies=1, output=tmp_path / "run.json")
     code, _, err = out_of(capsys, "report", tmp_path, "-o", tmp_path / "page.html")
     assert code == 2 and len(err.splitlines()) <= 4
