@@ -86,7 +86,7 @@ def test_the_page_says_the_factors_of_the_data() -> None:
     text = " ".join(PAGE.read_text().split())
     by = factors()
     assert f"below {by.lowest_core:g} GB/s (bytes read" in text and by.lowest_share == 0.2
-    assert f"values below {by.lowest_line:.0%} of it".replace("%", " %") in text
+    assert f"values below {by.lowest_line:.0%} of it" in text
     assert f"a warning above {by.warn:g} times" in text and f"a failure above {by.fail:g} times" in text
     assert (by.virtual, by.loaded) == (2, 4) and "twice as much for memory in a virtual" in text
     assert f"{by.lowest_remote:g} GB/s for each CPU is low, at most {by.lowest_link:g} GB/s" in text
