@@ -225,7 +225,8 @@ def _constants(rule: Constants) -> str:
         chosen = "always batch"
     return (
         f"{rule.kernel} or batch by two constants, as in vLLM: {chosen} (at most {rule.loss:.0%} slower than "
-        f"the better one; with vLLM's {format_size(VLLM_BLOCK)} and {VLLM_BLOCKS} {rule.usual_loss:.0%})"
+        f"the better one; vLLM's own constants, {format_size(VLLM_BLOCK)} and {VLLM_BLOCKS} blocks: at most "
+        f"{rule.usual_loss:.0%})"
     )
 
 

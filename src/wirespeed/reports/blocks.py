@@ -17,7 +17,7 @@ from ..judging.block_map import MODEL_ERROR, BlockMap, Model, PathMap, Point, St
 from ..judging.judged import Judged
 from ..model import Method
 from ..terminal import colored, columns
-from ..units import GB, KIB, MICRO, NANO, format_size, format_time
+from ..units import GB, KIB, MICRO, format_size, format_time
 from .console import printed
 from .records import picked
 from .style import SIMULATED, Style
@@ -129,7 +129,7 @@ def modelled(model: Model) -> str:
     if model.error > MODEL_ERROR:
         return f"{model.method}: the time of a block depends on its size; {full}"
     return (
-        f"{model.method}: {format_time(model.call_s)} a call, {model.block_s / NANO:.3g} ns a block{rate} "
+        f"{model.method}: {format_time(model.call_s)} per call, {format_time(model.block_s)} per block{rate} "
         f"(median error {model.error:.0%}); {full}"
     )
 
