@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import signal
 import subprocess
 import sys
@@ -46,8 +47,13 @@ class Lines(Listener):
         return self.line if is_ours or code.co_filename.endswith("contextlib.py") else None
 
     def line(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
-        """Count a line."""
-        if self.counting and event == "line":
+        """Count a line.
+
+        Not those of ``with``: they come again between the end of a block and its ``__exit__``, where an
+        interpreter handles no signal, but a lock would stay closed.
+        """
+        text = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+        if self.counting and event == "line" and not text.lstrip().startswith("with "):
             self.count += 1
             if self.count == self.at:
                 self.counting, self.sent = False, True
