@@ -18,7 +18,7 @@
 #   /etc/slurm/wirespeed.sh --test
 #
 # It runs the three commands as slurmd would, drains nothing, and ends with 1 if one gives no verdict.
-[ "${1-}" = --test ] && exec /usr/bin/env -i "$0" --tested # slurmd passes no variables
+[ "${1-}" = --test ] && exec /usr/bin/env -i /bin/sh "$0" --tested # slurmd passes no variables
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin # slurmd passes none
 export PATH
 # The commands and their options, and the maximum time in s: what takes longer is no verdict, and slurmd ends a
@@ -51,6 +51,7 @@ answers() {
 
 if [ "${1-}" = --tested ]; then
     failed=
+    [ -x "$0" ] || failed=", $0 (not executable)"
     answers prolog "$prolog"
     answers epilog "$epilog"
     answers "health check" "$health_check"

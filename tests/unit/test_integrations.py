@@ -165,6 +165,12 @@ def test_the_script_of_slurm_tests_its_installation(
     assert says[state] in done.stdout
     if state == "option":
         assert done.stdout.endswith("NOT installed correctly: prolog\n")
+    if state == "good":  # by its name, and as a file that slurmd could not start
+        assert on("sh", str(script), "--test").stdout.endswith("\ninstalled correctly\n")
+        script.chmod(0o644)
+        found = on("sh", str(script), "--test")
+        assert found.returncode == 1 and f"NOT installed correctly: {script} (not executable)" in found.stdout
+        script.chmod(0o755)
     scontrol.unlink()
     if state == "good":
         without = on(str(script), "--test")
