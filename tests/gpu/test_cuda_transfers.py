@@ -15,7 +15,7 @@ from wirespeed.measurement import Measurement, Place, Sample
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Operation, Role, Transfer
 from wirespeed.options import RunOptions
 from wirespeed.tables import THROTTLED
-from wirespeed.units import MIB
+from wirespeed.units import KIB, MIB
 
 SIZES = (1, 7, 8, 15, 16, 17, 4096, 65_537, MIB + 13)
 ODD = 70 * MIB + 5  # large enough for the kernels of large buffers
@@ -126,7 +126,7 @@ def test_chosen_grids(
         run(backend, options, replace(transfer, executor=Executor("gpu0", blocks=blocks, threads=threads)))
 
 
-@pytest.mark.parametrize("operation", [o for o in Operation if o not in (Operation.COPY, Operation.CHASE)])
+@pytest.mark.parametrize("operation", [o for o in Operation if o is not Operation.COPY and not o.is_latency])
 @pytest.mark.parametrize("size", (*WORDS, 70 * MIB + 8))
 def test_stream_operations(
     backend: CudaBackend, options: RunOptions, operation: Operation, size: int
@@ -159,6 +159,14 @@ def test_chase_in_a_peer(
     transfer = replace(copy(device(b), device(b), a, engine, 2 * MIB), operation=Operation.CHASE)
     sample = run(backend, options, transfer, copies=1)
     assert 200e-9 < sample.seconds[0] / sample.amounts[0] < 20e-6
+
+
+def test_flags_between_two_gpus(backend: CudaBackend, options: RunOptions, pair: tuple[str, str]) -> None:
+    a, b = pair
+    flags = replace(copy(device(a), device(b), a, Engine.SM, 4 * KIB), operation=Operation.SIGNAL)
+    for copies in (1, 3):
+        sample = run(backend, options, flags, copies=copies)
+        assert 500e-9 < sample.seconds[0] / sample.amounts[0] < 100e-6
 
 
 def test_pageable_memory(backend: CudaBackend, machine: Machine, options: RunOptions) -> None:
