@@ -300,7 +300,7 @@ def _inflation(samples: Sequence[float]) -> float:
 #: Transfers ran one after another if each needed this fraction of its typical time after the one before it
 #: had ended, and the first one ended no later than this multiple of its typical time.
 _LEAST, _MOST = 0.9, 1.15
-#: Only ends that are far apart tell: the earlier one at this fraction of the later one, or more.
+#: Only ends that are far apart are evidence: the earlier one at this fraction of the later one, or more.
 _NEAR = 0.2
 #: Typical fraction of the limit where no range is known.
 _TYPICAL = 0.8
@@ -310,11 +310,11 @@ def one_after_another(network: Network, measurement: Measurement, samples: Seque
     """A warning if the measured transfers ran one after another; empty if they ran together.
 
     Transfers that start together and share a link end at the same time, or later ones end within less time
-    than they need alone. If a queue or an engine serialises them, each ends a whole duration after the one
-    before it. Those that were to begin after the end of another one are not concurrent, and no warning.
+    than they need separately. If a queue or an engine serialises them, each ends a whole duration after
+    the one before it. Those that were to begin after the end of another one are not concurrent: no warning.
 
     Args:
-        network: Links of the machine, for the typical duration of each transfer alone.
+        network: Links of the machine, for the typical duration of each transfer without others.
         measurement: Transfers that start together.
         samples: Its samples.
     """
@@ -363,7 +363,7 @@ def _gpus(work: Transfer) -> set[str]:
 
 
 def _alone(network: Network, measurement: Measurement, index: int, sample: Sample) -> float:
-    """The typical duration of a transfer alone, in s; 0 if unknown."""
+    """The typical duration of a transfer without others, in s; 0 if unknown."""
     work = measurement.transfers[index]
     alone = Measurement((work,), (Place("", 0, 0),))
     (allowed,) = allowances(network, alone, efficiencies())

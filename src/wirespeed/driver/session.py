@@ -335,7 +335,7 @@ class Session:
             self._document = replace(self._document, testcases=tuple(results))
 
     def _read_state(self, outcome: PartialResult, watched: Sequence[Backend], seconds: float) -> None:
-        """Read the state of the hardware under load, once a second, of testcases that last so long."""
+        """Read the state of the hardware under load, once a second, of testcases longer than that."""
         if (
             seconds < (len(outcome.readings) + 1) * READING_INTERVAL_S
             or len(outcome.readings) >= MAX_READINGS

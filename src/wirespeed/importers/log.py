@@ -92,7 +92,7 @@ class FoundTable:
         unit: Unit of the values.
         key: Key of the table in the testcase.
         title: Title in the log.
-        bytes: Size of a buffer; 0 if the log does not tell.
+        bytes: Size of a buffer; 0 if the log does not contain it.
         why_not: Why no testcase measures the same; empty if one does.
         positions: Sizes of the messages that the columns stand for, in bytes; empty if the columns are no
             curve.

@@ -94,7 +94,7 @@ _FACTOR_TOLERANCE = 0.02
 #: Operations that are not thought of if the log does not name one.
 _RARE = ("alltoallv", "hypercube")
 
-#: Largest error of a bandwidth with two decimals, in B/s, and number of ranks up to which they tell it.
+#: Largest error of a bandwidth with two decimals, in B/s, and number of ranks up to which they determine it.
 _PRINTED, _MOST_RANKS = 0.0051 * GB, 4096
 #: Maximum number of runs whose number of ranks is looked for; there is one for each type and operator.
 _MOST_RUNS = 128
@@ -375,7 +375,7 @@ def _ranks_by(points: dict[int, Any], operations: Sequence[str], least: int) -> 
 
 
 def _guessed(points: dict[int, Any], operator: str, root: int, ranks: int) -> list[str]:
-    """The operations that fit the columns; none if nothing tells.
+    """The operations that fit the columns; none if nothing identifies them.
 
     Older versions print neither the operation nor the program. Where the result in place is undefined, it is
     not verified, although the other one is.

@@ -175,7 +175,7 @@ _NAME = re.compile(r"=+ (\w+) =+$")
 _COLUMNS = 8
 _KNOWN_UCX = re.compile(r"[+|]|$|Waiting for|Accepted connection|[+$#] |\[[\d.]+\] \[|=+")
 _UCX_ERROR = re.compile(r".*UCX +(ERROR|FATAL) ")
-#: A whole number of messages per second above this tells their size.
+#: A whole number of messages per second above this determines their size.
 _PRECISE = 1000
 _WHY_UCX = "no testcase measures UCX"
 _TOOL_UCX = "ucx_perftest"

@@ -213,7 +213,7 @@ def _plan(plans: _Plans, case: Testcase, tables: Sequence[FoundTable]) -> _Plann
     )
     planned = plans.of(case, max(table.bytes for table in tables), local)
     if planned is None or any(measurement.collective for measurement in planned[0].measurements):
-        return None  # or of a size that the table does not tell
+        return None  # or of a size that the table does not contain
     plan = planned[0]
     shapes = {layout.key: (len(layout.rows.labels), len(layout.columns.labels)) for layout in plan.tables}
     for table in tables:

@@ -27,7 +27,7 @@ _ALL = frozenset(LinkKind)
 
 #: Smallest size of /dev/shm that is not a container's default of 64 MB, and memlock of a current kernel.
 _SHM_BYTES, _MEMLOCK_BYTES = 512 * MIB, 8 * MIB
-#: A limit or clock that is lower than usual by less than this fraction is not held back.
+#: A limit or clock that is lower than usual by less than this fraction is not reported as lowered.
 _USUAL = 0.99
 #: CPUs and GPUs that are busier than this are in use, in percent; corrected errors of memory and PCIe happen.
 _BUSY_PERCENT, _PRESSURE_PERCENT, _CORRECTED = 5, 10, 1000

@@ -230,9 +230,9 @@ _SUSPECTED_FACTOR = 0.5
 
 
 def distinguishing(document: Document, rivals: Sequence[Hypothesis]) -> Testcase | None:
-    """Return the testcase whose values tell a hypothesis from its rivals; None if there is none.
+    """Return the testcase whose values distinguish a hypothesis from its rivals; None if there is none.
 
-    Testcases of a lower tier come first. Of these, it is the one that tells it from most rivals, and
+    Testcases of a lower tier come first. Of these, it is the one that distinguishes most rivals, and
     whose values differ most.
 
     Args:

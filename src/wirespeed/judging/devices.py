@@ -102,7 +102,7 @@ def device_lowest(
 
 
 def _worst(verdicts: set[Verdict], busy: bool) -> Verdict:
-    """Return the worst verdict. Values of idle devices that could not be judged count only alone."""
+    """Return the worst verdict. Unjudged values of idle devices count only if there are no others."""
     if busy and Verdict.BUSY in verdicts:
         return Verdict.FAIL if any(verdict.is_failure for verdict in verdicts) else Verdict.BUSY
     return worst({verdict for verdict in verdicts if verdict.is_judged} or verdicts)

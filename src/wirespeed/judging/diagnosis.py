@@ -50,7 +50,7 @@ class Finding:
         weight: What it says of the machine on its own, as its evidence says.
         host: Host of the place; empty for the host of the first process, and for a place that names its rank.
         residual: Whether only what another cause leaves unexplained speaks for it, and no fact.
-        next: Testcase that was not measured and would tell it from most of ``others``; None if there is none.
+        next: Testcase not yet measured that distinguishes it from most of ``others``; None if there is none.
         commands: Commands that confirm it, then those for ``others``, for the device.
     """
 

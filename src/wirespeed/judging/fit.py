@@ -64,8 +64,8 @@ _TRUSTED = 0.25
 #: The effective speed of a link differs by up to this fraction from its nominal one: generations of PCIe
 #: encode data in different ways.
 _ROUGHLY = 0.1
-#: Explanations whose points differ by at most this cannot be told apart. Where no value is slow, a cause with
-#: facts must gain at least as much.
+#: Explanations whose points differ by at most this cannot be distinguished. Where no value is slow, a cause
+#: with facts must gain at least as much.
 _EQUAL = 4.0
 #: An explanation counts if it explains this fraction of the slow cells that are left: most of them.
 _ENOUGH = 0.5
@@ -99,7 +99,7 @@ class Explanation:
 
 @dataclass(frozen=True)
 class _Scored:
-    gain: float  #: by the predictions alone
+    gain: float  #: by the predictions only
     score: float  #: with the facts
     hypothesis: Hypothesis
     ratios: Mapping[int, float]

@@ -157,7 +157,7 @@ class Fleet:
 
     @cached_property
     def labels(self) -> list[str]:
-        """What tells the nodes apart, for people."""
+        """What distinguishes the nodes, for people."""
         return labels(self.nodes)
 
 

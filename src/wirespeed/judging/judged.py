@@ -141,7 +141,7 @@ class Judged:
         return later
 
 
-#: Maximum number of times that testcases are measured to tell causes apart.
+#: Maximum number of times that testcases are measured to distinguish causes.
 _MOST_ROUNDS = 2
 
 
@@ -162,7 +162,7 @@ class Adaptive:
     """The testcases that a diagnosis requires, for ``following`` of ``wirespeed.run``.
 
     If the facts show a defect, these are first the testcases whose values it would change, then those that
-    tell causes apart. The rest of the quick tier follows if the facts show none, or if these values show
+    distinguish causes. The rest of the quick tier follows if the facts show none, or if these values show
     none, or do not explain what is slow.
 
     Attributes:

@@ -49,7 +49,7 @@ class KeyFigure:
     Attributes:
         kind: The kind.
         verdict: The worst verdict of all its values, and fail if wrong data arrived or a testcase failed;
-            values that cannot be judged or measured only count alone.
+            values that cannot be judged or measured count only if there are no others.
         typical: The median value, with its limit and expected range; of curves over sizes, that of the
             largest size.
         worst: Of the bad values, that with the smallest share of what is expected; of those above their

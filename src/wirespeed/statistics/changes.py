@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 #: An array of float64.
 _Array = NDArray[np.float64]
-#: Fewest runs of a level: fewer cannot be told from runs that something disturbed.
+#: Fewest runs of a level: fewer cannot be distinguished from disturbed runs.
 FEWEST = 3
 #: Fewest runs in which a change is looked for.
 FEWEST_RUNS = 8

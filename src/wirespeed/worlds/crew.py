@@ -67,7 +67,7 @@ class Crew:
         return answers
 
     def dismiss(self, seconds: float) -> None:
-        """On rank 0: tell the others that there are no more tasks."""
+        """On rank 0: inform the others that there are no more tasks."""
         deadline = time.monotonic() + seconds
         for rank, link in self.world.links.items():
             if rank not in self.lost:
@@ -84,7 +84,7 @@ class Crew:
             patience: Maximum time between two tasks, in s.
 
         Raises:
-            RankLost: If rank 0 has ended or gives no task for so long.
+            RankLost: If rank 0 has ended or gives no task within the timeout.
         """
         link = self.world.links[0]
         while True:
