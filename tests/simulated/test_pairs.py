@@ -82,7 +82,7 @@ def test_rows_that_are_slow_are_marked_and_told(monkeypatch: pytest.MonkeyPatch)
     assert [(c.row, c.column) for c in marked] == [(1, 2)] and "times the fastest" in marked[0].reason
     assert result.warnings == ("sharing_vmm_fd_gpu: open takes up to 1 ms in place of 500 µs with 1 B over",)
     text = wirespeed.render(document, "table")
-    assert text.count("*") == 2 and "\n* half as long again as the fastest" in text and "n/a" not in text
+    assert text.count("*") == 2 and "\n* at least 1.5 times the fastest time" in text and "n/a" not in text
 
 
 def test_outside_of_a_job_they_are_waived_with_how_to_start() -> None:

@@ -119,7 +119,7 @@ def test_what_a_hypervisor_invents_is_not_believed(tmp_path: Path, by: str) -> N
     vendor = "Amazon EC2" if by == "vendor" else "Supermicro"
     facts = known(host(tmp_path, virtual=by == "cpu", vendor=vendor, files=files))
     assert rates(facts)[:2] == (None, pytest.approx(460.8)) and not facts.knows(Known.MODULES)
-    assert "hypervisor" in facts.unreadable(Known.MODULES)
+    assert "virtual machine" in facts.unreadable(Known.MODULES)
 
 
 def test_channels_that_edac_shows_lower_the_maximum(tmp_path: Path) -> None:

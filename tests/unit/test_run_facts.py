@@ -117,7 +117,7 @@ def test_throttled_time_that_says_nothing() -> None:
         (RETRAINED, 500, None),
         ("link recoveries of all NVLinks", 2, ("nvlink-errors", "2 recoveries and 0 other errors")),
         ("replays of all NVLinks", 9, ("nvlink-errors", "0 recoveries and 9 other errors during the run")),
-        (THROTTLED_BY + "power cap", 4.2, ("throttled", "throttled by power cap for 42 % of 10 s")),
+        (THROTTLED_BY + "power cap", 4.2, ("throttled", "throttled by power cap for 42% of 10 s")),
         (THROTTLED_BY + "power cap", 0.2, None),
     ],
 )
