@@ -19,7 +19,6 @@ from .document import DEVICES, REQUESTED, Document
 from .driver.jobs import begun, blank, gather_facts, gather_machine, gather_observed, timestamp
 from .errors import MachineError, NotIdle, UsageError
 from .files import refusal
-from .hardware.devices import STORAGE
 from .hardware.topology import Machine
 from .measurement import Unit
 from .model import Engine, Operation
@@ -279,9 +278,8 @@ def blocks(
 
     target = machine_named(machine)
     settings = {"tier": "quick", "sizes": sizes, "block_counts": blocks} | how
+    settings["prefixes"] = storage.also_asked(target, "storage" in how)
     cases = of_directions(target, directions)
-    if "storage" in how or STORAGE.name in target.others:
-        settings["prefixes"] = (storage.PREFIX,)  # what is not possible here is no omission
     return map_of(run(cases, machine=target, **settings))
 
 

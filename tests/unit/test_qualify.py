@@ -350,6 +350,7 @@ def test_a_seed_makes_the_same_choice() -> None:
         ("dgx-a100-8x16+nic=0.5@block0.0", "write node0 to node15"),
         ("dgx-a100-8x16+nic=1.5@node0.0", "unknown fault"),
         ("dgx-a100-8x16+fire=0.5@node0", "unknown fault"),
+        ("dgx-a100-8x2+mtuu=1500@node0", "did you mean 'mtu'"),
         ("dgx-a100-8x16+lost@node99", "write node0 to node15"),
         ("dgx-a100-8x16+memory=0.5@node3", "nodes with GPUs do not measure it"),
         ("cpu-2-socketsx16+pcie=0.5@node3", "nodes without GPUs do not measure it"),

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from ..document import Document, TestcaseResult
 from ..driver.jobs import Listener, join
 from ..errors import EXIT_CODES, ExitCode, UsageError
-from ..hardware.devices import STORAGE
 from ..judging.judged import Judged
 from ..options import GPU, HOW, JOB, STOP, WHAT, RunOptions, declared
 from ..terminal import escaped
@@ -241,8 +240,7 @@ def main_of_blocks(name: str, argv: Sequence[str]) -> int:
     if options.devices is not None:
         machine = machine.only(options.devices)
     cases = of_directions(machine, options.direction or ())
-    with_storage = options.storage is not None or STORAGE.name in machine.others
-    prefixes = (storage.PREFIX,) if with_storage else ()  # what is not possible here is no omission
+    prefixes = storage.also_asked(machine, options.storage is not None)
     settings = run_options(options, tier="quick", sizes=options.sizes, block_counts=options.counts)
     since = None if settings.within is None else process_started()
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ..errors import MachineError
 from ..qualification import OWN_PARTS, PartKind
+from ..terminal import meant
 from .simulated_facts import EACH, FAULTS
 
 #: Words of faults in the name of a machine, e.g. ``nic=0.5@node17.3``.
@@ -60,8 +61,9 @@ def parse_cluster_fault(
     match = re.fullmatch(r"(\w+)=(0?\.\d{1,6})@([^@<]{1,200})(<-)?", text)
     kind = _KINDS.get(match[1]) if match else None
     if match is None or kind is None:
+        near = meant(re.split("[=@]", text)[0], [*_KINDS, *FAULTS])
         raise MachineError(
-            f"unknown fault {text!r} of a cluster; write node=0.5@node17, gpu=0.5@node17.3, "
+            f"unknown fault {text!r} of a cluster{near}; write node=0.5@node17, gpu=0.5@node17.3, "
             "pcie=0.5@node17.3, memory=0.5@node17, nic=0.5@node17.3, cable=0.5@node17.3 (what it sends; "
             "with <- at the end: what it receives), duplex=0.5@node17.3 (if it sends and receives at once), "
             "leaf=0.5@block2.3, trunk=0.5@block2.3, spine=0.5@spine1, lost@node3, noise=3%, or a cause such "

@@ -30,6 +30,18 @@ GRANULE = 4 * KIB
 _SHARE = 8
 
 
+def also_asked(machine: Machine, is_named: bool) -> tuple[str, ...]:
+    """The prefixes of testcases that a map of blocks measures too.
+
+    They are prefixes so that storage testcases that cannot run on this machine cause no warning.
+
+    Args:
+        machine: The machine.
+        is_named: Whether the user named a folder of the storage.
+    """
+    return (PREFIX,) if is_named or STORAGE.name in machine.others else ()
+
+
 @dataclass(frozen=True)
 class Way:
     """What the calls of a testcase do.
