@@ -98,8 +98,8 @@ class Round(msgspec.Struct, frozen=True, omit_defaults=True):
             Pairs and sizes: one per rail from the first node to the second, then one per rail back. Groups:
             one bus bandwidth. Latency: the shortest round trip in s.
         seconds: Duration in s.
-        variation: Median of the relative standard deviations of the values while they were measured; 0 if
-            unknown.
+        variation: Median of the relative standard errors of the values, by how much they varied while they
+            were measured; 0 if unknown.
         losses: Pairs over TCP: shares of what the first node and the second sent again.
         parts: Own node: kind of the part of each value; parts of a kind are in order.
         sizes: Sizes: bytes of the messages of each test.
@@ -290,6 +290,11 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
         if self.has_limits and self._all_reach:
             return True
         return (self.has_peers or self.has_limits) and self.threshold >= LEAST_THRESHOLD
+
+    @property
+    def varies(self) -> bool:
+        """Whether the paths were compared with each other, and vary too much to say what is slow."""
+        return bool(self.noise) and self.threshold < LEAST_THRESHOLD
 
     @property
     def _all_reach(self) -> bool:

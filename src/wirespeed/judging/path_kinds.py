@@ -150,9 +150,9 @@ def first_words(document: Document, qualification: Qualification) -> tuple[str, 
         said = [f"the run ended early: {document.interrupted}"]
     elif not said and not qualification.compared:
         said = [
-            "paths vary too much" if qualification.has_peers or qualification.has_limits
+            "paths vary too much" if qualification.varies
             else "the directions of the only path are equally fast; what the NICs carry is unknown (--nics)"
-            if qualification.is_one_pair
+            if qualification.is_one_pair and qualification.threshold
             else "too few nodes could be compared"
         ]  # fmt: skip
     elif not said:

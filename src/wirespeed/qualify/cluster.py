@@ -55,7 +55,7 @@ class Cluster(Protocol):
 
     @property
     def variation(self) -> float:
-        """Median of the relative standard deviations of the paths during the last round; 0 if unknown."""
+        """Median of the relative standard errors of the paths in the last round; 0 if unknown."""
 
     @property
     def losses(self) -> Values:

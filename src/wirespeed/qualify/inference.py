@@ -174,8 +174,8 @@ def explain(paths: Paths, blocks: Sequence[str], rails: int, variation: float = 
         paths: Measured paths.
         blocks: Block of each node; empty if unknown.
         rails: Number of rails.
-        variation: Relative standard deviation of a value while it was measured: the least by which values
-            vary.
+        variation: Relative standard error of a value, by how much it varied while it was measured: the least
+            by which values vary.
     """
     varies = max(spread(paths, rails), variation)
     reference, noise = reference_of(paths.value, varies)

@@ -10,6 +10,7 @@ The cluster of a job: rank 0 leads, the others measure what it says.
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -326,7 +327,8 @@ class TransferCluster:
         if not any(cell and cell.value for cell in found):
             why = next((cell.reason for cell in found if cell and cell.reason), "no transfer was measured")
             raise WirespeedError(f"--over {self._over} is not possible here: {why}")
-        varied = [cell.statistics.cv for cell in found if cell and cell.statistics]
+        of_cells = [cell.statistics for cell in found if cell and cell.statistics]
+        varied = [each.cv / math.sqrt(each.n) for each in of_cells]
         self.variation = float(np.median(varied)) if varied else 0.0
         for node, ranks in zip(self._job.nodes, self._job.ranks, strict=True):
             mine = sum(source in ranks for source, _ in hops)

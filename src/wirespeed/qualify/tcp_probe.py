@@ -78,8 +78,8 @@ class TcpProbe:
             streams: Number of connections that carry data at once, whose rates are added.
 
         Returns:
-            Rate of what arrived in bytes per second, its relative standard deviation during the measurement,
-            and the share of what was sent that was sent again; None if nothing arrived.
+            Rate of what arrived in bytes per second, its relative standard error, and the share of what was
+            sent that was sent again; None if nothing arrived.
         """
         try:
             with ExitStack() as stack, ThreadPoolExecutor(streams) as threads:
@@ -292,7 +292,10 @@ def _send_quietly(peer: socket.socket) -> None:
 
 
 def _received(peer: socket.socket) -> tuple[float, float]:
-    """Rate of the bytes that arrive after the warm-up until the end, and its relative deviation."""
+    """Rate of the bytes that arrive after the warm-up until the end, and its relative standard error.
+
+    It is the mean of the rates of its parts, so its error is their deviation over the root of their number.
+    """
     buffer = bytearray(_BUFFER_BYTES)
     times: list[float] = []
     sizes: list[int] = []
@@ -312,7 +315,7 @@ def _received(peer: socket.socket) -> tuple[float, float]:
     for at, size in zip(times[first + 1 :], sizes[first + 1 :], strict=True):
         parts[min(int((at - start) / (last - start) * _PARTS), _PARTS - 1)] += size
     mean = fmean(parts)
-    return mean * _PARTS / (last - start), pstdev(parts) / mean
+    return mean * _PARTS / (last - start), pstdev(parts) / mean / math.sqrt(_PARTS)
 
 
 #: Request of ioctl for the address of an interface (netdevice(7)), and where the address is in its answer.

@@ -326,12 +326,12 @@ def certainty(qualification: Qualification) -> list[str]:
             f"{qualification.noise:.1%}). Chance of flagging a healthy node: below "
             f"{qualification.wrongly_blamed:.1g} (assuming 1% bad nodes; suspects are measured again)."
         )
-    elif qualification.has_peers or qualification.has_limits:
+    elif qualification.varies:
         ending.append(
             f"Not judged: measured paths vary by {qualification.noise:.0%}. Other jobs may use the network "
             "or the CPUs."
         )
-    elif qualification.is_one_pair:
+    elif qualification.is_one_pair and qualification.threshold:
         rails = " and rails" if qualification.nodes[0].rails > 1 else ""
         ending.append(
             f"With only two nodes, only the directions{rails} of one path could be compared. They are "
