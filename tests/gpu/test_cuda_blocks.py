@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from pathlib import Path
 
 import pytest
 
@@ -62,3 +63,19 @@ def test_a_wrong_word_of_a_block_is_found(machine: Machine, backend: CudaBackend
         ctypes.c_uint64.from_address(destination.host + 8 * 12345).value ^= 1
         with pytest.raises(VerificationError, match=f"offset {8 * 12345}"):
             prepared.verify()
+
+
+@pytest.mark.parametrize("by", ["", "_cufile"])
+@pytest.mark.parametrize("name", ["storage_to_device", "storage_from_device"])
+def test_files_arrive(machine: Machine, tmp_path: Path, name: str, by: str) -> None:
+    document = wirespeed.run(
+        [f"{name}{by}"], machine=machine, storage=tmp_path, storage_size=64 * MIB, size=256 * KIB, samples=2,
+        copies=2,
+    )  # fmt: skip
+    (result,) = document.testcases
+    if by and "cuFile is not installed" in result.reason:
+        pytest.skip(result.reason)
+    assert result.status == "passed", result.reason
+    assert all(value for table in result.tables for value in table.values()[:3])
+    assert not by or "cuFile" in document.libraries
+    assert list(tmp_path.iterdir()) == []

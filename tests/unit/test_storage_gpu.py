@@ -1,16 +1,24 @@
-"""Storage to a GPU and back, through host memory: real files, and a driver of GPUs in memory."""
+"""Storage to a GPU and back, by host memory and by cuFile: real files, and a driver of GPUs in memory."""
 
 from __future__ import annotations
 
+import ctypes
+import mmap
+import os
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from enum import IntEnum
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import wirespeed
 from tests.fakes import gpu as fake
 from tests.fakes.gpu import MemoryBackend, MemoryDriver
+from wirespeed.backends.storage import cufile
 from wirespeed.backends.storage.backend import StorageBackend
 from wirespeed.backends.storage.folder import with_folder
 from wirespeed.cli.main import main
@@ -18,11 +26,13 @@ from wirespeed.errors import BackendError, OutOfMemory, VerificationError
 from wirespeed.hardware.devices import Gpu, NumaNode
 from wirespeed.hardware.topology import Machine
 from wirespeed.measurement import Measurement
-from wirespeed.model import Engine, Executor, FileCalls, Memory, MemoryKind, Transfer
+from wirespeed.model import GPU_FILE_ENGINES, Engine, Executor, FileCalls, Memory, MemoryKind, Transfer
 from wirespeed.options import RunOptions
 from wirespeed.testcases.storage import TESTCASES
 from wirespeed.units import KIB, MIB
 
+#: Counters of the library, by the way, of reads and writes.
+COUNTERS = [f"{way}_{kind}" for way in ("n_posix", "n_nvfs", "n_p2p", "n_dr") for kind in ("reads", "writes")]
 FILE, GPU = Memory("storage0", MemoryKind.FILE), Memory("gpu0", MemoryKind.DEVICE)
 MACHINE = Machine(
     "here",
@@ -31,11 +41,91 @@ MACHINE = Machine(
 )
 
 
-def calls(block: int, depth: int, *, writes: bool, random: bool = False) -> Measurement:
+class FileLibrary:
+    """cuFile on the driver in memory, of which nothing is left.
+
+    Attributes:
+        missing: Bytes that each call does not move.
+        counter: The counter of reads and of writes that its calls raise.
+    """
+
+    class cuFileError(Exception):
+        pass
+
+    class FileHandleType(IntEnum):
+        OPAQUE_FD = 1
+
+    descr_dtype = np.dtype([("type", "<i8"), ("handle", [("fd", "<i4"), ("rest", "<i4")]), ("fs_ops", "<i8")])
+    stats_level3_dtype = np.dtype(
+        [("num_gpus", "<u4"), ("per_gpu_stats", [(name, "<u8") for name in COUNTERS], (16,))]
+    )
+
+    def __init__(self) -> None:
+        self.missing, self.counter = 0, "n_posix"
+        self.left: list[object] = []
+        self.counts: dict[str, int] | None = None
+
+    def get_version(self) -> int:
+        return 1151
+
+    def driver_open(self) -> None:
+        self.left.append("driver")
+
+    def driver_close(self) -> None:
+        self.left.remove("driver")
+
+    def handle_register(self, described: int) -> int:
+        kind, descriptor = (ctypes.c_int32 * 3).from_address(described)[0:3:2]
+        assert kind == 1
+        self.left.append(descriptor)
+        return descriptor
+
+    def handle_deregister(self, handle: int) -> None:
+        self.left.remove(handle)
+
+    def buf_register(self, base: int, size: int, flags: int) -> None:
+        self.left.append(("memory", base))
+
+    def buf_deregister(self, base: int) -> None:
+        self.left.remove(("memory", base))
+
+    def set_stats_level(self, level: int) -> None:
+        self.counts = {} if level == 3 else None
+
+    def stats_start(self) -> None:
+        pass
+
+    stats_stop = stats_reset = stats_start
+
+    def get_stats_l3(self, stats: int) -> None:
+        into = np.frombuffer((ctypes.c_char * self.stats_level3_dtype.itemsize).from_address(stats), np.uint8)
+        for name, count in (self.counts or {}).items():
+            into.view(self.stats_level3_dtype)[0]["per_gpu_stats"][name][3] = count
+
+    def read(self, handle: int, base: int, size: int, offset: int, within: int) -> int:
+        return self._moved(os.preadv, "reads", handle, base + within, size, offset)
+
+    def write(self, handle: int, base: int, size: int, offset: int, within: int) -> int:
+        return self._moved(os.pwritev, "writes", handle, base + within, size, offset)
+
+    def _moved(self, does: Any, kind: str, handle: int, address: int, size: int, offset: int) -> int:
+        if self.counts is not None:
+            self.counts[f"{self.counter}_{kind}"] = 1
+        page = mmap.mmap(-1, size)  # O_DIRECT needs aligned memory
+        inside = (ctypes.c_char * size).from_address(address)
+        page[:] = bytes(inside)
+        moved = int(does(handle, [memoryview(page)[: size - self.missing]], offset))
+        ctypes.memmove(address, page[:], size)
+        return moved
+
+
+def calls(
+    block: int, depth: int, *, writes: bool, random: bool = False, engine: Engine = Engine.IO
+) -> Measurement:
     ends = (GPU, FILE) if writes else (FILE, GPU)
     does = FileCalls(block, depth, random)
     executor = Executor("numa0", cpus=(0,))
-    return Measurement((Transfer(*ends, executor, Engine.IO, block * depth, calls=does),), ())
+    return Measurement((Transfer(*ends, executor, engine, block * depth, calls=does),), ())
 
 
 @pytest.fixture
@@ -55,11 +145,22 @@ def backend(driver: MemoryDriver, tmp_path: Path) -> Iterator[StorageBackend]:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.fixture(autouse=True)
+def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileLibrary]:
+    library = FileLibrary()
+    monkeypatch.setattr(cufile, "bindings", lambda: library)
+    yield library
+    assert library.left == []
+
+
+@pytest.mark.parametrize("engine", GPU_FILE_ENGINES)
 @pytest.mark.parametrize("random", [False, True])
 @pytest.mark.parametrize("writes", [False, True])
 @pytest.mark.parametrize("depth", [1, 3])
-def test_every_block_arrives(backend: StorageBackend, writes: bool, random: bool, depth: int) -> None:
-    what = calls(4 * KIB, depth, writes=writes, random=random)
+def test_every_block_arrives(
+    backend: StorageBackend, writes: bool, random: bool, depth: int, engine: Engine
+) -> None:
+    what = calls(4 * KIB, depth, writes=writes, random=random, engine=engine)
     assert backend.refuses(what) is None
     with backend.prepare(what, RunOptions()) as prepared:
         for copies in (1, 2, 7, 300):  # at last more blocks than the half of the file has
@@ -144,7 +245,7 @@ def test_an_error_of_the_driver_is_that_of_the_run(
 def test_only_threads_reach_a_gpu(backend: StorageBackend) -> None:
     (transfer,) = calls(4 * KIB, 1, writes=False).transfers
     reason = backend.refuses_transfer(replace(transfer, engine=Engine.IO_URING))
-    assert reason == "between storage and a GPU threads read and write the file (engine io)"
+    assert reason == "storage has no engine io_uring with this memory"
 
 
 @pytest.mark.parametrize("owner", ["host", ""])
@@ -162,6 +263,108 @@ def test_a_gpu_without_a_driver_is_skipped(tmp_path: Path, owner: str) -> None:
     assert read.status.value == "passed"
 
 
+@pytest.mark.parametrize("writes", [False, True])
+def test_calls_of_cufile_that_move_nothing_are_found(
+    backend: StorageBackend, library: FileLibrary, writes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an earlier sample left on the GPU or in the file is no proof."""
+    what = calls(4 * KIB, 1, writes=writes, engine=Engine.CUFILE)
+    with backend.prepare(what, RunOptions()) as prepared:
+        prepared.sample(256)  # a whole lap: the next sample has the same blocks
+        prepared.verify()
+        monkeypatch.setattr(library, "write" if writes else "read", lambda *_: 4 * KIB)
+        prepared.sample(256)
+        with pytest.raises(VerificationError, match="storage0"):
+            prepared.verify()
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_calls_of_cufile_that_move_less_are_errors(
+    backend: StorageBackend, library: FileLibrary, writes: bool
+) -> None:
+    what = calls(8 * KIB, 2, writes=writes, engine=Engine.CUFILE)
+    with backend.prepare(what, RunOptions()) as prepared:
+        library.missing = 4 * KIB
+        with pytest.raises(
+            BackendError, match="cuFile moved 4096 of 8192 B; the file is full, or was changed"
+        ):
+            prepared.sample(4)
+
+
+@pytest.mark.parametrize(
+    ("name", "doing"),
+    [("driver_open", "opening the driver"), ("handle_register", "registering the file"),
+     ("buf_register", "registering memory of the GPU"), ("read", "reading")],
+)  # fmt: skip
+def test_an_error_of_cufile_says_what_was_done(
+    backend: StorageBackend, library: FileLibrary, name: str, doing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise library.cuFileError("DRIVER_NOT_INITIALIZED (5001):\nnvidia-fs driver is not loaded")
+
+    monkeypatch.setattr(library, name, fail)
+    text = rf"^cuFile, {doing}: DRIVER_NOT_INITIALIZED \(5001\): nvidia-fs driver is not loaded$"
+    with pytest.raises(BackendError, match=text):
+        backend.prepare(calls(4 * KIB, 2, writes=False, engine=Engine.CUFILE), RunOptions())
+
+
+@pytest.mark.parametrize("name", ["storage_to_device_cufile", "storage_from_device_cufile"])
+@pytest.mark.parametrize(
+    ("counter", "way"),
+    [("n_posix", ", through host memory (compatibility mode)"), ("n_nvfs", ", directly (nvidia-fs)"),
+     ("n_p2p", ", directly (PCIe peer-to-peer)"), ("n_dr", "")],
+)  # fmt: skip
+def test_the_way_that_cufile_takes_is_said(
+    driver: MemoryDriver, library: FileLibrary, tmp_path: Path, name: str, counter: str, way: str
+) -> None:
+    library.counter = counter
+    document = wirespeed.run(
+        [name], machine=MACHINE, storage=tmp_path, size=64 * KIB, storage_size=8 * MIB, samples=2, copies=2
+    )
+    assert document.testcases[0].status.value == "passed"
+    assert document.libraries["cuFile"] == f"1.15.1{way}"
+    warned = "GPUDirect Storage is not used: cuFile moves the data of storage0 through host memory"
+    assert any(text.startswith(warned) for text in document.testcases[0].warnings) is (counter == "n_posix")
+
+
+def test_without_its_counters_cufile_is_measured(
+    backend: StorageBackend, library: FileLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(level: int) -> None:
+        raise RuntimeError("function cuFileSetStatsLevel is not found")
+
+    monkeypatch.setattr(library, "set_stats_level", fail)
+    with backend.prepare(calls(4 * KIB, 2, writes=False, engine=Engine.CUFILE), RunOptions()) as prepared:
+        prepared.sample(4)
+        prepared.verify()
+    assert backend.drain_warnings() == ()
+
+
+def test_without_cufile_the_rest_is_measured(
+    driver: MemoryDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise BackendError("cuFile is not installed")
+
+    monkeypatch.setattr(cufile, "bindings", fail)
+    document = wirespeed.run(
+        ["storage_to_device", "storage_to_device_cufile"], machine=MACHINE, storage=tmp_path, size=64 * KIB,
+        storage_size=8 * MIB, samples=1, copies=1,
+    )  # fmt: skip
+    assert [(case.status.value, case.reason) for case in document.testcases] == [
+        ("passed", ""), ("waived", "cuFile is not installed")
+    ]  # fmt: skip
+    assert "cuFile" not in document.libraries
+
+
+def test_the_library_of_cufile_is_missing_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bindings are installed, or not; libcufile is not on machines of tests."""
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "cuda.bindings.cufile", None)
+    with pytest.raises(BackendError, match=r"cuFile is not installed: .*pip install wirespeed\[cufile"):
+        cufile.bindings()
+
+
 @pytest.mark.parametrize("name", ["storage_to_device", "storage_from_device"])
 def test_the_testcases_are_measured_with_a_gpu(driver: MemoryDriver, tmp_path: Path, name: str) -> None:
     document = wirespeed.run(
@@ -173,12 +376,14 @@ def test_the_testcases_are_measured_with_a_gpu(driver: MemoryDriver, tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_slower_of_storage_and_link_limits(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("by", ["", "_cufile"])
+def test_the_slower_of_storage_and_link_limits(by: str, capsys: pytest.CaptureFixture[str]) -> None:
     """6.84 GB/s of the storage's link; of a GPU's link at a twentieth, that one."""
 
     def rates(faults: str) -> dict[str, float | None]:
         run = wirespeed.run(
-            ["storage_to_device", "storage_from_device"], machine=f"simulated:h200-2-nvme-2{faults}"
+            [f"storage_to_device{by}", f"storage_from_device{by}"],
+            machine=f"simulated:h200-2-nvme-2{faults}",
         )
         return {table.key: table.values()[-1] for case in run.testcases for table in case.tables}
 

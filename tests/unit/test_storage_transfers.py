@@ -61,14 +61,17 @@ def test_several_devices_and_a_load_with_other_transfers() -> None:
     [
         ("storage0 -> storage1", "storage is read to the memory of the host or a GPU, or written from it"),
         ("storage0 -> void", "storage is read to the memory"),
-        ("storage0 -> gpu0 io_uring", "between storage and a GPU threads read and write the file; use io"),
-        ("storage0 -> numa0 sm", "storage is read and written with io or io_uring, not with sm"),
+        ("storage0 -> gpu0 io_uring", "between storage and a GPU use io or cufile, not io_uring"),
+        ("storage0 -> numa0 sm", "between storage and the memory of the host use io or io_uring, not sm"),
         ("storage0 -> numa0 1000B", "must be a multiple of 4096 B, not 1000 B"),
         (
             "storage0 -> numa0 1GiB depth=64",
             "64 calls of 1 GiB at a time: it requires a larger file than the",
         ),
-        ("storage0 -> numa0 rate=10%", "a transfer with storage has no rate; it has io, io_uring, a size"),
+        (
+            "storage0 -> numa0 rate=10%",
+            "a transfer with storage has no rate; it has io, io_uring, cufile, a size",
+        ),
         ("storage0 -> numa0 triad", "a transfer with storage has no operation"),
         ("latency numa0 <- storage0", "storage has no latency of loads"),
         ("storage0 -> numa0 by gpu0", "CPUs of the host read and write storage; omit by"),

@@ -6,7 +6,16 @@ from collections.abc import Callable, Sequence
 
 from ..hardware.devices import STORAGE, Storage
 from ..hardware.topology import Machine
-from ..model import FILE_ENGINES, Engine, FileCalls, Memory, MemoryKind, Transfer
+from ..model import (
+    FILE_ENGINES,
+    GPU_FILE_ENGINES,
+    HOST_FILE_ENGINES,
+    Engine,
+    FileCalls,
+    Memory,
+    MemoryKind,
+    Transfer,
+)
 from ..testcases.storage import RANDOM, SEQUENTIAL, executor_of, too_large, unfit
 from ..units import format_size
 from .syntax import LanguageError, Span, Statement
@@ -47,7 +56,8 @@ def file_transfer(
         )
     if unfitting := next((name for name in _OTHERS if name in places), ""):
         raise wrong(
-            f"a transfer with storage has no {unfitting}; it has io, io_uring, a size, depth= and random",
+            f"a transfer with storage has no {unfitting}; it has {', '.join(FILE_ENGINES)}, a size, depth= "
+            "and random",
             places[unfitting],
         )
     if statement.executors:
@@ -66,13 +76,14 @@ def file_transfer(
     if not executor.cpus:
         raise wrong(f"{executor} has no usable CPUs, which would read and write storage", statement.span)
     engine = words.engine or Engine.IO
-    if engine not in FILE_ENGINES:
-        raise wrong(f"storage is read and written with io or io_uring, not with {engine}", places["engine"])
-    if engine is Engine.IO_URING and other.kind is MemoryKind.DEVICE:
-        raise wrong("between storage and a GPU threads read and write the file; use io", places["engine"])
+    usable = GPU_FILE_ENGINES if other.kind is MemoryKind.DEVICE else HOST_FILE_ENGINES
+    if engine not in usable:
+        memory = "a GPU" if other.kind is MemoryKind.DEVICE else "the memory of the host"
+        names = " or ".join(usable)
+        raise wrong(f"between storage and {memory} use {names}, not {engine}", places["engine"])
     block = words.size or size or (RANDOM if words.random else SEQUENTIAL)[0]
     moved = block * (depth := words.depth or USUAL_DEPTH)
-    buffers = moved * (2 if other.kind is MemoryKind.DEVICE else 1)
+    buffers = moved * (2 if other.kind is MemoryKind.DEVICE and engine is Engine.IO else 1)
     place = places.get("size", statement.span)
     if reason := unfit(block):
         raise wrong(reason, place)

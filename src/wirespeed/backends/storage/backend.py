@@ -9,16 +9,25 @@ from ...errors import BackendError
 from ...hardware.devices import STORAGE, Storage
 from ...hardware.topology import Machine
 from ...measurement import Measurement
-from ...model import FILE_ENGINES, Engine, MemoryKind, Operation, Transfer
+from ...model import (
+    FILE_ENGINES,
+    GPU_FILE_ENGINES,
+    HOST_FILE_ENGINES,
+    Engine,
+    MemoryKind,
+    Operation,
+    Transfer,
+)
 from ...options import RunOptions
 from ..base import Backend
 from ..test_data import key_of
+from .cufile import THROUGH_HOST, version
 from .prepared import FilledFile, StoragePrepared
 from .ring import refused
 
 
 class StorageBackend(Backend):
-    """Backend for transfers of the engines ``io`` and ``io_uring`` between memory and the named folders.
+    """Backend for transfers between memory and the named folders, by the engines of files.
 
     Attributes:
         machine: This machine with its storage.
@@ -36,6 +45,7 @@ class StorageBackend(Backend):
         self._devices: dict[str, Storage] = {device.name: device for device in machine.others[STORAGE.name]}
         self._files: dict[str, FilledFile] = {}
         self._drivers: dict[str, str] = {}
+        self._cufile, self._ways = "", dict[str, None]()
         self._last: StoragePrepared | None = None
         self._laps, self._closed = 0, False
 
@@ -48,13 +58,24 @@ class StorageBackend(Backend):
             return "storage is read to the memory of the host or a GPU, or written from it"
         if len(ends & self._devices.keys()) != 1 or len(ends & (self._nodes | self._gpus.keys())) != 1:
             return "only named folders of this host are measured"
-        if MemoryKind.DEVICE in kinds and transfer.engine is not Engine.IO:
-            return "between storage and a GPU threads read and write the file (engine io)"
+        if transfer.engine not in (GPU_FILE_ENGINES if MemoryKind.DEVICE in kinds else HOST_FILE_ENGINES):
+            return f"storage has no engine {transfer.engine} with this memory"
         return ""
 
     @cached_property
     def _without_ring(self) -> str:
         return refused()
+
+    @cached_property
+    def _without_cufile(self) -> str:
+        try:
+            self._cufile = version()
+        except BackendError as error:
+            return str(error)
+        return ""
+
+    def libraries(self) -> dict[str, str]:
+        return {"cuFile": ", ".join((self._cufile, *self._ways))} if self._cufile else {}
 
     def _without_driver(self, name: str) -> str:
         """Why the memory of a GPU cannot be used; empty if it can."""
@@ -77,6 +98,8 @@ class StorageBackend(Backend):
         if any(t.engine is Engine.IO_URING for t in measurement.transfers) and self._without_ring:
             return self._without_ring
         ends = {end.device for transfer in measurement.transfers for end in transfer.ends}
+        if any(t.engine is Engine.CUFILE for t in measurement.transfers) and self._without_cufile:
+            return self._without_cufile
         if reason := next(filter(None, map(self._without_driver, sorted(ends & self._gpus.keys()))), ""):
             return reason
         return super().refuses(measurement)
@@ -90,9 +113,10 @@ class StorageBackend(Backend):
             contents = self._files[end.device] = FilledFile(device)
         self._laps += 1
         if gpu := next((self._gpus[end.device] for end in transfer.ends if end.device in self._gpus), None):
-            from .staged import StagedPrepared
+            from .on_gpu import CuFilePrepared, StagedPrepared
 
-            prepared: StoragePrepared = StagedPrepared(contents, transfer, options, self._laps, gpu)
+            kind = CuFilePrepared if transfer.engine is Engine.CUFILE else StagedPrepared
+            prepared: StoragePrepared = kind(contents, transfer, options, self._laps, gpu)
         else:
             prepared = StoragePrepared(contents, transfer, options, self._laps)
         self._last = prepared
@@ -104,6 +128,10 @@ class StorageBackend(Backend):
 
         try:
             contents.fill(half, prepared.region, key_of(options.seed), goes_on)
+            if way := prepared.way():
+                self._ways[way] = None
+                if way == THROUGH_HOST:
+                    self.warn(f"GPUDirect Storage is not used: cuFile moves the data of {device.name} {way}")
         except BaseException:
             prepared.__exit__()
             raise

@@ -166,6 +166,10 @@ class StoragePrepared(Prepared):
         """Size of the part of its half that it uses, in bytes."""
         return len(self._order) * self._calls.block
 
+    def way(self) -> str:
+        """Which way a library takes, of which this is not known before; else empty. It makes a call."""
+        return ""
+
     def _in_thread(self, does: Callable[..., Result], *arguments: object) -> Future[Result]:
         with starting_threads():
             return self._threads.submit(does, *arguments)
@@ -226,6 +230,14 @@ class StoragePrepared(Prepared):
         """The words that the last call with a buffer has read."""
         return self._buffers[index]
 
+    def _written(self, offset: int) -> Array:
+        """The words that a call has written: those of the buffers, between the ends of its place."""
+        block = self._calls.block
+        expected = words(self._key, 0, block // 8)
+        ends = words(self._key, offset // 8, block // 8)
+        expected[0], expected[-1] = ends[0], ends[-1]
+        return expected
+
     def verify(self) -> None:
         """Compare the ends of every block, and all of the last block of each thread."""
         block = self._calls.block
@@ -237,18 +249,15 @@ class StoragePrepared(Prepared):
         for index, offset in enumerate(map(int, self._results[:, LAST])):
             if offset < 0:  # the others were faster
                 continue
-            expected = words(self._key, offset // 8, block // 8)
             if self._writes:
                 written = os.preadv(
                     self._contents.file.descriptor, [memoryview(back).cast("B")[:block]], offset
                 )
                 if written != block:
                     raise self._contents.failure("reading", SHORT, offset)
-                inner = words(self._key, 0, block // 8)
-                inner[0], inner[-1] = expected[0], expected[-1]
-                found, expected = back[: block // 8], inner
+                found, expected = back[: block // 8], self._written(offset)
             else:
-                found = self._found(index)[: block // 8]
+                found, expected = self._found(index)[: block // 8], words(self._key, offset // 8, block // 8)
             differing = np.flatnonzero(found != expected)
             if len(differing):
                 raise self._wrong(offset + 8 * int(differing[0]), len(differing), block // 8)

@@ -1,0 +1,137 @@
+"""cuFile, NVIDIA's library of GPUDirect Storage, by ``cuda.bindings.cufile``.
+
+It is in the CUDA toolkit and in the wheel ``nvidia-cufile``. Where the kernel, the file system or the device
+cannot move data between storage and a GPU directly, it does so through memory of the host (its
+"compatibility mode"), and only its counters show that.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+
+import numpy as np
+
+from ...errors import BackendError
+
+#: What the way is called that needs no GPUDirect Storage.
+THROUGH_HOST = "through host memory (compatibility mode)"
+#: Counters of a GPU in ``CUfilePerGPUStats_t``, by the way -> that of reads and that of writes.
+_COUNTERS = {
+    "directly (nvidia-fs)": ("n_nvfs_reads", "n_nvfs_writes"),
+    "directly (PCIe peer-to-peer)": ("n_p2p_reads", "n_p2p_writes"),
+    THROUGH_HOST: ("n_posix_reads", "n_posix_writes"),
+}
+#: Level of statistics with the counters of each GPU.
+_EVERY_GPU = 3
+_MISSING = (
+    "cuFile is not installed: install libcufile of the CUDA toolkit, or `pip install wirespeed[cufile]`"
+)
+
+
+def bindings() -> Any:
+    """The module of the library.
+
+    Raises:
+        BackendError: If the module or the library is not installed.
+    """
+    # Otherwise the library writes a log into the current folder.
+    os.environ.setdefault("CUFILE_LOGFILE_PATH", os.devnull)
+    try:
+        from cuda.bindings import cufile
+
+        cufile.get_version()
+    except (ImportError, RuntimeError) as error:  # of the module, or of the library
+        raise BackendError(_MISSING) from error
+    return cufile
+
+
+def version() -> str:
+    """Version of the library, of which 1070 is 1.7.0."""
+    number = int(bindings().get_version())
+    return f"{number // 1000}.{number % 1000 // 10}.{number % 10}"
+
+
+class CuFile:
+    """A file that is open by cuFile."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._library, self._open = bindings(), ExitStack()
+        self._failures = (self._library.cuFileError, RuntimeError)
+        with self._errors("opening the driver"):
+            self._library.driver_open()
+        self._open.callback(self._library.driver_close)
+        described = np.zeros(1, self._library.descr_dtype)
+        described["type"] = int(self._library.FileHandleType.OPAQUE_FD)
+        described["handle"]["fd"] = descriptor
+        try:
+            with self._errors("registering the file"):
+                self._handle = int(self._library.handle_register(described.ctypes.data))
+        except BaseException:
+            self.close()
+            raise
+        self._open.callback(self._library.handle_deregister, self._handle)
+
+    @contextmanager
+    def _errors(self, doing: str) -> Iterator[None]:
+        """Errors of the library as those of the backend."""
+        try:
+            yield
+        except self._failures as error:
+            raise BackendError(f"cuFile, {doing}: {' '.join(str(error).split())}") from error
+
+    def register(self, base: int, size: int) -> None:
+        """Register the memory of a GPU, of which calls use parts."""
+        with self._errors("registering memory of the GPU"):
+            self._library.buf_register(base, size, 0)
+        self._open.callback(self._library.buf_deregister, base)
+
+    def move(self, base: int, size: int, offset: int, within: int, *, writes: bool) -> None:
+        """Read from the file into registered memory, or write from there; threads may do so at once.
+
+        Args:
+            base: Address of the registered memory.
+            size: Number of bytes.
+            offset: Where they are in the file.
+            within: Where they are in the memory.
+            writes: Whether to write the file.
+
+        Raises:
+            BackendError: If not all bytes were moved.
+        """
+        does = self._library.write if writes else self._library.read
+        with self._errors("writing" if writes else "reading"):
+            moved = does(self._handle, base, size, offset, within)
+        if moved is not None and moved != size:  # some versions of the bindings do not return it
+            raise BackendError(f"cuFile moved {moved} of {size} B; the file is full, or was changed")
+
+    def way(self, move: Callable[[], None], *, writes: bool) -> str:
+        """Which way a call takes, by the counters of the library; empty if it has none."""
+        library = self._library
+        if not hasattr(library, "get_stats_l3"):  # bindings before 13
+            move()
+            return ""
+        counts = np.zeros(1, library.stats_level3_dtype)
+        try:
+            library.set_stats_level(_EVERY_GPU)
+            library.stats_start()
+            library.stats_reset()
+        except self._failures:  # a library before 1.15
+            move()
+            return ""
+        try:
+            move()
+            with self._errors("reading its counters"):
+                library.get_stats_l3(counts.ctypes.data)
+        finally:
+            library.stats_stop()
+            library.set_stats_level(0)
+        of_gpus = counts[0]["per_gpu_stats"]
+        return next((way for way, names in _COUNTERS.items() if of_gpus[names[writes]].any()), "")
+
+    def close(self) -> None:
+        """Release the memory, the file and the driver."""
+        with suppress(*self._failures):  # what fails now was lost before, and the values are kept
+            self._open.close()
