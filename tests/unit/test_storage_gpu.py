@@ -361,7 +361,7 @@ def test_the_library_of_cufile_is_missing_here(monkeypatch: pytest.MonkeyPatch) 
     """The bindings are installed, or not; libcufile is not on machines of tests."""
     monkeypatch.undo()
     monkeypatch.setitem(sys.modules, "cuda.bindings.cufile", None)
-    with pytest.raises(BackendError, match=r"cuFile is not installed: .*pip install wirespeed\[cufile"):
+    with pytest.raises(BackendError, match=r"cuFile is not installed: get .*pip install wirespeed\[cufile"):
         cufile.bindings()
 
 

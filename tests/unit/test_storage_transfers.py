@@ -70,7 +70,7 @@ def test_several_devices_and_a_load_with_other_transfers() -> None:
         ),
         (
             "storage0 -> numa0 rate=10%",
-            "a transfer with storage has no rate; it has io, io_uring, cufile, a size",
+            "a transfer with storage has no rate; it has io, io_uring, cufile, a",
         ),
         ("storage0 -> numa0 triad", "a transfer with storage has no operation"),
         ("latency numa0 <- storage0", "storage has no latency of loads"),
