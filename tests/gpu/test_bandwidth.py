@@ -42,7 +42,8 @@ def test_cublas_is_verified_and_near_our_kernel(gpu, blas, number, copies):
     how = {"device": gpu, "samples": 3}
     kernel = wirespeed.memory_bandwidth_saxpy(length, number, **how)
     library = wirespeed.memory_bandwidth_saxpy(length, number, cublas=True, copies=copies, **how)
-    assert 0.5 * kernel.value < library.value < 1.3 * kernel.value
+    # cuBLAS 13.1 reaches 0.43 of our kernel in half precision on an H200, elsewhere half or more.
+    assert 0.4 * kernel.value < library.value < 1.3 * kernel.value
     result = library.document.testcases[0]
     assert (result.engine, library.bytes, library.title) == (
         "cublas", 256 * 2**20, f"Memory Bandwidth (SAXPY by cuBLAS, {number})",

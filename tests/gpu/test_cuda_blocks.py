@@ -35,8 +35,9 @@ def test_lists_arrive_by_every_method(machine: Machine, direction: str) -> None:
 @pytest.mark.parametrize("direction", ["host_to_device", "both_ways"])
 def test_lists_and_the_computation_next_to_them(machine: Machine, direction: str) -> None:
     found = wirespeed.blocks(
-        direction, machine=machine, sizes=(16 * KIB, MIB), blocks=(16, 256), while_computing=True, energy=True
-    )
+        direction, machine=machine, devices=(0,), sizes=(16 * KIB,), blocks=(16, 256), while_computing=True,
+        energy=True,
+    )  # fmt: skip
     points = [point for path in found.paths if path.while_computing for point in path.points]
     assert found.document.testcases[0].status == "passed" and points
     for point in points:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import mmap
 import os
 import sys
@@ -77,6 +78,8 @@ class FileLibrary:
     def handle_register(self, described: int) -> int:
         kind, descriptor = (ctypes.c_int32 * 3).from_address(described)[0:3:2]
         assert kind == 1
+        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_NOFOLLOW:
+            raise self.cuFileError("INVALID_FILE_OPEN_FLAG (5019): unsupported file open flags")
         self.left.append(descriptor)
         return descriptor
 
@@ -361,7 +364,7 @@ def test_the_library_of_cufile_is_missing_here(monkeypatch: pytest.MonkeyPatch) 
     """The bindings are installed, or not; libcufile is not on machines of tests."""
     monkeypatch.undo()
     monkeypatch.setitem(sys.modules, "cuda.bindings.cufile", None)
-    with pytest.raises(BackendError, match=r"cuFile is not installed: get .*pip install wirespeed\[cufile"):
+    with pytest.raises(BackendError, match=r"cuFile is not installed: .*pip install wirespeed\[cufile"):
         cufile.bindings()
 
 

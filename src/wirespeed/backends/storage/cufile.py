@@ -7,6 +7,7 @@ cannot move data between storage and a GPU directly, it does so through memory o
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -65,14 +66,21 @@ class CuFile:
         self._open.callback(self._library.driver_close)
         described = np.zeros(1, self._library.descr_dtype)
         described["type"] = int(self._library.FileHandleType.OPAQUE_FD)
-        described["handle"]["fd"] = descriptor
         try:
+            described["handle"]["fd"] = self._opened_again(descriptor)
             with self._errors("registering the file"):
                 self._handle = int(self._library.handle_register(described.ctypes.data))
         except BaseException:
             self.close()
             raise
         self._open.callback(self._library.handle_deregister, self._handle)
+
+    def _opened_again(self, descriptor: int) -> int:
+        """A descriptor of the same file without ``O_NOFOLLOW``, with which the library refuses files."""
+        flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) & (os.O_ACCMODE | os.O_DIRECT)
+        own = os.open(f"/proc/self/fd/{descriptor}", flags | os.O_CLOEXEC)
+        self._open.callback(os.close, own)
+        return own
 
     @contextmanager
     def _errors(self, doing: str) -> Iterator[None]:
