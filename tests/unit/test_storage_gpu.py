@@ -6,6 +6,7 @@ import ctypes
 import fcntl
 import mmap
 import os
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,7 +24,7 @@ from wirespeed.backends.storage import cufile
 from wirespeed.backends.storage.backend import StorageBackend
 from wirespeed.backends.storage.folder import with_folder
 from wirespeed.cli.main import main
-from wirespeed.errors import BackendError, OutOfMemory, VerificationError
+from wirespeed.errors import BackendError, OutOfMemory, Unreachable, VerificationError
 from wirespeed.hardware.devices import Gpu, NumaNode
 from wirespeed.hardware.topology import Machine
 from wirespeed.measurement import Measurement
@@ -299,15 +300,26 @@ def test_calls_of_cufile_that_move_less_are_errors(
     [("driver_open", "opening the driver"), ("handle_register", "registering the file"),
      ("buf_register", "registering memory of the GPU"), ("read", "reading")],
 )  # fmt: skip
+@pytest.mark.parametrize("udev", [True, False])
 def test_an_error_of_cufile_says_what_was_done(
-    backend: StorageBackend, library: FileLibrary, name: str, doing: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    backend: StorageBackend, library: FileLibrary, name: str, doing: str, udev: bool, tmp_path_factory: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """A file that the library does not accept is no failure of the machine."""
+
     def fail(*_: object) -> None:
-        raise library.cuFileError("DRIVER_NOT_INITIALIZED (5001):\nnvidia-fs driver is not loaded")
+        raise library.cuFileError("HANDLE_NOT_REGISTERED (5027):\nfile descriptor is not registered")
 
     monkeypatch.setattr(library, name, fail)
-    text = rf"^cuFile, {doing}: DRIVER_NOT_INITIALIZED \(5001\): nvidia-fs driver is not loaded$"
-    with pytest.raises(BackendError, match=text):
+    data = tmp_path_factory.mktemp("udev") / "data"
+    monkeypatch.setattr(cufile, "_UDEV", str(data))
+    if udev:
+        data.mkdir()
+    refused = name in ("driver_open", "handle_register")
+    where = f" (it looks devices up in {data}, which is missing here)"
+    where = where if name == "handle_register" and not udev else ""
+    text = f"cuFile, {doing}{where}: HANDLE_NOT_REGISTERED (5027): file descriptor is not registered"
+    with pytest.raises(Unreachable if refused else BackendError, match=f"^{re.escape(text)}$"):
         backend.prepare(calls(4 * KIB, 2, writes=False, engine=Engine.CUFILE), RunOptions())
 
 

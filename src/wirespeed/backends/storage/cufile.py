@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import BackendError
+from ...errors import BackendError, Unreachable, WirespeedError
 
 #: What the way is called that needs no GPUDirect Storage.
 THROUGH_HOST = "through host memory (compatibility mode)"
@@ -27,6 +27,8 @@ _COUNTERS = {
 }
 #: Level of statistics with the counters of each GPU.
 _EVERY_GPU = 3
+#: Where the library looks up the device of a file system; containers rarely have it.
+_UDEV = "/run/udev/data"
 _MISSING = (
     "cuFile is not installed: install libcufile of the CUDA toolkit, or `pip install wirespeed[cufile]`"
 )
@@ -56,19 +58,26 @@ def version() -> str:
 
 
 class CuFile:
-    """A file that is open by cuFile."""
+    """A file that is open by cuFile.
+
+    Raises:
+        Unreachable: If the library does not accept the file.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._library, self._open = bindings(), ExitStack()
         self._failures = (self._library.cuFileError, RuntimeError)
-        with self._errors("opening the driver"):
+        with self._errors("opening the driver", Unreachable):
             self._library.driver_open()
         self._open.callback(self._library.driver_close)
         described = np.zeros(1, self._library.descr_dtype)
         described["type"] = int(self._library.FileHandleType.OPAQUE_FD)
         try:
             described["handle"]["fd"] = self._opened_again(descriptor)
-            with self._errors("registering the file"):
+            without = (
+                "" if os.path.isdir(_UDEV) else f" (it looks devices up in {_UDEV}, which is missing here)"
+            )
+            with self._errors(f"registering the file{without}", Unreachable):
                 self._handle = int(self._library.handle_register(described.ctypes.data))
         except BaseException:
             self.close()
@@ -83,12 +92,12 @@ class CuFile:
         return own
 
     @contextmanager
-    def _errors(self, doing: str) -> Iterator[None]:
+    def _errors(self, doing: str, error: type[WirespeedError] = BackendError) -> Iterator[None]:
         """Errors of the library as those of the backend."""
         try:
             yield
-        except self._failures as error:
-            raise BackendError(f"cuFile, {doing}: {' '.join(str(error).split())}") from error
+        except self._failures as failure:
+            raise error(f"cuFile, {doing}: {' '.join(str(failure).split())}") from failure
 
     def register(self, base: int, size: int) -> None:
         """Register the memory of a GPU, of which calls use parts."""
