@@ -33,8 +33,11 @@ from wirespeed.options import RunOptions
 from wirespeed.testcases.storage import TESTCASES
 from wirespeed.units import KIB, MIB
 
-#: Counters of the library, by the way, of reads and writes.
-COUNTERS = [f"{way}_{kind}" for way in ("n_posix", "n_nvfs", "n_p2p", "n_dr") for kind in ("reads", "writes")]
+#: What libcufile 1.15 logs of a file that it moves through host memory (on an H200 without nvidia-fs).
+COMPATIBLE = (
+    " 26-11-2026 03:12:16:282 [pid=789 tid=789] NOTICE  cufio:285 cuFileHandleRegister GDS not supported or "
+    "disabled by config, using cuFile posix read/write with compat mode enabled\n"
+)
 FILE, GPU = Memory("storage0", MemoryKind.FILE), Memory("gpu0", MemoryKind.DEVICE)
 MACHINE = Machine(
     "here",
@@ -48,7 +51,8 @@ class FileLibrary:
 
     Attributes:
         missing: Bytes that each call does not move.
-        counter: The counter of reads and of writes that its calls raise.
+        logs: What it writes into its log when it registers a file.
+        logged: Its log.
     """
 
     class cuFileError(Exception):
@@ -58,14 +62,10 @@ class FileLibrary:
         OPAQUE_FD = 1
 
     descr_dtype = np.dtype([("type", "<i8"), ("handle", [("fd", "<i4"), ("rest", "<i4")]), ("fs_ops", "<i8")])
-    stats_level3_dtype = np.dtype(
-        [("num_gpus", "<u4"), ("per_gpu_stats", [(name, "<u8") for name in COUNTERS], (16,))]
-    )
 
     def __init__(self) -> None:
-        self.missing, self.counter = 0, "n_posix"
+        self.missing, self.logs, self.logged = 0, "", ""
         self.left: list[object] = []
-        self.counts: dict[str, int] | None = None
 
     def get_version(self) -> int:
         return 1151
@@ -82,6 +82,7 @@ class FileLibrary:
         if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_NOFOLLOW:
             raise self.cuFileError("INVALID_FILE_OPEN_FLAG (5019): unsupported file open flags")
         self.left.append(descriptor)
+        self.logged += self.logs
         return descriptor
 
     def handle_deregister(self, handle: int) -> None:
@@ -93,28 +94,13 @@ class FileLibrary:
     def buf_deregister(self, base: int) -> None:
         self.left.remove(("memory", base))
 
-    def set_stats_level(self, level: int) -> None:
-        self.counts = {} if level == 3 else None
-
-    def stats_start(self) -> None:
-        pass
-
-    stats_stop = stats_reset = stats_start
-
-    def get_stats_l3(self, stats: int) -> None:
-        into = np.frombuffer((ctypes.c_char * self.stats_level3_dtype.itemsize).from_address(stats), np.uint8)
-        for name, count in (self.counts or {}).items():
-            into.view(self.stats_level3_dtype)[0]["per_gpu_stats"][name][3] = count
-
     def read(self, handle: int, base: int, size: int, offset: int, within: int) -> int:
-        return self._moved(os.preadv, "reads", handle, base + within, size, offset)
+        return self._moved(os.preadv, handle, base + within, size, offset)
 
     def write(self, handle: int, base: int, size: int, offset: int, within: int) -> int:
-        return self._moved(os.pwritev, "writes", handle, base + within, size, offset)
+        return self._moved(os.pwritev, handle, base + within, size, offset)
 
-    def _moved(self, does: Any, kind: str, handle: int, address: int, size: int, offset: int) -> int:
-        if self.counts is not None:
-            self.counts[f"{self.counter}_{kind}"] = 1
+    def _moved(self, does: Any, handle: int, address: int, size: int, offset: int) -> int:
         page = mmap.mmap(-1, size)  # O_DIRECT needs aligned memory
         inside = (ctypes.c_char * size).from_address(address)
         page[:] = bytes(inside)
@@ -153,6 +139,7 @@ def backend(driver: MemoryDriver, tmp_path: Path) -> Iterator[StorageBackend]:
 def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileLibrary]:
     library = FileLibrary()
     monkeypatch.setattr(cufile, "bindings", lambda: library)
+    monkeypatch.setattr(cufile, "_logged", lambda: library.logged)
     yield library
     assert library.left == []
 
@@ -319,40 +306,51 @@ def test_an_error_of_cufile_says_what_was_done(
     where = f" (it looks devices up in {data}, which is missing here)"
     where = where if name == "handle_register" and not udev else ""
     text = f"cuFile, {doing}{where}: HANDLE_NOT_REGISTERED (5027): file descriptor is not registered"
-    with pytest.raises(Unreachable if refused else BackendError, match=f"^{re.escape(text)}$"):
-        backend.prepare(calls(4 * KIB, 2, writes=False, engine=Engine.CUFILE), RunOptions())
+    what = calls(4 * KIB, 2, writes=False, engine=Engine.CUFILE)
+    with (
+        pytest.raises(Unreachable if refused else BackendError, match=f"^{re.escape(text)}$"),
+        backend.prepare(what, RunOptions()) as prepared,
+    ):
+        prepared.sample(1)
 
 
 @pytest.mark.parametrize("name", ["storage_to_device_cufile", "storage_from_device_cufile"])
-@pytest.mark.parametrize(
-    ("counter", "way"),
-    [("n_posix", ", through host memory (compatibility mode)"), ("n_nvfs", ", directly (nvidia-fs)"),
-     ("n_p2p", ", directly (PCIe peer-to-peer)"), ("n_dr", "")],
-)  # fmt: skip
+@pytest.mark.parametrize("compatible", [True, False])
+@pytest.mark.parametrize("module", [True, False])
 def test_the_way_that_cufile_takes_is_said(
-    driver: MemoryDriver, library: FileLibrary, tmp_path: Path, name: str, counter: str, way: str
-) -> None:
-    library.counter = counter
+    driver: MemoryDriver, library: FileLibrary, tmp_path: Path, name: str, compatible: bool, module: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """By its log, as libcufile 1.15 wrote it on an H200, and whether the kernel has its module."""
+    library.logs = COMPATIBLE if compatible else ""
+    monkeypatch.setattr(cufile, "_MODULE", str(tmp_path if module else tmp_path / "missing"))
     document = wirespeed.run(
         [name], machine=MACHINE, storage=tmp_path, size=64 * KIB, storage_size=8 * MIB, samples=2, copies=2
     )
     assert document.testcases[0].status.value == "passed"
+    way = ", through host memory (compatibility mode)" if compatible else ", directly (nvidia-fs)" * module
     assert document.libraries["cuFile"] == f"1.15.1{way}"
     warned = "GPUDirect Storage is not used: cuFile moves the data of storage0 through host memory"
-    assert any(text.startswith(warned) for text in document.testcases[0].warnings) is (counter == "n_posix")
+    assert any(text.startswith(warned) for text in document.testcases[0].warnings) is compatible
 
 
-def test_without_its_counters_cufile_is_measured(
-    backend: StorageBackend, library: FileLibrary, monkeypatch: pytest.MonkeyPatch
+def test_the_log_of_cufile_is_in_memory_or_where_the_user_wants_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(level: int) -> None:
-        raise RuntimeError("function cuFileSetStatsLevel is not found")
-
-    monkeypatch.setattr(library, "set_stats_level", fail)
-    with backend.prepare(calls(4 * KIB, 2, writes=False, engine=Engine.CUFILE), RunOptions()) as prepared:
-        prepared.sample(4)
-        prepared.verify()
-    assert backend.drain_warnings() == ()
+    monkeypatch.undo()
+    monkeypatch.delenv("CUFILE_LOGFILE_PATH", raising=False)
+    monkeypatch.delenv("CUFILE_LOGGING_LEVEL", raising=False)
+    monkeypatch.chdir(tmp_path)
+    cufile.log_of.cache_clear()
+    assert str(cufile.log_of()) == os.environ["CUFILE_LOGFILE_PATH"]
+    with cufile.log_of().open("a") as log:
+        log.write("a line")
+    assert cufile._logged() == "a line" and list(tmp_path.iterdir()) == []
+    os.close(int(cufile.log_of().name))
+    monkeypatch.setenv("CUFILE_LOGFILE_PATH", str(tmp_path / "own.log"))
+    cufile.log_of.cache_clear()
+    assert cufile.log_of() == tmp_path / "own.log" and cufile._logged() == ""
+    cufile.log_of.cache_clear()
 
 
 def test_without_cufile_the_rest_is_measured(

@@ -128,7 +128,7 @@ class StorageBackend(Backend):
 
         try:
             contents.fill(half, prepared.region, key_of(options.seed), goes_on)
-            if way := prepared.way():
+            if way := prepared.way:
                 self._ways[way] = None
                 if way == THROUGH_HOST:
                     self.warn(f"GPUDirect Storage is not used: cuFile moves the data of {device.name} {way}")

@@ -2,36 +2,42 @@
 
 It is in the CUDA toolkit and in the wheel ``nvidia-cufile``. Where the kernel, the file system or the device
 cannot move data between storage and a GPU directly, it does so through memory of the host (its
-"compatibility mode"), and only its counters show that.
+"compatibility mode"), which only its log says.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...errors import BackendError, Unreachable, WirespeedError
 
-#: What the way is called that needs no GPUDirect Storage.
-THROUGH_HOST = "through host memory (compatibility mode)"
-#: Counters of a GPU in ``CUfilePerGPUStats_t``, by the way -> that of reads and that of writes.
-_COUNTERS = {
-    "directly (nvidia-fs)": ("n_nvfs_reads", "n_nvfs_writes"),
-    "directly (PCIe peer-to-peer)": ("n_p2p_reads", "n_p2p_writes"),
-    THROUGH_HOST: ("n_posix_reads", "n_posix_writes"),
-}
-#: Level of statistics with the counters of each GPU.
-_EVERY_GPU = 3
+#: What the log of libcufile 1.15 says of a file that it moves through memory of the host, and what that is
+#: called here. Its statistics would say it too, but their calls crash some processes.
+_COMPATIBLE, THROUGH_HOST = "compat mode enabled", "through host memory (compatibility mode)"
+#: The kernel module of GPUDirect Storage, and what moving data by it is called.
+_MODULE, _DIRECTLY = "/proc/driver/nvidia-fs", "directly (nvidia-fs)"
 #: Where the library looks up the device of a file system; containers rarely have it.
 _UDEV = "/run/udev/data"
 _MISSING = (
     "cuFile is not installed: install libcufile of the CUDA toolkit, or `pip install wirespeed[cufile]`"
 )
+
+
+@cache
+def log_of() -> Path:
+    """The log of the library, in memory: otherwise the library writes it into the current folder."""
+    if not os.environ.get("CUFILE_LOGFILE_PATH"):
+        os.environ["CUFILE_LOGFILE_PATH"] = f"/proc/self/fd/{os.memfd_create('cufile.log')}"
+        os.environ["CUFILE_LOGGING_LEVEL"] = "NOTICE"
+    return Path(os.environ["CUFILE_LOGFILE_PATH"])
 
 
 def bindings() -> Any:
@@ -40,8 +46,7 @@ def bindings() -> Any:
     Raises:
         BackendError: If the module or the library is not installed.
     """
-    # Otherwise the library writes a log into the current folder.
-    os.environ.setdefault("CUFILE_LOGFILE_PATH", os.devnull)
+    log_of()  # the library reads its variables when it is loaded
     try:
         from cuda.bindings import cufile
 
@@ -57,8 +62,18 @@ def version() -> str:
     return f"{number // 1000}.{number % 1000 // 10}.{number % 10}"
 
 
+def _logged() -> str:
+    """The log of the library until now; empty if it cannot be read."""
+    with suppress(OSError):
+        return log_of().read_text(errors="replace")
+    return ""
+
+
 class CuFile:
     """A file that is open by cuFile.
+
+    Attributes:
+        way: Which way its data takes; empty if the library does not say it.
 
     Raises:
         Unreachable: If the library does not accept the file.
@@ -74,15 +89,17 @@ class CuFile:
         described["type"] = int(self._library.FileHandleType.OPAQUE_FD)
         try:
             described["handle"]["fd"] = self._opened_again(descriptor)
-            without = (
-                "" if os.path.isdir(_UDEV) else f" (it looks devices up in {_UDEV}, which is missing here)"
-            )
+            missing = not Path(_UDEV).is_dir()
+            without = f" (it looks devices up in {_UDEV}, which is missing here)" if missing else ""
+            before = len(_logged())
             with self._errors(f"registering the file{without}", Unreachable):
                 self._handle = int(self._library.handle_register(described.ctypes.data))
         except BaseException:
             self.close()
             raise
         self._open.callback(self._library.handle_deregister, self._handle)
+        is_compatible, has_module = _COMPATIBLE in _logged()[before:], Path(_MODULE).exists()
+        self.way = THROUGH_HOST if is_compatible else _DIRECTLY if has_module else ""
 
     def _opened_again(self, descriptor: int) -> int:
         """A descriptor of the same file without ``O_NOFOLLOW``, with which the library refuses files."""
@@ -123,30 +140,6 @@ class CuFile:
             moved = does(self._handle, base, size, offset, within)
         if moved is not None and moved != size:  # some versions of the bindings do not return it
             raise BackendError(f"cuFile moved {moved} of {size} B; the file is full, or was changed")
-
-    def way(self, move: Callable[[], None], *, writes: bool) -> str:
-        """Which way a call takes, by the counters of the library; empty if it has none."""
-        library = self._library
-        if not hasattr(library, "get_stats_l3"):  # bindings before 13
-            move()
-            return ""
-        counts = np.zeros(1, library.stats_level3_dtype)
-        try:
-            library.set_stats_level(_EVERY_GPU)
-            library.stats_start()
-            library.stats_reset()
-        except self._failures:  # a library before 1.15
-            move()
-            return ""
-        try:
-            move()
-            with self._errors("reading its counters"):
-                library.get_stats_l3(counts.ctypes.data)
-        finally:
-            library.stats_stop()
-            library.set_stats_level(0)
-        of_gpus = counts[0]["per_gpu_stats"]
-        return next((way for way, names in _COUNTERS.items() if of_gpus[names[writes]].any()), "")
 
     def close(self) -> None:
         """Release the memory, the file and the driver."""

@@ -37,7 +37,7 @@ class OnGpu(StoragePrepared):
         super().__init__(contents, transfer, options, laps)
 
     def _open(self) -> None:
-        """Allocate the places, which have the contents to write, or zeros."""
+        """Allocate the places, which have the contents to write, or zeros, and bind what uses them."""
         driver = driver_of(self._gpu.backend)
         handles = driver.devices()
         if self._gpu.bus_id not in handles:
@@ -64,7 +64,11 @@ class OnGpu(StoragePrepared):
                 driver.enqueue_zeros(place, block, self._stream)
         driver.synchronize(self._stream)
         driver.synchronize_context()
+        self._bind()
         self._resources.callback(self._device.use)  # the first one, by whatever thread
+
+    def _bind(self) -> None:
+        """Bind what moves the data of the places."""
 
     def __exit__(self, *_: object) -> None:
         super().__exit__()
@@ -93,9 +97,8 @@ class StagedPrepared(OnGpu):
 
     turns = 2
 
-    def _open(self) -> None:
+    def _bind(self) -> None:
         """Pin the buffers, and bind the copies of each one from or to its place in the memory of the GPU."""
-        super()._open()
         driver, host = self._device.driver, int(self._addresses[0])
         pinned_bytes = sum(buffer.nbytes for buffer in self._buffers)
         try:
@@ -177,16 +180,16 @@ class CuFilePrepared(OnGpu):
     of the sample, so that an earlier one is no proof.
     """
 
-    def _open(self) -> None:
+    def _bind(self) -> None:
         """Register the file and the memory of the GPU with cuFile."""
-        super()._open()
         self._number = 0
         self._file = CuFile(self._contents.file.descriptor)
         self._resources.callback(self._file.close)
         self._file.register(self._places[0], self._calls.block * len(self._places))
 
+    @property
     def way(self) -> str:
-        return self._file.way(lambda: self._move(0, self._origin), writes=self._writes)
+        return self._file.way
 
     def _move(self, index: int, offset: int) -> None:
         """Move a block between the file and its place on the GPU."""

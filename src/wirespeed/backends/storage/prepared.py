@@ -166,8 +166,9 @@ class StoragePrepared(Prepared):
         """Size of the part of its half that it uses, in bytes."""
         return len(self._order) * self._calls.block
 
+    @property
     def way(self) -> str:
-        """Which way a library takes, of which this is not known before; else empty. It makes a call."""
+        """Which way a library takes of several; else empty."""
         return ""
 
     def _in_thread(self, does: Callable[..., Result], *arguments: object) -> Future[Result]:
