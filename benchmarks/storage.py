@@ -1,18 +1,20 @@
 """Compare reads and writes of storage with fio: same engine, block size and depth, O_DIRECT.
 
-The engines are threads (`psync` of fio) and `io_uring`. Short samples of both alternate in the same folder,
-on files of the same size, after a pause as long as the start of fio: a rate limiter may allow more after one.
+The engines are threads (`psync` of fio) and `io_uring`; buffers are in huge pages if large enough.
+Short samples of both alternate in the same folder, on files of the same size, after a pause as long as the
+start of fio: a rate limiter may allow more after one.
 Prints the median rate of each, and the median of the ratios of neighbouring samples, which should be at least
 0.97. A load on the CPUs changes both of a pair, so that it matters little to their ratio. Needs `fio`
 (Debian: `apt install fio`).
 
-    python -P benchmarks/storage.py DIR [--rounds 21] [--seconds 0.2] [--size 1GiB] [--only io_uring]
+    python -P benchmarks/storage.py DIR [--rounds 21] [--seconds 0.2] [--size 1GiB] [--only io_uring read]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -70,7 +72,8 @@ def of_fio(
     else:
         increment = size // depth // block * block if way != "randread" else 0
         command += [f"--numjobs={depth}", f"--offset_increment={increment}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    huge = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # of malloc, since glibc 2.35
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **huge})
     job = json.loads(done.stdout)["jobs"][0]["write" if way == "write" else "read"]
     return float(job["bw_bytes"]), max(0.0, time.monotonic() - began - job["runtime"] / 1000)
 
@@ -81,17 +84,19 @@ def main() -> int:
     arguments.add_argument("--rounds", type=int, default=21)
     arguments.add_argument("--seconds", type=float, default=0.2, help="time of a sample")
     arguments.add_argument("--size", type=parse_size, default=parse_size("1GiB"))
-    arguments.add_argument("--only", choices=sorted(ENGINES), help="only this engine")
+    arguments.add_argument("--only", nargs="+", default=[], help="only these engines and ways of fio")
     options = arguments.parse_args()
     if shutil.which("fio") is None:
         print("fio is not installed: apt install fio", file=sys.stderr)
         return 2
     machine = with_folder(discover(), str(options.folder.absolute()), 2 * options.size)
     backend, lowest = StorageBackend(machine), float("inf")
-    engines = [engine for engine in ENGINES if options.only in (None, engine)]
+    engines = [each for each in ENGINES if each in options.only or not {*ENGINES} & {*options.only}]
+    ways = {way for way, *_ in CASES} & {*options.only} or {way for way, *_ in CASES}
+    chosen = [case for case in CASES if case[0] in ways]
     try:
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-            for engine, (way, block, depth) in ((engine, case) for engine in engines for case in CASES):
+            for engine, (way, block, depth) in ((engine, case) for engine in engines for case in chosen):
                 peer = partial(of_fio, Path(folder), engine, way, block, depth, options.seconds, options.size)
                 what = measurement(machine, engine, way, block, depth)
                 with backend.prepare(what, RunOptions()) as prepared:
