@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
-from wirespeed.data.sheets import cpu_sheet, cpu_sheets, paths
+from wirespeed.data import cpu_sheet, cpu_sheets, paths
 from wirespeed.document import Document
 from wirespeed.hardware.facts import OFF, ON, UNLIMITED, Fact, Known
 from wirespeed.judging.judge import judge

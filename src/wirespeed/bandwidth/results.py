@@ -13,8 +13,7 @@ from ..measurement import Axis, Unit
 from ..reports import SIMULATED, Style
 from ..statistics.summary import summarise
 from ..tables import Cell, Statistics, Table
-from ..tabular import Tabular
-from ..terminal import brief, colored, columns
+from ..terminal import Tabular, brief, colored, columns
 from ..units import GB, GIB, KIB, MIB, format_size, many
 
 if TYPE_CHECKING:

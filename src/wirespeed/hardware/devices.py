@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import re
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
 from ..errors import MachineError
-from ..extensions import DEVICES, registered
 from ..model import Engine, MemoryKind
 from ..units import format_size
+
+if TYPE_CHECKING:
+    from importlib import metadata
 
 
 class DeviceRecord:
@@ -247,6 +251,32 @@ STORAGE = DeviceKind(
 
 
 _NAME = re.compile(r"([a-z]+)(\d+)", re.ASCII)
+
+
+#: Groups of entry points, each for one kind of addition.
+BACKENDS, DEVICES = "wirespeed.backends", "wirespeed.devices"
+
+
+def registered(group: str) -> tuple[metadata.EntryPoint, ...]:
+    """The entry points of a group: what other packages add to wirespeed."""
+    if group not in _entry_points(tuple(sys.path)):
+        return ()
+    from importlib import metadata  # it takes tens of ms, and few systems have such packages
+
+    return tuple(metadata.entry_points(group=group))
+
+
+@lru_cache(maxsize=1)
+def _entry_points(path: tuple[str, ...]) -> str:
+    """The descriptions of the entry points of all installed packages."""
+    texts = []
+    for folder in map(Path, path):
+        with suppress(OSError):  # not a folder
+            for about in folder.iterdir():
+                if about.name.endswith("-info"):
+                    with suppress(OSError):
+                        texts.append((about / "entry_points.txt").read_text(errors="replace"))
+    return "\n".join(texts)
 
 
 #: The kinds of devices of this package.

@@ -15,8 +15,7 @@ from ..errors import MachineError
 from ..faults import Fault
 from ..files import read
 from ..model import Access, Engine, Executor, Memory
-from ..tabular import Tabular
-from ..terminal import brief, neutral_json, unknown_name
+from ..terminal import Tabular, brief, neutral_json, unknown_name
 from ..units import MIB, many
 from .devices import GPU, NUMA, DeviceKind, DeviceRecord, Gpu, NumaNode, added, parse
 

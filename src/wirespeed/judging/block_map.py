@@ -19,8 +19,7 @@ from ..errors import UsageError
 from ..model import Method, PoolLayout
 from ..statistics.summary import grouped
 from ..tables import Calls, Cell, Table
-from ..tabular import Tabular
-from ..terminal import brief
+from ..terminal import Tabular, brief
 from ..testcases.blocks import COMPUTATION, PREFIX, ListTable, ListValue, of_key
 from ..testcases.storage import PREFIX as OF_STORAGE
 from ..units import LARGEST_SIZE, format_size

@@ -16,8 +16,7 @@ from ..hardware.network import MachineVertices
 from ..hardware.topology import LinkKind, Machine
 from ..qualification import OF_SEVERAL
 from ..results.cells import Key, placed
-from ..tabular import Tabular
-from ..terminal import brief
+from ..terminal import Tabular, brief
 from ..testcases import Testcase
 from ..units import GB, many
 from .cause import Cause, Weight, facts_of

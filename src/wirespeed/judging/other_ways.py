@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 
-from ..data.sheets import gpu_sheet
+from ..data import gpu_sheet
 from ..document import Document, TestcaseResult
 from ..hardware.network import MachineVertices
 from ..hardware.topology import LinkKind, Machine

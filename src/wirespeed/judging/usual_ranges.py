@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
 
-from ..data.sheets import cpu_sheet, factors, fail_factor, path_latency
+from ..data import cpu_sheet, factors, fail_factor, path_latency
 from ..document import Document
 from ..errors import MachineError
 from ..hardware.devices import NumaNode

@@ -20,8 +20,7 @@ from ..hardware.topology import LinkKind, Machine
 from ..measurement import Unit
 from ..results.cells import Key, placed
 from ..results.published_gates import GateSet, PublishedGate
-from ..tabular import Tabular
-from ..terminal import brief
+from ..terminal import Tabular, brief
 from ..units import displayed, format_size, many, parse_rate, parse_size
 from .culprits import Suspect, any_of
 from .omissions import renewed

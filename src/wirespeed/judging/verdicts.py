@@ -12,8 +12,7 @@ from datetime import UTC, datetime
 
 from ..document import Document
 from ..results.cells import Override
-from ..tabular import Tabular
-from ..terminal import brief
+from ..terminal import Tabular, brief
 from ..units import format_age
 from .coverage import Uncovered
 from .culprits import Culprit

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..document import Document, Status
-from ..judging.devices import device_lowest, device_verdicts, devices_of_cells
-from ..judging.fleet import WORDS
+from ..judging.fleet import WORDS, device_lowest, device_verdicts, devices_of_cells
 from ..judging.judged import Judged
 from ..judging.overview import Overview
 from ..judging.verdict import GateVerdict, Verdict

@@ -18,8 +18,7 @@ from ..hardware.topology import Machine
 from ..measurement import Unit
 from ..statistics.summary import sample_interval
 from ..tables import LARGEST, Amount, Cell, Positive, Whole
-from ..tabular import Tabular
-from ..terminal import brief, neutral_json, unknown_name
+from ..terminal import Tabular, brief, neutral_json, unknown_name
 from ..units import many
 from .cells import Key, model_of, placed
 from .published_gates import Inventory, Possession, possessions, recorded

@@ -25,8 +25,7 @@ from typing import Generic, TypeVar
 from ..document import Document
 from ..errors import OutOfMemory, UsageError, WirespeedError
 from ..measurement import Unit
-from ..tabular import Tabular
-from ..terminal import brief, error_line
+from ..terminal import Tabular, brief, error_line
 from ..units import many
 from .cells import Difference, Key, differences, host_of
 from .evidence import Evidence, Found, Tested, assessed, ratio_of, tested, values

@@ -12,8 +12,7 @@ from dataclasses import replace
 from msgspec.structs import replace as struct_replace
 
 from ..collectives.operations import OPERATIONS
-from ..data import efficiencies
-from ..data.sheets import gpu_sheet
+from ..data import efficiencies, gpu_sheet
 from ..document import CollectiveInfo, Document, RankInfo, TestcaseResult
 from ..errors import UsageError
 from ..hardware.limits import JUDGED_BYTES, Allowance, allowances, slowest_sender

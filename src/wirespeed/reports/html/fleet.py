@@ -9,15 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...document import Document
-from ...judging.fleet import (
-    QUANTITIES,
-    WORDS,
-    Fleet,
-    FleetNode,
-    TwoGroups,
-    analyse,
-    node_summary,
-)
+from ...judging.fleet import QUANTITIES, WORDS, Fleet, FleetNode, TwoGroups, analyse, node_summary
 from ...judging.judged import Criteria, Judged
 from ...results.cells import NVLINKS
 from ...results.compare import ReadRuns, read_many
