@@ -47,8 +47,7 @@ def run_options(options: argparse.Namespace, **changes: Any) -> RunOptions:
 
 def criteria(options: argparse.Namespace) -> Criteria:
     """The criteria of judgement; reads the files."""
-    from ..judging.judged import Criteria
-    from ..judging.verdicts import MaxAge
+    from ..judging.judged import Criteria, MaxAge
     from ..results import baseline
     from ..results import cells as overrides
 

@@ -183,7 +183,7 @@ class TakesOptions(argparse._ActionsContainer):
 
     def add_judging(self) -> None:
         """Add the options of judgement."""
-        from ..judging.verdicts import TOLERANCE
+        from ..results.baseline import TOLERANCE
         from ..units import parse_fraction
 
         self.add("--overrides FILE.toml", "file of accepted deviations, with reasons")

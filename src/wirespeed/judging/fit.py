@@ -26,7 +26,7 @@ from ..statistics.summary import grouped
 from .cause import Cause, Sign, Weight, devices_at, heaviest, speaking
 from .causes import CAUSES
 from .cells_seen import SLOWEST, Hypothesis, Predictions, Routes, Seen, seen_cells, slow_keys, typical_rates
-from .verdicts import Check
+from .verdict import Judgement
 
 # Points are half squared deviations, and so logarithms of odds: 4 points are odds of 55 to 1. Where no other
 # reason is given, ``benchmarks/diagnose.py`` shows that a constant is good enough.
@@ -108,14 +108,14 @@ class _Scored:
     weight: Weight
 
 
-def explain(document: Document, check: Check, facts: Facts) -> tuple[Explanation, ...]:
+def explain(document: Document, judgements: Sequence[Judgement], facts: Facts) -> tuple[Explanation, ...]:
     """Return what explains the slow cells of a run, the first cause first; empty if nothing does."""
     evidence = {
         cause.name: list(cause.signs(document.machine, facts)) if document.facts else [] for cause in CAUSES
     }
-    if not slow_keys(check.judgements) and not any(evidence.values()):  # healthy: the rest would find nothing
+    if not slow_keys(judgements) and not any(evidence.values()):  # healthy: the rest would find nothing
         return ()
-    seen = seen_cells(document, check.judgements)
+    seen = seen_cells(document, judgements)
     slow = {i for i, cell in enumerate(seen) if cell.slow}
     low = {i for i, cell in enumerate(seen) if cell.slow or cell.typical <= 1 - _KNOWN}
     fitter = _Fitter(document, seen, low, facts, evidence)

@@ -21,10 +21,10 @@ from ..statistics.summary import median
 from ..terminal import one_line
 from .culprits import Suspect, any_of
 from .diagnosis import Diagnosis, Finding
+from .judge import Check
 from .judged import Judged
 from .overview import KeyFigure, Overview
 from .verdict import Verdict, worst
-from .verdicts import Check
 
 #: Verdicts on runs in words, the worst first.
 WORDS = tuple(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..data import measured_memory
@@ -11,21 +12,22 @@ from ..document import Document, Status, TestcaseResult
 from ..errors import UsageError
 from ..hardware.topology import LinkKind, Machine
 from ..measurement import Expectation, Unit
-from ..results.baseline import DEVIATIONS, Baseline, Entry
+from ..results.baseline import DEVIATIONS, TOLERANCE, Baseline, Entry
 from ..results.cells import Key, Override, Placed, busy_devices, check_links, placed
 from ..results.published_gates import GateSetName, Inventory, load
 from ..statistics.stopping import SCATTER_SAMPLES
 from ..tables import BUSBW, Cell
+from ..terminal import Tabular, brief
 from ..testcases.blocks import of_key
 from ..testcases.host import STREAM
 from ..units import GB, format_time
 from .cells_seen import ComparableCells
-from .coverage import too_small, uncovered
+from .coverage import Uncovered, too_small, uncovered
 from .culprits import Culprit, of_expected
-from .inventory import hardware_changes, missing
-from .localise import Observation, accept, defects, localise, wrong_data
-from .omissions import baseline_use, doubts, renewed
-from .other_ways import by_other_ways, dips, slow_pairs, unconfirmed, without_peers
+from .inventory import Missing, hardware_changes, missing
+from .localise import Observation, WrongData, accept, defects, localise, wrong_data
+from .omissions import BaselineUse, baseline_use, doubts, renewed
+from .other_ways import Dip, by_other_ways, dips, slow_pairs, unconfirmed, without_peers
 from .path_kinds import verdict_of
 from .peer_causes import by_attempts, problems
 from .usual_ranges import LEAST_PART, SIZES, UsualRange, UsualRanges
@@ -39,7 +41,6 @@ from .verdict import (
     compare_gates,
     worst,
 )
-from .verdicts import TOLERANCE, Check
 
 #: A value above the limit by at most this fraction is not implausible: clocks are not exact.
 IMPLAUSIBLE = 0.01
@@ -49,6 +50,80 @@ WARN = 0.05
 _LOWEST = 1e-12
 #: Testcases in which CPUs reach the full rate of their memory.
 _STREAM = {case.name for case in STREAM}
+
+
+@dataclass(frozen=True)
+class Check(Tabular):
+    """All verdicts on a Document.
+
+    Attributes:
+        judgements: One per cell, the worst first.
+        testcases: Testcase name -> the worst verdict of its cells.
+        culprits: Devices and links that explain low cells.
+        accepted: Override -> number of cells that it accepts.
+        causes: Testcase name -> states of the hardware that may explain low values.
+        wrong: Devices and paths that delivered wrong data.
+        doubts: Why values that are as expected are no pass: what was not verified, or requested and not
+            measured.
+        baseline: What the baseline was compared with; None without one.
+        simulated: Whether no hardware was measured.
+        defects: What the facts show to be wrong, and where.
+        gates: Comparisons with published gates.
+        missing: What should be there and is not, the worst first.
+        nodes: Verdict on the nodes of a qualification; None for other runs.
+        dips: Sizes of curves that are far slower than a neighbouring one.
+        stale: Why the run is not judged at all: its age; empty if it is.
+        uncovered: Kinds of paths that were measured, and of which no value was judged.
+    """
+
+    judgements: tuple[Judgement, ...]
+    testcases: Mapping[str, Verdict]
+    culprits: tuple[Culprit, ...] = ()
+    accepted: Mapping[Override, int] = field(default_factory=dict)
+    causes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    wrong: tuple[WrongData, ...] = ()
+    doubts: tuple[str, ...] = ()
+    baseline: BaselineUse | None = None
+    simulated: bool = False
+    defects: tuple[str, ...] = ()
+    gates: tuple[GateComparison, ...] = ()
+    missing: tuple[Missing, ...] = ()
+    nodes: Verdict | None = None
+    dips: tuple[Dip, ...] = ()
+    stale: str = ""
+    uncovered: tuple[Uncovered, ...] = ()
+
+    def __repr__(self) -> str:
+        counts = Counter(judgement.verdict for judgement in self.judgements)
+        cells = ", ".join(f"{counts[verdict]} {verdict.word}" for verdict in Verdict if counts[verdict])
+        causes = "".join(f"; likely cause: {culprit}" for culprit in self.culprits)
+        kind = " (simulated)" if self.simulated else ""
+        return brief(f"Check{kind}: {self.verdict.word}; values: {cells or 'none'}{causes}")
+
+    @property
+    def verdict(self) -> Verdict:
+        """Verdict on the run: fail, warn, busy, interrupted or pass; unknown if nothing was judged.
+
+        A failed gate, or what is missing, fails the run; a defect that the facts show is at least a warning.
+        If no value of a kind of path was judged, the run is not judged. With ``doubts``, values that are as
+        expected are a warning; if none was compared with a set of gates, nothing is known.
+        """
+        if self.stale:
+            return Verdict.UNKNOWN
+        of_run = (judgement.verdict for judgement in self.judgements if not judgement.key.testcase)
+        values = self.nodes or worst((*self.testcases.values(), *of_run))
+        absent = {missing.verdict for missing in self.missing}
+        if values.is_failure or Verdict.FAIL in absent or any(compared.failed for compared in self.gates):
+            return Verdict.FAIL
+        if values is Verdict.WARN or Verdict.WARN in absent or self.defects:
+            return Verdict.WARN
+        if values is not Verdict.PASS:
+            return Verdict.UNKNOWN if values is Verdict.WAIVED else values
+        if self.uncovered:
+            return worst(lost.verdict for lost in self.uncovered)
+        if self.doubts:
+            return Verdict.WARN
+        return Verdict.PASS if all(compared.compared for compared in self.gates) else Verdict.UNKNOWN
 
 
 def judge(

@@ -33,13 +33,13 @@ from .culprits import (
 )
 from .diagnosis import Diagnosis, Finding, corrupting, diagnose
 from .inventory import Missing
+from .judge import Check
 from .localise import WrongData
 from .omissions import is_verified, unmeasured
 from .path_kinds import COLLECTIVES, HOST_MEMORY, PathKind, first_words, path_kind, path_kinds
 from .peer_causes import find_peers
 from .usual_ranges import UsualRanges
 from .verdict import BELOW_PEERS, Judgement, Verdict, share, worst
-from .verdicts import Check
 
 
 @dataclass(frozen=True)

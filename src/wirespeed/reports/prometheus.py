@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..document import Document, Status
 from ..judging.fleet import WORDS, device_lowest, device_verdicts, devices_of_cells
-from ..judging.judged import Judged
+from ..judging.judge import Check
+from ..judging.judged import Judged, end_of
 from ..judging.overview import Overview
 from ..judging.verdict import GateVerdict, Verdict
-from ..judging.verdicts import Check, end_of
 from ..measurement import Unit
 from ..results.cells import Placed
 from ..results.compare import Unreadable

@@ -20,9 +20,9 @@ from ..judging.block_map import BlockMap
 from ..judging.culprits import any_of
 from ..judging.diagnosis import Diagnosis
 from ..judging.fleet import WORDS, FleetNode, node_summary
+from ..judging.judge import Check
 from ..judging.judged import Judged
 from ..judging.verdict import GateComparison
-from ..judging.verdicts import Check
 from ..measurement import Unit
 from ..results.baseline import Baseline
 from ..results.cells import Key, key_of

@@ -28,8 +28,9 @@ SCHEMA = 1
 DEVIATION = 1.4826
 #: Maximum difference between the runs in a cell, relative to the lowest value, and number of cells named.
 AGREEMENT, _NAMED = 0.05, 5
-#: A value fails if it is below its baseline by more than this many of the baseline's deviations.
-DEVIATIONS = 3
+#: A value fails if it is below its baseline by more than this fraction, or by more than this many of the
+#: baseline's deviations, whichever is larger.
+TOLERANCE, DEVIATIONS = 0.05, 3
 
 
 class Entry(msgspec.Struct, frozen=True):

@@ -19,11 +19,11 @@ from rich.text import Text
 
 from ..document import Document
 from ..judging.inventory import Missing
+from ..judging.judge import Check
 from ..judging.judged import Judged
 from ..judging.omissions import omitted
 from ..judging.overview import KeyFigure, Overview, judged_by_baseline, unknown_memory, users
 from ..judging.verdict import BELOW_RANGE, GateComparison, GateResult, GateVerdict, Judgement, Verdict, share
-from ..judging.verdicts import Check
 from ..reports import SIMULATED, Style
 from ..reports.console import heading, printed
 from ..reports.findings import (

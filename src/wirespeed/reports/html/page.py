@@ -16,10 +16,10 @@ from typing import Any
 from ...document import Document, Status, courses
 from ...errors import UsageError
 from ...judging.block_map import maps_of
+from ...judging.judge import Check
 from ...judging.judged import Judged
 from ...judging.overview import Overview
 from ...judging.verdict import Verdict
-from ...judging.verdicts import Check
 from ...results.cells import Placed
 from ...results.compare import no_collections
 from ...tables import Quantity
