@@ -19,8 +19,8 @@ from ..statistics.summary import grouped
 from ..tables import GENERATION, IDLE, RETRAINED, THROTTLED
 from ..units import many, some
 from .cause import facts_of
-from .coverage import odd_devices
 from .culprits import Advice
+from .other_ways import odd_devices
 from .verdict import Verdict
 
 #: Maximum number of values shown for a reading that changed.
@@ -169,8 +169,8 @@ def missing(
                 f"nothing of what is expected ({', '.join(expected.parts)}) can be compared: this run does "
                 "not say what the machine has"
             )
-    for odd in odd_devices(document, facts_of(document)):
-        absences.append(Missing(InventoryPart.GPUS, Verdict.WARN, odd.text, odd.names, advice=_ODD))
+    for names, text in odd_devices(document, facts_of(document)):
+        absences.append(Missing(InventoryPart.GPUS, Verdict.WARN, text, names, advice=_ODD))
     return tuple(sorted(absences, key=lambda absent: absent.verdict.rank))
 
 

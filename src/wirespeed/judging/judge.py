@@ -22,13 +22,12 @@ from ..testcases.blocks import of_key
 from ..testcases.host import STREAM
 from ..units import GB, format_time
 from .cells_seen import ComparableCells
-from .coverage import Uncovered, too_small, uncovered
 from .culprits import Culprit, of_expected
 from .inventory import Missing, hardware_changes, missing
 from .localise import Observation, WrongData, accept, defects, localise, wrong_data
-from .omissions import BaselineUse, baseline_use, doubts, renewed
+from .omissions import BaselineUse, baseline_use, doubts, renewed, too_small
 from .other_ways import Dip, by_other_ways, dips, slow_pairs, unconfirmed, without_peers
-from .path_kinds import verdict_of
+from .path_kinds import Uncovered, uncovered, verdict_of
 from .peer_causes import by_attempts, problems
 from .usual_ranges import LEAST_PART, SIZES, UsualRange, UsualRanges
 from .verdict import (
