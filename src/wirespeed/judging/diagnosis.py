@@ -22,11 +22,10 @@ from ..units import GB, many
 from .cause import Cause, Weight, facts_of
 from .causes import CAUSES
 from .cells_seen import distinguishing, slow_keys
-from .culprits import at_device
 from .judge import Check, judge
 from .localise import WrongData
 from .other_ways import OtherWay
-from .verdict import Judgement
+from .verdict import Judgement, at_device
 
 if TYPE_CHECKING:
     from .fit import Explanation

@@ -17,14 +17,13 @@ from ..hardware.limits import MATTERS
 from ..hardware.network import MachineVertices
 from ..hardware.topology import Machine
 from ..results.cells import Key, attributes, gpus_of, placed
-from ..statistics.summary import median
+from ..statistics import centre, median
 from ..terminal import one_line
-from .culprits import Suspect, any_of
 from .diagnosis import Diagnosis, Finding
 from .judge import Check
 from .judged import Judged
 from .overview import KeyFigure, Overview
-from .verdict import Verdict, worst
+from .verdict import Suspect, Verdict, any_of, worst
 
 #: Verdicts on runs in words, the worst first.
 WORDS = tuple(
@@ -35,8 +34,6 @@ WORDS = tuple(
 OUTLIER_DEVIATIONS, OUTLIER_FRACTION = 5.0, 0.03
 #: Fewer nodes have no meaningful deviation.
 MIN_PEERS = 5
-#: Standard deviation of a normal distribution over its median absolute deviation.
-_DEVIATION_OF_MAD = 1.4826
 #: Two groups: minimum number of nodes and fraction of all nodes of each; distance of the medians in sums of
 #: both deviations (the halves of one normal distribution are about one such sum apart); empty range between
 #: the groups as a fraction of this distance.
@@ -256,13 +253,6 @@ def analyse(nodes: Iterable[FleetNode]) -> Fleet:
     return Fleet(tuple(ordered), {model: tuple(models[model]) for model in by_size}, tuple(groups), outliers)
 
 
-def centre(values: Iterable[float]) -> tuple[float, float]:
-    """Return the median, and the standard deviation estimated by the median absolute deviation."""
-    ordered = sorted(values)
-    middle = median(ordered)
-    return middle, _DEVIATION_OF_MAD * median(sorted(abs(value - middle) for value in ordered))
-
-
 def differing(values: Mapping[int, float]) -> dict[int, float]:
     """Return the outliers: index -> difference from the median, as a fraction of the median.
 
@@ -357,22 +347,15 @@ def _groups(
         return None
     slow = tuple(i for i, value in values.items() if value <= limit)
     fast = tuple(i for i, value in values.items() if value > limit)
-    return TwoGroups(
-        title,
-        quantity,
-        model,
-        slow,
-        fast,
-        median(sorted(values[i] for i in slow)),
-        median(sorted(values[i] for i in fast)),
-        separating([nodes[i].attributes for i in slow], [nodes[i].attributes for i in fast]),
-    )
+    of_slow, of_fast = (median(sorted(values[i] for i in side)) for side in (slow, fast))
+    found = separating(*([nodes[i].attributes for i in side] for side in (slow, fast)))
+    return TwoGroups(title, quantity, model, slow, fast, of_slow, of_fast, found)
 
 
 def _model(machine: Machine) -> str:
     """Return CPU, GPUs and ranks. Unlike ``model_of``, without what settings of the firmware change."""
-    parts = [gpus_of(machine), machine.cpu or "CPU of unknown model"]
-    return "; ".join([*filter(None, parts), *([f"{len(machine.ranks)} ranks"] if machine.ranks else [])])
+    ranks = f"{len(machine.ranks)} ranks" if machine.ranks else ""
+    return "; ".join(filter(None, (gpus_of(machine), machine.cpu or "CPU of unknown model", ranks)))
 
 
 def _attributes(document: Document) -> dict[str, str]:

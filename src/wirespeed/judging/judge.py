@@ -12,17 +12,16 @@ from ..document import Document, Status, TestcaseResult
 from ..errors import UsageError
 from ..hardware.topology import LinkKind, Machine
 from ..measurement import Expectation, Unit
-from ..results.baseline import DEVIATIONS, TOLERANCE, Baseline, Entry
+from ..results.baseline import DEVIATIONS, TOLERANCE, Baseline, Entry, Inventory
 from ..results.cells import Key, Override, Placed, busy_devices, check_links, placed
-from ..results.published_gates import GateSetName, Inventory, load
-from ..statistics.stopping import SCATTER_SAMPLES
+from ..statistics import SCATTER_SAMPLES
 from ..tables import BUSBW, Cell
 from ..terminal import Tabular, brief
 from ..testcases.blocks import of_key
 from ..testcases.host import STREAM
 from ..units import GB, format_time
 from .cells_seen import ComparableCells
-from .culprits import Culprit, of_expected
+from .gates import GateComparison, GateSetName, compare_gates, load
 from .inventory import Missing, hardware_changes, missing
 from .localise import Observation, WrongData, accept, defects, localise, wrong_data
 from .omissions import BaselineUse, baseline_use, doubts, renewed, too_small
@@ -34,10 +33,10 @@ from .verdict import (
     BELOW_NEIGHBOUR,
     BELOW_PEERS,
     BELOW_RANGE,
-    GateComparison,
+    Culprit,
     Judgement,
     Verdict,
-    compare_gates,
+    of_expected,
     worst,
 )
 
@@ -168,7 +167,11 @@ def judge(
     lacking = missing(document, expected, baseline.inventory(machine) if baseline else None)
     is_lesser = any(absent.verdict is Verdict.FAIL and absent.expected is not None for absent in lacking)
     entries = baseline.entries(machine, is_lesser=is_lesser) if baseline else {}
-    cells = [measured for measured in placed(document) if measured.key in entries or not _restated(measured)]
+    cells = [  # of a collective, only the bus bandwidth is judged
+        measured
+        for measured in placed(document)
+        if measured.key in entries or measured.result.collective is None or measured.key.table == BUSBW
+    ]
     small = too_small(document, cells)
     memories = _measured_memories(cells, machine)
     usual = UsualRanges(document)
@@ -242,11 +245,6 @@ def gates(document: Document, name: GateSetName | str | Path, check: Check | Non
     return compare_gates(load(str(name)), document, (check or judge(document)).judgements)
 
 
-def _restated(measured: Placed) -> bool:
-    """Return whether a cell is a table of a collective other than its bus bandwidth, which is judged."""
-    return measured.result.collective is not None and measured.key.table != BUSBW
-
-
 def _unless_busy(judgement: Judgement, measured: Placed, machine: Machine) -> Judgement:
     """Return the judgement on a cell, or that another process used its device.
 
@@ -318,6 +316,10 @@ def _judge(
     return ranged if only_tightens else compared
 
 
+def _passed(measured: Placed) -> Judgement:
+    return Judgement(measured.key, measured.unit, Verdict.PASS, measured.cell.value, measured.cell.limit)
+
+
 def _has_few_samples(measured: Placed) -> bool:
     """Return whether a block list has too few samples to judge it: its time contains the submission."""
     n = measured.cell.statistics.n if measured.cell.statistics else 0
@@ -331,10 +333,6 @@ def _without_value(result: TestcaseResult) -> Verdict:
     if result.status is Status.INTERRUPTED:
         return Verdict.INTERRUPTED
     return Verdict.WAIVED if result.status.good else Verdict.FAIL
-
-
-def _passed(measured: Placed) -> Judgement:
-    return Judgement(measured.key, measured.unit, Verdict.PASS, measured.cell.value, measured.cell.limit)
 
 
 def _of_testcase(result: TestcaseResult, verdicts: Collection[Verdict]) -> Verdict:
@@ -402,14 +400,11 @@ def _by_memories(
     least, normal = cell.expected
     for link, carried in cell.shared:
         where = machine.links[link].source
-        if not carried:
+        if not carried or link not in memories:
             why = f"several transfers pass through the host bridges of {where}, whose capacity is unknown"
-            return replace(judgement, verdict=Verdict.UNKNOWN, why=why)
-        if link not in memories:
-            why = (
-                f"several transfers share the memory of {where}, whose capacity is unknown; "
-                "measure host_stream_copy in the same run"
-            )
+            if carried:
+                why = f"several transfers share the memory of {where}, whose capacity is unknown; "
+                why += "measure host_stream_copy in the same run"
             return replace(judgement, verdict=Verdict.UNKNOWN, why=why)
         least = min(least, memories[link] * low / carried)
         normal = min(normal, memories[link] * typical / carried)

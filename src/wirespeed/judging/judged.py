@@ -13,16 +13,16 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ..statistics.summary import grouped
+from ..statistics import grouped
 from ..units import format_age
 
 if TYPE_CHECKING:
     from ..document import Document
-    from ..results.baseline import Baseline
+    from ..results.baseline import Baseline, Inventory
     from ..results.cells import Key, Override, Placed
-    from ..results.published_gates import GateSet, Inventory
     from ..testcases import Testcase
     from .diagnosis import Diagnosis
+    from .gates import GateSet
     from .judge import Check
     from .overview import Overview
     from .verdict import Judgement, Verdict
@@ -144,8 +144,8 @@ class Judged:
         Raises:
             UsageError: If an override matches no cell, or the baseline is for a different kind of machine.
         """
+        from .gates import compare_gates
         from .judge import judge
-        from .verdict import compare_gates
 
         document, by = self.document, self.by
         check = judge(document, by.overrides, by.baseline, by.tolerance, by.ignore_busy, by.expected)
@@ -280,7 +280,6 @@ class Adaptive:
 
 def _quick(document: Document) -> tuple[Testcase, ...]:
     """Return the testcases of the quick tier that a run lacks."""
-    from ..testcases import TABLE
+    from .omissions import not_run
 
-    done = {result.name for result in document.testcases}
-    return tuple(case for case in TABLE if case.tier == "quick" and case.name not in done)
+    return tuple(not_run(document))

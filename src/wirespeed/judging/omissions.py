@@ -28,7 +28,7 @@ from ..hardware.network import Network
 from ..hardware.topology import LinkKind, Machine
 from ..measurement import Measurement, Unit
 from ..model import Collective, Engine, Transfer, Work
-from ..options import PlanOptions, declared
+from ..options import PlanOptions, Tier, declared
 from ..results.baseline import Entry
 from ..results.cells import Key, Placed, key_of
 from ..results.imported_limits import allowed, with_cores
@@ -367,12 +367,15 @@ def unmeasured(document: Document) -> int:
 
     Those that this machine does not support are not counted.
     """
-    done = {result.name for result in document.testcases}
-    lacking = _planned_again(
-        document, (case for case in TABLE if case.tier == "quick" and case.name not in done)
-    )
+    lacking = _planned_again(document, not_run(document))
     late = [result for result in document.testcases if result.left_out > 0 and not _has_value(result)]
     return len(lacking) + len(late)
+
+
+def not_run(document: Document, tier: Tier = "quick") -> list[Testcase]:
+    """Return the testcases of a tier that a run lacks."""
+    done = {result.name for result in document.testcases}
+    return [case for case in TABLE if case.tier == tier and case.name not in done]
 
 
 def _planned_again(document: Document, cases: Iterable[Testcase]) -> list[Testcase]:

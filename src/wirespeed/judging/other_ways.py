@@ -29,12 +29,11 @@ from ..hardware.topology import LinkKind, Machine
 from ..measurement import Unit
 from ..results.cells import Key, Placed, key_of
 from ..results.imported_limits import BOTH_WAYS_BY_HOST, BY_HOST, ONE_WAY_BY_HOST
-from ..statistics.summary import grouped, median
+from ..statistics import grouped, median
 from ..tables import BUSBW, Cell, Table
 from ..units import GB, format_size, many, some
-from .culprits import Culprit, Suspects
 from .path_kinds import COLLECTIVES, GPU_GPU, HOST_GPU, PROCESSES, path_kind
-from .verdict import Judgement, Verdict
+from .verdict import Culprit, Judgement, Suspects, Verdict
 
 
 class OtherWay(StrEnum):
@@ -74,6 +73,10 @@ _REPLACED = (Verdict.PASS, Verdict.UNKNOWN, Verdict.WARN)
 
 #: Source and destination of a copy, or the other way round: the labels of its row and column.
 _Ends = tuple[str, str]
+#: Testcase or table, and its kind -> rates of its copies, in B/s.
+_Rates = dict[tuple[str, str], dict[_Ends, float]]
+#: Testcase, row, column -> rate of a copy over links that are known, in B/s.
+_Known = dict[str, dict[str, dict[str, float]]]
 
 
 def by_other_ways(
@@ -88,7 +91,7 @@ def by_other_ways(
         machine: The machine.
     """
     gpus = {gpu.name for gpu in MachineVertices(machine).gpus}
-    rates: dict[tuple[str, str], dict[_Ends, float]] = {}  # testcase or table, and its kind -> rates
+    rates: _Rates = {}
     for judgement, measured in zip(judged, cells, strict=True):
         key, value = measured.key, measured.cell.value
         if not value or judgement.verdict is Verdict.IMPLAUSIBLE or measured.result.collective:
@@ -102,7 +105,7 @@ def by_other_ways(
         for end in (row, column)
     }
     trees = {i for i, measured in enumerate(cells) if _is_tree(measured, machine)}
-    known: dict[str, dict[str, dict[str, float]]] = {}  # rates of known links: testcase, row, column
+    known: _Known = {}
     for i in sorted(trees) if len(gpus) <= _MOST_GPUS else ():
         key, links = cells[i].key, [machine.links[link] for link, *_ in cells[i].cell.links]
         rate = rates.get((key.testcase, ""), {}).get((key.row, key.column))
@@ -126,11 +129,7 @@ def by_other_ways(
 
 
 def _references(
-    testcase: str,
-    ends: _Ends,
-    rates: dict[tuple[str, str], dict[_Ends, float]],
-    by_host: float,
-    known: dict[str, dict[str, dict[str, float]]],
+    testcase: str, ends: _Ends, rates: _Rates, by_host: float, known: _Known
 ) -> Iterator[tuple[OtherWay, float, float]]:
     """Yield other ways of a copy, with their rates and the lowest rate of the copy, in B/s."""
     if rate := rates.get((BY_HOST, _TABLES.get(testcase, "")), {}).get(ends):

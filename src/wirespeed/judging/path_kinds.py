@@ -17,8 +17,7 @@ from ..hardware.topology import Machine
 from ..measurement import Unit
 from ..qualification import OF_NODE, PartKind, Qualification, SlowPart, part_name
 from ..results.cells import Key, Placed
-from .culprits import AT, Advice, SuspectKind
-from .verdict import Judgement, Verdict, worst
+from .verdict import AT, Advice, Judgement, SuspectKind, Verdict, worst
 
 
 @dataclass(frozen=True)
@@ -90,15 +89,10 @@ def _paths_of(kind: DeviceKind) -> tuple[PathKind, ...]:
         title = f"host ↔ {kind.words[0]}"
         return (PathKind(f"host_{kind.name}", title, kind.testcases, kind.key_figures, kind.name),)
     with_host = (f"{kind.name}_from_host", f"{kind.name}_to_host")
+    prefixes = kind.testcases or (f"{kind.name}_",)
     return (
         PathKind(f"host_{kind.name}", f"host ↔ {kind.words[0]}", with_host, (with_host,), kind.name),
-        PathKind(
-            f"{kind.name}_memory",
-            f"{kind.words[0]} memory",
-            kind.testcases or (f"{kind.name}_",),
-            kind.key_figures,
-            kind.name,
-        ),
+        PathKind(f"{kind.name}_memory", f"{kind.words[0]} memory", prefixes, kind.key_figures, kind.name),
     )
 
 
@@ -107,9 +101,8 @@ def path_kind(testcase: str, *, collective: bool = False) -> PathKind:
     """Return the kind of path of a testcase, by its name."""
     if collective:
         return COLLECTIVES
-    return next(
-        (kind for kind in path_kinds() if kind.prefixes and testcase.startswith(kind.prefixes)), OTHER
-    )
+    fitting = (kind for kind in path_kinds() if kind.prefixes and testcase.startswith(kind.prefixes))
+    return next(fitting, OTHER)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from ..judging.judge import Check
 from ..judging.judged import Judged
 from ..judging.verdict import Verdict
 from ..measurement import Axis, Unit
-from ..statistics.summary import summarise
+from ..statistics import summarise
 from ..tables import SKEW, Cell, Table
 from ..units import GB, fitting, format_time, many
 from .console import heading, pieces, printed, warnings, width_of

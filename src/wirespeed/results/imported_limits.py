@@ -100,9 +100,8 @@ def of_collective(network: Network, measurement: Measurement) -> list[Allowance]
 
 def _widened(bound: Allowance) -> Allowance:
     """What links allow, with the range of values of other tools."""
-    return (
-        replace(bound, expected=(bound.expected[0] * WIDER, bound.expected[1])) if bound.expected else bound
-    )
+    expected = bound.expected
+    return replace(bound, expected=(expected[0] * WIDER, expected[1])) if expected else bound
 
 
 def _bridged(network: Network, bound: Allowance, *, both_ways: bool) -> Allowance:
@@ -117,11 +116,9 @@ def _bridged(network: Network, bound: Allowance, *, both_ways: bool) -> Allowanc
     of_host = any(
         link.kind in _TO_HOST and (both_ways or {link.source, link.destination} <= gpus) for link in links
     )
-    return (
-        replace(bound, shared=((memory, 0.0),))
-        if memory is not None and of_host and not bound.shared
-        else bound
-    )
+    if memory is None or bound.shared or not of_host:
+        return bound
+    return replace(bound, shared=((memory, 0.0),))
 
 
 def with_cores(machine: Machine) -> Machine:
