@@ -28,7 +28,7 @@ import wirespeed
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.machines import MACHINES
 from wirespeed.document import Document
-from wirespeed.faults import Fault, FaultKind
+from wirespeed.hardware.devices import Fault, FaultKind
 from wirespeed.hardware.effects import EFFECTS
 from wirespeed.hardware.network import MachineVertices
 from wirespeed.judging.diagnosis import diagnose

@@ -24,7 +24,7 @@ import wirespeed
 from wirespeed.backends.simulated import parse
 from wirespeed.cli.main import main as command
 from wirespeed.document import Document
-from wirespeed.faults import Fault, FaultKind
+from wirespeed.hardware.devices import Fault, FaultKind
 from wirespeed.hardware.topology import LinkKind
 from wirespeed.results.store import save
 

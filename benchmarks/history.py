@@ -25,12 +25,11 @@ import numpy as np
 
 import wirespeed
 from wirespeed.document import Document
-from wirespeed.judging.history import MachineHistory, judged
+from wirespeed.judging.history import MachineHistory, courses, judged
 from wirespeed.reports.html.comparison import history_page
 from wirespeed.reports.style import Style
 from wirespeed.results.history import History
 from wirespeed.screens.compare import render_of_history as render
-from wirespeed.statistics.changes import courses
 from wirespeed.tables import Table
 
 RUNS, NOISE, NEAR = 200, 0.01, 15

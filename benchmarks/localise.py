@@ -26,9 +26,9 @@ import wirespeed
 from wirespeed.backends.simulated import parse
 from wirespeed.document import Document
 from wirespeed.hardware.topology import LinkKind, Machine
-from wirespeed.judging.culprits import Suspect, SuspectKind
 from wirespeed.judging.judge import judge
 from wirespeed.judging.localise import suspects_of_links
+from wirespeed.judging.verdict import Suspect, SuspectKind
 
 MACHINES = ("dgx-a100-8", "ppu-8")
 TESTCASES = (

@@ -19,7 +19,7 @@ from msgspec.structs import replace as with_fields
 import wirespeed
 from wirespeed.backends.simulated import parse
 from wirespeed.document import Document
-from wirespeed.faults import Fault, FaultKind
+from wirespeed.hardware.devices import Fault, FaultKind
 from wirespeed.hardware.facts import Fact, Known
 from wirespeed.hardware.topology import Machine
 from wirespeed.judging.peer_causes import find_peers

@@ -21,8 +21,7 @@ from .hardware.topology import Machine
 from .peer_access import PeerAccess
 from .qualification import Qualification
 from .tables import Amount, Integer, Number, Quantity, Reading, State, Table, Whole
-from .tabular import Tabular
-from .terminal import brief
+from .terminal import Tabular, brief
 from .units import many
 
 SCHEMA = 2

@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from .errors import UsageError
 from .model import PoolLayout
-from .statistics.stopping import ROUNDS, Fixed, Precise, Rule
+from .statistics import ROUNDS, Fixed, Precise, Rule
 from .units import LARGEST_SIZE, parse_duration, parse_fraction, parse_memory, parse_size, parse_sizes
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -31,10 +31,8 @@ _MOST = 2**63 - 1
 #: Sizes below this, in bytes, need a unit in a text: a small number is usually meant in MiB.
 _LEAST_WITHOUT_UNIT = 4096
 #: One GPU or a range of them, and the maximum number of GPUs in a range.
-_GPUS, _MOST_GPUS = (
-    re.compile(r"(?:gpu)?([0-9]{1,6})(?:-(?:gpu)?([0-9]{1,6}))?", re.ASCII | re.IGNORECASE),
-    4096,
-)
+_GPUS = re.compile(r"(?:gpu)?([0-9]{1,6})(?:-(?:gpu)?([0-9]{1,6}))?", re.ASCII | re.IGNORECASE)
+_MOST_GPUS = 4096
 
 
 #: How thorough a run is. Each tier contains the one before it.

@@ -7,13 +7,14 @@ them; nodes without GPUs have one rail. Nodes whose NICs of a rail share a leaf 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median
 
 import msgspec
 
+from .statistics import grouped
 from .tables import Amount, Integer, Number, Whole
 from .units import many
 
@@ -323,32 +324,27 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def paths(self) -> dict[tuple[int, int, int], list[float]]:
         """Source, target and rail -> its values in the rounds of pairs, in bytes per second."""
-        found: dict[tuple[int, int, int], list[float]] = {}
+        return grouped((path, value) for _, _, path, value in self._between_two(Stage.PAIRS))
+
+    def _between_two(self, stage: Stage) -> Iterator[tuple[Round, int, tuple[int, int, int], float]]:
+        """Yield the values between two nodes, each with its round, the index of its test, and its path."""
         for each in self.rounds:
-            for group, values in zip(each.groups, each.values, strict=False):
-                if each.stage is not Stage.PAIRS or len(group) != 2:
-                    continue
+            tests = zip(each.groups, each.values, strict=False)
+            for test, (group, values) in enumerate(tests if each.stage is stage else ()):
                 rails = len(values) // 2
-                for i, value in enumerate(values[: 2 * rails]):
-                    source, target = group if i < rails else group[::-1]
+                for i, value in enumerate(values[: 2 * rails] if len(group) == 2 else ()):
                     if value is not None:
-                        found.setdefault((source, target, i % rails), []).append(value)
-        return found
+                        source, target = group if i < rails else group[::-1]
+                        yield each, test, (source, target, i % rails), value
 
     @property
     def curves(self) -> list[SizeCurve]:
         """The rates of messages by their size; repeated measurements as their medians."""
         found: dict[tuple[EndMemory, bool, int, int, int], dict[int, list[float]]] = {}
-        for each in self.rounds:
-            if each.stage is not Stage.SIZES or each.memory is None:
-                continue
-            for size, group, values in zip(each.sizes, each.groups, each.values, strict=False):
-                rails = len(values) // 2
-                for i, value in enumerate(values[: 2 * rails]):
-                    if value:
-                        ends = group if i < rails else group[::-1]
-                        key = (each.memory, each.both, ends[0], ends[1], i % rails)
-                        found.setdefault(key, {}).setdefault(size, []).append(value)
+        for each, test, path, value in self._between_two(Stage.SIZES):
+            if value and each.memory is not None:
+                sizes = found.setdefault((each.memory, each.both, *path), {})
+                sizes.setdefault(each.sizes[test], []).append(value)
         return [
             SizeCurve(*key, {size: median(of_size) for size, of_size in sorted(rates.items())})
             for key, rates in found.items()
@@ -364,14 +360,7 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def has_peers(self) -> bool:
         """Whether several pairs of nodes were measured."""
-        pairs = {
-            frozenset(group)
-            for each in self.rounds
-            if each.stage is Stage.PAIRS
-            for group, values in zip(each.groups, each.values, strict=False)
-            if any(value is not None for value in values)
-        }
-        return len(pairs) > 1
+        return len({frozenset(path[:2]) for path in self.paths}) > 1
 
     @property
     def excluded(self) -> tuple[str, ...]:

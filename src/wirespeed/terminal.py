@@ -1,4 +1,4 @@
-"""Capabilities of standard output, and text that is safe to show there.
+"""Capabilities of standard output, text that is safe to show there, and what results offer at a prompt.
 
 Names that a person wrote and nothing knows: where they are, and which name was probably meant.
 """
@@ -12,7 +12,11 @@ import shutil
 import sys
 from collections.abc import Collection, Iterator
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import pandas
 
 #: Range of widths: lines are padded to the width, which the environment may set to any number.
 _MIN_COLUMNS, _MAX_COLUMNS = 40, 1000
@@ -233,3 +237,47 @@ def _unknown(value: object, kind: Any, place: str) -> Iterator[tuple[str, str, l
 
 def _folded(name: str) -> str:
     return name.lower().replace("_", "-")
+
+
+class Tabular:
+    """Base of results: what each offers at a prompt and in notebooks.
+
+    ``reports`` knows their forms, and is imported when you ask for one.
+    """
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        @property
+        def simulated(self) -> bool:
+            """Whether no hardware was measured."""
+
+    def _section(self) -> object:
+        """What ``reports`` shows: the result itself, or a table of it with a name."""
+        return self
+
+    def _repr_html_(self) -> str:
+        """The result for a notebook: tables without scripts, for light and dark themes."""
+        return str(_report("html.notebook").notebook_html(self._section()))
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A data frame with one row per cell. Values are in base units: B/s, s, 1/s and bytes.
+
+        Raises:
+            MissingPackage: If pandas is not installed.
+        """
+        return _report("records").to_pandas(self._section())
+
+    def _drew(self) -> bool:
+        """Show the result with its chart or heat map if this is a notebook; return whether it is."""
+        running = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+        if not hasattr(running, "kernel"):
+            return False
+        import_module("IPython.display").display(self)
+        return True
+
+
+def _report(name: str) -> Any:
+    """A module of ``reports``, which stands above all results and imports them."""
+    return import_module(f"{__package__}.reports.{name}")

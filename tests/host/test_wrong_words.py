@@ -12,7 +12,7 @@ import wirespeed
 from wirespeed.backends.host import prepared as fill_verify
 from wirespeed.backends.host.prepared import examined
 from wirespeed.backends.test_data import STEP, WORD_MASK
-from wirespeed.faults import MOST_LISTED
+from wirespeed.errors import MOST_LISTED
 
 KEY, BEFORE, COUNT = 0x1234_5678_9ABC_DEF0, -3, 2**20 + 512
 

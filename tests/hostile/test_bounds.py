@@ -16,8 +16,9 @@ from wirespeed import files
 from wirespeed.cli.main import main
 from wirespeed.errors import DocumentError, UsageError
 from wirespeed.hardware import topology
+from wirespeed.judging import gates
 from wirespeed.language import toml_file
-from wirespeed.results import baseline, output, published_gates, store
+from wirespeed.results import baseline, output, store
 from wirespeed.results import cells as overrides
 from wirespeed.terminal import columns
 
@@ -87,7 +88,7 @@ def test_a_file_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     for load in (wirespeed.load, topology.load, baseline.load):
         with pytest.raises(UsageError, match="/dev/zero: it is larger than 2 MiB"):
             load("/dev/zero")
-    for written in (overrides.load, published_gates.load, toml_file.load):
+    for written in (overrides.load, gates.load, toml_file.load):
         with pytest.raises(UsageError, match="it is larger than 4 MiB"):
             written("/dev/zero")
 
@@ -103,7 +104,7 @@ def test_files_that_no_parser_should_read(text: bytes | None, tmp_path: Path) ->
         if text is None:
             file.truncate(3 * 2**30)
     for load in (
-        wirespeed.load, topology.load, baseline.load, overrides.load, published_gates.load, toml_file.load,
+        wirespeed.load, topology.load, baseline.load, overrides.load, gates.load, toml_file.load,
     ):  # fmt: skip
         with pytest.raises(UsageError, match=str(path)) as caught:
             load(str(path))

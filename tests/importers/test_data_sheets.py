@@ -8,7 +8,7 @@ import pytest
 
 from tests.importers.test_assumed import A100, all_reduce, between, to_gpus
 from tests.importers.test_formats import imported
-from wirespeed.data.sheets import gpu_sheet
+from wirespeed.data import gpu_sheet
 from wirespeed.document import Document
 from wirespeed.hardware.topology import LinkKind
 from wirespeed.judging.judge import judge

@@ -15,9 +15,8 @@ from wirespeed.cli.main import main
 from wirespeed.errors import UsageError
 from wirespeed.hardware.limits import Allowance, allowances
 from wirespeed.importers.log import number, says_failure, scaled, status_of
-from wirespeed.judging.judge import judge
+from wirespeed.judging.judge import Check, judge
 from wirespeed.judging.verdict import Verdict
-from wirespeed.judging.verdicts import Check
 
 PUBLISHED = Path(__file__).parents[1] / "data/published"
 BABELSTREAM = """BabelStream

@@ -13,7 +13,7 @@ import wirespeed
 from tests.conftest import GOLDEN
 from wirespeed.backends.simulated.machines import MACHINES
 from wirespeed.cli.main import main
-from wirespeed.data.sheets import gpu_sheet, gpu_sheets
+from wirespeed.data import gpu_sheet, gpu_sheets
 from wirespeed.document import Document
 from wirespeed.errors import UsageError
 from wirespeed.hardware.topology import LinkKind

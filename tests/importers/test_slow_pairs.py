@@ -6,8 +6,8 @@ from pathlib import Path
 
 import wirespeed
 from wirespeed.judging.diagnosis import Diagnosis, diagnose
+from wirespeed.judging.judge import Check
 from wirespeed.judging.verdict import Verdict
-from wirespeed.judging.verdicts import Check
 
 _HEAD = "[P2P (Peer-to-Peer) GPU Bandwidth Latency Test]\n"
 _BY_HOST = "Unidirectional P2P=Disabled Bandwidth Matrix (GB/s)\n"

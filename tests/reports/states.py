@@ -22,10 +22,10 @@ from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.hardware.topology import Machine
 from wirespeed.judging.fleet import node_summary
+from wirespeed.judging.gates import load as load_gates
 from wirespeed.judging.judged import Criteria, Judged
 from wirespeed.reports.html.fleet import fleet_page
 from wirespeed.reports.html.page import page
-from wirespeed.results.published_gates import load as load_gates
 
 RECORDED = Path(__file__).parents[1] / "recorded"
 NVLINKS = "+nvlinks=6@gpu3"

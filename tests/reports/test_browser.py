@@ -14,7 +14,7 @@ import wirespeed
 from wirespeed.document import Document
 from wirespeed.reports.html.page import page
 from wirespeed.results.store import decode
-from wirespeed.statistics.summary import summarise
+from wirespeed.statistics import summarise
 from wirespeed.tables import THROTTLED, Quantity, Reading
 
 WIDTHS = (390, 1280, 3840)

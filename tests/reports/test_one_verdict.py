@@ -30,6 +30,7 @@ from wirespeed.judging import judge as judging
 from wirespeed.judging import overview as summing
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.fleet import node_summary
+from wirespeed.judging.gates import load as load_gates
 from wirespeed.judging.judged import Criteria, Judged
 from wirespeed.judging.verdict import Verdict
 from wirespeed.reports import Style
@@ -37,7 +38,6 @@ from wirespeed.reports.html.fleet import fleet_page
 from wirespeed.reports.html.notebook import notebook_html
 from wirespeed.reports.records import CheckedRun
 from wirespeed.results import cells as overrides
-from wirespeed.results.published_gates import load as load_gates
 from wirespeed.screens import check as check_screen
 from wirespeed.screens import doctor as doctor_screen
 from wirespeed.screens import many_runs

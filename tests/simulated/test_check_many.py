@@ -20,8 +20,7 @@ from wirespeed.cli.main import main
 from wirespeed.document import Document, Status
 from wirespeed.errors import ExitCode, UsageError
 from wirespeed.judging.fleet import FleetFigure, FleetNode
-from wirespeed.judging.judged import Criteria, Judged
-from wirespeed.judging.verdicts import MaxAge, unjudged
+from wirespeed.judging.judged import Criteria, Judged, MaxAge, unjudged
 from wirespeed.reports import Style
 from wirespeed.reports.records import CheckedRun
 from wirespeed.results import compare as many_files

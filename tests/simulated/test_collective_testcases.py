@@ -12,8 +12,8 @@ from wirespeed.cli.main import main
 from wirespeed.collectives.operations import OPERATIONS
 from wirespeed.document import UNFINISHED, Document, Status
 from wirespeed.driver.jobs import Listener
+from wirespeed.judging.judge import Check
 from wirespeed.judging.verdict import Verdict
-from wirespeed.judging.verdicts import Check
 from wirespeed.measurement import Unit
 
 A100, H200 = "simulated:dgx-a100-8", "simulated:hgx-h200-2"

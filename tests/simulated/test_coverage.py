@@ -13,8 +13,8 @@ from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.hardware.topology import LinkKind, Machine
 from wirespeed.judging.cause import facts_of
-from wirespeed.judging.coverage import odd_devices
 from wirespeed.judging.judge import judge
+from wirespeed.judging.other_ways import odd_devices
 from wirespeed.judging.overview import overview
 from wirespeed.judging.verdict import Verdict
 
@@ -115,7 +115,7 @@ def peers_of(without: dict[int, set[int]], count: int = 8) -> Machine:
 
 
 def odd(document: Document) -> list[str]:
-    return [found.text for found in odd_devices(document, facts_of(document))]
+    return [text for _, text in odd_devices(document, facts_of(document))]
 
 
 ALONE = {3: {*range(8)}} | {i: {3} for i in range(8) if i != 3}

@@ -17,11 +17,11 @@ from wirespeed.hardware.limits import allowances
 from wirespeed.hardware.network import Network
 from wirespeed.hardware.topology import Machine
 from wirespeed.judging.cells_seen import Hypothesis, distinguishing
-from wirespeed.judging.culprits import AT, Culprit, Suspect, SuspectKind
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.judge import judge
 from wirespeed.judging.localise import Observation, localise
 from wirespeed.judging.overview import overview
+from wirespeed.judging.verdict import AT, Culprit, Suspect, SuspectKind
 from wirespeed.testcases import find
 
 READ = "device_to_device_memcpy_read_ce"

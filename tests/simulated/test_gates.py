@@ -16,10 +16,9 @@ from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.hardware.facts import Fact, Known
 from wirespeed.hardware.topology import LinkKind
+from wirespeed.judging.gates import GateResult, GateVerdict, compare_gates, known, load
 from wirespeed.judging.judge import judge
 from wirespeed.judging.judged import Criteria, Judged
-from wirespeed.judging.verdict import GateResult, GateVerdict, compare_gates
-from wirespeed.results.published_gates import known, load
 from wirespeed.screens import check as check_screen
 from wirespeed.units import GB, parse_rate
 

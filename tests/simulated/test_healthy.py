@@ -13,9 +13,8 @@ from wirespeed.backends.base import Backend, Prepared
 from wirespeed.document import Document
 from wirespeed.hardware.devices import Gpu, NumaNode
 from wirespeed.hardware.topology import Link, LinkKind, Machine
-from wirespeed.judging.judge import judge
+from wirespeed.judging.judge import Check, judge
 from wirespeed.judging.verdict import Verdict
-from wirespeed.judging.verdicts import Check
 from wirespeed.measurement import Measurement, Sample
 from wirespeed.model import Engine, Role, Transfer
 from wirespeed.options import RunOptions

@@ -20,7 +20,7 @@ from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.cli.main import main
 from wirespeed.document import Status
 from wirespeed.driver.jobs import Listener
-from wirespeed.signals import ENDING, Undisturbed
+from wirespeed.run_errors import ENDING, Undisturbed
 
 TWO = "simulated:hgx-h200-2"
 RUN = ["run", "-t", "0", "4", "--machine", TWO, "--samples", "2", "--copies", "1", "-o"]
@@ -123,7 +123,7 @@ def test_a_signal_before_the_first_testcase_ends_the_run() -> None:
 def test_signals_are_postponed_once(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second one, later, is for a user who does not want to wait."""
     calls, now = list[int](), [0.0]
-    monkeypatch.setattr("wirespeed.signals.time", own_time(monotonic=lambda: now[0]))
+    monkeypatch.setattr("wirespeed.run_errors.time", own_time(monotonic=lambda: now[0]))
     before = signal.signal(number, lambda number, frame: calls.append(number))
     try:
         with Undisturbed() as late:

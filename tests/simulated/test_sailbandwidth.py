@@ -16,8 +16,7 @@ import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.cli.sailbandwidth import listed
 from wirespeed.document import Document
-from wirespeed.errors import VerificationError
-from wirespeed.faults import WrongWord, WrongWords
+from wirespeed.errors import VerificationError, WrongWord, WrongWords
 from wirespeed.reports import SIMULATED, Style
 from wirespeed.reports import dialects as sailbandwidth
 

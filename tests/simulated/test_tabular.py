@@ -22,7 +22,7 @@ from wirespeed.errors import MissingPackage, UsageError
 from wirespeed.measurement import Axis
 from wirespeed.results.cells import Key
 from wirespeed.tables import Cell
-from wirespeed.tabular import Tabular
+from wirespeed.terminal import Tabular
 
 SLOW, GOOD = "simulated:dgx-a100-8+nvlinks=6@gpu3", "simulated:dgx-a100-8"
 MATRIX, CASES = "device_to_device_memcpy_read_ce", ("0", "host_latency", "all_reduce")

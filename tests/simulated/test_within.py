@@ -24,7 +24,7 @@ from wirespeed.judging.judge import judge
 from wirespeed.judging.omissions import left_out
 from wirespeed.judging.verdict import Verdict
 from wirespeed.options import RULES, RunOptions
-from wirespeed.statistics.stopping import Fixed, Precise
+from wirespeed.statistics import Fixed, Precise
 from wirespeed.testcases import TABLE, find
 from wirespeed.testcases.subset import COVERING, by_value
 

@@ -41,7 +41,7 @@ from wirespeed.options import PlanOptions, RunOptions
 from wirespeed.reports.blocks import text
 from wirespeed.reports.records import records
 from wirespeed.reports.style import Style
-from wirespeed.statistics.stopping import Fixed
+from wirespeed.statistics import Fixed
 from wirespeed.tables import Calls
 from wirespeed.testcases import blocks
 from wirespeed.testcases.blocks import of_directions

@@ -20,14 +20,13 @@ from benchmarks.history import told, year
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.errors import StorageError
-from wirespeed.judging.history import MachineHistory, judged
+from wirespeed.judging.history import FEWEST_RUNS, MachineHistory, courses, judged
 from wirespeed.reports.html.comparison import history_page
 from wirespeed.reports.style import Style
-from wirespeed.results.history import History, add, in_memory
+from wirespeed.results.history import History, add
 from wirespeed.results.store import save
 from wirespeed.screens.compare import FORMATS_HISTORY as FORMATS
 from wirespeed.screens.compare import sparkline
-from wirespeed.statistics.changes import FEWEST_RUNS, courses
 
 NOISE = 0.01
 
@@ -115,7 +114,9 @@ def test_a_gpu_that_moves_keeps_the_history_of_its_memory(document: Document) ->
     first = msgspec.structs.replace(document, started="2026-11-01T00:00:00+00:00")
     elsewhere = replace(document.machine, host="other")
     moved = msgspec.structs.replace(document, machine=elsewhere, started="2026-11-02T00:00:00+00:00")
-    history = in_memory([first, moved])
+    history = History(None)
+    for run in (first, moved):
+        history.add(run)
     assert len(history.machines()) == 2
     past = history.past(history.machines()[0])
     counts = {cell.testcase: int((~np.isnan(past.values[:, i])).sum()) for i, cell in enumerate(past.cells)}
@@ -135,7 +136,8 @@ def test_values_that_fail_in_the_latest_run_are_counted() -> None:
 
 
 def test_a_run_is_added_once(document: Document) -> None:
-    history = in_memory([document, document])
+    history = History(None)
+    assert [history.add(document) for _ in range(2)] == [True, False]
     assert len(history.past(history.machines()[0]).runs) == 1
     history.close()
 

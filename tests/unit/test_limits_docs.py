@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from wirespeed.cli.main import main
-from wirespeed.data import efficiencies
-from wirespeed.data.sheets import cpu_sheets, factors, paths
+from wirespeed.data import cpu_sheets, efficiencies, factors, paths
 from wirespeed.hardware.topology import EngineRate
-from wirespeed.results.published_gates import load
+from wirespeed.judging.gates import load
 from wirespeed.units import GB
 
 PAGE = Path(__file__).parents[2] / "docs/limits.md"

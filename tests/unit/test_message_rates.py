@@ -9,7 +9,7 @@ from wirespeed.document import Document
 from wirespeed.measurement import Axis, Unit
 from wirespeed.reports import Style
 from wirespeed.results.baseline import make
-from wirespeed.statistics.summary import summarise
+from wirespeed.statistics import summarise
 from wirespeed.tables import Cell, Table
 
 

@@ -17,12 +17,12 @@ from wirespeed import RunOptions, UsageError
 from wirespeed.bandwidth.arguments import GpuEngine, NumaEngine
 from wirespeed.cli.common import run_options
 from wirespeed.cli.parser import Parser
+from wirespeed.judging.gates import GateSetName
 from wirespeed.model import Engine, PoolLayout
 from wirespeed.options import PYTHON, Option, PlanOptions, Share, Tier, agreed, declared
 from wirespeed.reports import FORMATS, DialectName
 from wirespeed.reports.dialects import DIALECTS
-from wirespeed.results.published_gates import GateSetName
-from wirespeed.statistics.stopping import Fixed, Precise
+from wirespeed.statistics import Fixed, Precise
 
 TWO = "simulated:hgx-h200-2"
 DECLARED = {field.name: (field, about) for field, about in declared(RunOptions)}

@@ -162,7 +162,7 @@ def test_a_simulated_run_says_so_and_never_passes(good: Document) -> None:
 
 @pytest.mark.parametrize("change", ["status", "verify", "interrupted", "gates", "wrong data", "busy"])
 def test_a_node_that_check_does_not_pass_never_looks_good(change: str, good: Document, bad: Document) -> None:
-    from wirespeed.results.published_gates import load
+    from wirespeed.judging.gates import load
 
     document, gates, word = real(good), [], "fail"
     if change == "status":

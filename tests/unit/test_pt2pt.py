@@ -29,7 +29,7 @@ from wirespeed.model import Engine, Memory, MemoryKind, Message, MessagePattern
 from wirespeed.options import PlanOptions
 from wirespeed.reports import render
 from wirespeed.reports.overalloc import reproduced
-from wirespeed.statistics.summary import summarise
+from wirespeed.statistics import summarise
 from wirespeed.tables import Cell, Table
 from wirespeed.testcases.processes import WITH, WITHOUT, exact, reproducer
 

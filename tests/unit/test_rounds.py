@@ -12,7 +12,7 @@ from wirespeed.errors import UsageError
 from wirespeed.measurement import Measurement, Place, Sample
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Transfer
 from wirespeed.options import RunOptions
-from wirespeed.statistics.stopping import MAX_SAMPLES, Fixed, Precise
+from wirespeed.statistics import MAX_SAMPLES, Fixed, Precise
 
 NODE = Memory("numa0", MemoryKind.PAGEABLE)
 COPY = Measurement((Transfer(NODE, NODE, Executor("numa0"), Engine.CPU, 1000),), (Place("", 0, 0),))

@@ -9,7 +9,7 @@ from wirespeed.driver.sampling import take
 from wirespeed.errors import UsageError
 from wirespeed.measurement import Measurement, Place, Sample
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Transfer
-from wirespeed.statistics.stopping import Fixed, Precise
+from wirespeed.statistics import Fixed, Precise
 
 NODE = Memory("numa0", MemoryKind.PAGEABLE)
 COPY = Measurement(

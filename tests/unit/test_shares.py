@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from wirespeed.judging.culprits import Culprit, Suspect, SuspectKind, of_expected
 from wirespeed.judging.overview import KeyFigure
 from wirespeed.judging.path_kinds import HOST_GPU
-from wirespeed.judging.verdict import Judgement, Verdict, share
+from wirespeed.judging.verdict import Culprit, Judgement, Suspect, SuspectKind, Verdict, of_expected, share
 from wirespeed.measurement import Unit
 from wirespeed.reports.findings import extent
 from wirespeed.results.cells import Key

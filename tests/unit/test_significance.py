@@ -8,8 +8,16 @@ from collections.abc import Callable
 import numpy
 import pytest
 
-from wirespeed.results.evidence import Contrast, _digamma, _prior, _trigamma, adjusted, assessed, contrast
-from wirespeed.statistics.summary import tail
+from wirespeed.results.evidence import (
+    Contrast,
+    _digamma,
+    _prior,
+    _trigamma,
+    adjusted,
+    assessed,
+    contrast,
+    tail,
+)
 
 #: Additional hours of sleep with two drugs (Student, "The probable error of a mean", 1908).
 FIRST = (0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0)

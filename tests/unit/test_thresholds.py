@@ -20,7 +20,7 @@ from wirespeed.hardware.network import Network
 from wirespeed.hardware.topology import Machine
 from wirespeed.measurement import Axis, Measurement, Sample, Unit
 from wirespeed.options import RunOptions
-from wirespeed.statistics.summary import summarise
+from wirespeed.statistics import summarise
 from wirespeed.tables import Cell, Table
 from wirespeed.testcases import collectives, find
 from wirespeed.testcases.patterns import ALONE

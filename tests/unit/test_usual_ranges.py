@@ -12,13 +12,12 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
-from wirespeed.data.sheets import cpu_sheet, cpu_sheets, paths
+from wirespeed.data import cpu_sheet, cpu_sheets, paths
 from wirespeed.document import Document
 from wirespeed.hardware.facts import OFF, ON, UNLIMITED, Fact, Known
-from wirespeed.judging.judge import judge
+from wirespeed.judging.judge import Check, judge
 from wirespeed.judging.judged import Judged
 from wirespeed.judging.verdict import Judgement, Verdict
-from wirespeed.judging.verdicts import Check
 from wirespeed.reports import Style
 from wirespeed.results.store import load
 from wirespeed.screens import check as check_screen

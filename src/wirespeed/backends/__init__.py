@@ -19,7 +19,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..extensions import BACKENDS, registered
+from ..hardware.devices import BACKENDS, registered
 from .tree import HERE
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from ..measurement import Axis, Unit
 from ..model import Transfer
 from ..reports import SIMULATED, Style, render
 from ..tables import Cell, Table
-from ..tabular import Tabular
-from ..terminal import brief, colored, columns
+from ..terminal import Tabular, brief, colored, columns
 from ..testcases import find
 from ..testcases.subset import narrow
 from ..units import fitting

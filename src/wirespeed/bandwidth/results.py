@@ -11,10 +11,9 @@ import msgspec
 from ..document import Document, Status, TestcaseResult
 from ..measurement import Axis, Unit
 from ..reports import SIMULATED, Style
-from ..statistics.summary import summarise
+from ..statistics import summarise
 from ..tables import Cell, Statistics, Table
-from ..tabular import Tabular
-from ..terminal import brief, colored, columns
+from ..terminal import Tabular, brief, colored, columns
 from ..units import GB, GIB, KIB, MIB, format_size, many
 
 if TYPE_CHECKING:

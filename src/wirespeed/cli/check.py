@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
     from ..document import Document
     from ..hardware.topology import Machine
+    from ..judging.gates import GateSet
     from ..judging.judged import Criteria
     from ..reports import Style
     from ..reports.records import CheckedRun
     from ..results.output import Output
-    from ..results.published_gates import GateSet
     from ..worlds.base import World
 
 
@@ -142,14 +142,14 @@ def _refuse_unused(arguments: Parser, options: argparse.Namespace) -> None:
 
 def _gates(options: argparse.Namespace) -> tuple[GateSet, ...]:
     """Load all sets of gates before anything is measured."""
-    from ..results.published_gates import load
+    from ..judging.gates import load
 
     return tuple(load(name) for name in dict.fromkeys(options.gates))
 
 
 def _check_gates(gates: Sequence[GateSet], machines: Sequence[Machine]) -> None:
     """Refuse sets of gates that fit none of the machines."""
-    from ..judging.verdict import check_models
+    from ..judging.gates import check_models
 
     for gate_set in gates:
         check_models(gate_set, machines)
@@ -368,7 +368,7 @@ def _judged(file: str, document: Document, by: Criteria, form: str, style: Style
 
 def _unsuitable(gates: GateSet, document: Document) -> str:
     """Why a set of gates has none for a machine; empty if it has."""
-    from ..judging.verdict import check_models
+    from ..judging.gates import check_models
 
     try:
         check_models(gates, [document.machine])

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from ..judging.verdict import Verdict
     from ..options import RunOptions
     from ..reports import Style
+    from ..results.baseline import Inventory
     from ..results.compare import Unreadable
     from ..results.output import Output
-    from ..results.published_gates import Inventory
     from ..units import Nics
 
 T = TypeVar("T")
@@ -47,8 +47,7 @@ def run_options(options: argparse.Namespace, **changes: Any) -> RunOptions:
 
 def criteria(options: argparse.Namespace) -> Criteria:
     """The criteria of judgement; reads the files."""
-    from ..judging.judged import Criteria
-    from ..judging.verdicts import MaxAge
+    from ..judging.judged import Criteria, MaxAge
     from ..results import baseline
     from ..results import cells as overrides
 
@@ -67,7 +66,7 @@ def criteria(options: argparse.Namespace) -> Criteria:
 
 def expected(options: argparse.Namespace) -> Inventory | None:
     """What each host should have; None if nothing is expected."""
-    from ..results.published_gates import strictest
+    from ..results.baseline import strictest
 
     return strictest(options.expect) if options.expect else None
 

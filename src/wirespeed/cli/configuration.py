@@ -385,12 +385,12 @@ def _expectation(key: str, value: object, file: ConfigurationFile) -> Configured
     Raises:
         UsageError: If it cannot be expected.
     """
-    from ..results.published_gates import parse
+    from ..results.baseline import parse_inventory
 
     if not isinstance(value, str | int) or isinstance(value, bool) or "," in str(value):
         raise UsageError(f"{file.path}: {EXPECT}.{key} must be a number or a text")
     try:
-        parse(f"{key}={value}")
+        parse_inventory(f"{key}={value}")
     except UsageError as error:
         raise UsageError(f"{file.path}: [{EXPECT}] {error}") from error
     return ConfiguredOption(EXPECT, key, (str(value),), str(file.path), is_project=file.is_project)

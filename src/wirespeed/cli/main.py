@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from ..errors import EXIT_CODES, ExitCode, NotIdle, UsageError, WirespeedError
-from ..run_errors import RunInterrupted
-from ..signals import ENDING, GRACE_S
+from ..run_errors import ENDING, GRACE_S, RunInterrupted
 from ..terminal import PLAIN, columns, error_line, shows_unicode
 from ..version import __version__
 from .commands import COMMANDS, called_as, functions, module_of, overview, programs

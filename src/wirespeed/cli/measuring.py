@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ExitCode, UsageError, WirespeedError
 from ..judging.judged import Judged
-from ..run_errors import RunInterrupted
-from ..signals import Undisturbed
+from ..run_errors import RunInterrupted, Undisturbed
 from ..terminal import error_line, visible
 from ..units import format_time, many
 from .common import run_options

@@ -18,7 +18,7 @@ from ..backends import connect, describe
 from ..document import Document
 from ..driver.jobs import blank, join
 from ..errors import ExitCode, WirespeedError
-from ..faults import Fault
+from ..hardware.devices import Fault
 from ..hardware.topology import Machine
 from ..judging.judged import Judged
 from ..reports import DialectName, Style, nvbandwidth, nvbandwidth_json

@@ -183,7 +183,7 @@ class TakesOptions(argparse._ActionsContainer):
 
     def add_judging(self) -> None:
         """Add the options of judgement."""
-        from ..judging.verdicts import TOLERANCE
+        from ..results.baseline import TOLERANCE
         from ..units import parse_fraction
 
         self.add("--overrides FILE.toml", "file of accepted deviations, with reasons")
@@ -199,13 +199,13 @@ class TakesOptions(argparse._ActionsContainer):
 
     def add_expect(self) -> None:
         """Add ``--expect``."""
-        from ..results.published_gates import parse
+        from ..results.baseline import parse_inventory
 
         self.add(
             "--expect KEY=VALUE,...",
             "fail unless each host has this: gpus, nvlinks (active, of each GPU), memory (95%% of it), "
             "nics, gpu-memory, gpu-model, numa, cpus; such as gpus=8,nvlinks=18,memory=1TiB (repeatable)",
-            parse, action="append", default=[],
+            parse_inventory, action="append", default=[],
         )  # fmt: skip
 
     def add_simulated(self, *, needed: bool = True) -> None:

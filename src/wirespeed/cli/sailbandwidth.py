@@ -24,8 +24,8 @@ from typing import Any
 
 from ..document import Document, TestcaseResult
 from ..driver.jobs import Listener
-from ..errors import VerificationError
-from ..faults import MOST_LISTED, Fault, FaultKind
+from ..errors import MOST_LISTED, VerificationError
+from ..hardware.devices import Fault, FaultKind
 from ..hardware.topology import Machine
 from ..reports import DialectName, Style, dialects, nvbandwidth
 from ..reports.dialects import OF_SAILBANDWIDTH, VERSIONS

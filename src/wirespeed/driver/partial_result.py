@@ -21,7 +21,7 @@ from ..errors import VerificationError
 from ..hardware.limits import Allowance, by_transport
 from ..measurement import UNSEEN, Measurement, Place, Reduce, kind_of, value_of
 from ..model import Engine, Role, Transfer
-from ..statistics.summary import interval, median, nearest_rank, summarise
+from ..statistics import interval, median, nearest_rank, summarise
 from ..tables import Calls, Cell, Reading, Table
 from ..testcases import Layout
 from ..testcases.patterns import ALONE

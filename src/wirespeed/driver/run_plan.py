@@ -29,7 +29,7 @@ from ..hardware.topology import Machine
 from ..measurement import Measurement
 from ..model import Access, Engine, Transfer
 from ..options import RunOptions, documented
-from ..statistics.stopping import Rule
+from ..statistics import Rule
 from ..testcases import TABLE, Plan, Testcase
 from ..testcases.subset import COVERING, by_value
 from ..units import MIB, format_size

@@ -23,8 +23,7 @@ from ..hardware.limits import allowances, undisturbed
 from ..hardware.network import Network
 from ..measurement import Measurement, Place, Reduce, Sample, value_of
 from ..model import Executor, Memory, Operation, Role, Transfer
-from ..statistics.stopping import MAX_SAMPLES, SCATTER_SAMPLES, Rule
-from ..statistics.summary import half_width, median, rounds_for, sample_interval
+from ..statistics import MAX_SAMPLES, SCATTER_SAMPLES, Rule, half_width, median, rounds_for, sample_interval
 from ..tables import Cell, Table
 from ..testcases.patterns import ALONE
 from ..units import many

@@ -25,8 +25,7 @@ from ..hardware.network import Network
 from ..measurement import Measurement
 from ..model import Engine
 from ..options import RunOptions
-from ..run_errors import RunInterrupted
-from ..signals import Undisturbed
+from ..run_errors import RunInterrupted, Undisturbed
 from ..tables import Cell, Reading, State
 from ..testcases import Testcase
 from ..testcases.subset import by_value

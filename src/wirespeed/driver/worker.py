@@ -27,7 +27,7 @@ from ..hardware.limits import Allowance, allowances
 from ..hardware.network import Network
 from ..measurement import Measurement, Sample
 from ..options import RunOptions
-from ..statistics.stopping import Rule
+from ..statistics import Rule
 from ..testcases import Testcase
 from ..units import many
 from .jobs import Filled

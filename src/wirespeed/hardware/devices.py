@@ -1,4 +1,4 @@
-"""Kinds of devices with their table, and the one function that parses the names of devices.
+"""Kinds of devices with their table, the one function that parses their names, and faults of simulated ones.
 
 Another package adds a kind by an entry point of the group ``wirespeed.devices`` that names a ``DeviceKind``.
 """
@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import re
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import lru_cache
-from typing import ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
 from ..errors import MachineError
-from ..extensions import DEVICES, registered
 from ..model import Engine, MemoryKind
 from ..units import format_size
+
+if TYPE_CHECKING:
+    from importlib import metadata
 
 
 class DeviceRecord:
@@ -249,6 +254,32 @@ STORAGE = DeviceKind(
 _NAME = re.compile(r"([a-z]+)(\d+)", re.ASCII)
 
 
+#: Groups of entry points, each for one kind of addition.
+BACKENDS, DEVICES = "wirespeed.backends", "wirespeed.devices"
+
+
+def registered(group: str) -> tuple[metadata.EntryPoint, ...]:
+    """The entry points of a group: what other packages add to wirespeed."""
+    if group not in _entry_points(tuple(sys.path)):
+        return ()
+    from importlib import metadata  # it takes tens of ms, and few systems have such packages
+
+    return tuple(metadata.entry_points(group=group))
+
+
+@lru_cache(maxsize=1)
+def _entry_points(path: tuple[str, ...]) -> str:
+    """The descriptions of the entry points of all installed packages."""
+    texts = []
+    for folder in map(Path, path):
+        with suppress(OSError):  # not a folder
+            for about in folder.iterdir():
+                if about.name.endswith("-info"):
+                    with suppress(OSError):
+                        texts.append((about / "entry_points.txt").read_text(errors="replace"))
+    return "\n".join(texts)
+
+
 #: The kinds of devices of this package.
 KINDS = (NUMA, GPU, STORAGE)
 
@@ -311,3 +342,68 @@ def is_host(name: str) -> bool:
     """Return whether a name is that of a NUMA node, or of another device whose memory is that of CPUs."""
     parsed = parse(name)
     return parsed is not None and parsed[0].is_host
+
+
+class FaultKind(StrEnum):
+    """Kinds of faults of a simulated machine."""
+
+    CORRUPT = "corrupt"  #: a destination gets wrong data
+    ERROR = "error"  #: a call fails
+    LOST = "lost"  #: the device is lost
+    HANG = "hang"  #: a call hangs until it is cancelled
+    STUCK = "stuck"  #: a call hangs forever
+    SPEED = "speed"  #: the speed of links is multiplied by a factor
+    DOWN = "down"  #: links are missing
+    BUSY = "busy"  #: another process uses the machine
+    GONE = "gone"  #: a GPU is on the PCI bus, but the driver does not show it
+    FULL = "full"  #: another process uses all of a GPU's memory, or leaves a number of bytes
+    NOISE = "noise"  #: times vary between samples, rounds or runs, or slowly
+    DROPPED = "dropped"  #: what a GPU writes to the memory of another vanishes without an error
+    LATE = "late"  #: data that a GPU writes to another arrives after its flag
+    UNSEEN = "unseen"  #: flags that a GPU sets in the memory of another are never seen
+    BOTH_WAYS = "both-ways"  #: data between two GPUs is lost if both write at once
+    SLOW = "slow"  #: the speed of copies from one GPU to another is multiplied by a factor
+    NO_PEERS = "no-peers"  #: the driver offers no peer access
+    CAUSE = "cause"  #: a cause of slow paths, with what the system then reports
+
+    @property
+    def of_pairs(self) -> bool:
+        """Whether the fault is one of peer access between two GPUs."""
+        return self in _OF_PAIRS
+
+    @property
+    def of_links(self) -> bool:
+        """Whether the fault is one of links, not of transfers."""
+        return self in (FaultKind.SPEED, FaultKind.DOWN)
+
+
+_OF_PAIRS = (
+    FaultKind.DROPPED, FaultKind.LATE, FaultKind.UNSEEN, FaultKind.BOTH_WAYS, FaultKind.SLOW,
+    FaultKind.NO_PEERS,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault of a simulated machine. Its description, and so the expected ranges, stay the same.
+
+    Attributes:
+        kind: Kind of the fault.
+        where: Prefix of the text of the affected transfers (``gpu0->gpu1``); for a fault of links, a text as
+            in ``Machine.links_at``; of pairs, ``gpu0->gpu1``, ``gpu0-gpu1`` (both directions), ``gpu0`` (all
+            pairs with it) or empty; for a cause, its place; for a GPU that is gone, its PCI address; for
+            noise, its level.
+        factor: Factor of the speed of links or copies; for a cause, its amount; for a full memory, its free
+            bytes; for noise, its relative standard deviation.
+        cause: Name of a cause.
+    """
+
+    kind: FaultKind
+    where: str = ""
+    factor: float = 1.0
+    cause: str = ""
+
+    def concerns(self, source: str, destination: str) -> bool:
+        """Whether a fault of pairs is one of a GPU that accesses the memory of another."""
+        a, b = source, destination
+        return self.where in ("", a, b, f"{a}->{b}", f"{a}-{b}", f"{b}-{a}")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from ..errors import MachineError
 from ..measurement import Measurement
 from ..model import FILE_ENGINES, Engine, MemoryKind, Method, Operation, Role, Transfer
-from ..statistics.stopping import FEWEST_ROUNDS, Rule
+from ..statistics import FEWEST_ROUNDS, Rule
 from ..units import KIB
 from .network import Network, completions
 from .topology import Machine

@@ -101,13 +101,11 @@ def _slots(machine: Machine) -> tuple[str, ...]:
 
 def scaled(machine: Machine, chosen: Collection[int], factor: float) -> Machine:
     """A machine with some links at a fraction of their capacity."""
-    return replace(
-        machine,
-        links=tuple(
-            replace(link, capacity=link.capacity * factor) if i in chosen and link.capacity else link
-            for i, link in enumerate(machine.links)
-        ),
+    links = tuple(
+        replace(link, capacity=link.capacity * factor) if i in chosen and link.capacity else link
+        for i, link in enumerate(machine.links)
     )
+    return replace(machine, links=links)
 
 
 def _slower(*kinds: LinkKind) -> Callable[[Machine, str, float], Machine]:
@@ -182,8 +180,8 @@ def _translated(machine: Machine, place: str, factor: float) -> Machine:
             link = replace(link, source=f"{link.source} out")
         links.append(link)
     for node in sorted(nodes):
-        links.append(Link(f"{node} in", node, LinkKind.PCIE, _UNLIMITED, latency=0.0))
-        links.append(Link(node, f"{node} out", LinkKind.PCIE, _UNLIMITED, latency=0.0))
+        ways = ((f"{node} in", node), (node, f"{node} out"))
+        links += [Link(*ends, LinkKind.PCIE, _UNLIMITED, latency=0.0) for ends in ways]
         links += [
             Link(f"{node} in", f"{other} out", LinkKind.PCIE, fastest * factor or None, latency=0.0)
             for other in sorted(nodes)
@@ -200,11 +198,8 @@ def _moved(machine: Machine, place: str, factor: float) -> Machine:
     def moved(link: Link) -> Link:
         if link.kind is not LinkKind.PCIE or place not in link.ends:
             return link
-        return (
-            replace(link, destination=others[-1])
-            if link.source == place
-            else replace(link, source=others[-1])
-        )
+        ends = (place, others[-1]) if link.source == place else (others[-1], place)
+        return replace(link, source=ends[0], destination=ends[1])
 
     return replace(machine, links=tuple(map(moved, machine.links)))
 
@@ -242,19 +237,10 @@ def _host_nodes(machine: Machine) -> tuple[str, ...]:
 
 def generation_of(machine: Machine, place: str) -> int:
     """The PCIe generation of 16 lanes at the rate of a device's or switch's link; 0 if unknown."""
-    rates = [
-        link.capacity
-        for link in machine.links
-        if link.kind is LinkKind.PCIE and link.source == place and link.capacity
-    ]
-    return next(
-        (
-            n
-            for n, rate in {3: 15.75e9, 4: 31.5e9, 5: 63e9, 6: 121e9}.items()
-            if rates and max(rates) < rate * 1.3
-        ),
-        0,
-    )
+    links = (link for link in machine.links if link.kind is LinkKind.PCIE and link.source == place)
+    fastest = max((link.capacity or 0.0 for link in links), default=0.0)
+    generations = {3: 15.75e9, 4: 31.5e9, 5: 63e9, 6: 121e9}
+    return next((n for n, rate in generations.items() if 0 < fastest < rate * 1.3), 0)
 
 
 def _of_generation(machine: Machine, place: str, amount: float) -> float:
@@ -264,11 +250,9 @@ def _of_generation(machine: Machine, place: str, amount: float) -> float:
 
 def _of_links(machine: Machine, place: str, amount: float) -> float:
     """The fraction that some active links are; an amount below 1 is a fraction itself."""
-    return (
-        amount / (nvlinks_of(machine, MachineVertices(machine).of(place).device) or 18)
-        if amount >= 1
-        else amount
-    )
+    if amount < 1:
+        return amount
+    return amount / (nvlinks_of(machine, MachineVertices(machine).of(place).device) or 18)
 
 
 def _host(name: Known, value: Callable[[float], Value]) -> Reports:

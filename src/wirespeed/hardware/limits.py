@@ -15,16 +15,14 @@ from .network import Demand, Network, fair_shares, rate_of
 from .topology import EngineRate, LinkKind, Machine
 
 
-def ceilings(
-    network: Network, measurement: Measurement, rates: Sequence[EngineRate] = ()
-) -> list[float | None]:
+def ceilings(network: Network, measurement: Measurement) -> list[float | None]:
     """The limit of each Place of a Measurement, in B/s.
 
-    All transfers of the Measurement compete for the links, at line rate or at ``rates``; if they begin at
-    different times, how far they overlap is unknown, and each has the limit that it has alone. None for
-    latencies, for an unknown path, and if the known part of the path does not bound the rate.
+    All transfers of the Measurement compete for the links at line rate; if they begin at different times, how
+    far they overlap is unknown, and each has the limit that it has alone. None for latencies, for an unknown
+    path, and if the known part of the path does not bound the rate.
     """
-    return _of_places(measurement, _flows(network, measurement, rates))
+    return predicted(network, measurement, demands(network, measurement, ()))
 
 
 def demands(network: Network, measurement: Measurement, rates: Sequence[EngineRate]) -> list[Demand] | None:
@@ -50,10 +48,6 @@ def predicted(
 
 #: For each transfer: what it takes of the links, and its fair share in B/s; None if unknown.
 _Flows = list[tuple[Demand, float | None]]
-
-
-def _flows(network: Network, measurement: Measurement, rates: Sequence[EngineRate]) -> _Flows:
-    return _shared(network, measurement, demands(network, measurement, rates))
 
 
 def _shared(network: Network, measurement: Measurement, needed: Sequence[Demand] | None) -> _Flows:
@@ -258,7 +252,8 @@ def allowances(
     plain = demands(network, measurement, ())
     limits = predicted(network, measurement, plain)
     low, typical = (
-        _flows(network, measurement, capped(rates, ranges[-1], network.machine)) for rates in ranges
+        _shared(network, measurement, demands(network, measurement, capped(r, ranges[-1], network.machine)))
+        for r in ranges
     )
     low = [
         (demand, None if share is None else min(share, HELD * t.rate / t.counted))
@@ -512,13 +507,9 @@ def _is_large_enough(network: Network, transfer: Transfer, demand: Demand, lowes
         return transfer.bytes >= (JUDGED_COPY_BYTES if _is_between(transfer) else JUDGED_BYTES)
     if not _is_small(transfer):
         return True
-    if not _is_between(transfer) and transfer.bytes < _cache_bytes(network.machine, transfer):
+    gpu = next((gpu for gpu in network.machine.gpus if gpu.name == transfer.source.device), None)
+    cache = _GPU_CACHE_BYTES.get(gpu.compute_capability if gpu else "", _ANY_GPU_CACHE_BYTES)
+    if not _is_between(transfer) and transfer.bytes < cache:
         return False
     far = any(network.links[link].kind is LinkKind.NETWORK for link in demand.weights)
     return not far and lowest is not None and transfer.bytes >= START_S[0] * lowest
-
-
-def _cache_bytes(machine: Machine, transfer: Transfer) -> float:
-    """The size of the cache of the GPU of a local copy, at most."""
-    gpu = next((gpu for gpu in machine.gpus if gpu.name == transfer.source.device), None)
-    return _GPU_CACHE_BYTES.get(gpu.compute_capability if gpu else "", _ANY_GPU_CACHE_BYTES)

@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import MachineError
-from ..faults import Fault
 from ..files import read
 from ..model import Access, Engine, Executor, Memory
-from ..tabular import Tabular
-from ..terminal import brief, neutral_json, unknown_name
+from ..terminal import Tabular, brief, neutral_json, unknown_name
 from ..units import MIB, many
-from .devices import GPU, NUMA, DeviceKind, DeviceRecord, Gpu, NumaNode, added, parse
+from .devices import GPU, NUMA, DeviceKind, DeviceRecord, Fault, Gpu, NumaNode, added, parse
 
 #: Maximum number of devices of a kind: reports show all pairs.
 _MOST_DEVICES = 1024
@@ -229,14 +227,7 @@ class Machine(Tabular):
         return tuple(
             i
             for i, link in enumerate(self.links)
-            if where
-            in (
-                link.source,
-                link.destination,
-                f"{link.source}->{link.destination}",
-                f"{link.source}-{link.destination}",
-                f"{link.destination}-{link.source}",
-            )
+            if where in (*link.ends, "->".join(link.ends), "-".join(link.ends), "-".join(link.ends[::-1]))
         )
 
     def only(self, devices: Collection[int]) -> Machine:
@@ -400,7 +391,8 @@ def check(machine: Machine) -> Machine:
     problems += [f"it has {len(devices)} {kind.words[1]}" for kind, devices in _by_kind(machine)
                  if len(devices) > _MOST_DEVICES]  # fmt: skip
     problems += [f"rank {rank.index} owns {rank.device!r}, which no process can own"
-                 for rank in machine.ranks if not _can_be_owned(rank.device)]  # fmt: skip
+                 for rank in machine.ranks
+                 if not ((owned := parse(rank.device)) and owned[0].ranks)]  # fmt: skip
     if [rank.index for rank in machine.ranks] != list(range(len(machine.ranks))):
         problems.append("ranks are not numbered 0, 1, 2, ...")
     if not 0 <= machine.noise < 0.5:
@@ -437,11 +429,6 @@ def _by_kind(machine: Machine) -> Iterator[tuple[DeviceKind, Sequence[DeviceReco
     yield GPU, machine.gpus
     for kind in added() if machine.others else ():
         yield kind, machine.others.get(kind.name, ())
-
-
-def _can_be_owned(name: str) -> bool:
-    parsed = parse(name)
-    return parsed is not None and parsed[0].ranks
 
 
 def _recorded(others: Mapping[str, tuple[Any, ...]]) -> dict[str, tuple[DeviceRecord, ...]]:

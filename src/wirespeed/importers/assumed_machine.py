@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..backends import SIMULATED, describe, pci
-from ..data import efficiencies
-from ..data.sheets import GpuSheet, gpu_sheet, gpu_sheets
+from ..data import GpuSheet, efficiencies, gpu_sheet, gpu_sheets
 from ..errors import MachineError, UsageError
 from ..hardware.devices import GPU, Gpu, NumaNode, parse
 from ..hardware.network import rate_of

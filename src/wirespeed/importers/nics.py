@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from ..backends.nccl.channel import MOST_TRANSPORTS, VIA, matters
-from ..data.sheets import of_nics, of_platform
+from ..data import of_nics, of_platform
 from ..hardware.facts import OFF, ON, Fact, Known
 from ..units import GB, many
 

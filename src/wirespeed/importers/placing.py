@@ -20,7 +20,7 @@ from ..measurement import Axis, Measurement, Place, Reduce, Sample, Unit, value_
 from ..model import Access, Engine
 from ..options import PlanOptions
 from ..results.imported_limits import allowed, between_hosts, of_collective, of_one_nic, with_cores
-from ..statistics.summary import summarise
+from ..statistics import summarise
 from ..tables import BUSBW, LATE, Cell, Half, Table
 from ..testcases import TABLE, Plan, Testcase
 from ..testcases.collectives import PLACES, collective, names

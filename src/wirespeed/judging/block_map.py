@@ -17,10 +17,9 @@ import numpy as np
 from ..document import Document, TestcaseResult
 from ..errors import UsageError
 from ..model import Method, PoolLayout
-from ..statistics.summary import grouped
+from ..statistics import grouped
 from ..tables import Calls, Cell, Table
-from ..tabular import Tabular
-from ..terminal import brief
+from ..terminal import Tabular, brief
 from ..testcases.blocks import COMPUTATION, PREFIX, ListTable, ListValue, of_key
 from ..testcases.storage import PREFIX as OF_STORAGE
 from ..units import LARGEST_SIZE, format_size
@@ -312,11 +311,6 @@ def _distance(value: int, other: int) -> float:
 
 
 def map_of(document: Document) -> BlockMap:
-    """The map of a run."""
-    return BlockMap(document, tuple(maps_of(document)))
-
-
-def maps_of(document: Document) -> list[PathMap]:
     """The maps of a run, in the order of its testcases."""
     maps = []
     for result in document.testcases:
@@ -330,7 +324,7 @@ def maps_of(document: Document) -> list[PathMap]:
                 points = _slowed(points, _alone(result, path))
                 made = _map(result, path.path, points)
                 maps.append(replace(made, layout=path.layout, while_computing=path.computing))
-    return [replace(path, points=_than_others(path, maps)) for path in maps]
+    return BlockMap(document, tuple(replace(path, points=_than_others(path, maps)) for path in maps))
 
 
 def _alone(result: TestcaseResult, path: ListTable) -> float | None:

@@ -93,7 +93,7 @@ class Cause:
         weight: Whether it is a defect on its own.
         slows: Kinds of the links that it slows down.
         evidence: Yields what speaks for it, from the facts of one host.
-        confirm: Command that confirms it, with the places of the device as in ``commands.at_device``.
+        confirm: Command that confirms it, with the places of the device as in ``at_device``.
         remedy: What to do.
         collectives: Whether it slows only collectives down.
         shows: What the command shows then, for people; empty if that is plain.
@@ -231,15 +231,13 @@ def _chosen(facts: Facts, port: str) -> bool | None:
 
     ``=`` in front of the list asks for whole names instead of their beginnings, ``^`` for all others.
     """
-    for setting in facts.several(Known.NCCL_VARIABLES):  # those of the environment, which win, come first
-        name, _, value = setting.rpartition(": ")[2].partition("=")
-        if name == "NCCL_IB_HCA" and (names := value.strip().lstrip("^=")):
-            others, exact = value.strip().startswith("^"), "=" in value.partition(names)[0]
-            listed = names.split(",")
-            if others is any(_is_named(port, entry, exact) for entry in listed):
-                return False
-            return True if not others and any(_is_named(port, entry, True) for entry in listed) else None
-    return None
+    value = _setting(facts, "NCCL_IB_HCA")
+    if not (names := value.lstrip("^=")):
+        return None
+    others, exact, listed = value.startswith("^"), "=" in value[: -len(names)], names.split(",")
+    if others is any(_is_named(port, entry, exact) for entry in listed):
+        return False
+    return True if not others and any(_is_named(port, entry, True) for entry in listed) else None
 
 
 def _is_named(port: str, name: str, exact: bool) -> bool:
@@ -389,10 +387,10 @@ _ROCE_2 = "RoCE v2"
 
 
 def _setting(facts: Facts, name: str) -> str:
-    """Return the value of a setting of NCCL; empty if it is not set."""
+    """Return the value of a setting of NCCL, first of the environment; empty if it is not set."""
     for setting in facts.several(Known.NCCL_VARIABLES):
         key, _, value = setting.rpartition(": ")[2].partition("=")
-        if key == name:
+        if key == name and value.strip():
             return value.strip()
     return ""
 
@@ -420,7 +418,6 @@ def whole_sockets(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 def lost_links(machine: Machine, facts: Facts) -> Iterator[Sign]:
     """Yield the network interfaces that lost their links during the run."""
-    del machine
     for device in facts.devices():
         if count := facts.number(Known.INTERFACE_LOST, device):
             yield Sign("", f"{device}: {times(int(count))}")

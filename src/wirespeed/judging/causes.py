@@ -12,7 +12,7 @@ from itertools import combinations
 from ..hardware.facts import FABRIC_READY, NO_HUGE_PAGES, OFF, ON, Facts, Known
 from ..hardware.network import MachineVertices
 from ..hardware.topology import LinkKind, Machine
-from ..statistics.summary import grouped
+from ..statistics import grouped
 from ..tables import IDLE
 from ..units import GIB, MIB, format_size, many
 from . import cause as nic_evidence
@@ -46,9 +46,8 @@ def _acs(machine: Machine, facts: Facts) -> Iterator[Sign]:
     for switch, gpus in below.items():
         groups = {facts.text(Known.IOMMU_GROUP, gpu) for gpu in gpus}
         if switch not in ("", "none") and len(groups) == len(gpus) > 1 and not groups & {"", OFF}:
-            yield Sign(
-                gpus[0], f"{' and '.join(gpus)} are below one switch ({switch}), in different IOMMU groups"
-            )
+            text = f"{' and '.join(gpus)} are below one switch ({switch}), in different IOMMU groups"
+            yield Sign(gpus[0], text)
 
 
 def _iommu(machine: Machine, facts: Facts) -> Iterator[Sign]:
@@ -59,18 +58,16 @@ def _iommu(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 def _no_peers(machine: Machine, facts: Facts) -> Iterator[Sign]:
     for gpu in machine.gpus if not facts.host else ():  # the machine has the GPUs of the first host
-        if lacking := [
-            other.name for other in machine.gpus if other is not gpu and other.name not in gpu.peers
-        ]:
+        others = [other.name for other in machine.gpus if other is not gpu]
+        if lacking := [name for name in others if name not in gpu.peers]:
             yield Sign(gpu.name, f"it cannot access {', '.join(lacking)}")
 
 
 def _nccl(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    every = facts.several(Known.NCCL_VARIABLES)
     selected = any(nic_evidence.selection(machine, facts))  # a cause with its own remedy
     settings = [
         setting
-        for setting in every
+        for setting in facts.several(Known.NCCL_VARIABLES)
         if not _disables(setting, machine) and not (selected and "NCCL_IB_" in setting)
     ]
     if settings:
@@ -78,16 +75,13 @@ def _nccl(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 
 def _nccl_disabled(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    every = facts.several(Known.NCCL_VARIABLES)
-    if settings := [setting for setting in every if _disables(setting, machine)]:
+    if settings := [one for one in facts.several(Known.NCCL_VARIABLES) if _disables(one, machine)]:
         yield Sign("", ", ".join(settings) + _used(facts))
     elif facts.text(Known.NCCL_NETWORK).endswith("/Socket"):
         yield Sign("", "NCCL used TCP sockets between the hosts", Weight.CONDITION)
     elif len({rank.host for rank in machine.ranks}) <= 1 and _all_linked(machine):
-        slow = [
-            transport for transport in facts.several(Known.NCCL_TRANSPORTS) if not transport.startswith("P2P")
-        ]
-        if slow:
+        transports = facts.several(Known.NCCL_TRANSPORTS)
+        if slow := [transport for transport in transports if not transport.startswith("P2P")]:
             yield Sign("", f"NVLink connects all GPUs, but NCCL used {', '.join(slow)}")
 
 
@@ -263,23 +257,19 @@ def _split_sockets(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 def _dimms(machine: Machine, facts: Facts) -> Iterator[Sign]:
     sizes = {device: size for device in facts.devices() if (size := facts.number(Known.DIMM_BYTES, device))}
+    most = max(sizes.values(), default=0.0)
     for device, size in sizes.items():
-        if size < max(sizes.values()):
-            yield Sign(
-                "",
-                f"{device} has {size / GIB:.0f} GiB, another controller {max(sizes.values()) / GIB:.0f} GiB",
-            )
+        if size < most:
+            yield Sign("", f"{device} has {size / GIB:.0f} GiB, another controller {most / GIB:.0f} GiB")
 
 
 def _governor(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    if slow := [
-        governor for governor in facts.several(Known.GOVERNOR) if governor not in ("performance", "schedutil")
-    ]:
+    governors = facts.several(Known.GOVERNOR)
+    if slow := [name for name in governors if name not in ("performance", "schedutil")]:
         yield Sign("", f"governor {', '.join(slow)}")
 
 
 def _huge_pages(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    del machine
     if facts.text(Known.HUGE_PAGES) == NO_HUGE_PAGES:
         yield Sign("", "the kernel gives no transparent huge pages, so host buffers are in small pages")
 

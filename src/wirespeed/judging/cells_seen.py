@@ -20,11 +20,11 @@ from ..hardware.topology import EngineRate, Machine
 from ..measurement import Measurement
 from ..options import TIERS, Tier
 from ..results.cells import Key, Placed, placed
-from ..testcases import TABLE, Plan, Testcase
+from ..testcases import Plan, Testcase
 from ..testcases.blocks import of_key
 from .cause import Cause, Weight, facts_of, heaviest, speaking
 from .causes import CAUSES
-from .omissions import plan_options, planned
+from .omissions import not_run, plan_options, planned
 from .verdict import Judgement, Verdict
 
 #: Fewer cells do not say what is normal.
@@ -70,14 +70,8 @@ class ComparableCells:
             self._bounds[bound] = f"{cell.limit:.3g} {normal:.3g}"
         size = key.column if result.collective else ""  # the rate of a collective grows with it
         if (lists := of_key(key.testcase, key.table)) is not None:  # the same list on another path
-            return (
-                key.testcase,
-                replace(lists, path="").key,
-                key.row,
-                key.column,
-                self._kinds[used],
-                self._bounds[bound],
-            )
+            same = replace(lists, path="").key
+            return key.testcase, same, key.row, key.column, self._kinds[used], self._bounds[bound]
         return key.testcase, key.table, size, self._kinds[used], self._bounds[bound]
 
 
@@ -327,8 +321,7 @@ class _Candidates:
 
     def of(self, tier: Tier) -> list[Testcase]:
         """Return those of a tier, the simplest first: those with the fewest transfers at once."""
-        done = {result.name for result in self._document.testcases}
-        cases = [case for case in TABLE if case.tier is tier and case.name not in done]
+        cases = not_run(self._document, tier)
         return sorted(cases, key=lambda case: max((len(m.works) for m in self.measurements(case)), default=0))
 
     def measurements(self, case: Testcase) -> tuple[Measurement, ...]:
@@ -352,17 +345,12 @@ class _Compared:
     def __init__(self, candidates: _Candidates, hypotheses: Sequence[Hypothesis]) -> None:
         self._candidates, good = candidates, candidates.good
         ends = _ends(candidates.machine)
-        self._predictions = [
-            (
-                Predictions(
-                    Network(hypothesis.machine),
-                    good.rates,
-                    good.routes if _ends(hypothesis.machine) == ends else None,
-                ),
-                hypothesis.effect is not None and hypothesis.effect.collectives,
-            )
-            for hypothesis in hypotheses
-        ]
+        #: Of each machine, and whether only its collectives differ.
+        self._predictions: list[tuple[Predictions, bool]] = []
+        for hypothesis in hypotheses:
+            routes = good.routes if _ends(hypothesis.machine) == ends else None
+            predictions = Predictions(Network(hypothesis.machine), good.rates, routes)
+            self._predictions.append((predictions, bool(hypothesis.effect and hypothesis.effect.collectives)))
         #: Links whose speed differs between the machines; None if routes differ, too.
         self._differing: frozenset[int] | None = None
         if all(_ends(hypothesis.machine) == ends for hypothesis in hypotheses):

@@ -16,19 +16,16 @@ from ..hardware.network import MachineVertices
 from ..hardware.topology import LinkKind, Machine
 from ..qualification import OF_SEVERAL
 from ..results.cells import Key, placed
-from ..tabular import Tabular
-from ..terminal import brief
+from ..terminal import Tabular, brief
 from ..testcases import Testcase
 from ..units import GB, many
 from .cause import Cause, Weight, facts_of
 from .causes import CAUSES
 from .cells_seen import distinguishing, slow_keys
-from .culprits import at_device
-from .judge import judge
+from .judge import Check, judge
 from .localise import WrongData
 from .other_ways import OtherWay
-from .verdict import Judgement
-from .verdicts import Check
+from .verdict import Judgement, at_device
 
 if TYPE_CHECKING:
     from .fit import Explanation
@@ -135,7 +132,7 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
     pairs = {judgement.key: judgement for judgement in check.judgements if judgement.why in tuple(OtherWay)}
     # That a path is slow is known of a pair that is slower than another way: it takes a cause to explain it.
     nameless, done, known = 0, set[Key](), list[Finding]()
-    for explanation in explain(document, check, facts):
+    for explanation in explain(document, check.judgements, facts):
         keys = explanation.keys
         if finding := _known(document, explanation):
             known.append(finding)

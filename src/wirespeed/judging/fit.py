@@ -22,11 +22,11 @@ from ..hardware.limits import MATTERS
 from ..hardware.network import Network
 from ..hardware.topology import Machine
 from ..results.cells import Key
-from ..statistics.summary import grouped
+from ..statistics import grouped
 from .cause import Cause, Sign, Weight, devices_at, heaviest, speaking
 from .causes import CAUSES
 from .cells_seen import SLOWEST, Hypothesis, Predictions, Routes, Seen, seen_cells, slow_keys, typical_rates
-from .verdicts import Check
+from .verdict import Judgement
 
 # Points are half squared deviations, and so logarithms of odds: 4 points are odds of 55 to 1. Where no other
 # reason is given, ``benchmarks/diagnose.py`` shows that a constant is good enough.
@@ -108,14 +108,14 @@ class _Scored:
     weight: Weight
 
 
-def explain(document: Document, check: Check, facts: Facts) -> tuple[Explanation, ...]:
+def explain(document: Document, judgements: Sequence[Judgement], facts: Facts) -> tuple[Explanation, ...]:
     """Return what explains the slow cells of a run, the first cause first; empty if nothing does."""
     evidence = {
         cause.name: list(cause.signs(document.machine, facts)) if document.facts else [] for cause in CAUSES
     }
-    if not slow_keys(check.judgements) and not any(evidence.values()):  # healthy: the rest would find nothing
+    if not slow_keys(judgements) and not any(evidence.values()):  # healthy: the rest would find nothing
         return ()
-    seen = seen_cells(document, check.judgements)
+    seen = seen_cells(document, judgements)
     slow = {i for i, cell in enumerate(seen) if cell.slow}
     low = {i for i, cell in enumerate(seen) if cell.slow or cell.typical <= 1 - _KNOWN}
     fitter = _Fitter(document, seen, low, facts, evidence)
@@ -216,8 +216,7 @@ class _Fitter:
         low = np.array(sorted(left))
         reaching = []
         for order, hypothesis in enumerate(self._hypotheses(machine, low)):
-            effect = hypothesis.effect
-            touched, _ = self._touched(machine, hypothesis.machine, bool(effect and effect.collectives))
+            touched, _ = self._touched(machine, hypothesis.machine, hypothesis.effect)
             reaching.append((int(np.isin(touched, low).sum()), order, hypothesis, touched))
         reaching.sort(key=lambda entry: -entry[0])
         candidates, most = list[tuple[float, int, _Scored]](), 0
@@ -237,8 +236,7 @@ class _Fitter:
             for place in effect.places(machine) if effect else ():
                 assert effect is not None
                 changed = effect.apply(machine, place, 0.5)
-                factors = self._factors(machine, changed, left, effect.collectives, effect.reroutes)
-                for factor in factors:
+                for factor in self._factors(machine, changed, left, effect):
                     yield self._nearest(machine, place, cause, effect, factor)
                 if not (effect.partial and self.evidence[cause.name]):
                     continue
@@ -277,7 +275,7 @@ class _Fitter:
                 by_place.setdefault(place, set()).add(i)
         return dict.fromkeys(map(frozenset, by_place.values()))
 
-    def _touched(self, machine: Machine, changed: Machine, collectives: bool) -> tuple[Cells, Effects]:
+    def _touched(self, machine: Machine, changed: Machine, effect: Effect | None) -> tuple[Cells, Effects]:
         """Return the cells that load a link which is different on a changed machine, and how far."""
         kept = set(changed.links)
         loading = [
@@ -288,19 +286,15 @@ class _Fitter:
         for cells, parts in loading:
             touched[cells] = True
             loads[cells] = np.maximum(loads[cells], parts)
-        cells = np.flatnonzero(touched & self.collective if collectives else touched)
+        cells = np.flatnonzero(touched & self.collective if effect and effect.collectives else touched)
         return cells, loads[cells]
 
     def _factors(
-        self,
-        machine: Machine,
-        changed: Machine,
-        left: Cells,
-        collectives: bool = False,
-        reroutes: bool = False,
+        self, machine: Machine, changed: Machine, left: Cells, effect: Effect | None = None
     ) -> list[float]:
         """Return by how much the links that change may be slower, as the low cells show."""
-        touched, loads = self._touched(machine, changed, collectives)
+        touched, loads = self._touched(machine, changed, effect)
+        reroutes = effect is not None and effect.reroutes
         is_low = np.isin(touched, left)
         deciding = loads >= _DEPENDS
         low = deciding & is_low

@@ -1,24 +1,29 @@
-"""Many nodes: a small summary of each run, outliers, and what separates groups of nodes. Pure."""
+"""Many nodes: a small summary of each run, outliers, and what separates groups of nodes. Pure.
+
+Verdicts on devices: what a judged run says about each GPU and each NUMA node.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 
 from ..document import Document
+from ..hardware.limits import MATTERS
+from ..hardware.network import MachineVertices
 from ..hardware.topology import Machine
-from ..results.cells import attributes, gpus_of
-from ..statistics.summary import median
+from ..results.cells import Key, attributes, gpus_of, placed
+from ..statistics import centre, median
 from ..terminal import one_line
-from .culprits import any_of
+from .diagnosis import Diagnosis, Finding
+from .judge import Check
 from .judged import Judged
-from .overview import Overview
-from .verdict import Verdict
-from .verdicts import Check
+from .overview import KeyFigure, Overview
+from .verdict import Suspect, Verdict, any_of, worst
 
 #: Verdicts on runs in words, the worst first.
 WORDS = tuple(
@@ -29,8 +34,6 @@ WORDS = tuple(
 OUTLIER_DEVIATIONS, OUTLIER_FRACTION = 5.0, 0.03
 #: Fewer nodes have no meaningful deviation.
 MIN_PEERS = 5
-#: Standard deviation of a normal distribution over its median absolute deviation.
-_DEVIATION_OF_MAD = 1.4826
 #: Two groups: minimum number of nodes and fraction of all nodes of each; distance of the medians in sums of
 #: both deviations (the halves of one normal distribution are about one such sum apart); empty range between
 #: the groups as a fraction of this distance.
@@ -250,13 +253,6 @@ def analyse(nodes: Iterable[FleetNode]) -> Fleet:
     return Fleet(tuple(ordered), {model: tuple(models[model]) for model in by_size}, tuple(groups), outliers)
 
 
-def centre(values: Iterable[float]) -> tuple[float, float]:
-    """Return the median, and the standard deviation estimated by the median absolute deviation."""
-    ordered = sorted(values)
-    middle = median(ordered)
-    return middle, _DEVIATION_OF_MAD * median(sorted(abs(value - middle) for value in ordered))
-
-
 def differing(values: Mapping[int, float]) -> dict[int, float]:
     """Return the outliers: index -> difference from the median, as a fraction of the median.
 
@@ -351,22 +347,15 @@ def _groups(
         return None
     slow = tuple(i for i, value in values.items() if value <= limit)
     fast = tuple(i for i, value in values.items() if value > limit)
-    return TwoGroups(
-        title,
-        quantity,
-        model,
-        slow,
-        fast,
-        median(sorted(values[i] for i in slow)),
-        median(sorted(values[i] for i in fast)),
-        separating([nodes[i].attributes for i in slow], [nodes[i].attributes for i in fast]),
-    )
+    of_slow, of_fast = (median(sorted(values[i] for i in side)) for side in (slow, fast))
+    found = separating(*([nodes[i].attributes for i in side] for side in (slow, fast)))
+    return TwoGroups(title, quantity, model, slow, fast, of_slow, of_fast, found)
 
 
 def _model(machine: Machine) -> str:
     """Return CPU, GPUs and ranks. Unlike ``model_of``, without what settings of the firmware change."""
-    parts = [gpus_of(machine), machine.cpu or "CPU of unknown model"]
-    return "; ".join([*filter(None, parts), *([f"{len(machine.ranks)} ranks"] if machine.ranks else [])])
+    ranks = f"{len(machine.ranks)} ranks" if machine.ranks else ""
+    return "; ".join(filter(None, (gpus_of(machine), machine.cpu or "CPU of unknown model", ranks)))
 
 
 def _attributes(document: Document) -> dict[str, str]:
@@ -377,3 +366,113 @@ def _attributes(document: Document) -> dict[str, str]:
 def _short(text: str, longest: int = _LONGEST) -> str:
     """Return a text as one line of limited length."""
     return one_line(text if len(text) <= longest else text[: longest - 1] + "…")
+
+
+def _devices(vertices: MachineVertices) -> tuple[str, ...]:
+    return tuple(vertex.name for vertex in (*vertices.gpus, *vertices.nodes, *vertices.others))
+
+
+def devices_of_cells(document: Document) -> dict[Key, frozenset[str]]:
+    """Return the GPUs and NUMA nodes that each cell of a run uses."""
+    links, known = document.machine.links, set(_devices(MachineVertices(document.machine)))
+    used: dict[tuple[tuple[int, float, float], ...], frozenset[str]] = {}  # many cells share their links
+    devices = {}
+    for measured in placed(document):
+        if measured.cell.links not in used:
+            used[measured.cell.links] = frozenset(
+                end for i, taken, _ in measured.cell.links if taken >= MATTERS
+                for end in links[i].ends if end in known
+            )  # fmt: skip
+        devices[measured.key] = used[measured.cell.links] | ({measured.key.row, measured.key.column} & known)
+    return devices
+
+
+def device_verdicts(
+    document: Document, check: Check, diagnosis: Diagnosis, cells: Mapping[Key, frozenset[str]]
+) -> dict[str, Verdict]:
+    """Return the verdict on each GPU and NUMA node; ``unknown`` for one without a judged value.
+
+    A value that is worse than expected counts for the device that explains it: a culprit, or the owner of a
+    slow link to a switch. It counts for neither end of a slow link or path between two devices. If nothing
+    explains it, it counts for the device that it uses; of several, one may be slow, and none is judged.
+    A device that a cause, wrong data or a defect names never passes.
+
+    Args:
+        document: The run.
+        check: The judgement of its cells.
+        diagnosis: Its causes.
+        cells: Devices of each cell (``devices_of_cells``).
+    """
+    vertices = MachineVertices(document.machine)
+    by_device: dict[str, set[Verdict]] = {device: set() for device in _devices(vertices)}
+    doubtful: set[str] = set()
+    for judgement in check.judgements:
+        if judgement.verdict in (Verdict.WAIVED, Verdict.INTERRUPTED) or not judgement.key.column:
+            continue
+        touched = cells.get(judgement.key, frozenset())
+        if judgement.verdict.is_bad and judgement.culprits:
+            touched = frozenset[str]().union(*(_blamed(s, by_device) for s in judgement.culprits))
+        elif judgement.verdict.is_bad and judgement.value is not None and len(touched) > 1:
+            doubtful |= touched
+            continue
+        for device in touched:
+            by_device[device].add(judgement.verdict)
+    for device, verdict in (*_wrong(check), *_named(diagnosis.findings, vertices)):
+        if device in by_device:
+            by_device[device].add(verdict)
+    busy = {device for result in document.testcases for device in result.busy}
+    found = {device: _worst(verdicts, device in busy) for device, verdicts in by_device.items()}
+    return {
+        device: Verdict.UNKNOWN if verdict is Verdict.PASS and device in doubtful else verdict
+        for device, verdict in found.items()
+    }
+
+
+def _blamed(suspect: Suspect, devices: Container[str]) -> frozenset[str]:
+    """Return the device that a suspect is, or that owns it; none of a path, or link, between two devices."""
+    ends = frozenset(end for end in suspect.ends if end in devices)
+    return ends if suspect.is_device or (suspect.is_link and len(ends) == 1) else frozenset()
+
+
+def device_lowest(
+    figure: KeyFigure, check: Check, machine: Machine, cells: Mapping[Key, frozenset[str]]
+) -> dict[str, float]:
+    """Return the lowest value of a kind of path for each device that it ends at, in B/s.
+
+    These are the values that the key figure is the median of. Collectives use all devices at once.
+    """
+    vertices = MachineVertices(machine)
+    kinds = {name: vertices.kind(name) for name in _devices(vertices)}
+    ends = [name for name, kind in kinds.items() if kind and kind.name == figure.kind.device]
+    lowest: dict[str, float] = {}
+    for judgement in check.judgements:
+        if judgement.value is None or judgement.key.testcase not in figure.testcases or judgement.key.table:
+            continue
+        for device in cells.get(judgement.key, frozenset()).intersection(ends):
+            lowest[device] = min(lowest.get(device, judgement.value), judgement.value)
+    return {device: lowest[device] for device in ends if device in lowest}
+
+
+def _worst(verdicts: set[Verdict], busy: bool) -> Verdict:
+    """Return the worst verdict. Unjudged values of idle devices count only if there are no others."""
+    if busy and Verdict.BUSY in verdicts:
+        return Verdict.FAIL if any(verdict.is_failure for verdict in verdicts) else Verdict.BUSY
+    return worst({verdict for verdict in verdicts if verdict.is_judged} or verdicts)
+
+
+def _wrong(check: Check) -> Iterator[tuple[str, Verdict]]:
+    """Yield the devices that delivered wrong data; the ends of the paths if no device explains it."""
+    for wrong in check.wrong:
+        for device in (wrong.device,) if wrong.device else {end for path in wrong.paths for end in path}:
+            yield device, Verdict.FAIL
+
+
+def _named(findings: Iterable[Finding], vertices: MachineVertices) -> Iterator[tuple[str, Verdict]]:
+    """Yield the GPUs at the place of each cause: one that explains slow values fails, another warns."""
+    for finding in findings:
+        if not finding.place:
+            continue
+        for vertex in (*vertices.gpus_at(finding.place), vertices.of(finding.place)):
+            if finding.host in ("", vertex.host):
+                verdict = Verdict.FAIL if finding.cells and finding.likely else Verdict.WARN
+                yield vertex.name, verdict

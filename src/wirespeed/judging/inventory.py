@@ -14,14 +14,13 @@ from ..errors import UsageError
 from ..hardware.facts import ABSENT, EXCLUDED, OFF, ON, Facts, Known
 from ..hardware.network import MachineVertices
 from ..hardware.topology import LinkKind, Machine
-from ..results.published_gates import Inventory, InventoryPart, Possession, possessions
-from ..statistics.summary import grouped
+from ..results.baseline import Inventory, InventoryPart, Possession, possessions
+from ..statistics import grouped
 from ..tables import GENERATION, IDLE, RETRAINED, THROTTLED
 from ..units import many, some
 from .cause import facts_of
-from .coverage import odd_devices
-from .culprits import Advice
-from .verdict import Verdict
+from .other_ways import odd_devices
+from .verdict import Advice, Verdict
 
 #: Maximum number of values shown for a reading that changed.
 _MAX_SHOWN_VALUES = 4
@@ -169,8 +168,8 @@ def missing(
                 f"nothing of what is expected ({', '.join(expected.parts)}) can be compared: this run does "
                 "not say what the machine has"
             )
-    for odd in odd_devices(document, facts_of(document)):
-        absences.append(Missing(InventoryPart.GPUS, Verdict.WARN, odd.text, odd.names, advice=_ODD))
+    for names, text in odd_devices(document, facts_of(document)):
+        absences.append(Missing(InventoryPart.GPUS, Verdict.WARN, text, names, advice=_ODD))
     return tuple(sorted(absences, key=lambda absent: absent.verdict.rank))
 
 
@@ -315,12 +314,8 @@ def _uneven(facts: Facts) -> Iterator[Missing]:
         full = [place for place, count in groups.items() if count == most]
         several = len(full) > 1 and most > 1 and len(places) + 1 >= _EVEN_GPUS
         both = len(full) == 1 and most >= _EVEN_HALF
-        if (
-            len(short) == 1
-            and len(groups) == len(full) + 1
-            and (several or both)
-            and not groups.keys() & _NOWHERE
-        ):
+        is_one = len(short) == 1 == len(groups) - len(full)
+        if is_one and (several or both) and _NOWHERE.isdisjoint(groups):
             text = (
                 f"{noun} {short[0]} has {many(most - 1, 'GPU')}, {many(len(full), 'other')} "
                 f"{'has' if len(full) == 1 else 'have'} {most}: one may be missing"
@@ -351,7 +346,7 @@ def _compared(
         numbers = (of_devices or {}).items()
         short = grouped((n, device) for device, n in numbers if n < need and device not in of_others)
         if short and part in (InventoryPart.GPUS, InventoryPart.NICS):
-            yield _count(host, inventory, part, expected, min(short), unseen)
+            yield _count(host, inventory, part, min(short), unseen)
         elif short:
             where = tuple(filter(None, (device for devices in short.values() for device in devices)))
             groups = (_has(part, number, devices) for number, devices in sorted(short.items()))
@@ -407,15 +402,10 @@ def _amount(part: InventoryPart, number: float) -> str:
 
 
 def _count(
-    host: Possession,
-    inventory: Inventory,
-    part: InventoryPart,
-    expected: int,
-    number: float,
-    unseen: Iterable[Missing],
+    host: Possession, inventory: Inventory, part: InventoryPart, number: float, unseen: Iterable[Missing]
 ) -> Missing:
     """Return that there are fewer GPUs or NICs than expected, and which are missing."""
-    facts = host.facts
+    facts, expected = host.facts, inventory.numbers[part]
     usable = set(host.gpus if part is InventoryPart.GPUS else host.nics)
     good = inventory.gpu_addresses if part is InventoryPart.GPUS else inventory.nic_addresses
     gone = [address for address in good if address not in usable] if usable or not number else []

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..data import measured_memory
@@ -11,35 +12,33 @@ from ..document import Document, Status, TestcaseResult
 from ..errors import UsageError
 from ..hardware.topology import LinkKind, Machine
 from ..measurement import Expectation, Unit
-from ..results.baseline import DEVIATIONS, Baseline, Entry
+from ..results.baseline import DEVIATIONS, TOLERANCE, Baseline, Entry, Inventory
 from ..results.cells import Key, Override, Placed, busy_devices, check_links, placed
-from ..results.published_gates import GateSetName, Inventory, load
-from ..statistics.stopping import SCATTER_SAMPLES
+from ..statistics import SCATTER_SAMPLES
 from ..tables import BUSBW, Cell
+from ..terminal import Tabular, brief
 from ..testcases.blocks import of_key
 from ..testcases.host import STREAM
 from ..units import GB, format_time
 from .cells_seen import ComparableCells
-from .coverage import too_small, uncovered
-from .culprits import Culprit, of_expected
-from .inventory import hardware_changes, missing
-from .localise import Observation, accept, defects, localise, wrong_data
-from .omissions import baseline_use, doubts, renewed
-from .other_ways import by_other_ways, dips, slow_pairs, unconfirmed, without_peers
-from .path_kinds import verdict_of
+from .gates import GateComparison, GateSetName, compare_gates, load
+from .inventory import Missing, hardware_changes, missing
+from .localise import Observation, WrongData, accept, defects, localise, wrong_data
+from .omissions import BaselineUse, baseline_use, doubts, renewed, too_small
+from .other_ways import Dip, by_other_ways, dips, slow_pairs, unconfirmed, without_peers
+from .path_kinds import Uncovered, uncovered, verdict_of
 from .peer_causes import by_attempts, problems
 from .usual_ranges import LEAST_PART, SIZES, UsualRange, UsualRanges
 from .verdict import (
     BELOW_NEIGHBOUR,
     BELOW_PEERS,
     BELOW_RANGE,
-    GateComparison,
+    Culprit,
     Judgement,
     Verdict,
-    compare_gates,
+    of_expected,
     worst,
 )
-from .verdicts import TOLERANCE, Check
 
 #: A value above the limit by at most this fraction is not implausible: clocks are not exact.
 IMPLAUSIBLE = 0.01
@@ -49,6 +48,80 @@ WARN = 0.05
 _LOWEST = 1e-12
 #: Testcases in which CPUs reach the full rate of their memory.
 _STREAM = {case.name for case in STREAM}
+
+
+@dataclass(frozen=True)
+class Check(Tabular):
+    """All verdicts on a Document.
+
+    Attributes:
+        judgements: One per cell, the worst first.
+        testcases: Testcase name -> the worst verdict of its cells.
+        culprits: Devices and links that explain low cells.
+        accepted: Override -> number of cells that it accepts.
+        causes: Testcase name -> states of the hardware that may explain low values.
+        wrong: Devices and paths that delivered wrong data.
+        doubts: Why values that are as expected are no pass: what was not verified, or requested and not
+            measured.
+        baseline: What the baseline was compared with; None without one.
+        simulated: Whether no hardware was measured.
+        defects: What the facts show to be wrong, and where.
+        gates: Comparisons with published gates.
+        missing: What should be there and is not, the worst first.
+        nodes: Verdict on the nodes of a qualification; None for other runs.
+        dips: Sizes of curves that are far slower than a neighbouring one.
+        stale: Why the run is not judged at all: its age; empty if it is.
+        uncovered: Kinds of paths that were measured, and of which no value was judged.
+    """
+
+    judgements: tuple[Judgement, ...]
+    testcases: Mapping[str, Verdict]
+    culprits: tuple[Culprit, ...] = ()
+    accepted: Mapping[Override, int] = field(default_factory=dict)
+    causes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    wrong: tuple[WrongData, ...] = ()
+    doubts: tuple[str, ...] = ()
+    baseline: BaselineUse | None = None
+    simulated: bool = False
+    defects: tuple[str, ...] = ()
+    gates: tuple[GateComparison, ...] = ()
+    missing: tuple[Missing, ...] = ()
+    nodes: Verdict | None = None
+    dips: tuple[Dip, ...] = ()
+    stale: str = ""
+    uncovered: tuple[Uncovered, ...] = ()
+
+    def __repr__(self) -> str:
+        counts = Counter(judgement.verdict for judgement in self.judgements)
+        cells = ", ".join(f"{counts[verdict]} {verdict.word}" for verdict in Verdict if counts[verdict])
+        causes = "".join(f"; likely cause: {culprit}" for culprit in self.culprits)
+        kind = " (simulated)" if self.simulated else ""
+        return brief(f"Check{kind}: {self.verdict.word}; values: {cells or 'none'}{causes}")
+
+    @property
+    def verdict(self) -> Verdict:
+        """Verdict on the run: fail, warn, busy, interrupted or pass; unknown if nothing was judged.
+
+        A failed gate, or what is missing, fails the run; a defect that the facts show is at least a warning.
+        If no value of a kind of path was judged, the run is not judged. With ``doubts``, values that are as
+        expected are a warning; if none was compared with a set of gates, nothing is known.
+        """
+        if self.stale:
+            return Verdict.UNKNOWN
+        of_run = (judgement.verdict for judgement in self.judgements if not judgement.key.testcase)
+        values = self.nodes or worst((*self.testcases.values(), *of_run))
+        absent = {missing.verdict for missing in self.missing}
+        if values.is_failure or Verdict.FAIL in absent or any(compared.failed for compared in self.gates):
+            return Verdict.FAIL
+        if values is Verdict.WARN or Verdict.WARN in absent or self.defects:
+            return Verdict.WARN
+        if values is not Verdict.PASS:
+            return Verdict.UNKNOWN if values is Verdict.WAIVED else values
+        if self.uncovered:
+            return worst(lost.verdict for lost in self.uncovered)
+        if self.doubts:
+            return Verdict.WARN
+        return Verdict.PASS if all(compared.compared for compared in self.gates) else Verdict.UNKNOWN
 
 
 def judge(
@@ -94,7 +167,11 @@ def judge(
     lacking = missing(document, expected, baseline.inventory(machine) if baseline else None)
     is_lesser = any(absent.verdict is Verdict.FAIL and absent.expected is not None for absent in lacking)
     entries = baseline.entries(machine, is_lesser=is_lesser) if baseline else {}
-    cells = [measured for measured in placed(document) if measured.key in entries or not _restated(measured)]
+    cells = [  # of a collective, only the bus bandwidth is judged
+        measured
+        for measured in placed(document)
+        if measured.key in entries or measured.result.collective is None or measured.key.table == BUSBW
+    ]
     small = too_small(document, cells)
     memories = _measured_memories(cells, machine)
     usual = UsualRanges(document)
@@ -168,11 +245,6 @@ def gates(document: Document, name: GateSetName | str | Path, check: Check | Non
     return compare_gates(load(str(name)), document, (check or judge(document)).judgements)
 
 
-def _restated(measured: Placed) -> bool:
-    """Return whether a cell is a table of a collective other than its bus bandwidth, which is judged."""
-    return measured.result.collective is not None and measured.key.table != BUSBW
-
-
 def _unless_busy(judgement: Judgement, measured: Placed, machine: Machine) -> Judgement:
     """Return the judgement on a cell, or that another process used its device.
 
@@ -244,6 +316,10 @@ def _judge(
     return ranged if only_tightens else compared
 
 
+def _passed(measured: Placed) -> Judgement:
+    return Judgement(measured.key, measured.unit, Verdict.PASS, measured.cell.value, measured.cell.limit)
+
+
 def _has_few_samples(measured: Placed) -> bool:
     """Return whether a block list has too few samples to judge it: its time contains the submission."""
     n = measured.cell.statistics.n if measured.cell.statistics else 0
@@ -257,10 +333,6 @@ def _without_value(result: TestcaseResult) -> Verdict:
     if result.status is Status.INTERRUPTED:
         return Verdict.INTERRUPTED
     return Verdict.WAIVED if result.status.good else Verdict.FAIL
-
-
-def _passed(measured: Placed) -> Judgement:
-    return Judgement(measured.key, measured.unit, Verdict.PASS, measured.cell.value, measured.cell.limit)
 
 
 def _of_testcase(result: TestcaseResult, verdicts: Collection[Verdict]) -> Verdict:
@@ -328,14 +400,11 @@ def _by_memories(
     least, normal = cell.expected
     for link, carried in cell.shared:
         where = machine.links[link].source
-        if not carried:
+        if not carried or link not in memories:
             why = f"several transfers pass through the host bridges of {where}, whose capacity is unknown"
-            return replace(judgement, verdict=Verdict.UNKNOWN, why=why)
-        if link not in memories:
-            why = (
-                f"several transfers share the memory of {where}, whose capacity is unknown; "
-                "measure host_stream_copy in the same run"
-            )
+            if carried:
+                why = f"several transfers share the memory of {where}, whose capacity is unknown; "
+                why += "measure host_stream_copy in the same run"
             return replace(judgement, verdict=Verdict.UNKNOWN, why=why)
         least = min(least, memories[link] * low / carried)
         normal = min(normal, memories[link] * typical / carried)

@@ -9,21 +9,85 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ..statistics.summary import grouped
+from ..statistics import grouped
+from ..units import format_age
 
 if TYPE_CHECKING:
     from ..document import Document
-    from ..results.baseline import Baseline
+    from ..results.baseline import Baseline, Inventory
     from ..results.cells import Key, Override, Placed
-    from ..results.published_gates import GateSet, Inventory
     from ..testcases import Testcase
     from .diagnosis import Diagnosis
+    from .gates import GateSet
+    from .judge import Check
     from .overview import Overview
     from .verdict import Judgement, Verdict
-    from .verdicts import Check, MaxAge
+
+
+@dataclass(frozen=True)
+class MaxAge:
+    """The age from which on a run is not judged.
+
+    Attributes:
+        seconds: Maximum age, in s.
+        now: Time of the judgement, in s since 1970.
+    """
+
+    seconds: float
+    now: float
+
+    def stale(self, document: Document) -> str:
+        """Return why a run is not judged: too old, of unknown age, or dated in the future; else nothing."""
+        ended = end_of(document)
+        if ended is None:
+            return "the time of the run is unknown, so it may be older than " + format_age(self.seconds)
+        age = self.now - ended
+        if age > self.seconds:
+            return f"the run is older than {format_age(self.seconds)} ({dated(ended)})"
+        if age < -self.seconds:
+            return f"the run is dated in the future ({dated(ended)}): check the clocks"
+        return ""
+
+
+def end_of(document: Document) -> float | None:
+    """Return the end of a run, or its start if it never ended, in s since 1970; None if unknown."""
+    for text in (document.ended, document.started):
+        try:
+            time = datetime.fromisoformat(text)
+            return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+        except (ValueError, OverflowError):
+            continue
+    return None
+
+
+def dated(time: float) -> str:
+    """Return a time in s since 1970 as a date and time of UTC."""
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def unjudged(check: Check, why: str) -> Check:
+    """Return a Check that judges nothing, for one reason."""
+    from .verdict import Verdict
+
+    judgements = tuple(
+        judgement if judgement.verdict is Verdict.WAIVED
+        else replace(
+            judgement, verdict=Verdict.UNKNOWN, why=why, least=None, normal=None, culprits=(), basis=""
+        )
+        for judgement in check.judgements
+    )  # fmt: skip
+    testcases = {
+        name: verdict if verdict is Verdict.WAIVED else Verdict.UNKNOWN
+        for name, verdict in check.testcases.items()
+    }
+    return replace(
+        check, judgements=judgements, testcases=testcases, culprits=(), accepted={}, causes={}, wrong=(),
+        doubts=(), stale=why,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -34,7 +98,7 @@ class Criteria:
         overrides: Accepted deviations.
         baseline: Values that good machines of the same model reach.
         tolerance: A value fails if it is below its baseline by more than this fraction
-            (``verdicts.TOLERANCE``).
+            (``baseline.TOLERANCE``).
         ignore_busy: Whether to judge devices that another process used, too.
         expected: What each host should have; None: nothing is expected.
         max_age: Older runs are not judged.
@@ -80,9 +144,8 @@ class Judged:
         Raises:
             UsageError: If an override matches no cell, or the baseline is for a different kind of machine.
         """
+        from .gates import compare_gates
         from .judge import judge
-        from .verdict import compare_gates
-        from .verdicts import unjudged
 
         document, by = self.document, self.by
         check = judge(document, by.overrides, by.baseline, by.tolerance, by.ignore_busy, by.expected)
@@ -217,7 +280,6 @@ class Adaptive:
 
 def _quick(document: Document) -> tuple[Testcase, ...]:
     """Return the testcases of the quick tier that a run lacks."""
-    from ..testcases import TABLE
+    from .omissions import not_run
 
-    done = {result.name for result in document.testcases}
-    return tuple(case for case in TABLE if case.tier == "quick" and case.name not in done)
+    return tuple(not_run(document))

@@ -19,13 +19,12 @@ from ..hardware.limits import MATTERS
 from ..hardware.network import MachineVertices, Network
 from ..hardware.topology import Link, LinkKind, Machine
 from ..results.cells import Override, Placed
-from ..statistics.summary import grouped
+from ..statistics import grouped
 from ..units import many, some
 from .cause import Weight, facts_of
 from .causes import CAUSES
 from .cells_seen import normal_of, quantile
-from .culprits import Culprit, Suspect, Suspects
-from .verdict import Judgement, Verdict
+from .verdict import Culprit, Judgement, Suspect, Suspects, Verdict
 
 #: A cell is low if it is below its peers by this fraction, and by this many of their deviations.
 LOW_FRACTION, LOW_DEVIATIONS = 0.06, 5

@@ -3,7 +3,8 @@
 A Document keeps the ranges of the version that measured it, and a newer version may know better. Machine,
 options and testcase names determine the plan, so plan and limits can be derived again.
 
-What a judgement did not cover: data that was not verified, what was not measured or not compared.
+What a judgement did not cover: data that was not verified, what was not measured or not compared, and
+values that are not judged only because of the size of their buffers.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from ..collectives.operations import BY_NAME, OPERATIONS, Setting
 from ..data import efficiencies
 from ..document import REQUESTED, Document, Status, TestcaseResult
 from ..errors import UsageError, WirespeedError
-from ..hardware.limits import Allowance, allowances, by_transport
+from ..hardware.limits import JUDGED_BYTES, Allowance, allowances, by_transport
 from ..hardware.network import Network
-from ..hardware.topology import Machine
-from ..measurement import Measurement
-from ..model import Engine
-from ..options import PlanOptions, declared
+from ..hardware.topology import LinkKind, Machine
+from ..measurement import Measurement, Unit
+from ..model import Collective, Engine, Transfer, Work
+from ..options import PlanOptions, Tier, declared
 from ..results.baseline import Entry
 from ..results.cells import Key, Placed, key_of
 from ..results.imported_limits import allowed, with_cores
@@ -366,12 +367,15 @@ def unmeasured(document: Document) -> int:
 
     Those that this machine does not support are not counted.
     """
-    done = {result.name for result in document.testcases}
-    lacking = _planned_again(
-        document, (case for case in TABLE if case.tier == "quick" and case.name not in done)
-    )
+    lacking = _planned_again(document, not_run(document))
     late = [result for result in document.testcases if result.left_out > 0 and not _has_value(result)]
     return len(lacking) + len(late)
+
+
+def not_run(document: Document, tier: Tier = "quick") -> list[Testcase]:
+    """Return the testcases of a tier that a run lacks."""
+    done = {result.name for result in document.testcases}
+    return [case for case in TABLE if case.tier == tier and case.name not in done]
 
 
 def _planned_again(document: Document, cases: Iterable[Testcase]) -> list[Testcase]:
@@ -410,3 +414,66 @@ def _fits(name: str, pattern: str) -> bool:
 
 def _has_value(result: TestcaseResult) -> bool:
     return any(cell.value is not None for table in result.tables for cell in table.cells)
+
+
+#: Why they are not judged: within a memory, and between memories.
+_CACHED = "buffers too small: a cache may keep them"
+_STARTED = "buffers too small: starting a copy takes longer than moving its bytes"
+
+
+def too_small(document: Document, cells: Iterable[Placed]) -> dict[Key, str]:
+    """Return the rates without a range that would have one with larger buffers, and why.
+
+    The plan of a testcase says what its links would allow. Outside the plan, as in a sweep over sizes, a
+    buffer is too small if it is smaller than another one of the testcase that has a range.
+
+    Args:
+        document: The run.
+        cells: Its cells.
+    """
+    rated = [one for one in cells if one.unit is Unit.RATE and one.cell.value is not None and one.cell.limit]
+    open_ = [one for one in rated if one.cell.expected is None and one.cell.bytes]
+    if not open_:
+        return {}
+    names = {measured.key.testcase for measured in open_}
+    results = tuple(result for result in document.testcases if result.name in names)
+    plans, network = planned(replace(document, testcases=results)), Network(document.machine)
+    ranged: dict[str, int] = {}
+    for measured in rated:
+        if measured.cell.expected:
+            name, size = measured.key.testcase, measured.cell.bytes
+            ranged[name] = min(size, ranged.get(name, size))
+    reasons: dict[Key, str] = {}
+    for measured in open_:
+        key, cell = measured.key, measured.cell
+        there = plans.get(key._replace(bytes=0))
+        if there and is_of(cell, *there):
+            would = _would_be_judged(network, *there, is_log=bool(document.imported), name=key.testcase)
+        else:
+            would = cell.bytes < ranged.get(key.testcase, 0)
+        if would:
+            kinds = {network.links[link].kind for link, *_ in cell.links}
+            cached = measured.result.engine == Engine.CPU or kinds == {LinkKind.MEMORY}
+            reasons[key] = _CACHED if cached and measured.result.collective is None else _STARTED
+    return reasons
+
+
+def _would_be_judged(
+    network: Network, measurement: Measurement, index: int, *, is_log: bool, name: str
+) -> bool:
+    """Whether a place of a Measurement has a range with buffers that are large enough for every rule."""
+    least = max(2 * JUDGED_BYTES, 2 * network.machine.last_cache_bytes())
+    works = tuple(_enlarged(work, least) for work in measurement.works)
+    larger = dataclasses.replace(measurement, works=works)
+    bounds = allowed(network, larger, name) if is_log else _measured(network, larger, name)
+    return bounds[index].expected is not None
+
+
+def _enlarged(work: Work, least: int) -> Work:
+    """A work with buffers of at least some bytes."""
+    if not isinstance(work, Collective | Transfer) or work.bytes >= least:
+        return work
+    counted = work.counted
+    if isinstance(work, Collective):  # whose counted bytes grow with the array
+        counted = round(counted * least / max(1, work.bytes))
+    return dataclasses.replace(work, bytes=least, counted=counted)

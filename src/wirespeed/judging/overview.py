@@ -11,35 +11,19 @@ from dataclasses import dataclass, replace
 
 from ..document import Document, Status, TestcaseResult
 from ..measurement import Unit
-from ..statistics.summary import grouped
+from ..statistics import grouped
 from ..units import format_size, many
+from . import verdict as advised
 from .cause import Weight
-from .culprits import (
-    ABOVE,
-    ABOVE_MEMORY,
-    AT,
-    BUSY,
-    DIP,
-    DOUBTFUL,
-    IDLE,
-    LARGER,
-    NO_CAUSE,
-    STALE,
-    VERIFY,
-    WRONG_PATH,
-    Advice,
-    at_device,
-    of_error,
-)
 from .diagnosis import Diagnosis, Finding, corrupting, diagnose
 from .inventory import Missing
+from .judge import Check
 from .localise import WrongData
 from .omissions import is_verified, unmeasured
 from .path_kinds import COLLECTIVES, HOST_MEMORY, PathKind, first_words, path_kind, path_kinds
 from .peer_causes import find_peers
 from .usual_ranges import UsualRanges
-from .verdict import BELOW_PEERS, Judgement, Verdict, share, worst
-from .verdicts import Check
+from .verdict import AT, BELOW_PEERS, Advice, Judgement, Verdict, at_device, of_error, share, worst
 
 
 @dataclass(frozen=True)
@@ -113,49 +97,230 @@ def overview(document: Document, check: Check, diagnosis: Diagnosis | None = Non
         check: The judgement of its cells.
         diagnosis: Its causes; None to find them.
     """
-    diagnosis = diagnosis or diagnose(document, check)
-    counts = Counter(judgement.verdict for judgement in check.judgements if judgement.key.column)
-    named, answers = _named(document, check, diagnosis)
-    answer = named if answers else None
-    also = tuple(
-        finding for finding in diagnosis.findings if finding.cells and finding.likely and finding is not named
-    )
-    if document.qualification and not check.stale:
-        sentence, extent, advice = first_words(document, document.qualification)
-        if named and named.cells:
-            advice = Advice(named.cause.remedy, "; ".join(named.commands))
-    else:
-        sentence, advice = _problem(document, check, diagnosis, answer, also, counts) or _no_problem(
-            document, check
+    return _Summary(document, check, diagnosis or diagnose(document, check)).overview()
+
+
+#: Maximum number of causes that the first sentence names.
+_CAUSES = 2
+#: Maximum number of reasons why no value was judged.
+_REASONS = 2
+
+
+class _Summary:
+    """What is said first of one run."""
+
+    def __init__(self, document: Document, check: Check, diagnosis: Diagnosis) -> None:
+        self.document, self.check, self.diagnosis = document, check, diagnosis
+        self.counts = Counter(judgement.verdict for judgement in check.judgements if judgement.key.column)
+        self.used = users(document)
+        self.absent = [absent for absent in check.missing if absent.verdict is Verdict.FAIL]
+        #: The cause that explains most, and whether it is what the reader needs first; further causes.
+        self.named, self.answers = self._named()
+        self.also = tuple(f for f in diagnosis.findings if f.cells and f.likely and f is not self.named)
+
+    def overview(self) -> Overview:
+        """Verdict, sentence and key figures."""
+        check, named, qualification = self.check, self.named, self.document.qualification
+        if qualification and not check.stale:
+            sentence, extent, advice = first_words(self.document, qualification)
+            if named and named.cells:
+                advice = Advice(named.cause.remedy, "; ".join(named.commands))
+        else:
+            sentence, advice = self._problem() or self._no_problem()
+            extent = self._extent()
+        verdict, figures = check.verdict, key_figures(self.document, check)
+        word, advice = verdict.word.upper(), Advice() if verdict is Verdict.INTERRUPTED else advice
+        return Overview(
+            word, verdict, sentence, extent, figures, named, self.diagnosis, advice, self.answers, self.also
         )
-        extent = _extent(document, check, counts, diagnosis, answer, also)
-    return Overview(
-        check.verdict.word.upper(),
-        check.verdict,
-        sentence,
-        extent,
-        key_figures(document, check),
-        named,
-        diagnosis,
-        advice if check.verdict is not Verdict.INTERRUPTED else Advice(),
-        answers,
-        also,
-    )
+
+    def _named(self) -> tuple[Finding | None, bool]:
+        """Return the cause that explains most, and whether it is what the reader needs first.
+
+        Without slow values, a defect counts if nothing else is wrong. Missing devices and wrong data are
+        surer than any cause, and culprits than one that is not likely.
+        """
+        check, findings = self.check, self.diagnosis.findings
+        named = next((finding for finding in findings if finding.cells), None)
+        is_wrong = check.wrong or failures(self.document) or any(compared.failed for compared in check.gates)
+        if named is None and check.defects and not is_wrong and not not_as_expected(check.judgements):
+            named = next((finding for finding in findings if finding.weight is Weight.DEFECT), None)
+        if named is None or check.wrong or self.absent:
+            return named, False
+        return named, named.likely or not (check.culprits or check.dips)
+
+    def _problem(self) -> tuple[str, Advice] | None:
+        """Return what is wrong, and where, the surest first, and what to do about it; None if nothing is."""
+        document, check = self.document, self.check
+        if check.stale:
+            return f"{check.stale}; this is not a pass", advised.STALE
+        if self.absent:
+            return _first(self.absent)
+        if self.named is not None and self.answers:
+            return self._of_cause(self.named)
+        if check.wrong:
+            return str(check.wrong[0]), self._not_to_use(check.wrong[0])
+        if check.culprits:
+            first = check.culprits[0]
+            suspect = first.suspects[0]
+            advice = AT[suspect.kind]
+            command = at_device(advice.command, document.machine, *suspect.ends)
+            return f"{first} runs at {first.share}", replace(advice, command=command)
+        if failed := failures(document):
+            how = "" if failed[0].reason.startswith(failed[0].status) else f"{failed[0].status}: "
+            remedy = of_error(failed[0].reason, imported=bool(document.imported))
+            return f"{failed[0].name}: {how}{failed[0].reason}", remedy
+        if above := self.counts[Verdict.IMPLAUSIBLE]:
+            kinds = {path_kind(j.key.testcase) for j in check.judgements if j.verdict is Verdict.IMPLAUSIBLE}
+            of_memory = document.imported and kinds == {HOST_MEMORY}
+            remedy = advised.ABOVE_MEMORY if of_memory else advised.ABOVE
+            return f"{many(above, 'value')} above the limits: values or capacities are wrong", remedy
+        if check.dips:
+            sizes = {(dip.key.testcase, dip.size) for dip in check.dips}
+            others = f", and {len(sizes) - 1} more" if len(sizes) > 1 else ""
+            return f"{check.dips[0]}{others}", advised.DIP
+        if bad := self.counts[Verdict.FAIL] + self.counts[Verdict.WARN]:
+            why, advice = self._in_use() or ("no cause is known", advised.NO_CAUSE)
+            return f"{many(bad, 'value')} {'is' if bad == 1 else 'are'} worse than expected; {why}", advice
+        if failed_gates := [result for compared in check.gates for result in compared.failures]:
+            gate, more = failed_gates[0].gate, len(failed_gates) - 1
+            others = f", and {many(more, 'more threshold')}" if more else ""
+            text = f"{gate.measures}: below the threshold of {gate.at_least}{others}"
+            return text, advised.NO_CAUSE
+        doubtful = [absent for absent in check.missing if absent.verdict is Verdict.WARN]
+        return _first(doubtful) if doubtful else None
+
+    def _of_cause(self, finding: Finding) -> tuple[str, Advice]:
+        """Return the cause that is what the reader needs first, with further ones, and the remedies."""
+        also = self.also
+        sure = "" if finding.likely or not finding.cells else "possibly, "
+        causes = (finding, *also[: _CAUSES - 1])
+        named = [f.cause.title + (f" ({f.place})" if f.place else "") for f in causes]
+        named += [f"and {many(len(also) + 1 - _CAUSES, 'more cause')}"] if len(also) >= _CAUSES else []
+        named += [] if finding.cells else [self._covered()]
+        remedies = (f"{f.place}: {f.cause.remedy}" for f in causes)
+        return f"{sure}{'; '.join(named)}", Advice("; ".join(remedies) if also else finding.cause.remedy)
+
+    def _in_use(self) -> tuple[str, Advice] | None:
+        """Return which devices other processes used while bad values were measured, if anything says so."""
+        bad = {judgement.key.testcase for judgement in self.check.judgements if judgement.verdict.is_bad}
+        used = [f"{device} was {how}" for device, (how, cases) in self.used.items() if bad & {*cases}]
+        found = [finding for finding in self.diagnosis.findings if finding.weight is Weight.BUSY]
+        used = used or [f"possibly, {finding.cause.title}" for finding in found[:1]]
+        return ("; ".join(used), advised.IDLE) if used else None
+
+    def _not_to_use(self, wrong: WrongData) -> Advice:
+        """Return what to do about wrong data; nothing is replaced while a setting can explain it."""
+        part = wrong.device or "this path"
+        if causes := corrupting(self.document, wrong):
+            names = " or ".join(cause.name for cause in causes)
+            do = f"do not use {part}; rule out {names}, then verify again: {causes[0].remedy}"
+            return Advice(do, "; ".join(cause.confirm for cause in causes))
+        peers = find_peers(self.document) if wrong.between_gpus else None
+        if peers and peers.bad and (peers.causes or wrong.by_pcie):
+            return replace(peers.advice, do=f"do not use {part}; {peers.advice.do}")
+        return Advice(f"do not use {wrong.device}; replace it") if wrong.device else advised.WRONG_PATH
+
+    def _no_problem(self) -> tuple[str, Advice]:
+        """Return what was judged although nothing is wrong, or why not, and what to do about it."""
+        document, check = self.document, self.check
+        if document.interrupted:
+            return f"the run ended early: {document.interrupted}", Advice()
+        short = [result for result in document.testcases if result.status is Status.NO_MEMORY]
+        if check.verdict is Verdict.BUSY:
+            nodes = {node.name for node in document.machine.numa}  # busy CPUs take no memory
+            memory = {device for result in short for device in result.busy} - nodes
+            names = {device: f"{device}'s memory" if device in memory else device for device in self.used}
+            uses = [f"{names[device]} is {how}" for device, (how, _) in self.used.items()]
+            lacks = [result.reason for result in short if nodes.issuperset(result.busy) and result.busy]
+            return "; ".join([*lacks[:1], *uses]), advised.BUSY
+        passed = Verdict.PASS in check.testcases.values()
+        if short and not passed:
+            return short[0].reason, Advice()
+        if passed and check.uncovered:
+            lacking = dict.fromkeys(str(lost) for lost in check.uncovered)
+            of_size = any(lost.of_size for lost in check.uncovered)
+            what = f"no value of {', '.join(lacking)} was judged: {check.uncovered[0].why}"
+            return f"{what}; this is not a pass", advised.LARGER if of_size else Advice()
+        if not passed:
+            accepted = "the overrides accept all values that could be judged"
+            reason = accepted if any(check.accepted.values()) else "no value could be judged"
+            return "; ".join((reason, *check.doubts, "this is not a pass")), self._judging()
+        if check.doubts:
+            advice = advised.DOUBTFUL if document.imported else Advice()
+            advice = advised.VERIFY if is_verified(document) is False else advice
+            return self._covered(f", but {'; '.join(check.doubts)}"), advice
+        unused = ", ".join(compared.gates.name for compared in check.gates if not compared.compared)
+        return self._covered(f", but no threshold of {unused} was compared" if unused else ""), Advice()
+
+    def _covered(self, reservation: str = "") -> str:
+        """Return which testcases are as fast as expected, and how many were not judged or not measured."""
+        document, check = self.document, self.check
+        counts = Counter(check.testcases.values())
+        passed = counts[Verdict.PASS]
+        unjudged = sum(counts[verdict] for verdict in Verdict if verdict.is_unjudged)
+        if not passed:
+            return "no testcase was judged"
+        kinds = {
+            path_kind(result.name, collective=result.collective is not None)
+            for result in document.testcases
+            if check.testcases[result.name] is Verdict.PASS
+        }
+        done = "judged" if unjudged else "measured"
+        head = f"everything {done} is" if passed > 1 else f"the testcase {done} is"
+        only = f" ({next(iter(kinds))} only)" if len(kinds) == 1 else ""
+        how = "as fast as expected"
+        if wide := _far_below(check):
+            known = "within the known range, which is wide"
+            how = known if wide == passed else f"{how}, {many(wide, 'testcase')} only {known}"
+        parts = [f"{head} {how}{only}{reservation}"]
+        why = self._left_busy()
+        for number, how in ((unjudged, f"judged{why}"), (unmeasured(document), "measured")):
+            be = "was" if number == 1 else "were"
+            parts += [f"{many(number, 'testcase')} {be} not {how}"] if number else []
+        unseen = [figure.title for figure in key_figures(document, check) if figure.verdict.is_unjudged]
+        parts += [f"nothing of {', '.join(unseen)} was judged"] if unseen else []
+        parts += [f"some values were not judged{why}"] if why and not unjudged else []
+        return "; ".join(parts[:2]) + "".join(f", {part}" for part in parts[2:])
+
+    def _left_busy(self) -> str:
+        """Return which devices other processes used, which kept values from being judged; empty if none."""
+        judgements = self.check.judgements
+        busy = {j.key.testcase for j in judgements if j.verdict is Verdict.BUSY and j.key.column}
+        used = [f"{device} was {how}" for device, (how, names) in self.used.items() if busy & {*names}]
+        return f": {'; '.join(used)}" if used else ""
+
+    def _judging(self) -> Advice:
+        """Return what to do if nothing was judged."""
+        reasons = Counter(j.why for j in self.check.judgements if j.verdict is Verdict.UNKNOWN and j.why)
+        why = "; ".join(f"{many(n, 'value')}: {why}" for why, n in reasons.most_common(_REASONS))
+        return Advice(f"judge by a baseline of good machines (--baseline); {why}" if why else "")
+
+    def _extent(self) -> str:
+        """Return how many values the causes explain, are OK and not judged, and of how many testcases."""
+        diagnosis, named = self.diagnosis, self.named
+        if named is not None and self.answers and diagnosis.slow:
+            slow = many(diagnosis.slow, "slow value")
+            if self.also:
+                causes = many(len(self.also) + 1, "cause")
+                text = f"{causes} explain {diagnosis.slow - diagnosis.unexplained} of {slow}; "
+            else:
+                how = "explains" if named.factor is not None else "may explain"
+                text = f"{how} {named.cells} of {slow}; "
+        else:
+            counted = not_as_expected(self.check.judgements)
+            text = "".join(f"{many(count, 'value')} {problem}, " for problem, count in counted.items())
+        values = [f"{many(self.counts[Verdict.PASS], 'value')} OK"]
+        if unjudged := sum(self.counts[verdict] for verdict in Verdict if verdict.is_unjudged):
+            values.append(f"{unjudged} not judged")
+        tried = sum(result.status is not Status.WAIVED for result in self.document.testcases)
+        return f"{text}{', '.join(values)}; {many(tried, 'testcase')}"
 
 
-def _named(document: Document, check: Check, diagnosis: Diagnosis) -> tuple[Finding | None, bool]:
-    """Return the cause that explains most, and whether it is what the reader needs first.
-
-    Without slow values, a defect counts if nothing else is wrong. Missing devices and wrong data are surer
-    than any cause, and culprits than one that is not likely.
-    """
-    named = next((finding for finding in diagnosis.findings if finding.cells), None)
-    is_wrong = check.wrong or failures(document) or any(compared.failed for compared in check.gates)
-    if named is None and check.defects and not is_wrong and not not_as_expected(check.judgements):
-        named = next((finding for finding in diagnosis.findings if finding.weight is Weight.DEFECT), None)
-    if named is None or check.wrong or _absent(check):
-        return named, False
-    return named, named.likely or not (check.culprits or check.dips)
+def _first(lacking: Sequence[Missing]) -> tuple[str, Advice]:
+    count = len(lacking) - 1
+    more = f"; {many(count, 'more part')} {'is' if count == 1 else 'are'} missing" if count else ""
+    return f"{lacking[0]}{more}", lacking[0].advice
 
 
 def users(document: Document) -> dict[str, tuple[str, list[str]]]:
@@ -202,11 +367,7 @@ def _key_figure(kind: PathKind, judgements: Sequence[Judgement], cache: float) -
     if not of_path and not any(judgement.verdict.is_bad for judgement in rates):
         return None
     groups = (
-        [
-            judgement
-            for judgement in of_path
-            if judgement.key.testcase in names and judgement.key.table in ("", "busbw")
-        ]
+        [j for j in of_path if j.key.testcase in names and j.key.table in ("", "busbw")]
         for names in kind.key_figures
     )
     chosen = next(filter(None, groups), of_path or rates)
@@ -220,16 +381,9 @@ def _key_figure(kind: PathKind, judgements: Sequence[Judgement], cache: float) -
     bad = [judgement for judgement in rates if judgement.verdict.is_bad]
     verdict = worst(judgement.verdict for judgement in rates)
     above = [judgement for judgement in bad if judgement.verdict is Verdict.IMPLAUSIBLE]
-    return KeyFigure(
-        kind,
-        verdict,
-        typical,
-        max(above, key=_fraction) if above else min(bad, key=_fraction, default=None),
-        len(bad),
-        chosen[0].value or 0.0,
-        tuple(sorted({judgement.key.testcase for judgement in chosen})),
-        largest,
-    )
+    extreme = max(above, key=_fraction) if above else min(bad, key=_fraction, default=None)
+    lowest, names = chosen[0].value or 0.0, tuple(sorted({judgement.key.testcase for judgement in chosen}))
+    return KeyFigure(kind, verdict, typical, extreme, len(bad), lowest, names, largest)
 
 
 def _fraction(judgement: Judgement) -> float:
@@ -243,206 +397,20 @@ def failures(document: Document) -> list[TestcaseResult]:
     return [result for result in document.testcases if result.status.is_failure]
 
 
-#: Maximum number of causes that the first sentence names.
-_CAUSES = 2
-
-
-def _absent(check: Check) -> list[Missing]:
-    return [absent for absent in check.missing if absent.verdict is Verdict.FAIL]
-
-
-def _first(lacking: Sequence[Missing]) -> tuple[str, Advice]:
-    count = len(lacking) - 1
-    more = f"; {many(count, 'more part')} {'is' if count == 1 else 'are'} missing" if count else ""
-    return f"{lacking[0]}{more}", lacking[0].advice
-
-
-def _problem(
-    document: Document,
-    check: Check,
-    diagnosis: Diagnosis,
-    answer: Finding | None,
-    also: Sequence[Finding],
-    counts: Counter[Verdict],
-) -> tuple[str, Advice] | None:
-    """Return what is wrong, and where, the surest first, and what to do about it; None if nothing is."""
-    if check.stale:
-        return f"{check.stale}; this is not a pass", STALE
-    if lacking := _absent(check):
-        return _first(lacking)
-    if answer is not None:
-        sure = "" if answer.likely or not answer.cells else "possibly, "
-        causes = (answer, *also[: _CAUSES - 1])
-        named = [_placed(finding) for finding in causes]
-        named += [f"and {many(len(also) + 1 - _CAUSES, 'more cause')}"] if len(also) >= _CAUSES else []
-        named += [] if answer.cells else [_covered(document, check)]
-        remedies = (f"{finding.place}: {finding.cause.remedy}" for finding in causes)
-        return f"{sure}{'; '.join(named)}", Advice("; ".join(remedies) if also else answer.cause.remedy)
-    if check.wrong:
-        return str(check.wrong[0]), _not_to_use(document, check.wrong[0])
-    if check.culprits:
-        first = check.culprits[0]
-        suspect = first.suspects[0]
-        advice = AT[suspect.kind]
-        command = at_device(advice.command, document.machine, *suspect.ends)
-        return f"{first} runs at {first.share}", replace(advice, command=command)
-    if failed := failures(document):
-        how = "" if failed[0].reason.startswith(failed[0].status) else f"{failed[0].status}: "
-        remedy = of_error(failed[0].reason, imported=bool(document.imported))
-        return f"{failed[0].name}: {how}{failed[0].reason}", remedy
-    if above := counts[Verdict.IMPLAUSIBLE]:
-        of_host = bool(document.imported) and all(
-            path_kind(j.key.testcase) == HOST_MEMORY
-            for j in check.judgements
-            if j.verdict is Verdict.IMPLAUSIBLE
-        )
-        remedy = ABOVE_MEMORY if of_host else ABOVE
-        return f"{many(above, 'value')} above the limits: values or capacities are wrong", remedy
-    if check.dips:
-        sizes = {(dip.key.testcase, dip.size) for dip in check.dips}
-        others = f", and {len(sizes) - 1} more" if len(sizes) > 1 else ""
-        return f"{check.dips[0]}{others}", DIP
-    if bad := counts[Verdict.FAIL] + counts[Verdict.WARN]:
-        why, advice = _in_use(document, check, diagnosis) or ("no cause is known", NO_CAUSE)
-        return f"{many(bad, 'value')} {'is' if bad == 1 else 'are'} worse than expected; {why}", advice
-    if failed_gates := [result for compared in check.gates for result in compared.failures]:
-        gate, more = failed_gates[0].gate, len(failed_gates) - 1
-        others = f", and {many(more, 'more threshold')}" if more else ""
-        return f"{gate.measures}: below the threshold of {gate.at_least}{others}", NO_CAUSE
-    if doubtful := [absent for absent in check.missing if absent.verdict is Verdict.WARN]:
-        return _first(doubtful)
-    return None
-
-
-def _placed(finding: Finding) -> str:
-    """Return a cause with its place."""
-    return f"{finding.cause.title} ({finding.place})" if finding.place else finding.cause.title
-
-
-def _in_use(document: Document, check: Check, diagnosis: Diagnosis) -> tuple[str, Advice] | None:
-    """Return which devices other processes used while bad values were measured, if anything says so."""
-    bad = {judgement.key.testcase for judgement in check.judgements if judgement.verdict.is_bad}
-    used = [f"{device} was {how}" for device, (how, cases) in users(document).items() if bad & {*cases}]
-    found = [finding for finding in diagnosis.findings if finding.weight is Weight.BUSY]
-    used = used or [f"possibly, {finding.cause.title}" for finding in found[:1]]
-    return ("; ".join(used), IDLE) if used else None
-
-
-def _not_to_use(document: Document, wrong: WrongData) -> Advice:
-    """Return what to do about wrong data; nothing is replaced while a setting can explain it."""
-    if causes := corrupting(document, wrong):
-        names = " or ".join(cause.name for cause in causes)
-        part = wrong.device or "this path"
-        do = f"do not use {part}; rule out {names}, then verify again: {causes[0].remedy}"
-        return Advice(do, "; ".join(cause.confirm for cause in causes))
-    peers = find_peers(document) if wrong.between_gpus else None
-    if peers and peers.bad and (peers.causes or wrong.by_pcie):
-        return replace(peers.advice, do=f"do not use {wrong.device or 'this path'}; {peers.advice.do}")
-    return Advice(f"do not use {wrong.device}; replace it") if wrong.device else WRONG_PATH
-
-
-def _no_problem(document: Document, check: Check) -> tuple[str, Advice]:
-    """Return what was judged although nothing is wrong, or why not, and what to do about it."""
-    if document.interrupted:
-        return f"the run ended early: {document.interrupted}", Advice()
-    short = [result for result in document.testcases if result.status is Status.NO_MEMORY]
-    if check.verdict is Verdict.BUSY:
-        nodes = {node.name for node in document.machine.numa}  # busy CPUs take no memory
-        memory = {device for result in short for device in result.busy} - nodes
-        uses = []
-        for device, (how, _) in users(document).items():
-            uses.append(f"{device}'s memory is {how}" if device in memory else f"{device} is {how}")
-        lacks = [result.reason for result in short if nodes.issuperset(result.busy) and result.busy]
-        return "; ".join([*lacks[:1], *uses]), BUSY
-    passed = Verdict.PASS in check.testcases.values()
-    if short and not passed:
-        return short[0].reason, Advice()
-    if passed and check.uncovered:
-        lacking = dict.fromkeys(str(lost) for lost in check.uncovered)
-        of_size = any(lost.of_size for lost in check.uncovered)
-        what = f"no value of {', '.join(lacking)} was judged: {check.uncovered[0].why}"
-        return f"{what}; this is not a pass", LARGER if of_size else Advice()
-    if not passed:
-        accepted = "the overrides accept all values that could be judged"
-        reason = accepted if any(check.accepted.values()) else "no value could be judged"
-        return "; ".join((reason, *check.doubts, "this is not a pass")), _judging(check)
-    if check.doubts:
-        advice = VERIFY if is_verified(document) is False else DOUBTFUL if document.imported else Advice()
-        return _covered(document, check, f", but {'; '.join(check.doubts)}"), advice
-    if unused := [compared.gates.name for compared in check.gates if not compared.compared]:
-        return _covered(document, check, f", but no threshold of {', '.join(unused)} was compared"), Advice()
-    return _covered(document, check), Advice()
-
-
-def _covered(document: Document, check: Check, reservation: str = "") -> str:
-    """Return which testcases are as fast as expected, and how many were not judged or not measured."""
-    counts = Counter(check.testcases.values())
-    passed, unjudged = (
-        counts[Verdict.PASS],
-        sum(counts[verdict] for verdict in Verdict if verdict.is_unjudged),
-    )
-    if not passed:
-        return "no testcase was judged"
-    kinds = {
-        path_kind(result.name, collective=result.collective is not None)
-        for result in document.testcases
-        if check.testcases[result.name] is Verdict.PASS
-    }
-    done = "judged" if unjudged else "measured"
-    head = f"everything {done} is" if passed > 1 else f"the testcase {done} is"
-    only = f" ({next(iter(kinds))} only)" if len(kinds) == 1 else ""
-    how = "as fast as expected"
-    if wide := _far_below(check):
-        known = "within the known range, which is wide"
-        how = known if wide == passed else f"{how}, {many(wide, 'testcase')} only {known}"
-    parts = [f"{head} {how}{only}{reservation}"]
-    why = _left_busy(document, check)
-    for number, how in ((unjudged, f"judged{why}"), (unmeasured(document), "measured")):
-        be = "was" if number == 1 else "were"
-        parts += [f"{many(number, 'testcase')} {be} not {how}"] if number else []
-    unseen = [figure.title for figure in key_figures(document, check) if figure.verdict.is_unjudged]
-    parts += [f"nothing of {', '.join(unseen)} was judged"] if unseen else []
-    parts += [f"some values were not judged{why}"] if why and not unjudged else []
-    return "; ".join(parts[:2]) + "".join(f", {part}" for part in parts[2:])
-
-
-def _left_busy(document: Document, check: Check) -> str:
-    """Return which devices other processes used, which kept values from being judged; empty if none."""
-    busy = {one.key.testcase for one in check.judgements if one.verdict is Verdict.BUSY and one.key.column}
-    used = [f"{device} was {how}" for device, (how, names) in users(document).items() if busy & {*names}]
-    return f": {'; '.join(used)}" if used else ""
-
-
 #: A value that passes with less than this share of what is expected is not as fast as expected.
 _FAR = 0.5
 
 
 def _far_below(check: Check) -> int:
     """Return the number of testcases that pass, but have a value far below what is expected."""
-    return len(
-        {
-            judgement.key.testcase
-            for judgement in check.judgements
-            if judgement.verdict is Verdict.PASS and check.testcases[judgement.key.testcase] is Verdict.PASS
-            and judgement.unit is Unit.RATE
-            and (part := share(judgement)) is not None and part.of == "expected" and part.fraction < _FAR
-        }
-    )  # fmt: skip
-
-
-#: Maximum number of reasons why no value was judged.
-_REASONS = 2
-
-
-def _judging(check: Check) -> Advice:
-    """Return what to do if nothing was judged."""
-    reasons = Counter(
-        judgement.why
-        for judgement in check.judgements
-        if judgement.verdict is Verdict.UNKNOWN and judgement.why
-    )
-    why = "; ".join(f"{many(n, 'value')}: {why}" for why, n in reasons.most_common(_REASONS))
-    return Advice(f"judge by a baseline of good machines (--baseline); {why}" if why else "")
+    found = set()
+    for judgement in check.judgements:
+        name = judgement.key.testcase
+        passes = judgement.verdict is check.testcases.get(name) is Verdict.PASS
+        part = share(judgement) if passes and judgement.unit is Unit.RATE else None
+        if part is not None and part.of == "expected" and part.fraction < _FAR:
+            found.add(name)
+    return len(found)
 
 
 _MEMORY = (
@@ -490,29 +458,3 @@ def not_as_expected(judgements: Iterable[Judgement]) -> dict[str, int]:
             )  # fmt: skip
             counts[problem] += 1
     return {problem: count for problem, count in counts.items() if count}
-
-
-def _extent(
-    document: Document,
-    check: Check,
-    counts: Counter[Verdict],
-    diagnosis: Diagnosis,
-    named: Finding | None,
-    also: Sequence[Finding],
-) -> str:
-    """Return how many values the causes explain, are OK, and are not judged, and of how many testcases."""
-    if named is not None and diagnosis.slow:
-        slow = many(diagnosis.slow, "slow value")
-        if also:
-            causes = many(len(also) + 1, "cause")
-            text = f"{causes} explain {diagnosis.slow - diagnosis.unexplained} of {slow}; "
-        else:
-            text = f"{'explains' if named.factor is not None else 'may explain'} {named.cells} of {slow}; "
-    else:
-        counted = not_as_expected(check.judgements)
-        text = "".join(f"{many(count, 'value')} {problem}, " for problem, count in counted.items())
-    values = [f"{many(counts[Verdict.PASS], 'value')} OK"]
-    if unjudged := sum(counts[verdict] for verdict in Verdict if verdict.is_unjudged):
-        values.append(f"{unjudged} not judged")
-    tried = sum(result.status is not Status.WAIVED for result in document.testcases)
-    return f"{text}{', '.join(values)}; {many(tried, 'testcase')}"

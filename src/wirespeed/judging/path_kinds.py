@@ -1,4 +1,4 @@
-"""The kinds of paths that data moves along, and which testcases measure each.
+"""The kinds of paths that data moves along, which testcases measure each, and of which no value was judged.
 
 The verdict on a qualification of nodes, and what to say of it first.
 """
@@ -6,14 +6,18 @@ The verdict on a qualification of nodes, and what to say of it first.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
-from ..document import Document
+from ..document import Document, Status
 from ..hardware.devices import GPU, NUMA, DeviceKind, added
+from ..hardware.network import MachineVertices
+from ..hardware.topology import Machine
+from ..measurement import Unit
 from ..qualification import OF_NODE, PartKind, Qualification, SlowPart, part_name
-from .culprits import AT, Advice, SuspectKind
-from .verdict import Verdict
+from ..results.cells import Key, Placed
+from .verdict import AT, Advice, Judgement, SuspectKind, Verdict, worst
 
 
 @dataclass(frozen=True)
@@ -85,15 +89,10 @@ def _paths_of(kind: DeviceKind) -> tuple[PathKind, ...]:
         title = f"host ↔ {kind.words[0]}"
         return (PathKind(f"host_{kind.name}", title, kind.testcases, kind.key_figures, kind.name),)
     with_host = (f"{kind.name}_from_host", f"{kind.name}_to_host")
+    prefixes = kind.testcases or (f"{kind.name}_",)
     return (
         PathKind(f"host_{kind.name}", f"host ↔ {kind.words[0]}", with_host, (with_host,), kind.name),
-        PathKind(
-            f"{kind.name}_memory",
-            f"{kind.words[0]} memory",
-            kind.testcases or (f"{kind.name}_",),
-            kind.key_figures,
-            kind.name,
-        ),
+        PathKind(f"{kind.name}_memory", f"{kind.words[0]} memory", prefixes, kind.key_figures, kind.name),
     )
 
 
@@ -102,9 +101,87 @@ def path_kind(testcase: str, *, collective: bool = False) -> PathKind:
     """Return the kind of path of a testcase, by its name."""
     if collective:
         return COLLECTIVES
-    return next(
-        (kind for kind in path_kinds() if kind.prefixes and testcase.startswith(kind.prefixes)), OTHER
+    fitting = (kind for kind in path_kinds() if kind.prefixes and testcase.startswith(kind.prefixes))
+    return next(fitting, OTHER)
+
+
+@dataclass(frozen=True)
+class Uncovered:
+    """A kind of path of some devices of which no rate was judged, although a rate can be.
+
+    Attributes:
+        kind: The kind.
+        devices: The devices at its ends; empty for the whole kind.
+        verdict: Why not: busy, or unknown.
+        why: The same in words.
+        of_size: Whether larger buffers would be judged.
+    """
+
+    kind: PathKind
+    devices: tuple[str, ...]
+    verdict: Verdict
+    why: str
+    of_size: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.kind} of {', '.join(self.devices)}" if self.devices else str(self.kind)
+
+
+def uncovered(
+    judged: Sequence[Judgement], cells: Sequence[Placed], small: Container[Key], machine: Machine
+) -> tuple[Uncovered, ...]:
+    """Return the kinds of paths, and devices, of which no rate was judged, although a rate can be.
+
+    A rate can be judged if only a device in use, a lack of memory or the size of the buffers prevents it. One
+    that nothing on this machine limits, such as that of host memory of unknown capacity, cannot.
+
+    Args:
+        judged: The judgements on the cells.
+        cells: The cells, in the same order.
+        small: The cells whose buffers are too small to judge them.
+        machine: The machine.
+    """
+    covered: dict[tuple[PathKind, str], bool] = {}
+    lost: dict[tuple[PathKind, str], list[tuple[Judgement, Placed]]] = {}
+    vertices = MachineVertices(machine)
+
+    @cache
+    def kind_name(name: str) -> str:
+        """The name of the kind of a device; empty for other vertices and labels."""
+        return found.name if (found := vertices.kind(name)) else ""
+
+    for judgement, measured in zip(judged, cells, strict=True):
+        if judgement.unit is not Unit.RATE:
+            continue
+        kind = path_kind(measured.key.testcase, collective=measured.result.collective is not None)
+        ends = {end for index, *_ in measured.cell.links for end in machine.links[index].ends}
+        ends |= {measured.key.row, measured.key.column}
+        # A kind of path of no particular devices is one place.
+        for device in sorted(end for end in ends if kind.device and kind_name(end) == kind.device) or [""]:
+            place = kind, device
+            if judgement.verdict.is_judged or (judgement.verdict is Verdict.WAIVED and judgement.value):
+                covered[place] = True
+            elif _is_lost(judgement, measured, small):
+                lost.setdefault(place, []).append((judgement, measured))
+    groups: dict[tuple[PathKind, Verdict, str, bool], list[str]] = {}
+    for (kind, device), values in lost.items():
+        if (kind, device) not in covered:
+            first, measured = min(values, key=lambda value: value[0].verdict.rank)
+            size = measured.key in small
+            key = kind, worst(one.verdict for one, _ in values), first.why or measured.result.reason, size
+            groups.setdefault(key, []).append(device)
+    whole = {kind for kind, _ in covered}
+    return tuple(
+        Uncovered(kind, tuple(filter(None, devices)) if kind in whole else (), verdict, why, of_size)
+        for (kind, verdict, why, of_size), devices in groups.items()
     )
+
+
+def _is_lost(judgement: Judgement, measured: Placed, small: Container[Key]) -> bool:
+    """Whether a value would have been judged on an idle machine, with other buffers or more memory."""
+    if judgement.verdict is Verdict.BUSY or measured.result.status is Status.NO_MEMORY:
+        return judgement.verdict.is_unjudged
+    return judgement.verdict is Verdict.UNKNOWN and measured.key in small
 
 
 #: What to do if all rails of two nodes are slow, and no fact of them explains it. ConnectX-7 NICs of DGX

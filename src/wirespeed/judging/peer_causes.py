@@ -24,14 +24,13 @@ from ..peer_access import (
     PeerVerdict,
     described,
 )
-from ..results.published_gates import InventoryPart
+from ..results.baseline import InventoryPart
 from ..units import GB, format_time
 from .cause import Cause, Evidence, Sign, Weight, facts_of
 from .causes import CAUSES
-from .culprits import Advice, at_device
 from .inventory import Missing
 from .localise import WrongData
-from .verdict import Judgement, Verdict
+from .verdict import Advice, Judgement, Verdict, at_device
 
 _V = PeerVerdict
 _BROKEN = frozenset({_V.HANGS, _V.WRONG, _V.FAILS})
@@ -78,27 +77,22 @@ def _p2p_status(machine: Machine, facts: Facts) -> Iterator[Sign]:
     for gpu in machine.gpus:
         for peer in gpu.peers:
             pair = f"{gpu.name}->{peer}"
-            status = next(
-                (text for fact in (Known.P2P_WRITE, Known.P2P_READ)
-                 if (text := facts.text(fact, pair)) not in ("", OK)),
-                "",
-            )  # fmt: skip
-            if status:
+            texts = (facts.text(fact, pair) for fact in (Known.P2P_WRITE, Known.P2P_READ))
+            if status := next((text for text in texts if text not in ("", OK)), ""):
                 yield Sign(pair, f"NVML denies {pair} ({status}), CUDA offers it")
 
 
 def _partition(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    for gpu in machine.gpus:
-        ids = [(facts.text(Known.FABRIC_CLUSTER, g.name), facts.number(Known.FABRIC_CLIQUE, g.name))
-               for g in machine.gpus]  # fmt: skip
-        own = ids[machine.gpus.index(gpu)]
-        for other, of_other in zip(machine.gpus, ids, strict=True):
-            if None not in (own[1], of_other[1]) and own != of_other:
-                yield Sign(
-                    f"{gpu.name}->{other.name}", f"{gpu.name} and {other.name} are in different partitions"
-                )
-        if problems := [p for p in facts.several(Known.FABRIC_HEALTH, gpu.name) if "partition" in p]:
-            yield Sign(gpu.name, f"{gpu.name}: {', '.join(problems)}")
+    names = [gpu.name for gpu in machine.gpus]
+    ids = {
+        gpu: (facts.text(Known.FABRIC_CLUSTER, gpu), facts.number(Known.FABRIC_CLIQUE, gpu)) for gpu in names
+    }
+    for gpu, own in ids.items():
+        for other, theirs in ids.items():
+            if None not in (own[1], theirs[1]) and own != theirs:
+                yield Sign(f"{gpu}->{other}", f"{gpu} and {other} are in different partitions")
+        if problems := [p for p in facts.several(Known.FABRIC_HEALTH, gpu) if "partition" in p]:
+            yield Sign(gpu, f"{gpu}: {', '.join(problems)}")
 
 
 def _container(machine: Machine, facts: Facts) -> Iterator[Sign]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
 
-from ..data.sheets import cpu_sheet, factors, fail_factor, path_latency
+from ..data import cpu_sheet, factors, fail_factor, path_latency
 from ..document import Document
 from ..errors import MachineError
 from ..hardware.devices import NumaNode
@@ -91,10 +91,8 @@ class UsualRange:
     def verdict(self, value: float, unit: Unit, tolerance: float) -> tuple[Verdict, str]:
         """Return the verdict on a value, and why it is no pass; a rate may exceed ``most`` by a fraction."""
         if self.most is not None and value > self.most * (1 + tolerance):
-            return (
-                Verdict.IMPLAUSIBLE,
-                f"{value / self.most - 1:.0%} above the highest possible ({self.basis})",
-            )
+            why = f"{value / self.most - 1:.0%} above the highest possible ({self.basis})"
+            return Verdict.IMPLAUSIBLE, why
         if value < self.floor:
             return Verdict.WARN, "lower under load than without"
         rises = unit.more_is_better
@@ -157,11 +155,6 @@ class UsualRanges:
         number = self._facts.number(name, device)
         return number if number is not None and number > 0 else None
 
-    @cached_property
-    def _knows_quota(self) -> bool:
-        """Whether it is known how many CPUs may be used at a time."""
-        return self._facts.knows(Known.CPU_QUOTA)
-
     @property
     def bounds_memory(self) -> bool:
         """Whether something is known about the rate of host memory."""
@@ -216,14 +209,9 @@ class UsualRanges:
         least = min(cpus * by.core(), lowest) * share / buffers
         usual = min(cpus * by.core(typical=True), by.typical_share * line) * share / buffers
         kept = min(_KEPT, self._machine.last_cache_bytes() / read) if read else 0.0
-        return UsualRange(
-            least,
-            f"{source}, {cpus:g} CPUs in use",
-            max(usual, least),
-            least * _FAR if rate and self._knows_quota else None,
-            rate / buffers if rate else None,
-            most / buffers / (1 - kept) if most else None,
-        )
+        far = least * _FAR if rate and self._facts.knows(Known.CPU_QUOTA) else None
+        limit, highest = rate and rate / buffers, most and most / buffers / (1 - kept)
+        return UsualRange(least, f"{source}, {cpus:g} CPUs in use", max(usual, least), far, limit, highest)
 
     def _remote(self, node: NumaNode) -> UsualRange | None:
         _, most, _, source = self._memory(node)
@@ -248,8 +236,10 @@ class UsualRanges:
         if usual is None or other is None:  # memory without cores: of another kind
             return None
         if other is not node:
-            described = source.startswith("the machine")
-            usual = usual + self._between(node, other) if described else self._remote_latency(usual)
+            if source.startswith("the machine"):
+                usual += self._between(node, other)
+            elif self._sheet:
+                usual = max(usual, self._sheet[1].remote)
         return self._of_memory(usual, source)
 
     def _of_memory(self, usual: float, source: str, loaded: float = 1.0) -> UsualRange:
@@ -261,16 +251,10 @@ class UsualRanges:
         """Whether no other system uses the CPUs: no hypervisor is there, or they are described."""
         return bool(self._machine.rates) or self._facts.text(Known.HYPERVISOR) == OFF
 
-    def _remote_latency(self, local: float) -> float:
-        return max(local, self._sheet[1].remote) if self._sheet else local
-
     def _between(self, node: NumaNode, other: NumaNode) -> float:
         """Return the described time that the links between two nodes add to a load."""
-        ends = (node.name, other.name)
-        return max(
-            (link.latency or 0.0 for link in self._machine.links if link.ends == ends),
-            default=0.0,
-        )
+        between = (link for link in self._machine.links if link.ends == (node.name, other.name))
+        return max((link.latency or 0.0 for link in between), default=0.0)
 
     def _of_ladder(self, measured: Placed, node: NumaNode) -> UsualRange | None:
         """Return the latency of a working set: of the smallest cache that holds it, or of the memory."""
@@ -376,9 +360,8 @@ class UsualRanges:
 
     def _of_gpu(self, ends: str, row: str, column: str) -> UsualRange | None:
         """Return the latency of memory that a GPU reads: of its host, or of another GPU."""
-        gpu = next(
-            (gpu for gpu in self._machine.gpus if gpu.name == (column if ends == "host" else row)), None
-        )
+        name = column if ends == "host" else row
+        gpu = next((gpu for gpu in self._machine.gpus if gpu.name == name), None)
         if gpu is None:
             return None
         near = (node.name for node in self._machine.numa if node.index == gpu.numa)
@@ -391,12 +374,8 @@ class UsualRanges:
         published = path_latency(ends, link, gpu.compute_capability) if link else None
         if published is None:
             return None
-        return UsualRange(
-            published.most,
-            f"published latencies over {published.link}",
-            published.typical,
-            published.most * fail_factor(),
-        )
+        basis, most = f"published latencies over {published.link}", published.most
+        return UsualRange(most, basis, published.typical, most * fail_factor())
 
     @cached_property
     def _network(self) -> Network:

@@ -1,30 +1,321 @@
-"""The verdict on a value, a testcase or a run: one order, which all views and exit codes share.
+"""What judging finds, as data: verdicts in one order, which all views and exit codes share, and culprits.
 
-The verdict on one cell.
-
-Whether a run passes published gates, and whether the gates suit the machine. A pure view of a Document.
+Culprits are devices, links and pairs that may be slow. Texts for people are made last. If no cause with a
+remedy is known, there is advice for slow places, wrong data and busy devices, with commands that name them.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from fnmatch import fnmatchcase
 
-from ..document import Document
-from ..errors import UsageError
-from ..hardware.facts import Facts, Known
-from ..hardware.topology import LinkKind, Machine
+from ..hardware.network import MachineVertices
+from ..hardware.topology import Link, LinkKind, Machine
 from ..measurement import Unit
-from ..results.cells import Key, placed
-from ..results.published_gates import GateSet, PublishedGate
-from ..tabular import Tabular
+from ..results.cells import Key
+from ..statistics import median
 from ..terminal import brief
-from ..units import displayed, format_size, many, parse_rate, parse_size
-from .culprits import Suspect, any_of
-from .omissions import renewed
+
+
+class SuspectKind(StrEnum):
+    """Kind of a suspect, in words for people."""
+
+    NVLINK = "NVLink"
+    PCIE = "PCIe link"
+    C2C = "C2C link"
+    SOCKET = "socket link"
+    NETWORK = "network link"
+    GPU_MEMORY = "memory of a GPU"
+    HOST_MEMORY = "memory of a NUMA node"
+    GPU = "GPU"
+    NODE = "NUMA node"
+    PCIE_SWITCH = "PCIe switch"
+    SWITCH = "switch"  #: of links of another kind
+    PAIR_OF_GPUS = "path between GPUs"
+    PAIR_WITH_HOST = "path between a GPU and the host"
+    PAIR_OF_NODES = "path between NUMA nodes"
+    DEVICE_MEMORY = "memory of a device"  #: of another kind
+    DEVICE = "device"
+    PAIR_OF_DEVICES = "path of a device"
+
+
+#: Kind of a link -> kind of the suspect.
+_LINKS = {
+    LinkKind.NVLINK: SuspectKind.NVLINK, LinkKind.PCIE: SuspectKind.PCIE, LinkKind.C2C: SuspectKind.C2C,
+    LinkKind.SOCKET: SuspectKind.SOCKET, LinkKind.NETWORK: SuspectKind.NETWORK,
+}  # fmt: skip
+#: Number of GPUs at the ends -> kind of the pair.
+_PAIRS = (SuspectKind.PAIR_OF_NODES, SuspectKind.PAIR_WITH_HOST, SuspectKind.PAIR_OF_GPUS)
+#: Of a GPU, a NUMA node and another device.
+_MEMORIES = (SuspectKind.GPU_MEMORY, SuspectKind.HOST_MEMORY, SuspectKind.DEVICE_MEMORY)
+_DEVICES = (SuspectKind.GPU, SuspectKind.NODE, SuspectKind.DEVICE)
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A device, memory, switch, link or pair that may be slow.
+
+    Attributes:
+        kind: What it is.
+        ends: Its vertex; of a link or pair, both ends.
+        one_way: Whether only the direction from the first to the second end is slow.
+    """
+
+    kind: SuspectKind
+    ends: tuple[str, ...]
+    one_way: bool = False
+
+    @property
+    def is_link(self) -> bool:
+        """Whether it is one link: no device, memory, switch or pair."""
+        return self.kind in _LINKS.values()
+
+    @property
+    def is_device(self) -> bool:
+        """Whether it is a device or its memory: no switch, link or pair."""
+        return self.kind in (*_DEVICES, *_MEMORIES)
+
+    def __str__(self) -> str:
+        """Return the text for people: ``PCIe link pcie1->gpu3``."""
+        where = ("->" if self.one_way else "-").join(self.ends)
+        if self.kind in _MEMORIES:
+            return f"memory of {where}"
+        if self.kind in (*_PAIRS, SuspectKind.PAIR_OF_DEVICES):
+            return f"path {where}"
+        if self.kind in _DEVICES:
+            return where
+        return f"{self.kind} {where}"
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """Explanation of low cells. If several suspects explain the same cells, it is one of them.
+
+    Attributes:
+        suspects: Links, devices or pairs.
+        ratio: Median over its cells of the value over what ``of`` says.
+        cells: Indices of the observations that it explains.
+        of: What the ratio is relative to, for people: ``expected``, or what its peers reach.
+    """
+
+    suspects: tuple[Suspect, ...]
+    ratio: float
+    cells: tuple[int, ...]
+    of: str = "what its peers reach"
+
+    def __str__(self) -> str:
+        return any_of(self.suspects)
+
+    @property
+    def share(self) -> str:
+        """The ratio with its word: ``50% of expected``."""
+        return f"{self.ratio:.0%} of {self.of}"
+
+
+def of_expected(culprit: Culprit, shares: Mapping[int, float]) -> Culprit:
+    """Return a culprit with its share of what is expected; without failing values, its share of its peers.
+
+    Args:
+        culprit: A culprit with its ratio to its peers.
+        shares: Index of an observation that fails -> its value over the typical one.
+    """
+    failing = sorted(shares[i] for i in culprit.cells if i in shares)
+    return replace(culprit, ratio=median(failing), of="expected") if failing else culprit
+
+
+def any_of(suspects: tuple[Suspect, ...]) -> str:
+    """The suspects for people, joined by "or"."""
+    return " or ".join(map(str, suspects))
+
+
+class Suspects:
+    """What may be slow on a machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        vertices = MachineVertices(machine)
+        self._is_host, self._is_other = vertices.is_node, vertices.is_other
+        self._devices = {link.source for link in machine.links if link.kind is LinkKind.MEMORY}
+        self._pcie = {end for link in machine.links if link.kind is LinkKind.PCIE for end in link.ends}
+
+    def memory(self, vertex: str) -> Suspect:
+        """The memory of a device as a suspect."""
+        return self._among(_MEMORIES, vertex)
+
+    def _among(self, kinds: Sequence[SuspectKind], vertex: str) -> Suspect:
+        """A suspect of one of the kinds for a GPU, a NUMA node and another device."""
+        return Suspect(kinds[1 if self._is_host(vertex) else 2 * self._is_other(vertex)], (vertex,))
+
+    def link(self, link: Link) -> tuple[Suspect, Suspect]:
+        """Return a link between vertices in its direction, and in both directions."""
+        kind = _LINKS[link.kind]
+        ends = sorted(link.ends, key=lambda end: (end not in self._devices, end))
+        return Suspect(kind, link.ends, one_way=True), Suspect(kind, tuple(ends))
+
+    def vertex(self, vertex: str) -> Suspect:
+        """A device or switch as a suspect; PCIe switches have another kind than other switches."""
+        if vertex in self._devices:
+            return self._among(_DEVICES, vertex)
+        return Suspect(SuspectKind.PCIE_SWITCH if vertex in self._pcie else SuspectKind.SWITCH, (vertex,))
+
+    def pair(self, ends: tuple[str, str], *, one_way: bool) -> Suspect:
+        """The path between two devices as a suspect; its kind follows from how many of them are GPUs."""
+        gpus = sum(not self._is_host(end) for end in ends)
+        kind = SuspectKind.PAIR_OF_DEVICES if any(map(self._is_other, ends)) else _PAIRS[gpus]
+        return Suspect(kind, ends if one_way else tuple(sorted(ends)), one_way)
+
+
+#: Domain, bus and device; nothing else of a file becomes a part of a command.
+_BUS_ID = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.0)?")
+
+
+def at_device(command: str, machine: Machine, *places: str) -> str:
+    """Return a command with the first GPU among some places filled in.
+
+    Args:
+        command: The command, with ``{pci}`` and ``{gpu}`` where options of lspci and nvidia-smi go, and
+            ``{address}`` for the name of the device in ``/sys/bus/pci/devices``.
+        machine: The machine with the GPU. Its bus ID names the GPU, since programs number GPUs differently.
+        *places: Vertices: devices, switches.
+
+    Returns:
+        The command for this GPU, or for all if no place is a GPU whose bus ID is known.
+    """
+    known = {gpu.name: gpu.bus_id for gpu in machine.gpus}
+    known |= {f"{rank.index}/{rank.device}": rank.bus_id for rank in machine.ranks if rank.bus_id}
+    devices = {place: MachineVertices(machine).of(place).device for place in places}
+    matches = (_BUS_ID.fullmatch(known.get(place) or known.get(devices[place]) or "") for place in places)
+    bus = next(filter(None, matches), None)
+    if not bus:
+        return command.format(pci="", gpu="", address="*")
+    domain, device = f"{int(bus[1], 16):04x}", f"{bus[2]}.0"
+    pci = device if domain == "0000" else f"{domain}:{device}"
+    return command.format(pci=f" -s {pci}", gpu=f" -i {domain}:{device}", address=f"{domain}:{device}")
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to do.
+
+    Attributes:
+        do: The step; empty if there is nothing to do.
+        command: A command that helps, as in ``at_device``; empty if there is none.
+    """
+
+    do: str = ""
+    command: str = ""
+
+
+#: Kind of a suspect -> what to do.
+AT = {
+    SuspectKind.NVLINK: Advice(
+        "reset the GPU; if it stays slow, reseat the bridge (PCIe cards) or replace the module (SXM)",
+        "nvidia-smi nvlink -s{gpu}",
+    ),
+    SuspectKind.PCIE: Advice(
+        "check slot and riser, width and generation", "sudo lspci -vv{pci} | grep LnkSta:"
+    ),
+    SuspectKind.C2C: Advice("check the state of its links", "nvidia-smi c2c -s{gpu}"),
+    SuspectKind.SOCKET: Advice("check the BIOS settings of the links between sockets", "numactl --hardware"),
+    SuspectKind.NETWORK: Advice("check cable, switch port and error counters of the NIC", "rdma statistic"),
+    SuspectKind.GPU_MEMORY: Advice("check memory clock and ECC", "nvidia-smi -q{gpu} -d CLOCK,ECC"),
+    SuspectKind.HOST_MEMORY: Advice("check memory modules and NUMA settings", "sudo dmidecode -t memory"),
+    SuspectKind.GPU: Advice(
+        "check clocks, power and temperature", "nvidia-smi -q{gpu} -d PERFORMANCE,POWER,TEMPERATURE"
+    ),
+    SuspectKind.NODE: Advice(
+        "check clocks and power settings of the CPU, and its memory modules", "sudo dmidecode -t memory"
+    ),
+    SuspectKind.PCIE_SWITCH: Advice(
+        "check the switch and its links: width, generation and errors", "sudo lspci -vv{pci} | grep LnkSta:"
+    ),
+    SuspectKind.SWITCH: Advice("check the switch and the fabric manager", "nvidia-smi nvlink -s"),
+    SuspectKind.PAIR_OF_GPUS: Advice("check peer access and the route between the two", "nvidia-smi topo -m"),
+    SuspectKind.PAIR_WITH_HOST: Advice(
+        "check the NUMA node of the GPU and the route between the two", "nvidia-smi topo -m"
+    ),
+    SuspectKind.DEVICE_MEMORY: Advice("check the state and the errors of the device", "sudo dmesg | tail"),
+    SuspectKind.DEVICE: Advice("check the state and the errors of the device", "sudo dmesg | tail"),
+    SuspectKind.PAIR_OF_DEVICES: Advice("check the route between the two", "sudo lspci -tv"),
+    SuspectKind.PAIR_OF_NODES: Advice("check the route between the two", "numactl --hardware"),
+}
+BUSY = Advice("wait for idle devices, or judge anyway with --ignore-busy", "wirespeed check --wait-idle 5min")
+IDLE = Advice("end the other processes, or wait for idle devices", "wirespeed check --wait-idle 5min")
+LARGER = Advice("measure with larger buffers: without --size, or with more", "wirespeed check --size 512MiB")
+WRONG_PATH = Advice("do not use this path; replace the defective device or link")
+ABOVE = Advice(
+    "compare the capacities with data sheets; `wirespeed help limits` says how to correct them",
+    "wirespeed machine",
+)
+ABOVE_MEMORY = Advice(
+    "give --host-memory for all sockets of the host together: one NUMA node stands for the host of a log",
+    "sudo dmidecode -t memory",
+)
+_DEVICE = Advice("look for errors of the device in the kernel log", "sudo dmesg | tail")
+_UNKNOWN = Advice("run it again; if it fails again, read the lines of the log around this one")
+DOUBTFUL = Advice("run it again to the end, and import its whole log, with the machine that it was run on")
+#: What CUDA, NCCL, MPI, Slurm and shells say of an error -> what to do; the first that fits.
+_OF_ERRORS = (
+    (r"NOT_PERMITTED|operation not permitted",
+     "start nvidia-imex on all nodes of the NVLink domain, and create its channels, also in containers",
+     "systemctl status nvidia-imex; ls /dev/nvidia-caps-imex-channels"),
+    (r"busy or unavailable|EXCLUSIVE|DEVICE_UNAVAILABLE",
+     "end other processes on the GPUs; in compute mode EXCLUSIVE_PROCESS, a GPU takes one process",
+     "nvidia-smi --query-gpu=index,compute_mode --format=csv; nvidia-smi"),
+    (r"not yet initialized|SYSTEM_NOT_READY",
+     "start nvidia-fabricmanager, in the version of the driver; read its log",
+     "systemctl status nvidia-fabricmanager"),
+    (r"driver (version )?is insufficient|SYSTEM_DRIVER_MISMATCH|forward compatibility",
+     "install a newer driver, or a build for the CUDA version of this one", "nvidia-smi"),
+    (r"no kernel image|unsupported toolchain|PTX",
+     "build the program for this GPU's compute capability, or for the CUDA version of the driver",
+     "nvidia-smi --query-gpu=name,compute_cap,driver_version --format=csv"),
+    (r"invalid device ordinal|no CUDA-capable device|NO_DEVICE",
+     "start at most as many ranks on a host as it shows GPUs; check CUDA_VISIBLE_DEVICES", "nvidia-smi -L"),
+    (r"CUDA_ERROR_OUT_OF_MEMORY|cuda.*out[ -]of[ -]memory|out[ -]of[ -]memory.*cuda",
+     "use smaller buffers, or end other processes on the GPUs", "nvidia-smi"),
+    (r"oom.kill|out[ -]of[ -]memory|\bkilled\b|signal 9",
+     "the kernel or a user killed it: check the memory of the host, and limits of the job",
+     "sudo dmesg | grep -i oom"),
+    (r"time ?limit|CANCELLED|timed? ?out",
+     "give the job more time; if it hangs, find the rank or node that does not answer",
+     "wirespeed help clusters"),
+    (r"NCCL WARN", "follow NCCL's warning, which names the cause", ""),
+    (r"unhandled (system|cuda) error|NCCL failure",
+     "run it again with NCCL_DEBUG=WARN: the line of NCCL names the call that failed", ""),
+    (r"illegal (memory )?address|illegal instruction|launch failure|\bECC\b|uncorrectable|\bXid\b|"
+     r"hardware stack|fallen off the bus|bus error",
+     _DEVICE.do, "sudo dmesg | grep -i xid"),
+    (r"validation|does not validate|wrong elements?|out of bounds|corrupt|mismatch|invalid value",
+     "do not trust results of this path: verify again with another transport or algorithm and another "
+     "device, and update the library", ""),
+    (r"segmentation|segfault|core dumped|signal 11|signal 6|abort",
+     "the program crashed: run it again with its newest version and library", ""),
+)  # fmt: skip
+
+
+def of_error(reason: str, *, imported: bool) -> Advice:
+    """What to do about an error, by its text, which a library or a log gives.
+
+    Args:
+        reason: The text.
+        imported: Whether it is of another tool's log, which may have failed for reasons that are none of the
+            device's.
+    """
+    for pattern, do, command in _OF_ERRORS:
+        if re.search(pattern, reason, re.IGNORECASE):
+            return Advice(do, command)
+    return _UNKNOWN if imported else _DEVICE
+
+
+DIP = Advice(
+    "measure this size again; if it stays slow, compare the algorithms and protocols of the library "
+    "(for NCCL: NCCL_ALGO, NCCL_PROTO)"
+)
+NO_CAUSE = Advice("follow the steps from a low value to its cause", "wirespeed help slow")
+VERIFY = Advice("measure again, and verify the data: without --no-verify, or with -c 1")
+STALE = Advice("measure again, and find out why the timer or job that repeats it does not")
 
 
 class Verdict(StrEnum):
@@ -174,227 +465,3 @@ def share(judgement: Judgement) -> Share | None:
     if not whole or judgement.verdict is Verdict.IMPLAUSIBLE:
         of, whole = "limit", judgement.limit
     return Share(judgement.value / whole, of, whole) if judgement.value is not None and whole else None
-
-
-#: A gate below this fraction of the lowest expected value is meaningless: a link at half speed passes.
-MEANINGLESS = 1 / 3
-
-
-class GateVerdict(StrEnum):
-    """Result of the comparison with a gate."""
-
-    FAIL = "fail"
-    IMPOSSIBLE = "impossible"  #: no healthy machine with these links can pass
-    UNCLEAR = "unclear"  #: below the gate, but measured with less data than the gate requires
-    PASS = "pass"
-    NOT_APPLICABLE = "not applicable"
-
-
-@dataclass(frozen=True)
-class GateResult:
-    """Result of one gate.
-
-    Attributes:
-        gate: The gate.
-        verdict: The verdict.
-        lowest: The lowest measured cell; None if there is none.
-        expected: Expected range of these cells: the lowest value that passes and the typical one, in B/s.
-        why: Reason why the gate is not applicable, impossible, unclear or failed without a value.
-        remark: What is wrong with a gate that is possible; empty if nothing is.
-    """
-
-    gate: PublishedGate
-    verdict: GateVerdict
-    lowest: Judgement | None = None
-    expected: tuple[float, float] | None = None
-    why: str = ""
-    remark: str = ""
-
-    def __repr__(self) -> str:
-        why = f": {self.why}" if self.why else ""
-        return brief(f"GateResult {self.verdict}: {self.gate.measures}, at least {self.gate.at_least}{why}")
-
-
-@dataclass(frozen=True)
-class GateComparison(Tabular):
-    """A run compared with a set of gates.
-
-    Attributes:
-        gates: The gates.
-        results: A result for each gate, in order.
-        simulated: Whether no hardware was measured.
-    """
-
-    gates: GateSet
-    results: tuple[GateResult, ...]
-    simulated: bool = False
-
-    @property
-    def compared(self) -> int:
-        """Number of gates that values of the run were compared with."""
-        return sum(result.lowest is not None for result in self.results)
-
-    @property
-    def failures(self) -> list[GateResult]:
-        """The results of the gates that the run fails, in order."""
-        return [result for result in self.results if result.verdict is GateVerdict.FAIL]
-
-    @property
-    def failed(self) -> int:
-        """Number of failed gates."""
-        return len(self.failures)
-
-    def __repr__(self) -> str:
-        counts = Counter(result.verdict for result in self.results)
-        verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in GateVerdict if counts[verdict])
-        kind = " (simulated)" if self.simulated else ""
-        return brief(f"GateComparison{kind}: {self.gates.name}; thresholds: {verdicts or 'none'}")
-
-
-def compare_gates(gates: GateSet, document: Document, judgements: Sequence[Judgement]) -> GateComparison:
-    """Compare a judged run with a set of gates."""
-    limits = _limits(document)
-    results = tuple(_compare(gate, document, judgements, limits) for gate in gates.gates)
-    return GateComparison(gates, results, document.simulated)
-
-
-def check_models(gates: GateSet, machines: Sequence[Machine]) -> None:
-    """Refuse a set without any gate for the GPUs of some machines.
-
-    Raises:
-        UsageError: If there is no such gate.
-    """
-    if any(not gate.models or len(_others(gate, machine)) < len(machine.gpus)
-           for gate in gates.gates for machine in machines):  # fmt: skip
-        return
-    models = dict.fromkeys(model for gate in gates.gates for model in gate.models)
-    there = Counter(gpu.model for machine in machines for gpu in machine.gpus)
-    have = ", ".join(f"{n} x {model}" for model, n in there.items()) or "a machine without GPUs"
-    has = f"; it has thresholds for: {', '.join(models)}" if models else ""
-    raise UsageError(f"no threshold of {gates.name} is for {have}{has}")
-
-
-def _others(gate: PublishedGate, machine: Machine) -> set[str]:
-    """Return the GPUs of a machine that a gate is not for."""
-    models = gate.models or ("*",)
-    return {gpu.name for gpu in machine.gpus if not any(fnmatchcase(gpu.model, m) for m in models)}
-
-
-#: For each cell the limit in B/s, with other transfers left out, and the kinds of the links that it uses.
-_Limits = dict[Key, tuple[float | None, set[str]]]
-
-
-def _limits(document: Document) -> _Limits:
-    document = renewed(document)
-    links = document.machine.links
-    return {
-        measured.key: (
-            measured.cell.peak or measured.cell.limit,
-            {links[i].kind for i, *_ in measured.cell.links},
-        )
-        for measured in placed(document)
-    }
-
-
-def _compare(
-    gate: PublishedGate, document: Document, judgements: Sequence[Judgement], limits: _Limits
-) -> GateResult:
-    machine, threshold = document.machine, parse_rate(gate.at_least)
-    others = _others(gate, machine)
-    if gate.models and len(others) == len(machine.gpus):
-        return GateResult(gate, GateVerdict.NOT_APPLICABLE, why="other GPUs")
-    if why := _beyond_network(gate, threshold):
-        return GateResult(gate, GateVerdict.IMPOSSIBLE, why=why)
-    if why := gate.needs or _other_size(gate, machine, len(machine.gpus) - len(others)):
-        return GateResult(gate, GateVerdict.NOT_APPLICABLE, why=why)
-    fitting = [
-        judgement
-        for judgement in judgements
-        if judgement.key.column and any(fnmatchcase(judgement.key.testcase, name) for name in gate.testcases)
-        and judgement.unit is Unit.RATE and not {judgement.key.row, judgement.key.column} & others
-        and (
-            judgement.verdict is not Verdict.BUSY if judgement.value is not None
-            else judgement.verdict is Verdict.FAIL
-        )
-    ]  # fmt: skip
-    if not fitting:
-        return GateResult(gate, GateVerdict.NOT_APPLICABLE, why="testcases without a value in this run")
-    largest = max(judgement.key.bytes for judgement in fitting)
-    enough = min(largest, parse_size(gate.size))
-    fitting = [judgement for judgement in fitting if judgement.value is None or judgement.key.bytes >= enough]
-    lowest = min(fitting, key=lambda judgement: judgement.value or 0.0)
-    ranges = [
-        (judgement.least, judgement.normal) for judgement in fitting if judgement.least and judgement.normal
-    ]
-    expected = (min(least for least, _ in ranges), max(normal for _, normal in ranges)) if ranges else None
-    if lowest.value is None:
-        return GateResult(gate, GateVerdict.FAIL, lowest, expected, lowest.why)
-    if why := _beyond_links(gate, threshold, fitting, limits, document):
-        return GateResult(gate, GateVerdict.IMPOSSIBLE, lowest, expected, why)
-    remark = _remark(threshold, expected)
-    if lowest.value >= threshold:
-        return GateResult(gate, GateVerdict.PASS, lowest, expected, remark=remark)
-    if largest < parse_size(gate.size):
-        why = (
-            f"measured with {format_size(largest)}; the threshold is for {format_size(parse_size(gate.size))}"
-        )
-        return GateResult(gate, GateVerdict.UNCLEAR, lowest, expected, why, remark)
-    return GateResult(gate, GateVerdict.FAIL, lowest, expected, remark=remark)
-
-
-def _other_size(gate: PublishedGate, machine: Machine, gpus: int) -> str:
-    """Return which number of nodes or GPUs a gate is for if the run has another; empty if it fits."""
-    if gate.nodes != max(1, len({rank.host for rank in machine.ranks})):
-        return many(gate.nodes, "node")
-    if gate.gpus and (len(machine.ranks) or gpus) != gate.gpus * gate.nodes:
-        return many(gate.gpus * gate.nodes, "GPU")
-    return ""
-
-
-def _beyond_network(gate: PublishedGate, threshold: float) -> str:
-    """Return why no collective between nodes can pass a gate; empty if one can.
-
-    A node of N sends at least the bytes that a rank of N sends, so that the bus bandwidth of n ranks is at
-    most ``(n - 1) / n`` over ``(N - 1) / N`` times the rate of the network.
-    """
-    if not gate.network or gate.nodes < 2 or not gate.gpus:
-        return ""
-    ranks, network = gate.gpus * gate.nodes, parse_rate(gate.network)
-    most = network * (ranks - 1) / ranks / ((gate.nodes - 1) / gate.nodes)
-    if threshold <= most:
-        return ""
-    return f"above the {_rate(most)} that nodes with a network of {_rate(network)} can reach"
-
-
-def _beyond_links(
-    gate: PublishedGate, threshold: float, fitting: Sequence[Judgement], limits: _Limits, document: Document
-) -> str:
-    """Return why the links do not allow a cell to pass a gate; empty if they do, or if links are missing.
-
-    The limit of NVLink counts only active links. A threshold above it says nothing about the gate if a GPU
-    has inactive links, or the path has no NVLink at all.
-    """
-    known = [limits[judgement.key] for judgement in fitting if judgement.key in limits]
-    if gate.link and not all(gate.link in kinds for _, kinds in known):
-        return ""
-    facts = Facts(document.facts)
-    if gate.link is LinkKind.NVLINK and any(
-        facts.number(Known.NVLINKS_INACTIVE, gpu.name) for gpu in document.machine.gpus
-    ):
-        return ""
-    least = min((limit for limit, _ in known if limit), default=threshold)
-    return f"above the limit of the links, {_rate(least)}" if threshold > least else ""
-
-
-def _remark(threshold: float, expected: tuple[float, float] | None) -> str:
-    """Return in what way a possible gate is far from the expected range; empty if it is not."""
-    if expected and threshold < expected[0] * MEANINGLESS:
-        return "meaningless: so low that a link at half speed would pass"
-    if expected and threshold > expected[1]:
-        return "this threshold is above the typical rate, so healthy machines may fail it"
-    return ""
-
-
-def _rate(value: float) -> str:
-    scale, unit = displayed(Unit.RATE)
-    return f"{value / scale:.6g} {unit}"

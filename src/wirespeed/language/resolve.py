@@ -28,7 +28,7 @@ from ..model import (
     Role,
     Transfer,
 )
-from ..statistics.summary import grouped
+from ..statistics import grouped
 from ..testcases.base import DEFAULT_SIZE
 from ..testcases.collectives import default_size, members, usual, work_of
 from ..testcases.device import CHASE_SIZE, SIGNAL_SIZE

@@ -13,9 +13,9 @@ import msgspec
 
 from ..errors import UsageError
 from ..hardware.topology import Machine
-from ..judging.verdicts import TOLERANCE
 from ..measurement import Expectation, Unit
 from ..results import baseline
+from ..results.baseline import TOLERANCE
 from ..tables import LARGEST
 from ..terminal import neutral, unknown_name
 from ..testcases import Layout, Testcase

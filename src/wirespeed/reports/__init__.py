@@ -18,8 +18,8 @@ from .style import SIMULATED, DialectName, Style
 
 if TYPE_CHECKING:
     from ..document import Document
+    from ..judging.judge import Check
     from ..judging.judged import Judged
-    from ..judging.verdicts import Check
     from ..results.compare import Unreadable
     from .records import CheckedRun
 

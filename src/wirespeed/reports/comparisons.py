@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 
 from ..document import Document
-from ..results.cells import gpus_of, host_of, model_of
+from ..results.cells import gpus_of, model_of
 from ..results.compare import UNCERTAIN, Change, Comparison, Outcome, Unreadable
-from ..results.evidence import CONFIDENCE, FALSE_CHANGES
+from ..results.evidence import FALSE_CHANGES
+from ..statistics import CONFIDENCE
 from ..terminal import escaped, visible
 from ..units import fitting, many
 from ..version import __version__
@@ -31,7 +32,7 @@ CHANGED = (Outcome.LOST, Outcome.WORSE, Outcome.BETTER)
 
 def side_of(documents: Sequence[Document]) -> str:
     """Hosts and times of the runs of a side."""
-    hosts = sorted({host_of(document) or "unknown host" for document in documents})
+    hosts = sorted({document.hostname or "unknown host" for document in documents})
     times = sorted({document.started or document.origin for document in documents})
     if len(documents) == 1:
         return f"{hosts[0]}, {times[0]}"
@@ -193,7 +194,7 @@ def _object(comparison: Comparison, unreadable: Sequence[Unreadable]) -> dict[st
 
 def _run(document: Document) -> dict[str, Any]:
     return {
-        "host": host_of(document), "machine": document.machine.name, "started": document.started,
+        "host": document.hostname, "machine": document.machine.name, "started": document.started,
         "origin": document.origin, "interrupted": document.interrupted, "simulated": document.simulated,
     }  # fmt: skip
 

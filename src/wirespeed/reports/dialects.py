@@ -8,8 +8,7 @@ from functools import partial
 from typing import Literal
 
 from ..document import Document, TestcaseResult
-from ..errors import VerificationError
-from ..faults import MOST_LISTED, WrongWord
+from ..errors import MOST_LISTED, VerificationError, WrongWord
 from ..hardware.devices import is_host, number_of
 from ..hardware.topology import Machine
 from ..units import MIB

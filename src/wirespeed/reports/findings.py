@@ -18,11 +18,12 @@ from typing import Any
 
 from ..document import Document, Status, TestcaseResult, courses
 from ..judging.diagnosis import Diagnosis, Finding
+from ..judging.gates import GateComparison, GateResult, GateVerdict
 from ..judging.inventory import Missing, missing
+from ..judging.judge import Check
 from ..judging.omissions import doubts, is_verified
 from ..judging.overview import KeyFigure, users
-from ..judging.verdict import GateComparison, GateResult, GateVerdict, Judgement, Verdict, share
-from ..judging.verdicts import Check
+from ..judging.verdict import Judgement, Verdict, share
 from ..results.compare import Outcome
 from ..tables import IDLE, RETRAINED, THROTTLED
 from ..testcases import TABLE

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..driver.partial_result import FOOTNOTE
 from ..measurement import Axis
-from ..statistics.summary import median
+from ..statistics import median
 from ..tables import Cell, Table
 from ..units import fitting, many
 from .findings import EXACT, number

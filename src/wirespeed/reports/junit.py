@@ -8,11 +8,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from ..document import Document, Status, TestcaseResult
-from ..judging.culprits import any_of
+from ..judging.gates import GateResult, GateVerdict
 from ..judging.inventory import Missing
 from ..judging.judged import Judged
 from ..judging.omissions import UNVERIFIED, is_verified
-from ..judging.verdict import GateResult, GateVerdict, Judgement, Verdict
+from ..judging.verdict import Judgement, Verdict, any_of
 from ..qualification import OF_NODE, Qualification, part_name
 from ..results.compare import Unreadable
 from ..terminal import visible

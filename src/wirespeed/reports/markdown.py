@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ..document import Document, Status, TestcaseResult
+from ..judging.judge import Check
 from ..judging.judged import Judged
-from ..judging.verdicts import Check
 from ..results.compare import Unreadable
 from ..tables import Table
 from ..terminal import one_line

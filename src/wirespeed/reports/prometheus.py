@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..document import Document, Status
-from ..judging.devices import device_lowest, device_verdicts, devices_of_cells
-from ..judging.fleet import WORDS
-from ..judging.judged import Judged
+from ..judging.fleet import WORDS, device_lowest, device_verdicts, devices_of_cells
+from ..judging.gates import GateVerdict
+from ..judging.judge import Check
+from ..judging.judged import Judged, end_of
 from ..judging.overview import Overview
-from ..judging.verdict import GateVerdict, Verdict
-from ..judging.verdicts import Check, end_of
+from ..judging.verdict import Verdict
 from ..measurement import Unit
 from ..results.cells import Placed
 from ..results.compare import Unreadable

@@ -17,12 +17,12 @@ from ..document import Document, TestcaseResult
 from ..errors import MissingPackage
 from ..hardware.topology import Machine
 from ..judging.block_map import BlockMap
-from ..judging.culprits import any_of
 from ..judging.diagnosis import Diagnosis
 from ..judging.fleet import WORDS, FleetNode, node_summary
+from ..judging.gates import GateComparison
+from ..judging.judge import Check
 from ..judging.judged import Judged
-from ..judging.verdict import GateComparison
-from ..judging.verdicts import Check
+from ..judging.verdict import any_of
 from ..measurement import Unit
 from ..results.baseline import Baseline
 from ..results.cells import Key, key_of

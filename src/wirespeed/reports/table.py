@@ -13,11 +13,11 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..document import Document, Status, TestcaseResult
+from ..judging.judge import Check
 from ..judging.judged import Judged
 from ..judging.verdict import Verdict
-from ..judging.verdicts import Check
 from ..measurement import Axis, Unit
-from ..statistics.summary import summarise
+from ..statistics import summarise
 from ..tables import SKEW, Cell, Table
 from ..units import GB, fitting, format_time, many
 from .console import heading, pieces, printed, warnings, width_of

@@ -86,9 +86,7 @@ def busy_devices(place: Placed, machine: Machine) -> dict[str, str]:
     busy = place.result.busy
     if not busy or place.cell.value is None:
         return {}
-    ends = {
-        end for i, *_ in place.cell.links for end in (machine.links[i].source, machine.links[i].destination)
-    }
+    ends = {end for i, *_ in place.cell.links for end in machine.links[i].ends}
     devices = ends | {place.key.row, place.key.column}
     if place.result.engine != Engine.CPU:  # busy CPUs slow threads, not copy engines
         devices -= {node.name for node in machine.numa}
@@ -97,9 +95,7 @@ def busy_devices(place: Placed, machine: Machine) -> dict[str, str]:
 
 def model_of(machine: Machine) -> str:
     """What comparable machines have in common: CPU and GPUs."""
-    counts: dict[str, int] = {}
-    for gpu in machine.gpus:
-        counts[gpu.model] = counts.get(gpu.model, 0) + 1
+    counts = Counter(gpu.model for gpu in machine.gpus)
     cores = sum(len(node.cores) for node in machine.numa)
     ranks = [f"{len(machine.ranks)} ranks"] if machine.ranks else []
     cpu = f"{machine.cpu or 'CPU of unknown model'}, {cores} cores, {len(machine.numa)} NUMA nodes"
@@ -175,11 +171,8 @@ def attributes(document: Document) -> dict[str, str]:
 
 def _nvlinks(document: Document) -> str:
     """How many NVLinks are active on the GPUs; empty if that is unknown."""
-    counts = [
-        fact.value
-        for fact in document.facts
-        if fact.name == Known.NVLINKS and isinstance(fact.value, float | int)
-    ]
+    values = (fact.value for fact in document.facts if fact.name == Known.NVLINKS)
+    counts = [value for value in values if isinstance(value, float | int)]
     if not counts:
         return ""
     low, high = min(counts), max(counts)
@@ -189,11 +182,6 @@ def _nvlinks(document: Document) -> str:
 def gpus_of(machine: Machine) -> str:
     """Such as ``8 x NVIDIA H200``; empty without GPUs."""
     return ", ".join(f"{n} x {model}" for model, n in Counter(gpu.model for gpu in machine.gpus).items())
-
-
-def host_of(document: Document) -> str:
-    """The name of the host of a run; empty if unknown."""
-    return document.hostname
 
 
 def differences(before: Sequence[Document], after: Sequence[Document]) -> tuple[Difference, ...]:
@@ -234,7 +222,7 @@ def _identity(document: Document) -> dict[str, str]:
     machine = document.machine
     faults = (f"{fault.cause or fault.kind}@{fault.where}" for fault in machine.faults)
     return {
-        "host": host_of(document),
+        "host": document.hostname,
         "machine": machine.name,
         "ranks": str(len(machine.ranks) or ""),
         "Python": document.python,

@@ -25,10 +25,9 @@ from typing import Generic, TypeVar
 from ..document import Document
 from ..errors import OutOfMemory, UsageError, WirespeedError
 from ..measurement import Unit
-from ..tabular import Tabular
-from ..terminal import brief, error_line
+from ..terminal import Tabular, brief, error_line
 from ..units import many
-from .cells import Difference, Key, differences, host_of
+from .cells import Difference, Key, differences
 from .evidence import Evidence, Found, Tested, assessed, ratio_of, tested, values
 from .store import STDIN, load
 
@@ -216,7 +215,7 @@ def compare(
     if not before or not after:
         raise UsageError("a comparison requires at least one run on each side")
     hosts, unmatched = _pairs(before, after)
-    kept = [[run for run in side if not hosts or host_of(run) in hosts] for side in (before, after)]
+    kept = [[run for run in side if not hosts or run.hostname in hosts] for side in (before, after)]
     first, second = (values(side, ignore_busy=ignore_busy) for side in kept)
     if not first.keys() & second.keys():
         raise UsageError("no cell has a value on both sides; compare runs of equal testcases and sizes")
@@ -237,7 +236,7 @@ def compare(
 
 def _pairs(before: Sequence[Document], after: Sequence[Document]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The hosts to compare with themselves, if these are several and most, and the others."""
-    first, second = ({host_of(document) for document in side} for side in (before, after))
+    first, second = ({document.hostname for document in side} for side in (before, after))
     common = first & second
     if len(common) < 2 or 2 * len(common) < max(len(first), len(second)):
         return (), ()
@@ -260,16 +259,11 @@ def _tested(
             changes[key] = _untested(key, before, after, Outcome.BUSY, why)
     results = assessed([test.contrast for test in tests.values()], [test.kind for test in tests.values()])
     for (key, test), significance in zip(tests.items(), results, strict=True):
+        sides = [[cell.value or 0.0 for _, cell in side[key].cells] for side in (first, second)]
+        ratio, interval = ratio_of(test.contrast.difference), (significance.low, significance.high)
+        unit, runs = first[key].unit, (len(sides[0]), len(sides[1]))
         change = Change(
-            key,
-            first[key].unit,
-            Outcome.SAME,
-            *_medians(*([cell.value or 0.0 for _, cell in side[key].cells] for side in (first, second))),
-            ratio_of(test.contrast.difference),
-            (significance.low, significance.high),
-            significance.p,
-            test.evidence,
-            (len(first[key].cells), len(second[key].cells)),
+            key, unit, Outcome.SAME, *_medians(*sides), ratio, interval, significance.p, test.evidence, runs
         )
         if significance.is_change and abs(change.change) >= least:
             change = replace(change, outcome=Outcome.BETTER if change.change > 0 else Outcome.WORSE)
@@ -420,10 +414,15 @@ def no_collections() -> Iterator[None]:
 
 
 def _read(file: str, keep: Callable[[str, Document], T], load: Callable[[str], Document]) -> T | Unreadable:
-    """What is kept of a file, or why it cannot be read."""
+    """What is kept of a file, or why it cannot be read; its Document is gone when collections resume."""
+    with no_collections():
+        return _tried(file, lambda: keep(file, load("/dev/stdin" if file == STDIN else file)))
+
+
+def _tried(file: str, make: Callable[[], T]) -> T | Unreadable:
+    """What can be made of a file, or why not."""
     try:
-        with no_collections():
-            return _kept(file, keep, load)
+        return make()
     except WirespeedError as error:
         return Unreadable(file, str(error))
     except (MemoryError, OSError):
@@ -441,22 +440,8 @@ def defect(error: Exception) -> str:
 
 def defective(named: Sequence[tuple[str, Document]], make: Callable[[Document], object]) -> list[Unreadable]:
     """The runs of which something cannot be made, after it could not be made of all of them together."""
-    found = []
-    for file, document in named:
-        try:
-            make(document)
-        except WirespeedError as error:
-            found.append(Unreadable(file, str(error)))
-        except (MemoryError, OSError):
-            raise
-        except Exception as error:
-            found.append(Unreadable(file, defect(error)))
-    return found
-
-
-def _kept(file: str, keep: Callable[[str, Document], T], load: Callable[[str], Document]) -> T:
-    """What is kept of a file; its Document is gone when collections of garbage resume."""
-    return keep(file, load("/dev/stdin" if file == STDIN else file))
+    tried = [_tried(file, partial(make, document)) for file, document in named]
+    return [why for why in tried if isinstance(why, Unreadable)]
 
 
 @contextmanager

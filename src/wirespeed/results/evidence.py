@@ -11,7 +11,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from statistics import median
+from functools import lru_cache
+from statistics import NormalDist, median
 
 from msgspec.structs import replace as struct_replace
 
@@ -19,15 +20,13 @@ from ..document import Document
 from ..measurement import UNSEEN as UNSEEN_BY_ROUNDS
 from ..measurement import NoiseKind, Unit
 from ..model import Engine
-from ..statistics.summary import quantile, tail
+from ..statistics import CONFIDENCE
 from ..tables import LATE, SMALLEST, Cell
-from .cells import Key, Placed, busy_devices, host_of, placed
+from .cells import Key, Placed, busy_devices, placed
 
 #: Maximum expected fraction of false changes among those reported. If nothing changed, it is the probability
 #: that any change is reported, however many cells there are.
 FALSE_CHANGES = 0.02
-#: Confidence of the interval of a change.
-CONFIDENCE = 0.95
 #: Minimum standard deviation of an observation, relative to its value: clocks and counters have no finer
 #: resolution.
 _FINEST = 1e-4
@@ -39,6 +38,16 @@ _CAUTION = 2.0
 _PRIOR_RANGE = (1e-2, 1e4)
 #: Arguments of the exponential function that keep ratios finite in every format.
 _MOST_EXPONENT = 100.0
+
+#: From this many degrees of freedom the normal distribution is used; its error is below 1e-8.
+_NORMAL = 1e8
+#: Relative accuracy of the continued fraction, and the maximum number of its terms; it needs about the square
+#: root of half the degrees of freedom.
+_ACCURACY, _MOST_TERMS = 1e-15, 100_000
+#: Maximum number of steps of Newton's method; 5 are typical.
+_MOST_STEPS = 200
+#: Smallest magnitude of a denominator of the continued fraction.
+_TINY = 1e-300
 
 #: Observations of one side: natural logarithms of values, by block. A block that occurs on both sides, such
 #: as a host before and after, is compared only with itself.
@@ -208,6 +217,109 @@ def _prior(contrasts: Sequence[Contrast]) -> tuple[float, float, float]:
     return 2 * half, ratio_of(mean + _digamma(half) - math.log(half)), total
 
 
+def tail(t: float, df: float) -> float:
+    """The probability that a variable with Student's t distribution exceeds a value.
+
+    Args:
+        t: The value; may be infinite.
+        df: Degrees of freedom, more than 0, not necessarily whole; infinite for the normal distribution.
+
+    Returns:
+        The probability of the upper tail, from 0 to 1; twice that of ``abs(t)`` is the p-value of a two-sided
+        test.
+
+    Raises:
+        ValueError: If ``df`` is not positive or ``t`` is not a number.
+    """
+    if not df > 0 or math.isnan(t):
+        raise ValueError(f"Student's t distribution needs a number and df > 0, not t = {t}, df = {df}")
+    if t < 0:
+        return 1 - tail(-t, df)
+    if math.isinf(t):
+        return 0.0
+    if df >= _NORMAL:
+        return 0.5 * math.erfc(t / math.sqrt(2))
+    # P(|T| > t) = I_x(df/2, 1/2) with x = df / (df + t²) (Abramowitz and Stegun, 26.7.1)
+    ratio = t / math.sqrt(df)
+    inside = ratio / math.hypot(1, ratio)  # its square is 1 - x, without cancellation
+    outside = 1 / math.hypot(1, ratio)
+    return 0.5 * _incomplete_beta(outside**2, inside**2, df / 2, 0.5)
+
+
+@lru_cache(maxsize=4096)
+def quantile(p: float, df: float) -> float:
+    """The value that a variable with Student's t distribution does not exceed with a probability.
+
+    Args:
+        p: The probability, more than 0 and less than 1; 0.975 for a two-sided 95% interval.
+        df: Degrees of freedom, more than 0, not necessarily whole; infinite for the normal distribution.
+
+    Raises:
+        ValueError: If ``p`` or ``df`` is out of range.
+    """
+    if not 0 < p < 1:
+        raise ValueError(f"a quantile needs a probability between 0 and 1, not {p}")
+    if not df > 0:
+        raise ValueError(f"Student's t distribution needs df > 0, not {df}")
+    if p <= 0.5:
+        return -quantile(1 - p, df) if p < 0.5 else 0.0
+    # For t > 0 the tail is convex and heavier than that of the normal distribution, whose quantile is below:
+    # from there, Newton's method approaches the quantile from below.
+    t = max(NormalDist().inv_cdf(p), 0.0)
+    for _ in range(_MOST_STEPS):
+        step = (tail(t, df) - (1 - p)) / _density(t, df)
+        t += step
+        if step <= _ACCURACY * t:
+            break
+    return t
+
+
+def _density(t: float, df: float) -> float:
+    if df >= _NORMAL:
+        return NormalDist().pdf(t)
+    scale = math.lgamma((df + 1) / 2) - math.lgamma(df / 2) - math.log(df * math.pi) / 2
+    return math.exp(scale - (df + 1) * math.log(math.hypot(1, t / math.sqrt(df))))
+
+
+def _incomplete_beta(x: float, complement: float, a: float, b: float) -> float:
+    """The regularised incomplete beta function I_x(a, b); ``complement`` is 1 - x."""
+    if not x:
+        return 0.0
+    if not complement:
+        return 1.0
+    scale = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
+    front = math.exp(scale + a * math.log(x) + b * math.log(complement))
+    if x < (a + 1) / (a + b + 2):  # where the fraction converges fast
+        return front * _fraction(x, a, b) / a
+    return 1 - front * _fraction(complement, b, a) / b
+
+
+def _fraction(x: float, a: float, b: float) -> float:
+    """The continued fraction of the incomplete beta function by Lentz's method.
+
+    Press et al., *Numerical Recipes*, 3rd edition, section 6.4; Digital Library of Mathematical Functions,
+    8.17.22.
+    """
+    above, below = 1.0, 1 / _away(1 - (a + b) * x / (a + 1))
+    value = below
+    for m in range(1, _MOST_TERMS):
+        for term in (
+            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
+            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
+        ):
+            below = 1 / _away(1 + term * below)
+            above = _away(1 + term / above)
+            value *= below * above
+        if abs(below * above - 1) < _ACCURACY:
+            break
+    return value
+
+
+def _away(denominator: float) -> float:
+    """A denominator that is not too close to 0 to divide by."""
+    return denominator if abs(denominator) > _TINY else _TINY
+
+
 def _digamma(x: float) -> float:
     """The logarithmic derivative of the gamma function (Abramowitz and Stegun, 6.3.5 and 6.3.18)."""
     shift = 0.0
@@ -255,12 +367,7 @@ class Evidence(StrEnum):
 #: What a run does not show of the variation between runs, in two parts. First, what its rounds (or samples)
 #: share: a variance over that of the rounds, because clocks, tenants and memory stay alike for a while. Of
 #: samples it is more, because they have the same buffers: a run is no more certain than one sample.
-SHARED: Mapping[Evidence, float] = {
-    Evidence.RUNS: 0.0,
-    Evidence.ROUNDS: 0.25,
-    Evidence.SAMPLES: 1.0,
-    Evidence.VALUES: 0.0,
-}
+SHARED: Mapping[Evidence, float] = dict(zip(Evidence, (0.0, 0.25, 1.0, 0.0), strict=True))
 #: Second, what no round may show: a standard deviation as a fraction of the value. Where physical pages lie
 #: changes from process to process, and with it latencies most.
 UNSEEN: Mapping[Evidence, Mapping[NoiseKind, float]] = {
@@ -321,7 +428,7 @@ def values(documents: Sequence[Document], *, ignore_busy: bool) -> dict[Key, Fou
     """The values of each cell that has any."""
     by_key: dict[Key, Found] = {}
     for document in documents:
-        host = host_of(document)
+        host = document.hostname
         iterations = document.options.get("per_iteration") is True
         cells = (_of_iterations(at) if iterations and at.result.collective else at for at in placed(document))
         last = {at.key: at for at in cells if at.cell.value and not at.cell.is_wrong}

@@ -13,7 +13,7 @@ import json
 import sqlite3
 import zlib
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from ..document import Document, TestcaseResult
 from ..errors import DocumentError, StorageError, UsageError
@@ -28,10 +29,10 @@ from ..files import own_folder, private_folder
 from ..hardware.devices import GPU
 from ..hardware.facts import Known
 from ..measurement import Unit
-from ..statistics.changes import FEWEST
+from ..statistics import centre
 from ..tables import Table
-from .baseline import DEVIATION, Baseline, Entry
 from .baseline import SCHEMA as BASELINE_SCHEMA
+from .baseline import Baseline, Entry
 from .cells import VOLATILE, Key, Placed, attributes, busy_devices, model_of, placed
 from .store import decode, encode
 
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+#: Fewest runs that say something: fewer cannot be distinguished from disturbed runs.
+FEWEST = 3
 #: Version of the tables below (``PRAGMA user_version``).
 SCHEMA = 1
 #: The verdicts on the cells of a run of which none are known.
@@ -254,10 +257,8 @@ class History:
             own = machine == found[0]
             if (layout, own) not in places:
                 mine = [i for i, cell in enumerate(layouts[layout]) if own or cell.gpu in uuids]
-                places[layout, own] = (
-                    mine,
-                    [columns.setdefault(layouts[layout][i], len(columns)) for i in mine],
-                )
+                at = [columns.setdefault(layouts[layout][i], len(columns)) for i in mine]
+                places[layout, own] = mine, at
         values = np.full((len(rows), len(columns)), np.nan)
         halves = np.full_like(values, np.nan)
         for i, (machine, _, _, _, layout, numbers, _) in enumerate(rows):
@@ -267,8 +268,8 @@ class History:
             halves[i, at] = np.frombuffer(numbers, np.float32, size, 8 * size)[mine]
         runs = []
         for _, started, verdict, setting, layout, _, listed in rows:
-            at, cells = json.loads(listed), layouts[layout]
-            of_cells = {word: tuple(cells[i] for i in places) for word, places in at.items()}
+            of_words, cells = json.loads(listed), layouts[layout]
+            of_cells = {word: tuple(cells[i] for i in indices) for word, indices in of_words.items()}
             runs.append(PastRun(started, verdict, texts[setting], of_cells))
         return Past(latest, tuple(runs), tuple(columns), values, halves)
 
@@ -320,14 +321,6 @@ class History:
             raise StorageError(f"the history {self.file} is damaged: {error}; move it away") from error
 
 
-def in_memory(documents: Sequence[Document]) -> History:
-    """A history of some runs, in memory."""
-    history = History(None)
-    for document in documents:
-        history.add(document)
-    return history
-
-
 def add(
     file: Path | None, document: Document, verdict: str, of_cells: Mapping[Key, str] = NOT_JUDGED
 ) -> None:
@@ -351,15 +344,11 @@ def baseline_of(past: Past, document: Document) -> Baseline:
     entries = []
     for i, cell in enumerate(past.cells):
         values = past.values[:, i]
-        values = values[~np.isnan(values)]
-        if len(values) < FEWEST:
-            continue
-        middle = float(np.median(values))
-        spread = DEVIATION * float(np.median(np.abs(values - middle))) / middle
-        key = past.key(cell)
-        entries.append(Entry(*key, Unit(cell.unit), middle, spread, len(values)))
-    known = {place.key for place in placed(document)}
-    if not known & {entry.key for entry in entries}:
+        known = values[~np.isnan(values)].tolist()
+        if len(known) >= FEWEST:
+            middle, deviation = centre(known)
+            entries.append(Entry(*past.key(cell), Unit(cell.unit), middle, deviation / middle, len(known)))
+    if {place.key for place in placed(document)}.isdisjoint(entry.key for entry in entries):
         raise UsageError(f"the history has fewer than {FEWEST} earlier runs with values of this run")
     return Baseline(
         schema=BASELINE_SCHEMA, simulated=document.simulated,
@@ -391,27 +380,21 @@ def _cell_of(place: Placed, uuids: Mapping[str, str]) -> CellOf:
 
 
 def _half(place: Placed) -> float:
-    cell = place.cell
-    if cell.interval is None or not cell.value:
-        return float("nan")
-    return (cell.interval[1] - cell.interval[0]) / 2 / cell.value
+    value, interval = place.cell.value, place.cell.interval
+    return (interval[1] - interval[0]) / 2 / value if interval and value else float("nan")
 
 
 def _texts(document: Document) -> dict[str, str]:
     """What a run was made with, without what varies by itself; the GPUs by number."""
     gpus = {f"GPU {gpu.index}": f"{gpu.model} {gpu.uuid}".strip() for gpu in document.machine.gpus}
-    kept = {name: text for name, text in attributes(document).items() if name not in VOLATILE}
-    kept.pop(Known.MACHINE_ID, None)
-    return kept | gpus
+    return {name: text for name, text in attributes(document).items() if name not in VOLATILE} | gpus
 
 
 def _without_samples(document: Document) -> Document:
     def shorter(table: Table) -> Table:
-        return msgspec.structs.replace(
-            table, cells=tuple(msgspec.structs.replace(cell, samples=(), rounds=()) for cell in table.cells)
-        )
+        return replace(table, cells=tuple(replace(cell, samples=(), rounds=()) for cell in table.cells))
 
     def plain(result: TestcaseResult) -> TestcaseResult:
-        return msgspec.structs.replace(result, tables=tuple(map(shorter, result.tables)), readings=())
+        return replace(result, tables=tuple(map(shorter, result.tables)), readings=())
 
-    return msgspec.structs.replace(document, testcases=tuple(map(plain, document.testcases)))
+    return replace(document, testcases=tuple(map(plain, document.testcases)))

@@ -12,8 +12,7 @@ from dataclasses import replace
 from msgspec.structs import replace as struct_replace
 
 from ..collectives.operations import OPERATIONS
-from ..data import efficiencies
-from ..data.sheets import gpu_sheet
+from ..data import efficiencies, gpu_sheet
 from ..document import CollectiveInfo, Document, RankInfo, TestcaseResult
 from ..errors import UsageError
 from ..hardware.limits import JUDGED_BYTES, Allowance, allowances, slowest_sender
@@ -101,9 +100,8 @@ def of_collective(network: Network, measurement: Measurement) -> list[Allowance]
 
 def _widened(bound: Allowance) -> Allowance:
     """What links allow, with the range of values of other tools."""
-    return (
-        replace(bound, expected=(bound.expected[0] * WIDER, bound.expected[1])) if bound.expected else bound
-    )
+    expected = bound.expected
+    return replace(bound, expected=(expected[0] * WIDER, expected[1])) if expected else bound
 
 
 def _bridged(network: Network, bound: Allowance, *, both_ways: bool) -> Allowance:
@@ -118,11 +116,9 @@ def _bridged(network: Network, bound: Allowance, *, both_ways: bool) -> Allowanc
     of_host = any(
         link.kind in _TO_HOST and (both_ways or {link.source, link.destination} <= gpus) for link in links
     )
-    return (
-        replace(bound, shared=((memory, 0.0),))
-        if memory is not None and of_host and not bound.shared
-        else bound
-    )
+    if memory is None or bound.shared or not of_host:
+        return bound
+    return replace(bound, shared=((memory, 0.0),))
 
 
 def with_cores(machine: Machine) -> Machine:

@@ -18,12 +18,13 @@ from rich.table import Table
 from rich.text import Text
 
 from ..document import Document
+from ..judging.gates import GateComparison, GateResult, GateVerdict
 from ..judging.inventory import Missing
+from ..judging.judge import Check
 from ..judging.judged import Judged
 from ..judging.omissions import omitted
 from ..judging.overview import KeyFigure, Overview, judged_by_baseline, unknown_memory, users
-from ..judging.verdict import BELOW_RANGE, GateComparison, GateResult, GateVerdict, Judgement, Verdict, share
-from ..judging.verdicts import Check
+from ..judging.verdict import BELOW_RANGE, Judgement, Verdict, share
 from ..reports import SIMULATED, Style
 from ..reports.console import heading, printed
 from ..reports.findings import (

@@ -16,6 +16,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..document import Document, Status, TestcaseResult
+from ..judging.judge import Check
 from ..judging.judged import Judged
 from ..judging.path_kinds import (
     COLLECTIVES,
@@ -28,7 +29,6 @@ from ..judging.path_kinds import (
     path_kinds,
 )
 from ..judging.verdict import Verdict
-from ..judging.verdicts import Check
 from ..measurement import Axis, Unit
 from ..reports import Style
 from ..reports.console import heading, pieces, printed, width_of

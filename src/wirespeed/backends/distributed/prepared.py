@@ -15,7 +15,7 @@ from typing import Any
 from ...errors import BackendLost, OutOfMemory, WirespeedError
 from ...measurement import Measurement, Sample
 from ...model import Engine, Memory, Role, Transfer
-from ...statistics.summary import summarise
+from ...statistics import summarise
 from ...tables import SKEW, Quantity, State
 from ...units import NANO
 from ...worlds.admission import Descriptors, SharedMemory, fetch

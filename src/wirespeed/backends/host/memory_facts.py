@@ -18,7 +18,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...data.sheets import CHANNEL_BYTES, CpuSheet, cpu_sheet
+from ...data import CHANNEL_BYTES, CpuSheet, cpu_sheet
 from ...hardware.devices import NumaNode
 from ...hardware.facts import Fact, Known
 from ...hardware.topology import Machine

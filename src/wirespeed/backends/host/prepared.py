@@ -16,8 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import BackendError, BackendLost, MeasurementTimeout, VerificationError, WirespeedError
-from ...faults import MOST_LISTED, WrongWord, WrongWords
+from ...errors import (
+    MOST_LISTED,
+    BackendError,
+    BackendLost,
+    MeasurementTimeout,
+    VerificationError,
+    WirespeedError,
+    WrongWord,
+    WrongWords,
+)
 from ...measurement import Measurement, Sample
 from ...model import Operation, Role
 from ...options import RunOptions

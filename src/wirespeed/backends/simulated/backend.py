@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 
 from ...collectives.operations import OPERATIONS, Setting
 from ...errors import BackendError, MachineError, MeasurementTimeout, OutOfMemory
-from ...faults import FaultKind
+from ...hardware.devices import FaultKind
 from ...hardware.durations import CONNECT_S, prepare_seconds
 from ...hardware.limits import ring
 from ...hardware.network import Network, fair_shares

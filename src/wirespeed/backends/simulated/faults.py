@@ -16,7 +16,7 @@ from functools import cache
 from msgspec import structs
 
 from ...errors import MachineError, UsageError
-from ...faults import Fault, FaultKind
+from ...hardware.devices import Fault, FaultKind
 from ...hardware.effects import CONTROLLER_BYTES, EFFECTS, USUAL_CLOCK_HZ, generation_of, root_port
 from ...hardware.facts import FABRIC_READY, OFF, ON, Fact, Known
 from ...hardware.network import MachineVertices, nvlinks_of

@@ -16,9 +16,16 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from ...errors import BackendError, BackendLost, MachineError, MeasurementTimeout, VerificationError
-from ...faults import FaultKind, WrongWord, WrongWords
-from ...hardware.devices import DeviceRecord, NumaNode
+from ...errors import (
+    BackendError,
+    BackendLost,
+    MachineError,
+    MeasurementTimeout,
+    VerificationError,
+    WrongWord,
+    WrongWords,
+)
+from ...hardware.devices import DeviceRecord, FaultKind, NumaNode
 from ...hardware.durations import (
     left_for_computing,
     list_seconds,

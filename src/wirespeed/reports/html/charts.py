@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ...judging.verdict import Judgement, Verdict
 from ...measurement import Axis, Unit
 from ...results.cells import Key
-from ...statistics.summary import median
+from ...statistics import median
 from ...tables import Cell, Table
 from ...terminal import one_line
 from ...units import fitting, format_quantity, many

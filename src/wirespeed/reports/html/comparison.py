@@ -19,7 +19,7 @@ from ...judging.path_kinds import path_kind
 from ...measurement import Unit
 from ...results.cells import Key, Placed, placed
 from ...results.compare import Change, Comparison, Outcome, Unreadable, compare
-from ...statistics.summary import median
+from ...statistics import median
 from ...units import fitting, many
 from ...version import __version__
 from ..comparisons import (

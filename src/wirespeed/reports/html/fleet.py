@@ -9,20 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...document import Document
-from ...judging.fleet import (
-    QUANTITIES,
-    WORDS,
-    Fleet,
-    FleetNode,
-    TwoGroups,
-    analyse,
-    node_summary,
-)
+from ...judging.fleet import QUANTITIES, WORDS, Fleet, FleetNode, TwoGroups, analyse, node_summary
 from ...judging.judged import Criteria, Judged
 from ...results.cells import NVLINKS
 from ...results.compare import ReadRuns, read_many
 from ...results.store import load
-from ...statistics.summary import median
+from ...statistics import median
 from ...units import GB, many
 from ...version import __version__
 from ..findings import GLANCE, VERDICTS, number, shown

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from ...document import Document
 from ...hardware.devices import Gpu
 from ...hardware.topology import Machine
+from ...judging.judge import Check
 from ...judging.overview import KeyFigure, Overview
 from ...judging.path_kinds import COLLECTIVES, PathKind
 from ...judging.verdict import Verdict, share
-from ...judging.verdicts import Check
 from ...options import RunOptions, declared
 from ...qualification import Qualification
 from ...terminal import one_line

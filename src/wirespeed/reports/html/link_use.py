@@ -17,10 +17,9 @@ from itertools import pairwise
 from ...hardware.devices import GPU, Picture
 from ...hardware.network import MachineVertices
 from ...hardware.topology import Link, LinkKind, Machine
-from ...judging.culprits import Suspect
+from ...judging.judge import Check
 from ...judging.localise import suspects_of_links
-from ...judging.verdict import Judgement, Verdict, worst
-from ...judging.verdicts import Check
+from ...judging.verdict import Judgement, Suspect, Verdict, worst
 from ...measurement import Unit
 from ...results.cells import Placed
 from ...terminal import one_line

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...document import Document, Status, TestcaseResult
+from ...judging.judge import Check
 from ...judging.overview import KeyFigure, not_as_expected
 from ...judging.path_kinds import PathKind, path_kind, path_kinds
 from ...judging.verdict import Judgement, Verdict, worst
-from ...judging.verdicts import Check
 from ...measurement import Unit
 from ...model import Engine
 from ...terminal import one_line

@@ -9,7 +9,7 @@ from ...document import Document
 from ...judging.judged import Judged
 from ...measurement import Unit
 from ...tables import Cell
-from ...tabular import Tabular
+from ...terminal import Tabular
 from ...units import fitting, format_time, many
 from ..findings import GLANCE, SIGNS, extent, marked, number, rate
 from ..records import NUMBERS, WHOLES, Record, Section, records

@@ -15,11 +15,11 @@ from typing import Any
 
 from ...document import Document, Status, courses
 from ...errors import UsageError
-from ...judging.block_map import maps_of
+from ...judging.block_map import map_of
+from ...judging.judge import Check
 from ...judging.judged import Judged
 from ...judging.overview import Overview
 from ...judging.verdict import Verdict
-from ...judging.verdicts import Check
 from ...results.cells import Placed
 from ...results.compare import no_collections
 from ...tables import Quantity
@@ -152,7 +152,7 @@ def run_view(index: int, judged: Judged, room: int, label: str) -> dict[str, Any
         "gates": [compared for compared in check.gates if applicable(compared)],
         "notes": notes(document, check, summary),
         "qualification": qualified(document),
-        "maps": maps_of(document),
+        "maps": map_of(document).paths,
         "signs": list(_signs(cells, check)),
         "groups": grouped(index, document, check, judgements, summary.figures),
         "waived": sum(map(len, by_reason.values())),

@@ -13,13 +13,12 @@ from typing import Any
 
 from ...document import Document
 from ...hardware.topology import Machine
-from ...judging.culprits import Advice
 from ...judging.path_kinds import next_run, remedy_of, unexplained
-from ...judging.verdict import Judgement, Verdict
+from ...judging.verdict import Advice, Judgement, Verdict
 from ...measurement import Unit
 from ...qualification import OF_NODE, PartKind, Qualification, Round, SlowPart, Stage, compact, part_name
 from ...results.cells import Placed
-from ...statistics.summary import median
+from ...statistics import median
 from ...terminal import one_line
 from ...units import format_size, format_time, many
 from ..findings import GLANCE, number

@@ -1,14 +1,22 @@
-"""Stopping rules: fixed counts, or a target precision within a time budget; both in one or more rounds."""
+"""From samples to statistics, and when sampling stops: fixed counts, or a target precision in a time budget.
+
+Both rules measure in one or more rounds.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import ClassVar, Self
+from statistics import NormalDist, stdev
+from typing import ClassVar, Self, TypeVar
 
-from ..errors import UsageError
+from .errors import UsageError
+from .tables import LARGEST, Statistics
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 #: Maximum number of samples of a Measurement in a round, unless it is fixed.
 MAX_SAMPLES = 400
@@ -228,3 +236,176 @@ def _looks(fewest: int) -> frozenset[int]:
     while looks[-1] < MAX_SAMPLES:
         looks.append(max(looks[-1] + 1, looks[-1] * 5 // 4))
     return frozenset(looks)
+
+
+#: Confidence of intervals.
+CONFIDENCE = 0.95
+#: Standard deviation of a run in addition to what its rounds show, over that between its rounds: clocks,
+#: other tenants and the history of a process vary more slowly than rounds. Measured (`docs/results`).
+RUN_SHARE = 0.5
+#: Number of rounds from which their standard deviation is Winsorised.
+WINSORISED = 7
+#: Half of the interval over the spread of 3, 4, ... rounds, from 1,500,000 simulated runs each
+#: (``tests/unit/test_statistics.py`` simulates some again).
+_QUANTILES = (3.35, 2.28, 1.94, 1.71, 2.63, 2.21, 1.99, 1.81, 1.72, 1.62, 1.56, 1.50, 1.46, 1.42)
+#: For more rounds: the quantile of the normal distribution, and how far 3.6 / n is above it.
+NORMAL, _EXCESS = 1.96, 3.6
+
+
+def summarise(samples: Sequence[float]) -> Statistics:
+    """The statistics of one or more samples.
+
+    Raises:
+        ValueError: If there is no sample.
+    """
+    if not samples:
+        raise ValueError("no samples to summarise")
+    ordered = sorted(samples)
+    n = len(ordered)
+    mean = math.fsum(ordered) / n
+    mean = min(max(mean, ordered[0]), ordered[-1])  # rounding must not move it out of the range
+    spread = math.sqrt(math.fsum((sample - mean) ** 2 for sample in ordered) / (n - 1)) if n > 1 else 0.0
+    return Statistics(
+        n=n,
+        median=median(ordered),
+        mean=mean,
+        min=ordered[0],
+        max=ordered[-1],
+        cv=spread / abs(mean) if mean else 0.0,
+    )
+
+
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """The values of each key, in the order in which they come."""
+    groups: dict[K, list[V]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
+
+
+def median(ordered: Sequence[float]) -> float:
+    """The median of sorted samples."""
+    middle = len(ordered) // 2
+    if len(ordered) % 2:
+        return ordered[middle]
+    low, high = ordered[middle - 1], ordered[middle]
+    return low + (high - low) / 2
+
+
+#: Standard deviation over median absolute deviation of a normal distribution.
+DEVIATION_OF_MAD = 1.4826
+
+
+def centre(values: Iterable[float]) -> tuple[float, float]:
+    """The median, and the standard deviation estimated by the median absolute deviation."""
+    ordered = sorted(values)
+    middle = median(ordered)
+    return middle, DEVIATION_OF_MAD * median(sorted(abs(value - middle) for value in ordered))
+
+
+def nearest_rank(ordered: Sequence[float], fraction: float) -> float:
+    """The smallest of sorted samples that a fraction of them do not exceed: a sample, not interpolated."""
+    return ordered[max(0, math.ceil(fraction * len(ordered)) - 1)]
+
+
+@lru_cache(maxsize=4096)
+def interval_rank(n: int) -> int:
+    """Which order statistics bound the median of n samples.
+
+    The interval from the k-th smallest to the k-th largest sample (k from 0) contains the median of any
+    distribution with probability 1 - 2 P(X <= k), X binomial with n trials of one half (H. A. David, *Order
+    Statistics*, section 7.1). Returns the largest k that reaches ``CONFIDENCE``; 0 (the range) if none does.
+    """
+    if n >= 1000:  # 0.5**n would underflow; the normal approximation is accurate for such n
+        deviate = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+        return math.floor((n - 1 - deviate * math.sqrt(n)) / 2)
+    rank, tail, term = 0, 0.0, 0.5**n
+    for k in range(n // 2):
+        tail += term
+        if 1 - 2 * tail < CONFIDENCE:
+            break
+        rank = k
+        term *= (n - k) / (k + 1)
+    return rank
+
+
+def interval(rounds: Sequence[float], unseen: float = 0.0) -> tuple[float, float] | None:
+    """The 95% confidence interval of a value, as the next run of the machine finds it.
+
+    The value is the median of the rounds. Half of the interval is ``sqrt((q s)**2 + (1.96 u value)**2)`` with
+    the standard deviation s between the rounds and the part u of the variation that no round shows. From
+    seven rounds, s is Winsorised: the lowest and the highest count as their neighbours (J. W. Tukey and D. H.
+    McLaughlin, *Less Vulnerable Confidence and Significance Procedures for Location*, Sankhya A 25, 1963),
+    because single rounds may be far off. q is that for which 95% of simulated runs with normal rounds have
+    their mean in the interval, if runs differ by ``RUN_SHARE`` of the standard deviation of rounds.
+
+    Args:
+        rounds: The median of each round.
+        unseen: Standard deviation between runs that no round shows, as a fraction of the value
+            (``measurement.UNSEEN``).
+
+    Returns:
+        None with fewer than three rounds.
+    """
+    n = len(rounds)
+    if n < FEWEST_ROUNDS:
+        return None
+    value = median(sorted(rounds))
+    half = math.hypot(_quantile(n) * spread(rounds), NORMAL * unseen * value)
+    return max(0.0, value - half), min(LARGEST, value + half)
+
+
+def rounds_for(rounds: Sequence[float], precision: float) -> float:
+    """How many rounds make their part of half the interval ``precision``; infinite if no number does.
+
+    Args:
+        rounds: The medians of the first rounds, at least three.
+        precision: Half of the interval, relative to the value.
+    """
+    n, half = len(rounds), _quantile(len(rounds)) * spread(rounds)
+    if half == 0:
+        return n
+    # As the quantile of many rounds, relative to the first ones.
+    factor = precision * abs(median(sorted(rounds))) / half
+    room = (factor * _error(n)) ** 2 - RUN_SHARE**2
+    return math.pi / 2 / room if room > 0 else math.inf
+
+
+def spread(rounds: Sequence[float]) -> float:
+    """The standard deviation of rounds; from seven it is Winsorised by one on each side."""
+    if len(rounds) < WINSORISED:
+        return stdev(rounds)
+    ordered = sorted(rounds)
+    return stdev([ordered[1], *ordered[1:-1], ordered[-2]])
+
+
+def _quantile(n: int) -> float:
+    """The factor from the spread of n rounds to half of the interval."""
+    if n - FEWEST_ROUNDS < len(_QUANTILES):
+        return _QUANTILES[n - FEWEST_ROUNDS]
+    return NORMAL * _error(n) * (1 + _EXCESS / n)
+
+
+def _error(n: int) -> float:
+    """The standard error of the median of n rounds and of the run, over that of one round."""
+    return math.sqrt(math.pi / 2 / n + RUN_SHARE**2)
+
+
+def sample_interval(samples: Sequence[float]) -> tuple[float, float]:
+    """The 95% confidence interval of the median of independent samples of one run.
+
+    It says what this run measured, not what the next one will: it compares values that were measured at the
+    same time with the same buffers. With fewer than six samples it is their range.
+    """
+    ordered = sorted(samples)
+    rank = interval_rank(len(ordered))
+    return ordered[rank], ordered[len(ordered) - 1 - rank]
+
+
+def half_width(samples: Sequence[float]) -> float:
+    """Half the interval of the median of samples, relative to it; infinite for one sample."""
+    middle = median(sorted(samples))
+    if len(samples) < 2 or not middle:
+        return math.inf
+    low, high = sample_interval(samples)
+    return (high - low) / 2 / abs(middle)

@@ -1,1 +1,0 @@
-"""From samples to statistics, and when there are enough of them."""
