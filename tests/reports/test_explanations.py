@@ -12,9 +12,9 @@ import wirespeed
 from wirespeed.document import Document, Status
 from wirespeed.judging.judged import Judged
 from wirespeed.reports import Style
+from wirespeed.reports import comparisons as compare_screen
 from wirespeed.reports.findings import explanations
 from wirespeed.screens import check as check_screen
-from wirespeed.screens import compare as compare_screen
 from wirespeed.tables import GENERATION, THROTTLED, Quantity, State
 
 BUSY = "gpu0 is in use by python3 (PID 3088)"

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..document import Document, Status, TestcaseResult, courses
+from ..judging.culprits import Culprit
 from ..judging.diagnosis import Diagnosis, Finding
 from ..judging.inventory import Missing, missing
 from ..judging.omissions import doubts, is_verified
@@ -38,11 +39,13 @@ class Look:
         mark: One character.
         style: Style of rich.
         css: Class in pages.
+        text: What pages show next to the mark.
     """
 
     mark: str
     style: str
     css: str
+    text: str = ""
 
 
 #: Each verdict on a value or a threshold, and each outcome of a comparison, by its text.
@@ -65,25 +68,10 @@ SIGNS: dict[str, Look] = {
 VERDICTS = {verdict.word.upper(): verdict for verdict in Verdict}
 
 
-@dataclass(frozen=True)
-class Shown:
-    """A verdict as the page shows it.
-
-    Attributes:
-        css: CSS class.
-        sign: Sign next to the text.
-        text: The verdict.
-    """
-
-    css: str
-    sign: str
-    text: str
-
-
-def shown(verdict: Verdict | GateVerdict, text: str = "") -> Shown:
+def shown(verdict: Verdict | GateVerdict, text: str = "") -> Look:
     """A verdict as pages show it; ``text`` replaces its word."""
     word = verdict.word if isinstance(verdict, Verdict) else verdict
-    return Shown(SIGNS[verdict].css, SIGNS[verdict].mark, text or word)
+    return replace(SIGNS[verdict], text=text or word)
 
 
 def css_of(word: str) -> str:
@@ -264,6 +252,11 @@ def _counted(document: Document, gpus: set[str]) -> Iterator[str]:
         errors = first.counter and not first.unit and first.name != RETRAINED
         if errors and first.device in gpus and values and values[-1] > values[0]:
             yield f"{first.label}: {values[-1] - values[0]:g} during the run"
+
+
+def culprit_text(culprit: Culprit) -> str:
+    """A slow device, link or path, how slow it is, and how many values show it."""
+    return f"{culprit} at {culprit.share} ({many(len(culprit.cells), 'value')})"
 
 
 @dataclass(frozen=True)

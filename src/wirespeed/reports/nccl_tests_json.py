@@ -21,7 +21,7 @@ from ..document import Document, RankInfo, Status, TestcaseResult
 from ..judging.judged import Judged
 from ..tables import LATE, Half, Table
 from ..terminal import one_line
-from ..units import GB, format_size, many
+from ..units import GB, format_size, many, some
 from .grid import aligned
 from .nccl_tests_view import (
     Given,
@@ -394,8 +394,7 @@ def _spikes(size: _Size) -> Iterator[str]:
         elif len(slow) == 1:
             who = f"only process {slow[0]}"
         else:
-            more = f" and {len(slow) - _NAMED} more" if len(slow) > _NAMED else ""
-            who = f"processes {', '.join(map(str, slow[:_NAMED]))}{more} of {len(times)}"
+            who = f"processes {some(list(map(str, slow)), _NAMED)} of {len(times)}"
         yield f"  {size.name}, iteration {i}: {who}, {_us(max(times))} µs"
 
 

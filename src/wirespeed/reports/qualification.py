@@ -29,7 +29,7 @@ from ..qualification import (
     Stage,
     part_name,
 )
-from ..units import GB, format_size, format_time, many
+from ..units import GB, format_size, format_time, many, some
 from .console import pieces
 from .findings import SIGNS
 from .style import Style
@@ -346,8 +346,7 @@ def _lists(qualification: Qualification) -> list[str]:
     """The nodes in doubt, and those to leave out."""
     ending = []
     if qualification.in_doubt:
-        more = len(qualification.in_doubt) - _MOST
-        names = ", ".join(qualification.in_doubt[:_MOST]) + (f" and {more} more" if more > 0 else "")
+        names = some(qualification.in_doubt, _MOST)
         alike = any(culprit.kind is PartKind.ALIKE for culprit in qualification.culprits)
         why = "all are as slow as their partners" if alike else "other partners show which is slow"
         ending.append(f"in doubt: {names}: {why}")

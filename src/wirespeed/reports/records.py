@@ -27,7 +27,7 @@ from ..measurement import Unit
 from ..results.baseline import Baseline
 from ..results.cells import Key, key_of
 from ..results.compare import Comparison, Outcome, Unreadable
-from ..units import many, parse_rate
+from ..units import many, parse_rate, some
 from .csv import COLUMNS, cells, origin
 from .findings import applicable, views
 
@@ -350,8 +350,8 @@ def errors_of(unreadable: Sequence[Unreadable]) -> list[str]:
         if len(files) <= _NAMED_FILES:
             texts += map(str, files)
         else:
-            names = ", ".join(file.file for file in files[:_NAMED_FILES])
-            texts.append(f"{len(files)} files ({names} and {len(files) - _NAMED_FILES} more): {kind}")
+            names = some([file.file for file in files], _NAMED_FILES)
+            texts.append(f"{len(files)} files ({names}): {kind}")
     if (more := len(texts) - _MOST_ERRORS) > 0:
         return [*texts[:_MOST_ERRORS], f"and {many(more, 'more error')}"]
     return texts

@@ -25,11 +25,12 @@ from ..judging.overview import KeyFigure, Overview, judged_by_baseline, unknown_
 from ..judging.verdict import BELOW_RANGE, GateComparison, GateResult, GateVerdict, Judgement, Verdict, share
 from ..judging.verdicts import Check
 from ..reports import SIMULATED, Style
-from ..reports.console import heading, printed
+from ..reports.console import further, heading, printed
 from ..reports.findings import (
     SIGNS,
     FindingView,
     applicable,
+    culprit_text,
     explanations,
     extent,
     gate_parts,
@@ -209,8 +210,7 @@ def parts(judged: Judged, style: Style) -> list[RenderableType]:
         parts += [Text(line) for line in qualified_lines(document, document.qualification)[:-1]] + [""]
     for judgements in bad if style.verbose else bad[:_SHOWN]:
         parts += _testcase(judgements, check, style)
-    if len(bad) > _SHOWN and not style.verbose:
-        parts.append(Text(f"{many(len(bad) - _SHOWN, 'more testcase')}; -v shows all", "dim"))
+    parts += [] if style.verbose else further(len(bad) - _SHOWN, "more testcase")
     parts += notes([("settings", "; ".join(style.settings))])
     parts += _unjudged(document, check, style)
     parts += notes([("baseline", text) for text in (check.baseline.notes if check.baseline else ())])
@@ -251,8 +251,7 @@ def _places(check: Check, summary: Overview) -> Iterator[RenderableType]:
     """The slow devices and links that the first sentence does not name."""
     for culprit in check.culprits:
         if str(culprit) not in summary.sentence:
-            cells = many(len(culprit.cells), "value")
-            yield from notes([("slow", f"{culprit} at {culprit.share} ({cells})")], "red")
+            yield from notes([("slow", culprit_text(culprit))], "red")
 
 
 def _findings(document: Document, summary: Overview, file: str) -> Iterator[RenderableType]:
@@ -278,8 +277,7 @@ def _warnings(document: Document, summary: Overview, style: Style) -> Iterator[R
     texts = [text for text in texts if text not in summary.sentence]
     shown = texts if style.verbose else texts[:_WARNINGS]
     yield from notes((("warning", text) for text in shown), "bold yellow")
-    if len(texts) > len(shown):
-        yield Text(f"{many(len(texts) - len(shown), 'more warning')}; -v shows all", style="dim")
+    yield from further(len(texts) - len(shown), "more warning")
 
 
 def _bad(check: Check) -> list[Judgement]:

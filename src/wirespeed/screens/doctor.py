@@ -25,7 +25,7 @@ from ..judging.verdict import Verdict
 from ..peer_access import Attempt, PeerMechanism, PeerVerdict
 from ..reports import SIMULATED, Style
 from ..reports.console import heading, pieces, printed, warnings
-from ..reports.findings import SIGNS, FindingView, explanations, views
+from ..reports.findings import SIGNS, FindingView, culprit_text, explanations, views
 from ..reports.records import picked
 from ..terminal import escaped
 from ..units import GB, format_size, format_time, many
@@ -55,9 +55,7 @@ def render(judged: Judged, style: Style, steps: Sequence[Step] = ()) -> str:
     verdict = judged.concluded
     slow = many(diagnosis.slow, "slow value") if document.testcases else "nothing was measured"
     parts.append(Text(f"{verdict.word.upper()}  {slow}", style=SIGNS[verdict].style))
-    for culprit in check.culprits:
-        cells = many(len(culprit.cells), "value")
-        parts.append(Text(f"slow: {culprit} at {culprit.share} ({cells})"))
+    parts += [Text(f"slow: {culprit_text(culprit)}") for culprit in check.culprits]
     for view in views(diagnosis):
         parts += ["", named(view), details(view)]
     parts.append("")

@@ -21,8 +21,8 @@ from ...judging.verdicts import Check
 from ...options import RunOptions, declared
 from ...qualification import Qualification
 from ...terminal import one_line
-from ...units import fitting, format_size, format_time, many
-from ..findings import GLANCE, SIGNS, explanations, number, of_limit, verification, worst_word
+from ...units import fitting, format_size, format_time, many, some
+from ..findings import GLANCE, SIGNS, culprit_text, explanations, number, of_limit, verification, worst_word
 from ..style import SIMULATED, topic
 from ..style import markup as topic_markup
 from .charts import Element, add, markup
@@ -252,15 +252,13 @@ def notes(document: Document, check: Check, overview: Overview) -> list[tuple[Ve
     lines: list[tuple[Verdict, str]] = []
     if document.interrupted:
         lines.append((Verdict.INTERRUPTED, f"Run interrupted: {document.interrupted}"))
-    for wrong in check.wrong:
-        more = f" and {len(wrong.testcases) - _NAMED} more" if len(wrong.testcases) > _NAMED else ""
-        lines.append((Verdict.FAIL, f"Wrong data: {wrong}: {', '.join(wrong.testcases[:_NAMED])}{more}"))
+    lines += [
+        (Verdict.FAIL, f"Wrong data: {wrong}: {some(wrong.testcases, _NAMED)}") for wrong in check.wrong
+    ]
     lines += [
         (Verdict.WARN, f"Baseline: {text}") for text in (check.baseline.notes if check.baseline else ())
     ]
-    for culprit in check.culprits:
-        cells = many(len(culprit.cells), "value")
-        lines.append((Verdict.FAIL, f"Slow: {culprit} at {culprit.share} ({cells})"))
+    lines += [(Verdict.FAIL, f"Slow: {culprit_text(culprit)}") for culprit in check.culprits]
     if overview.diagnosis.unexplained and overview.diagnosis.slow:
         slow = many(overview.diagnosis.slow, "slow value")
         lines.append((Verdict.WARN, f"No cause is known for {overview.diagnosis.unexplained} of {slow}"))

@@ -149,7 +149,7 @@ def rows(title: str, parts: Sequence[Part]) -> Markup:
         if any(ranges):
             cells += f'<td class="x">{expectation.removeprefix("expected ")}</td>'
         word = shown(part.verdict)
-        sign = f'<span class="verdict {word.css}" title="{word.text}">{word.sign}</span> '
+        sign = f'<span class="verdict {word.css}" title="{word.text}">{word.mark}</span> '
         if not part.at and part.verdict is Verdict.UNKNOWN:
             sign = ""
         name, fixed = part.result.name, "i" if across else "j"
