@@ -16,7 +16,7 @@ from wirespeed.judging.fleet import node_summary
 from wirespeed.judging.judged import Judged
 from wirespeed.reports import Style, formats
 from wirespeed.reports import comparisons as compare_screen
-from wirespeed.reports import json as json_report
+from wirespeed.reports import records as json_report
 from wirespeed.reports.html.fleet import fleet_page
 from wirespeed.reports.html.page import page
 from wirespeed.reports.records import CheckedRun

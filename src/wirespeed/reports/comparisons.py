@@ -9,6 +9,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from json import dumps
 from math import isnan
 from typing import Any
@@ -311,11 +312,10 @@ def render(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable
 
 
 def html(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
-    """A page that works offline."""
-    from .html.comparison import sides_page
-
+    """A page that works offline; its module uses the texts of this one and is loaded when it is chosen."""
     del style
-    return visible(sides_page(comparison, unreadable))
+    page: str = import_module(f"{__package__}.html.comparison").sides_page(comparison, unreadable)
+    return visible(page)
 
 
 #: Formats of comparisons, by name.

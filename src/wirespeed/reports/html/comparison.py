@@ -37,7 +37,7 @@ from ..findings import GLANCE, SIGNS, number
 from ..style import SIMULATED
 from .charts import add, drawing, markup, step
 from .headline import banner
-from .templates import rendered, source
+from .tables import rendered, source
 
 if TYPE_CHECKING:
     from markupsafe import Markup

@@ -29,8 +29,7 @@ from ..findings import GLANCE, VERDICTS, number, shown
 from .charts import Element, add, drawing, fitted, markup
 from .comparison import letter
 from .headline import banner, date
-from .tables import unique_names
-from .templates import rendered, source
+from .tables import rendered, source, unique_names
 
 if TYPE_CHECKING:
     from markupsafe import Markup

@@ -26,7 +26,7 @@ from ..findings import GLANCE, SIGNS, culprit_text, explanations, number, of_lim
 from ..style import SIMULATED, topic
 from ..style import markup as topic_markup
 from .charts import Element, add, markup
-from .templates import capital
+from .tables import capital
 
 if TYPE_CHECKING:
     from markupsafe import Markup

@@ -35,7 +35,7 @@ from .headline import Headline, banner, explained_causes, headline, notes, surro
 from .link_use import MOST_DRAWN, draw, uses, vertices
 from .measurements import group_id, grouped
 from .qualified_nodes import pair_matrix, qualified
-from .templates import ROOM, packed_document, rendered, source
+from .tables import ROOM, packed_document, rendered, source
 
 #: Host and device -> seconds and values.
 Series = dict[str, list[tuple[float, float]]]
