@@ -26,7 +26,7 @@ import numpy as np
 import wirespeed
 from wirespeed.document import Document
 from wirespeed.judging.history import MachineHistory, judged
-from wirespeed.reports.comparisons import render_of_history as render
+from wirespeed.reports.comparisons import history_text as render
 from wirespeed.reports.html.comparison import history_page
 from wirespeed.reports.style import Style
 from wirespeed.results.history import History

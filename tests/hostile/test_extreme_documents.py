@@ -16,7 +16,7 @@ from wirespeed.judging.fleet import node_summary
 from wirespeed.judging.judged import Judged
 from wirespeed.reports import Style, formats
 from wirespeed.reports import comparisons as compare_screen
-from wirespeed.reports import records as json_report
+from wirespeed.reports import json as json_report
 from wirespeed.reports.html.fleet import fleet_page
 from wirespeed.reports.html.page import page
 from wirespeed.reports.records import CheckedRun
@@ -149,7 +149,7 @@ def test_extreme_documents_are_shown_or_refused(name: str, good: Document) -> No
     for pair in ([good, document], [document, good]):
         assert page(pair)
         with suppress(UsageError):  # nothing can be compared
-            assert compare_screen.render(wirespeed.compare(*pair), style)
+            assert compare_screen.text(wirespeed.compare(*pair), style)
     with suppress(UsageError):
         made = baseline.make([document])
         assert wirespeed.judge(good, baseline=made) and wirespeed.judge(document, baseline=made)

@@ -97,7 +97,7 @@ def test_programs_find_them(explained: Document, plain: Document) -> None:
 
 
 def test_a_comparison_shows_those_of_each_run(explained: Document, plain: Document) -> None:
-    text = compare_screen.render(wirespeed.compare(plain, explained), Style(width=200))
+    text = compare_screen.text(wirespeed.compare(plain, explained), Style(width=200))
     assert text.index("B: ") < text.index(LOAD) and text.count(LOAD) == 1
 
 

@@ -433,7 +433,7 @@ def test_golden_comparison(golden: Golden) -> None:
     )
     comparison = wirespeed.compare(first, second)
     assert comparison.regressed
-    both("compare/slower", lambda style: compare_screen.render(comparison, style), golden)
+    both("compare/slower", lambda style: compare_screen.text(comparison, style), golden)
 
 
 @pytest.mark.parametrize("name", ["dgx-a100-8", "pcie-2-no-p2p"])

@@ -16,7 +16,7 @@ from ..api import run
 from ..errors import MachineError, UsageError
 from ..hardware.topology import Machine
 from ..units import parse_size
-from .results import Bandwidth
+from . import Bandwidth
 
 if TYPE_CHECKING:
     import numpy as np

@@ -20,6 +20,7 @@ from ..testcases import Testcase, find
 from ..testcases.device import saxpy
 from ..testcases.subset import narrow
 from ..units import MIB, format_quantity, parse_sizes
+from . import Bandwidth
 from .arguments import (
     BYTES,
     Device,
@@ -32,7 +33,6 @@ from .arguments import (
     whole,
     with_original_keywords,
 )
-from .results import Bandwidth
 
 #: Stopping criteria: people look at these values one at a time.
 _PRECISION, _BUDGET_S = 0.01, 0.6

@@ -24,6 +24,7 @@ from ..terminal import brief, colored, columns
 from ..testcases import find
 from ..testcases.subset import narrow
 from ..units import fitting
+from . import Bandwidth
 from .arguments import (
     CopyEngine,
     Device,
@@ -36,7 +37,6 @@ from .arguments import (
     with_original_keywords,
 )
 from .memory import measured, only, point
-from .results import Bandwidth
 
 if TYPE_CHECKING:
     from ..hardware.topology import Machine

@@ -148,7 +148,7 @@ class ReportFormat:
 FORMATS = (
     ReportFormat("table", "terminal", (".txt",), qualified=True),
     ReportFormat("plot", "terminal"),
-    ReportFormat("json", "json", (".json",), checked=True, qualified=True, module=f"{__package__}.records"),
+    ReportFormat("json", "json", (".json",), checked=True, qualified=True),
     ReportFormat("csv", suffixes=(".csv",)),
     ReportFormat("html", suffixes=(".html", ".htm"), checked=True, qualified=True),
     ReportFormat("markdown", suffixes=(".md",), checked=True, qualified=True),

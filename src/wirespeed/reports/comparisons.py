@@ -275,7 +275,7 @@ def _suite(comparison: Comparison) -> ET.Element:
 _SHOWN, _DIFFERENCES = 12, 8
 
 
-def render(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
+def text(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
     """Render a Comparison as text; ``verbose`` includes every cell that changed."""
     parts: list[RenderableType] = []
     for name, side in (("A", comparison.before), ("B", comparison.after)):
@@ -319,7 +319,7 @@ def html(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] 
 
 
 #: Formats of comparisons, by name.
-FORMATS = {"text": render, "json": json, "markdown": markdown,
+FORMATS = {"text": text, "json": json, "markdown": markdown,
            "junit": junit, "html": html}  # fmt: skip
 
 
@@ -329,7 +329,7 @@ _POINTS, _LOWEST = 32, 0.9
 _MOST, _MOST_DIFFERENCES = 12, 3
 
 
-def render_of_history(history: MachineHistory, style: Style) -> str:
+def history_text(history: MachineHistory, style: Style) -> str:
     """Render the history of a machine; ``verbose`` lists all changes and their cells."""
     runs = history.past.runs
     between = " to ".join(dict.fromkeys((day(runs[0].started), day(runs[-1].started))))
@@ -432,4 +432,4 @@ def as_json(history: MachineHistory, style: Style) -> str:
 
 
 #: Formats by name.
-FORMATS_HISTORY = {"text": render_of_history, "json": as_json}
+FORMATS_HISTORY = {"text": history_text, "json": as_json}
