@@ -140,7 +140,6 @@ SHAPE = 1
 
 def render_blocks_json(judged: Judged, style: Style) -> str:
     """The maps of a run as one JSON object."""
-    del style
     return as_json(map_of(judged.document))
 
 

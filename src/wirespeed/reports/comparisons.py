@@ -167,7 +167,6 @@ _LISTED = 40
 
 def json(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
     """One JSON object, whose fields docs/reports.md describes."""
-    del style
     encoded = msgspec.json.encode(_object(comparison, unreadable))
     return escaped(msgspec.json.format(encoded, indent=1).decode()) + "\n"
 
@@ -179,7 +178,6 @@ def markdown(comparison: Comparison, style: Style, unreadable: Sequence[Unreadab
 
 def junit(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
     """One suite with a case for each testcase, and one for each unreadable file."""
-    del style
     return visible(suites([_suite(comparison)], unreadable))
 
 
@@ -313,7 +311,6 @@ def text(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] 
 
 def html(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
     """A page that works offline; its module uses the texts of this one and is loaded when it is chosen."""
-    del style
     page: str = import_module(f"{__package__}.html.comparison").sides_page(comparison, unreadable)
     return visible(page)
 

@@ -156,6 +156,13 @@ def heading(document: Document) -> RenderableType:
     return Group(*lines)
 
 
+def hanging(first: Text, second: Text, gap: int = 2) -> RenderableType:
+    """A text after another one; if it is long, its further lines are indented."""
+    line = RichTable.grid(padding=(0, gap, 0, 0))
+    line.add_row(first, second)
+    return line
+
+
 def warnings(texts: Iterable[str], style: Style) -> list[Text]:
     """One line for each condition that may explain low values; of many, the first."""
     return listed([f"warning: {text}" for text in texts], "more warning", style, "bold yellow")

@@ -44,7 +44,6 @@ _MICRO = 1e-6
 def render(judged: Judged, style: Style) -> str:
     """One object; additional information is under ``wirespeed``."""
     document = judged.document
-    del style
     own: dict[str, object] = {
         "version": document.version,
         "simulated": document.simulated,

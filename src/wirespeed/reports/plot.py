@@ -166,8 +166,8 @@ def _canvas(curves: Sequence[Curve], axis: Axis, unit: Unit, width: int) -> list
 
     xs = sorted({x for curve in curves for x in curve.xs})
     ys = [y for curve in curves for y in curve.ys]
-    place_x = _place(xs, min(xs) > 0 and max(xs) / min(xs) >= 16)
-    place_y = _place(ys, unit is Unit.TIME and min(ys) > 0)
+    place_x = _place(logarithmic=min(xs) > 0 and max(xs) / min(xs) >= 16)
+    place_y = _place(logarithmic=unit is Unit.TIME and min(ys) > 0)
     figure = plotext.figure
     figure.clear()
     figure.plot_size(width, _HEIGHT)
@@ -191,7 +191,7 @@ def _canvas(curves: Sequence[Curve], axis: Axis, unit: Unit, width: int) -> list
     return [line.rstrip() for line in text.splitlines()]
 
 
-def _place(values: Sequence[float], logarithmic: bool) -> Callable[[float], float]:
+def _place(*, logarithmic: bool) -> Callable[[float], float]:
     """The function from a value to its position on an axis."""
     return math.log2 if logarithmic else float
 
@@ -249,10 +249,7 @@ def levels(low: float, high: float) -> list[float]:
 def _colored(line: str, curves: int) -> Text:
     """Colour the curve and its mark, but neither the frame nor the labels."""
     text = Text(line)
-    begin, end = line.find("│"), line.rfind("│")
-    begin = begin if begin >= 0 else line.find("┤")
-    if line.find("┤") >= 0:
-        begin = line.find("┤")
+    begin, end = line.find("┤" if "┤" in line else "│"), line.rfind("│")
     if end <= begin or begin < 0:
         return text
     for i in range(begin + 1, end):

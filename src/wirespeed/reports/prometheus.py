@@ -106,7 +106,6 @@ def part(judged: Judged, style: Style) -> Families:
 
 def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
     """The series of several runs; with the file as a label if a host has several runs."""
-    del style
     hosts = Counter(labels["host"] for run in runs for labels, _ in run.part["wirespeed_run_info"])
     merged: dict[str, list[Sample]] = {}
     for run in runs:

@@ -25,7 +25,7 @@ from ..judging.overview import KeyFigure, Overview, judged_by_baseline, unknown_
 from ..judging.verdict import BELOW_RANGE, GateComparison, GateResult, GateVerdict, Judgement, Verdict, share
 from ..judging.verdicts import Check
 from ..reports import SIMULATED, Style
-from ..reports.console import further, heading, printed
+from ..reports.console import further, hanging, heading, printed
 from ..reports.findings import (
     SIGNS,
     FindingView,
@@ -64,9 +64,8 @@ def headline(document: Document, summary: Overview, file: str = "") -> Iterator[
         file: Its file; empty if it was not saved.
     """
     indent = len(summary.word) + 2
-    line = Table.grid(padding=(0, 2, 0, 0))
-    line.add_row(Text(summary.word, style=SIGNS[summary.verdict].style), Text(summary.sentence, style="bold"))
-    yield line
+    word = Text(summary.word, style=SIGNS[summary.verdict].style)
+    yield hanging(word, Text(summary.sentence, style="bold"))
     seconds = "" if document.simulated or document.imported else format_time(document.seconds)
     parts = filter(None, (summary.extent, verification(document), seconds))
     yield Padding(Text(" · ".join(parts), style="dim"), (0, 0, 0, indent))
@@ -100,9 +99,7 @@ def notes(lines: Iterable[tuple[str, str]], style: str = "cyan") -> Iterator[Ren
     """A line for each text, after its kind; longer texts are indented."""
     for kind, text in lines:
         if text:
-            line = Table.grid(padding=(0, 1, 0, 0))
-            line.add_row(Text(f"{kind}:", style=style), Text(text))
-            yield line
+            yield hanging(Text(f"{kind}:", style=style), Text(text), 1)
 
 
 #: Verdict on what is missing -> kind and style of its line.

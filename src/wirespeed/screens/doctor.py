@@ -24,7 +24,7 @@ from ..judging.peer_causes import PeerFinding, PeerFindings, told
 from ..judging.verdict import Verdict
 from ..peer_access import Attempt, PeerMechanism, PeerVerdict
 from ..reports import SIMULATED, Style
-from ..reports.console import heading, pieces, printed, warnings
+from ..reports.console import hanging, heading, pieces, printed, warnings
 from ..reports.findings import SIGNS, FindingView, culprit_text, explanations, views
 from ..reports.records import picked
 from ..terminal import escaped
@@ -167,9 +167,8 @@ def render_of_p2p(document: Document, findings: PeerFindings, style: Style) -> s
     if style.verbose:
         parts += ["", *_mechanisms(findings, style)]
     sign = SIGNS[findings.verdict]
-    verdict = Table.grid(padding=(0, 2, 0, 0))
-    verdict.add_row(*(Text(text, sign.style) for text in (findings.verdict.word.upper(), findings.sentence)))
-    parts += ["", verdict]
+    word, sentence = findings.verdict.word.upper(), findings.sentence
+    parts += ["", hanging(Text(word, sign.style), Text(sentence, sign.style))]
     parts += [Text(line, "dim") for line in _figures(findings)]
     causes = findings.causes if style.verbose else findings.causes[:_CAUSES]
     for i, finding in enumerate(causes):
@@ -272,9 +271,7 @@ def _cause(finding: PeerFinding, is_first: bool, style: Style) -> Iterator[Rende
 
 def _detail(name: str, text: str) -> RenderableType:
     """A line of a cause; longer texts are indented."""
-    line = Table.grid(padding=(0, 2, 0, 0))
-    line.add_row(Text(name, "dim"), Text(text))
-    return Padding(line, (0, 0, 0, 2))
+    return Padding(hanging(Text(name, "dim"), Text(text)), (0, 0, 0, 2))
 
 
 def to_json(document: Document, findings: PeerFindings) -> str:

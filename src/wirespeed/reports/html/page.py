@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -277,7 +278,7 @@ def _title(first: Headline, runs: int, simulated: bool) -> str:
 
 def _of_all(runs: Sequence[dict[str, Any]], changes: Sequence[ComparedRun]) -> Headline:
     """The headline of several runs: the worst verdict, and which runs have it."""
-    worst = min(runs, key=lambda run: Verdict(run["verdict"]).rank)["headline"]
+    worst: Headline = min(runs, key=lambda run: Verdict(run["verdict"]).rank)["headline"]
     heads: list[Headline] = [run["headline"] for run in runs]
     same = [run for run in runs if run["headline"].word == worst.word]
     by_sentence: dict[str, list[str]] = {}
@@ -294,19 +295,14 @@ def _of_all(runs: Sequence[dict[str, Any]], changes: Sequence[ComparedRun]) -> H
     hosts = list(dict.fromkeys(head.host for head in heads))
     alike = len({run["headline"].advice for run in same}) == 1
     dates = sorted(head.date for head in heads)
-    return Headline(
-        worst.word,
-        worst.css,
-        "; ".join(named),
-        extent if changed else f"No value differs from {runs[0]['label']}",
-        worst.advice if alike else "",
-        worst.command if alike else "",
-        hosts[0] if len(hosts) == 1 else f"{len(hosts)} hosts",
-        (
-            f"{many(len(runs), 'run')}, compared with the first",
-            " to ".join(dict.fromkeys((dates[0], dates[-1]))),
-        ),
-        dates[-1],
+    between = " to ".join(dict.fromkeys((dates[0], dates[-1])))
+    return replace(
+        worst if alike else replace(worst, advice="", command=""),
+        sentence="; ".join(named),
+        extent=extent if changed else f"No value differs from {runs[0]['label']}",
+        host=hosts[0] if len(hosts) == 1 else f"{len(hosts)} hosts",
+        facts=(f"{many(len(runs), 'run')}, compared with the first", between),
+        date=dates[-1],
     )
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, repeat
 from typing import Any
 
 from ...document import Document
@@ -17,7 +17,17 @@ from ...judging.culprits import Advice
 from ...judging.path_kinds import next_run, remedy_of, unexplained
 from ...judging.verdict import Judgement, Verdict
 from ...measurement import Unit
-from ...qualification import OF_NODE, PartKind, Qualification, Round, SlowPart, Stage, compact, part_name
+from ...qualification import (
+    OF_NODE,
+    PartKind,
+    Qualification,
+    RailLimit,
+    Round,
+    SlowPart,
+    Stage,
+    compact,
+    part_name,
+)
 from ...results.cells import Placed
 from ...statistics.summary import median
 from ...terminal import one_line
@@ -98,10 +108,7 @@ def _drawn(
     for row in range(count):
         y = _TOP + row * _SIDE
         colors = [_css(slowest, (row, column)) for column in range(count)]
-        for (css, _), run in groupby(
-            enumerate(colors), key=lambda numbered: (numbered[1], numbered[1] in _ALONE and numbered[0])
-        ):
-            columns = [column for column, _ in run]
+        for css, columns in _runs(colors, _ALONE.__contains__):
             wide = len(columns) * _SIDE - 1
             rect = add(
                 svg, "rect", f"cell {css}", x=_LEFT + columns[0] * _SIDE, y=y, width=wide, height=_SIDE - 1
@@ -111,6 +118,14 @@ def _drawn(
                 add(rect, "title", text=f"{gpus[row]} and {gpus[columns[0]]}: {judgement.explanation}")
     _labels(svg, machine, gpus, uses)
     return svg
+
+
+def _runs(colors: Sequence[str], is_alone: Callable[[str], bool]) -> Iterator[tuple[str, list[int]]]:
+    """Yield each colour with its neighbouring columns; colours that are drawn one by one, by column."""
+    for (css, _), run in groupby(
+        enumerate(colors), key=lambda each: (each[1], is_alone(each[1]) and each[0])
+    ):
+        yield css, [column for column, _ in run]
 
 
 #: Colours whose cells are drawn one by one.
@@ -250,34 +265,25 @@ def _lists(document: Document, found: Qualification) -> list[tuple[str, str]]:
     return [(name, one_line(text)) for name, text in lists if text]
 
 
-def _rows(found: Round) -> list[tuple[str, int, str, str, str]]:
-    """The lines of a round: one, or one for each kind of part of nodes that measure themselves."""
-    kinds = dict.fromkeys(found.parts)
-    if not kinds:
-        how = [str(found.memory)] if found.memory else []
-        how += ["both directions at once"] if found.both else []
-        name = f"{found.stage}: {', '.join(how)}" if how else str(found.stage)
-        return [_round(name, len(found.groups), found.values, found.seconds)]
-    rows: list[tuple[str, int, str, str, str]] = []
-    for kind in kinds:
-        values = [
-            [value for value, of in zip(row, found.parts, strict=False) if of is kind] for row in found.values
-        ]
-        name = f"{found.stage}: {kind}"
-        _, at_once, middle, lowest, time = _round(name, len(found.groups), values, found.seconds)
-        rows.append((name, at_once, middle, lowest, "" if rows else time))  # of one round
-    return rows
-
-
-def _round(
-    stage: str, groups: int, values: Sequence[Sequence[float | None]], seconds: float
-) -> tuple[str, int, str, str, str]:
-    known = sorted(value for row in values for value in row if value is not None)
-    if not known:
-        return stage, groups, "no values", "", format_time(seconds)
-    scale, unit = scale_of(known[-1])
-    middle, lowest = (f"{number(value, scale, GLANCE)} {unit}" for value in (median(known), known[0]))
-    return stage, groups, middle, lowest, format_time(seconds)
+def _rows(found: Round) -> Iterator[tuple[str, int, str, str, str]]:
+    """Yield the lines of a round: one, or one for each kind of part of nodes that measure themselves."""
+    how = [str(found.memory)] if found.memory else []
+    how += ["both directions at once"] if found.both else []
+    for i, kind in enumerate(dict.fromkeys(found.parts) or (None,)):
+        known = sorted(
+            value
+            for row in found.values
+            for value, of in zip(row, found.parts or repeat(None), strict=False)
+            if value is not None and of is kind
+        )
+        name = ": ".join(filter(None, (found.stage, kind or ", ".join(how))))
+        time = "" if i else format_time(found.seconds)  # of one round
+        if not known:
+            yield name, len(found.groups), "no values", "", time
+            continue
+        scale, unit = scale_of(known[-1])
+        middle, lowest = (f"{number(value, scale, GLANCE)} {unit}" for value in (median(known), known[0]))
+        yield name, len(found.groups), middle, lowest, time
 
 
 def _map(found: Qualification) -> Element | None:
@@ -338,10 +344,7 @@ def _line(
         culprit = blamed.get((node, rail)) or blamed.get((node, -1))
         is_path = culprit is not None and culprit.kind is PartKind.PATH
         colors.append(_cell_css(found, node, shares.get((node, rail)), math.inf if is_path else least))
-    for (css, _), run in groupby(
-        enumerate(colors), key=lambda each: (each[1], -1 if each[1] == "n" else each[0])
-    ):
-        columns = [column for column, _ in run]
+    for css, columns in _runs(colors, "n".__ne__):
         wide = len(columns) * at[2] - 1
         left = at[0] + columns[0] * at[2]
         rect = add(svg, "rect", f"cell {css}", x=left, y=at[1], width=wide, height=at[2] - 1)
@@ -354,21 +357,22 @@ def _line(
             add(rect, "title", text=f"{text}; {evidence(culprit, found)}" if culprit else text)
 
 
+def _limit(found: Qualification, rail: int) -> RailLimit | None:
+    """What the NICs at both ends of a rail carry, if that is known and expected."""
+    ends = next((path[:2] for path in found.paths), ()) if found.has_limits else ()
+    return found.limit_of(ends, rail)
+
+
 def _threshold(found: Qualification, rail: int) -> float:
     """Share below which a rail is slow: of what its NICs carry if that is known, else of the median."""
-    ends = next((path[:2] for path in found.paths), ()) if found.has_limits else ()
-    limit = found.limit_of(ends, rail)
+    limit = _limit(found, rail)
     return limit.least / limit.rate if limit else found.threshold
 
 
 def _cell_css(found: Qualification, node: int, share: float | None, least: float) -> str:
     if found.nodes[node].missing or share is None:
         return "none"
-    return "n" if share >= least else min(step(share), "w1", key=_ORDER.index)
-
-
-#: Classes of slow squares, the slowest first; a slow one is never neutral.
-_ORDER = ("w4", "w3", "w2", "w1", "n", "c1", "c2")
+    return "n" if share >= least else step(share, Verdict.WARN)  # a slow one is never neutral
 
 
 def _blocks(found: Qualification) -> dict[str, list[int]]:
@@ -401,9 +405,8 @@ def _shares(found: Qualification) -> dict[tuple[int, int], float]:
     if not whole:
         return {}
     shares: dict[tuple[int, int], float] = {}
-    ends = next((path[:2] for path in found.paths), ()) if found.has_limits else ()
     for (node, rail, _), of_direction in of.items():
-        limit = found.limit_of(ends, rail)
+        limit = _limit(found, rail)
         share = median(sorted(of_direction)) / (limit.rate if limit else whole)
         shares[node, rail] = min(share, shares.get((node, rail), math.inf))
     return shares
