@@ -25,7 +25,6 @@ from ...units import fitting, format_size, format_time, many, some
 from ..findings import GLANCE, SIGNS, culprit_text, explanations, number, of_limit, verification, worst_word
 from ..style import SIMULATED, topic
 from ..style import markup as topic_markup
-from .charts import Element, add, markup
 from .tables import capital
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ class Tile:
         verdict: The worst verdict of its values.
         value, unit: The typical rate.
         lines: Share of what is expected, the lowest value that passes, the limit, and the worst value.
-        bar: Bar up to the limit; empty without a limit.
+        bar: Ends of the expected range, typical and worst value as fractions of the limit; None without one.
         target: ID of the section with its values.
     """
 
@@ -76,7 +75,7 @@ class Tile:
     value: str
     unit: str
     lines: tuple[str, ...]
-    bar: Markup
+    bar: Mapping[str, float] | None
     target: str
 
 
@@ -184,48 +183,28 @@ def _tile(figure: KeyFigure, target: str) -> Tile:
         where = key.testcase if figure.kind == COLLECTIVES else f"{key.row} → {key.column}"
         part = f", {of_worst}" if of_worst else ""
         lines.append(f"{worst_word(figure)} {number(worst.value or 0.0, scale, GLANCE)}{part}: {where}")
-    bar = _bar(figure, lines)
     title = (
         figure.title[0].upper() + figure.title[1:]
         if figure.kind != COLLECTIVES
         else f"{figure.title} bus bandwidth"
     )
     value = number(typical.value or 0.0, scale, GLANCE)
-    return Tile(title, figure.verdict, value, unit, tuple(lines), bar, target)
+    return Tile(title, figure.verdict, value, unit, tuple(lines), _bar(figure), target)
 
 
-def _bar(figure: KeyFigure, lines: list[str]) -> Markup:
-    """A bar from nothing to the limit: the expected range, the typical and the worst value."""
-    from markupsafe import Markup
-
+def _bar(figure: KeyFigure) -> dict[str, float] | None:
+    """Ends of the expected range, typical and worst value in a bar up to the limit; None without a limit."""
     typical, worst = figure.typical, figure.worst
     if not typical.limit:
-        return Markup()
-    svg = Element("svg", {"class": "bar", "role": "img", "width": "100%", "height": "18"})
-    add(svg, "title", text="; ".join(lines))
-    add(svg, "rect", "track", x=0, y=5, width="100%", height=8, rx=4)
+        return None
+    marks = {"typical": typical, **({"worst": worst} if worst else {})}
+    bar = {name: min(0.985, max(0.015, of_limit(figure, value))) for name, value in marks.items()}
     if typical.least and typical.normal:
-        left, right = min(1.0, typical.least / typical.limit), min(1.0, typical.normal / typical.limit)
-        add(svg, "rect", "fine", x=_percent(left), y=5, width=_percent(1 - left), height=8)
-        add(svg, "rect", "band", x=_percent(left), y=5, width=_percent(right - left), height=8)
-    if worst:
-        _mark(svg, "worst", of_limit(figure, worst))
-    _mark(svg, "typical", of_limit(figure, typical))
-    return markup(svg)
-
-
-def _mark(svg: Element, css: str, at: float) -> None:
-    """Add a mark to a bar; the worst value is lower and has another shape."""
-    x = _percent(min(0.985, max(0.015, at)))
-    if css == "worst":
-        add(svg, "circle", css, cx=x, cy=9, r=5)
-    else:
-        add(svg, "line", css, x1=x, x2=x, y1=1, y2=17)
-
-
-def _percent(part: float) -> str:
-    """A fraction as a position in a bar: ``12.5%``."""
-    return f"{part * 100:.1f}%"
+        bar |= {
+            "low": min(1.0, typical.least / typical.limit),
+            "high": min(1.0, typical.normal / typical.limit),
+        }
+    return bar
 
 
 #: Maximum number of testcases that a note names.
