@@ -20,15 +20,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..document import Document
-from ..judging.history import (
-    Event,
-    KindHistory,
-    MachineHistory,
-    because,
-    day,
-    summary,
-    where,
-)
+from ..judging.history import Event, KindHistory, MachineHistory, because, day, summary, where
 from ..judging.history import change as change_of
 from ..results.cells import gpus_of, host_of, model_of
 from ..results.compare import UNCERTAIN, Change, Comparison, Outcome, Unreadable

@@ -118,14 +118,7 @@ def _over(qualification: Qualification) -> str:
     if qualification.transport == "simulated":
         return "simulated"
     text = f"measured {'over' if qualification.transport == 'TCP' else 'by'} {qualification.transport}"
-    values = [
-        value
-        for each in qualification.rounds
-        if each.stage is Stage.PAIRS
-        for row in each.values
-        for value in row
-        if value is not None
-    ]
+    values = [value for of_path in qualification.paths.values() for value in of_path]
     if qualification.limit and values:
         share = statistics.median(values) / qualification.limit
         text += f" (median path: {share:.0%} of the interfaces' {qualification.limit * 8 / 1e9:g} Gbit/s)"

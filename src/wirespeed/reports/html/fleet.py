@@ -9,15 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...document import Document
-from ...judging.fleet import (
-    QUANTITIES,
-    WORDS,
-    Fleet,
-    FleetNode,
-    TwoGroups,
-    analyse,
-    node_summary,
-)
+from ...judging.fleet import QUANTITIES, WORDS, Fleet, FleetNode, TwoGroups, analyse, node_summary
 from ...judging.judged import Criteria, Judged
 from ...results.cells import NVLINKS
 from ...results.compare import ReadRuns, read_many
@@ -96,6 +88,7 @@ def fleet_page(nodes: Sequence[FleetNode], failures: Sequence[str] = ()) -> str:
     findings, dates = _findings(fleet), sorted(date(node.started) for node in fleet.nodes)
     worst = next((word for word in WORDS if counts[word]), "NOT JUDGED")
     warning = banner([node.simulated for node in fleet.nodes])
+    verdict = f"{worst} (simulated)" if warning else worst
     between = " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else ""
     letters = {model: letter(i) for i, model in enumerate(fleet.models)}
     return rendered(
@@ -103,23 +96,14 @@ def fleet_page(nodes: Sequence[FleetNode], failures: Sequence[str] = ()) -> str:
         source("style.css") + source("fleet.css"),
         source("fleet.js"),
         total=len(fleet.nodes),
-        title=" · ".join(
-            filter(
-                None,
-                (
-                    f"{worst} (simulated)" if warning else worst,
-                    many(len(fleet.nodes), "node"),
-                    dates[-1] if dates else "",
-                ),
-            )
-        ),
+        title=" · ".join(filter(None, (verdict, many(len(fleet.nodes), "node"), *dates[-1:]))),
         worst=worst,
         sentence=_sentence(counts, len(fleet.nodes)),
         findings=findings[:_MOST_FINDINGS],
         more_findings=len(findings[_MOST_FINDINGS:]),
         separated=_separated(fleet),
         facts=[
-            *([*fleet.models][:1] if len(fleet.models) == 1 else [many(len(fleet.models), "model")]),
+            *(fleet.models if len(fleet.models) == 1 else [many(len(fleet.models), "model")]),
             f"{between} · wirespeed {__version__}",
         ],
         simulated=warning,

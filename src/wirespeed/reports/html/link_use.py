@@ -396,8 +396,9 @@ class _Drawing:
             path, at = self._sideways(upper, lower, ends)
             show = labelled
         else:
-            top, foot = self._column(upper, lower)
             wide = lower.width > 2 * upper.width
+            inside = min(max(lower.middle, upper.x + 12), upper.x + upper.width - 12)
+            top, foot = (upper.middle, upper.middle) if wide else (inside, lower.middle)
             path, at = f"M{top:.1f},{upper.bottom:.1f} L{foot:.1f},{lower.y:.1f}", (top, lower.y - 15)
             if not wide:  # the label is on the straight end
                 bend, half = lower.y - 24, (upper.bottom + lower.y - 24) / 2
@@ -431,13 +432,6 @@ class _Drawing:
             return self.boxes.get(name)
         box = self.boxes.get(other)
         return next((b for b in self.buses[name] if box is not None and b.y > box.y), None)
-
-    def _column(self, upper: Box, lower: Box) -> tuple[float, float]:
-        """The x positions at which a link leaves the upper and reaches the lower box."""
-        if lower.width > 2 * upper.width:
-            return upper.middle, upper.middle
-        inside = min(max(lower.middle, upper.x + 12), upper.x + upper.width - 12)
-        return inside, lower.middle
 
     def _sideways(self, a: Box, b: Box, ends: tuple[str, str]) -> tuple[str, tuple[float, float]]:
         """Path and position of the label of a link between neighbours."""

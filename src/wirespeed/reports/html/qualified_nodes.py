@@ -24,7 +24,6 @@ from ...qualification import (
     RailLimit,
     Round,
     SlowPart,
-    Stage,
     compact,
     part_name,
 )
@@ -387,23 +386,15 @@ def _shares(found: Qualification) -> dict[tuple[int, int], float]:
 
     That is what the NICs at both ends carry if it is known, else the median of all paths.
     """
-    of: dict[tuple[int, int, bool], list[float]] = {}
-    everything: list[float] = []
-    for each in found.rounds:
-        if each.stage is not Stage.PAIRS:
-            continue
-        for group, values in zip(each.groups, each.values, strict=False):
-            rails = len(values) // 2
-            for i, value in enumerate(values[: 2 * rails]):
-                if value is None or len(group) != 2:
-                    continue
-                everything.append(value)
-                source, target = group if i < rails else group[::-1]
-                of.setdefault((source, i % rails, True), []).append(value)
-                of.setdefault((target, i % rails, False), []).append(value)
-    whole = median(sorted(everything)) if everything else 0.0
+    paths = found.paths
+    everything = sorted(value for values in paths.values() for value in values)
+    whole = median(everything) if everything else 0.0
     if not whole:
         return {}
+    of: dict[tuple[int, int, bool], list[float]] = {}
+    for (source, target, rail), values in paths.items():
+        of.setdefault((source, rail, True), []).extend(values)
+        of.setdefault((target, rail, False), []).extend(values)
     shares: dict[tuple[int, int], float] = {}
     for (node, rail, _), of_direction in of.items():
         limit = _limit(found, rail)
