@@ -29,7 +29,7 @@ from ..terminal import LONGEST_LINE, escaped, visible
 from ..units import fitting, many, some
 from ..version import __version__
 from .console import further, listed, printed
-from .findings import EXACT, GLANCE, SIGNS, explanations, number
+from .findings import EXACT, SIGNS, explanations, number, quantity
 from .junit import add_outcome, case_of, suite, suites
 from .markdown import escaped as literal
 from .markdown import table_row
@@ -341,7 +341,6 @@ def history_text(history: MachineHistory, style: Style) -> str:
 
 
 def _line(history: MachineHistory, kind: KindHistory, style: Style) -> list[Text]:
-    scale, unit = fitting(kind.unit, [kind.last])
     events = history.of(kind.kind)
     lasting = next((event for event in events if event.lasts), None)
     said = Text("steady" if not events else "as before", style="green" if not lasting else "")
@@ -350,14 +349,21 @@ def _line(history: MachineHistory, kind: KindHistory, style: Style) -> list[Text
     if kind.failing:
         said.append(f"; below expectations: {many(kind.failing, 'value')}", style="red")
     bars = Text(sparkline(kind.speeds), style="cyan" if style.color else "")
-    return [Text(str(kind.kind)), bars, Text(f"{number(kind.last, scale, GLANCE)} {unit}"), said]
+    return [Text(str(kind.kind)), bars, Text(quantity(kind.last, kind.unit)), said]
+
+
+def thinned(speeds: Sequence[float], most: int) -> Iterator[tuple[float, float] | None]:
+    """Yield run and speed of at most this many points, each the mean of some runs; None without a value."""
+    size = max(1, -(-len(speeds) // most))
+    for start in range(0, len(speeds), size):
+        known = [(i, s) for i, s in enumerate(speeds[start : start + size], start) if not isnan(s)]
+        runs, values = zip(*known, strict=True) if known else ((), ())
+        yield (sum(runs) / len(known), sum(values) / len(known)) if known else None
 
 
 def sparkline(speeds: Sequence[float], points: int = _POINTS) -> str:
     """Speeds as bars: the highest is 8/8, the lowest that of 90% or less; blanks without a value."""
-    size = max(1, -(-len(speeds) // points))
-    parts = [[s for s in speeds[i : i + size] if not isnan(s)] for i in range(0, len(speeds), size)]
-    means = [sum(part) / len(part) if part else None for part in parts]
+    means = [point and point[1] for point in thinned(speeds, points)]
     known = [mean for mean in means if mean is not None]
     if not known:
         return ""

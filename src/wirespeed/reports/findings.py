@@ -24,6 +24,7 @@ from ..judging.omissions import doubts, is_verified
 from ..judging.overview import KeyFigure, users
 from ..judging.verdict import GateComparison, GateResult, GateVerdict, Judgement, Verdict, share
 from ..judging.verdicts import Check
+from ..measurement import Unit
 from ..results.compare import Outcome
 from ..tables import IDLE, RETRAINED, THROTTLED
 from ..testcases import TABLE
@@ -169,10 +170,15 @@ def number(value: float, scale: float = 1.0, digits: int = EXACT) -> str:
     return f"{shown:.{decimals}f}"
 
 
+def quantity(value: float, unit: Unit) -> str:
+    """A value with a fitting unit, to be seen at a glance: ``396 GB/s``."""
+    scale, name = fitting(unit, [value])
+    return f"{number(value, scale, GLANCE)} {name}"
+
+
 def rate(judgement: Judgement) -> str:
     """The value with its unit."""
-    scale, unit = fitting(judgement.unit, [judgement.value or 0.0])
-    return f"{number(judgement.value or 0.0, scale, GLANCE)} {unit}"
+    return quantity(judgement.value or 0.0, judgement.unit)
 
 
 def extent(figure: KeyFigure) -> str:

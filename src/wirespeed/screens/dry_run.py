@@ -86,11 +86,8 @@ def _timeline(works: Sequence[PlannedWork]) -> list[str]:
         right = max(left + 1, round(_TIMELINE * end / last))
         sign = "-" if work.load else "=" if work.end is not None else "?"
         until = format_time(work.end) if work.end is not None else "the end" if work.load else "unknown"
-        bar, span = (
-            " " * left + sign * (right - left),
-            f"{format_time(work.start) if work.start else '0'} to {until}",
-        )
-        lines.append(f"  {i}: |{bar:{_TIMELINE}}| {span}")
+        bar, start = " " * left + sign * (right - left), format_time(work.start) if work.start else "0"
+        lines.append(f"  {i}: |{bar:{_TIMELINE}}| {start} to {until}")
     return lines
 
 
@@ -100,9 +97,8 @@ def _name(work: PlannedWork) -> str:
     elif work.operation == "copy":
         name = f"{work.source}->{work.destination}"
     else:
-        name = f"{work.operation} {work.source}" + (
-            f" to {work.destination}" if work.destination != work.source else ""
-        )
+        name = f"{work.operation} {work.source}"
+        name += f" to {work.destination}" if work.destination != work.source else ""
     pageable = " pageable" if "pageable" in work.memory and work.engine not in ("cpu", *FILE_ENGINES) else ""
     return f"{'load ' if work.load else ''}{name}{pageable}"
 

@@ -23,8 +23,8 @@ from ...model import Engine
 from ...tables import Cell
 from ...tabular import Tabular
 from ...terminal import one_line
-from ...units import fitting, format_time, many
-from ..findings import GLANCE, SIGNS, extent, marked, number, rate
+from ...units import format_time, many
+from ..findings import SIGNS, extent, marked, quantity, rate
 from ..records import NUMBERS, WHOLES, Record, Section, records
 from ..style import SIMULATED
 from .charts import Judgements
@@ -378,6 +378,5 @@ def _text(name: str, row: Record) -> str:
     if name == "latency":
         return format_time(value)
     if name in NUMBERS:
-        scale, unit = fitting(Unit(row.get("unit", Unit.RATE)), [value])
-        return f"{number(value, scale, GLANCE)} {unit}"
+        return quantity(value, Unit(row.get("unit", Unit.RATE)))
     return marked(str(value))
