@@ -255,7 +255,7 @@ def _heat(part: Part, colors: ColorScale) -> Markup:
     judged = {(cell.row, cell.column): judgement for cell, judgement in part.judged}
     lines = [
         {
-            "at": part.at, "fixed": "j" if grid.turned else "i", "index": i, "name": name,
+            "at": part.at, "fixed": "j" if part.table.is_curve else "i", "index": i, "name": name,
             "cells": [
                 _cell(entry.cell, judged[entry.cell.row, entry.cell.column], str(entry), colors)
                 if entry.cell else ("", "", "", entry.text)
