@@ -15,7 +15,7 @@ from ...document import Document
 from ...hardware.devices import Gpu
 from ...hardware.topology import Machine
 from ...judging.overview import KeyFigure, Overview
-from ...judging.path_kinds import COLLECTIVES, PathKind
+from ...judging.path_kinds import COLLECTIVES
 from ...judging.verdict import Verdict, share
 from ...judging.verdicts import Check
 from ...options import RunOptions, declared
@@ -157,17 +157,8 @@ def date(started: str) -> str:
     return one_line(started[:16].replace("T", " ")) + zone
 
 
-def tiles(overview: Overview, target: Callable[[PathKind], str]) -> tuple[Tile, ...]:
-    """A tile for each key figure.
-
-    Args:
-        found: The overview of a run.
-        target: Returns the ID of the section of a kind of path.
-    """
-    return tuple(_tile(figure, target(figure.kind)) for figure in overview.figures)
-
-
-def _tile(figure: KeyFigure, target: str) -> Tile:
+def tile(figure: KeyFigure, target: str) -> Tile:
+    """A key figure as a tile that leads to the section with this ID."""
     typical, worst = figure.typical, figure.worst
     scale, unit = fitting(typical.unit, [typical.value or 0.0])
     reached = share(typical)

@@ -32,7 +32,7 @@ from ..plot import Curve
 from ..style import SIMULATED
 from .charts import Element, markup, time_chart
 from .comparison import ComparedRun, compared, letter
-from .headline import Headline, banner, explained_causes, headline, notes, surroundings, tiles
+from .headline import Headline, banner, explained_causes, headline, notes, surroundings, tile
 from .link_use import MOST_DRAWN, draw, uses, vertices
 from .measurements import group_id, grouped
 from .qualified_nodes import pair_matrix, qualified
@@ -145,7 +145,7 @@ def run_view(index: int, judged: Judged, room: int, label: str) -> dict[str, Any
         "label": one_line(label) or f"{letter(index)}: {head.host}",
         "verdict": summary.verdict,
         "headline": head,
-        "tiles": tiles(summary, lambda kind: group_id(index, kind)),
+        "tiles": [tile(figure, group_id(index, figure.kind)) for figure in summary.figures],
         "file": _file_name(head.host, document.started),
         "simulated": f"{SIMULATED} (machine {machine.name})" if document.simulated else "",
         "causes": views(summary.diagnosis),
