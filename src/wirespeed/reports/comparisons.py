@@ -178,20 +178,18 @@ def _object(comparison: Comparison, unreadable: Sequence[Unreadable]) -> dict[st
     return {
         "wirespeed_compare": _SHAPE,
         "version": __version__,
-        "simulated": comparison.simulated,
-        "least": comparison.least,
-        "false_changes": FALSE_CHANGES,
-        "before": [_run(document) for document in comparison.before],
-        "after": [_run(document) for document in comparison.after],
-        "unreadable": [{"file": file.file, "error": file.why} for file in unreadable],
-        "hosts": comparison.hosts,
-        "unmatched": comparison.unmatched,
-        "differences": [vars(difference) for difference in comparison.differences],
-        "cells": dict(Counter(str(change.outcome) for change in comparison.changes)),
-        "compared": comparison.compared,
-        "weak": comparison.weak,
-        "uncertain": len(comparison.uncertain),
-        "regressed": comparison.regressed,
+        **picked(
+            comparison,
+            "simulated least false_changes before after unreadable hosts unmatched differences cells "
+            "compared weak uncertain regressed",
+            false_changes=FALSE_CHANGES,
+            before=[_run(document) for document in comparison.before],
+            after=[_run(document) for document in comparison.after],
+            unreadable=[{"file": file.file, "error": file.why} for file in unreadable],
+            differences=[vars(difference) for difference in comparison.differences],
+            cells=dict(Counter(str(change.outcome) for change in comparison.changes)),
+            uncertain=len(comparison.uncertain),
+        ),
         "changes": [
             {name: row.get(name) for name in recorded.columns}
             | {"hosts": [{"host": host.host, "ratio": host.ratio} for host in change.hosts]}
@@ -201,10 +199,10 @@ def _object(comparison: Comparison, unreadable: Sequence[Unreadable]) -> dict[st
 
 
 def _run(document: Document) -> dict[str, Any]:
-    return {
-        "host": host_of(document), "machine": document.machine.name, "started": document.started,
-        "origin": document.origin, "interrupted": document.interrupted, "simulated": document.simulated,
-    }  # fmt: skip
+    return picked(
+        document, "host machine started origin interrupted simulated",
+        host=host_of(document), machine=document.machine.name,
+    )  # fmt: skip
 
 
 def _markdown(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable]) -> Iterator[str]:

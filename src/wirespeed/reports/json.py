@@ -65,10 +65,9 @@ def _run(judged: Judged) -> dict[str, Any]:
     return {
         "file": judged.file,
         "error": None,
-        "host": document.hostname,
-        "machine": document.machine.name,
-        "started": document.started,
-        "simulated": document.simulated,
+        **picked(
+            document, "host machine started simulated", host=document.hostname, machine=document.machine.name
+        ),
         "verdict": check.verdict,
         "sentence": seen.sentence,
         "remedy": seen.advice.do,

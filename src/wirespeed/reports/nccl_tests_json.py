@@ -145,13 +145,8 @@ def _results(view: View) -> list[dict[str, object]]:
         for j, row in enumerate(rows):
             if row.halves[0] is None:
                 continue
-            entry: dict[str, object] = {
-                "size": row.size,
-                "count": row.count,
-                "type": row.type,
-                "redop": row.operator,
-                "root": f"{row.root:6d}",
-            }
+            named = {"redop": row.operator, "root": f"{row.root:6d}"}
+            entry: dict[str, object] = picked(row, "size count type redop root", **named)
             for place, key, half in zip(("out_of_place", "in_place"), LATE, row.halves, strict=True):
                 if half is None:
                     continue

@@ -300,9 +300,7 @@ def to_json(document: Document, findings: PeerFindings) -> str:
         }
     answer = {
         "wirespeed_p2p": VERSION,
-        "version": document.version,
-        "host": document.hostname,
-        "simulated": document.simulated,
+        **picked(document, "version host simulated", host=document.hostname),
         "verdict": findings.verdict.word,
         "sentence": findings.sentence,
         "gpus": {
