@@ -238,17 +238,15 @@ def _mechanisms(findings: PeerFindings, style: Style) -> Iterator[RenderableType
 
 def _figures(findings: PeerFindings) -> Iterator[str]:
     """Rates and latencies that were measured on the way."""
-    access = findings.access
-    for name, values in (
-        ("copies", [a.rate for a in access.attempts if a.rate]),
-        ("flag round trip", [a.latency for a in access.attempts if a.latency]),
-        ("through the host", list(access.through_host.values())),
+    access, in_gb = findings.access, "{:.1f}".format
+    for name, values, written, unit in (
+        ("copies", [a.rate / GB for a in access.attempts if a.rate], in_gb, " GB/s"),
+        ("flag round trip", [a.latency for a in access.attempts if a.latency], format_time, ""),
+        ("through the host", [rate / GB for rate in access.through_host.values()], in_gb, " GB/s"),
     ):
-        if values and name == "flag round trip":
-            yield f"{name}: {' to '.join(dict.fromkeys(map(format_time, (min(values), max(values)))))}"
-        elif values:
-            ends = dict.fromkeys(f"{rate / GB:.1f}" for rate in (min(values), max(values)))
-            yield f"{name}: {' to '.join(ends)} GB/s"
+        if values:
+            ends = dict.fromkeys(map(written, (min(values), max(values))))
+            yield f"{name}: {' to '.join(ends)}{unit}"
 
 
 def _cause(finding: PeerFinding, is_first: bool, style: Style) -> Iterator[RenderableType]:
