@@ -156,9 +156,8 @@ def _results(view: View) -> list[dict[str, object]]:
                     "bus_bw": half.bus / GB,
                     "nwrong": None if half.wrong is None else float(half.wrong),
                 }
-                late = tables.get(key)
                 if options.per_iteration:
-                    processes = [cell.samples for cell in late.cells if cell.column == j] if late else []
+                    processes = _processes(tables.get(key), j)
                     entry[f"{place}_per_iter"] = _iterations(half, processes, options)
             entries.append(entry | {"actual_iterations": options.iterations, "experiment_name": ""})
     return entries
@@ -280,8 +279,8 @@ def _processes(late: Table | None, column: int) -> list[tuple[float, ...]]:
 def _hosts(document: Document) -> dict[str, list[int]]:
     """Each host with the numbers of its processes."""
     hosts: dict[str, list[int]] = {}
-    for number, (host, _) in enumerate(dict.fromkeys((rank.host, rank.pid) for rank in document.ranks)):
-        hosts.setdefault(one_line(host), []).append(number)
+    for number, rank in enumerate(first_of_processes(document.ranks)):
+        hosts.setdefault(one_line(rank.host), []).append(number)
     return hosts
 
 

@@ -22,7 +22,7 @@ from ..judging.inventory import Missing
 from ..judging.judged import Judged
 from ..judging.omissions import omitted
 from ..judging.overview import KeyFigure, Overview, judged_by_baseline, unknown_memory, users
-from ..judging.verdict import BELOW_RANGE, GateComparison, GateResult, GateVerdict, Judgement, Verdict, share
+from ..judging.verdict import BELOW_RANGE, GateComparison, GateVerdict, Judgement, Verdict, share
 from ..judging.verdicts import Check
 from ..reports import SIMULATED, Style
 from ..reports.console import further, hanging, heading, printed
@@ -158,26 +158,23 @@ def _bar(figure: KeyFigure, length: int) -> Text:
 
 
 def section(compared: GateComparison, style: Style) -> Iterator[RenderableType]:
-    """The applicable gates of a set, the worst first, and the number of the others by reason."""
+    """The applicable gates of a set, the worst first, and the number of the others by reason.
+
+    ``verbose`` adds the source of each.
+    """
     gates, results = compared.gates, compared.results
     yield Text(f"published thresholds of {gates.name} (read {gates.read})", style="bold")
     for result in applicable(compared):
         line = Text().append(f"{result.verdict:<12}", style=SIGNS[result.verdict].style)
         yield line.append(f"{result.gate.measures}: at least {result.gate.at_least}")
-        yield from (Padding(Text(text, style="dim"), (0, 0, 0, 2)) for text in _details(result, style))
+        texts = [*gate_parts(result), *([result.gate.source] if style.verbose else [])]
+        yield from (_indented(text, style="dim") for text in texts)
     other = Counter(result.why for result in results if result.verdict is GateVerdict.NOT_APPLICABLE)
     if other:
         reasons = ", ".join(f"{count} for {why}" for why, count in other.items())
         yield Text(f"{many(other.total(), 'threshold')} not applicable: {reasons}", style="dim")
     if not compared.compared:
         yield Text(f"no threshold of {gates.name} was compared; this is not a pass", style="bold yellow")
-
-
-def _details(result: GateResult, style: Style) -> Iterator[str]:
-    """What was measured and why, and for ``verbose`` the source."""
-    yield from gate_parts(result)
-    if style.verbose:
-        yield result.gate.source
 
 
 #: Maximum number of testcases, warnings and other defects, so that they fit on a screen; ``verbose`` shows

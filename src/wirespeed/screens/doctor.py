@@ -213,12 +213,8 @@ def _matrix(findings: PeerFindings, style: Style) -> Iterator[RenderableType]:
     rows = [[a, *(verdicts[a, b].letter if (a, b) in verdicts else "" for b in gpus)] for a in gpus]
     yield Text("peer access: the GPU of the row accesses memory of the GPU of the column", "bold")
     yield from pieces(Column("", no_wrap=True, style="dim"), list(gpus), rows, style.width)
-    yield Text(_legend(verdicts.values()), "dim")
-
-
-def _legend(verdicts: Any) -> str:
-    used = set(verdicts)
-    return "   ".join(f"{verdict.letter} {verdict}" for verdict in PeerVerdict if verdict in used)
+    used = (f"{verdict.letter} {verdict}" for verdict in PeerVerdict if verdict in verdicts.values())
+    yield Text("   ".join(used), "dim")
 
 
 def _mechanisms(findings: PeerFindings, style: Style) -> Iterator[RenderableType]:
