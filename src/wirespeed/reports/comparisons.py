@@ -25,6 +25,7 @@ from ..judging.history import change as change_of
 from ..results.cells import gpus_of, host_of, model_of
 from ..results.compare import UNCERTAIN, Change, Comparison, Outcome, Unreadable
 from ..results.evidence import CONFIDENCE, FALSE_CHANGES
+from ..statistics.summary import grouped
 from ..terminal import LONGEST_LINE, escaped, visible
 from ..units import fitting, many, some
 from ..version import __version__
@@ -235,11 +236,8 @@ def _markdown(comparison: Comparison, style: Style, unreadable: Sequence[Unreada
 
 def _suite(comparison: Comparison) -> ET.Element:
     """One case per testcase: a failure if a value got worse or was lost."""
-    cases: dict[str, list[Change]] = {}
-    for change in comparison.changes:
-        cases.setdefault(change.key.testcase, []).append(change)
     elements = []
-    for name, changes in cases.items():
+    for name, changes in grouped((change.key.testcase, change) for change in comparison.changes).items():
         case = case_of(name, "compare")
         lines = [
             f"{change.outcome}: {change.key.place}: {moved(change)} {change.reason}".rstrip()
@@ -279,9 +277,7 @@ def text(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] 
     if busy := not_compared(comparison):
         parts.append(Text(busy, style="bold yellow"))
     changed = comparison.those(*CHANGED)
-    order: dict[tuple[str, str], list[Change]] = {}
-    for cell_change in changed:
-        order.setdefault((cell_change.outcome, cell_change.key.testcase), []).append(cell_change)
+    order = grouped(((change.outcome, change.key.testcase), change) for change in changed)
     for (_, name), changes in list(order.items())[: None if style.verbose else _SHOWN]:
         head = Text(f"{changes[0].outcome:<8}", style=SIGNS[changes[0].outcome].style)
         head.append(name, style="bold")

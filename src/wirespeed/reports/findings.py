@@ -26,6 +26,7 @@ from ..judging.verdict import GateComparison, GateResult, GateVerdict, Judgement
 from ..judging.verdicts import Check
 from ..measurement import Unit
 from ..results.compare import Outcome
+from ..statistics.summary import grouped
 from ..tables import IDLE, RETRAINED, THROTTLED
 from ..testcases import TABLE
 from ..testcases.base import DEFAULT_SIZE
@@ -224,10 +225,11 @@ def explanations(
     """
     lacking = missing(document) if lacking is None else lacking
     gpus = {gpu.name for gpu in document.machine.gpus}
-    testcases: dict[str, list[str]] = {}
-    for result in document.testcases:
-        for text in (*result.warnings, *_throttled(result, gpus)):
-            testcases.setdefault(text, []).append(result.name)
+    testcases = grouped(
+        (text, result.name)
+        for result in document.testcases
+        for text in (*result.warnings, *_throttled(result, gpus))
+    )
     of_run = list(dict.fromkeys((*map(str, lacking), *doubts(document), *document.warnings)))
     for device, (how, cases) in users(document).items() if busy else ():
         of_run.append(f"{device} was {how} ({_where(cases, 'during')})")

@@ -19,6 +19,7 @@ from math import fsum
 from ..collectives.options import OPTIONS
 from ..document import Document, RankInfo, Status, TestcaseResult
 from ..judging.judged import Judged
+from ..statistics.summary import grouped
 from ..tables import LATE, Half, Table
 from ..terminal import one_line
 from ..units import GB, format_size, many, some
@@ -278,10 +279,8 @@ def _processes(late: Table | None, column: int) -> list[tuple[float, ...]]:
 
 def _hosts(document: Document) -> dict[str, list[int]]:
     """Each host with the numbers of its processes."""
-    hosts: dict[str, list[int]] = {}
-    for number, rank in enumerate(first_of_processes(document.ranks)):
-        hosts.setdefault(one_line(rank.host), []).append(number)
-    return hosts
+    first = enumerate(first_of_processes(document.ranks))
+    return grouped((one_line(rank.host), number) for number, rank in first)
 
 
 def _analysis(

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from ..judging.judged import Judged
 from ..measurement import Axis, Unit
+from ..statistics.summary import grouped
 from ..tables import Table
 from ..units import fitting, format_quantity, many
 from .console import heading, printed, warnings
@@ -78,10 +79,7 @@ def outliers_first(curves: Sequence[Curve]) -> tuple[list[Curve], list[Curve]]:
     """
     if len(curves) <= MOST_CURVES:
         return list(curves), []
-    values: dict[float, list[float]] = {}
-    for curve in curves:
-        for x, y in zip(curve.xs, curve.ys, strict=True):
-            values.setdefault(x, []).append(y)
+    values = grouped(point for curve in curves for point in zip(curve.xs, curve.ys, strict=True))
     normal = {x: median(ys) for x, ys in values.items()}
     sized = []
     for curve in curves:

@@ -29,6 +29,7 @@ from ..qualification import (
     Stage,
     part_name,
 )
+from ..statistics.summary import grouped
 from ..units import GB, format_size, format_time, many, some
 from .console import pieces
 from .findings import SIGNS
@@ -218,9 +219,7 @@ class SizeRow:
 
 def size_rows(qualification: Qualification) -> list[SizeRow]:
     """The rates of messages of several sizes, a row for each kind of memory and direction."""
-    same: dict[tuple[EndMemory, bool, int, int], list[SizeCurve]] = {}
-    for curve in qualification.curves:
-        same.setdefault((curve.memory, curve.both, curve.source, curve.target), []).append(curve)
+    same = grouped(((c.memory, c.both, c.source, c.target), c) for c in qualification.curves)
     rows = []
     for (memory, both, source, target), curves in same.items():
         rates = {

@@ -27,6 +27,7 @@ from ..measurement import Unit
 from ..results.baseline import Baseline
 from ..results.cells import Key, key_of
 from ..results.compare import Comparison, Outcome, Unreadable
+from ..statistics.summary import grouped
 from ..units import many, parse_rate, some
 from .csv import COLUMNS, cells, origin
 from .findings import applicable, views
@@ -342,11 +343,8 @@ _NAMED_FILES, _MOST_ERRORS = 3, 8
 
 def errors_of(unreadable: Sequence[Unreadable]) -> list[str]:
     """A text for each file that cannot be read; for many with the same error, their number and some names."""
-    by_kind: dict[str, list[Unreadable]] = {}
-    for file in unreadable:
-        by_kind.setdefault(file.kind, []).append(file)
     texts = list[str]()
-    for kind, files in by_kind.items():
+    for kind, files in grouped((file.kind, file) for file in unreadable).items():
         if len(files) <= _NAMED_FILES:
             texts += map(str, files)
         else:

@@ -17,7 +17,7 @@ from ..judging.judged import Judged
 from ..judging.verdict import Verdict
 from ..judging.verdicts import Check
 from ..measurement import Axis, Unit
-from ..statistics.summary import summarise
+from ..statistics.summary import grouped, summarise
 from ..tables import SKEW, Cell, Table
 from ..units import GB, fitting, format_time, many
 from .console import heading, pieces, printed, warnings, width_of
@@ -104,10 +104,7 @@ def _together(block: list[TestcaseResult], check: Check | None = None) -> RichTa
 def _rows(block: list[TestcaseResult], document: Document, check: Check) -> RenderableType:
     """Several one-row testcases as one table, and which bytes their values count."""
     sizes = dict.fromkeys(filter(None, (buffers(document, result) for result in block)))
-    by_counts: dict[str, list[str]] = {}
-    for result in block:
-        by_counts.setdefault(result.counts, []).append(result.name)
-    by_counts.pop(_ONCE, None)
+    by_counts = grouped((result.counts, result.name) for result in block if result.counts != _ONCE)
     counts = [Text(f"counts {text}: {', '.join(names)}", style="dim") for text, names in by_counts.items()]
     means = list(dict.fromkeys(text.plain for result in block for text in shared(result)))
     counts = [Text(", ".join(sizes), style="dim"), *counts] if sizes else counts
@@ -158,10 +155,8 @@ def headed(result: TestcaseResult, document: Document, check: Check) -> Text:
 
 def shared(result: TestcaseResult) -> list[Text]:
     """The transport to the memory of other ranks, and the cells that used a rarer one."""
-    cells: dict[tuple[str, ...], list[str]] = {}
-    for cell in result.tables[0].cells:
-        if cell.means:
-            cells.setdefault(cell.means, []).append(_where(result.tables[0], cell))
+    table = result.tables[0]
+    cells = grouped((cell.means, _where(table, cell)) for cell in table.cells if cell.means)
     if not cells:
         return []
     most = max(cells, key=lambda means: len(cells[means]))
@@ -367,12 +362,9 @@ def _half(cell: Cell) -> float | None:
 
 def _waived(document: Document, style: Style) -> list[RenderableType]:
     """The waived testcases by reason."""
-    by_reason: dict[str, list[str]] = {}
-    for result in document.testcases:
-        if result.status is Status.WAIVED:
-            by_reason.setdefault(result.reason, []).append(result.name)
+    waived = (result for result in document.testcases if result.status is Status.WAIVED)
     lines: list[RenderableType] = []
-    for reason, names in by_reason.items():
+    for reason, names in grouped((result.reason, result.name) for result in waived).items():
         shown = ", ".join(names) if style.verbose or len(names) < 3 else many(len(names), "testcase")
         lines.append(Text(f"skipped: {shown}: {reason}", style="dim"))
     return lines

@@ -27,6 +27,7 @@ from ..reports.console import printed
 from ..reports.findings import GLANCE, SIGNS, VERDICTS, number, views
 from ..reports.records import ERROR, PASS, CheckedRun, counted_words
 from ..results.compare import Unreadable
+from ..statistics.summary import grouped
 from ..units import GB, many
 
 #: Indentation of the cause below its runs.
@@ -49,10 +50,7 @@ def render(runs: Sequence[CheckedRun], style: Style, unreadable: Sequence[Unread
         unreadable: Files that cannot be read or judged.
     """
     rows, nodes = _rows(runs, unreadable), [run.node for run in runs]
-    groups: dict[tuple[str, ...], list[CheckedRun]] = {}
-    for row in rows:
-        if row.node.word != PASS or row.remarks:
-            groups.setdefault(_alike(row), []).append(row)
+    groups = grouped((_alike(row), row) for row in rows if row.node.word != PASS or row.remarks)
     more = "" if style.verbose else "; -v shows the screen of each"
     footer = [counted_words(nodes, unreadable) + more]
     if any(figure.bad for row in rows for figure in row.node.figures):
@@ -227,9 +225,7 @@ def brief_of_runs(nodes: Sequence[FleetNode], unreadable: Sequence[Unreadable] =
     labelled = [
         pair for pair in zip(ordered, labels(ordered), strict=True) if pair[0].word == ordered[0].word
     ]
-    causes: dict[str, list[str]] = {}
-    for node, label in labelled:
-        causes.setdefault(node.sentence, []).append(label)
+    causes = grouped((node.sentence, label) for node, label in labelled)
     named = "; ".join(f"{', '.join(names)}: {sentence}" for sentence, names in causes.items())
     if ordered[0].word == PASS:
         named = next(iter(causes)) if len(causes) == 1 else "as fast as expected"

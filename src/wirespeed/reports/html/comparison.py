@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -20,7 +20,7 @@ from ...judging.path_kinds import path_kind
 from ...measurement import Unit
 from ...results.cells import Key, Placed, placed
 from ...results.compare import Change, Comparison, Outcome, Unreadable, compare
-from ...statistics.summary import median
+from ...statistics.summary import grouped, median
 from ...units import many
 from ...version import __version__
 from ..comparisons import (
@@ -187,12 +187,10 @@ def _observation(index: int, change: Change, place: Placed, outcome: Outcome) ->
 
 def _kinds(outcome: Outcome, changes: Sequence[Change], cells: dict[Key, Placed]) -> Iterator[Moved]:
     """Yield the changes that no link explains by kind of path."""
-    kinds: dict[str, list[Change]] = {}
-    for change in changes:
-        place = cells.get(change.key)
-        collective = place is not None and place.result.collective is not None
-        kinds.setdefault(path_kind(change.key.testcase, collective=collective).title, []).append(change)
-    for kind, of_kind in kinds.items():
+    collectives = {key for key, place in cells.items() if place.result.collective is not None}
+    kinds = (path_kind(change.key.testcase, collective=change.key in collectives) for change in changes)
+    titles = (kind.title for kind in kinds)
+    for kind, of_kind in grouped(zip(titles, changes, strict=True)).items():
         yield _place(kind, outcome, of_kind)
 
 
@@ -204,7 +202,10 @@ def _place(name: str, outcome: Outcome, changes: Sequence[Change]) -> Moved:
 
 def _rows(first: Document, comparisons: Sequence[Comparison | None]) -> list[ComparedTable]:
     """Each table of the first run, compared with all others."""
-    changes = [_by_table(comparison.changes if comparison else ()) for comparison in comparisons]
+    changes = [
+        grouped((change.key[:2], change) for change in (comparison.changes if comparison else ()))
+        for comparison in comparisons
+    ]
     tables = []
     for result in first.testcases:
         for table in result.tables:
@@ -216,13 +217,6 @@ def _rows(first: Document, comparisons: Sequence[Comparison | None]) -> list[Com
             text = quantity(median(values), table.unit)
             tables.append(ComparedTable(result.key(table), text, against, max(extremes, default=0.0)))
     return tables
-
-
-def _by_table(changes: Iterable[Change]) -> dict[tuple[str, str], list[Change]]:
-    by_table: dict[tuple[str, str], list[Change]] = {}
-    for change in changes:
-        by_table.setdefault((change.key.testcase, change.key.table), []).append(change)
-    return by_table
 
 
 def _against(changes: Sequence[Change]) -> Against:

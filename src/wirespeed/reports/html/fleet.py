@@ -14,7 +14,7 @@ from ...judging.judged import Criteria, Judged
 from ...results.cells import NVLINKS
 from ...results.compare import ReadRuns, read_many
 from ...results.store import load
-from ...statistics.summary import median
+from ...statistics.summary import grouped, median
 from ...units import GB, many
 from ...version import __version__
 from ..findings import GLANCE, VERDICTS, number, shown
@@ -142,10 +142,8 @@ def _sentence(counts: Counter[str], total: int) -> str:
 
 def _findings(fleet: Fleet) -> list[tuple[str, str, str, list[tuple[int, str]]]]:
     """Verdict, what is wrong, what to do and with which nodes: the worst, then what concerns most nodes."""
-    indices_of: dict[tuple[str, str], list[int]] = {}
-    for i, node in enumerate(fleet.nodes):
-        if node.word != "PASS":
-            indices_of.setdefault((node.word, node.sentence), []).append(i)
+    nodes = ((i, node) for i, node in enumerate(fleet.nodes) if node.word != "PASS")
+    indices_of = grouped(((node.word, node.sentence), i) for i, node in nodes)
     ordered = sorted(indices_of.items(), key=lambda item: (WORDS.index(item[0][0]), -len(item[1])))
     return [
         (word, text, next(filter(None, (fleet.nodes[i].step for i in indices)), ""),

@@ -20,6 +20,7 @@ from ...judging.verdict import Verdict, share
 from ...judging.verdicts import Check
 from ...options import RunOptions, declared
 from ...qualification import Qualification
+from ...statistics.summary import grouped
 from ...terminal import one_line
 from ...units import fitting, format_size, format_time, many, some
 from ..findings import GLANCE, SIGNS, culprit_text, explanations, number, of_limit, verification, worst_word
@@ -326,9 +327,7 @@ def surroundings(document: Document) -> list[tuple[str, str]]:
 
 def _devices(document: Document) -> dict[str, str]:
     """The GPUs, those of one kind in one row, and the other devices."""
-    kinds: dict[str, list[Gpu]] = {}
-    for gpu in document.machine.gpus:
-        kinds.setdefault(_kind(gpu), []).append(gpu)
+    kinds = grouped((_kind(gpu), gpu) for gpu in document.machine.gpus)
     rows = {}
     for kind, gpus in kinds.items():
         names = gpus[0].name if len(gpus) == 1 else f"{gpus[0].name} to {gpus[-1].name}"

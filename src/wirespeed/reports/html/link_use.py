@@ -17,12 +17,12 @@ from itertools import pairwise
 from ...hardware.devices import GPU, Picture
 from ...hardware.network import MachineVertices
 from ...hardware.topology import Link, LinkKind, Machine
-from ...judging.culprits import Suspect
 from ...judging.localise import suspects_of_links
 from ...judging.verdict import Judgement, Verdict, worst
 from ...judging.verdicts import Check
 from ...measurement import Unit
 from ...results.cells import Placed
+from ...statistics.summary import grouped
 from ...terminal import one_line
 from ...units import GB, many
 from ..findings import GLANCE, SIGNS, number
@@ -53,6 +53,11 @@ class Use:
     verdict: Verdict
     speed: float | None = None
     index: int = 0
+
+    @property
+    def ends(self) -> Iterable[str]:
+        """The vertices that the link joins, each once."""
+        return dict.fromkeys((self.link.source, self.link.destination))
 
     @property
     def share(self) -> float | None:
@@ -119,16 +124,14 @@ def _times(link: Link, limit: float | None, *, alone: bool) -> int:
 
 def _blamed(machine: Machine, check: Check) -> dict[int, list[Verdict]]:
     """The links that are culprits, with the verdicts of the cells that they explain."""
-    links: dict[Suspect, list[int]] = {}
-    for i, suspects in enumerate(suspects_of_links(machine)):
-        for suspect in suspects:
-            links.setdefault(suspect, []).append(i)
-    verdicts: dict[int, list[Verdict]] = {}
-    for judgement in check.judgements:
-        for suspect in judgement.culprits:
-            for i in links.get(suspect, ()):
-                verdicts.setdefault(i, []).append(judgement.verdict)
-    return verdicts
+    of_links = enumerate(suspects_of_links(machine))
+    links = grouped((suspect, i) for i, suspects in of_links for suspect in suspects)
+    return grouped(
+        (i, judgement.verdict)
+        for judgement in check.judgements
+        for suspect in judgement.culprits
+        for i in links.get(suspect, ())
+    )
 
 
 _WIDTH = 1120.0
@@ -248,11 +251,9 @@ class _Drawing:
         self.marked = marked
         self.memory = {u.link.source: u for u in uses if u.link.kind is LinkKind.MEMORY}
         self.between: dict[tuple[str, str], list[Use]] = {}
-        self.at: dict[str, list[Use]] = {}
+        self.at = grouped((end, use) for use in uses for end in use.ends)
         for use in uses:
             ends = (use.link.source, use.link.destination)
-            for end in dict.fromkeys(ends):
-                self.at.setdefault(end, []).append(use)
             if use.link.kind is not LinkKind.MEMORY:
                 key = ends if ends[::-1] not in self.between else ends[::-1]
                 self.between.setdefault(key, []).append(use)

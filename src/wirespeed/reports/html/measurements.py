@@ -20,6 +20,7 @@ from ...judging.verdict import Judgement, Verdict, worst
 from ...judging.verdicts import Check
 from ...measurement import Unit
 from ...model import Engine
+from ...statistics.summary import grouped
 from ...tables import Cell
 from ...tabular import Tabular
 from ...terminal import one_line
@@ -110,7 +111,7 @@ def group_id(run: int | None, kind: PathKind) -> str:
     return "" if run is None else f"paths-{run}-{path_kinds().index(kind)}"
 
 
-def grouped(
+def path_groups(
     run: int | None, document: Document, check: Check, judgements: Judgements, figures: Iterable[KeyFigure]
 ) -> tuple[PathGroup, ...]:
     """The measured testcases by kind of path, the worst first.
@@ -122,11 +123,11 @@ def grouped(
         judgements: The same by the location of their cell.
         figures: The key figures of its overview.
     """
-    by_kind: dict[PathKind, list[tuple[int, TestcaseResult]]] = {}
-    for i, result in enumerate(document.testcases):
-        if result.status is not Status.WAIVED:
-            kind = path_kind(result.name, collective=result.collective is not None)
-            by_kind.setdefault(kind, []).append((i, result))
+    by_kind = grouped(
+        (path_kind(result.name, collective=result.collective is not None), (i, result))
+        for i, result in enumerate(document.testcases)
+        if result.status is not Status.WAIVED
+    )
     known = {figure.kind: figure for figure in figures}
     groups = []
     for kind in path_kinds():
@@ -202,13 +203,10 @@ def _reasons(
     )
     for (verdict, why), count in sorted(counts.items(), key=lambda item: (item[0][0].rank, -item[1])):
         yield verdict, f"{many(count, 'value')}: {why}"
-    notes: dict[str, list[str]] = {}
     failed = {judgement.key.testcase for judgement in of_kind if judgement.verdict.is_bad}
-    for result in results:
-        causes = check.causes.get(result.name, ()) if result.name in failed else ()
-        for text in (*result.warnings, *causes):
-            notes.setdefault(text, []).append(result.name)
-    for text, cases in notes.items():
+    causes = {name: texts for name, texts in check.causes.items() if name in failed}
+    notes = ((t, r.name) for r in results for t in (*r.warnings, *causes.get(r.name, ())))
+    for text, cases in grouped(notes).items():
         where = cases[0] if len(cases) == 1 else many(len(cases), "testcase")
         yield Verdict.WARN, f"{text} (in {where})"
 
@@ -336,7 +334,7 @@ def _(document: Document) -> str:
             (f"{SIGNS[figure.verdict].mark} {figure.title}", [rate(figure.typical), extent(figure)])
             for figure in summary.figures
         ],
-        groups=grouped(None, document, check, judged.judgements, summary.figures),
+        groups=path_groups(None, document, check, judged.judgements, summary.figures),
         simulated=SIMULATED if document.simulated else "",
     )
 

@@ -23,6 +23,7 @@ from ...judging.verdict import Verdict
 from ...judging.verdicts import Check
 from ...results.cells import Placed
 from ...results.compare import no_collections
+from ...statistics.summary import grouped
 from ...tables import Quantity
 from ...terminal import one_line
 from ...units import format_size, many
@@ -34,7 +35,7 @@ from .charts import Element, markup, time_chart
 from .comparison import ComparedRun, compared, letter
 from .headline import Headline, banner, explained_causes, headline, notes, surroundings, tile
 from .link_use import MOST_DRAWN, draw, uses, vertices
-from .measurements import group_id, grouped
+from .measurements import group_id, path_groups
 from .qualified_nodes import pair_matrix, qualified
 from .tables import ROOM, packed_document, rendered, source
 
@@ -136,10 +137,8 @@ def run_view(index: int, judged: Judged, room: int, label: str) -> dict[str, Any
         drawn = pair_matrix(machine, gpus, used, cells, judgements)
     charts, changes = charts_and_texts(document)
     text, note = packed_document(document, room)
-    by_reason: dict[str, list[str]] = {}
-    for result in document.testcases:
-        if result.status is Status.WAIVED:
-            by_reason.setdefault(result.reason, []).append(one_line(result.name))
+    waived = (result for result in document.testcases if result.status is Status.WAIVED)
+    by_reason = grouped((result.reason, one_line(result.name)) for result in waived)
     return {
         "index": index,
         "label": one_line(label) or f"{letter(index)}: {head.host}",
@@ -155,7 +154,7 @@ def run_view(index: int, judged: Judged, room: int, label: str) -> dict[str, Any
         "qualification": qualified(document),
         "maps": maps_of(document),
         "signs": list(_signs(cells, check)),
-        "groups": grouped(index, document, check, judgements, summary.figures),
+        "groups": path_groups(index, document, check, judgements, summary.figures),
         "waived": sum(map(len, by_reason.values())),
         "waived_by_reason": list(by_reason.items()),
         "facts": _facts(document),
@@ -281,9 +280,7 @@ def _of_all(runs: Sequence[dict[str, Any]], changes: Sequence[ComparedRun]) -> H
     worst: Headline = min(runs, key=lambda run: Verdict(run["verdict"]).rank)["headline"]
     heads: list[Headline] = [run["headline"] for run in runs]
     same = [run for run in runs if run["headline"].word == worst.word]
-    by_sentence: dict[str, list[str]] = {}
-    for run in same:
-        by_sentence.setdefault(run["headline"].sentence, []).append(run["label"])
+    by_sentence = grouped((run["headline"].sentence, run["label"]) for run in same)
     named = [f"{sentence} in {_listed(labels)}" for sentence, labels in by_sentence.items()]
     if len({head.sentence for head in heads}) == 1:
         named = [f"{worst.sentence} in all runs"]

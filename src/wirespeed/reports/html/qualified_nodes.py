@@ -28,7 +28,7 @@ from ...qualification import (
     part_name,
 )
 from ...results.cells import Placed
-from ...statistics.summary import median
+from ...statistics.summary import grouped, median
 from ...terminal import one_line
 from ...units import format_size, format_time, many
 from ..findings import GLANCE, number
@@ -145,10 +145,7 @@ def _css(slowest: Mapping[tuple[int, int], Judgement | None], at: tuple[int, int
 def _labels(svg: Element, machine: Machine, gpus: Sequence[str], uses: Sequence[Use]) -> None:
     """Name the GPUs at the left and the hosts at the top, and separate hosts."""
     hosts = {f"{rank.index}/{rank.device}": rank.host for rank in machine.ranks}
-    links: dict[str, list[str]] = {}
-    for use in uses:
-        for end in dict.fromkeys((use.link.source, use.link.destination)):
-            links.setdefault(end, []).append(str(use.index))
+    links = grouped((end, str(use.index)) for use in uses for end in use.ends)
     length = len(gpus) * _SIDE
     for i, gpu in enumerate(gpus):
         at = i * _SIDE
@@ -291,9 +288,10 @@ def _map(found: Qualification) -> Element | None:
     if not shares or len(found.nodes) > _DRAWN:
         return None
     rails = max(rail for _, rail in shares) + 1
+    blocks = grouped((node.block, i) for i, node in enumerate(found.nodes))
     groups = [
         (block, members[i : i + _GROUP])
-        for block, members in _blocks(found).items()
+        for block, members in blocks.items()
         for i in range(0, len(members), _GROUP)
     ]
     labels = [_group_label(found, block, members) for block, members in groups]
@@ -372,13 +370,6 @@ def _cell_css(found: Qualification, node: int, share: float | None, least: float
     if found.nodes[node].missing or share is None:
         return "none"
     return "n" if share >= least else step(share, Verdict.WARN)  # a slow one is never neutral
-
-
-def _blocks(found: Qualification) -> dict[str, list[int]]:
-    blocks: dict[str, list[int]] = {}
-    for i, node in enumerate(found.nodes):
-        blocks.setdefault(node.block, []).append(i)
-    return blocks
 
 
 def _shares(found: Qualification) -> dict[tuple[int, int], float]:
