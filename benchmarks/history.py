@@ -26,10 +26,10 @@ import numpy as np
 import wirespeed
 from wirespeed.document import Document
 from wirespeed.judging.history import MachineHistory, courses, judged
+from wirespeed.reports.comparisons import history_text as render
 from wirespeed.reports.html.comparison import history_page
 from wirespeed.reports.style import Style
 from wirespeed.results.history import History
-from wirespeed.screens.compare import render_of_history as render
 from wirespeed.tables import Table
 
 RUNS, NOISE, NEAR = 200, 0.01, 15

@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from .api import run as run
     from .backends import describe
     from .bandwidth import Bandwidth as Bandwidth
-    from .bandwidth import Transfers as Transfers
-    from .bandwidth import host2device_bandwidth as host2device_bandwidth
-    from .bandwidth import memory_bandwidth as memory_bandwidth
-    from .bandwidth import memory_bandwidth_saxpy as memory_bandwidth_saxpy
-    from .bandwidth import memory_bandwidth_saxpy_scaling as memory_bandwidth_saxpy_scaling
-    from .bandwidth import memory_bandwidth_scaling as memory_bandwidth_scaling
-    from .bandwidth import p2p_bandwidth as p2p_bandwidth
-    from .bandwidth import p2p_bandwidth_all as p2p_bandwidth_all
-    from .bandwidth import p2p_bandwidth_bidirectional as p2p_bandwidth_bidirectional
-    from .bandwidth import p2p_bandwidth_bidirectional_all as p2p_bandwidth_bidirectional_all
-    from .bandwidth import theoretical_memory_bandwidth as theoretical_memory_bandwidth
-    from .bandwidth import transfer as transfer
+    from .bandwidth.memory import memory_bandwidth as memory_bandwidth
+    from .bandwidth.memory import memory_bandwidth_saxpy as memory_bandwidth_saxpy
+    from .bandwidth.memory import memory_bandwidth_saxpy_scaling as memory_bandwidth_saxpy_scaling
+    from .bandwidth.memory import memory_bandwidth_scaling as memory_bandwidth_scaling
+    from .bandwidth.memory import theoretical_memory_bandwidth as theoretical_memory_bandwidth
+    from .bandwidth.pairs import Transfers as Transfers
+    from .bandwidth.pairs import host2device_bandwidth as host2device_bandwidth
+    from .bandwidth.pairs import p2p_bandwidth as p2p_bandwidth
+    from .bandwidth.pairs import p2p_bandwidth_all as p2p_bandwidth_all
+    from .bandwidth.pairs import p2p_bandwidth_bidirectional as p2p_bandwidth_bidirectional
+    from .bandwidth.pairs import p2p_bandwidth_bidirectional_all as p2p_bandwidth_bidirectional_all
+    from .bandwidth.pairs import transfer as transfer
     from .document import Document as Document
     from .errors import BackendError as BackendError
     from .errors import DocumentError as DocumentError
@@ -71,12 +71,15 @@ _HOME = {
         "blocks", "described", "p2p", "record", "run",
     ), "api"),
     "machine": "backends:describe",
+    "Bandwidth": "bandwidth",
     **dict.fromkeys((
-        "Bandwidth", "Transfers", "host2device_bandwidth", "memory_bandwidth",
-        "memory_bandwidth_saxpy", "memory_bandwidth_saxpy_scaling", "memory_bandwidth_scaling",
-        "p2p_bandwidth", "p2p_bandwidth_all", "p2p_bandwidth_bidirectional",
-        "p2p_bandwidth_bidirectional_all", "theoretical_memory_bandwidth", "transfer",
-    ), "bandwidth"),
+        "memory_bandwidth", "memory_bandwidth_saxpy", "memory_bandwidth_saxpy_scaling",
+        "memory_bandwidth_scaling", "theoretical_memory_bandwidth",
+    ), "bandwidth.memory"),
+    **dict.fromkeys((
+        "Transfers", "host2device_bandwidth", "p2p_bandwidth", "p2p_bandwidth_all",
+        "p2p_bandwidth_bidirectional", "p2p_bandwidth_bidirectional_all", "transfer",
+    ), "bandwidth.pairs"),
     "Document": "document",
     **dict.fromkeys((
         "BackendError", "DocumentError", "MachineError", "MeasurementTimeout", "MissingPackage",

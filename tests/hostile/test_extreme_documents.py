@@ -15,6 +15,7 @@ from wirespeed.errors import DocumentError, UsageError
 from wirespeed.judging.fleet import node_summary
 from wirespeed.judging.judged import Judged
 from wirespeed.reports import Style, formats
+from wirespeed.reports import comparisons as compare_screen
 from wirespeed.reports import json as json_report
 from wirespeed.reports.html.fleet import fleet_page
 from wirespeed.reports.html.page import page
@@ -22,7 +23,6 @@ from wirespeed.reports.records import CheckedRun
 from wirespeed.results import baseline
 from wirespeed.results.store import decode, encode
 from wirespeed.screens import check as check_screen
-from wirespeed.screens import compare as compare_screen
 from wirespeed.screens import many_runs
 
 #: What is changed in the JSON of a Document.
@@ -149,7 +149,7 @@ def test_extreme_documents_are_shown_or_refused(name: str, good: Document) -> No
     for pair in ([good, document], [document, good]):
         assert page(pair)
         with suppress(UsageError):  # nothing can be compared
-            assert compare_screen.render(wirespeed.compare(*pair), style)
+            assert compare_screen.text(wirespeed.compare(*pair), style)
     with suppress(UsageError):
         made = baseline.make([document])
         assert wirespeed.judge(good, baseline=made) and wirespeed.judge(document, baseline=made)

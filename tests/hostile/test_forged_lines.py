@@ -15,8 +15,8 @@ from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.judging import judge as judging
 from wirespeed.reports import formats
+from wirespeed.reports.comparisons import FORMATS
 from wirespeed.results.store import decode, encode
-from wirespeed.screens.compare import FORMATS
 from wirespeed.terminal import neutral_json
 
 RECORDED = Path(__file__).parents[1] / "recorded"

@@ -12,9 +12,9 @@ import wirespeed
 from wirespeed.document import Document, Status
 from wirespeed.judging.judged import Judged
 from wirespeed.reports import Style
+from wirespeed.reports import comparisons as compare_screen
 from wirespeed.reports.findings import explanations
 from wirespeed.screens import check as check_screen
-from wirespeed.screens import compare as compare_screen
 from wirespeed.tables import GENERATION, THROTTLED, Quantity, State
 
 BUSY = "gpu0 is in use by python3 (PID 3088)"
@@ -97,7 +97,7 @@ def test_programs_find_them(explained: Document, plain: Document) -> None:
 
 
 def test_a_comparison_shows_those_of_each_run(explained: Document, plain: Document) -> None:
-    text = compare_screen.render(wirespeed.compare(plain, explained), Style(width=200))
+    text = compare_screen.text(wirespeed.compare(plain, explained), Style(width=200))
     assert text.index("B: ") < text.index(LOAD) and text.count(LOAD) == 1
 
 

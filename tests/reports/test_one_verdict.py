@@ -35,7 +35,7 @@ from wirespeed.judging.judged import Criteria, Judged
 from wirespeed.judging.verdict import Verdict
 from wirespeed.reports import Style
 from wirespeed.reports.html.fleet import fleet_page
-from wirespeed.reports.html.notebook import notebook_html
+from wirespeed.reports.html.measurements import notebook_html
 from wirespeed.reports.records import CheckedRun
 from wirespeed.results import cells as overrides
 from wirespeed.screens import check as check_screen

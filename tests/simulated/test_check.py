@@ -21,9 +21,9 @@ from wirespeed.judging.judge import judge
 from wirespeed.judging.judged import Judged
 from wirespeed.judging.verdict import Verdict
 from wirespeed.reports import Style
+from wirespeed.reports import comparisons as compare_screen
 from wirespeed.reports.records import CheckedRun
 from wirespeed.screens import check as check_screen
-from wirespeed.screens import compare as compare_screen
 from wirespeed.screens import machine as machine_screen
 from wirespeed.screens import many_runs
 from wirespeed.tables import THROTTLED, Quantity
@@ -433,7 +433,7 @@ def test_golden_comparison(golden: Golden) -> None:
     )
     comparison = wirespeed.compare(first, second)
     assert comparison.regressed
-    both("compare/slower", lambda style: compare_screen.render(comparison, style), golden)
+    both("compare/slower", lambda style: compare_screen.text(comparison, style), golden)
 
 
 @pytest.mark.parametrize("name", ["dgx-a100-8", "pcie-2-no-p2p"])

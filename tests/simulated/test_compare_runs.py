@@ -19,10 +19,10 @@ from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.errors import UsageError
 from wirespeed.reports import Style
+from wirespeed.reports.comparisons import FORMATS
 from wirespeed.results.compare import Change, Comparison, Outcome
 from wirespeed.results.evidence import Evidence
 from wirespeed.results.store import decode, encode, save
-from wirespeed.screens.compare import FORMATS
 from wirespeed.tables import LARGEST, SMALLEST, Cell
 
 PAIRS = "device_to_device_memcpy_read_ce"

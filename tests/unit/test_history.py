@@ -21,12 +21,12 @@ from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.errors import StorageError
 from wirespeed.judging.history import FEWEST_RUNS, MachineHistory, courses, judged
+from wirespeed.reports.comparisons import FORMATS_HISTORY as FORMATS
+from wirespeed.reports.comparisons import sparkline
 from wirespeed.reports.html.comparison import history_page
 from wirespeed.reports.style import Style
 from wirespeed.results.history import History, add
 from wirespeed.results.store import save
-from wirespeed.screens.compare import FORMATS_HISTORY as FORMATS
-from wirespeed.screens.compare import sparkline
 
 NOISE = 0.01
 

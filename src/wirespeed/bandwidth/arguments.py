@@ -16,7 +16,7 @@ from ..api import run
 from ..errors import MachineError, UsageError
 from ..hardware.topology import Machine
 from ..units import parse_size
-from .results import Bandwidth
+from . import Bandwidth
 
 if TYPE_CHECKING:
     import numpy as np
@@ -226,24 +226,17 @@ def with_original_keywords(function: Callable[P, Bandwidth]) -> Callable[P, Band
     measures = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values())
     # The size of a saxpy is a length; GPUInspector.jl has no memsize there either.
     sized = "size" in parameters and "dtype" not in parameters
-    theirs = ["verbose", "stats", *(["memsize"] if sized else []), *(["nbench"] if measures else [])]
-
-    def renamed(arguments: tuple[Any, ...], given: dict[str, Any], name: str, own: str) -> None:
-        """Give a keyword its own name."""
-        if name not in given:
-            return
-        if own in given or own in [*parameters][: len(arguments)]:
-            raise UsageError(f"{name} is another name of {own}; give one of them")
-        given[own] = given.pop(name)
+    renamed = {**({"memsize": "size"} if sized else {}), **({"nbench": "samples"} if measures else {})}
+    theirs = ["verbose", "stats", *renamed]
 
     @wraps(function)
     def call(*arguments: P.args, **keywords: P.kwargs) -> Bandwidth:
         given = cast("dict[str, Any]", keywords)
         verbose, stats = given.pop("verbose", False), given.pop("stats", None)
-        if sized:
-            renamed(arguments, given, "memsize", "size")
-        if measures:
-            renamed(arguments, given, "nbench", "samples")
+        for name, own in [pair for pair in renamed.items() if pair[0] in given]:
+            if own in given or own in [*parameters][: len(arguments)]:
+                raise UsageError(f"{name} is another name of {own}; give one of them")
+            given[own] = given.pop(name)
         known = {*parameters, *(signature(run).parameters.keys() - _FIXED if measures else ())}
         for name in sorted(given.keys() - known):
             if name in _INSTEAD:

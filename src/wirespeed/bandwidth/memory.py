@@ -20,6 +20,7 @@ from ..testcases import Testcase, find
 from ..testcases.device import saxpy
 from ..testcases.subset import narrow
 from ..units import MIB, format_quantity, parse_sizes
+from . import Bandwidth
 from .arguments import (
     BYTES,
     Device,
@@ -32,7 +33,6 @@ from .arguments import (
     whole,
     with_original_keywords,
 )
-from .results import Bandwidth
 
 #: Stopping criteria: people look at these values one at a time.
 _PRECISION, _BUDGET_S = 0.01, 0.6
@@ -223,11 +223,8 @@ def memory_bandwidth_saxpy(
     Returns:
         The median, in B/s, with its samples.
     """
-    machine = machine_named(how.get("machine"))
-    name, number = one_device(machine, device), number_type(dtype)
-    case = _saxpy_case(machine, name, number, cublas)
-    document = measured([case], machine, how, whole(size, _A_LENGTH) * BYTES[number])
-    title = _saxpy_title(number, cublas)
+    machine, name, case, title, width = _saxpy(how, device, dtype, cublas)
+    document = measured([case], machine, how, whole(size, _A_LENGTH) * width)
     return only(title, name, document, parts=3)
 
 
@@ -249,30 +246,29 @@ def memory_bandwidth_saxpy_scaling(
     Returns:
         A bandwidth for each length.
     """
-    machine = machine_named(how.get("machine"))
-    name, number = one_device(machine, device), number_type(dtype)
-    case = _saxpy_case(machine, name, number, cublas)
-    over = tuple(whole(length, _A_LENGTH) * BYTES[number] for length in sizes)
-    title = _saxpy_title(number, cublas)
-    axis = ("vector length", "numbers", BYTES[number])
-    return scaling(title, name, case, machine, over, how, axis, parts=3)
+    machine, name, case, title, width = _saxpy(how, device, dtype, cublas)
+    over = tuple(whole(length, _A_LENGTH) * width for length in sizes)
+    return scaling(title, name, case, machine, over, how, ("vector length", "numbers", width), parts=3)
 
 
-def _saxpy_title(number: str, cublas: bool) -> str:
-    return f"Memory Bandwidth (SAXPY{' by cuBLAS' if cublas else ''}, {number})"
-
-
-def _saxpy_case(machine: Machine, name: str, number: str, cublas: bool) -> Testcase:
-    """The testcase of a x + y on a device.
+def _saxpy(
+    how: dict[str, Any], device: Device | None, dtype: Dtype, cublas: bool
+) -> tuple[Machine, str, Testcase, str, int]:
+    """Machine, device, testcase and title of a x + y, and the bytes of a number.
 
     Raises:
         UsageError: If host memory is to be measured with cuBLAS, or with a type that CPUs do not compute
             with.
     """
+    machine = machine_named(how.get("machine"))
+    name, number = one_device(machine, device), number_type(dtype)
     if kind_of(machine, name) == "gpu":
-        return narrow(saxpy(number, cublas), columns=[name])
-    if cublas:
+        case = saxpy(number, cublas)
+    elif cublas:
         raise UsageError(f"{name} is host memory; cublas=True requires a GPU, such as gpu0")
-    if number not in _HOST_SAXPY:
+    elif number not in _HOST_SAXPY:
         raise UsageError(f"saxpy on {name} does not support {number!r}; choose {' or '.join(_HOST_SAXPY)}")
-    return narrow(find(_HOST_SAXPY[number]), columns=[name])
+    else:
+        case = find(_HOST_SAXPY[number])
+    title = f"Memory Bandwidth (SAXPY{' by cuBLAS' if cublas else ''}, {number})"
+    return machine, name, narrow(case, columns=[name]), title, BYTES[number]

@@ -23,6 +23,7 @@ from ..terminal import Tabular, brief, colored, columns
 from ..testcases import find
 from ..testcases.subset import narrow
 from ..units import fitting
+from . import Bandwidth
 from .arguments import (
     CopyEngine,
     Device,
@@ -35,7 +36,6 @@ from .arguments import (
     with_original_keywords,
 )
 from .memory import measured, only, point
-from .results import Bandwidth
 
 if TYPE_CHECKING:
     from ..hardware.topology import Machine

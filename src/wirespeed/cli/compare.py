@@ -50,8 +50,8 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 def _compared(before: Sequence[str], after: Sequence[str], options: argparse.Namespace) -> int:
     """Compare the runs of some files, print the report and return the exit code."""
+    from ..reports.comparisons import FORMATS
     from ..results.compare import compare, defective
-    from ..screens.compare import FORMATS
 
     first, second = map(_read, (before, after))
     unreadable = [*first.unreadable, *second.unreadable]
@@ -97,7 +97,7 @@ def _read(files: Sequence[str]) -> ReadRuns[_Named]:
 
 
 def parser(name: str) -> Parser:
-    from ..screens.compare import FORMATS
+    from ..reports.comparisons import FORMATS
     from ..units import parse_fraction
 
     arguments = Parser(
@@ -173,7 +173,7 @@ def main_of_history(name: str, argv: Sequence[str]) -> int:
         output.write(history_page(history).encode("utf-8", "replace"))
         print(visible(f"saved to {output.path}"), file=sys.stderr)
     else:
-        from ..screens.compare import FORMATS_HISTORY as FORMATS
+        from ..reports.comparisons import FORMATS_HISTORY as FORMATS
 
         sys.stdout.write(FORMATS[options.format](history, style(options)))
     return code
@@ -227,7 +227,7 @@ def _machine(known: Sequence[str], host: str | None) -> str:
 
 
 def parser_of_history(name: str) -> Parser:
-    from ..screens.compare import FORMATS_HISTORY as FORMATS
+    from ..reports.comparisons import FORMATS_HISTORY as FORMATS
     from ..units import parse_age
 
     arguments = Parser(

@@ -188,10 +188,8 @@ def find(name: str) -> ReportFormat:
 
 def format_of_suffix(suffix: str) -> str:
     """The name of the format of files with a suffix; empty if there is none."""
-    for row in (*FORMATS, *map(ReportFormat.of, metadata.entry_points(group=GROUP))):
-        if suffix in row.suffixes:
-            return row.name
-    return ""
+    others = map(ReportFormat.of, metadata.entry_points(group=GROUP))
+    return next((row.name for row in (*FORMATS, *others) if suffix in row.suffixes), "")
 
 
 def render(document: Document | Judged, format: str | Report = "table", style: Style = _PLAIN) -> str:

@@ -140,7 +140,6 @@ SHAPE = 1
 
 def render_blocks_json(judged: Judged, style: Style) -> str:
     """The maps of a run as one JSON object."""
-    del style
     return as_json(map_of(judged.document))
 
 
@@ -158,10 +157,7 @@ def data(blocks: BlockMap) -> dict[str, Any]:
         "testcases": [result.name for result in document.testcases],
         "paths": [
             {
-                "direction": path.direction,
-                "path": path.path,
-                "layout": path.layout,
-                "while_computing": path.while_computing,
+                **picked(path, "direction path layout while_computing"),
                 "points": [
                     picked(
                         point, "direction path block blocks best rates limit submission_s calls p50_s p99_s "
@@ -186,8 +182,7 @@ def data(blocks: BlockMap) -> dict[str, Any]:
         ],
         "storage": [
             {
-                "testcase": storage.testcase,
-                "path": storage.path,
+                **picked(storage, "testcase path"),
                 "points": [
                     {"block": block, "depth": depth, "rate": rate}
                     for (block, depth), rate in sorted(storage.rates.items())

@@ -1,27 +1,41 @@
-"""Formats of ``wirespeed compare``, and the texts that all of them share."""
+"""Comparisons of runs and histories of machines, in all formats, and the texts that these share.
+
+The text of a comparison lists the cells that changed, the worst first; that of a history, the latest first,
+after a line for each kind of path.
+"""
 
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from importlib import import_module
+from json import dumps
+from math import isnan
 from typing import Any
 
 import msgspec
+from rich.console import RenderableType
+from rich.table import Table as RichTable
+from rich.text import Text
 
 from ..document import Document
+from ..judging.history import Event, KindHistory, MachineHistory, because, day, summary, where
+from ..judging.history import change as change_of
 from ..results.cells import gpus_of, model_of
 from ..results.compare import UNCERTAIN, Change, Comparison, Outcome, Unreadable
 from ..results.evidence import FALSE_CHANGES
-from ..statistics import CONFIDENCE
-from ..terminal import escaped, visible
-from ..units import fitting, many
+from ..statistics import CONFIDENCE, grouped
+from ..terminal import LONGEST_LINE, escaped, visible
+from ..units import fitting, many, some
 from ..version import __version__
-from .findings import EXACT, explanations, number
+from .console import further, listed, printed
+from .findings import EXACT, SIGNS, explanations, number, quantity
 from .junit import add_outcome, case_of, suite, suites
 from .markdown import escaped as literal
 from .markdown import table_row
-from .records import records
+from .plot import BARS
+from .records import errors_of, picked, records
 from .style import SIMULATED, Style
 
 #: Maximum number of reasons why cells were not compared, and of hosts named.
@@ -36,9 +50,8 @@ def side_of(documents: Sequence[Document]) -> str:
     times = sorted({document.started or document.origin for document in documents})
     if len(documents) == 1:
         return f"{hosts[0]}, {times[0]}"
-    more = f" and {len(hosts) - _HOSTS} more" if len(hosts) > _HOSTS else ""
     when = " to ".join(dict.fromkeys((times[0], times[-1])))
-    return f"{len(documents)} runs of {', '.join(hosts[:_HOSTS])}{more}, {when}"
+    return f"{len(documents)} runs of {some(hosts, _HOSTS)}, {when}"
 
 
 def remarks(documents: Sequence[Document]) -> Iterator[str]:
@@ -62,9 +75,7 @@ def pairing(comparison: Comparison) -> Iterator[str]:
     if comparison.hosts:
         yield f"{len(comparison.hosts)} hosts, each compared with itself"
     if comparison.unmatched:
-        named = ", ".join(comparison.unmatched[:_HOSTS])
-        more = f" and {len(comparison.unmatched) - _HOSTS} more" if len(comparison.unmatched) > _HOSTS else ""
-        yield f"not compared, runs on one side only: {named}{more}"
+        yield f"not compared, runs on one side only: {some(comparison.unmatched, _HOSTS)}"
 
 
 def not_compared(comparison: Comparison) -> str:
@@ -149,7 +160,6 @@ _LISTED = 40
 
 def json(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
     """One JSON object, whose fields docs/reports.md describes."""
-    del style
     encoded = msgspec.json.encode(_object(comparison, unreadable))
     return escaped(msgspec.json.format(encoded, indent=1).decode()) + "\n"
 
@@ -161,7 +171,6 @@ def markdown(comparison: Comparison, style: Style, unreadable: Sequence[Unreadab
 
 def junit(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
     """One suite with a case for each testcase, and one for each unreadable file."""
-    del style
     return visible(suites([_suite(comparison)], unreadable))
 
 
@@ -170,20 +179,18 @@ def _object(comparison: Comparison, unreadable: Sequence[Unreadable]) -> dict[st
     return {
         "wirespeed_compare": _SHAPE,
         "version": __version__,
-        "simulated": comparison.simulated,
-        "least": comparison.least,
-        "false_changes": FALSE_CHANGES,
-        "before": [_run(document) for document in comparison.before],
-        "after": [_run(document) for document in comparison.after],
-        "unreadable": [{"file": file.file, "error": file.why} for file in unreadable],
-        "hosts": comparison.hosts,
-        "unmatched": comparison.unmatched,
-        "differences": [vars(difference) for difference in comparison.differences],
-        "cells": dict(Counter(str(change.outcome) for change in comparison.changes)),
-        "compared": comparison.compared,
-        "weak": comparison.weak,
-        "uncertain": len(comparison.uncertain),
-        "regressed": comparison.regressed,
+        **picked(
+            comparison,
+            "simulated least false_changes before after unreadable hosts unmatched differences cells "
+            "compared weak uncertain regressed",
+            false_changes=FALSE_CHANGES,
+            before=[_run(document) for document in comparison.before],
+            after=[_run(document) for document in comparison.after],
+            unreadable=[{"file": file.file, "error": file.why} for file in unreadable],
+            differences=[vars(difference) for difference in comparison.differences],
+            cells=dict(Counter(str(change.outcome) for change in comparison.changes)),
+            uncertain=len(comparison.uncertain),
+        ),
         "changes": [
             {name: row.get(name) for name in recorded.columns}
             | {"hosts": [{"host": host.host, "ratio": host.ratio} for host in change.hosts]}
@@ -193,10 +200,10 @@ def _object(comparison: Comparison, unreadable: Sequence[Unreadable]) -> dict[st
 
 
 def _run(document: Document) -> dict[str, Any]:
-    return {
-        "host": document.hostname, "machine": document.machine.name, "started": document.started,
-        "origin": document.origin, "interrupted": document.interrupted, "simulated": document.simulated,
-    }  # fmt: skip
+    return picked(
+        document, "host machine started origin interrupted simulated",
+        host=document.hostname, machine=document.machine.name,
+    )  # fmt: skip
 
 
 def _markdown(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable]) -> Iterator[str]:
@@ -229,11 +236,8 @@ def _markdown(comparison: Comparison, style: Style, unreadable: Sequence[Unreada
 
 def _suite(comparison: Comparison) -> ET.Element:
     """One case per testcase: a failure if a value got worse or was lost."""
-    cases: dict[str, list[Change]] = {}
-    for change in comparison.changes:
-        cases.setdefault(change.key.testcase, []).append(change)
     elements = []
-    for name, changes in cases.items():
+    for name, changes in grouped((change.key.testcase, change) for change in comparison.changes).items():
         case = case_of(name, "compare")
         lines = [
             f"{change.outcome}: {change.key.place}: {moved(change)} {change.reason}".rstrip()
@@ -251,3 +255,170 @@ def _suite(comparison: Comparison) -> ET.Element:
     texts = (*pairing(comparison), not_compared(comparison), *notes(comparison))
     entries += [("note", text) for text in texts]
     return suite("wirespeed compare", elements, [*entries, ("cells", counted(comparison, ()))])
+
+
+#: Maximum number of testcases and of differences shown; ``verbose`` shows all.
+_SHOWN, _DIFFERENCES = 12, 8
+
+
+def text(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
+    """Render a Comparison as text; ``verbose`` includes every cell that changed."""
+    parts: list[RenderableType] = []
+    for name, side in (("A", comparison.before), ("B", comparison.after)):
+        line = Text(f"{name}: {side_of(side)}")
+        if any(document.simulated for document in side):
+            line.append(f" · {SIMULATED}", style="bold magenta")
+        parts.append(line)
+        parts += listed(list(remarks(side)), "more warning", style, "bold yellow")
+    parts += [Text(f"unreadable: {text}", style="bold red") for text in errors_of(unreadable)]
+    parts += [Text(text, style="yellow") for text in pairing(comparison)]
+    differing = [f"differs: {difference}" for difference in comparison.differences]
+    parts += listed(differing, "more difference", style, "cyan", _DIFFERENCES)
+    if busy := not_compared(comparison):
+        parts.append(Text(busy, style="bold yellow"))
+    changed = comparison.those(*CHANGED)
+    order = grouped(((change.outcome, change.key.testcase), change) for change in changed)
+    for (_, name), changes in list(order.items())[: None if style.verbose else _SHOWN]:
+        head = Text(f"{changes[0].outcome:<8}", style=SIGNS[changes[0].outcome].style)
+        head.append(name, style="bold")
+        is_better = changes[0].outcome is Outcome.BETTER
+        extreme = "largest change" if is_better else "worst"
+        head.append(f"  {len(changes)} values, {extreme}:" if len(changes) > 1 and not style.verbose else "")
+        cells = changes if style.verbose else changes[:1]
+        parts += ["", head, *(Text(f"  {change.key.place}: {moved(change)}") for change in cells)]
+    if left := [] if style.verbose else further(len(order) - _SHOWN, "more testcase"):
+        parts += ["", *left]
+    reasons = {change.key.testcase: change.reason for change in changed if change.reason}
+    parts += [Text(f"{name}: {reason}", style="red") for name, reason in reasons.items()]
+    parts += ["", *(Text(text, style="dim") for text in notes(comparison))]
+    parts.append(Text(counted(comparison, unreadable), style="bold"))
+    return printed(style, *parts, longest=LONGEST_LINE)
+
+
+def html(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
+    """A page that works offline; its module uses the texts of this one and is loaded when it is chosen."""
+    page: str = import_module(f"{__package__}.html.comparison").sides_page(comparison, unreadable)
+    return visible(page)
+
+
+#: Formats of comparisons, by name.
+FORMATS = {"text": text, "json": json, "markdown": markdown,
+           "junit": junit, "html": html}  # fmt: skip
+
+
+#: Characters of a sparkline; its lowest bar stands for this fraction of the highest speed, or less.
+_POINTS, _LOWEST = 32, 0.9
+#: Maximum number of changes, and of differences of one, without ``-v``.
+_MOST, _MOST_DIFFERENCES = 12, 3
+
+
+def history_text(history: MachineHistory, style: Style) -> str:
+    """Render the history of a machine; ``verbose`` lists all changes and their cells."""
+    runs = history.past.runs
+    between = " to ".join(dict.fromkeys((day(runs[0].started), day(runs[-1].started))))
+    head = Text(history.latest.hostname or history.latest.machine.name, style="bold")
+    head.append(f" · {many(len(runs), 'run')}, {between}", style="")
+    if history.latest.simulated:
+        head.append(f" · {SIMULATED}", style="bold magenta")
+    table = RichTable(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for kind in history.kinds:
+        table.add_row(*_line(history, kind, style))
+    parts: list[RenderableType] = [head, "", table]
+    parts += [Text(f"{day(started)}  {text}", style="cyan") for started, text in history.replaced]
+    shown = history.events if style.verbose else history.events[:_MOST]
+    for event in shown:
+        parts += ["", *_event(history, event, style)]
+    if left := further(len(history.events) - len(shown), "earlier change"):
+        parts += ["", *left]
+    parts += ["", Text(summary(history), style="bold")]
+    return printed(style, *parts)
+
+
+def _line(history: MachineHistory, kind: KindHistory, style: Style) -> list[Text]:
+    events = history.of(kind.kind)
+    lasting = next((event for event in events if event.lasts), None)
+    said = Text("steady" if not events else "as before", style="green" if not lasting else "")
+    if lasting:
+        said = Text(f"{change_of(lasting)} since {day(lasting.since)}{because(lasting)}", style="yellow")
+    if kind.failing:
+        said.append(f"; below expectations: {many(kind.failing, 'value')}", style="red")
+    bars = Text(sparkline(kind.speeds), style="cyan" if style.color else "")
+    return [Text(str(kind.kind)), bars, Text(quantity(kind.last, kind.unit)), said]
+
+
+def thinned(speeds: Sequence[float], most: int) -> Iterator[tuple[float, float] | None]:
+    """Yield run and speed of at most this many points, each the mean of some runs; None without a value."""
+    size = max(1, -(-len(speeds) // most))
+    for start in range(0, len(speeds), size):
+        known = [(i, s) for i, s in enumerate(speeds[start : start + size], start) if not isnan(s)]
+        runs, values = zip(*known, strict=True) if known else ((), ())
+        yield (sum(runs) / len(known), sum(values) / len(known)) if known else None
+
+
+def sparkline(speeds: Sequence[float], points: int = _POINTS) -> str:
+    """Speeds as bars: the highest is 8/8, the lowest that of 90% or less; blanks without a value."""
+    means = [point and point[1] for point in thinned(speeds, points)]
+    known = [mean for mean in means if mean is not None]
+    if not known:
+        return ""
+    high = max(known)
+    low = min(*known, high * _LOWEST)
+    return "".join(
+        " " if mean is None else BARS[round((mean - low) / (high - low) * (len(BARS) - 1))] for mean in means
+    )
+
+
+def _event(history: MachineHistory, event: Event, style: Style) -> list[Text]:
+    color = "red" if event.lasts else "green" if not event.is_worse else "yellow"
+    line = Text(f"{day(event.since)}  " if not event.is_drift else "slowly      ")
+    line.append(change_of(event), style=f"bold {color}")
+    line.append(f"  {where(event)}")
+    if event.until:
+        line.append(f"; as before since {day(event.until)}", style="dim")
+    lines = [line]
+    named = event.differences[: None if style.verbose else _MOST_DIFFERENCES]
+    lines += [Text(f"            then changed: {difference}", style="cyan") for difference in named]
+    if more := len(event.differences) - len(named):
+        lines.append(Text(f"            {many(more, 'more difference')}; -v shows all", style="dim"))
+    if style.verbose:
+        keys = [history.past.key(history.past.cells[i]) for i in event.cells]
+        lines += [Text(f"            {key.testcase} {key.place}", style="dim") for key in keys]
+    return lines
+
+
+def data(history: MachineHistory) -> dict[str, Any]:
+    """The history as plain data with stable keys: values in base units, fractions, ISO 8601 times."""
+    past = history.past
+    return {
+        "wirespeed_history": 1,
+        "host": history.latest.hostname,
+        "simulated": history.latest.simulated,
+        "runs": len(past.runs),
+        "first": past.runs[0].started,
+        "last": past.runs[-1].started,
+        "kinds": [
+            {"kind": kind.kind.name, "value": kind.last, "unit": kind.unit.value, "cells": len(kind.cells),
+             "failing": kind.failing,
+             "speeds": [None if isnan(speed) else round(speed, 6) for speed in kind.speeds]}
+            for kind in history.kinds
+        ],
+        "changes": [
+            picked(
+                event, "since until drift change lasts kinds culprits differences cells",
+                until=event.until or None, drift=event.is_drift, change=event.ratio - 1,
+                kinds=[kind.name for kind in event.kinds], differences=list(map(str, event.differences)),
+                cells=[past.key(past.cells[i])._asdict() for i in event.cells],
+            )
+            for event in history.events
+        ],
+        "replaced": [{"since": started, "what": text} for started, text in history.replaced],
+    }  # fmt: skip
+
+
+def as_json(history: MachineHistory, style: Style) -> str:
+    """The history as JSON."""
+    return escaped(dumps(data(history), indent=None if not style.verbose else 1)) + "\n"
+
+
+#: Formats by name.
+FORMATS_HISTORY = {"text": history_text, "json": as_json}

@@ -24,7 +24,7 @@ _LONGEST_PARAGRAPH = 4000
 #: Blanks around a cell: above, right, below, left. And a width that no table has, in characters.
 _PADDING, _WIDE = (0, 2, 0, 0), 10_000
 #: Maximum number of warnings on a screen without ``-v``.
-MOST_WARNINGS = 50
+_MOST = 50
 
 
 def printed(style: Style, *parts: RenderableType, longest: int = _LONGEST_PARAGRAPH) -> str:
@@ -156,13 +156,27 @@ def heading(document: Document) -> RenderableType:
     return Group(*lines)
 
 
-def warnings(texts: Sequence[str], style: Style) -> list[Text]:
+def hanging(first: Text, second: Text, gap: int = 2) -> RenderableType:
+    """A text after another one; if it is long, its further lines are indented."""
+    line = RichTable.grid(padding=(0, gap, 0, 0))
+    line.add_row(first, second)
+    return line
+
+
+def warnings(texts: Iterable[str], style: Style) -> list[Text]:
     """One line for each condition that may explain low values; of many, the first."""
-    shown = texts if style.verbose else texts[:MOST_WARNINGS]
-    lines = [Text(f"warning: {text}", style="bold yellow") for text in shown]
-    if more := len(texts) - len(shown):
-        lines.append(Text(f"{many(more, 'more warning')}; -v shows all", style="dim"))
-    return lines
+    return listed([f"warning: {text}" for text in texts], "more warning", style, "bold yellow")
+
+
+def listed(texts: Sequence[str], more: str, style: Style, look: str, most: int = _MOST) -> list[Text]:
+    """A line for each text, in a style of rich; without ``-v`` of many the first, and how many follow."""
+    shown = texts if style.verbose else texts[:most]
+    return [*(Text(text, style=look) for text in shown), *further(len(texts) - len(shown), more)]
+
+
+def further(count: int, more: str) -> list[Text]:
+    """A line that says how many things ``-v`` shows, too: ``3 more warnings; -v shows all``; none for 0."""
+    return [Text(f"{many(count, more)}; -v shows all", style="dim")] if count > 0 else []
 
 
 def pieces(

@@ -20,9 +20,10 @@ from ..tables import Calls, Cell, Statistics, Table
 from .findings import data_word
 from .style import Style
 
-#: Fields that are an index into labels, and those that are two numbers with a column each.
+#: Fields that are an index into labels, and those with a column for each of two numbers or of their fields.
 _LABELS = ("row", "column")
 _PAIRS = {"expected": ("least", "normal"), "interval": ("low", "high")}
+_STRUCTURES: dict[str, type[msgspec.Struct]] = {"statistics": Statistics, "calls": Calls}
 _TYPES = {msgspec.inspect.FloatType: float, msgspec.inspect.IntType: int, msgspec.inspect.BoolType: bool}
 
 
@@ -57,12 +58,9 @@ def cell_columns(cell: type[msgspec.Struct]) -> Iterator[CellColumn]:
         elif field.name in _PAIRS:
             for i, name in enumerate(_PAIRS[field.name]):
                 yield CellColumn(name, float, _item(field.name, i), field.name)
-        elif field.name == "statistics":
-            for part in msgspec.structs.fields(Statistics):
-                yield CellColumn(part.name, _kind(part.type), _part(field.name, part.name), field.name)
-        elif field.name == "calls":
-            for part in msgspec.structs.fields(Calls):
-                name = "calls" if part.name == "n" else part.name
+        elif field.name in _STRUCTURES:
+            for part in msgspec.structs.fields(_STRUCTURES[field.name]):
+                name = "calls" if (field.name, part.name) == ("calls", "n") else part.name
                 yield CellColumn(name, _kind(part.type), _part(field.name, part.name), field.name)
         else:
             yield CellColumn(field.name, _kind(field.type), _plain(field.name), field.name)

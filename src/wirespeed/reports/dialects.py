@@ -62,7 +62,8 @@ class Dialect:
         whole_ratios: Whether tables of ratios have sums, only the total of a bidirectional testcase has one,
             and none has a diagonal.
         first_samples: Whether only the first copy of a value has lines of samples, and latencies have none.
-        is_hggc: Whether the JSON is that of sailbandwidth since 2.2, with HGGC in place of CUDA.
+        is_hggc: Whether it is sailbandwidth since 2.2: HGGC in place of CUDA, whose version numbers it has,
+            no git line, reports on wrong data, and its own JSON.
         refuses_on_output: Whether standard output, not standard error, has why the program refuses to run.
     """
 
@@ -97,25 +98,40 @@ class Dialect:
         """The lines at the start of an output; none if it does not begin with the version."""
         if output not in self.starts:
             return ""
-        name = f"{self.program} Version: {self.version}\n"
-        return f"{name}Built from Git version: wirespeed {__version__}\n\n"
+        built = "" if self.is_hggc else f"Built from Git version: wirespeed {__version__}\n\n"
+        return f"{self.program} Version: {self.version}\n{built}"
 
     def versions(self, machine: Machine) -> list[str]:
         """The lines with the versions of libraries and driver."""
         cuda, of_driver = str(machine.cuda), ""
         if self.cuda_names:
             cuda, of_driver = f"{machine.cuda // 1000}.{machine.cuda % 1000 // 10} ({cuda})", " (API)"
+        name = "HGGC" if self.is_hggc else "CUDA"
         return [
-            f"CUDA Runtime Version: {cuda}",
-            f"CUDA Driver Version{of_driver}: {cuda}",
+            f"{name} Runtime Version: {cuda}",
+            f"{name} Driver Version{of_driver}: {cuda}",
             f"Driver Version: {machine.driver or 'none'}",
         ]
 
     def wrong_data(
         self, document: Document, result: TestcaseResult, note: str = "", found: Found = NOTHING_FOUND
     ) -> str:
-        """The reports on wrong data of a testcase, in addition to its output; ``note`` may explain it."""
-        return ""
+        """A report on wrong data for each path, besides the output of a testcase; ``note`` may explain it."""
+        if not self.is_hggc:
+            return ""
+        reports = []
+        for way, reason in dict.fromkeys(
+            (cell.corrupted, cell.reason) for table in result.tables for cell in table.cells if cell.corrupted
+        ):
+            lines = {
+                **_identity(document, result.name, way),
+                "found": reason,
+                **found.get(way, {}),
+                "note": note,
+            }
+            lines["dumped file"] = lines.pop("dumped file", "")  # the last line
+            reports.append(f"Data verification FAILED\n{_labelled(lines, '  ')}")
+        return "".join(reports)
 
 
 _OPENING = (
@@ -123,14 +139,8 @@ _OPENING = (
     "Additional system-specific tuning may be required to achieve maximal peak bandwidth.\n\n"
 )
 #: The note on smaller buffers of 0.4.
-_FEWER = (
-    "NOTE: You have chosen a buffer size that is smaller than the default buffer size. \n"
-    "It is suggested to use the default buffer size (64MB) to achieve maximal peak bandwidth.\n"
-)
-_LATER_SMALLER = (
-    "NOTE: You have chosen a buffer size that is smaller than the default buffer size. It is suggested to "
-    "use the default buffer size (512MB) to achieve maximal peak bandwidth."
-)
+_FEWER = _SMALLER.replace(" It is", " \nIt is") + "\n"
+_LATER_SMALLER = _SMALLER.replace("64MB", "512MB")
 _PAIR = "device_to_device_bidirectional_memcpy_"
 
 
@@ -201,49 +211,12 @@ _LEGEND = (
 _LABEL = 17
 
 
-@dataclass(frozen=True)
-class HggcDialect(Dialect):
-    """sailbandwidth since 2.2: no git line, and HGGC in place of CUDA, whose version numbers it has."""
-
-    def start(self, output: str = "run") -> str:
-        """The lines at the start of an output; none if it does not begin with the version."""
-        return f"{self.program} Version: {self.version}\n" if output in self.starts else ""
-
-    def versions(self, machine: Machine) -> list[str]:
-        """The lines with the versions of libraries and driver."""
-        return [
-            f"HGGC Runtime Version: {machine.cuda}",
-            f"HGGC Driver Version: {machine.cuda}",
-            f"Driver Version: {machine.driver or 'none'}",
-        ]
-
-    def wrong_data(
-        self, document: Document, result: TestcaseResult, note: str = "", found: Found = NOTHING_FOUND
-    ) -> str:
-        """The reports on wrong data of a testcase, one for each path; empty if there is none."""
-        reports = []
-        for way, reason in dict.fromkeys(
-            (cell.corrupted, cell.reason) for table in result.tables for cell in table.cells if cell.corrupted
-        ):
-            details = found.get(way, {})
-            lines = {**_identity(document, result.name, way), "found": reason, **details, "note": note}
-            if file := details.get("dumped file"):  # the last line
-                del lines["dumped file"]
-                lines["dumped file"] = file
-            reports.append(f"Data verification FAILED\n{_labelled(lines, '  ')}")
-        return "".join(reports)
-
-
-_SMALLER_SAIL = (
-    "NOTE: You have chosen a buffer size that is smaller than the default buffer size. It is suggested to "
-    "use the default buffer size (512MB) to achieve maximal peak bandwidth."
-)
 _BOTH = "You cannot specify both testcase and testcasePrefixes options at the same time"
 #: Versions of sailbandwidth; 2.1 is the form of its guide.
 OF_SAILBANDWIDTH: dict[DialectName, Dialect] = {
-    "sailbandwidth-2.2.1": HggcDialect(
+    "sailbandwidth-2.2.1": Dialect(
         "sailbandwidth", "v2.2.1", "v2.2.1", "sailbandwidth-2.2.1",
-        smaller=_SMALLER_SAIL, both=_BOTH, waived="Waived: {name}: {reason}\n",
+        smaller=_LATER_SMALLER, both=_BOTH, waived="Waived: {name}: {reason}\n",
         words={"GPU(": "PPU(", "All Gpus": "All PPUs"},
         whole_ratios=True, first_samples=True, is_hggc=True,
     ),

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..document import Document, Status, TestcaseResult, courses
@@ -23,8 +23,10 @@ from ..judging.inventory import Missing, missing
 from ..judging.judge import Check
 from ..judging.omissions import doubts, is_verified
 from ..judging.overview import KeyFigure, users
-from ..judging.verdict import Judgement, Verdict, share
+from ..judging.verdict import Culprit, Judgement, Verdict, share
+from ..measurement import Unit
 from ..results.compare import Outcome
+from ..statistics import grouped
 from ..tables import IDLE, RETRAINED, THROTTLED
 from ..testcases import TABLE
 from ..testcases.base import DEFAULT_SIZE
@@ -39,11 +41,13 @@ class Look:
         mark: One character.
         style: Style of rich.
         css: Class in pages.
+        text: What pages show next to the mark.
     """
 
     mark: str
     style: str
     css: str
+    text: str = ""
 
 
 #: Each verdict on a value or a threshold, and each outcome of a comparison, by its text.
@@ -66,25 +70,10 @@ SIGNS: dict[str, Look] = {
 VERDICTS = {verdict.word.upper(): verdict for verdict in Verdict}
 
 
-@dataclass(frozen=True)
-class Shown:
-    """A verdict as the page shows it.
-
-    Attributes:
-        css: CSS class.
-        sign: Sign next to the text.
-        text: The verdict.
-    """
-
-    css: str
-    sign: str
-    text: str
-
-
-def shown(verdict: Verdict | GateVerdict, text: str = "") -> Shown:
+def shown(verdict: Verdict | GateVerdict, text: str = "") -> Look:
     """A verdict as pages show it; ``text`` replaces its word."""
     word = verdict.word if isinstance(verdict, Verdict) else verdict
-    return Shown(SIGNS[verdict].css, SIGNS[verdict].mark, text or word)
+    return replace(SIGNS[verdict], text=text or word)
 
 
 def css_of(word: str) -> str:
@@ -182,10 +171,15 @@ def number(value: float, scale: float = 1.0, digits: int = EXACT) -> str:
     return f"{shown:.{decimals}f}"
 
 
+def quantity(value: float, unit: Unit) -> str:
+    """A value with a fitting unit, to be seen at a glance: ``396 GB/s``."""
+    scale, name = fitting(unit, [value])
+    return f"{number(value, scale, GLANCE)} {name}"
+
+
 def rate(judgement: Judgement) -> str:
     """The value with its unit."""
-    scale, unit = fitting(judgement.unit, [judgement.value or 0.0])
-    return f"{number(judgement.value or 0.0, scale, GLANCE)} {unit}"
+    return quantity(judgement.value or 0.0, judgement.unit)
 
 
 def extent(figure: KeyFigure) -> str:
@@ -231,10 +225,11 @@ def explanations(
     """
     lacking = missing(document) if lacking is None else lacking
     gpus = {gpu.name for gpu in document.machine.gpus}
-    testcases: dict[str, list[str]] = {}
-    for result in document.testcases:
-        for text in (*result.warnings, *_throttled(result, gpus)):
-            testcases.setdefault(text, []).append(result.name)
+    testcases = grouped(
+        (text, result.name)
+        for result in document.testcases
+        for text in (*result.warnings, *_throttled(result, gpus))
+    )
     of_run = list(dict.fromkeys((*map(str, lacking), *doubts(document), *document.warnings)))
     for device, (how, cases) in users(document).items() if busy else ():
         of_run.append(f"{device} was {how} ({_where(cases, 'during')})")
@@ -265,6 +260,11 @@ def _counted(document: Document, gpus: set[str]) -> Iterator[str]:
         errors = first.counter and not first.unit and first.name != RETRAINED
         if errors and first.device in gpus and values and values[-1] > values[0]:
             yield f"{first.label}: {values[-1] - values[0]:g} during the run"
+
+
+def culprit_text(culprit: Culprit) -> str:
+    """A slow device, link or path, how slow it is, and how many values show it."""
+    return f"{culprit} at {culprit.share} ({many(len(culprit.cells), 'value')})"
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,6 @@ class Grid:
         entries: The cells, rows x columns.
         scale: Base units per display unit.
         unit: Name of the display unit.
-        turned: Whether rows and columns are exchanged with respect to the Table.
     """
 
     rows: Axis
@@ -62,7 +61,6 @@ class Grid:
     entries: tuple[tuple[GridCell, ...], ...]
     scale: float
     unit: str
-    turned: bool = False
 
     @classmethod
     def of(cls, table: Table, digits: int = EXACT, beside: Sequence[Table] = ()) -> Grid:
@@ -81,7 +79,7 @@ class Grid:
         entries = [tuple(map(entry, row)) for row in table.grid()]
         if table.is_curve:
             rows, columns, entries = columns, rows, list(zip(*entries, strict=True))
-        return cls(rows, columns, tuple(entries), scale, unit, table.is_curve)
+        return cls(rows, columns, tuple(entries), scale, unit)
 
 
 #: Maximum number of rows or columns of a matrix that people read.

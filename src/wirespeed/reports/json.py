@@ -36,13 +36,11 @@ def render(judged: Judged, style: Style) -> str:
 
 def part(judged: Judged, style: Style) -> msgspec.Raw:
     """The entry of a checked run, encoded."""
-    del style
     return msgspec.Raw(msgspec.json.encode(_run(judged)))
 
 
 def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
     """One object with the entries of several checked runs."""
-    del style
     return _listed([*(run.part for run in runs), *map(_unreadable, unreadable)])
 
 
@@ -67,10 +65,9 @@ def _run(judged: Judged) -> dict[str, Any]:
     return {
         "file": judged.file,
         "error": None,
-        "host": document.hostname,
-        "machine": document.machine.name,
-        "started": document.started,
-        "simulated": document.simulated,
+        **picked(
+            document, "host machine started simulated", host=document.hostname, machine=document.machine.name
+        ),
         "verdict": check.verdict,
         "sentence": seen.sentence,
         "remedy": seen.advice.do,

@@ -33,7 +33,6 @@ def render(judged: Judged, style: Style) -> str:
 
 def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
     """The suites of several runs, and of the files that cannot be read."""
-    del style
     return suites([run.part for run in runs], unreadable)
 
 

@@ -177,7 +177,6 @@ def heads(options: Given) -> str:
 def render(judged: Judged, style: Style) -> str:
     """The lines of a run of collectives; a run without any is listed by testcase."""
     document = judged.document
-    del style
     if not has_collectives(document):
         names = "".join(f"# {one_line(result.name)}: not a collective\n" for result in document.testcases)
         mark = "# SIMULATED: no hardware was measured\n" if document.simulated else ""

@@ -19,9 +19,10 @@ from math import fsum
 from ..collectives.options import OPTIONS
 from ..document import Document, RankInfo, Status, TestcaseResult
 from ..judging.judged import Judged
+from ..statistics import grouped
 from ..tables import LATE, Half, Table
 from ..terminal import one_line
-from ..units import GB, format_size, many
+from ..units import GB, format_size, many, some
 from .grid import aligned
 from .nccl_tests_view import (
     Given,
@@ -44,7 +45,6 @@ _MICRO = 1e-6
 def render(judged: Judged, style: Style) -> str:
     """One object; additional information is under ``wirespeed``."""
     document = judged.document
-    del style
     own: dict[str, object] = {
         "version": document.version,
         "simulated": document.simulated,
@@ -146,13 +146,8 @@ def _results(view: View) -> list[dict[str, object]]:
         for j, row in enumerate(rows):
             if row.halves[0] is None:
                 continue
-            entry: dict[str, object] = {
-                "size": row.size,
-                "count": row.count,
-                "type": row.type,
-                "redop": row.operator,
-                "root": f"{row.root:6d}",
-            }
+            named = {"redop": row.operator, "root": f"{row.root:6d}"}
+            entry: dict[str, object] = picked(row, "size count type redop root", **named)
             for place, key, half in zip(("out_of_place", "in_place"), LATE, row.halves, strict=True):
                 if half is None:
                     continue
@@ -162,9 +157,8 @@ def _results(view: View) -> list[dict[str, object]]:
                     "bus_bw": half.bus / GB,
                     "nwrong": None if half.wrong is None else float(half.wrong),
                 }
-                late = tables.get(key)
                 if options.per_iteration:
-                    processes = [cell.samples for cell in late.cells if cell.column == j] if late else []
+                    processes = _processes(tables.get(key), j)
                     entry[f"{place}_per_iter"] = _iterations(half, processes, options)
             entries.append(entry | {"actual_iterations": options.iterations, "experiment_name": ""})
     return entries
@@ -285,10 +279,8 @@ def _processes(late: Table | None, column: int) -> list[tuple[float, ...]]:
 
 def _hosts(document: Document) -> dict[str, list[int]]:
     """Each host with the numbers of its processes."""
-    hosts: dict[str, list[int]] = {}
-    for number, (host, _) in enumerate(dict.fromkeys((rank.host, rank.pid) for rank in document.ranks)):
-        hosts.setdefault(one_line(host), []).append(number)
-    return hosts
+    first = enumerate(first_of_processes(document.ranks))
+    return grouped((one_line(rank.host), number) for number, rank in first)
 
 
 def _analysis(
@@ -394,8 +386,7 @@ def _spikes(size: _Size) -> Iterator[str]:
         elif len(slow) == 1:
             who = f"only process {slow[0]}"
         else:
-            more = f" and {len(slow) - _NAMED} more" if len(slow) > _NAMED else ""
-            who = f"processes {', '.join(map(str, slow[:_NAMED]))}{more} of {len(times)}"
+            who = f"processes {some(list(map(str, slow)), _NAMED)} of {len(times)}"
         yield f"  {size.name}, iteration {i}: {who}, {_us(max(times))} µs"
 
 

@@ -104,11 +104,8 @@ _WHOLE = "Total Bandwidth "
 def render(judged: Judged, style: Style) -> str:
     """The text of nvbandwidth, or of the program that ``style.dialect`` names."""
     document = judged.document
-    parts = [
-        header(document, style),
-        *(testcase(document, result, style) for result in document.testcases),
-    ]
-    return "".join([*parts, footer(document, style)])
+    testcases = (testcase(document, result, style) for result in document.testcases)
+    return "".join([header(document, style), *testcases, footer(document, style)])
 
 
 def header(document: Document, style: Style) -> str:

@@ -113,14 +113,13 @@ def _entries(result: TestcaseResult, style: Style) -> list[dict[str, object]]:
 
 def _matrix(result: TestcaseResult, table: Table, style: Style) -> dict[str, object]:
     """Values, sum and, if requested, fractions of the limit of a table."""
-    scale = displayed(table.unit)[0]
+    scale, dialect = displayed(table.unit)[0], DIALECTS[style.dialect]
     values = [value / scale for value in table.values()]
     content: dict[str, object] = {
-        "bandwidth_description": title(result, table, DIALECTS[style.dialect]),
+        "bandwidth_description": title(result, table, dialect),
         "bandwidth_matrix": [row_of(row, scale) for row in table.grid()],
         "sum": math.fsum(values),
     }
-    dialect = DIALECTS[style.dialect]
     if dialect.variation == "samples" and (coefficient := variation(result, table, dialect)) is not None:
         content["coefficient_of_variation"] = coefficient
     if style.utilization and not dialect.is_hggc and any(cell.limit for cell in table.cells):

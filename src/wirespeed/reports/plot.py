@@ -15,6 +15,7 @@ from rich.text import Text
 
 from ..judging.judged import Judged
 from ..measurement import Axis, Unit
+from ..statistics import grouped
 from ..tables import Table
 from ..units import fitting, format_quantity, many
 from .console import heading, printed, warnings
@@ -78,10 +79,7 @@ def outliers_first(curves: Sequence[Curve]) -> tuple[list[Curve], list[Curve]]:
     """
     if len(curves) <= MOST_CURVES:
         return list(curves), []
-    values: dict[float, list[float]] = {}
-    for curve in curves:
-        for x, y in zip(curve.xs, curve.ys, strict=True):
-            values.setdefault(x, []).append(y)
+    values = grouped(point for curve in curves for point in zip(curve.xs, curve.ys, strict=True))
     normal = {x: median(ys) for x, ys in values.items()}
     sized = []
     for curve in curves:
@@ -110,6 +108,7 @@ _LETTERS = "ABCDEF"
 _PEAK = "●"
 #: Ramps from low to high for terminals without colour: without a value, and next to one.
 SHADES, BARS = "░▒▓█", "▁▂▃▄▅▆▇█"
+_DOUBLED = "".join(sign * 2 for sign in SHADES)
 #: The same ramp in the 256 colours (dark to light), and the text colours on it.
 _RAMP = (
     (17, 15), (18, 15), (19, 15), (25, 15), (24, 15), (30, 15), (29, 15), (35, 16), (71, 16), (107, 16),
@@ -166,8 +165,8 @@ def _canvas(curves: Sequence[Curve], axis: Axis, unit: Unit, width: int) -> list
 
     xs = sorted({x for curve in curves for x in curve.xs})
     ys = [y for curve in curves for y in curve.ys]
-    place_x = _place(xs, min(xs) > 0 and max(xs) / min(xs) >= 16)
-    place_y = _place(ys, unit is Unit.TIME and min(ys) > 0)
+    place_x = _place(logarithmic=min(xs) > 0 and max(xs) / min(xs) >= 16)
+    place_y = _place(logarithmic=unit is Unit.TIME and min(ys) > 0)
     figure = plotext.figure
     figure.clear()
     figure.plot_size(width, _HEIGHT)
@@ -191,7 +190,7 @@ def _canvas(curves: Sequence[Curve], axis: Axis, unit: Unit, width: int) -> list
     return [line.rstrip() for line in text.splitlines()]
 
 
-def _place(values: Sequence[float], logarithmic: bool) -> Callable[[float], float]:
+def _place(*, logarithmic: bool) -> Callable[[float], float]:
     """The function from a value to its position on an axis."""
     return math.log2 if logarithmic else float
 
@@ -249,10 +248,7 @@ def levels(low: float, high: float) -> list[float]:
 def _colored(line: str, curves: int) -> Text:
     """Colour the curve and its mark, but neither the frame nor the labels."""
     text = Text(line)
-    begin, end = line.find("│"), line.rfind("│")
-    begin = begin if begin >= 0 else line.find("┤")
-    if line.find("┤") >= 0:
-        begin = line.find("┤")
+    begin, end = line.find("┤" if "┤" in line else "│"), line.rfind("│")
     if end <= begin or begin < 0:
         return text
     for i in range(begin + 1, end):
@@ -276,111 +272,60 @@ class Scale:
     low: float
     high: float
 
-    def position(self, value: float) -> float:
-        """The position of a value between ``low`` and ``high``, from 0 to 1."""
-        span = self.high - self.low
-        return min(1.0, max(0.0, (value - self.low) / span)) if span > 0 else 1.0
-
     def step(self, value: float, steps: int) -> int:
         """The index of a value among equal steps."""
-        return min(steps - 1, int(self.position(value) * steps))
+        span = self.high - self.low
+        position = max(0.0, (value - self.low) / span) if span > 0 else 1.0
+        return min(steps - 1, int(position * steps))
 
 
-def scale_of(values: Sequence[float]) -> Scale:
-    """From at most four fifths of the highest of the values, at least one, to the highest."""
-    high = max(values)
-    return Scale(min(min(values), _SCALE_FROM * high), high)
-
-
-Grid = Sequence[Sequence[float | None]]
-
-
-def heat_map(
-    values: Grid,
-    rows: Sequence[str],
-    columns: Sequence[str],
-    unit: Unit,
-    width: int = 80,
-    *,
-    color: bool = False,
-) -> list[Text]:
+def heat_map(table: Table, width: int, *, color: bool) -> list[Text]:
     """A matrix as a heat map: values in the cells if they fit, else one character per cell.
 
     Args:
-        values: Rows of values, in base units; None where nothing was measured.
-        rows, columns: Labels.
-        unit: Unit of the values.
-        width: Width in characters.
+        table: The matrix.
+        width: Width in characters; the columns are split into several pieces if they do not fit.
         color: Whether to colour the cells; otherwise a character next to a value shows its size.
 
     Returns:
         The lines of the map, with its scale.
     """
-    known = [value for row in values for value in row if value is not None]
+    known, rows, columns = table.values(), table.rows.labels, table.columns.labels
     if not known:
         return [Text("no value was measured")]
-    divisor, name = fitting(unit, known)
-    scale = scale_of(known)
-    texts = [[_written(value, divisor) for value in row] for row in values]
+    divisor, name = fitting(table.unit, known)
+    high = max(known)
+    scale = Scale(min(*known, _SCALE_FROM * high), high)
+    values = [[cell.value if cell else None for cell in row] for row in table.grid()]
+    texts = [["-" if v is None else number(v, divisor, GLANCE) for v in row] for row in values]
     longest = max((len(text) for row in texts for text in row), default=1)
     cell_width = max(longest + 1 + (not color), *(len(column) + 1 for column in columns))
     label_width = max(len(name), *(len(row) for row in rows)) + 1
-    if label_width + cell_width * len(columns) <= width:
-        signs = BARS
-        lines = _with_values(values, texts, rows, columns, scale, (label_width, cell_width), color=color)
-        lines[0] = Text(name, style="dim") + lines[0][len(name) :]
-    else:
-        signs = "".join(sign * 2 for sign in SHADES)
-        lines = _dense(values, rows, columns, scale, label_width, width, color=color)
-    return [*lines, _legend(scale, divisor, name, "" if color else signs)]
+    fits = label_width + cell_width * len(columns) <= width
+    signs = BARS if fits else SHADES
 
+    def written(value: float | None, text: str) -> tuple[tuple[str, str], ...]:
+        """The parts of a cell with their styles."""
+        if value is None:
+            return ((f"{text + ' ' * (not color):>{cell_width}}" if fits else "·", "dim"),)
+        if color:
+            look = _ramp(scale, value)
+            return ((" ", ""), (f"{text:>{cell_width - 1}}", look)) if fits else ((" ", look),)
+        sign = signs[scale.step(value, len(signs))]
+        return ((f"{text + sign:>{cell_width}}" if fits else sign, "default"),)
 
-def _written(value: float | None, divisor: float) -> str:
-    return "-" if value is None else number(value, divisor, GLANCE)
-
-
-def _with_values(
-    values: Grid, texts: Sequence[Sequence[str]], rows: Sequence[str], columns: Sequence[str], scale: Scale,
-    widths: tuple[int, int], *, color: bool,
-) -> list[Text]:  # fmt: skip
-    label_width, cell_width = widths
-    lines = [Text(" " * label_width + "".join(f"{column:>{cell_width}}" for column in columns), style="dim")]
-    for name, row, written in zip(rows, values, texts, strict=True):
-        line = Text.assemble((f"{name:<{label_width}}", "dim"))
-        for value, text in zip(row, written, strict=True):
-            if value is None:
-                line.append(f"{text + ' ' * (not color):>{cell_width}}", style="dim")
-            elif color:
-                line.append(" ")
-                line.append(f"{text:>{cell_width - 1}}", style=_ramp(scale, value))
-            else:
-                line.append(f"{text + BARS[scale.step(value, len(BARS))]:>{cell_width}}", style="default")
-        lines.append(line)
-    return lines
-
-
-def _dense(
-    values: Grid, rows: Sequence[str], columns: Sequence[str], scale: Scale, label_width: int, width: int, *,
-    color: bool,
-) -> list[Text]:  # fmt: skip
-    """Use one character per cell; split the columns into several pieces if that is too wide."""
     lines = []
-    at_once = max(1, width - label_width)
+    at_once = len(columns) if fits else max(1, width - label_width)
     for start in range(0, len(columns), at_once):
         chosen = range(start, min(start + at_once, len(columns)))
-        lines.append(Text(" " * label_width + _ruler(columns, chosen), style="dim"))
-        for name, row in zip(rows, values, strict=True):
-            line = Text.assemble((f"{name:<{label_width}}", "dim"))
-            for j in chosen:
-                value = row[j]
-                if value is None:
-                    line.append("·", style="dim")
-                elif color:
-                    line.append(" ", style=_ramp(scale, value))
-                else:
-                    line.append(SHADES[scale.step(value, len(SHADES))], style="default")
-            lines.append(line)
-    return lines
+        above = "".join(f"{label:>{cell_width}}" for label in columns) if fits else _ruler(columns, chosen)
+        lines.append(Text(" " * label_width + above, style="dim"))
+        for label, row, of_row in zip(rows, values, texts, strict=True):
+            cells = (part for j in chosen for part in written(row[j], of_row[j]))
+            lines.append(Text.assemble((f"{label:<{label_width}}", "dim"), *cells))
+    if fits:
+        lines[0] = Text(name, style="dim") + lines[0][len(name) :]
+    return [*lines, _legend(scale, divisor, name, "" if color else signs if fits else _DOUBLED)]
 
 
 def _ruler(columns: Sequence[str], chosen: range) -> str:
@@ -485,5 +430,4 @@ def drawn(table: Table, style: Style) -> list[Text]:
     width = max(40, style.width)
     if table.is_curve:
         return plot(curves_of(table), table.columns, table.unit, width)
-    values = [[cell.value if cell else None for cell in row] for row in table.grid()]
-    return heat_map(values, table.rows.labels, table.columns.labels, table.unit, width, color=style.color)
+    return heat_map(table, width, color=style.color)

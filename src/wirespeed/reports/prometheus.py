@@ -17,7 +17,7 @@ from ..results.cells import Placed
 from ..results.compare import Unreadable
 from ..terminal import one_line
 from .findings import explanations, views
-from .records import CheckedRun
+from .records import CheckedRun, picked
 from .style import Style
 
 #: Labels and value of a series.
@@ -106,7 +106,6 @@ def part(judged: Judged, style: Style) -> Families:
 
 def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
     """The series of several runs; with the file as a label if a host has several runs."""
-    del style
     hosts = Counter(labels["host"] for run in runs for labels, _ in run.part["wirespeed_run_info"])
     merged: dict[str, list[Sample]] = {}
     for run in runs:
@@ -272,11 +271,7 @@ def _gates(judged: Judged) -> Iterator[Sample]:
     for compared in judged.check.gates:
         for result in compared.results:
             if result.verdict is not GateVerdict.NOT_APPLICABLE:
-                gate = {
-                    "set": compared.gates.name,
-                    "measures": result.gate.measures,
-                    "at_least": result.gate.at_least,
-                }
+                gate = picked(result.gate, "set measures at_least", set=compared.gates.name)
                 yield {**gate, "verdict": str(result.verdict)}, 1
 
 

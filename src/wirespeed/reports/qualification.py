@@ -29,7 +29,8 @@ from ..qualification import (
     Stage,
     part_name,
 )
-from ..units import GB, format_size, format_time, many
+from ..statistics import grouped
+from ..units import GB, format_size, format_time, many, some
 from .console import pieces
 from .findings import SIGNS
 from .style import Style
@@ -118,14 +119,7 @@ def _over(qualification: Qualification) -> str:
     if qualification.transport == "simulated":
         return "simulated"
     text = f"measured {'over' if qualification.transport == 'TCP' else 'by'} {qualification.transport}"
-    values = [
-        value
-        for each in qualification.rounds
-        if each.stage is Stage.PAIRS
-        for row in each.values
-        for value in row
-        if value is not None
-    ]
+    values = [value for of_path in qualification.paths.values() for value in of_path]
     if qualification.limit and values:
         share = statistics.median(values) / qualification.limit
         text += f" (median path: {share:.0%} of the interfaces' {qualification.limit * 8 / 1e9:g} Gbit/s)"
@@ -225,9 +219,7 @@ class SizeRow:
 
 def size_rows(qualification: Qualification) -> list[SizeRow]:
     """The rates of messages of several sizes, a row for each kind of memory and direction."""
-    same: dict[tuple[EndMemory, bool, int, int], list[SizeCurve]] = {}
-    for curve in qualification.curves:
-        same.setdefault((curve.memory, curve.both, curve.source, curve.target), []).append(curve)
+    same = grouped(((c.memory, c.both, c.source, c.target), c) for c in qualification.curves)
     rows = []
     for (memory, both, source, target), curves in same.items():
         rates = {
@@ -346,8 +338,7 @@ def _lists(qualification: Qualification) -> list[str]:
     """The nodes in doubt, and those to leave out."""
     ending = []
     if qualification.in_doubt:
-        more = len(qualification.in_doubt) - _MOST
-        names = ", ".join(qualification.in_doubt[:_MOST]) + (f" and {more} more" if more > 0 else "")
+        names = some(qualification.in_doubt, _MOST)
         alike = any(culprit.kind is PartKind.ALIKE for culprit in qualification.culprits)
         why = "all are as slow as their partners" if alike else "other partners show which is slow"
         ending.append(f"in doubt: {names}: {why}")

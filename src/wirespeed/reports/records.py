@@ -27,7 +27,8 @@ from ..measurement import Unit
 from ..results.baseline import Baseline
 from ..results.cells import Key, key_of
 from ..results.compare import Comparison, Outcome, Unreadable
-from ..units import many, parse_rate
+from ..statistics import grouped
+from ..units import many, parse_rate, some
 from .csv import COLUMNS, cells, origin
 from .findings import applicable, views
 
@@ -342,16 +343,13 @@ _NAMED_FILES, _MOST_ERRORS = 3, 8
 
 def errors_of(unreadable: Sequence[Unreadable]) -> list[str]:
     """A text for each file that cannot be read; for many with the same error, their number and some names."""
-    by_kind: dict[str, list[Unreadable]] = {}
-    for file in unreadable:
-        by_kind.setdefault(file.kind, []).append(file)
     texts = list[str]()
-    for kind, files in by_kind.items():
+    for kind, files in grouped((file.kind, file) for file in unreadable).items():
         if len(files) <= _NAMED_FILES:
             texts += map(str, files)
         else:
-            names = ", ".join(file.file for file in files[:_NAMED_FILES])
-            texts.append(f"{len(files)} files ({names} and {len(files) - _NAMED_FILES} more): {kind}")
+            names = some([file.file for file in files], _NAMED_FILES)
+            texts.append(f"{len(files)} files ({names}): {kind}")
     if (more := len(texts) - _MOST_ERRORS) > 0:
         return [*texts[:_MOST_ERRORS], f"and {many(more, 'more error')}"]
     return texts

@@ -17,7 +17,7 @@ from ..judging.judge import Check
 from ..judging.judged import Judged
 from ..judging.verdict import Verdict
 from ..measurement import Axis, Unit
-from ..statistics import summarise
+from ..statistics import grouped, summarise
 from ..tables import SKEW, Cell, Table
 from ..units import GB, fitting, format_time, many
 from .console import heading, pieces, printed, warnings, width_of
@@ -72,15 +72,11 @@ def _blocks(results: list[TestcaseResult], width: int) -> Iterator[list[Testcase
 
     for _, group in groupby(results, key=shape):
         block = list(group)
-        if len(block) > 1 and len(block[0].tables[0].columns.labels) > 1 and _width(block) > width:
+        several = len(block) > 1 and len(block[0].tables[0].columns.labels) > 1
+        if several and width_of(_together(block)) > width:
             yield from ([result] for result in block)
         else:
             yield block
-
-
-def _width(block: list[TestcaseResult]) -> int:
-    """The width of a block's table, in characters."""
-    return width_of(_together(block))
 
 
 def _together(block: list[TestcaseResult], check: Check | None = None) -> RichTable:
@@ -108,26 +104,18 @@ def _together(block: list[TestcaseResult], check: Check | None = None) -> RichTa
 def _rows(block: list[TestcaseResult], document: Document, check: Check) -> RenderableType:
     """Several one-row testcases as one table, and which bytes their values count."""
     sizes = dict.fromkeys(filter(None, (buffers(document, result) for result in block)))
-    counts = [Text(f"counts {text}: {', '.join(result.name for result in results)}", style="dim")
-              for text, results in _by_counts(block)]  # fmt: skip
+    by_counts = grouped((result.counts, result.name) for result in block if result.counts != _ONCE)
+    counts = [Text(f"counts {text}: {', '.join(names)}", style="dim") for text, names in by_counts.items()]
     means = list(dict.fromkeys(text.plain for result in block for text in shared(result)))
     counts = [Text(", ".join(sizes), style="dim"), *counts] if sizes else counts
     energies = (text for result in block for text in energy(result))
     return Group(_together(block, check), *counts, *(Text(text, style="dim") for text in means), *energies)
 
 
-def _by_counts(block: list[TestcaseResult]) -> list[tuple[str, list[TestcaseResult]]]:
-    """Group testcases by the bytes they count, without those that count every copied byte once."""
-    groups: dict[str, list[TestcaseResult]] = {}
-    for result in block:
-        if result.counts != _ONCE:
-            groups.setdefault(result.counts, []).append(result)
-    return list(groups.items())
-
-
 def _single(result: TestcaseResult, document: Document, check: Check, style: Style) -> RenderableType:
     """One testcase with its tables, under a heading."""
-    parts: list[RenderableType] = [headed(result, document, check), Text(_does(result), style="dim")]
+    about = result.description + (f"; counts {result.counts}" if result.counts not in ("", _ONCE) else "")
+    parts: list[RenderableType] = [headed(result, document, check), Text(about, style="dim")]
     for table in result.tables:
         if len(result.tables) > 1:
             parts.append(Text(table.title, style="italic"))
@@ -167,10 +155,8 @@ def headed(result: TestcaseResult, document: Document, check: Check) -> Text:
 
 def shared(result: TestcaseResult) -> list[Text]:
     """The transport to the memory of other ranks, and the cells that used a rarer one."""
-    cells: dict[tuple[str, ...], list[str]] = {}
-    for cell in result.tables[0].cells:
-        if cell.means:
-            cells.setdefault(cell.means, []).append(_where(result.tables[0], cell))
+    table = result.tables[0]
+    cells = grouped((cell.means, _where(table, cell)) for cell in table.cells if cell.means)
     if not cells:
         return []
     most = max(cells, key=lambda means: len(cells[means]))
@@ -183,11 +169,6 @@ def shared(result: TestcaseResult) -> list[Text]:
     if isinstance(skew, float):
         text += f"; start skew {format_time(skew)}"
     return [Text(text, style="dim")]
-
-
-def _does(result: TestcaseResult) -> str:
-    """What a testcase measures and which bytes count."""
-    return result.description + (f"; counts {result.counts}" if result.counts not in ("", _ONCE) else "")
 
 
 #: Additional columns of tables with one column of values; of those with several, only the last.
@@ -381,12 +362,9 @@ def _half(cell: Cell) -> float | None:
 
 def _waived(document: Document, style: Style) -> list[RenderableType]:
     """The waived testcases by reason."""
-    by_reason: dict[str, list[str]] = {}
-    for result in document.testcases:
-        if result.status is Status.WAIVED:
-            by_reason.setdefault(result.reason, []).append(result.name)
+    waived = (result for result in document.testcases if result.status is Status.WAIVED)
     lines: list[RenderableType] = []
-    for reason, names in by_reason.items():
+    for reason, names in grouped((result.reason, result.name) for result in waived).items():
         shown = ", ".join(names) if style.verbose or len(names) < 3 else many(len(names), "testcase")
         lines.append(Text(f"skipped: {shown}: {reason}", style="dim"))
     return lines

@@ -15,7 +15,6 @@ from .style import Style
 
 def render(judged: Judged, style: Style) -> str:
     """The testcases of a run that measured transfers; comments say why others are missing."""
-    del style
     document, machine = judged.document, judged.document.machine
     options = plan_options(document)
     parts = [heading(machine)]

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..document import Document
-from ..judging.gates import GateComparison, GateResult, GateVerdict
+from ..judging.gates import GateComparison, GateVerdict
 from ..judging.inventory import Missing
 from ..judging.judge import Check
 from ..judging.judged import Judged
@@ -26,11 +26,12 @@ from ..judging.omissions import omitted
 from ..judging.overview import KeyFigure, Overview, judged_by_baseline, unknown_memory, users
 from ..judging.verdict import BELOW_RANGE, Judgement, Verdict, share
 from ..reports import SIMULATED, Style
-from ..reports.console import heading, printed
+from ..reports.console import further, hanging, heading, printed
 from ..reports.findings import (
     SIGNS,
     FindingView,
     applicable,
+    culprit_text,
     explanations,
     extent,
     gate_parts,
@@ -64,9 +65,8 @@ def headline(document: Document, summary: Overview, file: str = "") -> Iterator[
         file: Its file; empty if it was not saved.
     """
     indent = len(summary.word) + 2
-    line = Table.grid(padding=(0, 2, 0, 0))
-    line.add_row(Text(summary.word, style=SIGNS[summary.verdict].style), Text(summary.sentence, style="bold"))
-    yield line
+    word = Text(summary.word, style=SIGNS[summary.verdict].style)
+    yield hanging(word, Text(summary.sentence, style="bold"))
     seconds = "" if document.simulated or document.imported else format_time(document.seconds)
     parts = filter(None, (summary.extent, verification(document), seconds))
     yield Padding(Text(" · ".join(parts), style="dim"), (0, 0, 0, indent))
@@ -100,9 +100,7 @@ def notes(lines: Iterable[tuple[str, str]], style: str = "cyan") -> Iterator[Ren
     """A line for each text, after its kind; longer texts are indented."""
     for kind, text in lines:
         if text:
-            line = Table.grid(padding=(0, 1, 0, 0))
-            line.add_row(Text(f"{kind}:", style=style), Text(text))
-            yield line
+            yield hanging(Text(f"{kind}:", style=style), Text(text), 1)
 
 
 #: Verdict on what is missing -> kind and style of its line.
@@ -161,26 +159,23 @@ def _bar(figure: KeyFigure, length: int) -> Text:
 
 
 def section(compared: GateComparison, style: Style) -> Iterator[RenderableType]:
-    """The applicable gates of a set, the worst first, and the number of the others by reason."""
+    """The applicable gates of a set, the worst first, and the number of the others by reason.
+
+    ``verbose`` adds the source of each.
+    """
     gates, results = compared.gates, compared.results
     yield Text(f"published thresholds of {gates.name} (read {gates.read})", style="bold")
     for result in applicable(compared):
         line = Text().append(f"{result.verdict:<12}", style=SIGNS[result.verdict].style)
         yield line.append(f"{result.gate.measures}: at least {result.gate.at_least}")
-        yield from (Padding(Text(text, style="dim"), (0, 0, 0, 2)) for text in _details(result, style))
+        texts = [*gate_parts(result), *([result.gate.source] if style.verbose else [])]
+        yield from (_indented(text, style="dim") for text in texts)
     other = Counter(result.why for result in results if result.verdict is GateVerdict.NOT_APPLICABLE)
     if other:
         reasons = ", ".join(f"{count} for {why}" for why, count in other.items())
         yield Text(f"{many(other.total(), 'threshold')} not applicable: {reasons}", style="dim")
     if not compared.compared:
         yield Text(f"no threshold of {gates.name} was compared; this is not a pass", style="bold yellow")
-
-
-def _details(result: GateResult, style: Style) -> Iterator[str]:
-    """What was measured and why, and for ``verbose`` the source."""
-    yield from gate_parts(result)
-    if style.verbose:
-        yield result.gate.source
 
 
 #: Maximum number of testcases, warnings and other defects, so that they fit on a screen; ``verbose`` shows
@@ -210,8 +205,7 @@ def parts(judged: Judged, style: Style) -> list[RenderableType]:
         parts += [Text(line) for line in qualified_lines(document, document.qualification)[:-1]] + [""]
     for judgements in bad if style.verbose else bad[:_SHOWN]:
         parts += _testcase(judgements, check, style)
-    if len(bad) > _SHOWN and not style.verbose:
-        parts.append(Text(f"{many(len(bad) - _SHOWN, 'more testcase')}; -v shows all", "dim"))
+    parts += [] if style.verbose else further(len(bad) - _SHOWN, "more testcase")
     parts += notes([("settings", "; ".join(style.settings))])
     parts += _unjudged(document, check, style)
     parts += notes([("baseline", text) for text in (check.baseline.notes if check.baseline else ())])
@@ -252,8 +246,7 @@ def _places(check: Check, summary: Overview) -> Iterator[RenderableType]:
     """The slow devices and links that the first sentence does not name."""
     for culprit in check.culprits:
         if str(culprit) not in summary.sentence:
-            cells = many(len(culprit.cells), "value")
-            yield from notes([("slow", f"{culprit} at {culprit.share} ({cells})")], "red")
+            yield from notes([("slow", culprit_text(culprit))], "red")
 
 
 def _findings(document: Document, summary: Overview, file: str) -> Iterator[RenderableType]:
@@ -279,8 +272,7 @@ def _warnings(document: Document, summary: Overview, style: Style) -> Iterator[R
     texts = [text for text in texts if text not in summary.sentence]
     shown = texts if style.verbose else texts[:_WARNINGS]
     yield from notes((("warning", text) for text in shown), "bold yellow")
-    if len(texts) > len(shown):
-        yield Text(f"{many(len(texts) - len(shown), 'more warning')}; -v shows all", style="dim")
+    yield from further(len(texts) - len(shown), "more warning")
 
 
 def _bad(check: Check) -> list[Judgement]:

@@ -24,8 +24,8 @@ from ..judging.peer_causes import PeerFinding, PeerFindings, told
 from ..judging.verdict import Verdict
 from ..peer_access import Attempt, PeerMechanism, PeerVerdict
 from ..reports import SIMULATED, Style
-from ..reports.console import heading, pieces, printed, warnings
-from ..reports.findings import SIGNS, FindingView, explanations, views
+from ..reports.console import hanging, heading, pieces, printed, warnings
+from ..reports.findings import SIGNS, FindingView, culprit_text, explanations, views
 from ..reports.records import picked
 from ..terminal import escaped
 from ..units import GB, format_size, format_time, many
@@ -55,9 +55,7 @@ def render(judged: Judged, style: Style, steps: Sequence[Step] = ()) -> str:
     verdict = judged.concluded
     slow = many(diagnosis.slow, "slow value") if document.testcases else "nothing was measured"
     parts.append(Text(f"{verdict.word.upper()}  {slow}", style=SIGNS[verdict].style))
-    for culprit in check.culprits:
-        cells = many(len(culprit.cells), "value")
-        parts.append(Text(f"slow: {culprit} at {culprit.share} ({cells})"))
+    parts += [Text(f"slow: {culprit_text(culprit)}") for culprit in check.culprits]
     for view in views(diagnosis):
         parts += ["", named(view), details(view)]
     parts.append("")
@@ -169,9 +167,8 @@ def render_of_p2p(document: Document, findings: PeerFindings, style: Style) -> s
     if style.verbose:
         parts += ["", *_mechanisms(findings, style)]
     sign = SIGNS[findings.verdict]
-    verdict = Table.grid(padding=(0, 2, 0, 0))
-    verdict.add_row(*(Text(text, sign.style) for text in (findings.verdict.word.upper(), findings.sentence)))
-    parts += ["", verdict]
+    word, sentence = findings.verdict.word.upper(), findings.sentence
+    parts += ["", hanging(Text(word, sign.style), Text(sentence, sign.style))]
     parts += [Text(line, "dim") for line in _figures(findings)]
     causes = findings.causes if style.verbose else findings.causes[:_CAUSES]
     for i, finding in enumerate(causes):
@@ -216,12 +213,8 @@ def _matrix(findings: PeerFindings, style: Style) -> Iterator[RenderableType]:
     rows = [[a, *(verdicts[a, b].letter if (a, b) in verdicts else "" for b in gpus)] for a in gpus]
     yield Text("peer access: the GPU of the row accesses memory of the GPU of the column", "bold")
     yield from pieces(Column("", no_wrap=True, style="dim"), list(gpus), rows, style.width)
-    yield Text(_legend(verdicts.values()), "dim")
-
-
-def _legend(verdicts: Any) -> str:
-    used = set(verdicts)
-    return "   ".join(f"{verdict.letter} {verdict}" for verdict in PeerVerdict if verdict in used)
+    used = (f"{verdict.letter} {verdict}" for verdict in PeerVerdict if verdict in verdicts.values())
+    yield Text("   ".join(used), "dim")
 
 
 def _mechanisms(findings: PeerFindings, style: Style) -> Iterator[RenderableType]:
@@ -241,17 +234,15 @@ def _mechanisms(findings: PeerFindings, style: Style) -> Iterator[RenderableType
 
 def _figures(findings: PeerFindings) -> Iterator[str]:
     """Rates and latencies that were measured on the way."""
-    access = findings.access
-    for name, values in (
-        ("copies", [a.rate for a in access.attempts if a.rate]),
-        ("flag round trip", [a.latency for a in access.attempts if a.latency]),
-        ("through the host", list(access.through_host.values())),
+    access, in_gb = findings.access, "{:.1f}".format
+    for name, values, written, unit in (
+        ("copies", [a.rate / GB for a in access.attempts if a.rate], in_gb, " GB/s"),
+        ("flag round trip", [a.latency for a in access.attempts if a.latency], format_time, ""),
+        ("through the host", [rate / GB for rate in access.through_host.values()], in_gb, " GB/s"),
     ):
-        if values and name == "flag round trip":
-            yield f"{name}: {' to '.join(dict.fromkeys(map(format_time, (min(values), max(values)))))}"
-        elif values:
-            ends = dict.fromkeys(f"{rate / GB:.1f}" for rate in (min(values), max(values)))
-            yield f"{name}: {' to '.join(ends)} GB/s"
+        if values:
+            ends = dict.fromkeys(map(written, (min(values), max(values))))
+            yield f"{name}: {' to '.join(ends)}{unit}"
 
 
 def _cause(finding: PeerFinding, is_first: bool, style: Style) -> Iterator[RenderableType]:
@@ -274,9 +265,7 @@ def _cause(finding: PeerFinding, is_first: bool, style: Style) -> Iterator[Rende
 
 def _detail(name: str, text: str) -> RenderableType:
     """A line of a cause; longer texts are indented."""
-    line = Table.grid(padding=(0, 2, 0, 0))
-    line.add_row(Text(name, "dim"), Text(text))
-    return Padding(line, (0, 0, 0, 2))
+    return Padding(hanging(Text(name, "dim"), Text(text)), (0, 0, 0, 2))
 
 
 def to_json(document: Document, findings: PeerFindings) -> str:
@@ -305,9 +294,7 @@ def to_json(document: Document, findings: PeerFindings) -> str:
         }
     answer = {
         "wirespeed_p2p": VERSION,
-        "version": document.version,
-        "host": document.hostname,
-        "simulated": document.simulated,
+        **picked(document, "version host simulated", host=document.hostname),
         "verdict": findings.verdict.word,
         "sentence": findings.sentence,
         "gpus": {

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
-from importlib.resources import files
 
 import msgspec
 
@@ -88,11 +86,8 @@ def _timeline(works: Sequence[PlannedWork]) -> list[str]:
         right = max(left + 1, round(_TIMELINE * end / last))
         sign = "-" if work.load else "=" if work.end is not None else "?"
         until = format_time(work.end) if work.end is not None else "the end" if work.load else "unknown"
-        bar, span = (
-            " " * left + sign * (right - left),
-            f"{format_time(work.start) if work.start else '0'} to {until}",
-        )
-        lines.append(f"  {i}: |{bar:{_TIMELINE}}| {span}")
+        bar, start = " " * left + sign * (right - left), format_time(work.start) if work.start else "0"
+        lines.append(f"  {i}: |{bar:{_TIMELINE}}| {start} to {until}")
     return lines
 
 
@@ -102,9 +97,8 @@ def _name(work: PlannedWork) -> str:
     elif work.operation == "copy":
         name = f"{work.source}->{work.destination}"
     else:
-        name = f"{work.operation} {work.source}" + (
-            f" to {work.destination}" if work.destination != work.source else ""
-        )
+        name = f"{work.operation} {work.source}"
+        name += f" to {work.destination}" if work.destination != work.source else ""
     pageable = " pageable" if "pageable" in work.memory and work.engine not in ("cpu", *FILE_ENGINES) else ""
     return f"{'load ' if work.load else ''}{name}{pageable}"
 
@@ -126,25 +120,20 @@ def _page(run: DryRun, machine: Machine) -> str:
     """A page with a drawing of the machine for each measurement: the load of its links."""
     from ..reports.html.charts import markup
     from ..reports.html.link_use import draw
+    from ..reports.html.tables import rendered, source
 
-    style = files("wirespeed.reports.html").joinpath("style.css").read_text()
-    parts = []
-    for number, measurement in enumerate(run.measurements[:_DRAWN], 1):
+    drawn = []
+    for measurement in run.measurements[:_DRAWN]:
         drawing = draw(machine, _uses(measurement, machine))
-        parts.append(f"<h2>{number}. {escape(measurement.testcase)}</h2>")
-        if drawing is not None:
-            parts.append(f'<div class="drawing">{markup(drawing)}</div>')
-        parts.append(f"<pre>{escape(visible(chr(10).join(_table(measurement))))}</pre>")
-    if len(run.measurements) > _DRAWN:
-        parts.append(f"<p>{many(len(run.measurements) - _DRAWN, 'more measurement')} not drawn</p>")
-    banner = f'<p class="banner">{SIMULATED}</p>' if run.simulated else ""
-    title = escape(f"Dry run on {run.machine}")
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f"<style>{style}</style></head><body><main><h1>{title}</h1>{banner}"
-        "<p>Load of each link at the limits, of its capacity, in GB/s: solid for links with room, dashed "
-        f"for full links, dotted for unused links.</p>{''.join(parts)}</main></body></html>\n"
+        svg = markup(drawing) if drawing is not None else ""
+        drawn.append((measurement.testcase, svg, "\n".join(_table(measurement))))
+    more = max(0, len(run.measurements) - _DRAWN)
+    banner = SIMULATED if run.simulated else ""
+    title = f"Dry run on {run.machine}"
+    page = rendered(
+        "dry_run.html", source("style.css"), title=title, simulated=banner, drawn=drawn, more=more
     )
+    return f"{page}\n"
 
 
 def _uses(measurement: PlannedMeasurement, machine: Machine) -> Sequence[Use]:

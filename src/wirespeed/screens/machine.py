@@ -119,11 +119,9 @@ def _cpu(machine: Machine) -> str:
 
 def _pages(machine: Machine) -> list[str]:
     """The sizes of huge pages, if known."""
-    parts = []
-    if machine.huge_page_bytes:
-        parts.append(f"huge pages of {format_size(machine.huge_page_bytes)}")
-    if machine.transparent_huge_pages:
-        parts.append(f"transparent huge pages: {machine.transparent_huge_pages}")
+    size, transparent = machine.huge_page_bytes, machine.transparent_huge_pages
+    parts = [f"huge pages of {format_size(size)}"] if size else []
+    parts += [f"transparent huge pages: {transparent}"] if transparent else []
     return [", ".join(parts)] if parts else []
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +27,7 @@ from ..reports.console import printed
 from ..reports.findings import GLANCE, SIGNS, VERDICTS, number, views
 from ..reports.records import ERROR, PASS, CheckedRun, counted_words
 from ..results.compare import Unreadable
+from ..statistics import grouped
 from ..units import GB, many
 
 #: Indentation of the cause below its runs.
@@ -35,30 +36,6 @@ _INDENT = 2
 _SCREEN, _ROWS = 23, 4
 #: Maximum number of characters of a cause or a remedy where there is no room for all.
 _LONGEST = 150
-
-
-@dataclass(frozen=True, eq=False)
-class _Line:
-    """A run or a file.
-
-    Attributes:
-        word: Its verdict.
-        label: Its host or file.
-        figures: Its key figures.
-        alike: Equal for rows with the same finding.
-        sentence, topic, extent, step: The finding, without its numbers, how much it concerns, and what to do.
-        remarks: Remarks on gates and the baseline.
-    """
-
-    word: str
-    label: str
-    figures: tuple[FleetFigure, ...]
-    alike: tuple[str, ...]
-    sentence: str = ""
-    topic: str = ""
-    extent: str = ""
-    step: str = ""
-    remarks: tuple[str, ...] = ()
 
 
 def render(runs: Sequence[CheckedRun], style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
@@ -73,13 +50,10 @@ def render(runs: Sequence[CheckedRun], style: Style, unreadable: Sequence[Unread
         unreadable: Files that cannot be read or judged.
     """
     rows, nodes = _rows(runs, unreadable), [run.node for run in runs]
-    groups: dict[tuple[str, ...], list[_Line]] = {}
-    for row in rows:
-        if row.word != PASS or row.remarks:
-            groups.setdefault(row.alike, []).append(row)
+    groups = grouped((_alike(row), row) for row in rows if row.node.word != PASS or row.remarks)
     more = "" if style.verbose else "; -v shows the screen of each"
     footer = [counted_words(nodes, unreadable) + more]
-    if any(figure.bad for row in rows for figure in row.figures):
+    if any(figure.bad for row in rows for figure in row.node.figures):
         footer.append("✖ = path with failing values (lowest shown)")
     end = printed(style, *(Text(text, style="dim") for text in footer))
     if any(node.simulated for node in nodes):
@@ -91,28 +65,31 @@ def render(runs: Sequence[CheckedRun], style: Style, unreadable: Sequence[Unread
     return _screen(rows, list(groups.values()), style, _SCREEN - end.count("\n")) + end
 
 
-def _rows(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable]) -> list[_Line]:
-    """A row for each run and file: failures, then files that cannot be read, then the others."""
+def _rows(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable]) -> list[CheckedRun]:
+    """The runs by what people call their hosts: failures, then files that cannot be read, then the others."""
     ordered = sorted(runs, key=lambda run: run.node.order)
     names = labels([run.node for run in ordered])
     rows = [
-        _Line(node.word, label, node.figures, (node.word, node.topic or node.sentence, node.step, *remarks),
-             node.sentence, node.topic, node.extent, node.step, tuple(remarks))
-        for label, node, remarks in zip(
-            names, (run.node for run in ordered), (run.remarks for run in ordered), strict=True
-        )
-    ]  # fmt: skip
-    failed = sum(row.word == WORDS[0] for row in rows)
+        CheckedRun(replace(run.node, host=label), run.remarks)
+        for label, run in zip(names, ordered, strict=True)
+    ]
+    failed = sum(row.node.word == WORDS[0] for row in rows)
     files = [
-        _Line(ERROR, Path(file.file).name or file.file, (), (ERROR, file.kind), file.why, file.kind)
+        FleetNode(file.file, Path(file.file).name or file.file, "", "", ERROR, file.why, "", topic=file.kind)
         for file in unreadable
     ]
-    return [*rows[:failed], *files, *rows[failed:]]
+    return [*rows[:failed], *(CheckedRun(file, ()) for file in files), *rows[failed:]]
 
 
-def _screen(rows: Sequence[_Line], groups: Sequence[list[_Line]], style: Style, room: int) -> str:
+def _alike(run: CheckedRun) -> tuple[str, ...]:
+    """Equal for runs with the same finding."""
+    node = run.node
+    return node.word, node.topic or node.sentence, node.step, *run.remarks
+
+
+def _screen(rows: Sequence[CheckedRun], groups: Sequence[list[CheckedRun]], style: Style, room: int) -> str:
     """What fits a number of lines: rows of each finding, then findings, the worst first."""
-    bad = [row for row in rows if row.word != PASS]
+    bad = [row for row in rows if row.node.word != PASS]
     if not bad:
         return ""
     shown = ""
@@ -132,24 +109,24 @@ def _screen(rows: Sequence[_Line], groups: Sequence[list[_Line]], style: Style, 
     return table + shown
 
 
-def _chosen(groups: Sequence[list[_Line]], bad: Sequence[_Line], count: int) -> list[_Line]:
+def _chosen(groups: Sequence[list[CheckedRun]], bad: Sequence[CheckedRun], count: int) -> list[CheckedRun]:
     """Some of the rows that do not pass: one of each finding, then the worst."""
-    ordered = [*(members[0] for members in groups if members[0].word != PASS), *bad]
-    taken = [id(row) for row in dict.fromkeys(ordered)][:count]
+    ordered = [*(members[0] for members in groups if members[0].node.word != PASS), *bad]
+    taken = list(dict.fromkeys(map(id, ordered)))[:count]
     return [row for row in bad if id(row) in taken]
 
 
-def _lines(style: Style, rows: Sequence[_Line], shown: Sequence[_Line]) -> str:
+def _lines(style: Style, rows: Sequence[CheckedRun], shown: Sequence[CheckedRun]) -> str:
     """A table of some rows, one line each, and how many others do not pass."""
-    others = sum(row.word != PASS for row in rows) - len(shown)
+    others = sum(row.node.word != PASS for row in rows) - len(shown)
     more = [Text(f"and {others} more that do not pass", style="dim")] if others else []
     return printed(style, _table(rows, shown, folded=False), *more, "")
 
 
-def _table(rows: Sequence[_Line], shown: Sequence[_Line], *, folded: bool = True) -> Table:
+def _table(rows: Sequence[CheckedRun], shown: Sequence[CheckedRun], *, folded: bool = True) -> Table:
     kinds = [str(kind) for kind in path_kinds()]  # the titles of collectives are none of them, and come last
     titles = sorted(
-        dict.fromkeys(figure.title for row in rows for figure in row.figures),
+        dict.fromkeys(figure.title for row in rows for figure in row.node.figures),
         key=lambda title: kinds.index(title) if title in kinds else len(kinds),
     )
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
@@ -158,10 +135,10 @@ def _table(rows: Sequence[_Line], shown: Sequence[_Line], *, folded: bool = True
     for title in titles:
         table.add_column("\n".join(title.rsplit(" ", 1)), justify="right", no_wrap=True)
     for row in shown:
-        figures = {figure.title: figure for figure in row.figures}
+        figures = {figure.title: figure for figure in row.node.figures}
         table.add_row(
-            Text(row.word, style=SIGNS[VERDICTS.get(row.word, Verdict.FAIL)].style),
-            Text(row.label),
+            Text(row.node.word, style=SIGNS[VERDICTS.get(row.node.word, Verdict.FAIL)].style),
+            Text(row.node.host),
             *(_figure(figures.get(title)) for title in titles),
         )
     return table
@@ -176,18 +153,20 @@ def _figure(figure: FleetFigure | None) -> Text:
     return Text(number(figure.typical, GB, GLANCE))
 
 
-def _finding(members: Sequence[_Line], style: Style, *, short: bool) -> str:
+def _finding(members: Sequence[CheckedRun], style: Style, *, short: bool) -> str:
     """The runs with a finding, what it is, and what to do; if ``short``, in a few lines."""
-    first = members[0]
-    sentence = first.sentence if len({row.sentence for row in members}) == 1 else first.topic
-    if not short and first.extent and len({row.extent for row in members}) == 1:
+    first = members[0].node
+    sentence = first.sentence if len({row.node.sentence for row in members}) == 1 else first.topic
+    if not short and first.extent and len({row.node.extent for row in members}) == 1:
         sentence += f"; {first.extent}"
     texts = [] if first.word == PASS else [sentence]
     texts += [f"what to do: {first.step}"] if first.step else []
-    texts += first.remarks
+    texts += members[0].remarks
     if short:
         texts = [text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…" for text in texts]
-    names = Text(f"{_named([row.label for row in members], style.width if short else None)}:", style="bold")
+    names = Text(
+        f"{_named([row.node.host for row in members], style.width if short else None)}:", style="bold"
+    )
     return printed(style, names, *(Padding(Text(text), (0, 0, 0, _INDENT)) for text in texts))
 
 
@@ -246,9 +225,7 @@ def brief_of_runs(nodes: Sequence[FleetNode], unreadable: Sequence[Unreadable] =
     labelled = [
         pair for pair in zip(ordered, labels(ordered), strict=True) if pair[0].word == ordered[0].word
     ]
-    causes: dict[str, list[str]] = {}
-    for node, label in labelled:
-        causes.setdefault(node.sentence, []).append(label)
+    causes = grouped((node.sentence, label) for node, label in labelled)
     named = "; ".join(f"{', '.join(names)}: {sentence}" for sentence, names in causes.items())
     if ordered[0].word == PASS:
         named = next(iter(causes)) if len(causes) == 1 else "as fast as expected"

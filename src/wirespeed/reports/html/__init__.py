@@ -14,7 +14,6 @@ def render(judged: Judged, style: Style) -> str:
     """The page of one run."""
     from .page import page
 
-    del style
     return page([judged])
 
 
@@ -26,5 +25,4 @@ def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: 
     """The page of many runs, which contains no Documents."""
     from .fleet import fleet_page
 
-    del style
     return fleet_page([run.node for run in runs], list(map(str, unreadable)))

@@ -202,15 +202,13 @@ class Frame:
 
     Attributes:
         x, y: Position of a value along each axis.
-        left, right, top, bottom: Edges of the area of the curves.
+        left, right: Edges of the area of the curves.
     """
 
     x: Callable[[float], float]
     y: Callable[[float], float]
     left: float
     right: float
-    top: float
-    bottom: float
 
 
 def curve_chart(table: Table) -> Element | None:
@@ -283,7 +281,7 @@ def _framed(
     add(svg, "line", "axis", x1=_LEFT, x2=right, y1=_HEIGHT - _BOTTOM, y2=_HEIGHT - _BOTTOM)
     add(svg, "text", "soft middle", fitted(axis.name, 400), x=(_LEFT + right) / 2, y=_HEIGHT - 8)
     add(svg, "text", "soft", unit, x=4, y=15)
-    return svg, Frame(x, y, _LEFT, right, _TOP, _HEIGHT - _BOTTOM)
+    return svg, Frame(x, y, _LEFT, right)
 
 
 def _along(
@@ -366,5 +364,5 @@ def time_chart(title: str, curves: Sequence[Curve], unit: str, end: float) -> El
             add(svg, "line", "grid", x1=x(mark), x2=x(mark), y1=top, y2=height - foot)
             add(svg, "text", "tick middle", f"{mark:g} s", x=x(mark), y=height - 10)
     add(svg, "line", "axis", x1=left, x2=right, y1=height - foot, y2=height - foot)
-    draw_curves(svg, curves, Frame(x, y, left, right, top, height - foot), width - right - 10)
+    draw_curves(svg, curves, Frame(x, y, left, right), width - right - 10)
     return svg

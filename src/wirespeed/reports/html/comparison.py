@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from math import isnan
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,8 @@ from ...judging.path_kinds import path_kind
 from ...measurement import Unit
 from ...results.cells import Key, Placed, placed
 from ...results.compare import Change, Comparison, Outcome, Unreadable, compare
-from ...statistics import median
-from ...units import fitting, many
+from ...statistics import grouped, median
+from ...units import many
 from ...version import __version__
 from ..comparisons import (
     CHANGED,
@@ -32,12 +33,13 @@ from ..comparisons import (
     percent,
     remarks,
     side_of,
+    thinned,
 )
-from ..findings import GLANCE, SIGNS, number
+from ..findings import SIGNS, quantity
 from ..style import SIMULATED
 from .charts import add, drawing, markup, step
 from .headline import banner
-from .templates import rendered, source
+from .tables import rendered, source
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -185,12 +187,10 @@ def _observation(index: int, change: Change, place: Placed, outcome: Outcome) ->
 
 def _kinds(outcome: Outcome, changes: Sequence[Change], cells: dict[Key, Placed]) -> Iterator[Moved]:
     """Yield the changes that no link explains by kind of path."""
-    kinds: dict[str, list[Change]] = {}
-    for change in changes:
-        place = cells.get(change.key)
-        collective = place is not None and place.result.collective is not None
-        kinds.setdefault(path_kind(change.key.testcase, collective=collective).title, []).append(change)
-    for kind, of_kind in kinds.items():
+    collectives = {key for key, place in cells.items() if place.result.collective is not None}
+    kinds = (path_kind(change.key.testcase, collective=change.key in collectives) for change in changes)
+    titles = (kind.title for kind in kinds)
+    for kind, of_kind in grouped(zip(titles, changes, strict=True)).items():
         yield _place(kind, outcome, of_kind)
 
 
@@ -202,26 +202,21 @@ def _place(name: str, outcome: Outcome, changes: Sequence[Change]) -> Moved:
 
 def _rows(first: Document, comparisons: Sequence[Comparison | None]) -> list[ComparedTable]:
     """Each table of the first run, compared with all others."""
-    changes = [_by_table(comparison.changes if comparison else ()) for comparison in comparisons]
+    changes = [
+        grouped((change.key[:2], change) for change in (comparison.changes if comparison else ()))
+        for comparison in comparisons
+    ]
     tables = []
     for result in first.testcases:
         for table in result.tables:
             if not (values := sorted(table.values())):
                 continue
-            scale, unit = fitting(table.unit, [median(values)])
             by_run = [by_table.get((result.name, table.key), []) for by_table in changes]
             against = tuple(map(_against, by_run))
             extremes = (abs(c.change) or 1.0 for of_run in by_run for c in of_run if c.outcome in CHANGED)
-            text = f"{number(median(values), scale, GLANCE)} {unit}"
+            text = quantity(median(values), table.unit)
             tables.append(ComparedTable(result.key(table), text, against, max(extremes, default=0.0)))
     return tables
-
-
-def _by_table(changes: Iterable[Change]) -> dict[tuple[str, str], list[Change]]:
-    by_table: dict[tuple[str, str], list[Change]] = {}
-    for change in changes:
-        by_table.setdefault((change.key.testcase, change.key.table), []).append(change)
-    return by_table
 
 
 def _against(changes: Sequence[Change]) -> Against:
@@ -312,9 +307,8 @@ def history_page(history: MachineHistory) -> str:
 
 
 def _kind(history: MachineHistory, kind: KindHistory) -> tuple[str, str, Markup]:
-    scale, unit = fitting(kind.unit, [kind.last])
     below = f", below expectations: {many(kind.failing, 'value')}" if kind.failing else ""
-    last = f"{number(kind.last, scale, GLANCE)} {unit} in the latest run{below}"
+    last = f"{quantity(kind.last, kind.unit)} in the latest run{below}"
     return str(kind.kind), last, _chart(history, kind)
 
 
@@ -338,23 +332,12 @@ def _chart(history: MachineHistory, kind: KindHistory) -> Markup:
             at = x(event.run)
             mark = add(svg, "line", f"mark {color}", x1=at, x2=at, y1=_TOP, y2=_HEIGHT - _BOTTOM)
             add(mark, "title", text=f"{day(event.since)}: {change_of(event)}, {where(event)}")
-    for part in _parts(speeds):
-        points = " ".join(f"{x(run):.1f},{y(speed):.1f}" for run, speed in part)
+    for is_known, part in groupby(thinned(speeds, _POINTS), bool):  # a gap in the values interrupts a line
+        if not is_known:
+            continue
+        points = " ".join(f"{x(run):.1f},{y(speed):.1f}" for run, speed in filter(None, part))
         add(svg, "polyline", "course", points=points, fill="none")
     last = history.past.runs[-1].started
     add(svg, "text", "tick", day(history.past.runs[0].started), x=4.0, y=_HEIGHT - 5)
     add(svg, "text", "tick", day(last), x=_WIDTH - 4, y=_HEIGHT - 5, text_anchor="end")
     return markup(svg)
-
-
-def _parts(speeds: Sequence[float]) -> list[list[tuple[float, float]]]:
-    """The points of the lines: a gap in the values interrupts a line."""
-    size = max(1, -(-len(speeds) // _POINTS))
-    parts: list[list[tuple[float, float]]] = [[]]
-    for start in range(0, len(speeds), size):
-        known = [(i, s) for i, s in enumerate(speeds[start : start + size], start) if not isnan(s)]
-        if known:
-            parts[-1].append((sum(i for i, _ in known) / len(known), sum(s for _, s in known) / len(known)))
-        elif parts[-1]:
-            parts.append([])
-    return [part for part in parts if part]

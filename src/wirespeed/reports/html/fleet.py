@@ -14,15 +14,14 @@ from ...judging.judged import Criteria, Judged
 from ...results.cells import NVLINKS
 from ...results.compare import ReadRuns, read_many
 from ...results.store import load
-from ...statistics import median
+from ...statistics import grouped, median
 from ...units import GB, many
 from ...version import __version__
 from ..findings import GLANCE, VERDICTS, number, shown
 from .charts import Element, add, drawing, fitted, markup
 from .comparison import letter
 from .headline import banner, date
-from .tables import unique_names
-from .templates import rendered, source
+from .tables import rendered, source, unique_names
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -89,6 +88,7 @@ def fleet_page(nodes: Sequence[FleetNode], failures: Sequence[str] = ()) -> str:
     findings, dates = _findings(fleet), sorted(date(node.started) for node in fleet.nodes)
     worst = next((word for word in WORDS if counts[word]), "NOT JUDGED")
     warning = banner([node.simulated for node in fleet.nodes])
+    verdict = f"{worst} (simulated)" if warning else worst
     between = " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else ""
     letters = {model: letter(i) for i, model in enumerate(fleet.models)}
     return rendered(
@@ -96,23 +96,14 @@ def fleet_page(nodes: Sequence[FleetNode], failures: Sequence[str] = ()) -> str:
         source("style.css") + source("fleet.css"),
         source("fleet.js"),
         total=len(fleet.nodes),
-        title=" · ".join(
-            filter(
-                None,
-                (
-                    f"{worst} (simulated)" if warning else worst,
-                    many(len(fleet.nodes), "node"),
-                    dates[-1] if dates else "",
-                ),
-            )
-        ),
+        title=" · ".join(filter(None, (verdict, many(len(fleet.nodes), "node"), *dates[-1:]))),
         worst=worst,
         sentence=_sentence(counts, len(fleet.nodes)),
         findings=findings[:_MOST_FINDINGS],
         more_findings=len(findings[_MOST_FINDINGS:]),
         separated=_separated(fleet),
         facts=[
-            *([*fleet.models][:1] if len(fleet.models) == 1 else [many(len(fleet.models), "model")]),
+            *(fleet.models if len(fleet.models) == 1 else [many(len(fleet.models), "model")]),
             f"{between} · wirespeed {__version__}",
         ],
         simulated=warning,
@@ -151,10 +142,8 @@ def _sentence(counts: Counter[str], total: int) -> str:
 
 def _findings(fleet: Fleet) -> list[tuple[str, str, str, list[tuple[int, str]]]]:
     """Verdict, what is wrong, what to do and with which nodes: the worst, then what concerns most nodes."""
-    indices_of: dict[tuple[str, str], list[int]] = {}
-    for i, node in enumerate(fleet.nodes):
-        if node.word != "PASS":
-            indices_of.setdefault((node.word, node.sentence), []).append(i)
+    nodes = ((i, node) for i, node in enumerate(fleet.nodes) if node.word != "PASS")
+    indices_of = grouped(((node.word, node.sentence), i) for i, node in nodes)
     ordered = sorted(indices_of.items(), key=lambda item: (WORDS.index(item[0][0]), -len(item[1])))
     return [
         (word, text, next(filter(None, (fleet.nodes[i].step for i in indices)), ""),

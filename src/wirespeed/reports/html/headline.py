@@ -16,17 +16,17 @@ from ...hardware.devices import Gpu
 from ...hardware.topology import Machine
 from ...judging.judge import Check
 from ...judging.overview import KeyFigure, Overview
-from ...judging.path_kinds import COLLECTIVES, PathKind
+from ...judging.path_kinds import COLLECTIVES
 from ...judging.verdict import Verdict, share
 from ...options import RunOptions, declared
 from ...qualification import Qualification
+from ...statistics import grouped
 from ...terminal import one_line
-from ...units import fitting, format_size, format_time, many
-from ..findings import GLANCE, SIGNS, explanations, number, of_limit, verification, worst_word
+from ...units import fitting, format_size, format_time, many, some
+from ..findings import GLANCE, SIGNS, culprit_text, explanations, number, of_limit, verification, worst_word
 from ..style import SIMULATED, topic
 from ..style import markup as topic_markup
-from .charts import Element, add, markup
-from .templates import capital
+from .tables import capital
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -67,7 +67,7 @@ class Tile:
         verdict: The worst verdict of its values.
         value, unit: The typical rate.
         lines: Share of what is expected, the lowest value that passes, the limit, and the worst value.
-        bar: Bar up to the limit; empty without a limit.
+        bar: Ends of the expected range, typical and worst value as fractions of the limit; None without one.
         target: ID of the section with its values.
     """
 
@@ -76,7 +76,7 @@ class Tile:
     value: str
     unit: str
     lines: tuple[str, ...]
-    bar: Markup
+    bar: Mapping[str, float] | None
     target: str
 
 
@@ -158,17 +158,8 @@ def date(started: str) -> str:
     return one_line(started[:16].replace("T", " ")) + zone
 
 
-def tiles(overview: Overview, target: Callable[[PathKind], str]) -> tuple[Tile, ...]:
-    """A tile for each key figure.
-
-    Args:
-        found: The overview of a run.
-        target: Returns the ID of the section of a kind of path.
-    """
-    return tuple(_tile(figure, target(figure.kind)) for figure in overview.figures)
-
-
-def _tile(figure: KeyFigure, target: str) -> Tile:
+def tile(figure: KeyFigure, target: str) -> Tile:
+    """A key figure as a tile that leads to the section with this ID."""
     typical, worst = figure.typical, figure.worst
     scale, unit = fitting(typical.unit, [typical.value or 0.0])
     reached = share(typical)
@@ -184,48 +175,28 @@ def _tile(figure: KeyFigure, target: str) -> Tile:
         where = key.testcase if figure.kind == COLLECTIVES else f"{key.row} → {key.column}"
         part = f", {of_worst}" if of_worst else ""
         lines.append(f"{worst_word(figure)} {number(worst.value or 0.0, scale, GLANCE)}{part}: {where}")
-    bar = _bar(figure, lines)
     title = (
         figure.title[0].upper() + figure.title[1:]
         if figure.kind != COLLECTIVES
         else f"{figure.title} bus bandwidth"
     )
     value = number(typical.value or 0.0, scale, GLANCE)
-    return Tile(title, figure.verdict, value, unit, tuple(lines), bar, target)
+    return Tile(title, figure.verdict, value, unit, tuple(lines), _bar(figure), target)
 
 
-def _bar(figure: KeyFigure, lines: list[str]) -> Markup:
-    """A bar from nothing to the limit: the expected range, the typical and the worst value."""
-    from markupsafe import Markup
-
+def _bar(figure: KeyFigure) -> dict[str, float] | None:
+    """Ends of the expected range, typical and worst value in a bar up to the limit; None without a limit."""
     typical, worst = figure.typical, figure.worst
     if not typical.limit:
-        return Markup()
-    svg = Element("svg", {"class": "bar", "role": "img", "width": "100%", "height": "18"})
-    add(svg, "title", text="; ".join(lines))
-    add(svg, "rect", "track", x=0, y=5, width="100%", height=8, rx=4)
+        return None
+    marks = {"typical": typical, **({"worst": worst} if worst else {})}
+    bar = {name: min(0.985, max(0.015, of_limit(figure, value))) for name, value in marks.items()}
     if typical.least and typical.normal:
-        left, right = min(1.0, typical.least / typical.limit), min(1.0, typical.normal / typical.limit)
-        add(svg, "rect", "fine", x=_percent(left), y=5, width=_percent(1 - left), height=8)
-        add(svg, "rect", "band", x=_percent(left), y=5, width=_percent(right - left), height=8)
-    if worst:
-        _mark(svg, "worst", of_limit(figure, worst))
-    _mark(svg, "typical", of_limit(figure, typical))
-    return markup(svg)
-
-
-def _mark(svg: Element, css: str, at: float) -> None:
-    """Add a mark to a bar; the worst value is lower and has another shape."""
-    x = _percent(min(0.985, max(0.015, at)))
-    if css == "worst":
-        add(svg, "circle", css, cx=x, cy=9, r=5)
-    else:
-        add(svg, "line", css, x1=x, x2=x, y1=1, y2=17)
-
-
-def _percent(part: float) -> str:
-    """A fraction as a position in a bar: ``12.5%``."""
-    return f"{part * 100:.1f}%"
+        bar |= {
+            "low": min(1.0, typical.least / typical.limit),
+            "high": min(1.0, typical.normal / typical.limit),
+        }
+    return bar
 
 
 #: Maximum number of testcases that a note names.
@@ -252,15 +223,13 @@ def notes(document: Document, check: Check, overview: Overview) -> list[tuple[Ve
     lines: list[tuple[Verdict, str]] = []
     if document.interrupted:
         lines.append((Verdict.INTERRUPTED, f"Run interrupted: {document.interrupted}"))
-    for wrong in check.wrong:
-        more = f" and {len(wrong.testcases) - _NAMED} more" if len(wrong.testcases) > _NAMED else ""
-        lines.append((Verdict.FAIL, f"Wrong data: {wrong}: {', '.join(wrong.testcases[:_NAMED])}{more}"))
+    lines += [
+        (Verdict.FAIL, f"Wrong data: {wrong}: {some(wrong.testcases, _NAMED)}") for wrong in check.wrong
+    ]
     lines += [
         (Verdict.WARN, f"Baseline: {text}") for text in (check.baseline.notes if check.baseline else ())
     ]
-    for culprit in check.culprits:
-        cells = many(len(culprit.cells), "value")
-        lines.append((Verdict.FAIL, f"Slow: {culprit} at {culprit.share} ({cells})"))
+    lines += [(Verdict.FAIL, f"Slow: {culprit_text(culprit)}") for culprit in check.culprits]
     if overview.diagnosis.unexplained and overview.diagnosis.slow:
         slow = many(overview.diagnosis.slow, "slow value")
         lines.append((Verdict.WARN, f"No cause is known for {overview.diagnosis.unexplained} of {slow}"))
@@ -358,9 +327,7 @@ def surroundings(document: Document) -> list[tuple[str, str]]:
 
 def _devices(document: Document) -> dict[str, str]:
     """The GPUs, those of one kind in one row, and the other devices."""
-    kinds: dict[str, list[Gpu]] = {}
-    for gpu in document.machine.gpus:
-        kinds.setdefault(_kind(gpu), []).append(gpu)
+    kinds = grouped((_kind(gpu), gpu) for gpu in document.machine.gpus)
     rows = {}
     for kind, gpus in kinds.items():
         names = gpus[0].name if len(gpus) == 1 else f"{gpus[0].name} to {gpus[-1].name}"

@@ -19,9 +19,10 @@ from ...hardware.network import MachineVertices
 from ...hardware.topology import Link, LinkKind, Machine
 from ...judging.judge import Check
 from ...judging.localise import suspects_of_links
-from ...judging.verdict import Judgement, Suspect, Verdict, worst
+from ...judging.verdict import Judgement, Verdict, worst
 from ...measurement import Unit
 from ...results.cells import Placed
+from ...statistics import grouped
 from ...terminal import one_line
 from ...units import GB, many
 from ..findings import GLANCE, SIGNS, number
@@ -52,6 +53,11 @@ class Use:
     verdict: Verdict
     speed: float | None = None
     index: int = 0
+
+    @property
+    def ends(self) -> Iterable[str]:
+        """The vertices that the link joins, each once."""
+        return dict.fromkeys((self.link.source, self.link.destination))
 
     @property
     def share(self) -> float | None:
@@ -118,16 +124,14 @@ def _times(link: Link, limit: float | None, *, alone: bool) -> int:
 
 def _blamed(machine: Machine, check: Check) -> dict[int, list[Verdict]]:
     """The links that are culprits, with the verdicts of the cells that they explain."""
-    links: dict[Suspect, list[int]] = {}
-    for i, suspects in enumerate(suspects_of_links(machine)):
-        for suspect in suspects:
-            links.setdefault(suspect, []).append(i)
-    verdicts: dict[int, list[Verdict]] = {}
-    for judgement in check.judgements:
-        for suspect in judgement.culprits:
-            for i in links.get(suspect, ()):
-                verdicts.setdefault(i, []).append(judgement.verdict)
-    return verdicts
+    of_links = enumerate(suspects_of_links(machine))
+    links = grouped((suspect, i) for i, suspects in of_links for suspect in suspects)
+    return grouped(
+        (i, judgement.verdict)
+        for judgement in check.judgements
+        for suspect in judgement.culprits
+        for i in links.get(suspect, ())
+    )
 
 
 _WIDTH = 1120.0
@@ -247,11 +251,9 @@ class _Drawing:
         self.marked = marked
         self.memory = {u.link.source: u for u in uses if u.link.kind is LinkKind.MEMORY}
         self.between: dict[tuple[str, str], list[Use]] = {}
-        self.at: dict[str, list[Use]] = {}
+        self.at = grouped((end, use) for use in uses for end in use.ends)
         for use in uses:
             ends = (use.link.source, use.link.destination)
-            for end in dict.fromkeys(ends):
-                self.at.setdefault(end, []).append(use)
             if use.link.kind is not LinkKind.MEMORY:
                 key = ends if ends[::-1] not in self.between else ends[::-1]
                 self.between.setdefault(key, []).append(use)
@@ -395,8 +397,9 @@ class _Drawing:
             path, at = self._sideways(upper, lower, ends)
             show = labelled
         else:
-            top, foot = self._column(upper, lower)
             wide = lower.width > 2 * upper.width
+            inside = min(max(lower.middle, upper.x + 12), upper.x + upper.width - 12)
+            top, foot = (upper.middle, upper.middle) if wide else (inside, lower.middle)
             path, at = f"M{top:.1f},{upper.bottom:.1f} L{foot:.1f},{lower.y:.1f}", (top, lower.y - 15)
             if not wide:  # the label is on the straight end
                 bend, half = lower.y - 24, (upper.bottom + lower.y - 24) / 2
@@ -430,13 +433,6 @@ class _Drawing:
             return self.boxes.get(name)
         box = self.boxes.get(other)
         return next((b for b in self.buses[name] if box is not None and b.y > box.y), None)
-
-    def _column(self, upper: Box, lower: Box) -> tuple[float, float]:
-        """The x positions at which a link leaves the upper and reaches the lower box."""
-        if lower.width > 2 * upper.width:
-            return upper.middle, upper.middle
-        inside = min(max(lower.middle, upper.x + 12), upper.x + upper.width - 12)
-        return inside, lower.middle
 
     def _sideways(self, a: Box, b: Box, ends: tuple[str, str]) -> tuple[str, tuple[float, float]]:
         """Path and position of the label of a link between neighbours."""

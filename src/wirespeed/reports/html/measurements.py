@@ -1,4 +1,7 @@
-"""The measurements of a run by kind of path: failures first, what is as expected folded."""
+"""The measurements of a run by kind of path: failures first, what is as expected folded.
+
+Results in notebooks: the page's tables, without its script, and readable in light and dark themes.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,27 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import singledispatch
+from typing import TYPE_CHECKING, Any
 
 from ...document import Document, Status, TestcaseResult
 from ...judging.judge import Check
+from ...judging.judged import Judged
 from ...judging.overview import KeyFigure, not_as_expected
 from ...judging.path_kinds import PathKind, path_kind, path_kinds
 from ...judging.verdict import Judgement, Verdict, worst
 from ...measurement import Unit
 from ...model import Engine
-from ...terminal import one_line
-from ...units import many
-from ..findings import extent, rate
+from ...statistics import grouped
+from ...tables import Cell
+from ...terminal import Tabular, one_line
+from ...units import format_time, many
+from ..findings import SIGNS, extent, marked, quantity, rate
+from ..records import NUMBERS, WHOLES, Record, Section, records
+from ..style import SIMULATED
 from .charts import Judgements
-from .tables import Part, curve, matrix, rows, vector_key
+from .headline import headline, notes
+from .tables import Part, curve, matrix, rendered, rows, source, vector_key
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -100,7 +110,7 @@ def group_id(run: int | None, kind: PathKind) -> str:
     return "" if run is None else f"paths-{run}-{path_kinds().index(kind)}"
 
 
-def grouped(
+def path_groups(
     run: int | None, document: Document, check: Check, judgements: Judgements, figures: Iterable[KeyFigure]
 ) -> tuple[PathGroup, ...]:
     """The measured testcases by kind of path, the worst first.
@@ -112,11 +122,11 @@ def grouped(
         judgements: The same by the location of their cell.
         figures: The key figures of its overview.
     """
-    by_kind: dict[PathKind, list[tuple[int, TestcaseResult]]] = {}
-    for i, result in enumerate(document.testcases):
-        if result.status is not Status.WAIVED:
-            kind = path_kind(result.name, collective=result.collective is not None)
-            by_kind.setdefault(kind, []).append((i, result))
+    by_kind = grouped(
+        (path_kind(result.name, collective=result.collective is not None), (i, result))
+        for i, result in enumerate(document.testcases)
+        if result.status is not Status.WAIVED
+    )
     known = {figure.kind: figure for figure in figures}
     groups = []
     for kind in path_kinds():
@@ -192,13 +202,10 @@ def _reasons(
     )
     for (verdict, why), count in sorted(counts.items(), key=lambda item: (item[0][0].rank, -item[1])):
         yield verdict, f"{many(count, 'value')}: {why}"
-    notes: dict[str, list[str]] = {}
     failed = {judgement.key.testcase for judgement in of_kind if judgement.verdict.is_bad}
-    for result in results:
-        causes = check.causes.get(result.name, ()) if result.name in failed else ()
-        for text in (*result.warnings, *causes):
-            notes.setdefault(text, []).append(result.name)
-    for text, cases in notes.items():
+    causes = {name: texts for name, texts in check.causes.items() if name in failed}
+    notes = ((t, r.name) for r in results for t in (*r.warnings, *causes.get(r.name, ())))
+    for text, cases in grouped(notes).items():
         where = cases[0] if len(cases) == 1 else many(len(cases), "testcase")
         yield Verdict.WARN, f"{text} (in {where})"
 
@@ -279,3 +286,94 @@ def _beside(parts: Sequence[Part]) -> Family:
 def _searched(part: Part) -> str:
     """The text that the filter searches for a table."""
     return one_line(f"{part.result.name} {part.table.key} {part.result.description}")
+
+
+#: Maximum number of rows of a table of records.
+_MOST_ROWS = 40
+#: Fields whose values are fractions, with the format of each.
+_FRACTIONS = {
+    "share": ".0%", "change": "+.1%", "change_low": "+.1%", "change_high": "+.1%", "spread": ".1%",
+    "factor": ".0%", "margin": ".2f",
+}  # fmt: skip
+
+
+@singledispatch
+def notebook_html(result: Tabular | Section) -> str:
+    """A result as markup. All texts are escaped; it has neither scripts nor links.
+
+    Args:
+        result: A result of a public function, or a part of one with a name.
+    """
+    recorded = records(result)
+    shown = recorded.rows[: _MOST_ROWS if recorded.relevant is None else min(recorded.relevant, _MOST_ROWS)]
+    first, *others = [
+        name for name in recorded.shown if any(row.get(name) not in (None, "") for row in shown)
+    ] or [""]
+    rows = [(_text(first, row), [_text(name, row) for name in others]) for row in shown]
+    more = len(recorded.rows) - len(shown)
+    return _rendered(
+        title=repr(result)[1:-1],
+        columns=(first, *others),
+        numeric=NUMBERS | WHOLES,
+        rows=rows,
+        note=f"{many(more, 'more row')}: to_pandas() has all" if more > 0 else "",
+        simulated=SIMULATED if result.simulated else "",
+    )
+
+
+@notebook_html.register
+def _(document: Document) -> str:
+    judged = Judged(document)
+    check, summary = judged.check, judged.overview
+    return _rendered(
+        headline=headline(document, check, summary),
+        notes=notes(document, check, summary),
+        columns=("path", "typical", "share"),
+        rows=[
+            (f"{SIGNS[figure.verdict].mark} {figure.title}", [rate(figure.typical), extent(figure)])
+            for figure in summary.figures
+        ],
+        groups=path_groups(None, document, check, judged.judgements, summary.figures),
+        simulated=SIMULATED if document.simulated else "",
+    )
+
+
+@notebook_html.register
+def _(section: Section) -> str:
+    judgements = Judged(section.document).judgements if section.document else {}
+    blocks = [
+        block for family in families(None, enumerate(section.results), judgements) for block in family.blocks
+    ]
+    cells = [
+        (cell, table.unit) for result in section.results for table in result.tables for cell in table.cells
+    ]
+    rows = _statistics(*cells[0]) if len(cells) == 1 else []
+    blocks = [] if rows else blocks
+    return _rendered(title=section.title, columns=("", "value"), rows=rows, blocks=blocks, note=section.note)
+
+
+def _statistics(cell: Cell, unit: Unit) -> list[tuple[str, list[str]]]:
+    """The rows of the statistics of a value."""
+    known = cell.statistics
+    if known is None:
+        return []
+    values = (("median", known.median), ("lowest", known.min), ("highest", known.max), ("limit", cell.limit))
+    return [(name, [_text("value", {"value": value, "unit": unit})]) for name, value in values if value]
+
+
+def _rendered(**variables: Any) -> str:
+    return rendered("notebook.html", source("notebook.css"), **variables)
+
+
+def _text(name: str, row: Record) -> str:
+    """A field of a record as text, with its unit; a verdict has its sign."""
+    value = row.get(name)
+    if value is None:
+        return ""
+    if name in _FRACTIONS:
+        return format(value, _FRACTIONS[name])
+    if name == "latency":
+        return format_time(value)
+    if name in NUMBERS:
+        return quantity(value, Unit(row.get("unit", Unit.RATE)))
+    return marked(str(value))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -22,6 +23,7 @@ from ...judging.overview import Overview
 from ...judging.verdict import Verdict
 from ...results.cells import Placed
 from ...results.compare import no_collections
+from ...statistics import grouped
 from ...tables import Quantity
 from ...terminal import one_line
 from ...units import format_size, many
@@ -31,11 +33,11 @@ from ..plot import Curve
 from ..style import SIMULATED
 from .charts import Element, markup, time_chart
 from .comparison import ComparedRun, compared, letter
-from .headline import Headline, banner, explained_causes, headline, notes, surroundings, tiles
+from .headline import Headline, banner, explained_causes, headline, notes, surroundings, tile
 from .link_use import MOST_DRAWN, draw, uses, vertices
-from .measurements import group_id, grouped
+from .measurements import group_id, path_groups
 from .qualified_nodes import pair_matrix, qualified
-from .templates import ROOM, packed_document, rendered, source
+from .tables import ROOM, packed_document, rendered, source
 
 #: Host and device -> seconds and values.
 Series = dict[str, list[tuple[float, float]]]
@@ -135,16 +137,14 @@ def run_view(index: int, judged: Judged, room: int, label: str) -> dict[str, Any
         drawn = pair_matrix(machine, gpus, used, cells, judgements)
     charts, changes = charts_and_texts(document)
     text, note = packed_document(document, room)
-    by_reason: dict[str, list[str]] = {}
-    for result in document.testcases:
-        if result.status is Status.WAIVED:
-            by_reason.setdefault(result.reason, []).append(one_line(result.name))
+    waived = (result for result in document.testcases if result.status is Status.WAIVED)
+    by_reason = grouped((result.reason, one_line(result.name)) for result in waived)
     return {
         "index": index,
         "label": one_line(label) or f"{letter(index)}: {head.host}",
         "verdict": summary.verdict,
         "headline": head,
-        "tiles": tiles(summary, lambda kind: group_id(index, kind)),
+        "tiles": [tile(figure, group_id(index, figure.kind)) for figure in summary.figures],
         "file": _file_name(head.host, document.started),
         "simulated": f"{SIMULATED} (machine {machine.name})" if document.simulated else "",
         "causes": views(summary.diagnosis),
@@ -154,7 +154,7 @@ def run_view(index: int, judged: Judged, room: int, label: str) -> dict[str, Any
         "qualification": qualified(document),
         "maps": map_of(document).paths,
         "signs": list(_signs(cells, check)),
-        "groups": grouped(index, document, check, judgements, summary.figures),
+        "groups": path_groups(index, document, check, judgements, summary.figures),
         "waived": sum(map(len, by_reason.values())),
         "waived_by_reason": list(by_reason.items()),
         "facts": _facts(document),
@@ -277,12 +277,10 @@ def _title(first: Headline, runs: int, simulated: bool) -> str:
 
 def _of_all(runs: Sequence[dict[str, Any]], changes: Sequence[ComparedRun]) -> Headline:
     """The headline of several runs: the worst verdict, and which runs have it."""
-    worst = min(runs, key=lambda run: Verdict(run["verdict"]).rank)["headline"]
+    worst: Headline = min(runs, key=lambda run: Verdict(run["verdict"]).rank)["headline"]
     heads: list[Headline] = [run["headline"] for run in runs]
     same = [run for run in runs if run["headline"].word == worst.word]
-    by_sentence: dict[str, list[str]] = {}
-    for run in same:
-        by_sentence.setdefault(run["headline"].sentence, []).append(run["label"])
+    by_sentence = grouped((run["headline"].sentence, run["label"]) for run in same)
     named = [f"{sentence} in {_listed(labels)}" for sentence, labels in by_sentence.items()]
     if len({head.sentence for head in heads}) == 1:
         named = [f"{worst.sentence} in all runs"]
@@ -294,19 +292,14 @@ def _of_all(runs: Sequence[dict[str, Any]], changes: Sequence[ComparedRun]) -> H
     hosts = list(dict.fromkeys(head.host for head in heads))
     alike = len({run["headline"].advice for run in same}) == 1
     dates = sorted(head.date for head in heads)
-    return Headline(
-        worst.word,
-        worst.css,
-        "; ".join(named),
-        extent if changed else f"No value differs from {runs[0]['label']}",
-        worst.advice if alike else "",
-        worst.command if alike else "",
-        hosts[0] if len(hosts) == 1 else f"{len(hosts)} hosts",
-        (
-            f"{many(len(runs), 'run')}, compared with the first",
-            " to ".join(dict.fromkeys((dates[0], dates[-1]))),
-        ),
-        dates[-1],
+    between = " to ".join(dict.fromkeys((dates[0], dates[-1])))
+    return replace(
+        worst if alike else replace(worst, advice="", command=""),
+        sentence="; ".join(named),
+        extent=extent if changed else f"No value differs from {runs[0]['label']}",
+        host=hosts[0] if len(hosts) == 1 else f"{len(hosts)} hosts",
+        facts=(f"{many(len(runs), 'run')}, compared with the first", between),
+        date=dates[-1],
     )
 
 

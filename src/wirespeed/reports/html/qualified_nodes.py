@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, repeat
 from typing import Any
 
 from ...document import Document
@@ -16,9 +16,18 @@ from ...hardware.topology import Machine
 from ...judging.path_kinds import next_run, remedy_of, unexplained
 from ...judging.verdict import Advice, Judgement, Verdict
 from ...measurement import Unit
-from ...qualification import OF_NODE, PartKind, Qualification, Round, SlowPart, Stage, compact, part_name
+from ...qualification import (
+    OF_NODE,
+    PartKind,
+    Qualification,
+    RailLimit,
+    Round,
+    SlowPart,
+    compact,
+    part_name,
+)
 from ...results.cells import Placed
-from ...statistics import median
+from ...statistics import grouped, median
 from ...terminal import one_line
 from ...units import format_size, format_time, many
 from ..findings import GLANCE, number
@@ -97,10 +106,7 @@ def _drawn(
     for row in range(count):
         y = _TOP + row * _SIDE
         colors = [_css(slowest, (row, column)) for column in range(count)]
-        for (css, _), run in groupby(
-            enumerate(colors), key=lambda numbered: (numbered[1], numbered[1] in _ALONE and numbered[0])
-        ):
-            columns = [column for column, _ in run]
+        for css, columns in _runs(colors, _ALONE.__contains__):
             wide = len(columns) * _SIDE - 1
             rect = add(
                 svg, "rect", f"cell {css}", x=_LEFT + columns[0] * _SIDE, y=y, width=wide, height=_SIDE - 1
@@ -110,6 +116,14 @@ def _drawn(
                 add(rect, "title", text=f"{gpus[row]} and {gpus[columns[0]]}: {judgement.explanation}")
     _labels(svg, machine, gpus, uses)
     return svg
+
+
+def _runs(colors: Sequence[str], is_alone: Callable[[str], bool]) -> Iterator[tuple[str, list[int]]]:
+    """Yield each colour with its neighbouring columns; colours that are drawn one by one, by column."""
+    for (css, _), run in groupby(
+        enumerate(colors), key=lambda each: (each[1], is_alone(each[1]) and each[0])
+    ):
+        yield css, [column for column, _ in run]
 
 
 #: Colours whose cells are drawn one by one.
@@ -130,10 +144,7 @@ def _css(slowest: Mapping[tuple[int, int], Judgement | None], at: tuple[int, int
 def _labels(svg: Element, machine: Machine, gpus: Sequence[str], uses: Sequence[Use]) -> None:
     """Name the GPUs at the left and the hosts at the top, and separate hosts."""
     hosts = {f"{rank.index}/{rank.device}": rank.host for rank in machine.ranks}
-    links: dict[str, list[str]] = {}
-    for use in uses:
-        for end in dict.fromkeys((use.link.source, use.link.destination)):
-            links.setdefault(end, []).append(str(use.index))
+    links = grouped((end, str(use.index)) for use in uses for end in use.ends)
     length = len(gpus) * _SIDE
     for i, gpu in enumerate(gpus):
         at = i * _SIDE
@@ -249,34 +260,25 @@ def _lists(document: Document, found: Qualification) -> list[tuple[str, str]]:
     return [(name, one_line(text)) for name, text in lists if text]
 
 
-def _rows(found: Round) -> list[tuple[str, int, str, str, str]]:
-    """The lines of a round: one, or one for each kind of part of nodes that measure themselves."""
-    kinds = dict.fromkeys(found.parts)
-    if not kinds:
-        how = [str(found.memory)] if found.memory else []
-        how += ["both directions at once"] if found.both else []
-        name = f"{found.stage}: {', '.join(how)}" if how else str(found.stage)
-        return [_round(name, len(found.groups), found.values, found.seconds)]
-    rows: list[tuple[str, int, str, str, str]] = []
-    for kind in kinds:
-        values = [
-            [value for value, of in zip(row, found.parts, strict=False) if of is kind] for row in found.values
-        ]
-        name = f"{found.stage}: {kind}"
-        _, at_once, middle, lowest, time = _round(name, len(found.groups), values, found.seconds)
-        rows.append((name, at_once, middle, lowest, "" if rows else time))  # of one round
-    return rows
-
-
-def _round(
-    stage: str, groups: int, values: Sequence[Sequence[float | None]], seconds: float
-) -> tuple[str, int, str, str, str]:
-    known = sorted(value for row in values for value in row if value is not None)
-    if not known:
-        return stage, groups, "no values", "", format_time(seconds)
-    scale, unit = scale_of(known[-1])
-    middle, lowest = (f"{number(value, scale, GLANCE)} {unit}" for value in (median(known), known[0]))
-    return stage, groups, middle, lowest, format_time(seconds)
+def _rows(found: Round) -> Iterator[tuple[str, int, str, str, str]]:
+    """Yield the lines of a round: one, or one for each kind of part of nodes that measure themselves."""
+    how = [str(found.memory)] if found.memory else []
+    how += ["both directions at once"] if found.both else []
+    for i, kind in enumerate(dict.fromkeys(found.parts) or (None,)):
+        known = sorted(
+            value
+            for row in found.values
+            for value, of in zip(row, found.parts or repeat(None), strict=False)
+            if value is not None and of is kind
+        )
+        name = ": ".join(filter(None, (found.stage, kind or ", ".join(how))))
+        time = "" if i else format_time(found.seconds)  # of one round
+        if not known:
+            yield name, len(found.groups), "no values", "", time
+            continue
+        scale, unit = scale_of(known[-1])
+        middle, lowest = (f"{number(value, scale, GLANCE)} {unit}" for value in (median(known), known[0]))
+        yield name, len(found.groups), middle, lowest, time
 
 
 def _map(found: Qualification) -> Element | None:
@@ -285,9 +287,10 @@ def _map(found: Qualification) -> Element | None:
     if not shares or len(found.nodes) > _DRAWN:
         return None
     rails = max(rail for _, rail in shares) + 1
+    blocks = grouped((node.block, i) for i, node in enumerate(found.nodes))
     groups = [
         (block, members[i : i + _GROUP])
-        for block, members in _blocks(found).items()
+        for block, members in blocks.items()
         for i in range(0, len(members), _GROUP)
     ]
     labels = [_group_label(found, block, members) for block, members in groups]
@@ -337,10 +340,7 @@ def _line(
         culprit = blamed.get((node, rail)) or blamed.get((node, -1))
         is_path = culprit is not None and culprit.kind is PartKind.PATH
         colors.append(_cell_css(found, node, shares.get((node, rail)), math.inf if is_path else least))
-    for (css, _), run in groupby(
-        enumerate(colors), key=lambda each: (each[1], -1 if each[1] == "n" else each[0])
-    ):
-        columns = [column for column, _ in run]
+    for css, columns in _runs(colors, "n".__ne__):
         wide = len(columns) * at[2] - 1
         left = at[0] + columns[0] * at[2]
         rect = add(svg, "rect", f"cell {css}", x=left, y=at[1], width=wide, height=at[2] - 1)
@@ -353,28 +353,22 @@ def _line(
             add(rect, "title", text=f"{text}; {evidence(culprit, found)}" if culprit else text)
 
 
+def _limit(found: Qualification, rail: int) -> RailLimit | None:
+    """What the NICs at both ends of a rail carry, if that is known and expected."""
+    ends = next((path[:2] for path in found.paths), ()) if found.has_limits else ()
+    return found.limit_of(ends, rail)
+
+
 def _threshold(found: Qualification, rail: int) -> float:
     """Share below which a rail is slow: of what its NICs carry if that is known, else of the median."""
-    ends = next((path[:2] for path in found.paths), ()) if found.has_limits else ()
-    limit = found.limit_of(ends, rail)
+    limit = _limit(found, rail)
     return limit.least / limit.rate if limit else found.threshold
 
 
 def _cell_css(found: Qualification, node: int, share: float | None, least: float) -> str:
     if found.nodes[node].missing or share is None:
         return "none"
-    return "n" if share >= least else min(step(share), "w1", key=_ORDER.index)
-
-
-#: Classes of slow squares, the slowest first; a slow one is never neutral.
-_ORDER = ("w4", "w3", "w2", "w1", "n", "c1", "c2")
-
-
-def _blocks(found: Qualification) -> dict[str, list[int]]:
-    blocks: dict[str, list[int]] = {}
-    for i, node in enumerate(found.nodes):
-        blocks.setdefault(node.block, []).append(i)
-    return blocks
+    return "n" if share >= least else step(share, Verdict.WARN)  # a slow one is never neutral
 
 
 def _shares(found: Qualification) -> dict[tuple[int, int], float]:
@@ -382,27 +376,18 @@ def _shares(found: Qualification) -> dict[tuple[int, int], float]:
 
     That is what the NICs at both ends carry if it is known, else the median of all paths.
     """
-    of: dict[tuple[int, int, bool], list[float]] = {}
-    everything: list[float] = []
-    for each in found.rounds:
-        if each.stage is not Stage.PAIRS:
-            continue
-        for group, values in zip(each.groups, each.values, strict=False):
-            rails = len(values) // 2
-            for i, value in enumerate(values[: 2 * rails]):
-                if value is None or len(group) != 2:
-                    continue
-                everything.append(value)
-                source, target = group if i < rails else group[::-1]
-                of.setdefault((source, i % rails, True), []).append(value)
-                of.setdefault((target, i % rails, False), []).append(value)
-    whole = median(sorted(everything)) if everything else 0.0
+    paths = found.paths
+    everything = sorted(value for values in paths.values() for value in values)
+    whole = median(everything) if everything else 0.0
     if not whole:
         return {}
+    of: dict[tuple[int, int, bool], list[float]] = {}
+    for (source, target, rail), values in paths.items():
+        of.setdefault((source, rail, True), []).extend(values)
+        of.setdefault((target, rail, False), []).extend(values)
     shares: dict[tuple[int, int], float] = {}
-    ends = next((path[:2] for path in found.paths), ()) if found.has_limits else ()
     for (node, rail, _), of_direction in of.items():
-        limit = found.limit_of(ends, rail)
+        limit = _limit(found, rail)
         share = median(sorted(of_direction)) / (limit.rate if limit else whole)
         shares[node, rail] = min(share, shares.get((node, rail), math.inf))
     return shares

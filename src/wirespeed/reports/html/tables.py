@@ -1,26 +1,181 @@
-"""Tables of cells: matrices, testcases as rows of one table, and the values of curves."""
+"""How pages are made: their templates, embedded data and tables of cells.
+
+Data is embedded as gzip in base64, so that none can be interpreted as markup.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+import gzip
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ...document import TestcaseResult
+import msgspec
+
+from ...document import Document, TestcaseResult
 from ...judging.verdict import Judgement, Verdict, worst
 from ...results.cells import key_of
+from ...results.store import encode
 from ...tables import Cell, Table
 from ...terminal import one_line, visible
-from ...units import fitting
-from ..findings import GLANCE, number, shown
+from ...units import GB, fitting, format_size, many
+from ...version import __version__
+from ..blocks import MARKS, call_times, modelled, rate_of
+from ..comparisons import difference, moved, values_of
+from ..findings import GLANCE, VERDICTS, applicable, css_of, gate_text, marked, number, shown
 from ..grid import Grid, digest, mark
 from .charts import ColorScale, Judgements, curve_chart, markup
-from .templates import packed
 
 if TYPE_CHECKING:
+    from jinja2 import Environment
     from markupsafe import Markup
+
+#: Maximum size of the embedded Documents in a page, in bytes of base64.
+ROOM = 6_000_000
+#: Significant digits of values in shortened Documents: a hundred times finer than measurement noise.
+_DIGITS = 5
+_ROUND = f"%.{_DIGITS}g"
+#: Minimum size of a packed sample in bytes (most of its bits are noise), and of a cell's other fields.
+_SAMPLE, _CELL = 7 * 4 / 3, 60
+
+
+def packed(data: bytes) -> Markup:
+    """Data as gzip in base64; without a timestamp, so that pages are reproducible."""
+    from markupsafe import Markup
+
+    return Markup(base64.b64encode(gzip.compress(data, 6, mtime=0)).decode())
+
+
+def packed_document(document: Document, room: int = ROOM) -> tuple[Markup, str]:
+    """Pack a Document into at most ``room`` bytes; return it with a note on what was left out.
+
+    Args:
+        document: The run.
+        room: Maximum size of the packed text, in bytes.
+
+    Returns:
+        The packed Document as JSON, and the note; empty if it is complete.
+    """
+    text, left_out = packed(b""), ""
+    for data, note in _forms(document, room):
+        text, left_out = packed(data), note
+        if len(text) <= room:
+            break
+    return text, left_out
+
+
+def _forms(document: Document, room: int) -> Iterator[tuple[bytes, str]]:
+    """Yield the Document, then shorter forms of it, each with a note on what was left out."""
+    cells = [cell for result in document.testcases for table in result.tables for cell in table.cells]
+    samples = sum(len(cell.samples) for cell in cells)
+    if samples * _SAMPLE + len(cells) * _CELL <= room:
+        yield encode(document), ""
+    shorter = msgspec.to_builtins(document)
+    _shorten(shorter, keep_samples=True)
+    note = f"The run in this page has values of {_DIGITS} digits"
+    yield msgspec.json.encode(shorter), f"{note}, to keep the page small."
+    _shorten(shorter, keep_samples=False)
+    yield msgspec.json.encode(shorter), f"{note} and no samples, to keep the page small."
+
+
+def _shorten(document: Any, *, keep_samples: bool) -> None:
+    """Round the values of all cells of a Document as plain data, or remove its samples."""
+    for result in document["testcases"]:
+        for table in result.get("tables", ()):
+            for cell in table.get("cells", ()):
+                if not keep_samples:
+                    for key in ("samples", "rounds"):
+                        cell.pop(key, None)
+                    continue
+                cell.update((key, _rounded(value)) for key, value in cell.items())
+
+
+def _rounded(value: Any) -> Any:
+    """Data with its numbers rounded."""
+    if type(value) is float:
+        return float(_ROUND % value)
+    if type(value) is dict:
+        return {key: _rounded(entry) for key, entry in value.items()}
+    return [_rounded(entry) for entry in value] if type(value) in (list, tuple) else value
+
+
+def rendered(template: str, style: str, script: str = "", **variables: Any) -> str:
+    """Render a template with the version of wirespeed.
+
+    Args:
+        template: Its file; a page extends ``base.html``.
+        style, script: CSS and JavaScript, the only ones that the page permits.
+        **variables: The variables of the template.
+    """
+    from markupsafe import Markup
+
+    text: str = _environment().get_template(template).render(
+        style=Markup(style), script=Markup(script), policy=_policy(style, script), version=__version__,
+        **variables,
+    )  # fmt: skip
+    return text
+
+
+def source(name: str) -> str:
+    """Text of a file of this folder."""
+    return (files(__package__) / name).read_text("utf-8")
+
+
+def capital(text: str) -> str:
+    """A sentence with a capital letter, unless it begins with a name such as ``gpu1``."""
+    return text[:1].upper() + text[1:] if text.partition(" ")[0].isalpha() else text
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    import jinja2
+    from markupsafe import Markup, escape
+
+    def harmless(value: Any) -> Any:
+        return visible(value) if type(value) is str else value
+
+    def broken(text: str) -> Markup:
+        """Let a name break after its underscores."""
+        return Markup(str(escape(visible(text))).replace("_", "_<wbr>"))
+
+    def whole(text: str) -> Markup:
+        """Keep names and options with hyphens on one line where they fit."""
+        return Markup(
+            re.sub(r"\S*\w-\S+|--\S+", r'<span class="whole">\g<0></span>', str(escape(visible(text))))
+        )
+
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(source), autoescape=True, finalize=harmless, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    environment.globals |= {
+        "many": many, "broken": broken, "whole": whole, "packed": lambda text: packed(str(text).encode()),
+        "shown": shown, "VERDICTS": VERDICTS, "css_of": css_of, "marked": marked, "moved": moved,
+        "difference": difference, "values_of": values_of, "number": number, "GB": GB,
+        "applicable": applicable, "gate_text": gate_text, "capital": capital,
+        "MARKS": MARKS, "METHODS": list(MARKS), "modelled": modelled, "rate_of": rate_of,
+        "call_times": call_times, "format_size": format_size, "one_line": one_line,
+    }  # fmt: skip
+    return environment
+
+
+def _policy(style: str, script: str) -> str:
+    """The Content-Security-Policy: only the page's own style and script, no other sources."""
+
+    def digest(text: str) -> str:
+        return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
+
+    return (
+        f"default-src 'none'; script-src {digest(script)}; style-src {digest(style)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
 
 #: Tables with more cells are embedded packed, and unpacked when you open them.
 _LARGE = 400
@@ -64,9 +219,14 @@ class Part:
         return ColorScale.of(self.table.unit, self.judged)
 
 
-def _head(labels: Sequence[str]) -> str:
-    cells = "".join(f'<th scope="col">{label(name)}</th>' for name in labels)
-    return f"<thead><tr>{cells}</tr></thead>"
+#: CSS classes, links, title and text of a cell as markup.
+_Shown = tuple[str, str, str, str]
+
+
+def _markup(macro: str, *arguments: Any) -> Markup:
+    """What a macro of ``tables.html`` makes of its arguments."""
+    made: Markup = getattr(_environment().get_template("tables.html").module, macro)(*arguments)
+    return made
 
 
 def matrix(part: Part) -> Markup:
@@ -75,52 +235,39 @@ def matrix(part: Part) -> Markup:
     Args:
         part: The table.
     """
-    from markupsafe import Markup
-
     table = part.table
-    if len(table.cells) > _LARGE and not part.at:
-        return Markup("<p>{}</p>").format(digest(table))
-    body = _heat(part, part.colors)
     if len(table.cells) <= _LARGE:
-        return body
-    return Markup(
-        '<p>{}</p><details class="packed needs-js"><summary>Show the {} x {} table</summary>'
-        '<script type="application/octet-stream">{}</script></details>'
-    ).format(digest(table), len(table.rows.labels), len(table.columns.labels), packed(body.encode()))
+        return _heat(part, part.colors)
+    data = packed(_heat(part, part.colors).encode()) if part.at else ""
+    return _markup("large", digest(table), len(table.rows.labels), len(table.columns.labels), data)
 
 
 def curve(part: Part) -> Markup:
     """A chart with its values below, folded."""
-    from markupsafe import Markup
-
     chart = curve_chart(part.table)
     assert chart is not None
-    values = _heat(part, ColorScale(part.table.unit, colored=False))
-    return Markup("<figure>{}</figure><details><summary>Values</summary>{}</details>").format(
-        markup(chart), values
-    )
+    return _markup("curve", markup(chart), _heat(part, ColorScale(part.table.unit, colored=False)))
 
 
 def _heat(part: Part, colors: ColorScale) -> Markup:
     """The cells of one table, with colours if there is something expected."""
-    from markupsafe import Markup
-
     grid = Grid.of(part.table, GLANCE)
     judged = {(cell.row, cell.column): judgement for cell, judgement in part.judged}
-    fixed, lines = "j" if grid.turned else "i", []
-    for i, (name, entries) in enumerate(zip(grid.rows.labels, grid.entries, strict=True)):
-        cells = "".join(
-            _cell(entry.cell, judged[entry.cell.row, entry.cell.column], str(entry), colors)
-            if entry.cell
-            else f"<td>{entry.text}</td>"
-            for entry in entries
-        )
-        lines.append(f'<tr{_at(part, fixed, i)}><th scope="row">{label(name)}</th>{cells}</tr>')
+    lines = [
+        {
+            "at": part.at, "fixed": "j" if part.table.is_curve else "i", "index": i, "name": name,
+            "cells": [
+                _cell(entry.cell, judged[entry.cell.row, entry.cell.column], str(entry), colors)
+                if entry.cell else ("", "", "", entry.text)
+                for entry in entries
+            ],
+        }
+        for i, (name, entries) in enumerate(zip(grid.rows.labels, grid.entries, strict=True))
+    ]  # fmt: skip
     about = f"{grid.unit}; rows: {grid.rows.name}, columns: {grid.columns.name}"
-    caption = "; ".join(filter(None, (about, _expectation(part, grid.scale))))
-    return Markup(
-        _framed(part.at, one_line(caption), "", grid.unit, grid.scale, grid.columns.labels, "".join(lines))
-    )
+    caption = one_line("; ".join(filter(None, (about, _expectation(part, grid.scale)))))
+    labels = (grid.unit, *grid.columns.labels)
+    return _markup("heat", part.at, caption, "", grid.unit, grid.scale, labels, lines)
 
 
 def rows(title: str, parts: Sequence[Part]) -> Markup:
@@ -133,8 +280,6 @@ def rows(title: str, parts: Sequence[Part]) -> Markup:
     Returns:
         A table with a row for each testcase.
     """
-    from markupsafe import Markup
-
     scale, unit = fitting(parts[0].table.unit, [v for part in parts for v in part.table.values()])
     labels = _vector(parts[0].table)
     ranges = [_expectation(part, scale) for part in parts]
@@ -145,20 +290,15 @@ def rows(title: str, parts: Sequence[Part]) -> Markup:
             cell.column if across else cell.row: _cell(cell, judgement, _text(cell, scale), colors)
             for cell, judgement in part.judged
         }
-        cells = "".join(cell_of.get(i, "<td>-</td>") for i in range(len(labels)))
-        if any(ranges):
-            cells += f'<td class="x">{expectation.removeprefix("expected ")}</td>'
-        word = shown(part.verdict)
-        sign = f'<span class="verdict {word.css}" title="{word.text}">{word.sign}</span> '
-        if not part.at and part.verdict is Verdict.UNKNOWN:
-            sign = ""
-        name, fixed = part.result.name, "i" if across else "j"
+        cells = [cell_of.get(i, ("", "", "", "-")) for i in range(len(labels))]
+        cells += [("x", "", "", expectation.removeprefix("expected "))] if any(ranges) else []
+        name, is_known = part.result.name, part.at or part.verdict is not Verdict.UNKNOWN
         lines.append(
-            f"<tr{_at(part, fixed, 0)}{_given('data-case', name)}>"
-            f'<th scope="row">{sign}{label(name)}</th>{cells}</tr>'
-        )
-    head = (*labels, "expected") if any(ranges) else labels
-    return Markup(_framed(parts[0].at, "", f"{title}, {unit}", unit, scale, head, "".join(lines)))
+            {"at": part.at, "fixed": "i" if across else "j", "index": 0, "case": one_line(name), "name": name,
+             "sign": shown(part.verdict) if is_known else None, "cells": cells}
+        )  # fmt: skip
+    head = (unit, *labels, "expected") if any(ranges) else (unit, *labels)
+    return _markup("heat", parts[0].at, "", one_line(f"{title}, {unit}"), unit, scale, head, lines)
 
 
 def _vector(table: Table) -> tuple[str, ...]:
@@ -174,36 +314,6 @@ def vector_key(part: Part) -> tuple[object, ...] | None:
     return None
 
 
-def _framed(
-    at: str, caption: str, title: str, unit: str, scale: float, labels: Sequence[str], body: str
-) -> str:
-    """A table with its caption; in a page, also a title for screen readers and a place for samples."""
-    from markupsafe import escape
-
-    if not at:
-        above = f"<caption>{escape(visible(caption))}</caption>" if caption else ""
-        return f'<table class="heat">{above}{_head((unit, *labels))}<tbody>{body}</tbody></table>'
-    name = f"table-{at.replace('.', '-')}"
-    above = f'<p class="caption" id="{name}">{escape(visible(caption))}</p>' if caption else ""
-    named = (
-        f'class="heat" aria-labelledby="{name}"'
-        if caption
-        else f'class="heat cases"{_given("aria-label", title)}'
-    )
-    return (
-        f'<div class="block">{above}<div class="scroll">'
-        f'<table {named} data-unit="{unit}" data-divisor="{scale:g}">'
-        f"{_head((unit, *labels))}<tbody>{body}</tbody></table></div>"
-        '<div class="detail" role="region" aria-live="polite" aria-label="Samples of the chosen cell" hidden>'
-        "</div></div>"
-    )
-
-
-def _at(part: Part, fixed: str, index: int) -> str:
-    """The attributes by which the script of a page finds the cells of a row."""
-    return f' data-at="{part.at}" data-{fixed}="{index}"' if part.at else ""
-
-
 def _expectation(part: Part, scale: float) -> str:
     """The expected range of a table: the lowest and the highest typical value."""
     known = {(judgement.least, judgement.normal) for _, judgement in part.judged if judgement}
@@ -213,47 +323,23 @@ def _expectation(part: Part, scale: float) -> str:
     )
 
 
-def label(text: str) -> Markup:
-    """A label as markup that breaks after underscores; the title of a long one shows all of it."""
-    from markupsafe import Markup, escape
-
-    shown = one_line(text)
-    title = f' title="{escape(shown)}"' if len(shown) > 48 else ""
-    broken = str(escape(shown)).replace("_", "_<wbr>")
-    return Markup(f"<span{title}>{broken}</span>" if title else broken)
-
-
-def _attribute(text: str) -> str:
-    from markupsafe import escape
-
-    return str(escape(one_line(text)))
-
-
 def _text(cell: Cell, scale: float) -> str:
     return "n/a" if cell.value is None else mark(cell) + number(cell.value, scale, GLANCE)
 
 
-def _cell(cell: Cell, judgement: Judgement | None, text: str, colors: ColorScale) -> str:
+def _cell(cell: Cell, judgement: Judgement | None, text: str, colors: ColorScale) -> _Shown:
     """A cell as markup: colour of its value, mark, links, and its verdict or remark as title."""
     if cell.value is None:
         css = "w4 bad" if judgement and judgement.verdict.is_bad else "none"
-        return f'<td class="{css}"{_given("title", cell.reason)}>{text}</td>'
+        return css, "", one_line(cell.reason), text
     classes, title = [colors.css(cell.value, judgement)], cell.reason
     if judgement is not None and judgement.verdict in _MARKED:
         classes.append(_MARKED[judgement.verdict])
         title = f"{judgement.verdict}: {judgement.explanation}"
     if cell.is_wrong and (judgement is None or not judgement.verdict.is_bad):
         classes.append("bad")
-    css = " ".join(filter(None, classes))
     links = " ".join(str(link) for link, load, _ in cell.links if load >= _LOADED)
-    of_links = f' data-l="{links}"' if links else ""
-    of_css = f' class="{css}"' if css else ""
-    return f"<td{of_css}{of_links}{_given('title', title)}>{text}</td>"
-
-
-def _given(name: str, value: str) -> str:
-    """An attribute with a leading space; empty without a value."""
-    return f' {name}="{_attribute(value)}"' if value else ""
+    return " ".join(filter(None, classes)), links, one_line(title), text
 
 
 def unique_names(files: Sequence[str]) -> list[str]:
