@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
@@ -123,6 +123,7 @@ class Ended:
         return self.result
 
 
+@dataclass(eq=False)
 class TestcaseRun:
     """A testcase that is measured in one or more rounds.
 
@@ -133,8 +134,6 @@ class TestcaseRun:
         worker: What measures it.
         watched: The backends that report the state of the hardware.
         before: State of the hardware before it.
-
-    Attributes:
         result: Its result; None until it is complete.
         since: When the current round began, on the clock of the first backend in s; None between rounds.
         seconds: Time of the rounds that are over, in s.
@@ -142,22 +141,17 @@ class TestcaseRun:
         warnings: Warnings of the backends.
     """
 
-    def __init__(
-        self,
-        case: Testcase,
-        base: TestcaseResult,
-        plan: Plan,
-        worker: Worker,
-        watched: Sequence[Backend],
-        before: State,
-    ) -> None:
-        self.case, self.base, self.plan, self.worker, self.watched = case, base, plan, worker, watched
-        self.result: TestcaseResult | None = None
-        self.since: float | None = None
-        self.seconds = 0.0
-        self.busy: dict[str, str] = {}
-        self.warnings: list[str] = []
-        self._before = before
+    case: Testcase
+    base: TestcaseResult
+    plan: Plan
+    worker: Worker
+    watched: Sequence[Backend]
+    before: State
+    result: TestcaseResult | None = None
+    since: float | None = None
+    seconds: float = 0.0
+    busy: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def outcome(self) -> PartialResult:
@@ -182,7 +176,7 @@ class TestcaseRun:
         status, reason = (outcome.status, outcome.reason) if complete else (Status.INTERRUPTED, UNFINISHED)
         return replace(
             self.base, status=status, reason=reason, tables=outcome.tables(self.plan.tables),
-            seconds=self.seconds + running, state_before=self._before,
+            seconds=self.seconds + running, state_before=self.before,
         )  # fmt: skip
 
     def concluded(self, after: State, *, together: bool) -> TestcaseResult:
@@ -217,7 +211,7 @@ class TestcaseRun:
             tables=tables,
             seconds=self.seconds,
             warnings=tuple(dict.fromkeys(warnings)),
-            state_before=self._before,
+            state_before=self.before,
             state_after=after,
             readings=tuple(outcome.readings),
             busy=self.busy,

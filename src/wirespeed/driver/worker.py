@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
@@ -50,6 +50,7 @@ ENERGY_LEFT_S = 3 * ENERGY_S
 T = TypeVar("T")
 
 
+@dataclass(eq=False)
 class Worker:
     """Measures the jobs of a testcase one after the other, in rounds.
 
@@ -62,49 +63,33 @@ class Worker:
         skip: Number of leading iterations of a sample that lateness does not count.
         can_shrink: Whether smaller buffers may be used where there is not enough memory for these.
         limit: The time that the run has left; None without a limit.
-
-    Attributes:
+        backends: The backends of the jobs.
         finished: Set when the round is over.
     """
 
-    def __init__(
-        self,
-        network: Network,
-        options: RunOptions,
-        outcome: PartialResult,
-        jobs: Sequence[tuple[Backend, Measurement]],
-        case: Testcase,
-        *,
-        skip: int = 0,
-        can_shrink: bool = False,
-        limit: TimeLimit | None = None,
-    ) -> None:
-        self.network = network
-        self.options = options
-        self.outcome = outcome
-        self.jobs = jobs
-        self.case = case
-        self.skip = skip
-        self.can_shrink = can_shrink
-        self.limit = limit
-        self.backends = tuple(dict.fromkeys(part for backend, _ in jobs for part in backend.parts))
-        self.finished = threading.Event()
-        self._rule = limit.begin(case, options.rule) if limit else options.rule
-        self._rule = self._rule.share(len(jobs))
-        self._allowed: dict[Measurement, list[Allowance]] = {}
-        self._stopped = False
+    network: Network
+    options: RunOptions
+    outcome: PartialResult
+    jobs: Sequence[tuple[Backend, Measurement]]
+    case: Testcase
+    skip: int
+    can_shrink: bool
+    limit: TimeLimit | None
+    finished: threading.Event = field(default_factory=threading.Event)
+    _allowed: dict[Measurement, list[Allowance]] = field(default_factory=dict)
+    _stopped: bool = False
+
+    def __post_init__(self) -> None:
+        self.backends = tuple(dict.fromkeys(part for backend, _ in self.jobs for part in backend.parts))
+        rule = self.options.rule
+        self._rule = (self.limit.begin(self.case, rule) if self.limit else rule).share(len(self.jobs))
 
     @property
     def unfinished(self) -> list[tuple[Backend, Measurement]]:
         """The jobs that another round measures."""
         outcome = self.outcome
-        if (
-            self._stopped
-            or outcome.crash
-            or outcome.lost
-            or outcome.cancelled
-            or (self.limit and self.limit.left <= 0)
-        ):
+        is_over = self._stopped or outcome.crash or outcome.lost or outcome.cancelled
+        if is_over or (self.limit and self.limit.left <= 0):
             return []
         return [job for job in self.jobs if outcome.of(job[1]).follows(self._rule)]
 
@@ -257,7 +242,7 @@ class Worker:
                 outcome.of(planned).measurement = measured
             self._fill(planned, measured, taken)
             if self.limit:
-                self.limit.measured(measurement)
+                self.limit.estimates.measured(measurement)
         return True
 
     def _take(self, backend: Backend, planned: Measurement, measurement: Measurement, rule: Rule) -> Taken:
