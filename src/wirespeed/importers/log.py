@@ -367,6 +367,16 @@ def in_units(values: Mapping[int, float | None], scale: float) -> dict[int, floa
     return dict(zip(values, scaled(values.values(), scale), strict=True))
 
 
+def items_of(value: object) -> list[Any]:
+    """The items of a list of JSON; none if the value is no list."""
+    return value if isinstance(value, list) else []
+
+
+def fields_of(value: object) -> dict[str, Any]:
+    """The fields of an object of JSON; none if the value is no object."""
+    return value if isinstance(value, dict) else {}
+
+
 def doubt(log: FoundLog, what: str) -> None:
     """Note that a log may lack something, which is no failure."""
     log.warnings.append(f"{INCOMPLETE}: {text(what)}")

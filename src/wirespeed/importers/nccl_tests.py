@@ -19,7 +19,9 @@ from .log import (
     FoundLog,
     Halves,
     Tool,
+    fields_of,
     gpus_of,
+    items_of,
     number,
     reason_of,
     says_failure,
@@ -393,19 +395,15 @@ def _of_json(content: dict[str, Any]) -> FoundLog | None:
     if not isinstance(results, list) or not isinstance(config, dict) or "nccl_version" not in content:
         return None
     log = FoundLog(_TOOL, text(f"JSON {content.get('version', '')}"))
-    words = content.get("args")
-    called = " ".join(map(str, words)) if isinstance(words, list) else ""
-    mentioned = _MENTIONED.search(called)
-    own = content.get("wirespeed")
-    log.simulated = isinstance(own, dict) and own.get("simulated") is True
+    mentioned = _MENTIONED.search(" ".join(map(str, items_of(content.get("args")))))
+    log.simulated = fields_of(content.get("wirespeed")).get("simulated") is True
     absent = ("factor" if "step_bytes" in config else "step", "blocking")  # or not a number
     log.options |= {
         name: _whole(config.get(about.json))
         for name, about in OPTIONS.items()
         if about.json and name not in absent and not isinstance(getattr(CollectiveOptions, name), bool)
     }
-    devices = config.get("devices")
-    for of in devices if isinstance(devices, list) else ():
+    for of in items_of(config.get("devices")):
         if isinstance(of, dict):
             rank, group, pid, device = (_whole(of.get(key)) for key in ("rank", "group", "pid", "device"))
             host, bus, model = (
@@ -433,8 +431,7 @@ def _of_json(content: dict[str, Any]) -> FoundLog | None:
         okay = str(judged.get("okay")).lower() if isinstance(judged, dict) else ""
         if okay not in ("true", "unchecked"):
             log.failures.append(f"{check}: {'FAILED' if okay == 'false' else f'unknown status {okay}'}")
-    errors = content.get("errors")
-    log.failures += [text(str(error)) for error in errors if error] if isinstance(errors, list) else []
+    log.failures += [text(str(error)) for error in items_of(content.get("errors")) if error]
     return _finished(log, mentioned[1] if mentioned else "", runs, ended)
 
 
@@ -452,8 +449,7 @@ def _entry(entry: object) -> tuple[_Key, int, Halves] | None:
         kind, operator = text(str(entry["type"])), text(str(entry.get("redop", "")))
         halves = []
         for place in ("out_of_place", "in_place"):
-            half = entry.get(place)
-            values = half if isinstance(half, dict) else {}
+            values = fields_of(entry.get(place))
             time = values.get("time", values.get("cpu_time"))
             words = (time, *map(values.get, ("alg_bw", "bus_bw", "nwrong")))
             result = _result([None if word is None else number(str(word)) for word in words])
@@ -468,16 +464,13 @@ def _with_iterations(half: Half, report: object) -> Half:
     """A result with the times of its iterations, of all processes together and of each, if there are any."""
     if not isinstance(report, dict):
         return half
-    rows = report.get("per_process_max_times_us")
-    by_process = tuple(map(_times, rows)) if isinstance(rows, list) else ()
+    by_process = tuple(map(_times, items_of(report.get("per_process_max_times_us"))))
     return struct_replace(half, iterations=_times(report.get("times_us")), by_process=by_process)
 
 
 def _times(numbers: object) -> tuple[float, ...]:
     """Times in s from those of the JSON, in us; none if one of them is none."""
-    if not isinstance(numbers, list):
-        return ()
-    times = scaled([number(str(value)) for value in numbers], _MICRO)
+    times = scaled([number(str(value)) for value in items_of(numbers)], _MICRO)
     return tuple(time for time in times if time is not None) if None not in times else ()
 
 

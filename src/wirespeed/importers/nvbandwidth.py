@@ -6,7 +6,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -24,6 +24,7 @@ from .log import (
     gpus_of,
     grid,
     in_base,
+    items_of,
     number,
     says_failure,
     scaled,
@@ -248,19 +249,10 @@ def _add_process(log: FoundLog, match: re.Match[str]) -> None:
         log.ranks.append(RankInfo(int(match[1]), 0, 0, text(host), device, text(bus or ""), text(model)))
 
 
-@dataclass(frozen=True)
-class _JsonNames:
-    """Keys of a program's JSON."""
-
-    runtime: str
-    driver: str
-    devices: str
-
-
-#: Key of the JSON of each program, and its names.
+#: Program -> its names of the versions of the runtime and the driver, and of the devices.
 _TOOLS = {
-    "nvbandwidth": _JsonNames("CUDA Runtime Version", "Driver Version", "GPU Device list"),
-    "sailbandwidth": _JsonNames("HGGC Runtime Version", "HGGC Driver Version", "PPU Device list"),
+    "nvbandwidth": ("CUDA Runtime Version", "Driver Version", "GPU Device list"),
+    "sailbandwidth": ("HGGC Runtime Version", "HGGC Driver Version", "PPU Device list"),
 }
 
 
@@ -269,20 +261,20 @@ def _of_json(content: dict[str, Any]) -> FoundLog | None:
     tool = next((name for name in _TOOLS if isinstance(content.get(name), dict)), None)
     if tool is None:
         return None
-    body, names = content[tool], _TOOLS[tool]
+    body, (runtime, driver, devices) = content[tool], _TOOLS[tool]
     log = FoundLog(tool, text(str(body.get("version", ""))), independent=True)
-    log.driver = text(str(body.get(names.driver, "")))
-    cuda = re.search(r"(\d{4,6})\)?$", str(body.get(names.runtime, "")))
+    log.driver = text(str(body.get(driver, "")))
+    cuda = re.search(r"(\d{4,6})\)?$", str(body.get(runtime, "")))
     log.cuda = int(cuda[1]) if cuda else 0
     log.simulated = body.get("simulated") is True
-    for device in _list(body.get(names.devices)):
+    for device in items_of(body.get(devices)):
         if match := _PROCESS.fullmatch(str(device).strip()):
             _add_process(log, match)
         elif match := _DEVICE.fullmatch(str(device).strip()):
             log.gpus.append((text(match[2]), text(match[3] or "")))
             log.host = log.host or text(match[4] or "")
     present: set[tuple[str, str]] = set()
-    for entry in _list(body.get("testcases")):
+    for entry in items_of(body.get("testcases")):
         if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
             log.failures.append(text(f"not a testcase: {entry}"))
             continue
@@ -294,10 +286,6 @@ def _of_json(content: dict[str, Any]) -> FoundLog | None:
     small = bool(_SMALLER.search(str(body.get("warning", ""))))
     _finish(log, small=small)
     return log
-
-
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
 
 
 def _entry(log: FoundLog, entry: dict[str, Any]) -> list[FoundTable]:
@@ -316,8 +304,8 @@ def _entry(log: FoundLog, entry: dict[str, Any]) -> list[FoundTable]:
         log.outcomes[case] = (status, text(reason))
     try:
         rows = [
-            [number(str(word)) for word in _list(row)[:MOST_DEVICES]]
-            for row in _list(entry.get("bandwidth_matrix"))[:MOST_DEVICES]
+            [number(str(word)) for word in items_of(row)[:MOST_DEVICES]]
+            for row in items_of(entry.get("bandwidth_matrix"))[:MOST_DEVICES]
         ]
     except ValueError as error:
         log.fail(case, f"its matrix is not of numbers: {error}")
