@@ -22,6 +22,7 @@ from .log import (
     by_label,
     curve,
     doubt,
+    each,
     grid,
     in_base,
     runs,
@@ -248,11 +249,6 @@ _BYTES = 160_000_000
 _MICRO = 1e-6
 
 
-def _read_of_p2p(lines: Sequence[str]) -> Iterator[FoundLog]:
-    """Yield the runs of the tool that some lines contain."""
-    return (_run_of_p2p(part) for part in runs(lines, _BEGIN_P2P))
-
-
 def _run_of_p2p(lines: Sequence[str]) -> FoundLog:
     log = FoundLog(_TOOL_P2P, lines=len(lines))
     refused: set[tuple[int, int]] = set()
@@ -357,4 +353,4 @@ def _kept(name: str, title: str, values: _Values, unit: Unit) -> FoundTable:
 
 
 #: How these logs are read.
-P2P_SAMPLE = Tool(_START_P2P, _read_of_p2p)
+P2P_SAMPLE = Tool(_START_P2P, each(_run_of_p2p, runs, _BEGIN_P2P))

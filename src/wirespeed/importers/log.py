@@ -422,6 +422,19 @@ def curve(
     )  # fmt: skip
 
 
+def each(
+    read: Callable[[Sequence[str]], FoundLog], split: Callable[..., Iterator[Sequence[str]]], *marks: Any
+) -> Callable[[Sequence[str]], Iterator[FoundLog]]:
+    """What reads the runs of a tool, one after the other.
+
+    Args:
+        read: Reads the lines of one run.
+        split: Splits lines into runs at marks: ``runs`` or ``parts``.
+        *marks: The marks.
+    """
+    return lambda lines: map(read, split(lines, *marks))
+
+
 class Tool(NamedTuple):
     """How the logs of a tool are read.
 

@@ -18,6 +18,7 @@ from .log import (
     FoundTable,
     Tool,
     doubt,
+    each,
     grid,
     in_base,
     parts,
@@ -63,11 +64,6 @@ _KNOWN_STREAM = re.compile(
     r"Total memory|\*{5} *WARNING|It appears that you set the preprocessor|This version of the code uses|"
     r"Note that|The \*best\*|will be|Offset|Reduction|Grid|Using|Parallel for|(Init|Read): +\S+ s \("
 )
-
-
-def _read_of_stream(lines: Sequence[str]) -> Iterator[FoundLog]:
-    """Yield the runs of the tool that some lines contain."""
-    return (_run_of_stream(part) for part in runs(lines, _BEGIN_STREAM))
 
 
 def _run_of_stream(lines: Sequence[str]) -> FoundLog:
@@ -150,7 +146,7 @@ def _rate(match: re.Match[str], scale: float) -> float | None:
 
 
 #: How these logs are read.
-STREAM = Tool(_START_STREAM, _read_of_stream)
+STREAM = Tool(_START_STREAM, each(_run_of_stream, runs, _BEGIN_STREAM))
 
 
 _BEGIN_LIKWID = re.compile(r"\s*LIKWID MICRO BENCHMARK")
@@ -174,11 +170,6 @@ _KNOWN_LIKWID = re.compile(
     r"Size per|CPU name|CPU type|CPU clock)\b"
 )
 _TOOL_LIKWID = "likwid-bench"
-
-
-def _read_of_likwid(lines: Sequence[str]) -> Iterator[FoundLog]:
-    """Yield the runs of the tool that some lines contain."""
-    return (_run_of_likwid(part) for part in parts(lines, _AGAIN, _RATE))
 
 
 def _run_of_likwid(lines: Sequence[str]) -> FoundLog:
@@ -223,7 +214,7 @@ def _table(name: str, size: int, rate: float) -> FoundTable:
 
 
 #: How these logs are read.
-LIKWID_BENCH = Tool(_START_LIKWID, _read_of_likwid)
+LIKWID_BENCH = Tool(_START_LIKWID, each(_run_of_likwid, parts, _AGAIN, _RATE))
 
 
 #: Lines with which a log of this tool begins; an excerpt begins with a section.
@@ -249,11 +240,6 @@ _KNOWN_MLC = re.compile(
     r"Bandwidths are|Numa node$|=+|Inject|Delay|\*\*\*|Local|Remote|-+$|Note"
 )
 _TOOL_MLC = "mlc"
-
-
-def _read_of_mlc(lines: Sequence[str]) -> Iterator[FoundLog]:
-    """Yield the runs of the tool that some lines contain."""
-    return (_run_of_mlc(part) for part in runs(lines, _BEGIN_MLC))
 
 
 def _run_of_mlc(lines: Sequence[str]) -> FoundLog:
@@ -343,4 +329,4 @@ def _kept(
 
 
 #: How these logs are read.
-MLC = Tool(_START_MLC, _read_of_mlc)
+MLC = Tool(_START_MLC, each(_run_of_mlc, runs, _BEGIN_MLC))

@@ -19,6 +19,7 @@ from .log import (
     Tool,
     curve,
     doubt,
+    each,
     in_units,
     number,
     numbers,
@@ -181,11 +182,6 @@ _MICRO_OSU = 1e-6
 _BUFFERS, _WAYS = ("reused buffer",), ("one way", "both ways, sum")
 
 
-def _read_of_osu(lines: Sequence[str]) -> Iterator[FoundLog]:
-    """Yield the runs of the tool that some lines contain."""
-    return (_run(part) for part in runs(lines, _BEGIN))
-
-
 def _run(lines: Sequence[str]) -> FoundLog:
     match = next((match for line in lines if (match := _BEGIN.match(line))), None)
     kind = text(match[1]) if match else ""
@@ -305,4 +301,4 @@ def _curve(
 
 
 #: How these logs are read.
-OSU = Tool(_START_OSU, _read_of_osu)
+OSU = Tool(_START_OSU, each(_run, runs, _BEGIN))

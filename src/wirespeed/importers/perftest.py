@@ -20,6 +20,7 @@ from .log import (
     Tool,
     curve,
     doubt,
+    each,
     in_base,
     in_units,
     numbers,
@@ -67,11 +68,6 @@ _GIVE = f"{_WHY}; to judge its rate, give the NIC: --nics 1x400G"
 _AVERAGE = "BW average"
 _MICRO = 1e-6
 _TOOL = "perftest"
-
-
-def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
-    """Yield the runs of the tools that some lines contain."""
-    return (_run(part) for part in parts(lines, _START, _ROW))
 
 
 def _run(lines: Sequence[str]) -> FoundLog:
@@ -157,7 +153,7 @@ def _tables(title: str, found: dict[str, dict[int, float | None]]) -> Iterator[F
 
 
 #: How these logs are read.
-PERFTEST = Tool(_START, _read)
+PERFTEST = Tool(_START, each(_run, parts, _START, _ROW))
 
 
 _HEAD_UCX = re.compile(r"\s*\|\s+\|(\s+\|)? +(latency|overhead) \(usec\) +\| +bandwidth \(MB/s\)")

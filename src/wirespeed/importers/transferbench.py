@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from ..measurement import Unit
 from ..units import GB
-from .log import FoundLog, FoundTable, Tool, doubt, in_base, numbers, runs, scaled, text
+from .log import FoundLog, FoundTable, Tool, doubt, each, in_base, numbers, runs, scaled, text
 
 _BAR = r"\s*[|│]\s*"
 _CELLS = (
@@ -39,11 +39,6 @@ _FAILED = re.compile(r"\[ERROR\]")
 #: Executor of the preset -> engine in the names of testcases.
 _ENGINES = {"GFX": "sm", "DMA": "ce"}
 _TOOL = "TransferBench"
-
-
-def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
-    """Yield what some lines contain, as one log of each version line."""
-    return (_run(part) for part in runs(lines, _VERSION))
 
 
 def _run(lines: Sequence[str]) -> FoundLog:
@@ -156,4 +151,4 @@ def _of(values: Sequence[float | None], columns: Sequence[str], wanted: Sequence
 
 
 #: How these logs are read.
-TRANSFERBENCH = Tool(_START, _read)
+TRANSFERBENCH = Tool(_START, each(_run, runs, _VERSION))
