@@ -29,7 +29,7 @@ from .common import (
 )
 from .compare import refuse_without_past, remember, with_past
 from .consumers import Answer, refuse_mixed
-from .measuring import dry_run, lead, measuring
+from .measuring import dry_run, lead, measured, measuring
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -172,9 +172,8 @@ def _measure(
     world: World | None,
 ) -> Document:
     """Validate the options, wait for an idle machine, and measure."""
-    from ..api import run, wait_idle
+    from ..api import wait_idle
     from ..backends import describe
-    from ..progress import listener
     from ..results.cells import check_links
 
     machine = describe(options.machine)
@@ -192,10 +191,7 @@ def _measure(
         if arguments["since"] is not None:
             arguments["since"] += waited  # the time of --within begins when the machine is idle
     selected = options.testcase or options.prefix or options.file
-    return run(
-        **arguments, output=output, force=options.force, listeners=listener(), world=world,
-        try_peers=not selected,
-    )  # fmt: skip
+    return measured(options, **arguments, output=output, world=world, try_peers=not selected)
 
 
 def _refuse_simulated(simulated: bool, options: argparse.Namespace) -> None:

@@ -24,7 +24,7 @@ from .common import (
     texts_aside,
 )
 from .consumers import Answer, refuse_mixed
-from .measuring import measuring
+from .measuring import measured, measuring
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -87,11 +87,7 @@ def _measured(options: Namespace, adaptive: Adaptive | None) -> Document:
         from ..api import described
 
         return described(options.machine, root=options.root)
-    from ..api import run
-    from ..progress import listener
-
-    arguments = measuring(options) | {"output": options.output, "force": options.force}
-    return run(**arguments, listeners=listener(), following=adaptive, try_peers=adaptive is not None)
+    return measured(options, **measuring(options), following=adaptive, try_peers=adaptive is not None)
 
 
 def _of_files(files: Sequence[str], options: Namespace) -> int:

@@ -9,7 +9,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ..hardware.topology import Machine
     from ..language.toml_file import Program
     from ..options import RunOptions
+    from ..testcases import Testcase
     from ..worlds.base import World
 
 
@@ -77,6 +78,21 @@ def _text(planned: Sequence[PlannedTestcase], machine: Machine, within: float | 
     if refused := len(planned) - len(possible):
         lines.append(f"{many(refused, 'testcase')} not possible here; `wirespeed list` says why")
     return "\n".join(lines)
+
+
+def measured(given: argparse.Namespace, testcases: Iterable[str | Testcase] = (), **more: Any) -> Document:
+    """Measure with the output and the progress of a command.
+
+    Args:
+        given: Options of the command.
+        testcases, more: Arguments of ``wirespeed.run``.
+    """
+    from ..api import run
+    from ..progress import listener
+
+    usual = {"output": given.output, "force": given.force, "listeners": listener(),
+             "command": " ".join(["wirespeed", *sys.argv[1:]])}  # fmt: skip
+    return run(testcases=testcases, **usual | more)
 
 
 def lead(
@@ -160,7 +176,6 @@ def measuring(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "prefixes": options.prefix,
         "machine": options.machine,
-        "command": " ".join(["wirespeed", *sys.argv[1:]]),
         **with_programs(run_options(options), programs, options.testcase),
     }
 

@@ -31,7 +31,7 @@ from ..units import MIB, parse_duration
 from ..worlds.launchers import promised
 from . import configuration as environment
 from .common import run_options, texts_aside
-from .measuring import lead
+from .measuring import lead, measured
 from .parser import Parser
 from .sailbandwidth import SAILBANDWIDTH, Dumps, PeerProgram, Printer, add_sail_options
 
@@ -309,7 +309,6 @@ def _chosen(options: argparse.Namespace, ranks: int) -> list[Testcase]:
 
 
 def _run(program: PeerProgram, options: argparse.Namespace, arguments: Sequence[str]) -> int:
-    from ..api import run
     from ..progress import listener
 
     if reason := _refusal(program, options):
@@ -343,16 +342,14 @@ def _run(program: PeerProgram, options: argparse.Namespace, arguments: Sequence[
 
     def measure() -> Document:
         how = run_options(options, **{"time_budget": None, **stop}, verify=not options.skipVerification)
-        return run(
+        return measured(
+            options,
             restricted(chosen, options.pair, pairs, options.seed),
             machine=machine,
             options=how,
-            output=options.output,
-            force=options.force,
             backends=connect(machine),  # released by the end of the process
             world=world,
             listeners=[*listener(), *filter(None, [dumps]), *([] if as_json else [Printer(style, dumps)])],
-            command=" ".join(["wirespeed", *sys.argv[1:]]),
         )
 
     def show(judged: Judged) -> None:

@@ -23,23 +23,9 @@ from ..options import GPU, HOW, JOB, STOP, WHAT, RunOptions, declared
 from ..terminal import escaped
 from ..testcases import storage
 from ..testcases.blocks import DIRECTIONS, of_directions
-from .common import (
-    check_format,
-    print_report,
-    run_options,
-    saving,
-    style,
-    tell_saved,
-    texts_aside,
-)
+from .common import check_format, print_report, run_options, saving, style, tell_saved, texts_aside
 from .compare import remember
-from .measuring import (
-    dry_run,
-    lead,
-    measuring,
-    process_started,
-    with_programs,
-)
+from .measuring import dry_run, lead, measured, measuring, process_started, with_programs
 from .parser import Parser
 from .two_ranks import among
 
@@ -49,7 +35,6 @@ if TYPE_CHECKING:
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    from ..api import run
     from ..progress import listener
     from ..screens.run import render
 
@@ -85,13 +70,12 @@ def main(name: str, argv: Sequence[str]) -> int:
 
     with texts_aside(output):
         return lead(
-            world, lambda: run(
-                **measuring(options), output=output, force=options.force, listeners=watching, world=world
-            ),
+            world,
+            lambda: measured(options, **measuring(options), output=output, listeners=watching, world=world),
             show,
             judging=lambda document: Judged(document, file=str(output.path) if output else ""),
             says=not options.quiet and not options.json_lines and options.format == "table",
-        )  # fmt: skip
+        )
 
 
 def parser(name: str) -> Parser:
@@ -206,31 +190,19 @@ def _dry_run(options: argparse.Namespace, program: Program) -> int:
 
 
 def _measure(options: argparse.Namespace, program: Program, argv: Sequence[str]) -> int:
-    from ..api import run
-    from ..driver.jobs import join
-    from ..progress import listener
-
     check_format(options.format)
     world = join(options.processes, argv, options.timeout)
-
-    def show(judged: Judged) -> None:
-        print_report(judged, options)
-
+    arguments = with_programs(run_options(options), [program])
     with texts_aside(options.output):
         return lead(
-            world, lambda: run(
-                **with_programs(run_options(options), [program]), machine=options.machine, world=world,
-                output=options.output, force=options.force, listeners=listener(),
-                command=" ".join(["wirespeed", *sys.argv[1:]]),
-            ),
-            show,
-        )  # fmt: skip
+            world,
+            lambda: measured(options, **arguments, machine=options.machine, world=world),
+            lambda judged: print_report(judged, options),
+        )
 
 
 def main_of_blocks(name: str, argv: Sequence[str]) -> int:
     from .. import backends
-    from ..api import run
-    from ..progress import listener
     from ..reports.console import printed
     from ..screens.check import headline
 
@@ -254,12 +226,18 @@ def main_of_blocks(name: str, argv: Sequence[str]) -> int:
 
     with texts_aside(output):
         return lead(
-            None, lambda: run(
-                cases, prefixes, machine=machine, options=settings, output=output, force=options.force,
-                since=since, listeners=listener(), command=" ".join(["wirespeed", *sys.argv[1:]]),
+            None,
+            lambda: measured(
+                options,
+                cases,
+                prefixes=prefixes,
+                machine=machine,
+                options=settings,
+                output=output,
+                since=since,
             ),
             show,
-        )  # fmt: skip
+        )
 
 
 def parser_of_blocks(name: str) -> Parser:
