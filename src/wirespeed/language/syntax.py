@@ -174,8 +174,19 @@ class Words:
     random: bool = False
 
 
+class InText:
+    """A statement with its place in a text."""
+
+    source: Source
+    span: Span
+
+    def wrong(self, message: str) -> LanguageError:
+        """An error at the statement."""
+        return self.source.error(message, *self.span)
+
+
 @dataclass(frozen=True)
-class Statement:
+class Statement(InText):
     """One or several transfers with the same words.
 
     Attributes:
@@ -205,7 +216,7 @@ class Statement:
 
 
 @dataclass(frozen=True)
-class CollectiveStatement:
+class CollectiveStatement(InText):
     """A collective of all GPUs.
 
     Attributes:

@@ -16,6 +16,7 @@ from ..hardware.topology import Machine
 from ..judging.verdicts import TOLERANCE
 from ..measurement import Expectation, Unit
 from ..results import baseline
+from ..statistics.summary import grouped
 from ..tables import LARGEST
 from ..terminal import neutral, unknown_name
 from ..testcases import Layout, Testcase
@@ -30,7 +31,6 @@ from .program import (
     MeasurementText,
     TestcaseText,
     WantedValues,
-    grouped,
 )
 from .syntax import Line, RunSetting, Source, contents, nearest, quoted
 
@@ -132,7 +132,7 @@ def loads(text: str, name: str = "", *, judged: bool = True) -> Program:
     if unknown := about.keys() - {name for name, _ in named}:
         raise UsageError(f"{where}: no measurement has the name of the testcase {min(unknown)!r}")
     cases = []
-    for key, definitions in grouped(named):
+    for key, definitions in grouped(named).items():
         section = about.get(key) or TestcaseText(key, counts=COUNTS)
         for layout in section.table:
             if why := _invalid(layout):
