@@ -111,7 +111,7 @@ def test_rank_0_that_is_interrupted_early_is_no_failure_of_others(
 
     with pytest.raises(KeyboardInterrupt):
         interrupted(some[0])
-    for channel in (*some[0].links.values(), *some[0]._watches.values()):
+    for channel in (*some[0].links.values(), *some[0].watches.values()):
         channel.close()
     assert interrupted(some[1]) == 5
     assert capfd.readouterr().err == ""

@@ -155,7 +155,7 @@ class ConfiguredOption:
     """A default of an option.
 
     Attributes:
-        command: The command, or ``defaults``.
+        command: The command, ``defaults`` or ``expect``.
         option: Name of the option without dashes.
         values: The values, as on the command line; empty for a flag.
         origin: File or variable that it comes from.
@@ -175,6 +175,8 @@ class ConfiguredOption:
         """The option on a command line."""
         if self.is_off:
             return []
+        if self.command == EXPECT:
+            return [f"--{EXPECT}={self.option}={self.values[0]}"]
         return [f"--{self.option}={value}" for value in self.values] or [f"--{self.option}"]
 
 
@@ -277,8 +279,10 @@ def check_variables(environment: Mapping[str, str] = os.environ) -> None:
             _option_of(variable)
 
 
-def arguments(command: str, options: Mapping[str, bool], own: Sequence[ConfiguredOption]) -> list[str]:
-    """The arguments that precede a command line.
+def chosen(
+    command: str, options: Mapping[str, bool], own: Sequence[ConfiguredOption]
+) -> list[ConfiguredOption]:
+    """The settings that apply to a command: what each host should have last.
 
     Args:
         command: Name of the command.
@@ -289,7 +293,7 @@ def arguments(command: str, options: Mapping[str, bool], own: Sequence[Configure
         UsageError: If a setting for this command is not one of its options, a flag has a value or an option
             none, or a project's file sets an option that only the user may set.
     """
-    chosen: dict[str, ConfiguredOption] = {}
+    applying: dict[str, ConfiguredOption] = {}
     for setting in own:
         if setting.command == command and setting.option not in options:
             close = meant(setting.option, options)
@@ -303,12 +307,11 @@ def arguments(command: str, options: Mapping[str, bool], own: Sequence[Configure
                     f"{setting.origin}: a project's file cannot set {setting.option!r}; use the command "
                     f"line, or ~/.config/{NAME}"
                 )
-            known = chosen.get(setting.option)
+            known = applying.get(setting.option)
             if known is None or setting.command == command or known.command == DEFAULTS:
-                chosen[setting.option] = setting
-    expected = [f"--{EXPECT}={rate.option}={rate.values[0]}" for rate in own if rate.command == EXPECT]
-    others = [argument for setting in chosen.values() for argument in setting.arguments]
-    return (expected if EXPECT in options else []) + others
+                applying[setting.option] = setting
+    expected = [setting for setting in own if setting.command == EXPECT and EXPECT in options]
+    return [*applying.values(), *expected]
 
 
 #: Options that change neither what is measured nor how it is judged.
@@ -318,28 +321,18 @@ _OF_SCREENS = frozenset({
 })  # fmt: skip
 
 
-def in_force(
-    command: str, options: Mapping[str, bool], own: Sequence[ConfiguredOption], words: Sequence[str]
-) -> tuple[str, ...]:
+def in_force(applying: Sequence[ConfiguredOption], words: Sequence[str]) -> tuple[str, ...]:
     """The settings that change what a command measures or judges, each with its origin, for people.
 
     Args:
-        command, options, own: As in ``arguments``.
+        applying: What ``chosen`` returned.
         words: The command line, whose options replace settings.
     """
     given = {word.partition("=")[0].removeprefix("--") for word in words if word.startswith("--")}
-    chosen = {
-        setting.option: setting
-        for level in ((DEFAULTS,), (command, EXPECT))
-        for setting in own
-        if setting.command in level
-        and (setting.command == EXPECT or setting.option in options)
-        and setting.option not in given | _OF_SCREENS
-        and not setting.is_off
-    }
     return tuple(
         f"{setting.option}{' = ' if setting.values else ''}{', '.join(setting.values)} ({setting.origin})"
-        for setting in chosen.values()
+        for setting in applying
+        if setting.option not in given | _OF_SCREENS and not setting.is_off
     )
 
 

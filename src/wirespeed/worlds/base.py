@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
 from ..errors import MeasurementTimeout, WirespeedError
@@ -75,51 +75,40 @@ class Member:
         return f"rank {self.rank} (process {self.pid} on {self.host})"
 
 
-def _nothing() -> None:
-    """Do nothing."""
-
-
+@dataclass(eq=False)
 class World:
     """This process and the others of its job.
 
     Attributes:
         members: All processes, by rank.
+        rank: Number of this process.
         launcher: Description of the launcher.
         links, watches: Rank -> channel for data and for failures: to all others on rank 0, to rank 0
             elsewhere.
         timeout: Maximum time of an exchange, in s.
-        leave: Ends this process immediately.
+        end: Ends this process immediately.
         finish: Called at the end.
         absent: Ranks that did not join, where that is allowed -> why. Their host is the empty text.
+        leaderless: Whether rank 0 has ended or does not answer: another process must report.
     """
 
-    def __init__(
-        self,
-        members: Sequence[Member],
-        rank: int,
-        launcher: str,
-        links: dict[int, Channel],
-        watches: dict[int, Channel],
-        timeout: float,
-        leave: Callable[[int], NoReturn] = os._exit,
-        finish: Callable[[], None] = _nothing,
-        absent: Mapping[int, str] | None = None,
-    ) -> None:
-        self.absent = dict(absent or {})
-        self.members = tuple(members)
-        self.rank = rank
-        self.launcher = launcher
-        self.timeout = timeout
-        self.links = links
-        self._watches = watches
-        self._leave = leave
-        self._finish = finish
-        self._sequence = 0
+    members: Sequence[Member]
+    rank: int
+    launcher: str
+    links: dict[int, Channel]
+    watches: dict[int, Channel]
+    timeout: float
+    end: Callable[[int], NoReturn] = os._exit
+    finish: Callable[[], None] = lambda: None
+    absent: Mapping[int, str] = field(default_factory=dict)
+    leaderless: bool = False
+    _sequence: int = 0
+    _ended: str = ""
+
+    def __post_init__(self) -> None:
         self._checking = threading.Lock()  # the measuring thread also checks for failures
         self._late: dict[int, str] = {}
         self._said_bye: set[int] = set()
-        self._ended = ""
-        self.leaderless = False  # rank 0 has ended or does not answer: another process must report
 
     @property
     def size(self) -> int:
@@ -284,7 +273,7 @@ class World:
         until = time.monotonic() + patience
         while True:
             with self._checking:
-                watches = {w: rank for rank, w in self._watches.items() if rank not in self._said_bye}
+                watches = {w: rank for rank, w in self.watches.items() if rank not in self._said_bye}
                 ends = [end for watch in arrived(watches, 0.0) if (end := self._hear(watches[watch], watch))]
                 if ends and not self._ended:
                     # A launcher that has lost a process interrupts the others; their reports say no more.
@@ -328,7 +317,7 @@ class World:
             self._tell(reason, "interrupted" if interrupted else "failed")
 
     def _tell(self, reason: str, kind: str = "failed") -> None:
-        for watch in self._watches.values():
+        for watch in self.watches.values():
             with suppress(OSError):  # it has ended and needs no message
                 watch.send([kind, reason[:_REPORT_CHARACTERS]], time.monotonic() + _REPORT_SEND_S)
 
@@ -368,9 +357,9 @@ class World:
     def close(self) -> None:
         """Leave the World in order."""
         self._tell("", "bye")
-        for channel in (*self.links.values(), *self._watches.values()):
+        for channel in (*self.links.values(), *self.watches.values()):
             channel.close()
-        self._finish()
+        self.finish()
 
     def leave(self, code: int) -> NoReturn:
         """End this process immediately, even if a thread is stuck; then the others are not waited for."""
@@ -378,9 +367,9 @@ class World:
         sys.stderr.flush()
         if code and self.rank != 0:
             self._outlast_leader()
-        for watch in self._watches.values():  # they wait for the connection to close
+        for watch in self.watches.values():  # they wait for the connection to close
             watch.close()
-        self._leave(code)
+        self.end(code)
 
     def _outlast_leader(self) -> None:
         """Wait until rank 0 has ended: a launcher ends all processes when one fails.
@@ -389,8 +378,8 @@ class World:
         """
         until = time.monotonic() + 2 * REPORT_GRACE_S
         with self._checking, suppress(EOFError, OSError):  # TimeoutError is an OSError
-            while 0 in self._watches and time.monotonic() < until:
-                self._watches[0].receive(until, limit=_REPORT_LIMIT_BYTES)
+            while 0 in self.watches and time.monotonic() < until:
+                self.watches[0].receive(until, limit=_REPORT_LIMIT_BYTES)
 
 
 def _names(members: Sequence[Member]) -> str:
