@@ -16,7 +16,7 @@ import wirespeed
 from tests.processes.conftest import OPEN_MPI, WIRESPEED, Job
 from tests.processes.test_environment import launch
 from tests.threads import together, worlds
-from wirespeed.cli.measuring import lead
+from wirespeed.cli.common import lead
 from wirespeed.document import Document
 from wirespeed.worlds import base, launchers
 from wirespeed.worlds.base import World

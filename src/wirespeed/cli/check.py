@@ -18,7 +18,11 @@ from .common import (
     OF_RUN,
     code_of,
     criteria,
+    dry_run,
+    lead,
     loading,
+    measured,
+    measuring,
     named_files,
     return_files,
     saving,
@@ -29,7 +33,6 @@ from .common import (
 )
 from .compare import refuse_without_past, remember, with_past
 from .consumers import Answer, refuse_mixed
-from .measuring import dry_run, lead, measured, measuring
 from .parser import Parser
 
 if TYPE_CHECKING:

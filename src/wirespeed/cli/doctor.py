@@ -16,6 +16,8 @@ from .common import (
     code_of,
     expected,
     loading,
+    measured,
+    measuring,
     named_files,
     return_files,
     style,
@@ -24,7 +26,6 @@ from .common import (
     texts_aside,
 )
 from .consumers import Answer, refuse_mixed
-from .measuring import measured, measuring
 from .parser import Parser
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ from ..options import RunOptions
 from ..terminal import colored, columns, error_line, visible
 from ..worlds.base import World, agree_on, hostname
 from .commands import called_as
-from .common import check_format, texts_aside
-from .measuring import lead
+from .common import check_format, lead, texts_aside
 from .nccl_tests_options import (
     AUTO,
     FORMAT,

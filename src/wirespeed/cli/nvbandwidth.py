@@ -30,8 +30,7 @@ from ..testcases.subset import named_pair
 from ..units import MIB, parse_duration
 from ..worlds.launchers import promised
 from . import configuration as environment
-from .common import run_options, texts_aside
-from .measuring import lead, measured
+from .common import lead, measured, run_options, texts_aside
 from .parser import Parser
 from .sailbandwidth import SAILBANDWIDTH, Dumps, PeerProgram, Printer, add_sail_options
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import EXIT_CODES, ExitCode, UsageError, WirespeedError
 from ..terminal import error_line, visible
-from .common import code_of, saving, tell_saved, texts_aside
+from .common import code_of, saving, speak_for_leader, tell_saved, texts_aside
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -128,7 +128,6 @@ def _of_job(
     from ..driver.jobs import join
     from ..qualify.cluster import hosts_of
     from ..qualify.job import lead, serve
-    from .measuring import speak_for_leader
 
     output = saving(options)
     world = join(options.processes, [name, *argv], options.timeout, partial=True)

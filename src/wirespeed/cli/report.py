@@ -22,6 +22,7 @@ from ..units import many
 from .common import (
     check_format,
     criteria,
+    measured_code,
     named,
     named_files,
     open_run,
@@ -31,7 +32,6 @@ from .common import (
     tell_unreadable,
     texts_aside,
 )
-from .measuring import measured_code
 from .option_groups import machine_names, testcase_names
 from .parser import Parser
 

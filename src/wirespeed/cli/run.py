@@ -23,9 +23,22 @@ from ..options import GPU, HOW, JOB, STOP, WHAT, RunOptions, declared
 from ..terminal import escaped
 from ..testcases import storage
 from ..testcases.blocks import DIRECTIONS, of_directions
-from .common import check_format, print_report, run_options, saving, style, tell_saved, texts_aside
+from .common import (
+    check_format,
+    dry_run,
+    lead,
+    measured,
+    measuring,
+    print_report,
+    process_started,
+    run_options,
+    saving,
+    style,
+    tell_saved,
+    texts_aside,
+    with_programs,
+)
 from .compare import remember
-from .measuring import dry_run, lead, measured, measuring, process_started, with_programs
 from .parser import Parser
 from .two_ranks import among
 

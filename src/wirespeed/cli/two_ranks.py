@@ -21,8 +21,7 @@ from ..terminal import error_line, visible
 from ..testcases.base import MAX_MPI_BYTES, message
 from ..testcases.processes import MECHANISMS, reproducer, sharing
 from ..units import format_size, parse_duration, parse_size, parse_sizes
-from .common import check_format, print_report, style, texts_aside
-from .measuring import lead, measured, measured_code
+from .common import check_format, lead, measured, measured_code, print_report, style, texts_aside
 from .parser import Parser
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from ..terminal import neutral
 from ..units import many, parse_nics
 from ..version import __version__
 from .assumed_machine import machine_of, networked, other_models
-from .cuda_samples import BANDWIDTH_TEST, P2P_SAMPLE
+from .gpu_copies import BANDWIDTH_TEST, P2P_SAMPLE, TRANSFERBENCH
 from .log import INCOMPLETE, KEPT_LINES, FoundLog, Tool, reason_of, says_failure, text, without_cut_line
 from .memory import LIKWID_BENCH, MLC, STREAM
 from .mpi_benchmarks import IMB, OSU
@@ -26,7 +26,6 @@ from .nvidia_smi import NVIDIA_SMI
 from .perftest import PERFTEST, UCX_PERFTEST
 from .placing import ranks_of, results
 from .prefixes import without_prefixes
-from .transferbench import TRANSFERBENCH
 
 #: What is understood, for people, and how it is read.
 UNDERSTOOD = {

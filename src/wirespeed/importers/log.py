@@ -20,7 +20,6 @@ from ..measurement import Unit
 from ..tables import LARGEST, Half
 from ..terminal import one_line
 from ..units import format_size
-from .nics import FoundNics
 
 #: What says that a run failed. Anything else that a tool reports is an unknown line.
 _FAILURE = re.compile(
@@ -131,6 +130,19 @@ class FoundCollective:
 
     info: CollectiveInfo
     points: dict[int, Halves]
+
+
+@dataclass(frozen=True)
+class FoundNics:
+    """What the NICs of a host can do together.
+
+    Attributes:
+        rate: Rate in one direction, in B/s; None if the log names NICs but not their rates.
+        origin: Where the rate comes from, for people.
+    """
+
+    rate: float | None
+    origin: str
 
 
 @dataclass

@@ -9,12 +9,12 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 
 from ..backends.nccl.channel import MOST_TRANSPORTS, VIA, matters
 from ..data.sheets import of_nics, of_platform
 from ..hardware.facts import OFF, ON, Fact, Known
 from ..units import GB, many
+from .log import FoundNics
 
 #: A variable that NCCL obeys: numbers end in a full stop, texts do not. Source: ncclLoadParam and ncclGetEnv.
 _SETTING = re.compile(r"(NCCL_\w{1,60}) set by environment to (.{0,200}?)\.?$")
@@ -92,19 +92,6 @@ _MBIT = 1e6 / 8
 #: Maximum number of NICs that a host may have.
 _MOST_NICS = 256
 _PORT = re.compile(r"\d{1,3}$")
-
-
-@dataclass(frozen=True)
-class FoundNics:
-    """What the NICs of a host can do together.
-
-    Attributes:
-        rate: Rate in one direction, in B/s; None if the log names NICs but not their rates.
-        origin: Where the rate comes from, for people.
-    """
-
-    rate: float | None
-    origin: str
 
 
 class NicLines:
