@@ -17,12 +17,12 @@ from ..units import many, parse_nics
 from ..version import __version__
 from .assumed_machine import machine_of, networked, other_models
 from .gpu_copies import BANDWIDTH_TEST, P2P_SAMPLE, TRANSFERBENCH
+from .host_facts import NVIDIA_SMI
 from .log import INCOMPLETE, KEPT_LINES, FoundLog, Tool, reason_of, says_failure, text, without_cut_line
 from .memory import LIKWID_BENCH, MLC, STREAM
 from .mpi_benchmarks import IMB, OSU
 from .nccl_tests import NCCL_TESTS, note_unconnected
 from .nvbandwidth import NVBANDWIDTH
-from .nvidia_smi import NVIDIA_SMI
 from .perftest import PERFTEST, UCX_PERFTEST
 from .placing import ranks_of, results
 from .prefixes import without_prefixes

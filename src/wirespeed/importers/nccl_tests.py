@@ -13,6 +13,7 @@ from ..collectives.options import OPTIONS, CollectiveOptions
 from ..document import CollectiveInfo, RankInfo
 from ..tables import Half
 from ..units import GB, many
+from .host_facts import NcclLines
 from .log import (
     INCOMPLETE,
     FoundCollective,
@@ -29,7 +30,6 @@ from .log import (
     text,
     whole,
 )
-from .nics import NicLines
 
 #: Names of data types in NCCL's newer versions -> ours.
 _TYPES = {"fp8_e4m3": "f8e4m3", "fp8_e5m2": "f8e5m2"}
@@ -163,7 +163,7 @@ class _LinesOfRun:
         self._begun = self._ended = False
         self._broken: list[str] = []
         self._warned = ""
-        self._nics = NicLines()
+        self._nccl = NcclLines()
 
     @property
     def went_on(self) -> bool:
@@ -210,7 +210,7 @@ class _LinesOfRun:
                 self._broken.append(line)
         elif _SKIPPED.match(line):
             log.failures.append(f"nothing was measured: {text(line)}")
-        elif self._nics.line(line):
+        elif self._nccl.line(line):
             if match := _WARN.search(line):
                 self._warned = reason_of(match[1])
         elif line.startswith("#"):
@@ -262,8 +262,8 @@ class _LinesOfRun:
         if self._broken:
             rows = f"{many(len(self._broken), 'row')} of the table"
             log.warnings.append(f"{INCOMPLETE}: parts of {rows}: {text(self._broken[0])!r}")
-        log.facts += self._nics.said.facts(dict.fromkeys(rank.host for rank in log.ranks))
-        log.nics = self._nics.found(log.ranks[0].model if log.ranks else "")
+        log.facts += self._nccl.facts(dict.fromkeys(rank.host for rank in log.ranks))
+        log.nics = self._nccl.found(log.ranks[0].model if log.ranks else "")
         ended = self._ended or not self._begun  # an excerpt without the first lines may lack the last ones
         return _finished(log, self._program or self.mentioned, self._runs, ended)
 
