@@ -23,21 +23,7 @@ from ..options import GPU, HOW, JOB, STOP, WHAT, RunOptions, declared
 from ..terminal import escaped
 from ..testcases import storage
 from ..testcases.blocks import DIRECTIONS, of_directions
-from .common import (
-    check_format,
-    dry_run,
-    lead,
-    measured,
-    measuring,
-    print_report,
-    process_started,
-    run_options,
-    saving,
-    style,
-    tell_saved,
-    texts_aside,
-    with_programs,
-)
+from . import common
 from .compare import remember
 from .parser import Parser
 from .two_ranks import among
@@ -62,10 +48,10 @@ def main(name: str, argv: Sequence[str]) -> int:
         refuse("with --json-lines", "format", "verbose", "all_cells")
     if options.format != "prometheus":
         refuse("without --format prometheus", "all_cells")
-    check_format(options.format)
+    common.check_format(options.format)
     if options.dry_run:
-        return dry_run(measuring(options), options)
-    output = saving(options)
+        return common.dry_run(common.measuring(options), options)
+    output = common.saving(options)
     watching = [*listener(), *([JsonLines()] if options.json_lines else [])]
     world = join(options.processes, [name, *argv], options.timeout)
 
@@ -75,16 +61,18 @@ def main(name: str, argv: Sequence[str]) -> int:
             print(escaped(json.dumps({"verdict": check.verdict, "testcases": check.testcases})), flush=True)
         elif not options.quiet:
             if is_summary:
-                print(render(judged, style(options)), end="", flush=True)
+                print(render(judged, common.style(options)), end="", flush=True)
             else:
-                print_report(judged, options)
-        tell_saved(output, {"every table": "show"} if is_summary and not options.verbose else {})
+                common.print_report(judged, options)
+        common.tell_saved(output, {"every table": "show"} if is_summary and not options.verbose else {})
         remember(judged, options)
 
-    with texts_aside(output):
-        return lead(
+    with common.texts_aside(output):
+        return common.lead(
             world,
-            lambda: measured(options, **measuring(options), output=output, listeners=watching, world=world),
+            lambda: common.measured(
+                options, **common.measuring(options), output=output, listeners=watching, world=world
+            ),
             show,
             judging=lambda document: Judged(document, file=str(output.path) if output else ""),
             says=not options.quiet and not options.json_lines and options.format == "table",
@@ -188,7 +176,7 @@ def _dry_run(options: argparse.Namespace, program: Program) -> int:
 
     if options.format not in FORMATS:
         raise UsageError(f"--dry-run has the formats {', '.join(FORMATS)}, not {options.format!r}")
-    arguments = with_programs(run_options(options), [program])
+    arguments = common.with_programs(common.run_options(options), [program])
     chosen = arguments["options"]
     machine = part_of(describe(options.machine), chosen)
     cases = as_changed(program.testcases, chosen)
@@ -203,14 +191,14 @@ def _dry_run(options: argparse.Namespace, program: Program) -> int:
 
 
 def _measure(options: argparse.Namespace, program: Program, argv: Sequence[str]) -> int:
-    check_format(options.format)
+    common.check_format(options.format)
     world = join(options.processes, argv, options.timeout)
-    arguments = with_programs(run_options(options), [program])
-    with texts_aside(options.output):
-        return lead(
+    arguments = common.with_programs(common.run_options(options), [program])
+    with common.texts_aside(options.output):
+        return common.lead(
             world,
-            lambda: measured(options, **arguments, machine=options.machine, world=world),
-            lambda judged: print_report(judged, options),
+            lambda: common.measured(options, **arguments, machine=options.machine, world=world),
+            lambda judged: common.print_report(judged, options),
         )
 
 
@@ -220,27 +208,27 @@ def main_of_blocks(name: str, argv: Sequence[str]) -> int:
     from ..screens.check import headline
 
     options = parser_of_blocks(name).parse_args(argv)
-    check_format(options.format)
-    output, machine = saving(options), backends.describe(options.machine)
+    common.check_format(options.format)
+    output, machine = common.saving(options), backends.describe(options.machine)
     if options.devices is not None:
         machine = machine.only(options.devices)
     cases = of_directions(machine, options.direction or ())
     prefixes = storage.also_asked(machine, options.storage is not None)
-    settings = run_options(options, tier="quick", sizes=options.sizes, block_counts=options.counts)
-    since = None if settings.within is None else process_started()
+    settings = common.run_options(options, tier="quick", sizes=options.sizes, block_counts=options.counts)
+    since = None if settings.within is None else common.process_started()
 
     def show(judged: Judged) -> None:
         if not options.quiet:
-            print_report(judged, options)
+            common.print_report(judged, options)
             if options.format == "blocks":
                 ending = headline(judged.document, judged.overview, judged.file)
-                sys.stdout.write(printed(style(options), "", *ending))
-        tell_saved(output)
+                sys.stdout.write(printed(common.style(options), "", *ending))
+        common.tell_saved(output)
 
-    with texts_aside(output):
-        return lead(
+    with common.texts_aside(output):
+        return common.lead(
             None,
-            lambda: measured(
+            lambda: common.measured(
                 options,
                 cases,
                 prefixes=prefixes,
