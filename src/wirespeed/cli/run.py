@@ -148,6 +148,7 @@ def parser_of_transfer(name: str) -> Parser:
 def _program(options: argparse.Namespace) -> Program:
     """The transfers of the line, or of the file of another tool."""
     from ..language import other_tools, toml_file
+    from ..language.syntax import contents
     from ..worlds import launched
 
     sources = (options.line, options.file, options.from_transferbench, options.from_nvloom)
@@ -157,12 +158,11 @@ def _program(options: argparse.Namespace) -> Program:
         )
     if options.file:
         return toml_file.load(options.file)
-    if options.from_transferbench:
-        return other_tools.load_transferbench(options.from_transferbench)
-    if options.from_nvloom:
-        return other_tools.load_nvloom(
-            options.from_nvloom, "rank" if options.processes > 1 or launched() else "gpu"
-        )
+    if file := options.from_transferbench:
+        return other_tools.of_transferbench(contents(file), file)
+    if file := options.from_nvloom:
+        device = "rank" if options.processes > 1 or launched() else "gpu"
+        return other_tools.of_nvloom(contents(file), file, device)
     return toml_file.of_line(" ".join(options.line))
 
 
