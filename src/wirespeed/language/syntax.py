@@ -281,14 +281,8 @@ def exact_size(size: int) -> str:
     return next((f"{size // scale}{unit}" for scale, unit in _UNITS if size % scale == 0), f"{size}B")
 
 
-def exact_rate(rate: float) -> str:
-    """A rate in B/s as text that is parsed into the same number."""
-    return _exact(rate, ((GB, "GB/s"), (MB, "MB/s"), (1, "B/s")), parse_rate)
-
-
-def exact_time(seconds: float) -> str:
-    """A time in s as text that is parsed into the same number."""
-    return _exact(seconds, ((1e-3, "ms"), (1e-6, "us"), (1.0, "s")), parse_duration)
+#: Units of rates and times, in the order in which they are tried.
+_RATES, _TIMES = ((GB, "GB/s"), (MB, "MB/s"), (1, "B/s")), ((1e-3, "ms"), (1e-6, "us"), (1.0, "s"))
 
 
 def _exact(value: float, units: Iterable[tuple[float, str]], parse: Callable[[str], float]) -> str:
@@ -359,8 +353,8 @@ def _written(transfer: Transfer, machine: Machine, *, alone: bool) -> str:
     words += [exact_size(transfer.bytes), *_shape(transfer, machine, alone=alone)]
     words += [f"counted={transfer.counted}"] if transfer.counted != 1 else []
     words += [f"rate={transfer.pace!r}"] if transfer.pace != 1 else []
-    words += [f"rate={exact_rate(transfer.rate)}"] if transfer.is_paced else []
-    words += [f"start={exact_time(transfer.start)}"] if transfer.start else []
+    words += [f"rate={_exact(transfer.rate, _RATES, parse_rate)}"] if transfer.is_paced else []
+    words += [f"start={_exact(transfer.start, _TIMES, parse_duration)}"] if transfer.start else []
     return ("load " if transfer.role is Role.LOAD else "") + " ".join(words)
 
 
@@ -475,14 +469,15 @@ def _measurement(
 ) -> list[str]:
     texts = written(measurement.transfers, machine)
     line = "; ".join(texts)
-    shown = quoted(line) if len(line) <= _LONG else "[\n" + "".join(f"  {quoted(t)},\n" for t in texts) + "]"
+    shown = quoted(line) if len(line) <= _LONG else _lines([*map(quoted, texts)])
     values = []
     for place in measurement.places:
         more = [f"reduce = {quoted(str(place.reduce))}"] if place.reduce is not Reduce.FIRST else []
         more += [f"of = {list(place.transfers)}"] if place.transfers != (0,) else []
         values.append(_value(place, layouts, *more))
+    listed = _lines(values) if len(values) > 1 else f"[{values[0]}]"
     return [
-        "", "[[measurement]]", f"name = {quoted(name)}", f"transfers = {shown}", f"values = {_cells(values)}",
+        "", "[[measurement]]", f"name = {quoted(name)}", f"transfers = {shown}", f"values = {listed}",
         *(["independent = true"] if measurement.independent else []), *_expected(measurement),
     ]  # fmt: skip
 
@@ -513,9 +508,8 @@ def _value(at: Place | WaivedCell, layouts: dict[str, Layout], *more: str) -> st
     return f"{{ {', '.join((*parts, *more))} }}"
 
 
-def _cells(values: Sequence[str]) -> str:
-    if len(values) == 1:
-        return f"[{values[0]}]"
+def _lines(values: Sequence[str]) -> str:
+    """A list of TOML with a line for each of its values."""
     return "[\n" + "".join(f"  {value},\n" for value in values) + "]"
 
 
