@@ -32,7 +32,7 @@ from .program import (
     TestcaseText,
     WantedValues,
 )
-from .syntax import Line, RunSetting, Source, contents, nearest, quoted
+from .syntax import Line, RunSetting, Source, contents, nearest, section
 
 
 class _TransferFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,7 +82,7 @@ def of_line(text: str) -> Program:
         LanguageError: If it is invalid.
     """
     line = parse(text)
-    file = f"[[measurement]]\nname = {quoted(LINE)}\ntransfers = {quoted(text)}\n"
+    file = "\n".join(section("measurement", name=LINE, transfers=text)) + "\n"
     case = TestcaseText(LINE, counts=COUNTS).testcase((Definition(MeasurementText(LINE), line),))
     return Program((case,), file, (line,))
 
@@ -149,13 +149,8 @@ def program_of(source: Source, tests: Sequence[tuple[str, Sequence[str]]]) -> Pr
     """
     if not tests:
         raise source.error("there is no transfer", 0)
-    texts = [
-        f"[[measurement]]\nname = {quoted(name)}\ntransfers = [\n"
-        + "".join(f"  {quoted(transfer)},\n" for transfer in transfers)
-        + "]\n"
-        for name, transfers in tests
-    ]
-    return loads("\n".join(texts), f"{source.name or 'the file'} in the language")
+    texts = ["\n".join(section("measurement", name=name, transfers=[*texts])) for name, texts in tests]
+    return loads("\n\n".join(texts) + "\n", f"{source.name or 'the file'} in the language")
 
 
 def _invalid(layout: Layout) -> str:
