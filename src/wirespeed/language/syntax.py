@@ -474,9 +474,8 @@ def _measurement(
         of = place.transfers if place.transfers != (0,) else None
         values.append(_value(place, layouts) | {"reduce": reduce, "of": of})
     expected: dict[str, object] = {}
-    for expect in (
-        place.expect for place in measurement.places if place.expect
-    ):  # the same for all of a unit
+    # It is the same for all rates, and for all latencies.
+    for expect in (place.expect for place in measurement.places if place.expect):
         expected |= {"of_limit": expect.of_limit} if expect.of_limit else {}
         expected |= {"least": f"{expect.least / GB:.12g} GB/s"} if expect.least else {}
         expected |= {"most": f"{expect.most / NANO:.12g} ns"} if expect.most else {}
