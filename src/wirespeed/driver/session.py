@@ -31,12 +31,11 @@ from ..signals import Undisturbed
 from ..tables import Cell, Reading, State
 from ..testcases import Testcase
 from ..testcases.subset import by_value
-from .jobs import Listener, Observed, timestamp
+from .jobs import HardwareState, Listener, Observed, busy_of, state_of, timestamp
 from .partial_result import PartialResult
 from .run_plan import NO_TIME, TimeLimit
 from .sampling import scheduled
-from .testcase_run import Ended, HardwareState, TestcaseRun, busy_of, state_of
-from .worker import CANCEL_GRACE_S, NO_CANCEL_GRACE_S, Worker
+from .worker import CANCEL_GRACE_S, NO_CANCEL_GRACE_S, Ended, TestcaseRun, Worker
 
 #: How long a cancelled call that may hang can take to return after Ctrl-C, in s: neither the user nor the
 #: launcher of a job waits long.
