@@ -23,8 +23,8 @@ from wirespeed.version import __version__
 from wirespeed.worlds import admission, base, rendezvous
 from wirespeed.worlds import admission as listening
 from wirespeed.worlds.admission import enter, listen, secret_of
-from wirespeed.worlds.base import RankLost, World, WorldError, agree_on
-from wirespeed.worlds.channel import Channel, InvalidMessage
+from wirespeed.worlds.base import Channel, InvalidMessage, RankLost, World, WorldError
+from wirespeed.worlds.crew import agree_on
 from wirespeed.worlds.rendezvous import connect, gather
 
 SECONDS = 30.0

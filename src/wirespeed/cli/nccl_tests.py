@@ -19,7 +19,8 @@ from ..hardware.topology import Machine
 from ..judging.judged import Judged
 from ..options import RunOptions
 from ..terminal import colored, columns, error_line, visible
-from ..worlds.base import World, agree_on, hostname
+from ..worlds.base import World, hostname
+from ..worlds.crew import agree_on
 from . import nccl_tests_options as request
 from .commands import called_as
 from .common import check_format, lead, texts_aside
