@@ -53,7 +53,6 @@ def version(
     known: Collection[Name],
     default: Name,
     others: Collection[str] = (),
-    environment: Mapping[str, str] = os.environ,
 ) -> Name:
     """The version of the program: ``--compat``, else the variable, else the default.
 
@@ -62,7 +61,6 @@ def version(
         known: The versions of the program.
         default: Its default.
         others: Versions of other programs, for which the variable may be.
-        environment: The environment.
 
     Raises:
         UsageError: If the variable is no version of any of these programs.
@@ -74,7 +72,7 @@ def version(
             wanted = (*arguments[i + 1 :], "")[0]
         if wanted in names:
             return names[wanted]
-    wanted = environment.get(COMPAT, "")
+    wanted = os.environ.get(COMPAT, "")
     if wanted and wanted not in names and wanted not in others:
         raise UsageError(f"{COMPAT}={wanted}: choose one of {', '.join((*known, *others))}")
     return names.get(wanted, default)
@@ -268,13 +266,13 @@ def _option_of(variable: str) -> str:
     return option
 
 
-def check_variables(environment: Mapping[str, str] = os.environ) -> None:
+def check_variables() -> None:
     """Refuse unknown variables for programs that read only some of them.
 
     Raises:
         UsageError: If the name of a variable begins like ours, and is not known.
     """
-    for variable, text in sorted(environment.items()):
+    for variable, text in sorted(os.environ.items()):
         if text:
             _option_of(variable)
 
