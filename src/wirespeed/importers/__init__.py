@@ -18,7 +18,7 @@ from ..version import __version__
 from .assumed_machine import machine_of, networked, other_models
 from .gpu_copies import BANDWIDTH_TEST, P2P_SAMPLE, TRANSFERBENCH
 from .host_facts import NVIDIA_SMI
-from .log import INCOMPLETE, KEPT_LINES, FoundLog, Tool, reason_of, says_failure, text, without_cut_line
+from .log import KEPT_LINES, FoundLog, Tool, reason_of, says_failure, text, without_cut_line
 from .memory import LIKWID_BENCH, MLC, STREAM
 from .mpi_benchmarks import IMB, OSU
 from .nccl_tests import NCCL_TESTS, note_unconnected
@@ -236,7 +236,7 @@ def _sections(content: str) -> list[FoundLog]:
         for log in logs:
             log.notes += job.notes
         if cut and logs:
-            logs[-1].warnings.append(f"{INCOMPLETE}: its last line is cut: {text(cut)!r}")
+            logs[-1].doubt("its last line is cut", cut)
         found += logs
     note_unconnected(found)
     return found

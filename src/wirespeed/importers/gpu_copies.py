@@ -18,14 +18,12 @@ from ..measurement import Unit
 from ..units import GB, MIB, many
 from .log import (
     HOST_COPIES,
-    INCOMPLETE,
     MOST_DEVICES,
     FoundLog,
     FoundTable,
     Tool,
     by_label,
     curve,
-    doubt,
     each,
     grid,
     in_base,
@@ -153,7 +151,7 @@ def _run_of_bandwidth(lines: Sequence[str]) -> _Run:
         elif series and unit and (match := _ROW.match(line)):
             run.found.setdefault(series, {})[int(match[1])] = in_base(match[2], unit)
         elif series and unit and _CUT.match(line):
-            doubt(log, f"a row is cut: {line.strip()}")
+            log.doubt(f"a row is cut: {line.strip()}")
         elif match := _DEVICE_BANDWIDTH.match(line):
             run.devices[int(match[1]) % MOST_DEVICES] = text(match[2])
         elif match := _RESULT.match(line):
@@ -163,7 +161,7 @@ def _run_of_bandwidth(lines: Sequence[str]) -> _Run:
         else:
             log.other(line.strip(), _KNOWN_BANDWIDTH)
     if run.began and not run.result and not log.failures:
-        doubt(log, f"it lacks '{_LAST}'")
+        log.doubt(f"it lacks '{_LAST}'")
     return run
 
 
@@ -285,18 +283,18 @@ def _run_of_p2p(lines: Sequence[str]) -> FoundLog:
         else:
             log.other(line, _KNOWN_P2P)
     if not log.tables:
-        log.warnings.append(f"{INCOMPLETE}: it has no values")
+        log.doubt("it has no values")
     elif any(line.startswith(_CONNECTIVITY) for line in lines) and not any(
         line.startswith(_CLOSING) for line in lines
     ):
-        log.warnings.append(f"{INCOMPLETE}: it lacks its last line")
+        log.doubt("it lacks its last line")
     return log
 
 
 def _note_missing(log: FoundLog, title: str, columns: int, rows: int) -> None:
     """Note rows that a matrix lacks."""
     if not columns or rows < columns:
-        log.warnings.append(f"{INCOMPLETE}: {rows} of {columns or 'its'} rows of {text(title)!r}")
+        log.doubt(f"{rows} of {columns or 'its'} rows of {text(title)!r}")
 
 
 #: Rows of values, in base units.
@@ -406,11 +404,11 @@ def _run(lines: Sequence[str]) -> FoundLog:
         elif matrix and columns and (match := _OF_MATRIX.match(line)):
             values = numbers(match[4]) or []
             if len(values) < len(columns):
-                doubt(log, f"a row is cut: {line.strip()}")
+                log.doubt(f"a row is cut: {line.strip()}")
             else:
                 rows[f"{match[1]} {match[2]}", match[3]] = values
         elif _CUT_TRANSFERBENCH.match(line) or (matrix and re.match(r"\s*[CG]PU \d+\s*(->|<-)", line)):
-            doubt(log, f"a row is cut: {line.strip()}")
+            log.doubt(f"a row is cut: {line.strip()}")
         elif _FAILED.match(line.strip()):
             log.failures.append(text(line))
         else:
@@ -419,9 +417,9 @@ def _run(lines: Sequence[str]) -> FoundLog:
     for name, found in tests.items():
         log.tables.append(_transfers(name, found))
         if not any(label.startswith("Aggregate") for label in found):
-            doubt(log, f"test {name} lacks its line 'Aggregate (CPU)'".replace("  ", " "))
+            log.doubt(f"test {name} lacks its line 'Aggregate (CPU)'".replace("  ", " "))
     if not (log.tables or log.failures):
-        doubt(log, "it has no transfers; of the presets, p2p is read: run TransferBench p2p")
+        log.doubt("it has no transfers; of the presets, p2p is read: run TransferBench p2p")
     return log
 
 
@@ -452,13 +450,13 @@ def _matrix(
     if match is None:
         return
     if not rows:
-        doubt(log, f"it has no values of {match[0].strip()}")
+        log.doubt(f"it has no values of {match[0].strip()}")
         return
     both, remote, engine = match[1] == "Bi", match[2] == "Remote", _ENGINES[match[3]]
     gpus = [name for name in columns if name.startswith("GPU")]
     short = [name for name in columns if (name, "->") not in rows]
     if short:
-        doubt(log, f"it has no row of {', '.join(short[:8])}")
+        log.doubt(f"it has no row of {', '.join(short[:8])}")
     title = text(match[0].strip())
     taken: set[tuple[str, str]] = set()
     if not both and len(gpus) > 1 and not {*gpus} & {*short}:

@@ -11,7 +11,7 @@ from ..backends.nccl.channel import MOST_TRANSPORTS, VIA, matters
 from ..data.sheets import of_nics, of_platform
 from ..hardware.facts import OFF, ON, Fact, Known
 from ..units import GB, many
-from .log import MOST_DEVICES, FoundLog, FoundNics, Tool, doubt, in_base, text
+from .log import MOST_DEVICES, FoundLog, FoundNics, Tool, in_base, text
 
 #: A variable that NCCL obeys: numbers end in a full stop, texts do not. Source: ncclLoadParam and ncclGetEnv.
 _SETTING = re.compile(r"(NCCL_\w{1,60}) set by environment to (.{0,200}?)\.?$")
@@ -223,7 +223,7 @@ def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
     last = next(reversed(links), -1)
     listed = max(map(len, links.values()), default=0)
     if last >= 0 and len(links[last]) < listed and links[last] != _NO_LINK:
-        doubt(log, f"the links of GPU {last} are cut")
+        log.doubt(f"the links of GPU {last} are cut")
         del links[last]
     log.facts += _of_links(links)
     if differ:
@@ -245,7 +245,7 @@ def _of_matrix(log: FoundLog, columns: Sequence[str], rows: dict[int, list[str]]
     for i, words in rows.items():
         known = list(_connections(words))
         if len(known) < max(gpus, len(columns)) or any(word == "NV" for word in words):
-            doubt(log, f"the row of GPU{i} is cut")
+            log.doubt(f"the row of GPU{i} is cut")
             if len(known) < gpus:
                 continue
         peers = [int(word[2:]) for word in known[:gpus] if word.startswith("NV")]
@@ -264,7 +264,7 @@ def _of_matrix(log: FoundLog, columns: Sequence[str], rows: dict[int, list[str]]
             yield Fact("CPU affinity", text(affinity[0]), device=device)
     missing = [str(i) for i in range(gpus) if i not in rows]
     if rows and missing:
-        doubt(log, f"it has no row of GPU {', '.join(missing[:8])}")
+        log.doubt(f"it has no row of GPU {', '.join(missing[:8])}")
 
 
 def _connections(words: Sequence[str]) -> Iterator[str]:

@@ -61,7 +61,7 @@ KEPT_LINES, LONGEST_TEXT = 5, 120
 #: Maximum number of characters of what a log says of a failure.
 _LONGEST_REASON = 300
 #: Said of a log that may lack lines.
-INCOMPLETE = "the log may be incomplete"
+_INCOMPLETE = "the log may be incomplete"
 #: Maximum number of devices and of sizes of a curve that a log may have.
 MOST_DEVICES = 1024
 #: Testcases that copy between the host and one GPU in one direction.
@@ -215,6 +215,11 @@ class FoundLog:
             self.failures.append(reason_of(line))
         elif line and not _COMMAND.match(line) and not (known and known.match(line)):
             self.unknown.append(line)
+
+    def doubt(self, what: str, quoted: str = "") -> None:
+        """Note that the log may lack something, which is no failure; ``quoted`` shows where."""
+        shown = f": {text(quoted)!r}" if quoted else ""
+        self.warnings.append(f"{_INCOMPLETE}: {text(what)}{shown}")
 
     @property
     def label(self) -> str:
@@ -387,11 +392,6 @@ def items_of(value: object) -> list[Any]:
 def fields_of(value: object) -> dict[str, Any]:
     """The fields of an object of JSON; none if the value is no object."""
     return value if isinstance(value, dict) else {}
-
-
-def doubt(log: FoundLog, what: str) -> None:
-    """Note that a log may lack something, which is no failure."""
-    log.warnings.append(f"{INCOMPLETE}: {text(what)}")
 
 
 def parts(lines: Sequence[str], begin: re.Pattern[str], row: re.Pattern[str]) -> Iterator[Sequence[str]]:

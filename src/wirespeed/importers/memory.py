@@ -12,12 +12,10 @@ from collections.abc import Iterator, Sequence
 from ..measurement import Unit
 from ..units import MB, MIB, NANO, many
 from .log import (
-    INCOMPLETE,
     MOST_DEVICES,
     FoundLog,
     FoundTable,
     Tool,
-    doubt,
     each,
     grid,
     in_base,
@@ -103,7 +101,7 @@ def _run_of_stream(lines: Sequence[str]) -> FoundLog:
     missing = [name for name in kernels if name not in rates]
     if began and (missing or not (babel or valid)):
         where = f"no {', '.join(missing)}" if missing else "it does not say that the data was verified"
-        log.warnings.append(f"{INCOMPLETE}: {where}")
+        log.doubt(where)
     if device:
         log.gpus.append((device, ""))
     prefix, place = ("device", "gpu0") if device else ("host", "numa0")
@@ -191,7 +189,7 @@ def _run_of_likwid(lines: Sequence[str]) -> FoundLog:
                 domains.add(match[1])
             log.other(line.strip(), _KNOWN_LIKWID)
     if rate is None:
-        doubt(log, f"it has no rate of {name or 'a kernel'}")
+        log.doubt(f"it has no rate of {name or 'a kernel'}")
         return log
     log.tables.append(_table(name, size, rate))
     where = f" in the domains {', '.join(sorted(domains))}" if len(domains) > 1 else ""
@@ -256,7 +254,7 @@ def _run_of_mlc(lines: Sequence[str]) -> FoundLog:
             log.version = text(f"v{match[1]}")
         elif line.startswith("Measuring"):
             if measured and not complete:
-                log.warnings.append(f"{INCOMPLETE}: no complete result of {text(measured)!r}")
+                log.doubt(f"no complete result of {text(measured)!r}")
             measured, complete = line, False
         elif match := _HEAD_MLC.match(line):
             columns, rows, used = grid([match[1], *lines[at : at + MOST_DEVICES]], 0)
@@ -279,9 +277,7 @@ def _run_of_mlc(lines: Sequence[str]) -> FoundLog:
     if not any(_PARAMETERS in line for line in lines) and sections and _FIRST in sections[0]:
         complete &= _LAST in sections[-1]
     if not complete and any(_BEGIN_MLC.match(line) for line in lines):  # others are excerpts
-        log.warnings.append(
-            f"{INCOMPLETE}: it ends in {text(measured)!r}" if measured else f"{INCOMPLETE}: it has no values"
-        )
+        log.doubt(f"it ends in {text(measured)!r}" if measured else "it has no values")
     if peaks:
         log.tables.append(
             _kept("peak bandwidth", (tuple(peaks.values()),), ("all nodes",), tuple(peaks), Unit.RATE,

@@ -15,7 +15,6 @@ from ..tables import Half
 from ..units import GB, many
 from .host_facts import NcclLines
 from .log import (
-    INCOMPLETE,
     FoundCollective,
     FoundLog,
     Halves,
@@ -261,7 +260,7 @@ class _LinesOfRun:
         log = self.found
         if self._broken:
             rows = f"{many(len(self._broken), 'row')} of the table"
-            log.warnings.append(f"{INCOMPLETE}: parts of {rows}: {text(self._broken[0])!r}")
+            log.doubt(f"parts of {rows}", self._broken[0])
         log.facts += self._nccl.facts(dict.fromkeys(rank.host for rank in log.ranks))
         log.nics = self._nccl.found(log.ranks[0].model if log.ranks else "")
         ended = self._ended or not self._begun  # an excerpt without the first lines may lack the last ones
@@ -312,7 +311,7 @@ def _finished(log: FoundLog, operation: str, runs: _Results, ended: bool) -> Fou
         last = log.options.get("last_size", 0)
         where = f"after {max(sizes)} B of {last} B" if sizes else "before the first size"
         if not log.failures:
-            log.warnings.append(f"{INCOMPLETE}: it ends {where}")
+            log.doubt(f"it ends {where}")
     if runs:
         log.options |= {
             "operation": log.collectives[0].info.operation, "ranks": count, "processes": processes or 1,

@@ -15,7 +15,6 @@ from ..measurement import Unit
 from ..testcases import TABLE
 from ..units import GB, MIB, NANO
 from .log import (
-    INCOMPLETE,
     MOST_DEVICES,
     FoundLog,
     FoundTable,
@@ -137,7 +136,7 @@ class _TextOfRun:
         if self._closed or not expected:
             return
         if self._whole:
-            log.warnings.append(f"{INCOMPLETE}: it lacks its closing note")
+            log.doubt("it lacks its closing note")
         else:
             log.notes.append("an excerpt: testcases may be missing")
 
@@ -205,7 +204,7 @@ class _TextOfRun:
                 self._parts.add(match[1].lower())
             if table.testcase in _PAIRS and len(rows) < len(columns):
                 missing = f"{len(rows)} of {len(columns)} rows"
-                self.found.warnings.append(f"{INCOMPLETE}: {missing} of {table.testcase}")
+                self.found.doubt(f"{missing} of {table.testcase}")
         self._measured = True
         return end
 
@@ -235,11 +234,11 @@ class _TextOfRun:
     def _ends(self) -> None:
         """Note a testcase that began and has no result, or not all of its tables."""
         if self._running and not self._measured:
-            self.found.warnings.append(f"{INCOMPLETE}: no result of {text(self._running)}")
+            self.found.doubt(f"no result of {text(self._running)}")
         wanted = next((set(keys) for keys in _PARTS.values() if self._parts & set(keys[:2])), set())
         if missing := sorted(wanted - self._parts):
             tables = f"{' and '.join(missing)} of {text(self._running)}"
-            self.found.warnings.append(f"{INCOMPLETE}: no table {tables}")
+            self.found.doubt(f"no table {tables}")
 
 
 def _add_process(log: FoundLog, match: re.Match[str]) -> None:
