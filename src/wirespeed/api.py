@@ -213,7 +213,7 @@ def _of_job(
     """
     from .backends.distributed.backend import DistributedBackend
     from .backends.pairs.backend import PairsBackend
-    from .worlds.base import agree_on
+    from .worlds.crew import agree_on
 
     agree_on(world, same)
     ranks = DistributedBackend(world, target, backends, options, LATE_RANK_GRACE_S)

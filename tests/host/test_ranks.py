@@ -354,7 +354,7 @@ def test_a_rank_that_is_gone_ends_the_run() -> None:
 
     class Gone(LocalPart):
         def arm(self, copies: int) -> None:
-            for connection in (*some[2].links.values(), *some[2]._watches.values()):
+            for connection in (*some[2].links.values(), *some[2].watches.values()):
                 connection.socket.shutdown(2)
             super().arm(copies)
 

@@ -12,7 +12,7 @@ from tests.importers.test_formats import imported
 from wirespeed.cli.main import main
 from wirespeed.document import CollectiveInfo, Document, RankInfo
 from wirespeed.hardware.topology import LinkKind
-from wirespeed.importers.nics import NicLines
+from wirespeed.importers.host_facts import NcclLines
 from wirespeed.judging.judge import judge
 from wirespeed.judging.verdict import Verdict
 from wirespeed.results.imported_limits import UNKNOWN, between_hosts, with_network
@@ -95,7 +95,7 @@ LINES = {
 @pytest.mark.parametrize("case", LINES)
 def test_nics_of_a_log(case: str) -> None:
     model, text, gigabytes = LINES[case]
-    lines = NicLines()
+    lines = NcclLines()
     assert all(lines.line(line) for line in text.splitlines())
     found = lines.found(model)
     assert found is not None and found.origin
@@ -113,14 +113,14 @@ def test_nics_of_a_log(case: str) -> None:
     ],
 )  # fmt: skip
 def test_lines_that_name_no_nic(text: str) -> None:
-    lines = NicLines()
+    lines = NcclLines()
     for line in text.splitlines():
         assert lines.line(line) == ("NCCL INFO" in line)
     assert lines.found(H100) is None
 
 
 def test_hosts_with_absurdly_many_nics_are_bounded() -> None:
-    lines = NicLines()
+    lines = NcclLines()
     for i in range(5000):
         lines.line(
             f"a:1:1 [0] NCCL INFO NET/IB: [0] mlx5_{i}:uverbs0:1/IB provider=Mlx5 speed=400000 context=0x1"

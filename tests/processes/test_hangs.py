@@ -16,7 +16,7 @@ import wirespeed
 from tests.processes.conftest import OPEN_MPI, WIRESPEED, Job
 from tests.processes.test_environment import launch
 from tests.threads import together, worlds
-from wirespeed.cli.measuring import lead
+from wirespeed.cli.common import lead
 from wirespeed.document import Document
 from wirespeed.worlds import base, launchers
 from wirespeed.worlds.base import World
@@ -111,7 +111,7 @@ def test_rank_0_that_is_interrupted_early_is_no_failure_of_others(
 
     with pytest.raises(KeyboardInterrupt):
         interrupted(some[0])
-    for channel in (*some[0].links.values(), *some[0]._watches.values()):
+    for channel in (*some[0].links.values(), *some[0].watches.values()):
         channel.close()
     assert interrupted(some[1]) == 5
     assert capfd.readouterr().err == ""

@@ -15,7 +15,7 @@ from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.backends.simulated.hardware import SimulatedMeasurement
 from wirespeed.cli.main import main
 from wirespeed.document import Status
-from wirespeed.driver import testcase_run as hardware_state
+from wirespeed.driver import jobs as hardware_state
 from wirespeed.driver import worker
 from wirespeed.driver.jobs import begun
 from wirespeed.driver.partial_result import cell_of

@@ -12,8 +12,8 @@ import pytest
 import wirespeed
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.backend import SimulatedBackend
+from wirespeed.cli.common import process_started
 from wirespeed.cli.main import main
-from wirespeed.cli.measuring import process_started
 from wirespeed.document import Document, Status, TestcaseResult
 from wirespeed.driver import run_plan as run_times
 from wirespeed.driver.run_plan import NO_TIME, run_plan

@@ -23,8 +23,8 @@ from wirespeed.version import __version__
 from wirespeed.worlds import admission, base, rendezvous
 from wirespeed.worlds import admission as listening
 from wirespeed.worlds.admission import enter, listen, secret_of
-from wirespeed.worlds.base import RankLost, World, WorldError, agree_on
-from wirespeed.worlds.channel import Channel, InvalidMessage
+from wirespeed.worlds.base import Channel, InvalidMessage, RankLost, World, WorldError
+from wirespeed.worlds.crew import agree_on
 from wirespeed.worlds.rendezvous import connect, gather
 
 SECONDS = 30.0
@@ -374,7 +374,7 @@ def test_a_peer_that_does_not_read_does_not_hold_up_a_sender() -> None:
     "body", [b"\x91" * 3000 + b"\xc0", b"\xa2\xff\xfe", b"\xc1", b"\x93\x01\xa1a"],
     ids=["nesting", "utf-8", "malformed", "short"],
 )  # fmt: skip
-@pytest.mark.parametrize("channel", ["links", "_watches"])
+@pytest.mark.parametrize("channel", ["links", "watches"])
 def test_an_invalid_message_names_its_rank(body: bytes, channel: str) -> None:
     some = worlds(2)
     getattr(some[1], channel)[0].send_bytes(body, soon())
@@ -391,7 +391,7 @@ def test_a_flood_of_reports_does_not_stop_time(monkeypatch: pytest.MonkeyPatch) 
     def flood() -> None:
         while not stop.is_set():
             try:
-                some[1]._watches[0].send(["late", "x" * 1000], time.monotonic() + 0.1)
+                some[1].watches[0].send(["late", "x" * 1000], time.monotonic() + 0.1)
             except OSError:
                 return
 
@@ -401,7 +401,7 @@ def test_a_flood_of_reports_does_not_stop_time(monkeypatch: pytest.MonkeyPatch) 
     some[0].check(0.2)
     (error,) = together(some[:1], lambda w: w.barrier("testing"))
     assert isinstance(error, MeasurementTimeout)
-    some[0]._watches[0] = some[0]._watches[1]
+    some[0].watches[0] = some[0].watches[1]
     some[0]._outlast_leader()
     assert time.monotonic() - began < 20
     stop.set()

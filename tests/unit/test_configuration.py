@@ -14,7 +14,7 @@ import pytest
 
 from tests.users import OTHER, needs_root
 from wirespeed.cli.commands import COMMANDS, functions, programs
-from wirespeed.cli.configuration import OF_PROJECTS, OF_USERS, arguments, settings
+from wirespeed.cli.configuration import OF_PROJECTS, OF_USERS, chosen, settings
 from wirespeed.cli.main import main
 from wirespeed.cli.option_groups import machine_names
 from wirespeed.cli.parser import Parser
@@ -41,6 +41,11 @@ def write(folder: Path, where: str, text: str) -> None:
     (folder / where / "wirespeed.toml").write_text(text)
 
 
+def arguments(command: str, options: dict[str, bool]) -> list[str]:
+    """What precedes a command line of a command with some options."""
+    return [argument for setting in chosen(command, options, settings()) for argument in setting.arguments]
+
+
 def test_the_command_line_comes_before_variables_before_the_project_before_the_user(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -53,10 +58,10 @@ def test_the_command_line_comes_before_variables_before_the_project_before_the_u
     monkeypatch.setenv("WIRESPEED_SEED", "3")
     monkeypatch.setenv("WIRESPEED_JOB_SECRET", "none of the options")
     options = {"timeout": True, "seed": True, "testcase": True, "no-verify": False, "tier": True}
-    assert arguments("run", options, settings()) == [
+    assert arguments("run", options) == [
         "--timeout=2s", "--seed=3", "--testcase=a", "--no-verify", "--tier=quick",
     ]  # fmt: skip
-    assert arguments("check", {"prefix": True}, settings()) == ["--prefix=numa", "--prefix=host"]
+    assert arguments("check", {"prefix": True}) == ["--prefix=numa", "--prefix=host"]
     assert {one.origin for one in settings()} >= {"WIRESPEED_SEED"}
 
 

@@ -19,7 +19,7 @@ from wirespeed.hardware.devices import Gpu, NumaNode
 from wirespeed.hardware.facts import Fact, Facts, Known
 from wirespeed.hardware.topology import Link, LinkKind, Machine
 from wirespeed.tables import Quantity
-from wirespeed.worlds import base as clocks
+from wirespeed.worlds import crew as clocks
 from wirespeed.worlds.admission import Descriptors, SharedMemory, fetch
 from wirespeed.worlds.base import RankLost, WorldError
 

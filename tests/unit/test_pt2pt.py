@@ -70,7 +70,7 @@ def test_a_sweep_is_printed_with_its_slow_cells(golden: Callable[[str, str], Non
         Axis("phase", ("allocate", "open", "next copies")),
     )
     table = Table("", "time of each phase", Unit.TIME, rows, columns, phases.marked(cells))
-    lines = phases.warnings("overalloc_ipc_gpu", table)
+    lines = phases.slow_rows("overalloc_ipc_gpu", table)
     assert lines == ["overalloc_ipc_gpu: open takes up to 9.5 ms in place of 5 ms with 1 B over"]
     result = TestcaseResult(
         "overalloc_ipc_gpu", Status.PASSED, counts="1 MiB of a buffer of 1 GiB", tables=(table,),

@@ -34,8 +34,7 @@ from wirespeed.qualify.procedure import Procedure
 from wirespeed.qualify.simulated_cluster import SimulatedCluster
 from wirespeed.qualify.tcp_probe import NodeFacts, TcpProbe, differences, node_facts
 from wirespeed.reports.qualification import evidence
-from wirespeed.worlds.base import Member, RankLost, World
-from wirespeed.worlds.channel import Channel
+from wirespeed.worlds.base import Channel, Member, RankLost, World
 from wirespeed.worlds.crew import Crew
 
 Worlds = Callable[..., list[World]]
@@ -53,7 +52,7 @@ def worlds() -> Iterator[Worlds]:
             rank: [socket.socketpair() for _ in range(2)] for rank in range(1, size) if rank not in missing
         }
         links, watches = ({rank: Channel(pairs[i][0]) for rank, pairs in ends.items()} for i in range(2))
-        made.append(World(members, 0, "by hand", links, watches, 5.0, absent=absent))
+        made.append(World(members, 0, "by hand", links, watches, 5.0, absent=missing))
         for rank, pairs in ends.items():
             link, watch = (Channel(pair[1]) for pair in pairs)
             made.append(World(members, rank, "by hand", {0: link}, {0: watch}, 5.0))

@@ -49,7 +49,7 @@ def test_a_rank_that_does_not_come_is_named() -> None:
 
 def test_a_rank_that_has_gone_is_named_to_all() -> None:
     some = worlds(3)
-    for connection in (*some[2].links.values(), *some[2]._watches.values()):
+    for connection in (*some[2].links.values(), *some[2].watches.values()):
         connection.close()
     found = together(some[:2], lambda w: w.check(2.0))
     assert all(
@@ -66,7 +66,7 @@ def test_why_a_rank_failed_is_told_to_all() -> None:
 
 def test_a_lost_rank_is_named_rather_than_one_that_the_launcher_interrupts() -> None:
     jobs = worlds(3)
-    for watch in jobs[2]._watches.values():
+    for watch in jobs[2].watches.values():
         watch.close()
     jobs[1].fail("interrupted", interrupted=True)
     with pytest.raises(RankLost, match=r"^rank 2 \(process \d+ on .*\) ended unexpectedly$"):

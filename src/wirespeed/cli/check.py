@@ -14,22 +14,9 @@ from ..errors import EXIT_CODES, WORST_FIRST, ExitCode, UsageError
 from ..judging.judged import Criteria, Judged
 from ..options import JOB, MEASURING
 from ..units import parse_age, parse_duration, parse_nics
-from .common import (
-    OF_RUN,
-    code_of,
-    criteria,
-    loading,
-    named_files,
-    return_files,
-    saving,
-    style,
-    tell_saved,
-    tell_unreadable,
-    texts_aside,
-)
+from . import common
 from .compare import refuse_without_past, remember, with_past
 from .consumers import Answer, refuse_mixed
-from .measuring import dry_run, lead, measuring
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -38,7 +25,6 @@ if TYPE_CHECKING:
     from ..document import Document
     from ..hardware.topology import Machine
     from ..judging.gates import GateSet
-    from ..judging.judged import Criteria
     from ..reports import Style
     from ..reports.records import CheckedRun
     from ..results.output import Output
@@ -47,56 +33,58 @@ if TYPE_CHECKING:
 
 def main(name: str, argv: Sequence[str]) -> int:
     from ..driver.jobs import join
+    from ..judging.gates import load
     from ..results.output import STDOUT
     from ..screens import check_format
 
     arguments = parser(name)
     options = arguments.parse_args(argv)
     options.source = [*(options.source or ()), *options.saved]
-    return_files(options, options.source)
+    common.return_files(options, options.source)
     _refuse_contradictions(options)
     _refuse_unused(arguments, options)
     check_format(options.format)
     if options.dry_run:
-        return dry_run(measuring(options), options)
+        return common.dry_run(common.measuring(options), options)
     if not options.source:
         options.max_age = None  # what is measured now is not old
     if options.since:
         refuse_without_past(options)
-    by = replace(criteria(options), gates=_gates(options))
+    gates = tuple(load(name) for name in dict.fromkeys(options.gates))  # before anything is measured
+    by = replace(common.criteria(options), gates=gates)
 
     def judging(document: Document, file: str) -> Judged:
         return Judged(document, with_past(by, document, options) if options.since else by, file)
 
     def show(judged: Judged) -> None:
         if not options.quiet:
-            shown = replace(style(options), checked=True)
+            shown = replace(common.style(options), checked=True)
             print(check_format(options.format).render(judged, shown), end="", flush=True)
 
     if options.source:
-        files = named_files(options.source)
+        files = common.named_files(options.source)
         if len(files) > 1 or options.fleet:
             if options.since:
                 raise UsageError("--since judges one run by the history of its machine: give one file")
             return check_many(files, by, options)
-        document = loading(options)(files[0])
+        document = common.loading(options)(files[0])
         _refuse_simulated(document.simulated, options)
         _check_gates(by.gates, [document.machine])
         judged = judging(document, files[0])
         show(judged)
         return _answer(judged, options)
 
-    output = saving(options)
+    output = common.saving(options)
     refuse_mixed(options.consumer, bool(output and output.path == STDOUT))
     world = join(options.processes, [name, *argv], options.timeout)
 
     def shown(judged: Judged) -> None:
         show(judged)
-        tell_saved(output)
+        common.tell_saved(output)
         remember(judged, options)
 
-    with texts_aside(output):
-        return lead(
+    with common.texts_aside(output):
+        return common.lead(
             world,
             lambda: _measure(options, by, output, world),
             shown,
@@ -140,13 +128,6 @@ def _refuse_unused(arguments: Parser, options: argparse.Namespace) -> None:
         refuse("without --format prometheus", "all_cells")
 
 
-def _gates(options: argparse.Namespace) -> tuple[GateSet, ...]:
-    """Load all sets of gates before anything is measured."""
-    from ..judging.gates import load
-
-    return tuple(load(name) for name in dict.fromkeys(options.gates))
-
-
 def _check_gates(gates: Sequence[GateSet], machines: Sequence[Machine]) -> None:
     """Refuse sets of gates that fit none of the machines."""
     from ..judging.gates import check_models
@@ -157,7 +138,7 @@ def _check_gates(gates: Sequence[GateSet], machines: Sequence[Machine]) -> None:
 
 def _answer(judged: Judged, options: argparse.Namespace) -> int:
     """The exit code of a run; for a consumer, with the reason."""
-    code = code_of(judged.check.verdict)
+    code = common.code_of(judged.check.verdict)
     if not options.consumer:
         return code
     from ..screens.many_runs import brief_of_run
@@ -166,20 +147,16 @@ def _answer(judged: Judged, options: argparse.Namespace) -> int:
 
 
 def _measure(
-    options: argparse.Namespace,
-    by: Criteria,
-    output: Output | None,
-    world: World | None,
+    options: argparse.Namespace, by: Criteria, output: Output | None, world: World | None
 ) -> Document:
     """Validate the options, wait for an idle machine, and measure."""
-    from ..api import run, wait_idle
+    from ..api import wait_idle
     from ..backends import describe
-    from ..progress import listener
     from ..results.cells import check_links
 
     machine = describe(options.machine)
     _refuse_simulated(machine.simulated, options)
-    arguments = measuring(options) | {"machine": machine}
+    arguments = common.measuring(options) | {"machine": machine}
     if world is None:  # otherwise the machine is that of all ranks, which is known later
         check_links(by.overrides, machine)
         _check_gates(by.gates, [machine])
@@ -192,10 +169,7 @@ def _measure(
         if arguments["since"] is not None:
             arguments["since"] += waited  # the time of --within begins when the machine is idle
     selected = options.testcase or options.prefix or options.file
-    return run(
-        **arguments, output=output, force=options.force, listeners=listener(), world=world,
-        try_peers=not selected,
-    )  # fmt: skip
+    return common.measured(options, **arguments, output=output, world=world, try_peers=not selected)
 
 
 def _refuse_simulated(simulated: bool, options: argparse.Namespace) -> None:
@@ -241,7 +215,7 @@ def parser(name: str) -> Parser:
         "--nics NUMBERxRATE",
         "NICs of each host of a log, such as 8x400G, for collectives and RDMA between hosts", parse_nics,
     )  # fmt: skip
-    when = arguments.add_argument_group(f"measuring: {OF_RUN}")
+    when = arguments.add_argument_group(f"measuring: {common.OF_RUN}")
     when.add(
         "--wait-idle TIME",
         "maximum time to wait until no other process uses the machine; --within begins after it",
@@ -287,8 +261,10 @@ def check_many(files: Sequence[str], by: Criteria, options: argparse.Namespace) 
     from ..results.compare import read_many
     from ..screens import check_format
 
-    shown = replace(style(options), checked=True)
-    read = read_many(files, partial(_judged, by=by, form=options.format, style=shown), loading(options))
+    shown = replace(common.style(options), checked=True)
+    read = read_many(
+        files, partial(_judged, by=by, form=options.format, style=shown), common.loading(options)
+    )
     for done in read.found:
         if done.run.node.simulated and not options.allow_simulated:
             raise UsageError(
@@ -303,7 +279,7 @@ def check_many(files: Sequence[str], by: Criteria, options: argparse.Namespace) 
         form = check_format(options.format)
         print(form.joined([done.run for done in read.found], read.unreadable, shown), end="", flush=True)
     else:
-        tell_unreadable(read.unreadable)
+        common.tell_unreadable(read.unreadable)
     code = worst([*(done.code for done in read.found), *(ExitCode.RUN for _ in read.unreadable)])
     if not options.consumer:
         return code
@@ -356,14 +332,13 @@ def worst(codes: Iterable[int]) -> int:
 
 
 def _judged(file: str, document: Document, by: Criteria, form: str, style: Style) -> _Done:
-    from ..judging.judged import Judged
     from ..reports.records import CheckedRun
     from ..screens import check_format
 
     judged = Judged(document, by, file)
     run = CheckedRun.of(judged, check_format(form).part(judged, style))
     unsuitable = tuple(_unsuitable(gate_set, document) for gate_set in by.gates)
-    return _Done(code_of(judged.check.verdict), run, unsuitable)
+    return _Done(common.code_of(judged.check.verdict), run, unsuitable)
 
 
 def _unsuitable(gates: GateSet, document: Document) -> str:

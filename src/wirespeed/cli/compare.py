@@ -16,14 +16,7 @@ from typing import TYPE_CHECKING
 from ..errors import EXIT_CODES, DocumentError, ExitCode, StorageError, UsageError, WirespeedError
 from ..judging.judged import Criteria, Judged
 from ..terminal import error_line, one_line, visible
-from .common import (
-    named,
-    named_files,
-    open_run,
-    style,
-    tell_unreadable,
-    texts_aside,
-)
+from .common import named, named_files, open_run, style, tell_unreadable, texts_aside
 from .parser import Parser
 
 if TYPE_CHECKING:

@@ -53,7 +53,6 @@ def version(
     known: Collection[Name],
     default: Name,
     others: Collection[str] = (),
-    environment: Mapping[str, str] = os.environ,
 ) -> Name:
     """The version of the program: ``--compat``, else the variable, else the default.
 
@@ -62,7 +61,6 @@ def version(
         known: The versions of the program.
         default: Its default.
         others: Versions of other programs, for which the variable may be.
-        environment: The environment.
 
     Raises:
         UsageError: If the variable is no version of any of these programs.
@@ -74,7 +72,7 @@ def version(
             wanted = (*arguments[i + 1 :], "")[0]
         if wanted in names:
             return names[wanted]
-    wanted = environment.get(COMPAT, "")
+    wanted = os.environ.get(COMPAT, "")
     if wanted and wanted not in names and wanted not in others:
         raise UsageError(f"{COMPAT}={wanted}: choose one of {', '.join((*known, *others))}")
     return names.get(wanted, default)
@@ -155,7 +153,7 @@ class ConfiguredOption:
     """A default of an option.
 
     Attributes:
-        command: The command, or ``defaults``.
+        command: The command, ``defaults`` or ``expect``.
         option: Name of the option without dashes.
         values: The values, as on the command line; empty for a flag.
         origin: File or variable that it comes from.
@@ -175,6 +173,8 @@ class ConfiguredOption:
         """The option on a command line."""
         if self.is_off:
             return []
+        if self.command == EXPECT:
+            return [f"--{EXPECT}={self.option}={self.values[0]}"]
         return [f"--{self.option}={value}" for value in self.values] or [f"--{self.option}"]
 
 
@@ -266,19 +266,21 @@ def _option_of(variable: str) -> str:
     return option
 
 
-def check_variables(environment: Mapping[str, str] = os.environ) -> None:
+def check_variables() -> None:
     """Refuse unknown variables for programs that read only some of them.
 
     Raises:
         UsageError: If the name of a variable begins like ours, and is not known.
     """
-    for variable, text in sorted(environment.items()):
+    for variable, text in sorted(os.environ.items()):
         if text:
             _option_of(variable)
 
 
-def arguments(command: str, options: Mapping[str, bool], own: Sequence[ConfiguredOption]) -> list[str]:
-    """The arguments that precede a command line.
+def chosen(
+    command: str, options: Mapping[str, bool], own: Sequence[ConfiguredOption]
+) -> list[ConfiguredOption]:
+    """The settings that apply to a command: what each host should have last.
 
     Args:
         command: Name of the command.
@@ -289,7 +291,7 @@ def arguments(command: str, options: Mapping[str, bool], own: Sequence[Configure
         UsageError: If a setting for this command is not one of its options, a flag has a value or an option
             none, or a project's file sets an option that only the user may set.
     """
-    chosen: dict[str, ConfiguredOption] = {}
+    applying: dict[str, ConfiguredOption] = {}
     for setting in own:
         if setting.command == command and setting.option not in options:
             close = meant(setting.option, options)
@@ -303,12 +305,11 @@ def arguments(command: str, options: Mapping[str, bool], own: Sequence[Configure
                     f"{setting.origin}: a project's file cannot set {setting.option!r}; use the command "
                     f"line, or ~/.config/{NAME}"
                 )
-            known = chosen.get(setting.option)
+            known = applying.get(setting.option)
             if known is None or setting.command == command or known.command == DEFAULTS:
-                chosen[setting.option] = setting
-    expected = [f"--{EXPECT}={rate.option}={rate.values[0]}" for rate in own if rate.command == EXPECT]
-    others = [argument for setting in chosen.values() for argument in setting.arguments]
-    return (expected if EXPECT in options else []) + others
+                applying[setting.option] = setting
+    expected = [setting for setting in own if setting.command == EXPECT and EXPECT in options]
+    return [*applying.values(), *expected]
 
 
 #: Options that change neither what is measured nor how it is judged.
@@ -318,28 +319,18 @@ _OF_SCREENS = frozenset({
 })  # fmt: skip
 
 
-def in_force(
-    command: str, options: Mapping[str, bool], own: Sequence[ConfiguredOption], words: Sequence[str]
-) -> tuple[str, ...]:
+def in_force(applying: Sequence[ConfiguredOption], words: Sequence[str]) -> tuple[str, ...]:
     """The settings that change what a command measures or judges, each with its origin, for people.
 
     Args:
-        command, options, own: As in ``arguments``.
+        applying: What ``chosen`` returned.
         words: The command line, whose options replace settings.
     """
     given = {word.partition("=")[0].removeprefix("--") for word in words if word.startswith("--")}
-    chosen = {
-        setting.option: setting
-        for level in ((DEFAULTS,), (command, EXPECT))
-        for setting in own
-        if setting.command in level
-        and (setting.command == EXPECT or setting.option in options)
-        and setting.option not in given | _OF_SCREENS
-        and not setting.is_off
-    }
     return tuple(
         f"{setting.option}{' = ' if setting.values else ''}{', '.join(setting.values)} ({setting.origin})"
-        for setting in chosen.values()
+        for setting in applying
+        if setting.option not in given | _OF_SCREENS and not setting.is_off
     )
 
 

@@ -12,19 +12,8 @@ from ..judging.judged import Criteria, Judged
 from ..options import MEASURING
 from ..terminal import one_line
 from ..units import many
-from .common import (
-    code_of,
-    expected,
-    loading,
-    named_files,
-    return_files,
-    style,
-    tell_saved,
-    tell_unreadable,
-    texts_aside,
-)
+from . import common
 from .consumers import Answer, refuse_mixed
-from .measuring import measuring
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -36,7 +25,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     arguments = parser(name)
     usual = arguments.get_default("tier")
     options = arguments.parse_args(argv, Namespace(tier=None))  # to know whether the user gave one
-    return_files(options, options.source)
+    common.return_files(options, options.source)
     _check(arguments, options)
     if options.record is not None:
         from ..api import record
@@ -48,11 +37,11 @@ def main(name: str, argv: Sequence[str]) -> int:
     if options.measure and not (options.source or options.testcase or options.prefix or options.tier):
         from ..judging.judged import Adaptive
 
-        adaptive = Adaptive(expected(options))
+        adaptive = Adaptive(common.expected(options))
     options.tier = options.tier or usual
     if options.source:
-        return _of_files(named_files(options.source), options)
-    with texts_aside(options.output):
+        return _of_files(common.named_files(options.source), options)
+    with common.texts_aside(options.output):
         return _examine(_measured(options, adaptive), options, adaptive)
 
 
@@ -87,18 +76,16 @@ def _measured(options: Namespace, adaptive: Adaptive | None) -> Document:
         from ..api import described
 
         return described(options.machine, root=options.root)
-    from ..api import run
-    from ..progress import listener
-
-    arguments = measuring(options) | {"output": options.output, "force": options.force}
-    return run(**arguments, listeners=listener(), following=adaptive, try_peers=adaptive is not None)
+    return common.measured(
+        options, **common.measuring(options), following=adaptive, try_peers=adaptive is not None
+    )
 
 
 def _of_files(files: Sequence[str], options: Namespace) -> int:
     """Examine saved runs and logs, each with its screen; return the exit code of the worst."""
     from ..results.compare import Unreadable
 
-    answers, unreadable, load = list[int](), list[Unreadable](), loading(options)
+    answers, unreadable, load = list[int](), list[Unreadable](), common.loading(options)
     for file in files:
         try:
             document = load(file)
@@ -110,7 +97,7 @@ def _of_files(files: Sequence[str], options: Namespace) -> int:
         if len(files) > 1:
             print(f"{chr(10) if answers else ''}{one_line(file)}:")
         answers.append(_examine(document, options, None))
-    tell_unreadable(unreadable)
+    common.tell_unreadable(unreadable)
     answers += [Answer(ExitCode.RUN, error.why) for error in unreadable]
     worst = min(answers, key=WORST_FIRST.index)
     if isinstance(worst, Answer) and len(files) > 1:
@@ -127,11 +114,11 @@ def _examine(document: Document, options: Namespace, adaptive: Adaptive | None) 
     if adaptive and adaptive.concluded:
         judged = adaptive.concluded.renewed(document)
     else:
-        judged = Judged(document, Criteria(expected=expected(options)))
-    print(render(judged, style(options), adaptive.steps if adaptive else ()), end="", flush=True)
+        judged = Judged(document, Criteria(expected=common.expected(options)))
+    print(render(judged, common.style(options), adaptive.steps if adaptive else ()), end="", flush=True)
     verdict = judged.concluded
     proves_nothing = document.simulated and not options.allow_simulated
-    code = code_of(Verdict.UNKNOWN if proves_nothing and verdict is Verdict.PASS else verdict)
+    code = common.code_of(Verdict.UNKNOWN if proves_nothing and verdict is Verdict.PASS else verdict)
     if not options.consumer:
         return code
     from ..screens.many_runs import brief_of_diagnosis
@@ -207,10 +194,10 @@ def main_of_p2p(name: str, argv: Sequence[str]) -> int:
     elif options.json:
         sys.stdout.write(screen.to_json(document, findings))
     else:
-        print(screen.render_of_p2p(document, findings, style(options)), end="", flush=True)
-    tell_saved(options.output)
+        print(screen.render_of_p2p(document, findings, common.style(options)), end="", flush=True)
+    common.tell_saved(options.output)
     verdict = findings.verdict
-    code = code_of(Verdict.UNKNOWN if document.simulated and verdict is Verdict.PASS else verdict)
+    code = common.code_of(Verdict.UNKNOWN if document.simulated and verdict is Verdict.PASS else verdict)
     return Answer(code, findings.sentence, document.hostname) if options.consumer else code
 
 

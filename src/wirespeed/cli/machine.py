@@ -15,7 +15,7 @@ from ..errors import ExitCode
 from ..hardware.topology import Machine
 from ..options import RunOptions
 from ..terminal import columns, escaped, visible
-from ..testcases import TABLE, PlanOptions, Testcase, Tier, select
+from ..testcases import PlanOptions, Testcase, Tier, select
 from ..units import format_time
 from .common import style
 from .option_groups import testcase_names
@@ -90,11 +90,7 @@ def _json(reasons: Mapping[Testcase, str], times: Mapping[Testcase, float]) -> s
 
 
 def listing(
-    machine: Machine,
-    tier: Tier = "standard",
-    width: int = 80,
-    cases: Sequence[Testcase] = TABLE,
-    times: Mapping[Testcase, float] = {},
+    machine: Machine, tier: Tier, width: int, cases: Sequence[Testcase], times: Mapping[Testcase, float]
 ) -> str:
     """Testcases: those that can run, then the others by reason."""
     reasons = _reasons(machine, tier, cases)

@@ -19,28 +19,12 @@ from ..hardware.topology import Machine
 from ..judging.judged import Judged
 from ..options import RunOptions
 from ..terminal import colored, columns, error_line, visible
-from ..worlds.base import World, agree_on, hostname
+from ..worlds.base import World, hostname
+from ..worlds.crew import agree_on
+from . import nccl_tests_options as request
 from .commands import called_as
-from .common import check_format, texts_aside
-from .measuring import lead
-from .nccl_tests_options import (
-    AUTO,
-    FORMAT,
-    Asked,
-    NotPossible,
-    TooFewGpus,
-    announce,
-    check_kernels,
-    chosen,
-    given,
-    header_without_devices,
-    parsed,
-    parser,
-    refuse,
-    reserve,
-    room_for,
-    sizes,
-)
+from .common import check_format, lead, texts_aside
+from .nccl_tests_options import Asked, parser
 
 if TYPE_CHECKING:
     from ..backends.collective_backend import Make
@@ -60,7 +44,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     """Run a command of nccl-tests, called by this name, and return its exit code."""
     program = called_as(name.rpartition("/")[2]) or name
     arguments = parser(program)
-    options = parsed(arguments, program, argv)
+    options = request.parsed(arguments, program, argv)
     check_format(options.format)
     with texts_aside(options.output):
         return _run(program, [name, *argv], arguments, options)
@@ -72,10 +56,10 @@ def _run(program: str, called: Sequence[str], arguments: Parser, options: argpar
     gpus = 0 if machine or options.mpi else usable_gpus()
     provider = SIMULATED if machine else NCCL if gpus else MPI
     try:
-        collectives = given(program, options, called)
-        refuse(collectives, options, provider)
-        check_kernels(program, collectives)
-        operation = chosen(collectives)
+        collectives = request.given(program, options, called)
+        request.refuse(collectives, options, provider)
+        request.check_kernels(program, collectives)
+        operation = request.chosen(collectives)
     except UsageError as error:
         arguments.error(str(error))
     from ..backends.collective_backend import SETUP_S
@@ -86,34 +70,34 @@ def _run(program: str, called: Sequence[str], arguments: Parser, options: argpar
     ranks, alone, processes = collectives.threads * collectives.gpus, not launched(), 1
     if machine and not alone:
         raise UsageError("a simulated machine runs all ranks in one process: start it without a launcher")
-    by_process = options.launch == "processes" or (options.launch == AUTO and options.threads is None)
+    by_process = options.launch == "processes" or (options.launch == request.AUTO and options.threads is None)
     if provider == NCCL and alone and by_process:
         processes = ranks
     per_process = 1 if processes > 1 or STARTED in os.environ else ranks
     timeout = collectives.timeout or _NO_LIMIT_S
     stamps: list[str] | None = [] if collectives.stamped else None
-    wanted = Asked(collectives, operation, provider, per_process, sizes(collectives), stamps)
+    wanted = Asked(collectives, operation, provider, per_process, request.sizes(collectives), stamps)
     try:
         needed, present = max(0, collectives.first) + ranks, len(members(machine)) if machine else gpus
         if provider != MPI and alone and needed > present:
-            raise TooFewGpus(needed, present)
+            raise request.TooFewGpus(needed, present)
         world = join(timeout, mpi=provider == MPI, spawn=processes, arguments=[program, *called[1:]])
         world.timeout = max(timeout, SETUP_S) + _EXCHANGE_GRACE_S
         code = _in(world, options, wanted, machine)
     except WirespeedError as error:
         from ..reports.nccl_tests_view import Result, stopped
 
-        live = options.format == FORMAT
-        if isinstance(error, TooFewGpus):
+        live = options.format == request.FORMAT
+        if isinstance(error, request.TooFewGpus):
             if live:
-                print(visible(header_without_devices(wanted, ranks, machine)), end="", flush=True)
+                print(visible(request.header_without_devices(wanted, ranks, machine)), end="", flush=True)
             for line in error.lines:
                 print(line, file=sys.stderr)
         if live and not isinstance(error, UsageError):
             print(visible(stopped(hostname(), os.getpid())), flush=True)
-        if not isinstance(error, NotPossible):
+        if not isinstance(error, request.NotPossible):
             raise
-        if not isinstance(error, TooFewGpus):
+        if not isinstance(error, request.TooFewGpus):
             print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)
         return Result.NOT_IMPLEMENTED
     if provider == MPI and world.size == 1 and code == ExitCode.PASS:
@@ -129,13 +113,13 @@ def _in(world: World, options: argparse.Namespace, wanted: Asked, machine: Machi
     from ..reports.nccl_tests import PrintedLines
     from ..reports.nccl_tests_view import View, result_of
 
-    lines = PrintedLines(wanted.sizes, wanted.timestamps, options.format == FORMAT)
+    lines = PrintedLines(wanted.sizes, wanted.timestamps, options.format == request.FORMAT)
     files: list[Output] = []
 
     def measure() -> Document:
         if world.rank == 0:
             try:
-                files.extend(reserve(options))
+                files.extend(request.reserve(options))
             except (StorageError, UsageError) as error:
                 world.fail(str(error))
                 raise
@@ -186,7 +170,7 @@ def _measure(
                 machine, wanted.per_process, colors=colors_of(wanted.per_process), first=max(0, asked.first)
             )
         except MachineError as error:
-            raise NotPossible(str(error)) from error
+            raise request.NotPossible(str(error)) from error
     group = simulated.group if simulated else group_of(world, wanted.per_process)
     # All groups run the same settings, with roots that also the smallest group has.
     fewest = simulated.smallest if simulated else wanted.per_process * smallest(world)
@@ -204,7 +188,7 @@ def _measure(
         most = largest_of_gpus(machine.gpus, 3 if asked.checks else 2)
     wanted = wanted.fitting(world.broadcast(most, "agreeing on the largest size"))
     lines.sizes = wanted.sizes
-    room_for(wanted.operation, wanted.sizes[-1], group.ranks)
+    request.room_for(wanted.operation, wanted.sizes[-1], group.ranks)
     make = _maker(wanted, simulated)
     backend = CollectiveBackend(provider, world, group, make, options=asked, virtual=simulated is not None)
     lines.backend = backend
@@ -236,7 +220,7 @@ def _measure(
     if all(refusals) and wanted.operation.why_not(group.ranks) is None:
         if first and document.ranks:
             lines.begin(document)
-        raise NotPossible(f"{run[0]}: {refusals[0]}")
+        raise request.NotPossible(f"{run[0]}: {refusals[0]}")
     return document
 
 
@@ -253,9 +237,9 @@ def _finish(
             announced = file.path
             file.write(nccl_tests_json.render(judged, style).encode())
             if file.path != announced:  # another process has taken the name
-                announce(file, options)
+                request.announce(file, options)
     finally:
-        if options.format != FORMAT:
+        if options.format != request.FORMAT:
             print(render(judged, options.format, style), end="", flush=True)
         else:
             lines.end(document)

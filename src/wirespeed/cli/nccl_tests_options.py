@@ -403,18 +403,10 @@ def header_without_devices(wanted: Asked, ranks: int, machine: Machine | None) -
 
         with suppress(ImportError, RuntimeError):  # without its version, the header has 0
             libraries = of_nccl()
-    options = {
-        **wanted.described,
-        "ranks": ranks,
-        "processes": 1,
-        "hosts": 1,
-        "launcher": "one process",
-        "transport": "",
-        "environment": [],
-    }
-    return header(
-        View(blank(machine or Machine(""), host=hostname(), started="", libraries=libraries, options=options))
-    )
+    options = wanted.described | {"ranks": ranks, "processes": 1, "hosts": 1, "environment": []}
+    options |= {"launcher": "one process", "transport": ""}
+    about = {"host": hostname(), "started": "", "libraries": libraries, "options": options}
+    return header(View(blank(machine or Machine(""), **about)))
 
 
 def reserve(options: argparse.Namespace) -> list[Output]:

@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NoReturn
 
 from ..backends import connect, describe
@@ -30,8 +31,7 @@ from ..testcases.subset import named_pair
 from ..units import MIB, parse_duration
 from ..worlds.launchers import promised
 from . import configuration as environment
-from .common import run_options, texts_aside
-from .measuring import lead
+from .common import lead, measured, run_options, texts_aside
 from .parser import Parser
 from .sailbandwidth import SAILBANDWIDTH, Dumps, PeerProgram, Printer, add_sail_options
 
@@ -100,11 +100,12 @@ def _separated(arguments: Sequence[str]) -> Iterator[str]:
         yield word
 
 
-def parser_of(program: PeerProgram, given: Sequence[str] = ()) -> Parser:
+def _parser(program: PeerProgram, name: str, given: Sequence[str] = ()) -> Parser:
     """The parser of the program's options and of those that wirespeed adds.
 
     Args:
         program: The program.
+        name: Its name.
         given: The command line, for the version and for messages.
     """
     version = program.version(given)
@@ -114,8 +115,8 @@ def parser_of(program: PeerProgram, given: Sequence[str] = ()) -> Parser:
         return program.whole(text) * MIB
 
     arguments = _Parser(
-        program.name,
-        f"{program.name}'s command line. Sampling stops when the 95% confidence interval of the "
+        name,
+        f"{name}'s command line. Sampling stops when the 95% confidence interval of the "
         f"median is within {PRECISION:.1%} of it, or after {TIME_BUDGET:g} s per value (--time-budget), "
         "unless -i or --loopCount is given.",
         dialect, given,
@@ -193,35 +194,14 @@ def _version(arguments: Sequence[str]) -> DialectName:
     return environment.version(arguments, list(VERSIONS), _DEFAULT, others)
 
 
-NVBANDWIDTH = PeerProgram("nvbandwidth", _add, _version)
+NVBANDWIDTH = PeerProgram(_add, _version)
 
 
-def parser(name: str) -> Parser:
-    """The parser of the command."""
-    return parser_of(NVBANDWIDTH)
-
-
-def main(name: str, argv: Sequence[str]) -> int:
-    """Run the command line and return its exit code."""
-    return main_of(NVBANDWIDTH, argv)
-
-
-def parser_of_sailbandwidth(name: str) -> Parser:
-    """The parser of the command."""
-    return parser_of(SAILBANDWIDTH)
-
-
-def main_of_sailbandwidth(name: str, argv: Sequence[str]) -> int:
-    """Run the command line and return its exit code."""
-    return main_of(SAILBANDWIDTH, argv)
-
-
-def main_of(program: PeerProgram, argv: Sequence[str]) -> int:
-    """Run the command line of ``program`` and return its exit code."""
+def _main(program: PeerProgram, name: str, argv: Sequence[str]) -> int:
+    """Run the command line of a program and return its exit code."""
     words = list(_separated(argv))
-    arguments = parser_of(program, words)
+    arguments = _parser(program, name, words)
     options = arguments.parse_args(words)
-    options.program = program.name
     dialect = DIALECTS[options.dialect]
     if options.version:
         print(dialect.start(), end="")
@@ -234,7 +214,7 @@ def main_of(program: PeerProgram, argv: Sequence[str]) -> int:
     else:
         try:
             with texts_aside(options.output):
-                return _run(program, options, [program.name, *argv])
+                return _run(program, options, [name, *argv])
         except WirespeedError as error:
             _say(options, error)
             return ExitCode.FAIL
@@ -309,7 +289,6 @@ def _chosen(options: argparse.Namespace, ranks: int) -> list[Testcase]:
 
 
 def _run(program: PeerProgram, options: argparse.Namespace, arguments: Sequence[str]) -> int:
-    from ..api import run
     from ..progress import listener
 
     if reason := _refusal(program, options):
@@ -343,16 +322,14 @@ def _run(program: PeerProgram, options: argparse.Namespace, arguments: Sequence[
 
     def measure() -> Document:
         how = run_options(options, **{"time_budget": None, **stop}, verify=not options.skipVerification)
-        return run(
+        return measured(
+            options,
             restricted(chosen, options.pair, pairs, options.seed),
             machine=machine,
             options=how,
-            output=options.output,
-            force=options.force,
             backends=connect(machine),  # released by the end of the process
             world=world,
             listeners=[*listener(), *filter(None, [dumps]), *([] if as_json else [Printer(style, dumps)])],
-            command=" ".join(["wirespeed", *sys.argv[1:]]),
         )
 
     def show(judged: Judged) -> None:
@@ -363,3 +340,8 @@ def _run(program: PeerProgram, options: argparse.Namespace, arguments: Sequence[
         return ExitCode.PASS if nvbandwidth.is_success(document, dialect) else ExitCode.FAIL
 
     return lead(world, measure, show, lambda judged: code(judged.document), broken=ExitCode.FAIL)
+
+
+main, parser = partial(_main, NVBANDWIDTH), partial(_parser, NVBANDWIDTH)
+main_of_sailbandwidth = partial(_main, SAILBANDWIDTH)
+parser_of_sailbandwidth = partial(_parser, SAILBANDWIDTH)

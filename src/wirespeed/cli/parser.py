@@ -176,13 +176,12 @@ class Parser(TakesOptions, argparse.ArgumentParser):
             files = configuration.files()
             for path, why in [(file.path, file.refused) for file in files if file.refused]:
                 print(error_line(f"wirespeed: note: not read: {path}: {why}"), file=sys.stderr)
-            settings = configuration.settings(existing=files)
-            in_force = configuration.in_force(self.command, takes, settings, words)
-            preset = configuration.arguments(self.command, takes, settings)
-            self._preset, self._given, words = len(preset), {}, preset + words
+            applying = configuration.chosen(self.command, takes, configuration.settings(existing=files))
+            preset = [argument for setting in applying for argument in setting.arguments]
             namespace = argparse.Namespace() if namespace is None else namespace
             #: Settings that changed what is measured or judged, for people.
-            namespace.in_force = in_force
+            namespace.in_force = configuration.in_force(applying, words)
+            self._preset, self._given, words = len(preset), {}, preset + words
             #: The options of the command line itself: destination -> spellings.
             namespace.given = self._given
         else:

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 
 from ..errors import EXIT_CODES, ExitCode, UsageError, WirespeedError
 from ..terminal import error_line, visible
-from .common import code_of, saving, tell_saved, texts_aside
+from .common import code_of, saving, speak_for_leader, tell_saved, texts_aside
 from .parser import Parser
 
 if TYPE_CHECKING:
     from ..document import Document
-    from ..hardware.facts import Fact
     from ..hardware.topology import Machine
     from ..qualification import Qualification
     from ..qualify.cluster import Cluster
@@ -42,17 +41,13 @@ def main(name: str, argv: Sequence[str]) -> int:
     if _measures(options) and options.over in ("nccl", "mpi"):
         raise UsageError("--topology measured requires --over tcp, whose latencies show switches")
     if options.machine is not None:
-        spec = options.machine.removeprefix(_SIMULATED)
-        cluster = (
-            parse_cluster(spec, seed=options.seed, spares=options.spares, pair=options.pair)
-            if spec != options.machine
-            else None
-        )
+        spec, cluster = options.machine.removeprefix(_SIMULATED), None
+        if spec != options.machine:
+            cluster = parse_cluster(spec, seed=options.seed, spares=options.spares, pair=options.pair)
         if cluster is None:
             raise UsageError(
                 f"--machine {options.machine} is not several nodes: write e.g. simulated:dgx-a100-8x64, "
-                "simulated:FILE.toml, or "
-                "start wirespeed qualify on real nodes with mpirun or srun"
+                "simulated:FILE.toml, or start wirespeed qualify on real nodes with mpirun or srun"
             )
         machine = describe(_SIMULATED + cluster.machine)
         return _lead(cluster, machine, options, saving(options), command)
@@ -128,7 +123,6 @@ def _of_job(
     from ..driver.jobs import join
     from ..qualify.cluster import hosts_of
     from ..qualify.job import lead, serve
-    from .measuring import speak_for_leader
 
     output = saving(options)
     world = join(options.processes, [name, *argv], options.timeout, partial=True)
@@ -166,19 +160,28 @@ def _lead(
 ) -> int:
     """Measure, print, save; return the exit code."""
     from ..document import UNFINISHED
-    from ..driver.jobs import timestamp
+    from ..driver.jobs import blank, timestamp
     from ..judging.path_kinds import verdict_of
     from ..qualify.procedure import Procedure
     from ..results.store import Draft, Saver
 
     saver, draft = (Saver(output, options.force), Draft(output)) if output else (None, None)
     began = timestamp()
+    within = None if options.within == math.inf else options.within
+    own = {"seed": options.seed, "spares": options.spares, "within": within, "machine": options.machine}
 
-    def said(known: Qualification) -> None:
+    def known(qualification: Qualification, interrupted: str) -> Document:
+        seconds = math.fsum(each.seconds for each in qualification.rounds)
+        return blank(
+            machine, command=command, options=own, started=began, ended=timestamp(), seconds=seconds,
+            interrupted=interrupted, qualification=qualification, facts=cluster.facts,
+        )  # fmt: skip
+
+    def said(qualification: Qualification) -> None:
         """Show a round, and save what is known: a killed process keeps its rounds."""
-        _progress(known)
+        _progress(qualification)
         if draft:
-            document = _document(machine, known, cluster.facts, options, command, began, UNFINISHED)
+            document = known(qualification, UNFINISHED)
             draft.save(lambda: document, always=True)
 
     procedure = Procedure(
@@ -192,7 +195,7 @@ def _lead(
         qualification, interrupted, ended = procedure.qualification, "interrupted", error
     except WirespeedError as error:
         qualification, interrupted = procedure.qualification, str(error)
-    document = _document(machine, qualification, cluster.facts, options, command, began, interrupted)
+    document = known(qualification, interrupted)
     with texts_aside(output):
         if options.exclude_format:
             print(_excluded(qualification, options.exclude_format))
@@ -252,21 +255,3 @@ def _excluded(qualification: Qualification, form: str) -> str:
         doubtful = {"in_doubt": list(qualification.in_doubt)} if qualification.in_doubt else {}
         return json.dumps({"exclude": out, **doubtful, "use": list(qualification.chosen)})
     return compact(out) if form == "slurm" else "\n".join(qualification.chosen)
-
-
-def _document(
-    machine: Machine, qualification: Qualification, facts: tuple[Fact, ...], options: argparse.Namespace,
-    command: str, began: str, interrupted: str,
-) -> Document:  # fmt: skip
-    from ..driver.jobs import blank, timestamp
-
-    within = None if options.within == math.inf else options.within
-    return blank(
-        machine, command=command,
-        options={
-            "seed": options.seed, "spares": options.spares, "within": within, "machine": options.machine,
-        },
-        started=began, ended=timestamp(),
-        seconds=math.fsum(each.seconds for each in qualification.rounds), interrupted=interrupted,
-        qualification=qualification, facts=facts,
-    )  # fmt: skip

@@ -19,19 +19,7 @@ from ..judging.judged import Criteria, Judged
 from ..reports import FORMATS, Style, find, format_of_suffix, render
 from ..terminal import meant, one_line, visible
 from ..units import many
-from .common import (
-    check_format,
-    criteria,
-    named,
-    named_files,
-    open_run,
-    print_report,
-    return_files,
-    style,
-    tell_unreadable,
-    texts_aside,
-)
-from .measuring import measured_code
+from . import common
 from .option_groups import machine_names, testcase_names
 from .parser import Parser
 
@@ -51,7 +39,7 @@ def main(name: str, argv: Sequence[str]) -> int:
 
     arguments = parser(name)
     options = arguments.parse_args(argv)
-    options.files = named_files(options.files)
+    options.files = common.named_files(options.files)
     most = _LARGEST_COMPARISON if options.compare else _MOST_COMPARED
     if options.compare and len(options.files) > most:
         raise UsageError(
@@ -63,7 +51,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     form = options.format or format_of_suffix(file.suffix.lower())
     if not form:
         raise UsageError(f"cannot infer the format from {str(file)!r}; pass --format")
-    check_format(form)
+    common.check_format(form)
     if len(options.files) > 1 and form != "html":
         raise UsageError(f"only HTML reports can contain several runs; {form} contains one")
     if options.fleet and form != "html":
@@ -79,7 +67,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     output = Output(file, replace=is_report(file)) if options.output else Output.numbered(file)
     output.check(options.force)
 
-    by, code = criteria(options), ExitCode.PASS
+    by, code = common.criteria(options), ExitCode.PASS
     if is_fleet:
         code = _fleet(options.files, output, by)
     else:
@@ -124,9 +112,9 @@ def _report(files: Sequence[str], output: Output, form: str, by: Criteria, style
     from ..results.compare import read_many
 
     if len(files) == 1:
-        runs, unreadable = [(files[0], open_run(files[0]))], []
+        runs, unreadable = [(files[0], common.open_run(files[0]))], []
     else:
-        read = read_many(files, named, open_run)
+        read = read_many(files, common.named, common.open_run)
         runs, unreadable = read.found, read.unreadable
     with _progress(f"writing {output.path}"):
         if form == "html":
@@ -139,7 +127,7 @@ def _report(files: Sequence[str], output: Output, form: str, by: Criteria, style
 
 def _saved(text: str, runs: int, unreadable: Sequence[Unreadable], output: Output) -> ExitCode:
     """Write the page or report of some runs, and report the files that cannot be read."""
-    code = tell_unreadable(unreadable)
+    code = common.tell_unreadable(unreadable)
     if not text:
         raise DocumentError("none of the runs can be shown")
     output.write(text.encode("utf-8", "replace"))
@@ -176,7 +164,7 @@ def _fleet(files: Sequence[str], output: Output, by: Criteria) -> ExitCode:
 
     files = list(dict.fromkeys(files))
     with _progress(f"reading {len(files)} runs"):
-        read = read_nodes(files, by, open_run)
+        read = read_nodes(files, by, common.open_run)
     with _progress(f"writing {output.path}"):
         text = fleet_page(read.found, [*map(str, read.unreadable)]) if read.found else ""
     return _saved(text, len(files), read.unreadable, output)
@@ -205,47 +193,47 @@ def main_of_show(name: str, argv: Sequence[str]) -> int:
 
     arguments = parser_of_show(name)
     options = arguments.parse_args(argv)
-    return_files(options, options.files)
+    common.return_files(options, options.files)
     if options.format != "prometheus":
         arguments.refuse_unused(options, "without --format prometheus", "all_cells")
     if not options.files:
         raise UsageError("a file is required: a saved run, a log of another tool, or a folder of them")
-    check_format(options.format)
-    options.files = named_files(options.files)
+    common.check_format(options.format)
+    options.files = common.named_files(options.files)
     if len(options.files) == 1:
         with no_collections():
-            document = _chosen(open_run(options.files[0]), options)
-            print_report(Judged(document, criteria(options)), options)
+            document = _chosen(common.open_run(options.files[0]), options)
+            common.print_report(Judged(document, common.criteria(options)), options)
         return ExitCode.PASS
     form = find(options.format)
     if form.form == "text" and form.checked:  # a page and a file of metrics have all runs
-        read = read_many(options.files, partial(_part, options=options), open_run)
-        code = tell_unreadable(read.unreadable)
-        print(form.joined(read.found, read.unreadable, style(options)), end="", flush=True)
+        read = read_many(options.files, partial(_part, options=options), common.open_run)
+        code = common.tell_unreadable(read.unreadable)
+        print(form.joined(read.found, read.unreadable, common.style(options)), end="", flush=True)
         return code
     unreadable, begun = list[Unreadable](), False
     for file in options.files:
-        shown = read_many([file], partial(_shown, options=options), open_run)
+        shown = read_many([file], partial(_shown, options=options), common.open_run)
         unreadable += shown.unreadable
         if shown.found and form.form == "terminal":
             print(f"{chr(10) if begun else ''}{one_line(file)}:")
         begun = begun or bool(shown.found)
         print("".join(shown.found), end="", flush=True)
-    return tell_unreadable(unreadable)
+    return common.tell_unreadable(unreadable)
 
 
 def _shown(_: str, document: Document, options: argparse.Namespace) -> str:
 
-    judged = Judged(_chosen(document, options), criteria(options))
-    return render(judged, options.format, style(options))
+    judged = Judged(_chosen(document, options), common.criteria(options))
+    return render(judged, options.format, common.style(options))
 
 
 def _part(file: str, document: Document, options: argparse.Namespace) -> CheckedRun:
     """What a run adds to the report of several."""
     from ..reports.records import CheckedRun
 
-    judged = Judged(_chosen(document, options), criteria(options), file)
-    return CheckedRun.of(judged, find(options.format).part(judged, style(options)))
+    judged = Judged(_chosen(document, options), common.criteria(options), file)
+    return CheckedRun.of(judged, find(options.format).part(judged, common.style(options)))
 
 
 def parser_of_show(name: str) -> Parser:
@@ -298,7 +286,7 @@ def main_of_import(name: str, argv: Sequence[str]) -> int:
     from ..results.store import encode
 
     options = parser_of_import(name).parse_args(argv)
-    check_format(options.format)
+    common.check_format(options.format)
     output: Output | None = options.output
     if output:
         output.check(options.force)
@@ -306,9 +294,9 @@ def main_of_import(name: str, argv: Sequence[str]) -> int:
     if output:
         output.write(encode(document))
     judged = Judged(document)
-    with texts_aside(output):
-        print_report(judged, options)
-    return measured_code(judged)
+    with common.texts_aside(output):
+        common.print_report(judged, options)
+    return common.measured_code(judged)
 
 
 def parser_of_import(name: str) -> Parser:

@@ -23,23 +23,8 @@ from ..options import GPU, HOW, JOB, STOP, WHAT, RunOptions, declared
 from ..terminal import escaped
 from ..testcases import storage
 from ..testcases.blocks import DIRECTIONS, of_directions
-from .common import (
-    check_format,
-    print_report,
-    run_options,
-    saving,
-    style,
-    tell_saved,
-    texts_aside,
-)
+from . import common
 from .compare import remember
-from .measuring import (
-    dry_run,
-    lead,
-    measuring,
-    process_started,
-    with_programs,
-)
 from .parser import Parser
 from .two_ranks import among
 
@@ -49,7 +34,6 @@ if TYPE_CHECKING:
 
 def main(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    from ..api import run
     from ..progress import listener
     from ..screens.run import render
 
@@ -64,10 +48,10 @@ def main(name: str, argv: Sequence[str]) -> int:
         refuse("with --json-lines", "format", "verbose", "all_cells")
     if options.format != "prometheus":
         refuse("without --format prometheus", "all_cells")
-    check_format(options.format)
+    common.check_format(options.format)
     if options.dry_run:
-        return dry_run(measuring(options), options)
-    output = saving(options)
+        return common.dry_run(common.measuring(options), options)
+    output = common.saving(options)
     watching = [*listener(), *([JsonLines()] if options.json_lines else [])]
     world = join(options.processes, [name, *argv], options.timeout)
 
@@ -77,21 +61,22 @@ def main(name: str, argv: Sequence[str]) -> int:
             print(escaped(json.dumps({"verdict": check.verdict, "testcases": check.testcases})), flush=True)
         elif not options.quiet:
             if is_summary:
-                print(render(judged, style(options)), end="", flush=True)
+                print(render(judged, common.style(options)), end="", flush=True)
             else:
-                print_report(judged, options)
-        tell_saved(output, {"every table": "show"} if is_summary and not options.verbose else {})
+                common.print_report(judged, options)
+        common.tell_saved(output, {"every table": "show"} if is_summary and not options.verbose else {})
         remember(judged, options)
 
-    with texts_aside(output):
-        return lead(
-            world, lambda: run(
-                **measuring(options), output=output, force=options.force, listeners=watching, world=world
+    with common.texts_aside(output):
+        return common.lead(
+            world,
+            lambda: common.measured(
+                options, **common.measuring(options), output=output, listeners=watching, world=world
             ),
             show,
             judging=lambda document: Judged(document, file=str(output.path) if output else ""),
             says=not options.quiet and not options.json_lines and options.format == "table",
-        )  # fmt: skip
+        )
 
 
 def parser(name: str) -> Parser:
@@ -163,6 +148,7 @@ def parser_of_transfer(name: str) -> Parser:
 def _program(options: argparse.Namespace) -> Program:
     """The transfers of the line, or of the file of another tool."""
     from ..language import other_tools, toml_file
+    from ..language.syntax import contents
     from ..worlds import launched
 
     sources = (options.line, options.file, options.from_transferbench, options.from_nvloom)
@@ -172,12 +158,11 @@ def _program(options: argparse.Namespace) -> Program:
         )
     if options.file:
         return toml_file.load(options.file)
-    if options.from_transferbench:
-        return other_tools.load_transferbench(options.from_transferbench)
-    if options.from_nvloom:
-        return other_tools.load_nvloom(
-            options.from_nvloom, "rank" if options.processes > 1 or launched() else "gpu"
-        )
+    if file := options.from_transferbench:
+        return other_tools.of_transferbench(contents(file), file)
+    if file := options.from_nvloom:
+        device = "rank" if options.processes > 1 or launched() else "gpu"
+        return other_tools.of_nvloom(contents(file), file, device)
     return toml_file.of_line(" ".join(options.line))
 
 
@@ -191,7 +176,7 @@ def _dry_run(options: argparse.Namespace, program: Program) -> int:
 
     if options.format not in FORMATS:
         raise UsageError(f"--dry-run has the formats {', '.join(FORMATS)}, not {options.format!r}")
-    arguments = with_programs(run_options(options), [program])
+    arguments = common.with_programs(common.run_options(options), [program])
     chosen = arguments["options"]
     machine = part_of(describe(options.machine), chosen)
     cases = as_changed(program.testcases, chosen)
@@ -206,60 +191,54 @@ def _dry_run(options: argparse.Namespace, program: Program) -> int:
 
 
 def _measure(options: argparse.Namespace, program: Program, argv: Sequence[str]) -> int:
-    from ..api import run
-    from ..driver.jobs import join
-    from ..progress import listener
-
-    check_format(options.format)
+    common.check_format(options.format)
     world = join(options.processes, argv, options.timeout)
-
-    def show(judged: Judged) -> None:
-        print_report(judged, options)
-
-    with texts_aside(options.output):
-        return lead(
-            world, lambda: run(
-                **with_programs(run_options(options), [program]), machine=options.machine, world=world,
-                output=options.output, force=options.force, listeners=listener(),
-                command=" ".join(["wirespeed", *sys.argv[1:]]),
-            ),
-            show,
-        )  # fmt: skip
+    arguments = common.with_programs(common.run_options(options), [program])
+    with common.texts_aside(options.output):
+        return common.lead(
+            world,
+            lambda: common.measured(options, **arguments, machine=options.machine, world=world),
+            lambda judged: common.print_report(judged, options),
+        )
 
 
 def main_of_blocks(name: str, argv: Sequence[str]) -> int:
     from .. import backends
-    from ..api import run
-    from ..progress import listener
     from ..reports.console import printed
     from ..screens.check import headline
 
     options = parser_of_blocks(name).parse_args(argv)
-    check_format(options.format)
-    output, machine = saving(options), backends.describe(options.machine)
+    common.check_format(options.format)
+    output, machine = common.saving(options), backends.describe(options.machine)
     if options.devices is not None:
         machine = machine.only(options.devices)
     cases = of_directions(machine, options.direction or ())
     prefixes = storage.also_asked(machine, options.storage is not None)
-    settings = run_options(options, tier="quick", sizes=options.sizes, block_counts=options.counts)
-    since = None if settings.within is None else process_started()
+    settings = common.run_options(options, tier="quick", sizes=options.sizes, block_counts=options.counts)
+    since = None if settings.within is None else common.process_started()
 
     def show(judged: Judged) -> None:
         if not options.quiet:
-            print_report(judged, options)
+            common.print_report(judged, options)
             if options.format == "blocks":
                 ending = headline(judged.document, judged.overview, judged.file)
-                sys.stdout.write(printed(style(options), "", *ending))
-        tell_saved(output)
+                sys.stdout.write(printed(common.style(options), "", *ending))
+        common.tell_saved(output)
 
-    with texts_aside(output):
-        return lead(
-            None, lambda: run(
-                cases, prefixes, machine=machine, options=settings, output=output, force=options.force,
-                since=since, listeners=listener(), command=" ".join(["wirespeed", *sys.argv[1:]]),
+    with common.texts_aside(output):
+        return common.lead(
+            None,
+            lambda: common.measured(
+                options,
+                cases,
+                prefixes=prefixes,
+                machine=machine,
+                options=settings,
+                output=output,
+                since=since,
             ),
             show,
-        )  # fmt: skip
+        )
 
 
 def parser_of_blocks(name: str) -> Parser:

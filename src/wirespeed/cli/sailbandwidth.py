@@ -82,7 +82,6 @@ class PeerProgram:
     """A program with this command line.
 
     Attributes:
-        name: Its name.
         add: Adds options that not all of these programs have; sets defaults of the others.
         version: Returns the version whose output to have, by the arguments: a value of ``Style.dialect``.
         whole: Parses the size of a buffer, and numbers of samples and copies.
@@ -92,7 +91,6 @@ class PeerProgram:
         dumps: Whether it writes files of wrong values.
     """
 
-    name: str
     add: Callable[[Parser], None]
     version: Callable[[Sequence[str]], DialectName]
     whole: Callable[[str], int] = positive
@@ -288,4 +286,4 @@ def _faults(machine: Machine) -> tuple[Fault, ...]:
     return tuple(Fault(FaultKind.CORRUPT, way) for way in ways)
 
 
-SAILBANDWIDTH = PeerProgram(_NAME, _add, _version, _whole, _refusal, _ignored, _faults, dumps=True)
+SAILBANDWIDTH = PeerProgram(_add, _version, _whole, _refusal, _ignored, _faults, dumps=True)

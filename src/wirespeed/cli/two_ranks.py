@@ -21,13 +21,7 @@ from ..terminal import error_line, visible
 from ..testcases.base import MAX_MPI_BYTES, message
 from ..testcases.processes import MECHANISMS, reproducer, sharing
 from ..units import format_size, parse_duration, parse_size, parse_sizes
-from .common import (
-    check_format,
-    print_report,
-    style,
-    texts_aside,
-)
-from .measuring import lead, measured_code
+from .common import check_format, lead, measured, measured_code, print_report, style, texts_aside
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -105,8 +99,6 @@ def between_two(
     Raises:
         WirespeedError: If nothing can be measured; only on rank 0.
     """
-    from ..api import run
-    from ..progress import listener
     from ..reports import render
     from ..worlds import launched
     from ..worlds.launchers import mpirun
@@ -119,10 +111,10 @@ def between_two(
         raise UsageError(f"{name} requires two ranks: start it with {mpirun(f'wirespeed {name} ...', 2)}")
 
     def measure() -> Document:
-        return run(
-            cases, world=world, timeout=options.timeout, output=options.output, force=options.force,
-            listeners=[printing] if printing else listener(), command=" ".join(["wirespeed", name, *argv]),
-            described={"ranks": world.size, **described}, **settings,
+        more = settings | ({"listeners": [printing]} if printing else {})
+        return measured(
+            options, cases, world=world, command=" ".join(["wirespeed", name, *argv]),
+            timeout=options.timeout, described={"ranks": world.size, **described}, **more,
         )  # fmt: skip
 
     def show(judged: Judged) -> None:

@@ -71,7 +71,7 @@ def cell_of(
         moved = 0.0
     else:
         moved = math.fsum(first.amounts[i] * works[i].counted for i in place.transfers) / copies
-    means = _means(place.transfers, first.means)
+    means = tuple(dict.fromkeys(first.means[i] for i in place.transfers)) if first.means else ()
     joules = sorted(each.joules_per_byte for each in rounds if each.joules_per_byte is not None)
     by_links = by_transport(by_links, measurement, place, means)
     paced = any(t.role is Role.LOAD for i, t in enumerate(measurement.transfers) if i in place.transfers)
@@ -103,10 +103,6 @@ def _calls(rounds: Sequence[Taken]) -> Calls | None:
     first = sorted(each.first for each in rounds if each.first is not None)
     p50, p99 = (nearest_rank(ordered, fraction) for fraction in (0.5, 0.99))
     return Calls(len(ordered), p50, p99, median(first) if first else None)
-
-
-def _means(transfers: Sequence[int], means: Sequence[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(means[i] for i in transfers)) if means else ()
 
 
 #: A cell is slow if its median is at least this multiple of the fastest median of its column, and all its
@@ -141,7 +137,7 @@ def marked(cells: Iterable[Cell]) -> tuple[Cell, ...]:
     return tuple(rows)
 
 
-def warnings(name: str, table: Table) -> list[str]:
+def slow_rows(name: str, table: Table) -> list[str]:
     """A warning for each column with slow cells."""
     lines = []
     for j, phase in enumerate(table.columns.labels):
@@ -160,8 +156,6 @@ def warnings(name: str, table: Table) -> list[str]:
 
 #: Returns the cells that a Measurement fills, from its rounds.
 ToCells = Callable[[Sequence[Taken]], Sequence[tuple[str, Cell]]]
-#: Returns the cells of a finished Measurement.
-MadeCells = Callable[[], Sequence[tuple[str, Cell]]]
 
 
 @dataclass

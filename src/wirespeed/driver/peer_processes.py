@@ -17,6 +17,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -24,7 +25,6 @@ import msgspec
 from ..backends.gpu.peer_worker import MESSAGE_BYTES
 from ..document import Document, Status
 from ..errors import BackendError
-from ..hardware.devices import Gpu
 from ..hardware.facts import Known
 from ..hardware.topology import Machine
 from ..peer_access import Attempt, Pair, PeerAccess, PeerMechanism, PeerVerdict, rounds
@@ -190,6 +190,7 @@ def kill_job(job: subprocess.Popen[bytes]) -> None:
         os.killpg(job.pid, signal.SIGKILL)
 
 
+@dataclass(eq=False)
 class PeerProcesses:
     """All processes of one command.
 
@@ -197,17 +198,17 @@ class PeerProcesses:
         machine: The machine.
         mechanisms: What is tried.
         seed: Seed of the patterns.
+        native: The pairs between which atomic operations are native: ``gpu0->gpu1``.
     """
 
-    def __init__(
-        self, machine: Machine, mechanisms: Sequence[PeerMechanism], seed: int, native: Sequence[str] = ()
-    ) -> None:
-        self.machine = machine
-        self.mechanisms = tuple(mechanisms)
-        self.seed = seed
-        self._native = list(native)
-        self._gpus = {gpu.name: gpu for gpu in machine.gpus}
-        self._offered = {(gpu.name, peer) for gpu in machine.gpus for peer in gpu.peers}
+    machine: Machine
+    mechanisms: Sequence[PeerMechanism]
+    seed: int
+    native: Sequence[str]
+
+    def __post_init__(self) -> None:
+        self._gpus = {gpu.name: gpu for gpu in self.machine.gpus}
+        self._offered = {(gpu.name, peer) for gpu in self.machine.gpus for peer in gpu.peers}
         self._processes: dict[str, WorkerProcess] = {}
         self._found: dict[Pair, dict[PeerMechanism, Attempt]] = {}
         self._unusable: dict[str, str] = {}
@@ -256,8 +257,7 @@ class PeerProcesses:
             return process
 
     def _named(self, name: str) -> dict[str, str]:
-        gpu: Gpu = self._gpus[name]
-        return {"name": name, "bus_id": gpu.bus_id, "index": str(gpu.index)}
+        return {"name": name, "bus_id": self._gpus[name].bus_id, "index": str(self._gpus[name].index)}
 
     def _note(self, attempt: Attempt) -> None:
         self._found.setdefault(attempt.pair, {})[attempt.mechanism] = attempt
@@ -273,7 +273,7 @@ class PeerProcesses:
         within = [m for m in self.mechanisms if m not in _BETWEEN and m is not PeerMechanism.NCCL]
         request = {
             "do": "pair", "gpus": [self._named(gpu) for gpu in ends], "ways": ways, "mechanisms": within,
-            "seed": self.seed, "native": self._native,
+            "seed": self.seed, "native": self.native,
         }  # fmt: skip
         try:
             for message in self._process(ends[0]).ask(request):
@@ -332,12 +332,12 @@ class PeerProcesses:
         descriptors: list[int] = []
         try:
             share = {"do": "share", "gpu": self._named(way[1]), **common}
-            exported = next(iter(list(owning.ask(share))))
+            (exported,) = owning.ask(share)
             descriptors = exported.pop("descriptors", [])
             access = {"do": "access", "gpu": self._named(way[0]), "owner": way[1], **common, **exported}
-            written = next(iter(list(accessing.ask(access, descriptors))))
+            (written,) = accessing.ask(access, descriptors)
             verify = {"do": "verify", "key": written["key"], "by": way[0]}
-            result = next(iter(list(owning.ask(verify))))
+            (result,) = owning.ask(verify)
             verdict = PeerVerdict.WRONG if result["wrong"] else PeerVerdict.WORKS
             self._note(Attempt(*way, mechanism, verdict, **result))
         except BackendError as error:

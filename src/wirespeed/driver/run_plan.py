@@ -16,7 +16,7 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..backends.base import Backend
@@ -81,6 +81,7 @@ _MOST_SLOWNESS = 4.0
 _FACTORS = 0.2, 5.0
 
 
+@dataclass(eq=False)
 class Estimates:
     """The times of testcases on a machine, from their plans and from earlier runs.
 
@@ -92,32 +93,32 @@ class Estimates:
         earlier: Testcase -> its time in an earlier run, in s.
     """
 
-    def __init__(
-        self, network: Network, rule: Rule, *, verify: bool, sample_s: float, earlier: Mapping[str, float]
-    ) -> None:
-        self._network, self._rule, self._verify, self._sample_s = network, rule, verify, sample_s
-        self._earlier = earlier
-        self._connected = False
-        #: Testcase -> time in an earlier run over its estimate.
-        self._factors: dict[str, float] = {}
+    network: Network
+    rule: Rule
+    verify: bool
+    sample_s: float
+    earlier: Mapping[str, float]
+    _connected: bool = False
+    #: Testcase -> time in an earlier run over its estimate.
+    _factors: dict[str, float] = field(default_factory=dict)
 
     def of(self, case: Testcase, plan: Plan) -> float:
         """The usual time of a testcase, in s."""
-        rule = self._rule.share(len(plan.measurements))
+        rule = self.rule.share(len(plan.measurements))
         seconds = math.fsum(
-            usual_seconds(self._network, measurement, rule, verify=self._verify, sample_s=self._sample_s)
+            usual_seconds(self.network, measurement, rule, verify=self.verify, sample_s=self.sample_s)
             for measurement in plan.measurements
         )
-        if plan.measurements and case.name in self._earlier:
+        if plan.measurements and case.name in self.earlier:
             low, high = _FACTORS
-            self._factors[case.name] = min(high, max(low, self._earlier[case.name] / seconds))
-            return self._earlier[case.name]
+            self._factors[case.name] = min(high, max(low, self.earlier[case.name] / seconds))
+            return self.earlier[case.name]
         return seconds + (0.0 if self._connected else math.fsum(map(connect_seconds, plan.measurements[:1])))
 
     def least(self, case: Testcase, measurement: Measurement) -> float:
         """The time of a Measurement with the fewest samples, in s."""
         seconds = least_seconds(
-            self._network, measurement, self._rule, verify=self._verify, sample_s=self._sample_s
+            self.network, measurement, self.rule, verify=self.verify, sample_s=self.sample_s
         )
         connecting = 0.0 if self._connected else connect_seconds(measurement)
         return seconds * self._factors.get(case.name, 1.0) + connecting
@@ -127,6 +128,7 @@ class Estimates:
         self._connected = self._connected or connect_seconds(measurement) > 0
 
 
+@dataclass(eq=False)
 class TimeLimit:
     """The limit of a run.
 
@@ -137,31 +139,33 @@ class TimeLimit:
         virtual: Whether the clock is virtual: nothing is late there.
     """
 
-    def __init__(self, end: float, now: Callable[[], float], estimates: Estimates, *, virtual: bool) -> None:
-        self._end, self._now, self._estimates, self._virtual = end, now, estimates, virtual
-        self._covering: dict[str, float] = {}
+    end: float
+    now: Callable[[], float]
+    estimates: Estimates
+    virtual: bool
+    _covering: dict[str, float] = field(default_factory=dict)
 
     def expect(self, cases: Iterable[Testcase], plan_of: Callable[[Testcase], Plan]) -> None:
         """Estimate the testcases that cover the machine."""
         for case in (case for case in cases if case.name in COVERING):
             with suppress(WirespeedError):  # it cannot be planned, which its result will say
                 plan = plan_of(case)
-                self._covering[case.name] = self._estimates.of(case, plan) if plan.measurements else 0.0
+                self._covering[case.name] = self.estimates.of(case, plan) if plan.measurements else 0.0
 
     @property
     def left(self) -> float:
         """Time left for measurements, in s."""
-        return self._end - self._now()
+        return self.end - self.now()
 
     @property
     def is_over(self) -> bool:
         """Whether measurements that run must end, because real time is over."""
-        return not self._virtual and self.left < 0
+        return not self.virtual and self.left < 0
 
     @property
     def is_late(self) -> bool:
         """Whether a cancelled call has had its time to return."""
-        return not self._virtual and self.left < -_CANCEL_S
+        return not self.virtual and self.left < -_CANCEL_S
 
     def begin(self, case: Testcase, rule: Rule) -> Rule:
         """The rule for a testcase: smaller budgets if those that cover the machine lack time."""
@@ -182,15 +186,11 @@ class TimeLimit:
         """
         if partly or case.name in COVERING:
             return self.left > 0
-        return sum(self._estimates.least(case, measurement) for measurement in measurements) <= self.left
+        return sum(self.estimates.least(case, measurement) for measurement in measurements) <= self.left
 
     def allows(self, case: Testcase, measurement: Measurement) -> bool:
         """Whether there is time for a Measurement."""
-        return self.left > 0 and self._estimates.least(case, measurement) <= self.left
-
-    def measured(self, measurement: Measurement) -> None:
-        """Know that a Measurement was made."""
-        self._estimates.measured(measurement)
+        return self.left > 0 and self.estimates.least(case, measurement) <= self.left
 
 
 def limit_of(

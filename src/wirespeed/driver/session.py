@@ -12,6 +12,7 @@ import queue
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -29,12 +30,11 @@ from ..run_errors import RunInterrupted, Undisturbed
 from ..tables import Cell, Reading, State
 from ..testcases import Testcase
 from ..testcases.subset import by_value
-from .jobs import Listener, Observed, timestamp
+from .jobs import HardwareState, Listener, Observed, busy_of, state_of, timestamp
 from .partial_result import PartialResult
 from .run_plan import NO_TIME, TimeLimit
 from .sampling import scheduled
-from .testcase_run import Ended, HardwareState, TestcaseRun, busy_of, state_of
-from .worker import CANCEL_GRACE_S, NO_CANCEL_GRACE_S, Worker
+from .worker import CANCEL_GRACE_S, NO_CANCEL_GRACE_S, Ended, TestcaseRun, Worker
 
 #: How long a cancelled call that may hang can take to return after Ctrl-C, in s: neither the user nor the
 #: launcher of a job waits long.
@@ -49,6 +49,7 @@ BY_USER = "Ctrl-C"
 T = TypeVar("T")
 
 
+@dataclass(eq=False)
 class Session:
     """One run.
 
@@ -67,30 +68,21 @@ class Session:
         gather: Returns what the other hosts of a job observed, for what this one did; None in one process.
     """
 
-    def __init__(
-        self,
-        begun: Document,
-        backends: Sequence[Backend],
-        testcases: tuple[Testcase, ...],
-        options: RunOptions,
-        listeners: Iterable[Listener] = (),
-        *,
-        grace: float = 0.0,
-        skip: int = 0,
-        limit: TimeLimit | None = None,
-        following: Callable[[Document], Iterable[Testcase]] | None = None,
-        gather: Callable[[Observed], Observed] | None = None,
-    ) -> None:
-        self.begun, self.machine = begun, begun.machine
-        self.backends = tuple(backends)
-        self.testcases, self.options = testcases, options
-        self.listeners = tuple(listeners)
-        self.grace, self.skip = grace, skip
-        self.following, self.gather = following, gather
-        self._limit = limit
+    begun: Document
+    backends: Sequence[Backend]
+    testcases: tuple[Testcase, ...]
+    options: RunOptions
+    listeners: Sequence[Listener] = ()
+    grace: float = 0.0
+    skip: int = 0
+    limit: TimeLimit | None = None
+    following: Callable[[Document], Iterable[Testcase]] | None = None
+    gather: Callable[[Observed], Observed] | None = None
+
+    def __post_init__(self) -> None:
+        self.machine, self._document = self.begun.machine, self.begun
         self._network = Network(self.machine)
         self._started = time.monotonic()
-        self._document = begun
         #: Testcases that have begun and whose results are not in the Document yet, in order.
         self._running: list[TestcaseRun | Ended] = []
         self._hardware = HardwareState()
@@ -176,9 +168,9 @@ class Session:
 
     def _ordered(self, cases: tuple[Testcase, ...]) -> tuple[Testcase, ...]:
         """Testcases in the order in which they are measured."""
-        if self._limit is None:
+        if self.limit is None:
             return cases
-        self._limit.expect(cases, lambda case: case.plan(self.machine, self.options))
+        self.limit.expect(cases, lambda case: case.plan(self.machine, self.options))
         return by_value(cases)
 
     def _groups(self, cases: tuple[Testcase, ...]) -> Iterator[tuple[Testcase, ...]]:
@@ -200,7 +192,7 @@ class Session:
     @property
     def _is_late(self) -> bool:
         """Whether no time is left for further testcases."""
-        return self._limit is not None and self._limit.left <= 0
+        return self.limit is not None and self.limit.left <= 0
 
     def _libraries(self) -> dict[str, str]:
         return {k: v for backend in self.backends for k, v in backend.libraries().items()}
@@ -258,7 +250,7 @@ class Session:
             reason = plan.reason or (refused[0][1] if refused else "nothing can be measured on this machine")
             return Ended(replace(base, reason=reason, tables=outcome.tables(plan.tables)))
         partly = REQUESTED in self.begun.options
-        if self._limit and not self._limit.starts(case, [planned for _, planned in jobs], partly=partly):
+        if self.limit and not self.limit.starts(case, [planned for _, planned in jobs], partly=partly):
             left_out = sum(len(measurement.places) for _, measurement in jobs)
             return Ended(replace(base, reason=NO_TIME, left_out=left_out))
 
@@ -275,7 +267,7 @@ class Session:
         )
         worker = Worker(
             self._network, self.options, outcome, jobs, case,
-            skip=self.skip, can_shrink=can_shrink, limit=self._limit,
+            skip=self.skip, can_shrink=can_shrink, limit=self.limit,
         )  # fmt: skip
         # For a collective, the other backends report the state of the hardware.
         watched = self.backends if base.collective else worker.backends
@@ -371,9 +363,9 @@ class Session:
                 if now - looked < POLL_INTERVAL_S:
                     continue
                 looked = now
-                if self._limit and self._limit.is_over:
+                if self.limit and self.limit.is_over:
                     worker.interrupt()
-                    if self._limit.is_late:  # it imports or compiles, which cannot be cancelled
+                    if self.limit.is_late:  # it imports or compiles, which cannot be cancelled
                         return outcome.lost
                 for listener in self.listeners:
                     listener.measuring(case, outcome.done, outcome.stage)

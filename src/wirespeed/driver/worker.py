@@ -1,4 +1,7 @@
-"""The thread that measures the jobs of a testcase, one round at a time, while the Session watches it."""
+"""A testcase while it is measured: the thread that measures its jobs, one round at a time, and its result.
+
+The Session watches the thread. Tables of a collective get warnings: stragglers, and switches that reduce.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,15 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
+from msgspec import structs
+
 from ..backends.base import Backend, Prepared
 from ..data import efficiencies
-from ..document import Status
+from ..document import UNFINISHED, Status, TestcaseResult
 from ..errors import (
     BackendError,
     BackendLost,
@@ -28,12 +33,13 @@ from ..hardware.network import Network
 from ..measurement import Measurement, Sample
 from ..options import RunOptions
 from ..statistics import Rule
-from ..testcases import Testcase
+from ..tables import LATE, State, Table
+from ..testcases import Plan, Testcase
 from ..units import many
 from .jobs import Filled
-from .partial_result import PartialResult, cell_of
+from .partial_result import PartialResult, cell_of, slow_rows
 from .run_plan import NO_TIME, TimeLimit, shrunk, smaller_buffers
-from .sampling import ENERGY_S, Taken, joules_per_byte, one_after_another, slowed, suspects, take
+from .sampling import ENERGY_S, Taken, blocking, joules_per_byte, one_after_another, slowed, suspects, take
 
 #: How long a cancelled call may take to return before the run is given up, in s.
 CANCEL_GRACE_S = 5.0
@@ -50,6 +56,7 @@ ENERGY_LEFT_S = 3 * ENERGY_S
 T = TypeVar("T")
 
 
+@dataclass(eq=False)
 class Worker:
     """Measures the jobs of a testcase one after the other, in rounds.
 
@@ -62,49 +69,33 @@ class Worker:
         skip: Number of leading iterations of a sample that lateness does not count.
         can_shrink: Whether smaller buffers may be used where there is not enough memory for these.
         limit: The time that the run has left; None without a limit.
-
-    Attributes:
+        backends: The backends of the jobs.
         finished: Set when the round is over.
     """
 
-    def __init__(
-        self,
-        network: Network,
-        options: RunOptions,
-        outcome: PartialResult,
-        jobs: Sequence[tuple[Backend, Measurement]],
-        case: Testcase,
-        *,
-        skip: int = 0,
-        can_shrink: bool = False,
-        limit: TimeLimit | None = None,
-    ) -> None:
-        self.network = network
-        self.options = options
-        self.outcome = outcome
-        self.jobs = jobs
-        self.case = case
-        self.skip = skip
-        self.can_shrink = can_shrink
-        self.limit = limit
-        self.backends = tuple(dict.fromkeys(part for backend, _ in jobs for part in backend.parts))
-        self.finished = threading.Event()
-        self._rule = limit.begin(case, options.rule) if limit else options.rule
-        self._rule = self._rule.share(len(jobs))
-        self._allowed: dict[Measurement, list[Allowance]] = {}
-        self._stopped = False
+    network: Network
+    options: RunOptions
+    outcome: PartialResult
+    jobs: Sequence[tuple[Backend, Measurement]]
+    case: Testcase
+    skip: int
+    can_shrink: bool
+    limit: TimeLimit | None
+    finished: threading.Event = field(default_factory=threading.Event)
+    _allowed: dict[Measurement, list[Allowance]] = field(default_factory=dict)
+    _stopped: bool = False
+
+    def __post_init__(self) -> None:
+        self.backends = tuple(dict.fromkeys(part for backend, _ in self.jobs for part in backend.parts))
+        rule = self.options.rule
+        self._rule = (self.limit.begin(self.case, rule) if self.limit else rule).share(len(self.jobs))
 
     @property
     def unfinished(self) -> list[tuple[Backend, Measurement]]:
         """The jobs that another round measures."""
         outcome = self.outcome
-        if (
-            self._stopped
-            or outcome.crash
-            or outcome.lost
-            or outcome.cancelled
-            or (self.limit and self.limit.left <= 0)
-        ):
+        is_over = self._stopped or outcome.crash or outcome.lost or outcome.cancelled
+        if is_over or (self.limit and self.limit.left <= 0):
             return []
         return [job for job in self.jobs if outcome.of(job[1]).follows(self._rule)]
 
@@ -257,7 +248,7 @@ class Worker:
                 outcome.of(planned).measurement = measured
             self._fill(planned, measured, taken)
             if self.limit:
-                self.limit.measured(measurement)
+                self.limit.estimates.measured(measurement)
         return True
 
     def _take(self, backend: Backend, planned: Measurement, measurement: Measurement, rule: Rule) -> Taken:
@@ -322,3 +313,148 @@ class Worker:
         if taken.wrong:
             outcome.fails(Status.FAILED, f"{many(taken.wrong, 'wrong element')} in {measurement}")
         outcome.filled.put(partial(cells, (taken,)))
+
+
+#: Thresholds for reporting a straggler: delay as a fraction of the operation's time, and in s.
+STRAGGLER_FRACTION, STRAGGLER_S = 0.1, 5e-6
+
+
+def observations(tables: Sequence[Table]) -> list[str]:
+    """Warnings: bus bandwidth above the rate of the slowest link, and the slowest process to enter."""
+    by_key = {table.key: table for table in tables}
+    if "busbw" not in by_key:
+        return []
+    warnings = []
+    for cell in by_key["busbw"].cells:
+        if cell.limit and cell.value and cell.value > cell.limit:
+            size = by_key["busbw"].columns.labels[cell.column]
+            warnings.append(
+                f"the bus bandwidth at {size} exceeds the "
+                f"{cell.limit / 1e9:.0f} GB/s of the slowest link: the switch reduces, so it is effective"
+            )
+            break
+    late = [
+        (cell.value or 0.0, cell.row, cell.column, place)
+        for place, key in enumerate(LATE) if key in by_key for cell in by_key[key].cells
+    ]  # fmt: skip
+    if late:
+        seconds, process, column, place = max(late, key=lambda entry: entry[:3])
+        times = {(c.row, c.column): c.value or 0.0 for c in by_key["time"].cells}
+        if seconds > max(STRAGGLER_FRACTION * times[place, column], STRAGGLER_S):
+            size = by_key["time"].columns.labels[column]
+            warnings.append(
+                f"straggler: process {process} starts {seconds * 1e6:.1f} µs late on average at {size}"
+            )
+    return warnings
+
+
+@dataclass
+class Ended:
+    """A testcase of which nothing can be measured.
+
+    Attributes:
+        result: Its result.
+    """
+
+    result: TestcaseResult
+
+    @property
+    def so_far(self) -> TestcaseResult:
+        """Its result."""
+        return self.result
+
+
+@dataclass(eq=False)
+class TestcaseRun:
+    """A testcase that is measured in one or more rounds.
+
+    Attributes:
+        case: The testcase.
+        base: Its result without measurements.
+        plan: What it measures.
+        worker: What measures it.
+        watched: The backends that report the state of the hardware.
+        before: State of the hardware before it.
+        result: Its result; None until it is complete.
+        since: When the current round began, on the clock of the first backend in s; None between rounds.
+        seconds: Time of the rounds that are over, in s.
+        busy: Devices that other processes used meanwhile: device -> how.
+        warnings: Warnings of the backends.
+    """
+
+    case: Testcase
+    base: TestcaseResult
+    plan: Plan
+    worker: Worker
+    watched: Sequence[Backend]
+    before: State
+    result: TestcaseResult | None = None
+    since: float | None = None
+    seconds: float = 0.0
+    busy: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def outcome(self) -> PartialResult:
+        """What was measured so far."""
+        return self.worker.outcome
+
+    def stop(self) -> None:
+        """End the round."""
+        self.warnings += [text for backend in self.worker.backends for text in backend.drain_warnings()]
+        now = self.worker.backends[0].now()
+        self.seconds += 0.0 if self.since is None else now - self.since
+        self.since = None
+
+    @property
+    def so_far(self) -> TestcaseResult:
+        """Its result if it ended now."""
+        if self.result is not None:
+            return self.result
+        running = 0.0 if self.since is None else self.worker.backends[0].now() - self.since
+        outcome = self.outcome
+        complete = all(outcome.of(m).taken or outcome.of(m).ended for _, m in self.worker.jobs)
+        status, reason = (outcome.status, outcome.reason) if complete else (Status.INTERRUPTED, UNFINISHED)
+        return structs.replace(
+            self.base, status=status, reason=reason, tables=outcome.tables(self.plan.tables),
+            seconds=self.seconds + running, state_before=self.before,
+        )  # fmt: skip
+
+    def concluded(self, after: State, *, together: bool) -> TestcaseResult:
+        """Its result, when nothing more is measured.
+
+        Args:
+            after: State of the hardware.
+            together: Whether pairs were measured in parallel on purpose.
+        """
+        outcome, plan = self.outcome, self.plan
+        if outcome.crash is not None:
+            raise outcome.crash
+        outcome.settle()
+        for _, measurement in self.worker.jobs if outcome.out_of_time else ():
+            outcome.leaves_out(measurement, NO_TIME)
+        outcome.complete(measurement for _, measurement in self.worker.jobs)
+        why = outcome.unreachable or (NO_TIME if outcome.left_out else "")
+        if why and all(c.reason for cs in outcome.cells.values() for c in cs.values()):
+            outcome.fails(Status.WAIVED, why)
+        tables = outcome.tables(plan.tables)
+        warnings = [*outcome.warnings, *self.warnings]
+        if self.base.collective:
+            warnings += observations(tables)
+        if together and (blocks := blocking(tables)):
+            warnings.append(blocks)
+        for layout, table in zip(plan.tables, tables, strict=True):
+            warnings += slow_rows(self.case.name, table) if layout.rows_alike else []
+        return structs.replace(
+            self.base,
+            status=outcome.status,
+            reason=outcome.reason,
+            tables=tables,
+            seconds=self.seconds,
+            warnings=tuple(dict.fromkeys(warnings)),
+            state_before=self.before,
+            state_after=after,
+            readings=tuple(outcome.readings),
+            busy=self.busy,
+            left_out=sum(len(measurement.places) for measurement in outcome.left_out),
+        )

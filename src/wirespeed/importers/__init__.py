@@ -16,17 +16,16 @@ from ..terminal import neutral
 from ..units import many, parse_nics
 from ..version import __version__
 from .assumed_machine import machine_of, networked, other_models
-from .cuda_samples import BANDWIDTH_TEST, P2P_SAMPLE
-from .log import INCOMPLETE, KEPT_LINES, FoundLog, Tool, reason_of, says_failure, text, without_cut_line
+from .gpu_copies import BANDWIDTH_TEST, P2P_SAMPLE, TRANSFERBENCH
+from .host_facts import NVIDIA_SMI
+from .log import KEPT_LINES, FoundLog, Tool, reason_of, says_failure, text, without_cut_line
 from .memory import LIKWID_BENCH, MLC, STREAM
 from .mpi_benchmarks import IMB, OSU
 from .nccl_tests import NCCL_TESTS, note_unconnected
 from .nvbandwidth import NVBANDWIDTH
-from .nvidia_smi import NVIDIA_SMI
 from .perftest import PERFTEST, UCX_PERFTEST
 from .placing import ranks_of, results
 from .prefixes import without_prefixes
-from .transferbench import TRANSFERBENCH
 
 #: What is understood, for people, and how it is read.
 UNDERSTOOD = {
@@ -237,7 +236,7 @@ def _sections(content: str) -> list[FoundLog]:
         for log in logs:
             log.notes += job.notes
         if cut and logs:
-            logs[-1].warnings.append(f"{INCOMPLETE}: its last line is cut: {text(cut)!r}")
+            logs[-1].doubt("its last line is cut", cut)
         found += logs
     note_unconnected(found)
     return found

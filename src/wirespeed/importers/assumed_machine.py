@@ -56,11 +56,6 @@ def count_of(logs: Sequence[FoundLog]) -> int:
     )
 
 
-def _of_all_hosts(logs: Sequence[FoundLog]) -> int:
-    """The number of GPUs that the ranks of a log use on all hosts."""
-    return max(len({(rank.host, rank.device) for rank in log.ranks}) for log in logs)
-
-
 def _models(logs: Sequence[FoundLog], count: int) -> list[str]:
     """The names of the GPUs of one host; a tool that measures one GPU names only that one."""
     whole = next(([model for model, _ in log.gpus] for log in logs if log.gpus and not log.partial), [])
@@ -104,7 +99,8 @@ def machine_of(logs: Sequence[FoundLog], wanted: str | Machine | None) -> Machin
     else:
         machine = wanted if isinstance(wanted, Machine) else _named(wanted, logs)
         whole = any(not log.partial for log in logs)
-        fits = count == len(machine.gpus) or _of_all_hosts(logs) == len(machine.gpus)
+        of_all_hosts = max(len({(rank.host, rank.device) for rank in log.ranks}) for log in logs)
+        fits = len(machine.gpus) in (count, of_all_hosts)
         if not fits and (count > len(machine.gpus) or (count and whole)):
             raise UsageError(
                 f"{logs[0].file} has {count} GPUs, the machine {machine.name} has {len(machine.gpus)}; "

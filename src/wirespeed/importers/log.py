@@ -20,7 +20,6 @@ from ..measurement import Unit
 from ..tables import LARGEST, Half
 from ..terminal import one_line
 from ..units import format_size
-from .nics import FoundNics
 
 #: What says that a run failed. Anything else that a tool reports is an unknown line.
 _FAILURE = re.compile(
@@ -62,7 +61,7 @@ KEPT_LINES, LONGEST_TEXT = 5, 120
 #: Maximum number of characters of what a log says of a failure.
 _LONGEST_REASON = 300
 #: Said of a log that may lack lines.
-INCOMPLETE = "the log may be incomplete"
+_INCOMPLETE = "the log may be incomplete"
 #: Maximum number of devices and of sizes of a curve that a log may have.
 MOST_DEVICES = 1024
 #: Testcases that copy between the host and one GPU in one direction.
@@ -131,6 +130,19 @@ class FoundCollective:
 
     info: CollectiveInfo
     points: dict[int, Halves]
+
+
+@dataclass(frozen=True)
+class FoundNics:
+    """What the NICs of a host can do together.
+
+    Attributes:
+        rate: Rate in one direction, in B/s; None if the log names NICs but not their rates.
+        origin: Where the rate comes from, for people.
+    """
+
+    rate: float | None
+    origin: str
 
 
 @dataclass
@@ -203,6 +215,11 @@ class FoundLog:
             self.failures.append(reason_of(line))
         elif line and not _COMMAND.match(line) and not (known and known.match(line)):
             self.unknown.append(line)
+
+    def doubt(self, what: str, quoted: str = "") -> None:
+        """Note that the log may lack something, which is no failure; ``quoted`` shows where."""
+        shown = f": {text(quoted)!r}" if quoted else ""
+        self.warnings.append(f"{_INCOMPLETE}: {text(what)}{shown}")
 
     @property
     def label(self) -> str:
@@ -367,9 +384,14 @@ def in_units(values: Mapping[int, float | None], scale: float) -> dict[int, floa
     return dict(zip(values, scaled(values.values(), scale), strict=True))
 
 
-def doubt(log: FoundLog, what: str) -> None:
-    """Note that a log may lack something, which is no failure."""
-    log.warnings.append(f"{INCOMPLETE}: {text(what)}")
+def items_of(value: object) -> list[Any]:
+    """The items of a list of JSON; none if the value is no list."""
+    return value if isinstance(value, list) else []
+
+
+def fields_of(value: object) -> dict[str, Any]:
+    """The fields of an object of JSON; none if the value is no object."""
+    return value if isinstance(value, dict) else {}
 
 
 def parts(lines: Sequence[str], begin: re.Pattern[str], row: re.Pattern[str]) -> Iterator[Sequence[str]]:
@@ -410,6 +432,19 @@ def curve(
         tuple(rows), tuple(map(format_size, sizes)), (axis, of), unit, key, text(title),
         why_not=why_not, positions=tuple(map(float, sizes)),
     )  # fmt: skip
+
+
+def each(
+    read: Callable[[Sequence[str]], FoundLog], split: Callable[..., Iterator[Sequence[str]]], *marks: Any
+) -> Callable[[Sequence[str]], Iterator[FoundLog]]:
+    """What reads the runs of a tool, one after the other.
+
+    Args:
+        read: Reads the lines of one run.
+        split: Splits lines into runs at marks: ``runs`` or ``parts``.
+        *marks: The marks.
+    """
+    return lambda lines: map(read, split(lines, *marks))
 
 
 class Tool(NamedTuple):

@@ -12,12 +12,11 @@ from collections.abc import Iterator, Sequence
 from ..measurement import Unit
 from ..units import MB, MIB, NANO, many
 from .log import (
-    INCOMPLETE,
     MOST_DEVICES,
     FoundLog,
     FoundTable,
     Tool,
-    doubt,
+    each,
     grid,
     in_base,
     parts,
@@ -65,11 +64,6 @@ _KNOWN_STREAM = re.compile(
 )
 
 
-def _read_of_stream(lines: Sequence[str]) -> Iterator[FoundLog]:
-    """Yield the runs of the tool that some lines contain."""
-    return (_run_of_stream(part) for part in runs(lines, _BEGIN_STREAM))
-
-
 def _run_of_stream(lines: Sequence[str]) -> FoundLog:
     began = next((line for line in lines if _BEGIN_STREAM.match(line)), "")
     babel = began.strip().startswith("BabelStream")
@@ -107,7 +101,7 @@ def _run_of_stream(lines: Sequence[str]) -> FoundLog:
     missing = [name for name in kernels if name not in rates]
     if began and (missing or not (babel or valid)):
         where = f"no {', '.join(missing)}" if missing else "it does not say that the data was verified"
-        log.warnings.append(f"{INCOMPLETE}: {where}")
+        log.doubt(where)
     if device:
         log.gpus.append((device, ""))
     prefix, place = ("device", "gpu0") if device else ("host", "numa0")
@@ -150,7 +144,7 @@ def _rate(match: re.Match[str], scale: float) -> float | None:
 
 
 #: How these logs are read.
-STREAM = Tool(_START_STREAM, _read_of_stream)
+STREAM = Tool(_START_STREAM, each(_run_of_stream, runs, _BEGIN_STREAM))
 
 
 _BEGIN_LIKWID = re.compile(r"\s*LIKWID MICRO BENCHMARK")
@@ -176,11 +170,6 @@ _KNOWN_LIKWID = re.compile(
 _TOOL_LIKWID = "likwid-bench"
 
 
-def _read_of_likwid(lines: Sequence[str]) -> Iterator[FoundLog]:
-    """Yield the runs of the tool that some lines contain."""
-    return (_run_of_likwid(part) for part in parts(lines, _AGAIN, _RATE))
-
-
 def _run_of_likwid(lines: Sequence[str]) -> FoundLog:
     log = FoundLog(_TOOL_LIKWID, lines=len(lines), partial=True)
     name, size, threads = "", 0, 0
@@ -200,7 +189,7 @@ def _run_of_likwid(lines: Sequence[str]) -> FoundLog:
                 domains.add(match[1])
             log.other(line.strip(), _KNOWN_LIKWID)
     if rate is None:
-        doubt(log, f"it has no rate of {name or 'a kernel'}")
+        log.doubt(f"it has no rate of {name or 'a kernel'}")
         return log
     log.tables.append(_table(name, size, rate))
     where = f" in the domains {', '.join(sorted(domains))}" if len(domains) > 1 else ""
@@ -223,7 +212,7 @@ def _table(name: str, size: int, rate: float) -> FoundTable:
 
 
 #: How these logs are read.
-LIKWID_BENCH = Tool(_START_LIKWID, _read_of_likwid)
+LIKWID_BENCH = Tool(_START_LIKWID, each(_run_of_likwid, parts, _AGAIN, _RATE))
 
 
 #: Lines with which a log of this tool begins; an excerpt begins with a section.
@@ -251,11 +240,6 @@ _KNOWN_MLC = re.compile(
 _TOOL_MLC = "mlc"
 
 
-def _read_of_mlc(lines: Sequence[str]) -> Iterator[FoundLog]:
-    """Yield the runs of the tool that some lines contain."""
-    return (_run_of_mlc(part) for part in runs(lines, _BEGIN_MLC))
-
-
 def _run_of_mlc(lines: Sequence[str]) -> FoundLog:
     log = FoundLog("Intel MLC", lines=len(lines), partial=True)
     measured, complete = "", True
@@ -270,7 +254,7 @@ def _run_of_mlc(lines: Sequence[str]) -> FoundLog:
             log.version = text(f"v{match[1]}")
         elif line.startswith("Measuring"):
             if measured and not complete:
-                log.warnings.append(f"{INCOMPLETE}: no complete result of {text(measured)!r}")
+                log.doubt(f"no complete result of {text(measured)!r}")
             measured, complete = line, False
         elif match := _HEAD_MLC.match(line):
             columns, rows, used = grid([match[1], *lines[at : at + MOST_DEVICES]], 0)
@@ -293,9 +277,7 @@ def _run_of_mlc(lines: Sequence[str]) -> FoundLog:
     if not any(_PARAMETERS in line for line in lines) and sections and _FIRST in sections[0]:
         complete &= _LAST in sections[-1]
     if not complete and any(_BEGIN_MLC.match(line) for line in lines):  # others are excerpts
-        log.warnings.append(
-            f"{INCOMPLETE}: it ends in {text(measured)!r}" if measured else f"{INCOMPLETE}: it has no values"
-        )
+        log.doubt(f"it ends in {text(measured)!r}" if measured else "it has no values")
     if peaks:
         log.tables.append(
             _kept("peak bandwidth", (tuple(peaks.values()),), ("all nodes",), tuple(peaks), Unit.RATE,
@@ -343,4 +325,4 @@ def _kept(
 
 
 #: How these logs are read.
-MLC = Tool(_START_MLC, _read_of_mlc)
+MLC = Tool(_START_MLC, each(_run_of_mlc, runs, _BEGIN_MLC))

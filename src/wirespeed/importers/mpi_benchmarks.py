@@ -13,12 +13,11 @@ from ..measurement import Unit
 from ..testcases.base import BANDWIDTH, LATENCY, RATE
 from ..units import MB, MIB, format_size, many
 from .log import (
-    INCOMPLETE,
     FoundLog,
     FoundTable,
     Tool,
     curve,
-    doubt,
+    each,
     in_units,
     number,
     numbers,
@@ -69,7 +68,7 @@ def _of_run(lines: Sequence[str]) -> Sequence[FoundLog]:
     alike = part == _MPI1 and not any(_OF_GPUS.search(line) for line in lines)
     logs = [_of_table(table, version, alike) for table in parts(lines, _START_IMB, _ROW)]
     if suite and not any(_END in line for line in lines):
-        doubt(logs[-1], f"it lacks its last line, '{_END}'")
+        logs[-1].doubt(f"it lacks its last line, '{_END}'")
     return logs
 
 
@@ -91,7 +90,7 @@ def _of_table(lines: Sequence[str], version: str, alike: bool) -> FoundLog:
             row = dict(zip(columns, values, strict=False))
             size = size_of(row.get("#bytes", 0.0))
             if size is None or len(values) < len(columns):
-                doubt(log, f"a row is cut: {line.strip()}")
+                log.doubt(f"a row is cut: {line.strip()}")
                 continue
             if row.get("defects"):
                 log.failures.append(f"validation failed at {size} B: {row['defects']:g} defects")
@@ -101,7 +100,7 @@ def _of_table(lines: Sequence[str], version: str, alike: bool) -> FoundLog:
         else:
             log.other(line.strip(), _KNOWN)
     if not groups and (name or columns):
-        doubt(log, f"it has no results of {name or 'a benchmark'}")
+        log.doubt(f"it has no results of {name or 'a benchmark'}")
     for group, found in groups.items():
         called = f"{name} of group {group:g}".strip() if len(groups) > 1 else name
         log.tables += _tables_of_imb(called, processes, found, alike)
@@ -181,11 +180,6 @@ _MICRO_OSU = 1e-6
 _BUFFERS, _WAYS = ("reused buffer",), ("one way", "both ways, sum")
 
 
-def _read_of_osu(lines: Sequence[str]) -> Iterator[FoundLog]:
-    """Yield the runs of the tool that some lines contain."""
-    return (_run(part) for part in runs(lines, _BEGIN))
-
-
 def _run(lines: Sequence[str]) -> FoundLog:
     match = next((match for line in lines if (match := _BEGIN.match(line))), None)
     kind = text(match[1]) if match else ""
@@ -214,14 +208,14 @@ def _run(lines: Sequence[str]) -> FoundLog:
         if verified == "Fail":
             log.failures.append(f"validation failed at {size} B")
         if not values or (points and len(values) < len(next(iter(points.values())))):
-            log.warnings.append(f"{INCOMPLETE}: no value at {size} B")
+            log.doubt(f"no value at {size} B")
         else:
             points[size] = values
     if points:
         tables = _tables_of_osu(kind, buffers, pairs, columns, dict(sorted(points.items())))
         log.tables += [table for table in tables if table.columns]
     else:
-        log.warnings.append(f"{INCOMPLETE}: it has no values")
+        log.doubt("it has no values")
     return log
 
 
@@ -305,4 +299,4 @@ def _curve(
 
 
 #: How these logs are read.
-OSU = Tool(_START_OSU, _read_of_osu)
+OSU = Tool(_START_OSU, each(_run, runs, _BEGIN))

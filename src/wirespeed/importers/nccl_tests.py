@@ -13,13 +13,15 @@ from ..collectives.options import OPTIONS, CollectiveOptions
 from ..document import CollectiveInfo, RankInfo
 from ..tables import Half
 from ..units import GB, many
+from .host_facts import NcclLines
 from .log import (
-    INCOMPLETE,
     FoundCollective,
     FoundLog,
     Halves,
     Tool,
+    fields_of,
     gpus_of,
+    items_of,
     number,
     reason_of,
     says_failure,
@@ -27,7 +29,6 @@ from .log import (
     text,
     whole,
 )
-from .nics import NicLines
 
 #: Names of data types in NCCL's newer versions -> ours.
 _TYPES = {"fp8_e4m3": "f8e4m3", "fp8_e5m2": "f8e5m2"}
@@ -102,8 +103,20 @@ _MOST_RUNS = 128
 #: Results of the JSON that say whether they are good.
 _JUDGED = {"out_of_bounds": "Out of bounds values", "average_bus_bandwidth": "Avg bus bandwidth"}
 
-#: Data type, operator and root of some lines -> size -> results out of place and in place.
-_Runs = dict[tuple[str, str, int], dict[int, Halves]]
+#: Data type, operator and root of some lines.
+_Key = tuple[str, str, int]
+
+
+class _Results(dict[_Key, dict[int, Halves]]):
+    """Data type, operator and root of some lines -> size -> results out of place and in place."""
+
+    repeated = 0
+
+    def add(self, key: _Key, size: int, halves: Halves) -> None:
+        """Add the results of a size; the last ones count."""
+        points = self.setdefault(key, {})
+        self.repeated += size in points
+        points[size] = halves
 
 
 def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
@@ -116,18 +129,14 @@ def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
         stripped = line.strip()
         begins = _VERSION.match(stripped) or _OPTIONS.match(stripped)
         if begins and jobs and all(job.has(stripped) for job in jobs):
-            if any(job.went_on for job in jobs):
-                yield from _logs(jobs)
-                jobs = [_LinesOfRun(jobs[-1].mentioned)]
-            else:
-                jobs.append(_LinesOfRun(jobs[-1].mentioned))
+            before, following = jobs, _LinesOfRun(jobs[-1].mentioned)
+            if any(job.went_on for job in before):
+                jobs = []
+                yield from map(_LinesOfRun.log, before)
+            jobs.append(following)
         jobs = jobs or [_LinesOfRun("")]
         next((job for job in jobs if not job.has(stripped)), jobs[-1]).line(stripped)
-    yield from _logs(jobs)
-
-
-def _logs(jobs: Sequence[_LinesOfRun]) -> Iterator[FoundLog]:
-    return (job.log() for job in jobs)
+    yield from map(_LinesOfRun.log, jobs)
 
 
 def note_unconnected(logs: Sequence[FoundLog]) -> None:
@@ -149,13 +158,11 @@ class _LinesOfRun:
         self.mentioned = mentioned
         self._program = ""
         self._head: list[str] = []
-        self._runs: _Runs = {}
-        self._expected = (0, 0)
+        self._runs = _Results()
         self._begun = self._ended = False
-        self._repeated = 0
         self._broken: list[str] = []
         self._warned = ""
-        self._nics = NicLines()
+        self._nccl = NcclLines()
 
     @property
     def went_on(self) -> bool:
@@ -185,16 +192,9 @@ class _LinesOfRun:
             self._begun = True
             self._options(match)
         elif match := _RANK.match(line):
-            rank = RankInfo(
-                int(match[1]),
-                int(match[2] or 0),
-                int(match[3] or 0),
-                text(match[4]),
-                int(match[5]),
-                text(match[6]),
-                text(match[7]),
-            )
-            log.ranks.append(rank)
+            rank, group, pid, device = (int(match[i] or 0) for i in (1, 2, 3, 5))
+            host, bus, model = (text(match[i]) for i in (4, 6, 7))
+            log.ranks.append(RankInfo(rank, group, pid, host, device, bus, model))
         elif _HEAD.match(line):
             self._head = line.lstrip("# ").split()
         elif _COMMENT.match(line):
@@ -209,7 +209,7 @@ class _LinesOfRun:
                 self._broken.append(line)
         elif _SKIPPED.match(line):
             log.failures.append(f"nothing was measured: {text(line)}")
-        elif self._nics.line(line):
+        elif self._nccl.line(line):
             if match := _WARN.search(line):
                 self._warned = reason_of(match[1])
         elif line.startswith("#"):
@@ -233,7 +233,6 @@ class _LinesOfRun:
             "step" if match[6] == "bytes" else "factor": step,
             **{_NAMES[name]: int(value) for name, value in _MORE.findall(match[7])},
         }  # fmt: skip
-        self._expected = (first, last)
 
     def _row(self, words: list[str]) -> bool:
         """Read a line of the table; return whether it is one."""
@@ -248,55 +247,41 @@ class _LinesOfRun:
         try:
             size, rest = whole(first[0]), first[3:]
             root = whole(rest.pop()) if rest and re.fullmatch(r"-?\d+", rest[-1]) else _NO_ROOT
-            halves = (_half(values[:4], scale), _half(values[width : width + 4], scale))
+            numbers = [number(word) for at in (0, width) for word in values[at : at + 4]]
+            halves = (_result(numbers[:4], scale), _result(numbers[4:], scale))
         except ValueError:
             return False
         operator = rest[0] if rest and rest[0] != "none" else ""
-        key = (_TYPES.get(first[2], text(first[2])), text(operator), root)
-        points = self._runs.setdefault(key, {})
-        self._repeated += size in points
-        points[size] = halves
+        self._runs.add((_TYPES.get(first[2], text(first[2])), text(operator), root), size, halves)
         return True
 
     def log(self) -> FoundLog:
         """What the lines contain."""
         log = self.found
-        if self._repeated:
-            log.notes.append(_repeated(self._repeated))
         if self._broken:
             rows = f"{many(len(self._broken), 'row')} of the table"
-            log.warnings.append(f"{INCOMPLETE}: parts of {rows}: {text(self._broken[0])!r}")
-        log.facts += self._nics.said.facts(dict.fromkeys(rank.host for rank in log.ranks))
-        log.nics = self._nics.found(log.ranks[0].model if log.ranks else "")
-        ended = (
-            self._ended or not self._begun
-        )  # an excerpt without the first lines need not have the last ones
-        return _finished(log, self._program or self.mentioned, self._runs, ended, self._expected)
+            log.doubt(f"parts of {rows}", self._broken[0])
+        log.facts += self._nccl.facts(dict.fromkeys(rank.host for rank in log.ranks))
+        log.nics = self._nccl.found(log.ranks[0].model if log.ranks else "")
+        ended = self._ended or not self._begun  # an excerpt without the first lines may lack the last ones
+        return _finished(log, self._program or self.mentioned, self._runs, ended)
 
 
 def _head_of(row: Sequence[str]) -> list[str]:
     """The columns of a row without a heading, all of which precede two times, rates and results."""
-    is_rooted = bool(re.fullmatch(r"-?\d+", row[len(row) - 9]))
-    first = [
-        *_FIRST[:3],
-        *(["redop"] if re.fullmatch(r"[a-z]+", row[3]) else []),
-        *(["root"] if is_rooted else []),
-    ]
+    first = [*_FIRST[:3]]
+    first += ["redop"] if re.fullmatch(r"[a-z]+", row[3]) else []
+    first += ["root"] if re.fullmatch(r"-?\d+", row[len(row) - 9]) else []
     return [*first, *("time", "algbw", "busbw", "#wrong") * 2]
 
 
-def _repeated(count: int) -> str:
-    """The note that sizes are repeated."""
-    return f"{many(count, 'repeated size')}; the last values count"
-
-
-def _half(words: Sequence[str], scale: float) -> Half | None:
-    """A result from time, algorithm and bus bandwidth, and wrong elements; None if it has no value."""
-    return _result([number(word) for word in words], scale)
-
-
 def _result(values: Sequence[float | None], scale: float = _MICRO) -> Half | None:
-    """The same from numbers, with the unit of the time in s."""
+    """A result from time, algorithm and bus bandwidth, and wrong elements; None if it has no value.
+
+    Args:
+        values: The numbers.
+        scale: Unit of the time, in s.
+    """
     time, algorithm, bus, wrong = values
     (seconds,), rates = scaled([time], scale), scaled([algorithm, bus], float(GB))
     if seconds is None or rates[0] is None or rates[1] is None:
@@ -304,8 +289,10 @@ def _result(values: Sequence[float | None], scale: float = _MICRO) -> Half | Non
     return Half(seconds, rates[0], rates[1], int(wrong) if wrong is not None and wrong >= 0 else None)
 
 
-def _finished(log: FoundLog, operation: str, runs: _Runs, ended: bool, expected: tuple[int, int]) -> FoundLog:
+def _finished(log: FoundLog, operation: str, runs: _Results, ended: bool) -> FoundLog:
     """Complete a log: the collectives, the GPUs of the first host, and the options of the run."""
+    if runs.repeated:
+        log.notes.append(f"{many(runs.repeated, 'repeated size')}; the last values count")
     hosts = dict.fromkeys(rank.host for rank in log.ranks)
     log.gpus = gpus_of(log.ranks)
     log.host = next(iter(hosts), "")
@@ -317,16 +304,14 @@ def _finished(log: FoundLog, operation: str, runs: _Runs, ended: bool, expected:
         if len(runs) <= _MOST_RUNS:
             names = names or _guessed(points, operator, root, listed)
             count = listed or _ranks_by(points, names, count)
-        log.collectives.append(
-            FoundCollective(
-                CollectiveInfo(" or ".join(names), kind, count, operator, root), dict(sorted(points.items()))
-            )
-        )
+        info = CollectiveInfo(" or ".join(names), kind, count, operator, root)
+        log.collectives.append(FoundCollective(info, dict(sorted(points.items()))))
     sizes = [size for points in runs.values() for size in points]
     if not ended or (log.options and not sizes and not log.failures):
-        where = f"after {max(sizes)} B of {expected[1]} B" if sizes else "before the first size"
+        last = log.options.get("last_size", 0)
+        where = f"after {max(sizes)} B of {last} B" if sizes else "before the first size"
         if not log.failures:
-            log.warnings.append(f"{INCOMPLETE}: it ends {where}")
+            log.doubt(f"it ends {where}")
     if runs:
         log.options |= {
             "operation": log.collectives[0].info.operation, "ranks": count, "processes": processes or 1,
@@ -374,7 +359,7 @@ def _ranks_by(points: dict[int, Any], operations: Sequence[str], least: int) -> 
     return fitting.pop() if len(fitting) == 1 else least
 
 
-def _guessed(points: dict[int, Any], operator: str, root: int, ranks: int) -> list[str]:
+def _guessed(points: dict[int, Halves], operator: str, root: int, ranks: int) -> list[str]:
     """The operations that fit the columns; none if nothing identifies them.
 
     Older versions print neither the operation nor the program. Where the result in place is undefined, it is
@@ -409,25 +394,21 @@ def _of_json(content: dict[str, Any]) -> FoundLog | None:
     if not isinstance(results, list) or not isinstance(config, dict) or "nccl_version" not in content:
         return None
     log = FoundLog(_TOOL, text(f"JSON {content.get('version', '')}"))
-    words = content.get("args")
-    called = " ".join(map(str, words)) if isinstance(words, list) else ""
-    mentioned = _MENTIONED.search(called)
-    own = content.get("wirespeed")
-    log.simulated = isinstance(own, dict) and own.get("simulated") is True
+    mentioned = _MENTIONED.search(" ".join(map(str, items_of(content.get("args")))))
+    log.simulated = fields_of(content.get("wirespeed")).get("simulated") is True
     absent = ("factor" if "step_bytes" in config else "step", "blocking")  # or not a number
     log.options |= {
         name: _whole(config.get(about.json))
         for name, about in OPTIONS.items()
         if about.json and name not in absent and not isinstance(getattr(CollectiveOptions, name), bool)
     }
-    devices = config.get("devices")
-    for device in devices if isinstance(devices, list) else ():
-        if isinstance(device, dict):
-            rank, group, pid, index = (_whole(device.get(key)) for key in ("rank", "group", "pid", "device"))
+    for of in items_of(config.get("devices")):
+        if isinstance(of, dict):
+            rank, group, pid, device = (_whole(of.get(key)) for key in ("rank", "group", "pid", "device"))
             host, bus, model = (
-                text(str(device.get(key, ""))) for key in ("hostname", "device_hex", "device_info")
+                text(str(of.get(key, ""))) for key in ("hostname", "device_hex", "device_info")
             )
-            log.ranks.append(RankInfo(rank, group, pid, host, index, bus, model))
+            log.ranks.append(RankInfo(rank, group, pid, host, device, bus, model))
     expected = _product(log.options)
     if expected > 1 and all(rank.rank == i * expected for i, rank in enumerate(log.ranks)):
         log.ranks = [  # 2.19 lists only the first device of each process
@@ -435,19 +416,12 @@ def _of_json(content: dict[str, Any]) -> FoundLog | None:
             for rank in log.ranks
             for i in range(expected)
         ]
-    runs: _Runs = {}
-    repeated = 0
+    runs = _Results()
     for entry in results:
-        key_and_point = _entry(entry)
-        if key_and_point is None:
+        if found := _entry(entry):
+            runs.add(*found)
+        else:
             log.failures.append(text(f"not a result: {entry}"))
-            continue
-        key, size, pair = key_and_point
-        points = runs.setdefault(key, {})
-        repeated += size in points
-        points[size] = pair
-    if repeated:
-        log.notes.append(_repeated(repeated))
     halves = [half for points in runs.values() for pair in points.values() for half in pair if half]
     _note_iterations(log, halves)
     ended = "average_bus_bandwidth" in content
@@ -456,10 +430,8 @@ def _of_json(content: dict[str, Any]) -> FoundLog | None:
         okay = str(judged.get("okay")).lower() if isinstance(judged, dict) else ""
         if okay not in ("true", "unchecked"):
             log.failures.append(f"{check}: {'FAILED' if okay == 'false' else f'unknown status {okay}'}")
-    errors = content.get("errors")
-    log.failures += [text(str(error)) for error in errors if error] if isinstance(errors, list) else []
-    sizes = (log.options["first_size"], log.options["last_size"])
-    return _finished(log, mentioned[1] if mentioned else "", runs, ended, sizes)  # type: ignore[arg-type]
+    log.failures += [text(str(error)) for error in items_of(content.get("errors")) if error]
+    return _finished(log, mentioned[1] if mentioned else "", runs, ended)
 
 
 def _whole(value: object) -> int:
@@ -467,9 +439,7 @@ def _whole(value: object) -> int:
     return value if isinstance(value, int) and 0 <= value < 2**63 else 0
 
 
-def _entry(
-    entry: object,
-) -> tuple[tuple[str, str, int], int, Halves] | None:
+def _entry(entry: object) -> tuple[_Key, int, Halves] | None:
     """Arguments, size and results of one size of the JSON; None if it is not understood."""
     if not isinstance(entry, dict):
         return None
@@ -478,12 +448,9 @@ def _entry(
         kind, operator = text(str(entry["type"])), text(str(entry.get("redop", "")))
         halves = []
         for place in ("out_of_place", "in_place"):
-            half = entry.get(place)
-            values = half if isinstance(half, dict) else {}
-            words = [
-                values.get("time", values.get("cpu_time")),
-                *map(values.get, ("alg_bw", "bus_bw", "nwrong")),
-            ]
+            values = fields_of(entry.get(place))
+            time = values.get("time", values.get("cpu_time"))
+            words = (time, *map(values.get, ("alg_bw", "bus_bw", "nwrong")))
             result = _result([None if word is None else number(str(word)) for word in words])
             halves.append(result and _with_iterations(result, entry.get(f"{place}_per_iter")))
     except (KeyError, ValueError):
@@ -496,16 +463,13 @@ def _with_iterations(half: Half, report: object) -> Half:
     """A result with the times of its iterations, of all processes together and of each, if there are any."""
     if not isinstance(report, dict):
         return half
-    rows = report.get("per_process_max_times_us")
-    by_process = tuple(map(_times, rows)) if isinstance(rows, list) else ()
+    by_process = tuple(map(_times, items_of(report.get("per_process_max_times_us"))))
     return struct_replace(half, iterations=_times(report.get("times_us")), by_process=by_process)
 
 
 def _times(numbers: object) -> tuple[float, ...]:
     """Times in s from those of the JSON, in us; none if one of them is none."""
-    if not isinstance(numbers, list):
-        return ()
-    times = scaled([number(str(value)) for value in numbers], _MICRO)
+    times = scaled([number(str(value)) for value in items_of(numbers)], _MICRO)
     return tuple(time for time in times if time is not None) if None not in times else ()
 
 
@@ -514,11 +478,11 @@ def _note_iterations(log: FoundLog, halves: Sequence[Half]) -> None:
     skip = _whole(log.options.get("skip"))
     log.options["per_iteration"] = bool(halves) and all(len(half.iterations) > skip for half in halves)
     differing = 0
-    for half in halves:
+    for half in (half for half in halves if half.by_process):
         slowest = tuple(map(max, zip(*half.by_process, strict=False)))
-        whole_rows = all(len(row) == len(half.iterations) for row in half.by_process)
-        differing += bool(half.by_process) and not (
-            whole_rows and all(abs(a - b) < _ROUNDED_S for a, b in zip(half.iterations, slowest, strict=True))
+        same_length = all(len(row) == len(half.iterations) for row in half.by_process)
+        differing += not same_length or any(
+            abs(a - b) >= _ROUNDED_S for a, b in zip(half.iterations, slowest, strict=True)
         )
     if differing:
         log.warnings.append(

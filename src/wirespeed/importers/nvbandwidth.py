@@ -6,7 +6,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +15,6 @@ from ..measurement import Unit
 from ..testcases import TABLE
 from ..units import GB, MIB, NANO
 from .log import (
-    INCOMPLETE,
     MOST_DEVICES,
     FoundLog,
     FoundTable,
@@ -24,6 +23,7 @@ from .log import (
     gpus_of,
     grid,
     in_base,
+    items_of,
     number,
     says_failure,
     scaled,
@@ -136,7 +136,7 @@ class _TextOfRun:
         if self._closed or not expected:
             return
         if self._whole:
-            log.warnings.append(f"{INCOMPLETE}: it lacks its closing note")
+            log.doubt("it lacks its closing note")
         else:
             log.notes.append("an excerpt: testcases may be missing")
 
@@ -204,7 +204,7 @@ class _TextOfRun:
                 self._parts.add(match[1].lower())
             if table.testcase in _PAIRS and len(rows) < len(columns):
                 missing = f"{len(rows)} of {len(columns)} rows"
-                self.found.warnings.append(f"{INCOMPLETE}: {missing} of {table.testcase}")
+                self.found.doubt(f"{missing} of {table.testcase}")
         self._measured = True
         return end
 
@@ -234,11 +234,11 @@ class _TextOfRun:
     def _ends(self) -> None:
         """Note a testcase that began and has no result, or not all of its tables."""
         if self._running and not self._measured:
-            self.found.warnings.append(f"{INCOMPLETE}: no result of {text(self._running)}")
+            self.found.doubt(f"no result of {text(self._running)}")
         wanted = next((set(keys) for keys in _PARTS.values() if self._parts & set(keys[:2])), set())
         if missing := sorted(wanted - self._parts):
             tables = f"{' and '.join(missing)} of {text(self._running)}"
-            self.found.warnings.append(f"{INCOMPLETE}: no table {tables}")
+            self.found.doubt(f"no table {tables}")
 
 
 def _add_process(log: FoundLog, match: re.Match[str]) -> None:
@@ -248,19 +248,10 @@ def _add_process(log: FoundLog, match: re.Match[str]) -> None:
         log.ranks.append(RankInfo(int(match[1]), 0, 0, text(host), device, text(bus or ""), text(model)))
 
 
-@dataclass(frozen=True)
-class _JsonNames:
-    """Keys of a program's JSON."""
-
-    runtime: str
-    driver: str
-    devices: str
-
-
-#: Key of the JSON of each program, and its names.
+#: Program -> its names of the versions of the runtime and the driver, and of the devices.
 _TOOLS = {
-    "nvbandwidth": _JsonNames("CUDA Runtime Version", "Driver Version", "GPU Device list"),
-    "sailbandwidth": _JsonNames("HGGC Runtime Version", "HGGC Driver Version", "PPU Device list"),
+    "nvbandwidth": ("CUDA Runtime Version", "Driver Version", "GPU Device list"),
+    "sailbandwidth": ("HGGC Runtime Version", "HGGC Driver Version", "PPU Device list"),
 }
 
 
@@ -269,20 +260,20 @@ def _of_json(content: dict[str, Any]) -> FoundLog | None:
     tool = next((name for name in _TOOLS if isinstance(content.get(name), dict)), None)
     if tool is None:
         return None
-    body, names = content[tool], _TOOLS[tool]
+    body, (runtime, driver, devices) = content[tool], _TOOLS[tool]
     log = FoundLog(tool, text(str(body.get("version", ""))), independent=True)
-    log.driver = text(str(body.get(names.driver, "")))
-    cuda = re.search(r"(\d{4,6})\)?$", str(body.get(names.runtime, "")))
+    log.driver = text(str(body.get(driver, "")))
+    cuda = re.search(r"(\d{4,6})\)?$", str(body.get(runtime, "")))
     log.cuda = int(cuda[1]) if cuda else 0
     log.simulated = body.get("simulated") is True
-    for device in _list(body.get(names.devices)):
+    for device in items_of(body.get(devices)):
         if match := _PROCESS.fullmatch(str(device).strip()):
             _add_process(log, match)
         elif match := _DEVICE.fullmatch(str(device).strip()):
             log.gpus.append((text(match[2]), text(match[3] or "")))
             log.host = log.host or text(match[4] or "")
     present: set[tuple[str, str]] = set()
-    for entry in _list(body.get("testcases")):
+    for entry in items_of(body.get("testcases")):
         if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
             log.failures.append(text(f"not a testcase: {entry}"))
             continue
@@ -294,10 +285,6 @@ def _of_json(content: dict[str, Any]) -> FoundLog | None:
     small = bool(_SMALLER.search(str(body.get("warning", ""))))
     _finish(log, small=small)
     return log
-
-
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
 
 
 def _entry(log: FoundLog, entry: dict[str, Any]) -> list[FoundTable]:
@@ -316,8 +303,8 @@ def _entry(log: FoundLog, entry: dict[str, Any]) -> list[FoundTable]:
         log.outcomes[case] = (status, text(reason))
     try:
         rows = [
-            [number(str(word)) for word in _list(row)[:MOST_DEVICES]]
-            for row in _list(entry.get("bandwidth_matrix"))[:MOST_DEVICES]
+            [number(str(word)) for word in items_of(row)[:MOST_DEVICES]]
+            for row in items_of(entry.get("bandwidth_matrix"))[:MOST_DEVICES]
         ]
     except ValueError as error:
         log.fail(case, f"its matrix is not of numbers: {error}")

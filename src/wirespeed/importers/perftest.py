@@ -19,7 +19,7 @@ from .log import (
     FoundTable,
     Tool,
     curve,
-    doubt,
+    each,
     in_base,
     in_units,
     numbers,
@@ -69,11 +69,6 @@ _MICRO = 1e-6
 _TOOL = "perftest"
 
 
-def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
-    """Yield the runs of the tools that some lines contain."""
-    return (_run(part) for part in parts(lines, _START, _ROW))
-
-
 def _run(lines: Sequence[str]) -> FoundLog:
     log = FoundLog(_TOOL, lines=len(lines), partial=True)
     title, columns = "", list[str]()
@@ -92,7 +87,7 @@ def _run(lines: Sequence[str]) -> FoundLog:
                 columns = [*columns, "MsgRate[Mpps]"]
             size = size_of(values[0])
             if size is None or len(values) < len(columns):
-                doubt(log, f"a row is cut: {line.strip()}")
+                log.doubt(f"a row is cut: {line.strip()}")
                 continue
             row = dict(zip(columns[1:], values[1:], strict=False))
             again = again or any(size in by_size for by_size in found.values())
@@ -107,7 +102,7 @@ def _run(lines: Sequence[str]) -> FoundLog:
     if any((value or 0.0) < 0 for values in found.values() for value in values.values()):
         log.warnings.append("values below 0 are impossible, and left out")
     if not found and (columns or title):
-        doubt(log, f"it has no results of {title or 'a test'}")
+        log.doubt(f"it has no results of {title or 'a test'}")
     log.tables += _tables(title, found)
     shown = [
         _SHOWN[name].format(text(value).removesuffix("[B]"))
@@ -157,7 +152,7 @@ def _tables(title: str, found: dict[str, dict[int, float | None]]) -> Iterator[F
 
 
 #: How these logs are read.
-PERFTEST = Tool(_START, _read)
+PERFTEST = Tool(_START, each(_run, parts, _START, _ROW))
 
 
 _HEAD_UCX = re.compile(r"\s*\|\s+\|(\s+\|)? +(latency|overhead) \(usec\) +\| +bandwidth \(MB/s\)")
@@ -215,7 +210,7 @@ def _run_of_ucx(lines: Sequence[str]) -> FoundLog:
             about.setdefault("Test", text(match[1]))
         elif (row := _result(line)) is not None:
             if len(row) < _COLUMNS:
-                doubt(log, f"a row is cut: {line.strip()}")
+                log.doubt(f"a row is cut: {line.strip()}")
                 continue
             values, final = row, final or "Final:" in line
         elif _UCX_ERROR.match(line):
@@ -226,10 +221,10 @@ def _run_of_ucx(lines: Sequence[str]) -> FoundLog:
             log.other(line.strip(), _KNOWN_UCX)
     if not values:
         if kind:
-            doubt(log, "it has no results")
+            log.doubt("it has no results")
         return log
     if staged and not final:
-        doubt(log, "it has no line 'Final:'; the values are those of the last line of progress")
+        log.doubt("it has no line 'Final:'; the values are those of the last line of progress")
     log.tables += _tables_of_ucx(about, kind or "overhead", percentile, values)
     told = [
         f"{name.lower()}: {value}" for name, value in about.items() if name in ("Send memory", "Recv memory")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from msgspec.structs import replace as struct_replace
@@ -36,6 +37,11 @@ _CLOCK = 0.01
 #: Name of the result that says why a run failed, if its testcases did not.
 _RUN = "the run"
 _TESTCASES = {case.name: case for case in TABLE}
+#: A plan, and what the links allow for each Measurement.
+_Planned = tuple[Plan, list[list[Allowance]]]
+#: Returns the plan of a testcase for a buffer size in bytes, 0 for the default, with or without local copies;
+#: None if there is none.
+_Plans = Callable[[str, int, bool], _Planned | None]
 
 
 def results(
@@ -43,7 +49,7 @@ def results(
 ) -> tuple[list[TestcaseResult], int]:
     """The results of all testcases, and the number of values that are not comparable."""
     network = Network(with_cores(machine))
-    plans = _Plans(network)
+    plans = _plans_on(network)
     _choose(logs, plans)
     placed: list[tuple[TestcaseResult, int]] = []
     first: dict[tuple[str, Status], int] = {}  # index of the first result of a testcase with tables
@@ -97,7 +103,7 @@ def _choose(logs: Sequence[FoundLog], plans: _Plans) -> None:
 
 def _most(plans: _Plans, case: Testcase, table: FoundTable) -> float:
     """The highest possible rate of a table with one value, in B/s."""
-    planned = plans.of(case, table.bytes, False)
+    planned = plans(case.name, table.bytes, False)
     limits = [bound.limit for bounds in planned[1] for bound in bounds] if planned else []
     return max((limit * (1 + _CLOCK) for limit in limits if limit), default=math.inf)
 
@@ -107,24 +113,19 @@ def _differ(first: TestcaseResult, second: TestcaseResult) -> bool:
     return not {table.key for table in first.tables} & {table.key for table in second.tables}
 
 
-class _Plans:
-    """The plans of testcases on a machine and what its links allow; logs repeat the same testcases."""
+def _plans_on(network: Network) -> _Plans:
+    """What returns the plans of testcases on a machine; logs repeat the same testcases."""
 
-    def __init__(self, network: Network) -> None:
-        self._network = network
-        self._found: dict[tuple[str, int, bool], _Planned | None] = {}
+    @cache
+    def planned(name: str, size: int, local: bool) -> _Planned | None:
+        case = _TESTCASES[name]
+        try:
+            plan = case.plan(network.machine, PlanOptions(size=size or None, local_copy=local))
+            return plan, [allowed(network, measurement, name) for measurement in plan.measurements]
+        except WirespeedError:
+            return None
 
-    def of(self, case: Testcase, size: int, local: bool) -> _Planned | None:
-        """The plan for a buffer size in bytes, 0 for the default; None if there is none."""
-        key = (case.name, size, local)
-        if key not in self._found:
-            try:
-                plan = case.plan(self._network.machine, PlanOptions(size=size or None, local_copy=local))
-                bounds = [allowed(self._network, measurement, case.name) for measurement in plan.measurements]
-                self._found[key] = plan, bounds
-            except WirespeedError:
-                self._found[key] = None
-        return self._found[key]
+    return planned
 
 
 def _of_log(
@@ -199,10 +200,6 @@ def _is_known_place(tables: Sequence[FoundTable]) -> bool:
     return all(table.testcase.startswith("message_") for table in tables)
 
 
-#: A plan, and what the links allow for each Measurement.
-_Planned = tuple[Plan, list[list[Allowance]]]
-
-
 def _plan(plans: _Plans, case: Testcase, tables: Sequence[FoundTable]) -> _Planned | None:
     """The plan of a testcase on the machine; None if the tables do not fit it."""
     local = any(
@@ -211,7 +208,7 @@ def _plan(plans: _Plans, case: Testcase, tables: Sequence[FoundTable]) -> _Plann
         if table.rows == table.columns
         for i, row in enumerate(table.values[: len(table.columns)])
     )
-    planned = plans.of(case, max(table.bytes for table in tables), local)
+    planned = plans(case.name, max(table.bytes for table in tables), local)
     if planned is None or any(measurement.collective for measurement in planned[0].measurements):
         return None  # or of a size that the table does not contain
     plan = planned[0]

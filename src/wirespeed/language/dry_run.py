@@ -10,7 +10,7 @@ from ..data import efficiencies
 from ..errors import MachineError
 from ..hardware.limits import allowances, demands
 from ..hardware.network import Demand, Network, completions, fair_shares
-from ..hardware.topology import LinkKind, Machine
+from ..hardware.topology import Link, LinkKind, Machine
 from ..measurement import Measurement, Unit
 from ..model import Collective, Engine, Operation, Role, Transfer
 from ..options import PlanOptions
@@ -178,31 +178,25 @@ def dry_run(
     measurements, waived = [], []
     for case in testcases:
         plan = case.plan(machine, options)
-        measurements += [_measurement(case, plan, planned, network, refuses) for planned in plan.measurements]
+        measurements += [_measurement(case, plan, m, network, refuses(m)) for m in plan.measurements]
         reasons = [plan.reason] if plan.reason else [cell.reason for cell in plan.waived]
         waived += [f"{case.name}: {reason}" for reason in dict.fromkeys(reasons)]
     return DryRun(machine.name or machine.host, machine.simulated, tuple(measurements), tuple(waived))
 
 
 def _measurement(
-    case: Testcase,
-    plan: Plan,
-    measurement: Measurement,
-    network: Network,
-    refuses: Callable[[Measurement], str],
+    case: Testcase, plan: Plan, measurement: Measurement, network: Network, refused: str
 ) -> PlannedMeasurement:
     layouts = {layout.key: layout for layout in plan.tables}
     allowed = allowances(network, measurement, efficiencies())
-    values = tuple(
-        PlannedValue(
-            place.table, layouts[place.table].rows.labels[place.row],
-            layouts[place.table].columns.labels[place.column], layouts[place.table].unit, place.reduce,
-            place.transfers, allowance.limit, allowance.expected,
-        )
-        for place, allowance in zip(measurement.places, allowed, strict=True)
-    )  # fmt: skip
+    values = []
+    for place, allowance in zip(measurement.places, allowed, strict=True):
+        layout = layouts[place.table]
+        row, column = layout.rows.labels[place.row], layout.columns.labels[place.column]
+        how = (layout.unit, place.reduce, place.transfers, allowance.limit, allowance.expected)
+        values.append(PlannedValue(place.table, row, column, *how))
     works, links = _works(measurement, network)
-    return PlannedMeasurement(case.name, works, links, values, refuses(measurement))
+    return PlannedMeasurement(case.name, works, links, tuple(values), refused)
 
 
 def _works(
@@ -215,31 +209,25 @@ def _works(
     load: dict[int, float] = {}
     users: dict[int, list[int]] = {}
     for number, (needs, rate) in enumerate(zip(needed or (), rates, strict=False)):
-        for link, weight in needs.weights.items():
-            users.setdefault(link, []).append(number)
-            load[link] = load.get(link, 0.0) + weight * (rate if math.isfinite(rate) else 0.0)
-    links = {
-        i: PlannedLink(
-            i,
-            _link_name(network, i),
-            network.links[i].kind,
-            network.links[i].capacity,
-            load[i],
-            tuple(users[i]),
-        )
-        for i in sorted(users)
-    }
+        for at, weight in needs.weights.items():
+            users.setdefault(at, []).append(number)
+            load[at] = load.get(at, 0.0) + weight * (rate if math.isfinite(rate) else 0.0)
+    links = {}
+    for i in sorted(users):
+        link = network.links[i]
+        links[i] = PlannedLink(i, _link_name(link), link.kind, link.capacity, load[i], tuple(users[i]))
     ends = _ends(transfers, needed, network) if needed else [math.inf] * len(transfers)
-    works, number = [], 0
+    works = []
+    wanted: Sequence[Demand | None] = needed or [None] * len(transfers)
+    planned = zip(wanted, rates, ends, strict=True)
     for work in measurement.works:
         if isinstance(work, Collective):
             works.append(_collective(work))
             continue
         assert isinstance(work, Transfer)
-        demand = needed[number] if needed else None
+        demand, rate, end = next(planned)
         bounds = [links[i].name for i in demand.weights if links[i].full] if demand else []
-        works.append(_transfer(work, network, demand, rates[number], ends[number], bounds))
-        number += 1
+        works.append(_transfer(work, network, demand, rate, end, bounds))
     return tuple(works), tuple(links.values())
 
 
@@ -305,8 +293,7 @@ def _route(network: Network, work: Transfer) -> tuple[str, ...]:
     return (source, *(network.links[i].destination for i in links))
 
 
-def _link_name(network: Network, index: int) -> str:
-    link = network.links[index]
+def _link_name(link: Link) -> str:
     if link.kind is LinkKind.MEMORY and link.source == link.destination:
         return f"memory of {link.source}"
     return f"{link.source}->{link.destination}"

@@ -11,9 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-from .syntax import LanguageError, Source, contents
+from .syntax import LanguageError, Source
 from .toml_file import Program, program_of
 
 _COLUMNS = (
@@ -27,21 +26,13 @@ _ENGINES = {"ce": "ce", "sm": "sm", "tma": "sm_bulk"}
 _Wrong = Callable[[str, int], LanguageError]
 
 
-def load_nvloom(path: str | Path, device: str = "gpu") -> Program:
+def of_nvloom(text: str, name: str = "", device: str = "gpu") -> Program:
     """The transfers of a CSV file of nvloom; each measurement ID is a testcase.
 
     Args:
-        path: The file.
+        text: The text.
+        name: Name of the file, for errors.
         device: What a number stands for: ``gpu``, or ``rank`` in a job of one process for each GPU.
-
-    Raises:
-        UsageError: If the file cannot be read or is invalid, or has something without an equivalent.
-    """
-    return of_nvloom(contents(path), str(path), device)
-
-
-def of_nvloom(text: str, name: str = "", device: str = "gpu") -> Program:
-    """The transfers of a text in the format of nvloom; parameters as in ``load``.
 
     Raises:
         UsageError: If it is invalid, or has something without an equivalent.
@@ -129,25 +120,21 @@ _MOST = 1024
 class _Word:
     """A word of the file with its place."""
 
+    source: Source
     text: str
     start: int
 
-    @property
-    def span(self) -> tuple[int, int]:
-        return self.start, self.start + len(self.text)
-
-
-def load_transferbench(path: str | Path) -> Program:
-    """The transfers of a configuration file of TransferBench; each of its lines is a testcase.
-
-    Raises:
-        UsageError: If the file cannot be read or is invalid, or has something without an equivalent.
-    """
-    return of_transferbench(contents(path), str(path))
+    def wrong(self, message: str) -> LanguageError:
+        """An error at the word."""
+        return self.source.error(message, self.start, self.start + len(self.text))
 
 
 def of_transferbench(text: str, name: str = "") -> Program:
-    """The transfers of a text in the format of TransferBench.
+    """The transfers of a configuration file of TransferBench; each of its lines is a testcase.
+
+    Args:
+        text: The text.
+        name: Name of the file, for errors.
 
     Raises:
         UsageError: If it is invalid, or has something without an equivalent.
@@ -162,80 +149,78 @@ def of_transferbench(text: str, name: str = "") -> Program:
 
 
 def _test(source: Source, line: re.Match[str]) -> list[str]:
-    words = [_Word(match[0], line.start() + match.start()) for match in _WORD.finditer(line[0]) if match[1]]
+    at = line.start()
+    words = [_Word(source, word[0], at + word.start()) for word in _WORD.finditer(line[0]) if word[1]]
     if not words:
-        raise source.error("there is no transfer", line.start())
-    count = _number(source, words[0], -_MOST, _MOST)
+        raise source.error("there is no transfer", at)
+    count = _number(words[0], -_MOST, _MOST)
     if not count:
-        raise source.error(f"the number of transfers is from 1 to {_MOST}, or negative", *words[0].span)
+        raise words[0].wrong(f"the number of transfers is from 1 to {_MOST}, or negative")
     rest = iter(words[1:])
-    shared = None if count < 0 else _next(source, rest, words[0], "the number of sub-executors")
+    shared = None if count < 0 else _next(rest, words[0], "the number of sub-executors")
     transfers = []
     for _ in range(abs(count)):
-        origin = _next(source, rest, words[0], "a source")
-        executor = _next(source, rest, words[0], "an executor")
-        target = _next(source, rest, words[0], "a destination")
-        sub_executors = shared or _next(source, rest, words[0], "the number of sub-executors")
-        size = "" if shared else _bytes(source, _next(source, rest, words[0], "the number of bytes"))
-        transfers.append(_transfer(source, origin, executor, target, sub_executors, size))
+        origin = _next(rest, words[0], "a source")
+        executor = _next(rest, words[0], "an executor")
+        target = _next(rest, words[0], "a destination")
+        sub_executors = shared or _next(rest, words[0], "the number of sub-executors")
+        size = "" if shared else _bytes(_next(rest, words[0], "the number of bytes"))
+        transfers.append(_transfer(origin, executor, target, sub_executors, size))
     if extra := next(rest, None):
-        raise source.error(f"the line has more than {abs(count)} transfers", *extra.span)
+        raise extra.wrong(f"the line has more than {abs(count)} transfers")
     return transfers
 
 
-def _next(source: Source, words: Iterator[_Word], first: _Word, expected: str) -> _Word:
+def _next(words: Iterator[_Word], first: _Word, expected: str) -> _Word:
     word = next(words, None)
     if word is None:
-        raise source.error(f"the line ends where {expected} is expected", *first.span)
+        raise first.wrong(f"the line ends where {expected} is expected")
     return word
 
 
-def _number(source: Source, word: _Word, least: int, most: int) -> int:
+def _number(word: _Word, least: int, most: int) -> int:
     if not re.fullmatch(r"-?[0-9]{1,9}", word.text, re.ASCII) or not least <= int(word.text) <= most:
-        raise source.error(f"{word.text!r} is not a whole number from {least} to {most}", *word.span)
+        raise word.wrong(f"{word.text!r} is not a whole number from {least} to {most}")
     return int(word.text)
 
 
-def _bytes(source: Source, word: _Word) -> str:
+def _bytes(word: _Word) -> str:
     """A size; empty for 0, which stands for that of the command line."""
     match = _BYTES.fullmatch(word.text)
     if match is None or len(match[1]) > 15:
-        raise source.error(f"{word.text!r} is not a number of bytes, such as 1M", *word.span)
+        raise word.wrong(f"{word.text!r} is not a number of bytes, such as 1M")
     size = int(match[1]) * 1024 ** " KMG".index(match[2].upper() or " ")
     if size % 4:
-        raise source.error("the number of bytes must be a multiple of 4", *word.span)
+        raise word.wrong("the number of bytes must be a multiple of 4")
     return f"{size}B" if size else ""
 
 
-def _transfer(
-    source: Source, origin: _Word, executor: _Word, target: _Word, sub_executors: _Word, size: str
-) -> str:
+def _transfer(origin: _Word, executor: _Word, target: _Word, sub_executors: _Word, size: str) -> str:
     wild = [word for word in (origin, executor, target) if "*" in word.text or "[" in word.text]
     if len(wild) > 1:
-        raise source.error(
+        raise wild[1].wrong(
             "several wildcards in one transfer have no equivalent: TransferBench does not document what they "
-            "expand to; write the transfers, or a line of wirespeed", *wild[1].span,
-        )  # fmt: skip
-    device, engine = _executor(source, executor)
+            "expand to; write the transfers, or a line of wirespeed"
+        )
+    device, engine = _executor(executor)
     of_cpus = engine == "cpu"
-    start = _memory(source, origin, of_cpus)
-    targets = [_memory(source, word, of_cpus) for word in _several(target)]
+    start = _memory(origin, of_cpus)
+    targets = [_memory(word, of_cpus) for word in _several(target)]
     if len(targets) > 1 and (engine != "sm" or "void" in targets):
-        raise source.error("several destinations need the executor G, and are memories", *target.span)
+        raise target.wrong("several destinations need the executor G, and are memories")
     if len(targets) > 1 and len(wild) > 0:
-        raise source.error("several destinations have no wildcards here; write the transfers", *wild[0].span)
+        raise wild[0].wrong("several destinations have no wildcards here; write the transfers")
     ends = [start, ", ".join(targets)]
     if ends == ["void", "void"]:
-        raise source.error("a transfer needs a source or a destination", *target.span)
+        raise target.wrong("a transfer needs a source or a destination")
     if "void" in ends and engine != "sm" and not of_cpus:
-        message = f"{executor.text} only copies; reads and writes of one memory need G or C"
-        raise source.error(message, *executor.span)
-    count = _number(source, sub_executors, 0, 2**20)
+        raise executor.wrong(f"{executor.text} only copies; reads and writes of one memory need G or C")
+    count = _number(sub_executors, 0, 2**20)
     if count == 0:
-        raise source.error(
+        raise sub_executors.wrong(
             "the search for the best number of sub-executors has no equivalent; measure an axis, such as "
-            "blocks = [1, 2, 4, 8] in a file of wirespeed", *sub_executors.span,
-        )  # fmt: skip
+            "blocks = [1, 2, 4, 8] in a file of wirespeed"
+        )
     shape = {"cpu": f" threads={count}", "ce": ""}.get(engine, f" blocks={count}")
     arrow = f"{ends[0]} -> {ends[1]} by {device}" if device != ends[0] else f"{ends[0]} -> {ends[1]}"
     if device == ends[1] and "void" not in ends:
@@ -249,56 +234,54 @@ def _several(word: _Word) -> list[_Word]:
     parts = list(re.finditer(r"[A-Za-z][0-9]+", word.text, re.ASCII))
     if len(parts) < 2 or "".join(part[0] for part in parts) != word.text or re.match(r"R[0-9]", word.text):
         return [word]
-    return [_Word(part[0], word.start + part.start()) for part in parts]
+    return [_Word(word.source, part[0], word.start + part.start()) for part in parts]
 
 
-def _split(source: Source, word: _Word) -> tuple[str, str, str]:
+def _split(word: _Word) -> tuple[str, str, str]:
     """Letter, numbers in the language and the rest of a memory or executor."""
     if re.match(r"R[0-9*\[]", word.text):
-        raise source.error(
+        raise word.wrong(
             "ranks have no equivalent: a rank of TransferBench has all GPUs of its host, a rank of wirespeed "
-            "one; write e.g. rank0 -> rank1", *word.span,
-        )  # fmt: skip
+            "one; write e.g. rank0 -> rank1"
+        )
     match = _PLACE.fullmatch(word.text)
     if match is None:
-        raise source.error(f"{word.text!r} is not a letter and a number, such as G0", *word.span)
+        raise word.wrong(f"{word.text!r} is not a letter and a number, such as G0")
     numbers = match[2] or ""
     if numbers.startswith("[") and not re.fullmatch(r"\[[0-9]{1,6}(?:(?:,|\.\.)[0-9]{1,6})*\]", numbers):
-        raise source.error(f"{numbers!r} is not a list of numbers, such as [0,2] or [0..3]", *word.span)
+        raise word.wrong(f"{numbers!r} is not a list of numbers, such as [0,2] or [0..3]")
     return match[1], numbers.replace("..", "-"), match[3]
 
 
-def _executor(source: Source, word: _Word) -> tuple[str, str]:
-    letter, numbers, suffix = _split(source, word)
+def _executor(word: _Word) -> tuple[str, str]:
+    letter, numbers, suffix = _split(word)
     if letter in _NO_EXECUTOR:
-        raise source.error(f"the executor {letter} ({_NO_EXECUTOR[letter]}) has no equivalent", *word.span)
+        raise word.wrong(f"the executor {letter} ({_NO_EXECUTOR[letter]}) has no equivalent")
     if letter not in _EXECUTORS:
-        known = ", ".join(_EXECUTORS)
-        raise source.error(f"there is no executor {letter!r}; choose from {known}", *word.span)
+        raise word.wrong(f"there is no executor {letter!r}; choose from {', '.join(_EXECUTORS)}")
     if suffix:
-        raise source.error(f"{suffix!r}: a chosen engine or part of a device has no equivalent", *word.span)
+        raise word.wrong(f"{suffix!r}: a chosen engine or part of a device has no equivalent")
     if not numbers:
-        raise source.error(f"the executor {letter} needs a number", *word.span)
+        raise word.wrong(f"the executor {letter} needs a number")
     device, engine = _EXECUTORS[letter]
     return device.format(numbers), engine
 
 
-def _memory(source: Source, word: _Word, of_cpus: bool) -> str:
-    letter, numbers, suffix = _split(source, word)
+def _memory(word: _Word, of_cpus: bool) -> str:
+    letter, numbers, suffix = _split(word)
     if suffix:
         reason = "a sum of several sources has" if suffix[0].isalpha() else f"{suffix!r} has"
-        raise source.error(f"{reason} no equivalent; write one transfer for each memory", *word.span)
+        raise word.wrong(f"{reason} no equivalent; write one transfer for each memory")
     if letter == "N":
         return "void"
     if letter in _NO_MEMORY:
-        raise source.error(f"the memory {letter} ({_NO_MEMORY[letter]}) has no equivalent", *word.span)
+        raise word.wrong(f"the memory {letter} ({_NO_MEMORY[letter]}) has no equivalent")
     if letter not in _MEMORIES:
-        known = ", ".join((*_MEMORIES, "N"))
-        raise source.error(f"there is no memory {letter!r}; choose from {known}", *word.span)
+        raise word.wrong(f"there is no memory {letter!r}; choose from {', '.join((*_MEMORIES, 'N'))}")
     if not numbers:
-        raise source.error(f"the memory {letter} needs a number", *word.span)
+        raise word.wrong(f"the memory {letter} needs a number")
     if of_cpus and letter == "G":
-        raise source.error("CPUs cannot access the memory of a GPU here; use the executor G or D", *word.span)
+        raise word.wrong("CPUs cannot access the memory of a GPU here; use the executor G or D")
     if of_cpus and letter == "H":
         letter = "C"  # CPUs use the same memory, pinned or not
     return _MEMORIES[letter].format(numbers)

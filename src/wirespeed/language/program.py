@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from typing import Annotated, Any, Literal
 
 import msgspec
 
+from ..collectives.operations import OPERATIONS
 from ..errors import UsageError
 from ..hardware.topology import Machine
 from ..measurement import Axis, Expectation, Measurement, Place, Reduce, Unit
@@ -176,6 +176,10 @@ class TestcaseText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
+#: What starts together.
+Works = tuple[Transfer | Collective, ...]
+
+
 @dataclass(frozen=True)
 class _Row:
     """A row of a table that is made from a definition: its label, unit, and the values of its cells."""
@@ -195,9 +199,7 @@ class _Builder:
     definitions: Sequence[Definition]
     machine: Machine
     options: PlanOptions
-    works: list[tuple[tuple[Transfer | Collective, ...], Definition, list[Place]]] = field(
-        default_factory=list
-    )
+    works: list[tuple[Works, Definition, list[Place]]] = field(default_factory=list)
     rows: list[_Row] = field(default_factory=list)
     waived: list[WaivedCell] = field(default_factory=list)
 
@@ -214,25 +216,15 @@ class _Builder:
             raise definition.line.source.error(
                 f"the measurements of {self.group.name!r} share a table and need the same axis", 0
             )
-        devices = (
-            devices_of(definition.each, definition.each_source, self.machine)
-            if definition.each_source
-            else [""]
-        )
+        axis = definition.each_source
+        devices = devices_of(definition.each, axis, self.machine) if axis else [""]
         name, values = definition.axis
         for device in devices:
             for column, value in enumerate(values or (0,)):
-                settings: dict[str, Any] = {
-                    "device": device,
-                    "size": self.options.size,
-                    AXES.get(name, "size"): value,
-                }
-                defaults = Defaults(**settings) if name else self._defaults(device)
+                changed: dict[str, Any] = {AXES[name]: value} if name else {}
+                defaults = replace(Defaults(self.options.size, device=device), **changed)
                 works = resolve(definition.line, self.machine, defaults)
                 self._add_made(definition, works, device, column)
-
-    def _defaults(self, device: str) -> Defaults:
-        return Defaults(self.options.size, device=device)
 
     def _add_placed(self, definition: Definition) -> None:
         """Add a measurement whose cells are given by labels."""
@@ -257,9 +249,8 @@ class _Builder:
         if definition.line is None:
             self.waived += [WaivedCell(p.table, p.row, p.column, definition.text.waived) for p in places]
             return
-        works = tuple(
-            labelled.work for labelled in resolve(definition.line, self.machine, self._defaults(""))
-        )
+        labelled = resolve(definition.line, self.machine, Defaults(self.options.size))
+        works = tuple(each.work for each in labelled)
         for place in places:
             if why := _misplaced(place, layouts[place.table].unit, works):
                 raise definition.line.source.error(why, 0)
@@ -282,8 +273,7 @@ class _Builder:
         for works, definition, places in self.works:
             if definition.expect and definition.line and not any(place.expect for place in places):
                 raise definition.line.source.error(
-                    "no value is of the expected kind: of_limit and least judge rates, most latencies",
-                    0,
+                    "no value is of the expected kind: of_limit and least judge rates, most latencies", 0
                 )
             if reason := _barrier(self.machine, works):
                 self.waived += [WaivedCell(p.table, p.row, p.column, reason) for p in places]
@@ -362,7 +352,7 @@ def _values(
             for i in measured if reduction == EACH else measured[:1]:
                 work = works[i].work
                 if isinstance(work, Collective):
-                    factor = _bus_factor(work)
+                    factor = OPERATIONS[work.operation].factor(work.ranks)
                     yield works[i].label, Unit.RATE, Place("", 0, 0, Reduce.BUS, (i,), factor)
                 elif _is_latency(work):
                     yield works[i].label, Unit.TIME, Place("", 0, 0, Reduce.LATENCY, (i,))
@@ -373,12 +363,6 @@ def _values(
             yield reduction, Unit.RATE, Place("", 0, 0, kind, tuple(rates))
         elif definition.reduce:
             raise source.error(f"{reduction} needs at least two transfers with rates", 0, len(source.text))
-
-
-def _bus_factor(work: Collective) -> float:
-    from ..collectives.operations import OPERATIONS
-
-    return OPERATIONS[work.operation].factor(work.ranks)
 
 
 def _is_latency(work: Transfer | Collective) -> bool:
@@ -395,11 +379,3 @@ def _barrier(machine: Machine, works: Sequence[Transfer | Collective]) -> str:
                 if end.device in peers and end.device != executor and end.device not in peers[executor]:
                     return f"{executor} has no peer access to {end.device}"
     return ""
-
-
-def grouped(named: Sequence[tuple[str, Definition]]) -> Iterator[tuple[str, tuple[Definition, ...]]]:
-    """Yield each name with its definitions, in the order of their first ones."""
-    order = {name: i for i, (name, _) in reversed(list(enumerate(named)))}
-    ordered = sorted(named, key=lambda pair: order[pair[0]])
-    for name, pairs in groupby(ordered, key=lambda pair: pair[0]):
-        yield name, tuple(definition for _, definition in pairs)

@@ -1,18 +1,14 @@
-"""The cores of transfers by CPUs that start together: no core works for two of them.
-
-From the parsed form to the Transfers of a machine: names, executors, engines and sizes.
-"""
+"""From the parsed form to the Transfers of a machine: names, executors, engines and sizes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 
 from ..collectives.operations import OPERATIONS
-from ..errors import UsageError
-from ..hardware.devices import STORAGE, DeviceKind, is_host, kind_of
+from ..hardware.devices import STORAGE, is_host, kind_of
 from ..hardware.limits import ceilings
 from ..hardware.network import Network
 from ..hardware.topology import Machine
@@ -36,56 +32,6 @@ from ..testcases.host import chase_size, streaming_size
 from ..units import format_size, format_time
 from .files import OF_FILES, file_transfer, is_file
 from .syntax import CollectiveStatement, Devices, LanguageError, Line, Rate, Source, Span, Statement
-
-
-def share_cores(
-    transfers: Sequence[Transfer | None],
-    wanted: Sequence[int],
-    cores_of: Callable[[Executor], tuple[int, ...]],
-    refuse: Callable[[int, str], UsageError],
-) -> dict[int, tuple[int, ...]]:
-    """The CPUs of the transfers that do not name theirs.
-
-    Transfers that want a number of cores get the first free ones of their node; the others share the rest.
-
-    Args:
-        transfers: Works that start together; None for a collective.
-        wanted: Number of cores that each one wants; 0 for a share.
-        cores_of: Returns the cores of an executor.
-        refuse: Returns the error of a transfer that gets no core.
-
-    Returns:
-        Index of a transfer -> its CPUs.
-
-    Raises:
-        UsageError: If there are not enough cores.
-    """
-    cpus_of: dict[int, tuple[int, ...]] = {}
-    places = grouped(
-        ((transfer.executor.device, transfer.executor.rank), i) for i, transfer in enumerate(transfers)
-        if transfer is not None and transfer.engine is Engine.CPU and not transfer.executor.cpus
-    )  # fmt: skip
-    named = {cpu for transfer in transfers if transfer is not None and transfer.calls is None
-             for cpu in transfer.executor.cpus}  # fmt: skip
-    for (device, _), indices in places.items():
-        executor = next(transfer.executor for i in indices if (transfer := transfers[i]) is not None)
-        cores = cores_of(executor)
-        free = [cpu for cpu in cores if cpu not in named]
-        for i in (i for i in indices if wanted[i]):
-            if wanted[i] > len(free):
-                raise refuse(i, f"{device} has {len(cores)} cores, {len(free)} of them free, not {wanted[i]}")
-            cpus_of[i], free = tuple(free[: wanted[i]]), free[wanted[i] :]
-        sharing = [i for i in indices if not wanted[i]]
-        if len(free) < len(sharing):
-            raise refuse(
-                sharing[-1],
-                f"{device} has {len(cores)} cores, {len(free)} of them free: too few for this line",
-            )
-        for place, i in enumerate(sharing):
-            begin, end = (len(free) * edge // len(sharing) for edge in (place, place + 1))
-            cpus_of[i] = tuple(free[begin:end])
-    return cpus_of
-
 
 #: Largest number of transfers in a line.
 MOST_TRANSFERS = 4096
@@ -141,16 +87,10 @@ def resolve(line: Line, machine: Machine, defaults: Defaults = Defaults()) -> tu
     works: list[Labelled] = []
     statements: list[Statement | CollectiveStatement] = []
     for statement in line.statements:
-        works += (
-            [_Resolver(statement.source, machine, defaults).collective(statement)]
-            if isinstance(statement, CollectiveStatement)
-            else _Resolver(statement.source, machine, defaults).transfers(statement)
-        )
+        works += _Resolver(statement.source, machine, defaults).works(statement)
         statements += [statement] * (len(works) - len(statements))
         if len(works) > MOST_TRANSFERS:
-            raise statement.source.error(
-                f"more than {MOST_TRANSFERS} transfers; use fewer devices", *statement.span
-            )
+            raise statement.wrong(f"more than {MOST_TRANSFERS} transfers; use fewer devices")
     works = _Resolver(line.source, machine, defaults).with_cores(works, statements)
     return _ordered(works, line)
 
@@ -166,23 +106,22 @@ def _ordered(works: list[Labelled], line: Line) -> tuple[Labelled, ...]:
         return tuple(works)
     statement = next(statement for statement in line.statements if isinstance(statement, CollectiveStatement))
     if len(collectives) > 1:
-        raise statement.source.error("a line has at most one collective", *statement.span)
+        raise statement.wrong("a line has at most one collective")
     if len(works) == 1:
         alone = f"`wirespeed run -t {statement.operation}` measures it alone"
-        raise statement.source.error(f"there is no transfer next to the collective; {alone}", *statement.span)
+        raise statement.wrong(f"there is no transfer next to the collective; {alone}")
     roles = {labelled.work.role for labelled in works if labelled.work is not collectives[0]}
     late = [labelled.label for labelled in works if isinstance(labelled.work, Transfer)
             and labelled.work.role is Role.LOAD and labelled.work.start]  # fmt: skip
     if late:
-        raise statement.source.error(
-            f"the load {late[0]} has no start offset next to a collective: it runs all the time",
-            *statement.span,
+        raise statement.wrong(
+            f"the load {late[0]} has no start offset next to a collective: it runs all the time"
         )
     if len(roles) > 1 or statement.role in roles:
-        raise statement.source.error(
+        raise statement.wrong(
             "a collective and transfers cannot be measured at once: put load before the collective, or "
-            "before all transfers", *statement.span,
-        )  # fmt: skip
+            "before all transfers"
+        )
     return tuple(sorted(works, key=lambda labelled: labelled.work.role is Role.LOAD))
 
 
@@ -213,23 +152,27 @@ class _Resolver:
     def wrong(self, message: str, span: Span) -> LanguageError:
         return self.source.error(message, *span)
 
-    def transfers(self, statement: Statement) -> list[Labelled]:
-        transfers = []
+    def works(self, statement: Statement | CollectiveStatement) -> list[Labelled]:
+        """What a statement starts."""
+        if isinstance(statement, CollectiveStatement):
+            return [self._collective(statement)]
         flows = (
             self._broadcasts(statement) if statement.words.broadcast
             else [(source, (destination,)) for source, destination in self._pairs(statement)]
         )  # fmt: skip
-        for source, destinations in flows:
-            for executor in self._executors(statement, source, destinations[0]):
-                transfer = self._transfer(statement, source, destinations, executor)
-                transfers.append(
-                    Labelled(transfer, statement.label or _label(statement, source, destinations))
-                )
+        transfers = [
+            Labelled(
+                self._transfer(statement, source, destinations, executor),
+                statement.label or _label(statement, source, destinations),
+            )
+            for source, destinations in flows
+            for executor in self._executors(statement, source, destinations[0])
+        ]
         if not transfers:
             raise self.wrong("no transfer is left: other() of the only device is empty", statement.span)
         return transfers
 
-    def collective(self, statement: CollectiveStatement) -> Labelled:
+    def _collective(self, statement: CollectiveStatement) -> Labelled:
         """A collective of all GPUs or ranks, of floats and the sum, out of place."""
         operation, ends = OPERATIONS[statement.operation], members(self.machine)
         if len(ends) < 2:
@@ -363,28 +306,29 @@ class _Resolver:
         self, statement: Statement, source: _End, destinations: Sequence[_End], executor: Executor
     ) -> Transfer:
         words, places = statement.words, statement.places
-        destination, *also = destinations
-        ends = [end for end in (source, destination) if end.memory is not None]
-        if not ends or (statement.latency and len(ends) < 2):
+        given = [end.memory for end in (source, *destinations)]
+        count = sum(memory is not None for memory in given[:2])
+        if not count or (statement.latency and count < 2):
             raise self.wrong("void is only one side of a transfer, and no side of a latency", statement.span)
         kind = kind_of(executor.device)
         gpu = not kind.is_host
-        if any(is_file(end.memory) for end in (source, *destinations)):
-            memories_of = [end.memory for end in (source, *destinations)]
-            return file_transfer(statement, memories_of, self.machine, self.defaults.size, self.wrong)
+        if any(map(is_file, given)):
+            return file_transfer(statement, given, self.machine, self.defaults.size, self.wrong)
         if of_files := next((name for name in OF_FILES if name in places), ""):
             raise self.wrong(f"only transfers with storage have {of_files}", places[of_files])
         if not kind.engines:
             raise self.wrong(f"{executor} executes no transfers; name what does: by numa0", statement.span)
-        if words.operation and len(ends) < 2:
+        if words.operation and count < 2:
             raise self.wrong(f"{words.operation} needs two memories", places["operation"])
         operation = (
             Operation.CHASE if statement.latency
-            else words.operation or Operation.COPY if len(ends) == 2
+            else words.operation or Operation.COPY if count == 2
             else Operation.READ if source.memory else Operation.WRITE
         )  # fmt: skip
-        engine = words.engine or (Engine.SM if gpu and also else _engine(kind, operation))
-        if also and (engine is not Engine.SM or operation is not Operation.COPY):
+        # For more than copies to one memory, kernels if the device has them.
+        computes = Engine.SM in kind.engines and (len(given) > 2 or operation is not Operation.COPY)
+        engine = words.engine or (Engine.SM if computes else kind.engines[0])
+        if len(given) > 2 and (engine is not Engine.SM or operation is not Operation.COPY):
             raise self.wrong("only a copy by a kernel (sm) writes to several memories", places["broadcast"])
         if engine not in kind.engines:
             *first, last = map(str, kind.engines)
@@ -396,8 +340,7 @@ class _Resolver:
         if operation is Operation.HAXPY and kind.is_host:
             raise self.wrong("CPUs do not compute in half precision; use saxpy", places["operation"])
         own_memory = Memory(executor.device, kind.memories[0], executor.rank)
-        memories = (end.memory or own_memory for end in (source, destination))
-        origin, target = (self._allocated(memory, gpu, statement) for memory in memories)
+        origin, target = (self._allocated(memory or own_memory, gpu, statement) for memory in given[:2])
         if operation is Operation.CHASE:
             target = origin
         kinds = {end.kind for end in (origin, target)}
@@ -407,7 +350,7 @@ class _Resolver:
         transfer = Transfer(
             origin, target, executor, engine, self._size(statement, gpu, operation), statement.role,
             operation, words.counted or 1, start=words.start or 0.0,
-            also=tuple(end.memory for end in also if end.memory is not None),
+            also=tuple(filter(None, given[2:])),
         )  # fmt: skip
         return self._paced(transfer, words.rate, places["rate"]) if words.rate else transfer
 
@@ -496,29 +439,45 @@ class _Resolver:
     def with_cores(
         self, works: Sequence[Labelled], statements: Sequence[Statement | CollectiveStatement]
     ) -> list[Labelled]:
-        """Give cores to the transfers by CPUs that do not name theirs."""
-        transfers = [labelled.work if isinstance(labelled.work, Transfer) else None for labelled in works]
-        wanted = [
-            0 if work is None or isinstance(statement, CollectiveStatement)
-            else 1 if work.operation is Operation.CHASE
-            else statement.words.threads or self.defaults.threads
-            for work, statement in zip(transfers, statements, strict=True)
-        ]  # fmt: skip
+        """Give cores to the transfers by CPUs that do not name theirs: no core works for two of them.
 
-        def refuse(index: int, message: str) -> LanguageError:
-            return statements[index].source.error(message, *statements[index].span)
+        Transfers that want a number of cores get the first free ones of their node; the others share the
+        rest.
+        """
+        transfers = {i: each.work for i, each in enumerate(works) if isinstance(each.work, Transfer)}
+        named = {cpu for each in transfers.values() if each.calls is None for cpu in each.executor.cpus}
+        cpus_of: dict[int, tuple[int, ...]] = {}
+        for executor, indices in grouped(
+            (each.executor, i) for i, each in transfers.items()
+            if each.engine is Engine.CPU and not each.executor.cpus
+        ).items():  # fmt: skip
+            rank = executor.rank
+            cores = self.nodes[executor.device].cores if rank is None else self.machine.ranks[rank].cpus
+            free = [cpu for cpu in cores if cpu not in named]
+            there = f"{executor.device} has {len(cores)} cores"
+            wanted = {i: self._wanted(transfers[i], statements[i]) for i in indices}
+            for i in (i for i in indices if wanted[i]):
+                if wanted[i] > len(free):
+                    raise statements[i].wrong(f"{there}, {len(free)} of them free, not {wanted[i]}")
+                cpus_of[i], free = tuple(free[: wanted[i]]), free[wanted[i] :]
+            sharing = [i for i in indices if not wanted[i]]
+            if len(free) < len(sharing):
+                few = f"{there}, {len(free)} of them free: too few for this line"
+                raise statements[sharing[-1]].wrong(few)
+            for place, i in enumerate(sharing):
+                begin, end = (len(free) * edge // len(sharing) for edge in (place, place + 1))
+                cpus_of[i] = tuple(free[begin:end])
+        given = list(works)
+        for i, cpus in cpus_of.items():
+            executor = replace(transfers[i].executor, cpus=cpus)
+            given[i] = replace(works[i], work=replace(transfers[i], executor=executor))
+        return given
 
-        cores = share_cores(transfers, wanted, self._cores, refuse)
-        return [
-            replace(labelled, work=replace(work, executor=replace(work.executor, cpus=cores[i])))
-            if work is not None and i in cores else labelled
-            for i, (labelled, work) in enumerate(zip(works, transfers, strict=True))
-        ]  # fmt: skip
-
-    def _cores(self, executor: Executor) -> tuple[int, ...]:
-        if executor.rank is not None:
-            return self.machine.ranks[executor.rank].cpus
-        return self.nodes[executor.device].cores
+    def _wanted(self, transfer: Transfer, statement: Statement | CollectiveStatement) -> int:
+        """The number of cores that a transfer wants; 0 for a share."""
+        if transfer.operation is Operation.CHASE or isinstance(statement, CollectiveStatement):
+            return 1
+        return statement.words.threads or self.defaults.threads
 
     def _size(self, statement: Statement, gpu: bool, operation: Operation) -> int:
         if statement.words.size:
@@ -528,12 +487,6 @@ class _Resolver:
         if operation is Operation.CHASE:
             return CHASE_SIZE if gpu else chase_size(self.machine)
         return self.defaults.size or (DEFAULT_SIZE if gpu else streaming_size(self.machine))
-
-
-def _engine(kind: DeviceKind, operation: Operation) -> Engine:
-    """The usual engine of a kind of device: for more than copies, kernels if it has them."""
-    computes = operation is not Operation.COPY and Engine.SM in kind.engines
-    return Engine.SM if computes else kind.engines[0]
 
 
 def _label(statement: Statement, source: _End, destinations: Sequence[_End]) -> str:

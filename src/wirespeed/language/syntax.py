@@ -174,8 +174,19 @@ class Words:
     random: bool = False
 
 
+class InText:
+    """A statement with its place in a text."""
+
+    source: Source
+    span: Span
+
+    def wrong(self, message: str) -> LanguageError:
+        """An error at the statement."""
+        return self.source.error(message, *self.span)
+
+
 @dataclass(frozen=True)
-class Statement:
+class Statement(InText):
     """One or several transfers with the same words.
 
     Attributes:
@@ -205,7 +216,7 @@ class Statement:
 
 
 @dataclass(frozen=True)
-class CollectiveStatement:
+class CollectiveStatement(InText):
     """A collective of all GPUs.
 
     Attributes:
@@ -270,14 +281,8 @@ def exact_size(size: int) -> str:
     return next((f"{size // scale}{unit}" for scale, unit in _UNITS if size % scale == 0), f"{size}B")
 
 
-def exact_rate(rate: float) -> str:
-    """A rate in B/s as text that is parsed into the same number."""
-    return _exact(rate, ((GB, "GB/s"), (MB, "MB/s"), (1, "B/s")), parse_rate)
-
-
-def exact_time(seconds: float) -> str:
-    """A time in s as text that is parsed into the same number."""
-    return _exact(seconds, ((1e-3, "ms"), (1e-6, "us"), (1.0, "s")), parse_duration)
+#: Units of rates and times, in the order in which they are tried.
+_RATES, _TIMES = ((GB, "GB/s"), (MB, "MB/s"), (1, "B/s")), ((1e-3, "ms"), (1e-6, "us"), (1.0, "s"))
 
 
 def _exact(value: float, units: Iterable[tuple[float, str]], parse: Callable[[str], float]) -> str:
@@ -348,8 +353,8 @@ def _written(transfer: Transfer, machine: Machine, *, alone: bool) -> str:
     words += [exact_size(transfer.bytes), *_shape(transfer, machine, alone=alone)]
     words += [f"counted={transfer.counted}"] if transfer.counted != 1 else []
     words += [f"rate={transfer.pace!r}"] if transfer.pace != 1 else []
-    words += [f"rate={exact_rate(transfer.rate)}"] if transfer.is_paced else []
-    words += [f"start={exact_time(transfer.start)}"] if transfer.start else []
+    words += [f"rate={_exact(transfer.rate, _RATES, parse_rate)}"] if transfer.is_paced else []
+    words += [f"start={_exact(transfer.start, _TIMES, parse_duration)}"] if transfer.start else []
     return ("load " if transfer.role is Role.LOAD else "") + " ".join(words)
 
 
@@ -432,31 +437,30 @@ def testcase_text(case: Testcase, plan: Plan, machine: Machine) -> str:
         raise UsageError(f"{case.name} moves block lists, which the language cannot express")
     if any(measurement.is_mixed for measurement in plan.measurements):
         raise UsageError(f"{case.name} has a collective next to transfers, whose values have no labels")
-    lines = ["[[testcase]]", *_pairs(name=case.name, description=case.description, counts=case.counts,
-                                     engine=str(case.engine))]  # fmt: skip
+    about = {"description": case.description, "counts": case.counts, "engine": case.engine}
+    lines = section("testcase", name=case.name, **about)
     layouts = {layout.key: layout for layout in plan.tables}
     for layout in plan.tables:
-        lines += ["[[testcase.table]]", *_layout(layout)]
+        lines += _layout(layout)
     for measurement in plan.measurements:
-        lines += _measurement(case.name, measurement, layouts, machine)
-    lines += [line for cell in plan.waived for line in _waived(case.name, cell, layouts)]
+        lines += ["", *_measurement(case.name, measurement, layouts, machine)]
+    for cell in plan.waived:
+        values = [_value(cell, layouts)]
+        lines += ["", *section("measurement", name=case.name, waived=cell.reason, values=values)]
     return "\n".join(lines) + "\n"
 
 
 def _layout(layout: Layout) -> list[str]:
-    optional = {"rows_alike": layout.rows_alike or None, "engine": layout.engine and str(layout.engine)}
-    return [
-        *_pairs(key=layout.key, title=layout.title, unit=str(layout.unit), **optional),
-        f"rows = {_axis(layout.rows)}",
-        f"columns = {_axis(layout.columns)}",
-    ]
+    return section(
+        "testcase.table", key=layout.key, title=layout.title, unit=layout.unit,
+        rows_alike=layout.rows_alike or None, engine=layout.engine, rows=_axis(layout.rows),
+        columns=_axis(layout.columns),
+    )  # fmt: skip
 
 
-def _axis(axis: Axis) -> str:
-    parts = [f"name = {quoted(axis.name)}", f"labels = {_list(axis.labels)}"]
-    parts += [f"values = [{', '.join(map(repr, axis.values))}]"] if axis.values else []
-    parts += [f"unit = {quoted(axis.unit)}"] if axis.unit else []
-    return f"{{ {', '.join(parts)} }}"
+def _axis(axis: Axis) -> dict[str, object]:
+    values = axis.values or None, axis.unit or None
+    return dict(zip(("name", "labels", "values", "unit"), (axis.name, axis.labels, *values), strict=True))
 
 
 def _measurement(
@@ -464,61 +468,52 @@ def _measurement(
 ) -> list[str]:
     texts = written(measurement.transfers, machine)
     line = "; ".join(texts)
-    shown = quoted(line) if len(line) <= _LONG else "[\n" + "".join(f"  {quoted(t)},\n" for t in texts) + "]"
     values = []
     for place in measurement.places:
-        more = [f"reduce = {quoted(str(place.reduce))}"] if place.reduce is not Reduce.FIRST else []
-        more += [f"of = {list(place.transfers)}"] if place.transfers != (0,) else []
-        values.append(_value(place, layouts, *more))
-    return [
-        "", "[[measurement]]", f"name = {quoted(name)}", f"transfers = {shown}", f"values = {_cells(values)}",
-        *(["independent = true"] if measurement.independent else []), *_expected(measurement),
-    ]  # fmt: skip
-
-
-def _expected(measurement: Measurement) -> list[str]:
-    """What is expected of the values, which is the same for all rates and for all latencies."""
-    known: dict[str, str] = {}
+        reduce = place.reduce if place.reduce is not Reduce.FIRST else None
+        of = place.transfers if place.transfers != (0,) else None
+        values.append(_value(place, layouts) | {"reduce": reduce, "of": of})
+    expected: dict[str, object] = {}
+    # It is the same for all rates, and for all latencies.
     for expect in (place.expect for place in measurement.places if place.expect):
-        known |= {"of_limit": f"{expect.of_limit!r}"} if expect.of_limit else {}
-        known |= {"least": quoted(f"{expect.least / GB:.12g} GB/s")} if expect.least else {}
-        known |= {"most": quoted(f"{expect.most / NANO:.12g} ns")} if expect.most else {}
-    return (
-        [f"expect = {{ {', '.join(f'{key} = {value}' for key, value in known.items())} }}"] if known else []
-    )
+        expected |= {"of_limit": expect.of_limit} if expect.of_limit else {}
+        expected |= {"least": f"{expect.least / GB:.12g} GB/s"} if expect.least else {}
+        expected |= {"most": f"{expect.most / NANO:.12g} ns"} if expect.most else {}
+    return section(
+        "measurement", name=name, transfers=line if len(line) <= _LONG else texts, values=values,
+        independent=measurement.independent or None, expect=expected or None,
+    )  # fmt: skip
 
 
-def _waived(name: str, cell: WaivedCell, layouts: dict[str, Layout]) -> list[str]:
-    about = _pairs(name=name, waived=cell.reason)
-    return ["", "[[measurement]]", *about, f"values = [{_value(cell, layouts)}]"]
-
-
-def _value(at: Place | WaivedCell, layouts: dict[str, Layout], *more: str) -> str:
-    """A value with its place."""
+def _value(at: Place | WaivedCell, layouts: dict[str, Layout]) -> dict[str, object]:
+    """The place of a value by its labels."""
     layout = layouts[at.table]
-    parts = [f"table = {quoted(at.table)}"] if at.table else []
-    parts += [f"row = {quoted(layout.rows.labels[at.row])}"]
-    parts += [f"column = {quoted(layout.columns.labels[at.column])}"]
-    return f"{{ {', '.join((*parts, *more))} }}"
+    row, column = layout.rows.labels[at.row], layout.columns.labels[at.column]
+    return {"table": at.table or None, "row": row, "column": column}
 
 
-def _cells(values: Sequence[str]) -> str:
-    if len(values) == 1:
-        return f"[{values[0]}]"
-    return "[\n" + "".join(f"  {value},\n" for value in values) + "]"
+def section(title: str, /, **values: object) -> list[str]:
+    """The lines of a section of TOML; values that are None have none.
+
+    Each text of a list has a line, and each of several tables.
+    """
+    lines = [f"[[{title}]]"]
+    for key, value in values.items():
+        shown = _toml(value)
+        if isinstance(value, list) and (len(value) > 1 or isinstance(value[0], str)):
+            shown = "[\n" + "".join(f"  {_toml(item)},\n" for item in value) + "]"
+        lines += [] if value is None else [f"{key} = {shown}"]
+    return lines
 
 
-def _pairs(**values: str | bool | None) -> list[str]:
-    """Lines ``key = value``; values that are None have none."""
-    return [
-        f"{key} = {quoted(value) if isinstance(value, str) else str(value).lower()}"
-        for key, value in values.items()
-        if value is not None
-    ]
-
-
-def _list(texts: Iterable[str]) -> str:
-    return f"[{', '.join(map(quoted, texts))}]"
+def _toml(value: object) -> str:
+    """A value in TOML, in one line; of a table, without what is None."""
+    if isinstance(value, dict):
+        pairs = (f"{key} = {_toml(item)}" for key, item in value.items() if item is not None)
+        return f"{{ {', '.join(pairs)} }}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_toml, value))}]"
+    return quoted(value) if isinstance(value, str) else str(value).lower()
 
 
 def quoted(text: str) -> str:

@@ -16,6 +16,7 @@ from ..hardware.topology import Machine
 from ..measurement import Expectation, Unit
 from ..results import baseline
 from ..results.baseline import TOLERANCE
+from ..statistics import grouped
 from ..tables import LARGEST
 from ..terminal import neutral, unknown_name
 from ..testcases import Layout, Testcase
@@ -30,9 +31,8 @@ from .program import (
     MeasurementText,
     TestcaseText,
     WantedValues,
-    grouped,
 )
-from .syntax import Line, RunSetting, Source, contents, nearest, quoted
+from .syntax import Line, RunSetting, Source, contents, nearest, section
 
 
 class _TransferFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,7 +82,7 @@ def of_line(text: str) -> Program:
         LanguageError: If it is invalid.
     """
     line = parse(text)
-    file = f"[[measurement]]\nname = {quoted(LINE)}\ntransfers = {quoted(text)}\n"
+    file = "\n".join(section("measurement", name=LINE, transfers=text)) + "\n"
     case = TestcaseText(LINE, counts=COUNTS).testcase((Definition(MeasurementText(LINE), line),))
     return Program((case,), file, (line,))
 
@@ -132,7 +132,7 @@ def loads(text: str, name: str = "", *, judged: bool = True) -> Program:
     if unknown := about.keys() - {name for name, _ in named}:
         raise UsageError(f"{where}: no measurement has the name of the testcase {min(unknown)!r}")
     cases = []
-    for key, definitions in grouped(named):
+    for key, definitions in grouped(named).items():
         section = about.get(key) or TestcaseText(key, counts=COUNTS)
         for layout in section.table:
             if why := _invalid(layout):
@@ -149,13 +149,8 @@ def program_of(source: Source, tests: Sequence[tuple[str, Sequence[str]]]) -> Pr
     """
     if not tests:
         raise source.error("there is no transfer", 0)
-    texts = [
-        f"[[measurement]]\nname = {quoted(name)}\ntransfers = [\n"
-        + "".join(f"  {quoted(transfer)},\n" for transfer in transfers)
-        + "]\n"
-        for name, transfers in tests
-    ]
-    return loads("\n".join(texts), f"{source.name or 'the file'} in the language")
+    texts = ["\n".join(section("measurement", name=name, transfers=[*texts])) for name, texts in tests]
+    return loads("\n\n".join(texts) + "\n", f"{source.name or 'the file'} in the language")
 
 
 def _invalid(layout: Layout) -> str:

@@ -34,8 +34,7 @@ from pathlib import Path
 
 from ..errors import starting_threads
 from ..files import cache_folder, new_file
-from .base import WorldError
-from .channel import Channel
+from .base import Channel, WorldError
 
 #: An address to connect to: host and port, or the name of a Unix socket.
 Address = tuple[str, int] | str

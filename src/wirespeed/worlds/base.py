@@ -1,13 +1,13 @@
-"""World: the processes that take part in a run.
+"""World: the processes that take part in a run, and the channels between them.
+
+A channel carries messages in MessagePack, each with a deadline and a limit. The connections of
+``multiprocessing`` have neither a deadline within a message nor one for sending: a process that is stopped in
+the middle of a message would hang its peer.
 
 However they were launched, every other rank has two channels to rank 0. The first carries the exchanges of
 the program, always with a time-out. On the second, a process reports its failure, and closing it shows that
 the process has ended. So the other processes can end and name that rank, even while they wait for something
 else.
-
-What all processes of a World must have in common.
-
-Offsets between the clocks of hosts, so that all hosts can start something at the same time.
 """
 
 from __future__ import annotations
@@ -18,14 +18,133 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from multiprocessing.connection import wait
 from typing import Any, Literal, NoReturn
+
+import msgspec
 
 from ..errors import MeasurementTimeout, WirespeedError
 from ..terminal import one_line
-from .channel import Channel, InvalidMessage, arrived
+
+_LENGTH_BYTES = 4
+#: Maximum bytes that one call reads.
+_READ_BYTES = 2**20
+#: Maximum bytes of a message between processes that have joined.
+MESSAGE_LIMIT_BYTES = 2**30
+
+
+class InvalidMessage(ConnectionError):
+    """A peer sent something that is not a message; to be read after "sent"."""
+
+
+class Channel:
+    """A connection to another process that carries messages of plain values.
+
+    Attributes:
+        sock: A connected stream socket; the channel owns it.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self.socket = sock
+
+    def fileno(self) -> int:
+        """The descriptor, to wait for messages; -1 if the channel is closed."""
+        return self.socket.fileno()
+
+    def send(self, value: object, deadline: float) -> None:
+        """Send plain values; parameters and errors as for ``send_bytes``."""
+        self.send_bytes(msgspec.msgpack.encode(value), deadline)
+
+    def send_bytes(self, body: bytes, deadline: float) -> None:
+        """Send one message.
+
+        Args:
+            body: The message.
+            deadline: Time of ``time.monotonic`` at which to give up, in s.
+
+        Raises:
+            TimeoutError: If the peer does not read it in time.
+            OSError: If the connection is closed.
+        """
+        self._limit(deadline)
+        self.socket.sendall(len(body).to_bytes(_LENGTH_BYTES, "little") + body)
+
+    def receive(self, deadline: float, kind: Any = Any, limit: int = MESSAGE_LIMIT_BYTES) -> Any:
+        """The values of the next message.
+
+        Args:
+            deadline, limit: As for ``receive_bytes``.
+            kind: The type that the values must have.
+
+        Raises:
+            InvalidMessage: If the message is too long, malformed, or has another type.
+            TimeoutError, EOFError, OSError: As for ``receive_bytes``.
+        """
+        body = self.receive_bytes(deadline, limit)
+        try:
+            return msgspec.msgpack.decode(body, type=kind)
+        except (ValueError, TypeError, RecursionError, MemoryError) as error:
+            raise InvalidMessage(f"an invalid message: {error}") from error
+
+    def receive_bytes(self, deadline: float, limit: int) -> bytes:
+        """The next message.
+
+        Args:
+            deadline: Time of ``time.monotonic`` at which to give up, in s.
+            limit: Maximum length of the message, in bytes; nothing longer is allocated.
+
+        Raises:
+            InvalidMessage: If the message is too long.
+            TimeoutError: If it does not arrive in time.
+            EOFError, OSError: If the connection is closed.
+        """
+        size = int.from_bytes(self._read(_LENGTH_BYTES, deadline), "little")
+        if size > limit:
+            raise InvalidMessage(f"a message of {size} bytes where at most {limit} are allowed")
+        return self._read(size, deadline)
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def _read(self, size: int, deadline: float) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            self._limit(deadline)
+            try:
+                more = self.socket.recv(min(size - len(data), _READ_BYTES))
+            except TimeoutError:
+                if time.monotonic() < deadline:
+                    continue  # another thread sends on this channel with an earlier deadline
+                raise
+            if not more:
+                raise EOFError
+            data += more
+            if len(data) < size and time.monotonic() > deadline:
+                raise TimeoutError
+        return bytes(data)
+
+    def _limit(self, deadline: float) -> None:
+        self.socket.settimeout(max(deadline - time.monotonic(), 1e-3))
+
+
+def arrived(channels: Iterable[Channel], seconds: float) -> list[Channel]:
+    """The channels on which a message, or the end of the connection, has arrived.
+
+    Args:
+        channels: The channels to wait for; closed ones are left out.
+        seconds: Maximum time to wait for the first, in s.
+    """
+    by_descriptor = {channel.fileno(): channel for channel in channels}
+    by_descriptor.pop(-1, None)
+    ready = set(wait(by_descriptor, seconds))
+    return [channel for descriptor, channel in by_descriptor.items() if descriptor in ready]
+
 
 #: Sequence number of an answer that holds rank 0's error.
 _FAILED = -1
@@ -75,51 +194,40 @@ class Member:
         return f"rank {self.rank} (process {self.pid} on {self.host})"
 
 
-def _nothing() -> None:
-    """Do nothing."""
-
-
+@dataclass(eq=False)
 class World:
     """This process and the others of its job.
 
     Attributes:
         members: All processes, by rank.
+        rank: Number of this process.
         launcher: Description of the launcher.
         links, watches: Rank -> channel for data and for failures: to all others on rank 0, to rank 0
             elsewhere.
         timeout: Maximum time of an exchange, in s.
-        leave: Ends this process immediately.
+        end: Ends this process immediately.
         finish: Called at the end.
         absent: Ranks that did not join, where that is allowed -> why. Their host is the empty text.
+        leaderless: Whether rank 0 has ended or does not answer: another process must report.
     """
 
-    def __init__(
-        self,
-        members: Sequence[Member],
-        rank: int,
-        launcher: str,
-        links: dict[int, Channel],
-        watches: dict[int, Channel],
-        timeout: float,
-        leave: Callable[[int], NoReturn] = os._exit,
-        finish: Callable[[], None] = _nothing,
-        absent: Mapping[int, str] | None = None,
-    ) -> None:
-        self.absent = dict(absent or {})
-        self.members = tuple(members)
-        self.rank = rank
-        self.launcher = launcher
-        self.timeout = timeout
-        self.links = links
-        self._watches = watches
-        self._leave = leave
-        self._finish = finish
-        self._sequence = 0
+    members: Sequence[Member]
+    rank: int
+    launcher: str
+    links: dict[int, Channel]
+    watches: dict[int, Channel]
+    timeout: float
+    end: Callable[[int], NoReturn] = os._exit
+    finish: Callable[[], None] = lambda: None
+    absent: Mapping[int, str] = field(default_factory=dict)
+    leaderless: bool = False
+    _sequence: int = 0
+    _ended: str = ""
+
+    def __post_init__(self) -> None:
         self._checking = threading.Lock()  # the measuring thread also checks for failures
         self._late: dict[int, str] = {}
         self._said_bye: set[int] = set()
-        self._ended = ""
-        self.leaderless = False  # rank 0 has ended or does not answer: another process must report
 
     @property
     def size(self) -> int:
@@ -186,37 +294,6 @@ class World:
         """Rank 0's value."""
         return self.allgather(value if self.rank == 0 else None, doing)[0]
 
-    def measure_clock(self, rank: int, rounds: int, now: Callable[[], int]) -> tuple[int, int]:
-        """Compare a rank's clock with rank 0's. All ranks must call it; only these two take part.
-
-        Returns:
-            On rank 0: that clock minus this one, and half of the shortest round trip, in ns.
-
-        Raises:
-            RankLost: If that rank or rank 0 has ended.
-        """
-        if self.rank not in (0, rank):
-            return 0, 0
-        link = self.links[rank if self.rank == 0 else 0]
-        deadline = time.monotonic() + self.timeout
-        best = (0, 2**62)
-        try:
-            for _ in range(rounds):
-                if self.rank:
-                    link.receive(deadline, int)
-                    link.send(now(), deadline)
-                    continue
-                start = now()
-                link.send(start, deadline)
-                there, end = link.receive(deadline, int), now()
-                best = min(best, (there - (start + end) // 2, (end - start) // 2 + 1), key=lambda b: b[1])
-        except TimeoutError:
-            stage = f"waiting for {self.members[0 if self.rank else rank]} while comparing clocks"
-            raise MeasurementTimeout(stage, self.timeout) from None
-        except (EOFError, OSError) as error:
-            raise RankLost(self._reason_for(0 if self.rank else rank, "comparing clocks", error)) from None
-        return best
-
     def _collect(self, value: object, doing: str, deadline: float) -> list[Any]:
         """On rank 0: collect all values and send them to all ranks."""
         values, missing = {0: value}, list[Member]()
@@ -227,7 +304,7 @@ class World:
                 missing.append(self.members[rank])
                 continue
             except (EOFError, OSError) as error:
-                raise RankLost(self._reason_for(rank, doing, error)) from None
+                raise RankLost(self.reason_for(rank, doing, error)) from None
             if (sequence, activity) != (self._sequence, doing):
                 raise WorldError(f"{self.members[rank]} is {one_line(activity)} while rank 0 is {doing}")
         if missing:
@@ -240,7 +317,7 @@ class World:
                 stage = f"waiting for {self.members[rank]} to receive while {doing}"
                 raise MeasurementTimeout(stage, self.timeout) from None
             except OSError as error:
-                raise RankLost(self._reason_for(rank, doing, error)) from None
+                raise RankLost(self.reason_for(rank, doing, error)) from None
         return all_values
 
     def _ask(self, value: object, doing: str, deadline: float) -> list[Any]:
@@ -253,14 +330,14 @@ class World:
             self.leaderless = True
             raise MeasurementTimeout(f"waiting for {self.members[0]} while {doing}", self.timeout) from None
         except (EOFError, OSError) as error:
-            raise RankLost(self._reason_for(0, doing, error)) from None
+            raise RankLost(self.reason_for(0, doing, error)) from None
         if sequence == _FAILED:
             raise RankLost(one_line(str(values)))
         if sequence != self._sequence or not isinstance(values, list) or len(values) != self.size:
             raise WorldError(f"{self.members[0]} sent an answer to something else while {doing}")
         return values
 
-    def _reason_for(self, rank: int, doing: str, error: Exception) -> str:
+    def reason_for(self, rank: int, doing: str, error: Exception) -> str:
         """Why a connection cannot be used: its error, or the last report of that rank if it ended."""
         if not isinstance(error, InvalidMessage):
             try:
@@ -284,7 +361,7 @@ class World:
         until = time.monotonic() + patience
         while True:
             with self._checking:
-                watches = {w: rank for rank, w in self._watches.items() if rank not in self._said_bye}
+                watches = {w: rank for rank, w in self.watches.items() if rank not in self._said_bye}
                 ends = [end for watch in arrived(watches, 0.0) if (end := self._hear(watches[watch], watch))]
                 if ends and not self._ended:
                     # A launcher that has lost a process interrupts the others; their reports say no more.
@@ -328,7 +405,7 @@ class World:
             self._tell(reason, "interrupted" if interrupted else "failed")
 
     def _tell(self, reason: str, kind: str = "failed") -> None:
-        for watch in self._watches.values():
+        for watch in self.watches.values():
             with suppress(OSError):  # it has ended and needs no message
                 watch.send([kind, reason[:_REPORT_CHARACTERS]], time.monotonic() + _REPORT_SEND_S)
 
@@ -368,9 +445,9 @@ class World:
     def close(self) -> None:
         """Leave the World in order."""
         self._tell("", "bye")
-        for channel in (*self.links.values(), *self._watches.values()):
+        for channel in (*self.links.values(), *self.watches.values()):
             channel.close()
-        self._finish()
+        self.finish()
 
     def leave(self, code: int) -> NoReturn:
         """End this process immediately, even if a thread is stuck; then the others are not waited for."""
@@ -378,9 +455,9 @@ class World:
         sys.stderr.flush()
         if code and self.rank != 0:
             self._outlast_leader()
-        for watch in self._watches.values():  # they wait for the connection to close
+        for watch in self.watches.values():  # they wait for the connection to close
             watch.close()
-        self._leave(code)
+        self.end(code)
 
     def _outlast_leader(self) -> None:
         """Wait until rank 0 has ended: a launcher ends all processes when one fails.
@@ -389,8 +466,8 @@ class World:
         """
         until = time.monotonic() + 2 * REPORT_GRACE_S
         with self._checking, suppress(EOFError, OSError):  # TimeoutError is an OSError
-            while 0 in self._watches and time.monotonic() < until:
-                self._watches[0].receive(until, limit=_REPORT_LIMIT_BYTES)
+            while 0 in self.watches and time.monotonic() < until:
+                self.watches[0].receive(until, limit=_REPORT_LIMIT_BYTES)
 
 
 def _names(members: Sequence[Member]) -> str:
@@ -401,71 +478,3 @@ def _names(members: Sequence[Member]) -> str:
 def hostname() -> str:
     """The name by which processes recognise that they share a host."""
     return platform.node() or "localhost"
-
-
-def agree_on(world: World, options: dict[str, object]) -> None:
-    """Compare the options of all ranks.
-
-    Args:
-        world: The processes; all must call it.
-        options: Name -> value of this process.
-
-    Raises:
-        WorldError: For the first option that differs, with the rank.
-    """
-    everyone = world.allgather(options, "comparing options")
-    first = everyone[0]
-    for rank, other in enumerate(everyone):
-        if not isinstance(other, dict) or not all(isinstance(name, str) for name in other):
-            raise WorldError(f"{world.members[rank]} sent no options")
-        for name in sorted(first.keys() | other.keys()):
-            if other.get(name) != first.get(name):
-                raise WorldError(
-                    f"the ranks have different options: {one_line(name)} is {other.get(name)!r} on "
-                    f"{world.members[rank]} and {first.get(name)!r} on rank 0"
-                )
-
-
-#: Number of round trips, of which the shortest counts.
-_ROUND_TRIPS = 40
-
-
-@dataclass(frozen=True)
-class Clocks:
-    """The monotonic clocks of all ranks, compared with rank 0's.
-
-    Attributes:
-        offsets: By rank: its clock minus rank 0's, in ns.
-        errors: By rank: half of the shortest round trip, in ns; bounds the error of the offset.
-    """
-
-    offsets: tuple[int, ...]
-    errors: tuple[int, ...]
-
-    @property
-    def error(self) -> float:
-        """Maximum start skew between two hosts, in s."""
-        known = sorted(self.errors)
-        return (known[-1] + known[-2]) * 1e-9 if len(known) > 1 else 0.0
-
-    @property
-    def lead(self) -> int:
-        """Time between agreeing on a start and the start, in ns."""
-        return 8 * max(self.errors)
-
-
-def compare(world: World) -> Clocks:
-    """Compare the clocks of all hosts; processes of one host share a clock. All must call it.
-
-    Source: the method of the Network Time Protocol, RFC 5905: half of the shortest of several round trips
-    bounds the error.
-    """
-    leaders = [next(m.rank for m in world.members if m.host == host) for host in world.hosts]
-    measured = {leaders[0]: (0, 0)}
-    for rank in leaders[1:]:
-        measured[rank] = world.measure_clock(rank, _ROUND_TRIPS, time.monotonic_ns)
-    everyone = world.broadcast([[k, *v] for k, v in measured.items()], "comparing clocks")
-    known = {rank: (offset, error) for rank, offset, error in everyone}
-    by_host = {world.members[rank].host: known[rank] for rank in leaders}
-    pairs = [by_host[member.host] for member in world.members]
-    return Clocks(tuple(p[0] for p in pairs), tuple(p[1] for p in pairs))

@@ -144,10 +144,10 @@ def by_mpi(timeout: float, *, launched: bool = True) -> World:
 
     launcher = f"{version(mpi)}, over TCP" if launched else _ALONE
     if rank == 0:
-        return gather(listeners, secret, size, launcher, timeout, leave=leave)
+        return gather(listeners, secret, size, launcher, timeout, end=leave)
     ordered = hosts[::-1] if hostname() == hosts[-1] else hosts  # on the same host, loopback first
     to: list[Address] = [local_name(secret, port), *((host, port) for host in ordered)]
-    return connect(to, secret, rank, size, launcher, timeout, leave=leave)
+    return connect(to, secret, rank, size, launcher, timeout, end=leave)
 
 
 def alone() -> World:
@@ -205,7 +205,7 @@ def spawn(size: int, arguments: Sequence[str], timeout: float) -> World:
         for rank in range(1, size):
             start(rank)
         launcher = f"{size} processes started by this one"
-        return gather([], b"", size, launcher, timeout, look, inherited=ends, finish=finish, leave=leave)
+        return gather([], b"", size, launcher, timeout, look, inherited=ends, finish=finish, end=leave)
     except BaseException as error:
         for child in children:
             child.kill()

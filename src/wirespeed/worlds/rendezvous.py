@@ -20,8 +20,7 @@ from ..errors import starting_threads
 from ..terminal import one_line
 from ..version import __version__
 from .admission import SHARE_SECRET, Address, NotAdmitted, admit, enter, same_user
-from .base import Member, World, WorldError, hostname
-from .channel import Channel, InvalidMessage
+from .base import Channel, InvalidMessage, Member, World, WorldError, hostname
 from .crew import allow_open_files
 
 _Purpose = Literal["link", "watch"]

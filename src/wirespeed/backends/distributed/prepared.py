@@ -19,7 +19,7 @@ from ...statistics import summarise
 from ...tables import SKEW, Quantity, State
 from ...units import NANO
 from ...worlds.admission import Descriptors, SharedMemory, fetch
-from ...worlds.base import Clocks, compare
+from ...worlds.crew import Clocks, compare
 from ..base import Prepared
 from ..shared_memory import Handle
 from .endpoint import LINE, TWO_SIDED, Endpoint, LocalPart, LocalTransfer

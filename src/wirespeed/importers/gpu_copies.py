@@ -1,7 +1,11 @@
-"""Logs of samples of the CUDA toolkit: bandwidthTest and p2pBandwidthLatencyTest.
+"""Logs of tools that copy to, from and between GPUs: bandwidthTest, p2pBandwidthLatencyTest, TransferBench.
 
 Formats and units of bandwidthTest: ``Samples/1_Utilities/bandwidthTest/bandwidthTest.cu`` of NVIDIA/cuda-
 samples. ``MB/s`` of older versions are MiB/s; copies within a GPU count what is read and what is written.
+
+Formats of TransferBench: ``src/TransferBench.cpp`` of ROCm/TransferBench up to 1.52; newer versions draw
+boxes around the same columns. ``GB/s`` are 1e9 B/s, and count each byte once. The transfers of tests are
+read, and the matrix of the preset ``p2p``.
 """
 
 from __future__ import annotations
@@ -14,16 +18,16 @@ from ..measurement import Unit
 from ..units import GB, MIB, many
 from .log import (
     HOST_COPIES,
-    INCOMPLETE,
     MOST_DEVICES,
     FoundLog,
     FoundTable,
     Tool,
     by_label,
     curve,
-    doubt,
+    each,
     grid,
     in_base,
+    numbers,
     runs,
     scaled,
     text,
@@ -97,16 +101,11 @@ def _read_of_bandwidth(lines: Sequence[str]) -> Iterator[FoundLog]:
     together: list[_Run] = []
     for part in _parts(lines):
         run = _run_of_bandwidth(part)
-        of_one = len(run.devices) == 1
-        if together and not (of_one and _fits(together, run)):
+        if together and not _fits(together, run):
             yield _log(together)
             together = []
         together.append(run)
-        if not of_one:
-            yield _log(together)
-            together = []
-    if together:
-        yield _log(together)
+    yield _log(together)
 
 
 def _parts(lines: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -127,7 +126,8 @@ def _parts(lines: Sequence[str]) -> Iterator[Sequence[str]]:
 def _fits(together: Sequence[_Run], run: _Run) -> bool:
     """Whether a run measures another GPU of the same machine in the same way."""
     others = {device for other in together for device in other.devices}
-    return not others & run.devices.keys() and run.found.keys() == together[0].found.keys()
+    of_one = len(run.devices) == len(together[0].devices) == 1
+    return of_one and not others & run.devices.keys() and run.found.keys() == together[0].found.keys()
 
 
 def _run_of_bandwidth(lines: Sequence[str]) -> _Run:
@@ -151,7 +151,7 @@ def _run_of_bandwidth(lines: Sequence[str]) -> _Run:
         elif series and unit and (match := _ROW.match(line)):
             run.found.setdefault(series, {})[int(match[1])] = in_base(match[2], unit)
         elif series and unit and _CUT.match(line):
-            doubt(log, f"a row is cut: {line.strip()}")
+            log.doubt(f"a row is cut: {line.strip()}")
         elif match := _DEVICE_BANDWIDTH.match(line):
             run.devices[int(match[1]) % MOST_DEVICES] = text(match[2])
         elif match := _RESULT.match(line):
@@ -161,7 +161,7 @@ def _run_of_bandwidth(lines: Sequence[str]) -> _Run:
         else:
             log.other(line.strip(), _KNOWN_BANDWIDTH)
     if run.began and not run.result and not log.failures:
-        doubt(log, f"it lacks '{_LAST}'")
+        log.doubt(f"it lacks '{_LAST}'")
     return run
 
 
@@ -197,7 +197,8 @@ def _tables(
     size = max(size for values in found.values() for size in values)
     counted = 2 if series.direction == "D2D" else 1
     gpus = tuple(f"gpu{i}" for i in range(last + 1)) if not why else ("sum" if series.gpus > 1 else "gpu0",)
-    largest = [found.get(i, {}).get(size) for i in range(len(gpus))] if not why else [*_first(found, size)]
+    first = next(iter(found.values()))
+    largest = [first.get(size)] if why else [found.get(i, {}).get(size) for i in range(len(gpus))]
     values = tuple(value and value / counted for value in largest)
     row = "local" if series.direction == "D2D" else "host"
     axis = "GPU" if series.direction == "D2D" else "CPU"
@@ -211,11 +212,6 @@ def _tables(
             rates = {at: value and value / counted for at, value in by_size.items()}
             yield curve(called, "", called, {"rate": rates}, Unit.RATE, "value",
                         "a curve; its largest size is compared")  # fmt: skip
-
-
-def _first(found: Mapping[int, Mapping[int, float | None]], size: int) -> Iterator[float | None]:
-    """Yield the value of the first run."""
-    yield next(iter(found.values())).get(size)
 
 
 #: How these logs are read.
@@ -246,11 +242,6 @@ _KNOWN_P2P = re.compile(
 #: Bytes of a buffer: 40 million integers.
 _BYTES = 160_000_000
 _MICRO = 1e-6
-
-
-def _read_of_p2p(lines: Sequence[str]) -> Iterator[FoundLog]:
-    """Yield the runs of the tool that some lines contain."""
-    return (_run_of_p2p(part) for part in runs(lines, _BEGIN_P2P))
 
 
 def _run_of_p2p(lines: Sequence[str]) -> FoundLog:
@@ -292,18 +283,18 @@ def _run_of_p2p(lines: Sequence[str]) -> FoundLog:
         else:
             log.other(line, _KNOWN_P2P)
     if not log.tables:
-        log.warnings.append(f"{INCOMPLETE}: it has no values")
+        log.doubt("it has no values")
     elif any(line.startswith(_CONNECTIVITY) for line in lines) and not any(
         line.startswith(_CLOSING) for line in lines
     ):
-        log.warnings.append(f"{INCOMPLETE}: it lacks its last line")
+        log.doubt("it lacks its last line")
     return log
 
 
 def _note_missing(log: FoundLog, title: str, columns: int, rows: int) -> None:
     """Note rows that a matrix lacks."""
     if not columns or rows < columns:
-        log.warnings.append(f"{INCOMPLETE}: {rows} of {columns or 'its'} rows of {text(title)!r}")
+        log.doubt(f"{rows} of {columns or 'its'} rows of {text(title)!r}")
 
 
 #: Rows of values, in base units.
@@ -357,4 +348,145 @@ def _kept(name: str, title: str, values: _Values, unit: Unit) -> FoundTable:
 
 
 #: How these logs are read.
-P2P_SAMPLE = Tool(_START_P2P, _read_of_p2p)
+P2P_SAMPLE = Tool(_START_P2P, each(_run_of_p2p, runs, _BEGIN_P2P))
+
+
+_BAR = r"\s*[|│]\s*"
+_CELLS = (
+    rf"(Executor: \w{{3}} \d+|Transfer \d+|Aggregate \(CPU\)){_BAR}([\d.]+) GB/s{_BAR}([\d.]+) ms"
+    rf"{_BAR}(\d{{1,18}}) bytes([\s│|].*)?$"
+)
+_ROW_TRANSFERBENCH = re.compile(rf"[\s│|]*{_CELLS}")
+_CUT_TRANSFERBENCH = re.compile(r"[\s│|]*(Executor: |Transfer \d|Aggregate \(CPU\)).*[|│]")
+_TEST = re.compile(r"\s*Test (\d{1,6}):")
+_MATRIX = re.compile(
+    r"\s*(Uni|Bi)directional copy peak bandwidth GB/s \[(Local|Remote) read / (?:Local|Remote) write\] "
+    r"\(GPU-Executor: (GFX|DMA)\)"
+)
+_HEAD_TRANSFERBENCH = re.compile(r"\s*SRC(?:\+EXE)?\\(?:EXE\+)?DST((\s+[CG]PU \d+)+)\s*$")
+_OF_MATRIX = re.compile(r"\s*([CG]PU) (\d{1,4})\s*(->|<-|<->|min|max|sd)((\s+(N/A|[\d.]+(e[-+]\d+)?))*)\s*$")
+_BYTES_TRANSFERBENCH = re.compile(r"\s*Bytes Per Direction[ ,](\d{1,18})")
+_VERSION = re.compile(r"\s*TransferBench [vV]([\w.]+)")
+#: Lines with which a log of this tool begins; a bar before a row is that of a launcher.
+_START = re.compile(rf"{_VERSION.pattern}|{_MATRIX.pattern}|{_CELLS}")
+_KNOWN = re.compile(
+    r"$|=+|-[-┬┼┴]+|[─┌└├].*|\[\w[\w -]*\]$|[A-Z0-9_]+ += |Averages|CPU->CPU|\.+$|## |[$#] |"
+    r"Iter \d|StandardDev|\[WARN|<"
+)
+_FAILED = re.compile(r"\[ERROR\]")
+#: Executor of the preset -> engine in the names of testcases.
+_ENGINES = {"GFX": "sm", "DMA": "ce"}
+_TOOL = "TransferBench"
+
+
+def _run(lines: Sequence[str]) -> FoundLog:
+    log = FoundLog(_TOOL, lines=len(lines), partial=True)
+    test, size = "", 0
+    tests: dict[str, dict[str, tuple[float | None, float | None]]] = {}
+    matrix: re.Match[str] | None = None
+    columns: list[str] = []
+    rows: dict[tuple[str, str], list[float | None]] = {}
+    for line in lines:
+        if match := _ROW_TRANSFERBENCH.match(line):
+            _add(tests.setdefault(test, {}), match)
+        elif match := _VERSION.match(line):
+            log.version = text(f"v{match[1]}")
+        elif match := _TEST.match(line):
+            again = sum(name.partition(" ")[0] == match[1] for name in tests)
+            test = f"{match[1]} again, {again}" if again else match[1]
+        elif match := _BYTES_TRANSFERBENCH.match(line):
+            size = int(match[1])
+        elif match := _MATRIX.match(line):
+            log.tables += _matrix(log, matrix, columns, rows, size)
+            matrix, columns, rows = match, [], {}
+        elif matrix and (match := _HEAD_TRANSFERBENCH.match(line)):
+            columns = re.findall(r"[CG]PU \d+", match[1])
+        elif matrix and columns and (match := _OF_MATRIX.match(line)):
+            values = numbers(match[4]) or []
+            if len(values) < len(columns):
+                log.doubt(f"a row is cut: {line.strip()}")
+            else:
+                rows[f"{match[1]} {match[2]}", match[3]] = values
+        elif _CUT_TRANSFERBENCH.match(line) or (matrix and re.match(r"\s*[CG]PU \d+\s*(->|<-)", line)):
+            log.doubt(f"a row is cut: {line.strip()}")
+        elif _FAILED.match(line.strip()):
+            log.failures.append(text(line))
+        else:
+            log.other(line.strip(), _KNOWN)
+    log.tables += _matrix(log, matrix, columns, rows, size)
+    for name, found in tests.items():
+        log.tables.append(_transfers(name, found))
+        if not any(label.startswith("Aggregate") for label in found):
+            log.doubt(f"test {name} lacks its line 'Aggregate (CPU)'".replace("  ", " "))
+    if not (log.tables or log.failures):
+        log.doubt("it has no transfers; of the presets, p2p is read: run TransferBench p2p")
+    return log
+
+
+def _add(found: dict[str, tuple[float | None, float | None]], match: re.Match[str]) -> None:
+    """Note the rates of an executor, a transfer, or all of a test; of an executor also their sum."""
+    label = text(match[1])
+    about = text(match[5] or "").strip("│| ")
+    if label.startswith("Transfer") and about:
+        label = f"{label}: {about}"
+    summed = re.match(r"([\d.]+) +GB/s \(sum\)", about)
+    found[label] = in_base(match[2], float(GB)), in_base(summed[1], float(GB)) if summed else None
+
+
+def _transfers(test: str, found: dict[str, tuple[float | None, float | None]]) -> FoundTable:
+    """The table of the transfers of a test."""
+    name = f"{_TOOL} test {test}".removesuffix(" test ")
+    return FoundTable(
+        name, tuple(found.values()), tuple(found), ("rate", "sum of its transfers"), ("transfer", "value"),
+        Unit.RATE, "", name, why_not="no testcase has these transfers",
+    )  # fmt: skip
+
+
+def _matrix(
+    log: FoundLog, match: re.Match[str] | None, columns: Sequence[str],
+    rows: dict[tuple[str, str], list[float | None]], size: int,
+) -> Iterator[FoundTable]:  # fmt: skip
+    """Yield the tables of a matrix of the preset: copies between GPUs, and the others."""
+    if match is None:
+        return
+    if not rows:
+        log.doubt(f"it has no values of {match[0].strip()}")
+        return
+    both, remote, engine = match[1] == "Bi", match[2] == "Remote", _ENGINES[match[3]]
+    gpus = [name for name in columns if name.startswith("GPU")]
+    short = [name for name in columns if (name, "->") not in rows]
+    if short:
+        log.doubt(f"it has no row of {', '.join(short[:8])}")
+    title = text(match[0].strip())
+    taken: set[tuple[str, str]] = set()
+    if not both and len(gpus) > 1 and not {*gpus} & {*short}:
+        values = [_of(rows[gpu, "->"], columns, gpus) for gpu in gpus]
+        if remote:  # the destination executes: it is the row of a testcase that reads
+            values = [list(column) for column in zip(*values, strict=True)]
+        pairs = tuple(tuple(None if i == j else v for j, v in enumerate(row)) for i, row in enumerate(values))
+        names = tuple(f"gpu{i}" for i in range(len(gpus)))
+        taken = {(a, b) for a in gpus for b in gpus if a != b}
+        if any(value is not None for row in pairs for value in row):
+            yield FoundTable(
+                f"device_to_device_memcpy_{'read' if remote else 'write'}_{engine}", pairs, names, names,
+                ("GPU", "GPU"), Unit.RATE, "", title, size,
+            )  # fmt: skip
+    labels = tuple(f"{name} {arrow}" for name, arrow in rows)
+    rest = tuple(
+        scaled([None if (name, column) in taken and arrow == "->" else value
+                for column, value in zip(columns, values, strict=False)], float(GB))
+        for (name, arrow), values in rows.items()
+    )  # fmt: skip
+    kind = f"{_TOOL} p2p {match[1].lower()}directional {match[3]}"
+    yield FoundTable(kind, rest, labels, tuple(columns), ("source", "destination"), Unit.RATE,
+                     "", title, size, "no testcase has this executor or both directions")  # fmt: skip
+
+
+def _of(values: Sequence[float | None], columns: Sequence[str], wanted: Sequence[str]) -> list[float | None]:
+    """The values of some columns, in B/s."""
+    by_column = dict(zip(columns, values, strict=False))
+    return list(scaled([by_column[name] for name in wanted], float(GB)))
+
+
+#: How these logs are read.
+TRANSFERBENCH = Tool(_START, each(_run, runs, _VERSION))
