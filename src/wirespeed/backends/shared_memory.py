@@ -81,11 +81,9 @@ class Mechanism(Protocol):
         Raises:
             BackendError: If such memory is not available or not permitted; the message says what to do.
         """
-        ...
 
     def export(self, allocation: Allocation) -> Handle:
         """A handle for other processes."""
-        ...
 
     def open(self, place: Any, handle: Handle) -> Opened:
         """Map a buffer of another process.
@@ -97,7 +95,6 @@ class Mechanism(Protocol):
         Raises:
             BackendError: If it cannot be opened.
         """
-        ...
 
 
 def offer(descriptors: Descriptors, descriptor: int, allocation: Allocation, means: str) -> Handle:

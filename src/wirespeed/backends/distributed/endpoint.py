@@ -114,7 +114,6 @@ class LocalPrepared(Protocol):
         Raises:
             MeasurementTimeout: If they do not end in time.
         """
-        ...
 
     def verify(self) -> object:
         """Verify the destinations of this process; they are poisoned before the next sample.

@@ -43,27 +43,21 @@ class Monitor(Protocol):
 
     def state(self, gpu: Gpu) -> State:
         """The readings that affect the speed of a GPU."""
-        ...
 
     def counters(self, gpu: Gpu) -> State:
         """The counters of errors that take too long to be read during measurements."""
-        ...
 
     def processes(self, gpu: Gpu) -> dict[int, int | None]:
         """The processes that compute on a GPU: ID -> bytes of its memory; None if not known."""
-        ...
 
     def free_memory(self, gpu: Gpu) -> tuple[int, int] | None:
         """The free and all bytes of the memory of a GPU; None if not known."""
-        ...
 
     def energy(self, gpu: Gpu) -> float | None:
         """The energy that a GPU has taken since its driver was loaded, in J; None if not known."""
-        ...
 
     def pcie(self, gpu: Gpu) -> LinkSpeed | None:
         """The speed of the PCIe link of a GPU, and what GPU and system support."""
-        ...
 
     def close(self) -> None:
         """Release the library."""

@@ -98,7 +98,6 @@ class NativeCalls(Protocol):
 
     def library(self) -> Any:
         """The loaded library with the functions of all these calls."""
-        ...
 
     def use(self, context: int) -> Call: ...
 
@@ -110,7 +109,6 @@ class NativeCalls(Protocol):
 
     def move(self, to: int, origin: int, size: int, stream: int) -> Call:
         """A copy between any two memories; pinned memory of the host by its address there."""
-        ...
 
     def batch(
         self, to: int, origin: int, sizes: int, count: int, ends: Sequence[int | None], stream: int
@@ -125,11 +123,9 @@ class NativeCalls(Protocol):
         Raises:
             Unreachable: If the driver has no such call.
         """
-        ...
 
     def failed(self, failure: Failure) -> BackendError:
         """The error of a call that failed."""
-        ...
 
     def launch(
         self, function: int, blocks: int, threads: int, shared: int, stream: int, arguments: int
@@ -143,7 +139,6 @@ class Blas(Protocol):
         self, operation: Operation, size: int, x: int, y: int, stream: Any
     ) -> Callable[[float], object]:
         """A call that enqueues ``y = s x + y`` for a scalar, on vectors of ``size`` bytes each."""
-        ...
 
     def close(self) -> None:
         """Release what the library holds on the GPU."""
@@ -174,13 +169,11 @@ class GpuDriver(Protocol):
 
     def devices(self) -> Mapping[str, Any]:
         """Bus ID -> device of all GPUs that this process may use, in the driver's order."""
-        ...
 
     def properties(self, device: Any) -> GpuProperties: ...
 
     def open(self, device: Any) -> Any:
         """The context of a device that all its users in this process share."""
-        ...
 
     def close(self, device: Any) -> None:
         """Release what ``open`` returned."""
@@ -208,7 +201,6 @@ class GpuDriver(Protocol):
 
     def memory(self) -> tuple[int, int]:
         """The free and total bytes."""
-        ...
 
     def read(self, host: int, address: int, size: int) -> None:
         """Copy from the GPU to the host, and wait for it."""
@@ -224,13 +216,11 @@ class GpuDriver(Protocol):
 
     def bind_copy(self, to: int, origin: int, size: int, stream: Any) -> Callable[[], object]:
         """``enqueue_copy`` with these arguments, converted once for many calls."""
-        ...
 
     # Memory of the host. GPUs access it at an address of their own.
 
     def allocate_host(self, size: int) -> int:
         """Allocate pinned memory, which all GPUs can access."""
-        ...
 
     def free_host(self, host: int) -> None: ...
 
@@ -241,13 +231,11 @@ class GpuDriver(Protocol):
 
     def address_of(self, host: int) -> int:
         """The address for GPUs of pinned memory."""
-        ...
 
     # Streams and events.
 
     def stream(self) -> Any:
         """Create a stream that does not wait for the default stream."""
-        ...
 
     def destroy_stream(self, stream: Any) -> None: ...
 
@@ -257,7 +245,6 @@ class GpuDriver(Protocol):
 
     def event(self) -> Any:
         """Create an event that records the time."""
-        ...
 
     def destroy_event(self, event: Any) -> None: ...
 
@@ -265,11 +252,9 @@ class GpuDriver(Protocol):
 
     def has_happened(self, event: Any) -> bool:
         """Whether all work before an event in its stream is done."""
-        ...
 
     def elapsed(self, start: Any, stop: Any) -> float:
         """The time between two events, in s."""
-        ...
 
     def wait_event(self, stream: Any, event: Any) -> None:
         """Make a stream wait for an event of any stream."""
@@ -284,7 +269,6 @@ class GpuDriver(Protocol):
 
     def source(self, file: str) -> str:
         """The source of the kernels in a file."""
-        ...
 
     def module(self, source: str, device: Any, headers: Headers | None = None) -> Any:
         """A source compiled for a device and loaded.
@@ -292,7 +276,6 @@ class GpuDriver(Protocol):
         Raises:
             BackendError: If the compiler or the driver rejects it.
         """
-        ...
 
     def unload(self, module: Any) -> None: ...
 
@@ -303,7 +286,6 @@ class GpuDriver(Protocol):
 
     def variable(self, module: Any, name: str) -> tuple[int, int]:
         """The address and the size of a variable."""
-        ...
 
     def allow_shared_memory(self, function: Any, size: int) -> None:
         """Allow blocks of a kernel to use this much shared memory, in bytes."""
@@ -317,7 +299,6 @@ class GpuDriver(Protocol):
             blocks, threads: Number of blocks, and of threads of a block.
             shared: Shared memory of a block, in bytes.
         """
-        ...
 
     def open_blas(self) -> Blas:
         """The library of linear algebra for the current context.
@@ -325,7 +306,6 @@ class GpuDriver(Protocol):
         Raises:
             BackendError: If it cannot be loaded, or there is none.
         """
-        ...
 
     # Graphs of enqueued work.
 
@@ -334,7 +314,6 @@ class GpuDriver(Protocol):
 
     def end_capture(self, stream: Any) -> Any:
         """The graph of what was enqueued."""
-        ...
 
     def executable(self, graph: Any) -> Any: ...
 
@@ -350,34 +329,27 @@ class GpuDriver(Protocol):
         Args:
             mechanism: ``VMM_FD`` or ``FABRIC`` to export it by; empty if it is not shared.
         """
-        ...
 
     def map_memory(self, memory: Any, size: int, devices: Sequence[Any]) -> tuple[int, Callable[[], None]]:
         """Map memory for some devices; return its address, and a function that unmaps and frees it.
 
         If it cannot be mapped, it is freed.
         """
-        ...
 
     def export_memory(self, memory: Any, mechanism: str) -> int | bytes:
         """A descriptor of created memory (``VMM_FD``), or its handle (``FABRIC``)."""
-        ...
 
     def import_memory(self, exported: int | bytes, mechanism: str) -> Any:
         """The memory that another process exported."""
-        ...
 
     def fabric_remedy(self) -> str:
         """Describe what this process has and lacks for ``FABRIC``."""
-        ...
 
     def export_allocation(self, address: int) -> tuple[bytes, int]:
         """The ``IPC`` handle of allocated memory, and the offset of an address in it."""
-        ...
 
     def open_allocation(self, handle: bytes) -> int:
         """The address of memory that another process allocated; peer access is enabled."""
-        ...
 
     def close_allocation(self, address: int) -> None: ...
 

@@ -78,7 +78,6 @@ class PairMemory(Protocol):
         Raises:
             BackendError: If the memory is not available.
         """
-        ...
 
     def free(self, address: int) -> None:
         """Free memory."""
@@ -88,7 +87,6 @@ class PairMemory(Protocol):
 
     def read(self, address: int, size: int) -> Any:
         """An array of ``size`` bytes from an address."""
-        ...
 
     def copy(self, destination: int, source: int, size: int) -> None:
         """Copy ``size`` bytes between addresses of this memory, and wait for the copy."""
@@ -99,7 +97,6 @@ class PairMemory(Protocol):
         Raises:
             BackendError: If this memory does not support it.
         """
-        ...
 
     def close(self) -> None:
         """Free all memory."""
@@ -110,21 +107,18 @@ class Wire(Protocol):
 
     def libraries(self) -> dict[str, str]:
         """The versions of the libraries that carry the messages."""
-        ...
 
     def one(self, address: int, size: int) -> float:
         """Send one message from the first to the last end, from a common start; return the time here, in s.
 
         At the last end, the time ends when the data has arrived.
         """
-        ...
 
     def rounds(self, send: int, receive: int, size: int, count: int) -> float:
         """Make ``count`` round trips of a message; return the total time, in s.
 
         Each end sends from one buffer and receives in another, so that no cache holds what arrives.
         """
-        ...
 
     def windows(self, send: int, receive: int, size: int, window: Window, count: int) -> float:
         """Send windows of concurrent messages, each of which the last end answers unless it sends as well.
@@ -138,7 +132,6 @@ class Wire(Protocol):
         Returns:
             Total time, in s.
         """
-        ...
 
     def close(self) -> None:
         """Close the connection."""
