@@ -24,7 +24,7 @@ from .nvml import REFUSALS, Nvml, Silence, decoded, kernel_module, opened
 from .packages import BINDINGS, INSTALL, NVML_MISSING
 
 if TYPE_CHECKING:
-    from .gpu_facts import Cuda
+    from .cuda_driver import Cuda
 
 
 def visible(handles: Sequence[Any], uuids: Sequence[str], environment: Mapping[str, str]) -> list[Any]:
@@ -207,7 +207,7 @@ class _Reader:
         if find_spec("cuda") is None or find_spec("cuda.bindings") is None:
             self.notes.append(f"the GPUs cannot be measured: the package {BINDINGS} is missing: {INSTALL}")
             return None
-        from .gpu_facts import Cuda
+        from .cuda_driver import Cuda
 
         try:
             return Cuda()
