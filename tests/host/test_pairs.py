@@ -15,8 +15,7 @@ import pytest
 import wirespeed
 from tests.threads import together, worlds
 from wirespeed.backends.host.backend import HostBuffers, ShmSharing
-from wirespeed.backends.pairs.base import Window
-from wirespeed.backends.pairs.connection import Connection
+from wirespeed.backends.pairs.connection import Connection, Window
 from wirespeed.document import Document, Status
 from wirespeed.errors import BackendError, OutOfMemory
 from wirespeed.model import Engine, MemoryKind

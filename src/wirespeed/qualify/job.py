@@ -43,7 +43,7 @@ from .job_nodes import (
 )
 from .limits import of_rdma, of_tcp, use_of
 from .measured_topology import TCP, Carrier, Sent, carrier, counters, difference, others, said
-from .message_transfers import Hop, messages_between
+from .messages import Hop, messages_between
 from .pair_facts import facts_told, read_facts, tasks_of_two
 from .tcp_probe import TcpProbe, interface_of
 

@@ -32,7 +32,7 @@ from .measured_topology import (
     topology_of,
     wrongly_blamed,
 )
-from .message_sizes import by_sizes
+from .messages import by_sizes
 
 #: Rounds of pairs, those after which nothing may be suspected, and confirmations of each suspect.
 PAIR_ROUNDS, FEWEST_PAIR_ROUNDS, CONFIRMATIONS = 7, 4, 2

@@ -20,17 +20,18 @@ from ..hardware.facts import Fact, Facts
 from ..qualification import EndMemory, PartKind, QualifiedNode, RailLimit
 from ..terminal import neutral, unknown_name
 from .cluster import Values, hosts_of, two_of
-from .cluster_faults import ClusterFault, parse_cluster_fault
-from .limits import of_rdma
-from .simulated_facts import (
+from .cluster_faults import (
     OF_PORT,
     ONE_ENDPOINT,
     SPARK,
+    ClusterFault,
     NicModel,
     NodeFault,
     facts_of,
+    parse_cluster_fault,
     parse_node_fault,
 )
+from .limits import of_rdma
 
 #: Virtual durations of a round in s: own node, pairs, groups, latencies, messages of several sizes.
 _OWN_S, _PAIRS_S, _GROUPS_S, _LATENCIES_S, _SIZES_S = 10.0, 2.0, 4.0, 0.1, 1.0

@@ -192,7 +192,7 @@ class TcpProbe:
             peer, _ = self._listener.accept()
             peer.settimeout(TIMEOUT_S)
             try:
-                if hmac.compare_digest(_exactly(peer, len(token)), token):
+                if hmac.compare_digest(exactly(peer, len(token)), token):
                     return _timed_by_kernel(peer)
             except OSError:
                 pass  # a stranger that says nothing
@@ -215,9 +215,12 @@ def _timed_by_kernel(peer: socket.socket) -> socket.socket:
     return peer
 
 
-def _exactly(peer: socket.socket, size: int) -> bytes:
+def exactly(peer: socket.socket, size: int) -> bytes:
+    """Receive this number of bytes."""
     data = b""
-    while len(data) < size and (more := peer.recv(size - len(data))):
+    while len(data) < size:
+        if not (more := peer.recv(size - len(data))):
+            raise ConnectionError("the other process ended")
         data += more
     return data
 

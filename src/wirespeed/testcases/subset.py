@@ -15,8 +15,7 @@ from itertools import permutations
 from ..errors import MachineError
 from ..hardware.topology import Machine
 from ..measurement import Axis, Measurement
-from ..units import format_size
-from .base import Layout, Plan, PlanOptions, Testcase, WaivedCell
+from .base import Layout, Plan, PlanOptions, Testcase, WaivedCell, size_axis
 
 #: Row and column of cells of a table of pairs, by label.
 Pairs = Collection[tuple[str, str]]
@@ -159,9 +158,7 @@ def sweep(case: Testcase, sizes: tuple[int, ...]) -> Testcase:
         first = plans[0]
         if first.reason or any(layout.columns.values for layout in first.tables):
             return case.pattern(machine, case, options)  # nothing to sweep, or a curve already
-        columns = Axis(
-            "buffer size", tuple(format_size(s) for s in sizes), tuple(float(s) for s in sizes), "B"
-        )
+        columns = size_axis("buffer size", sizes)
         tables, rows = [], dict[tuple[str, int, int], int]()
         for layout in first.tables:
             there = [(p.row, p.column) for m in first.measurements for p in m.places if p.table == layout.key]

@@ -21,18 +21,22 @@ from ..gpu.backend import GpuBackend
 from ..gpu.gpu_driver import GpuProperties, Headers, NativeCalls
 from .driver import (
     ELF,
+    CuBlas,
     check,
     compiled,
+    create,
     cuda_source,
     enable_peer_access,
     ending,
     explained,
+    exported,
+    imex_channels,
+    imported,
+    map_for,
     nvrtc_version,
     ready,
 )
-from .nvml import Nvml
-from .packages import BINDINGS, BLAS_WHEELS, INSTALL, WHEELS, extra
-from .vmm import CuBlas, create, exported, imex_channels, imported, map_for
+from .nvml import BINDINGS, BLAS_WHEELS, INSTALL, WHEELS, Nvml, extra
 
 if TYPE_CHECKING:
     from ..gpu.gpu_driver import Arguments
@@ -339,7 +343,7 @@ class CudaBackend(GpuBackend):
     title = "CUDA"
 
     def without_blas(self) -> str:
-        from .vmm import missing
+        from .driver import missing
 
         return missing()
 

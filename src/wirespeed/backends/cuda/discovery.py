@@ -20,8 +20,7 @@ from ...hardware.topology import Link, LinkKind, Machine
 from ...units import GB, MB
 from .. import pci
 from ..tree import HERE, TreePath
-from .nvml import REFUSALS, Nvml, Silence, decoded, kernel_module, opened
-from .packages import BINDINGS, INSTALL, NVML_MISSING
+from .nvml import BINDINGS, INSTALL, NVML_MISSING, REFUSALS, Nvml, Silence, decoded, kernel_module, opened
 
 if TYPE_CHECKING:
     from .cuda_driver import Cuda

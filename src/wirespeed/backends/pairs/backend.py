@@ -33,8 +33,7 @@ from ...options import RunOptions
 from ..base import Backend, Prepared
 from ..distributed.exchange import Exchange
 from ..shared_memory import Allocation, Handle
-from .base import PairMemory, Window, Wire, pattern, verify
-from .connection import Connection
+from .connection import Connection, PairMemory, Wire, pattern, verify
 
 #: Patterns in which the last end sends messages of the same size.
 _RETURNING = (MessagePattern.ROUND_TRIP, MessagePattern.WINDOW_BOTH)
@@ -80,8 +79,8 @@ class PreparedMessages(Prepared):
         send, receive = self._held
         if message.pattern is MessagePattern.ROUND_TRIP:
             return [wire.rounds(send, receive, size, copies)]
-        window = Window(message.count, message.pattern is MessagePattern.WINDOW_BOTH)
-        return [wire.windows(send, receive, size, window, copies)]
+        both = message.pattern is MessagePattern.WINDOW_BOTH
+        return [wire.windows(send, receive, size, message.count, both, copies)]
 
     def verify(self) -> None:
         """Compare the data that each end received, and overwrite it, so that the next sample is verified."""

@@ -59,7 +59,7 @@ from ...model import (
     Transfer,
 )
 from ...options import RunOptions
-from ...testcases.collectives import members
+from ...testcases.processes import members
 from ...units import MIB, format_size
 from ...worlds.launchers import alone
 from ..base import Backend, BackendDetails, Prepared
