@@ -41,6 +41,14 @@ EACH = "*"
 _GIDS = ("0: IB/RoCE v1", "1: RoCE v2", "2: IB/RoCE v1", "3: RoCE v2")
 
 
+#: Places of facts: each endpoint of the NICs, and the second endpoint of each.
+_ENDPOINTS, _SECOND = "each endpoint", "each second endpoint"
+#: Network interface by which simulated nodes reach each other.
+_INTERFACE = "eth0"
+#: Name, value (or what returns it for an amount and the endpoints), and place; no place: the host.
+_Change = tuple[Known, FactValue | Callable[[float, Sequence[str]], FactValue], str]
+
+
 @dataclass(frozen=True)
 class CauseFault:
     """A fault of a node whose facts show it.
@@ -48,119 +56,76 @@ class CauseFault:
     Attributes:
         name: Its name: that of the cause.
         cause: Name of the cause.
-        factor: Factor of the rate of the rails of the node, by the amount.
-        facts: Yields what changes: its names and values, and the endpoint, or none for the host.
+        factor: Factor of the rate of the rails of the node, or what returns it for an amount.
+        changes: The facts that it changes.
         amount: The usual amount; 0 if it has none.
         of_gpus: Whether only messages from and to GPU memory are slower.
     """
 
     name: str
     cause: str
-    factor: Callable[[float, NicModel], float]
-    facts: Callable[[float, Sequence[str]], Iterator[tuple[Known, FactValue, str]]]
+    factor: float | Callable[[float, NicModel], float]
+    changes: tuple[_Change, ...]
     amount: float = 0.0
     of_gpus: bool = False
 
+    def factor_of(self, amount: float, nic: NicModel) -> float:
+        """Factor of the rate of the rails of the node."""
+        return self.factor(amount, nic) if callable(self.factor) else self.factor
 
-def _of_all(
-    name: Known, value: Callable[[float], FactValue]
-) -> Callable[..., Iterator[tuple[Known, FactValue, str]]]:
-    """A function that yields a fact of all endpoints."""
-    return lambda amount, nics: ((name, value(amount), nic) for nic in nics)
-
-
-def _of_host(*facts: tuple[Known, FactValue]) -> Callable[..., Iterator[tuple[Known, FactValue, str]]]:
-    """A function that yields facts of the host."""
-    return lambda amount, nics: ((name, value, "") for name, value in facts)
+    def facts(self, amount: float, nics: Sequence[str]) -> Iterator[tuple[Known, FactValue, str]]:
+        """Yield the names, values and places of what changes."""
+        for name, value, place in self.changes:
+            for device in {_ENDPOINTS: nics, _SECOND: nics[1::2]}.get(place, (place,)):
+                yield name, value(amount, nics) if callable(value) else value, device
 
 
-def _unused(amount: float, nics: Sequence[str]) -> Iterator[tuple[Known, FactValue, str]]:
+def _amount(amount: float, nics: Sequence[str]) -> float:
+    """The amount of a fault, as the value of a fact."""
+    del nics
+    return amount
+
+
+def _first_endpoints(amount: float, nics: Sequence[str]) -> tuple[str, ...]:
+    """A setting of NCCL that selects the first endpoint of each NIC."""
     del amount
-    yield from ((Known.PORT_USED, OFF, nic) for nic in nics[1::2])
+    return (f"NCCL_IB_HCA=={','.join(nics[::2])}",)
 
 
-def _selected(amount: float, nics: Sequence[str]) -> Iterator[tuple[Known, FactValue, str]]:
-    yield Known.NCCL_VARIABLES, (f"NCCL_IB_HCA=={','.join(nics[::2])}",), ""
-    yield from _unused(amount, nics)
+def _by_lanes(lanes: float, nic: NicModel) -> float:
+    return min(1.0, lanes / nic.lanes)
 
 
-#: Network interface by which simulated nodes reach each other.
-_INTERFACE = "eth0"
+def _by_generation(generation: float, nic: NicModel) -> float:
+    return float(min(1.0, 2.0 ** (generation - nic.generation)))
 
 
-def _small_way(amount: float, nics: Sequence[str]) -> Iterator[tuple[Known, FactValue, str]]:
-    del nics
-    yield from ((name, amount, _INTERFACE) for name in (Known.PATH_MTU, Known.ROUTE_MTU))
-
-
-def _flapping(amount: float, nics: Sequence[str]) -> Iterator[tuple[Known, FactValue, str]]:
-    del nics
-    yield Known.INTERFACE_LOST, amount, _INTERFACE
-
-
-def _divided(amount: float, nics: Sequence[str]) -> Iterator[tuple[Known, FactValue, str]]:
-    del nics
-    yield Known.NODES_PER_SOCKET, amount, ""
-
-
-def _whole_sockets(amount: float, nics: Sequence[str]) -> Iterator[tuple[Known, FactValue, str]]:
-    del amount, nics
-    yield Known.CPU_DESIGN, "AuthenticAMD 25 1", ""
-    yield Known.SWITCH, "none", "gpu0"
-
-
-def _bridge(amount: float, nics: Sequence[str]) -> Iterator[tuple[Known, FactValue, str]]:
-    del amount, nics
-    yield Known.INTERFACE_KIND, "bridge", "br0"
-
-
+_UNUSED: _Change = (Known.PORT_USED, OFF, _SECOND)
 #: Faults with a cause, by their names. The factors are those of the public reports as far as there are any:
 #: one endpoint 98 of 185 Gbit/s (dgx-spark-playbooks 103), GPUDirect 15 of 47 GB/s (Mooncake 1459).
 FAULTS = {
-    fault.name: fault
-    for fault in (
-        CauseFault("endpoint", "nic-endpoint", lambda amount, nic: 0.53, _unused),
-        CauseFault("hca", "nic-selection", lambda amount, nic: 0.53, _selected),
-        CauseFault(
-            "gid", "nic-selection", lambda amount, nic: 0.4,
-            _of_host((Known.NCCL_VARIABLES, ("NCCL_IB_GID_INDEX=0",))),
-        ),
-        CauseFault("mtu", "mtu", lambda size, nic: 0.6, _of_all(Known.PORT_MTU, lambda size: size), 1500.0),
-        CauseFault(
-            "width", "nic-pcie", lambda lanes, nic: min(1.0, lanes / nic.lanes),
-            _of_all(Known.PCIE_WIDTH, lambda lanes: lanes), 2.0,
-        ),
-        CauseFault(
-            "generation", "nic-pcie", lambda n, nic: min(1.0, 2.0 ** (n - nic.generation)),
-            _of_all(Known.PCIE_GENERATION, lambda n: n), 3.0,
-        ),
-        CauseFault(
-            "gpudirect", "peermem", lambda amount, nic: 0.32,
-            _of_host((Known.PEERMEM, OFF), (Known.NCCL_GDR, OFF), (Known.NCCL_NETWORK, "NET/IB")),
-            of_gpus=True,
-        ),
-        CauseFault(
-            "settings", "node-settings", lambda amount, nic: 0.4,
-            _of_host((Known.NCCL_VARIABLES, ("NCCL_MAX_NCHANNELS=1",))),
-        ),
-        CauseFault(
-            "firmware", "node-settings", lambda amount, nic: 0.6,
-            _of_all(Known.NIC_FIRMWARE, lambda amount: "28.39.1002"),
-        ),
-        CauseFault(
-            "governor", "governor", lambda amount, nic: 0.6, _of_host((Known.GOVERNOR, ("powersave",)))
-        ),
-        CauseFault(
-            "numa", "nic-numa", lambda amount, nic: 0.6, _of_all(Known.NUMA_NODE, lambda amount: "unknown")
-        ),
-        CauseFault("pathmtu", "path-mtu", lambda size, nic: 0.6, _small_way, 1500.0),
-        CauseFault("flap", "link-lost", lambda count, nic: 0.5, _flapping, 2.0),
-        CauseFault("nps", "nodes-per-socket", lambda nodes, nic: 0.6, _divided, 4.0),
-        CauseFault("nps1", "whole-sockets", lambda amount, nic: 0.5, _whole_sockets),
-        CauseFault(
-            "driver", "node-settings", lambda amount, nic: 0.6, _of_host((Known.DRIVER_KERNEL, "570.86.10"))
-        ),
-        CauseFault("bridge", "nic-detour", lambda amount, nic: 0.06, _bridge),
+    row[0]: CauseFault(*row)
+    for row in (
+        ("endpoint", "nic-endpoint", 0.53, (_UNUSED,)),
+        ("hca", "nic-selection", 0.53, ((Known.NCCL_VARIABLES, _first_endpoints, ""), _UNUSED)),
+        ("gid", "nic-selection", 0.4, ((Known.NCCL_VARIABLES, ("NCCL_IB_GID_INDEX=0",), ""),)),
+        ("mtu", "mtu", 0.6, ((Known.PORT_MTU, _amount, _ENDPOINTS),), 1500.0),
+        ("width", "nic-pcie", _by_lanes, ((Known.PCIE_WIDTH, _amount, _ENDPOINTS),), 2.0),
+        ("generation", "nic-pcie", _by_generation, ((Known.PCIE_GENERATION, _amount, _ENDPOINTS),), 3.0),
+        ("gpudirect", "peermem", 0.32, ((Known.PEERMEM, OFF, ""), (Known.NCCL_GDR, OFF, ""),
+         (Known.NCCL_NETWORK, "NET/IB", "")), 0.0, True),
+        ("settings", "node-settings", 0.4, ((Known.NCCL_VARIABLES, ("NCCL_MAX_NCHANNELS=1",), ""),)),
+        ("firmware", "node-settings", 0.6, ((Known.NIC_FIRMWARE, "28.39.1002", _ENDPOINTS),)),
+        ("governor", "governor", 0.6, ((Known.GOVERNOR, ("powersave",), ""),)),
+        ("numa", "nic-numa", 0.6, ((Known.NUMA_NODE, "unknown", _ENDPOINTS),)),
+        ("pathmtu", "path-mtu", 0.6, ((Known.PATH_MTU, _amount, _INTERFACE),
+         (Known.ROUTE_MTU, _amount, _INTERFACE)), 1500.0),
+        ("flap", "link-lost", 0.5, ((Known.INTERFACE_LOST, _amount, _INTERFACE),), 2.0),
+        ("nps", "nodes-per-socket", 0.6, ((Known.NODES_PER_SOCKET, _amount, ""),), 4.0),
+        ("nps1", "whole-sockets", 0.5, ((Known.CPU_DESIGN, "AuthenticAMD 25 1", ""),
+         (Known.SWITCH, "none", "gpu0"))),
+        ("driver", "node-settings", 0.6, ((Known.DRIVER_KERNEL, "570.86.10", ""),)),
+        ("bridge", "nic-detour", 0.06, ((Known.INTERFACE_KIND, "bridge", "br0"),)),
     )
 }  # fmt: skip
 

@@ -130,7 +130,7 @@ class SimulatedCluster:
         self._trunk = np.ones((blocks, self.rails))
         self._spine = np.ones((self.spines, self.rails))
         for cause in self.causes:
-            factor = cause.fault.factor(cause.amount, self.nic)
+            factor = cause.fault.factor_of(cause.amount, self.nic)
             at = slice(None) if cause.node < 0 else cause.node
             for speed in (self._of_gpus,) if cause.fault.of_gpus else (self._sends, self._receives):
                 speed[at] *= factor
