@@ -17,6 +17,7 @@ import msgspec
 
 from ...hardware.devices import Gpu
 from ...tables import GENERATION, IDLE, RETRAINED, THROTTLED, THROTTLED_BY, Quantity, State
+from ..gpu.gpu_driver import Monitor
 from ..pci import LinkSpeed, read
 from ..tree import TreePath
 
@@ -123,7 +124,7 @@ class Silence:
         raise AttributeError(name)
 
 
-class Nvml:
+class Nvml(Monitor):
     """NVML, initialised. A query that NVML does not answer returns None.
 
     Attributes:

@@ -21,7 +21,8 @@ from ...tables import Quantity, State
 from ...units import MIB, format_size
 from .. import pci
 from ..base import Backend, BackendDetails
-from .device import LoadedLinks, Monitor, process_name
+from .device import LoadedLinks, process_name
+from .gpu_driver import Monitor
 from .launch_config import LIST_GRANULE, NODE, WORD, unfit
 
 if TYPE_CHECKING:
@@ -228,16 +229,12 @@ class GpuBackend(Backend, ABC):
     def state(self) -> State:
         """Clocks, temperatures, links and error counters of all GPUs from their monitor."""
         monitor = self._monitor()
-        if monitor is None:
-            return ()
         return tuple(quantity for gpu in self._machine.gpus for quantity in monitor.state(gpu))
 
     def counters(self) -> State:
         """Error counters that take several ms per GPU."""
         monitor = self._monitor()
-        counted = [
-            quantity for gpu in self._machine.gpus for quantity in (monitor.counters(gpu) if monitor else ())
-        ]
+        counted = [quantity for gpu in self._machine.gpus for quantity in monitor.counters(gpu)]
         for gpu in self._machine.gpus:
             for severity, count in zip(
                 ("uncorrected", "corrected"), pci.errors(pci.entry(gpu.bus_id)), strict=True
@@ -259,7 +256,7 @@ class GpuBackend(Backend, ABC):
     def energy(self) -> dict[str, float]:
         """The energy of each GPU whose monitor knows it."""
         monitor = self._monitor()
-        known = {gpu.name: monitor.energy(gpu) if monitor else None for gpu in self._machine.gpus}
+        known = {gpu.name: monitor.energy(gpu) for gpu in self._machine.gpus}
         return {name: joules for name, joules in known.items() if joules is not None}
 
     def busy(self) -> dict[str, str]:
@@ -310,26 +307,24 @@ class GpuBackend(Backend, ABC):
                     f"{self._driver.hidden_remedy}"
                 )
             monitor = self._monitor()
-            before = set(monitor.processes(gpu)) if monitor else set()
+            before = set(monitor.processes(gpu))
             try:
                 self._devices[name] = Device(gpu, self._driver, self._handles[gpu.bus_id])
             except OutOfMemory as error:
                 raise self._without_room(gpu, error) from error
             # In a container it may know this process by another PID: the one that came with the context.
-            came = set(monitor.processes(gpu)) - before if monitor else set()
+            came = set(monitor.processes(gpu)) - before
             self._own[name] = {os.getpid()} if os.getpid() in came else {os.getpid(), *came}
         return self._devices[name]
 
     def _users(self, gpu: Gpu) -> str:
-        monitor = self._monitor()
         own = self._own.get(gpu.name, {os.getpid()})
-        used = monitor.processes(gpu) if monitor else {}
+        used = self._monitor().processes(gpu)
         return ", ".join(process_name(pid, used[pid]) for pid in sorted(set(used) - own))
 
     def _without_room(self, gpu: Gpu, error: OutOfMemory) -> OutOfMemory:
         """Why a GPU has no memory for a context: who uses it."""
-        monitor = self._monitor()
-        memory = monitor.free_memory(gpu) if monitor else None
+        memory = self._monitor().free_memory(gpu)
         free = f": {format_size(memory[0])} of {format_size(memory[1])} is free" if memory else ""
         users = self._users(gpu)
         remedy = f"in use by {users}; wait for it, or end it" if users else f"end what uses it ({error})"
@@ -349,9 +344,9 @@ class GpuBackend(Backend, ABC):
             self._contents[device.name] = Contents(device)
         return self._contents[device.name]
 
-    def _monitor(self) -> Monitor | None:
-        if self._open_monitor is None and not self._unusable:
-            self._open_monitor = self.open_monitor()
+    def _monitor(self) -> Monitor:
+        if self._open_monitor is None:
+            self._open_monitor = (None if self._unusable else self.open_monitor()) or Monitor()
         return self._open_monitor
 
 

@@ -17,8 +17,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ...errors import BackendError
 
 if TYPE_CHECKING:
+    from ...hardware.devices import Gpu
     from ...model import Operation
+    from ...tables import State
     from ..native import Call, Failure
+    from ..pci import LinkSpeed
 
 
 class Arguments:
@@ -53,6 +56,37 @@ def narrow(value: int) -> ctypes.c_uint32:
 #: Mechanisms by which processes share memory of a GPU: handles of plain allocations; descriptors of virtual
 #: memory on one host; handles of virtual memory within a fabric of several hosts.
 IPC, VMM_FD, FABRIC = "ipc", "vmm-fd", "fabric"
+
+
+class Monitor:
+    """A library that reports the state of GPUs. This one knows nothing."""
+
+    def state(self, gpu: Gpu) -> State:
+        """The readings that affect the speed of a GPU."""
+        return ()
+
+    def counters(self, gpu: Gpu) -> State:
+        """The counters of errors that take too long to be read during measurements."""
+        return ()
+
+    def processes(self, gpu: Gpu) -> dict[int, int | None]:
+        """The processes that compute on a GPU: ID -> bytes of its memory; None if not known."""
+        return {}
+
+    def free_memory(self, gpu: Gpu) -> tuple[int, int] | None:
+        """The free and all bytes of the memory of a GPU; None if not known."""
+        return None
+
+    def energy(self, gpu: Gpu) -> float | None:
+        """The energy that a GPU has taken since its driver was loaded, in J; None if not known."""
+        return None
+
+    def pcie(self, gpu: Gpu) -> LinkSpeed | None:
+        """The speed of the PCIe link of a GPU, and what GPU and system support; None if not known."""
+        return None
+
+    def close(self) -> None:
+        """Release the library."""
 
 
 class TooManyPeers(BackendError):
