@@ -67,8 +67,8 @@ def shown(nvml: Nvml) -> Fact:
         return _fact(Known.GPUS_OF_DRIVER, None)
     handles = (nvml.ask("nvmlDeviceGetHandleByIndex", i) for i in range(count))
     locations = (nvml.ask("nvmlDeviceGetPciInfo", handle) for handle in handles if handle is not None)
-    addresses = (f"{at.domain:04x}:{at.bus:02x}:{at.device:02x}.0" for at in locations if at is not None)
-    return _fact(Known.GPUS_OF_DRIVER, tuple(addresses))
+    addresses = tuple(pci.address(nvml.bus_id(at)) for at in locations if at is not None)
+    return _fact(Known.GPUS_OF_DRIVER, addresses)
 
 
 def _of_bus(gpu: Gpu, root: TreePath) -> Iterator[Fact]:

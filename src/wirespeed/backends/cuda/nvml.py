@@ -149,6 +149,11 @@ class Nvml(Monitor):
         except self.library.NVMLError:
             return None
 
+    @staticmethod
+    def bus_id(info: Any) -> str:
+        """The bus ID of NVML's structure about a PCI device, in the form ``00000000:00:06``."""
+        return f"{info.domain:08x}:{info.bus:02x}:{info.device:02x}"
+
     def handle(self, gpu: Gpu) -> Any:
         """NVML's handle of a GPU, by bus ID, since CUDA may number GPUs differently."""
         return self.ask("nvmlDeviceGetHandleByPciBusId", f"{gpu.bus_id}.0".encode())
@@ -414,9 +419,7 @@ class RecordingNvml(Nvml):
         address = ctypes.cast(value, ctypes.c_void_p).value
         if address not in self._handles:
             info = super().ask("nvmlDeviceGetPciInfo", value)
-            self._handles[address] = (
-                f"{info.domain:08x}:{info.bus:02x}:{info.device:02x}" if info else f"GPU {len(self._handles)}"
-            )
+            self._handles[address] = self.bus_id(info) if info else f"GPU {len(self._handles)}"
         return self._handles[address]
 
 

@@ -24,7 +24,8 @@ from ...hardware.facts import Fact, Known
 from ...hardware.topology import Machine
 from ...units import KIB, MB, MIB, NANO, many
 from ..tree import HERE, TreePath
-from .load import cpu_list, first_cpu, number, read
+from .host_discovery import cpus_of_nodes, is_virtual, socket_of
+from .load import first_cpu, number, read
 
 _BIOS, _MODULE, _END = 0, 17, 127
 #: Bytes of the header of a structure: type, length, handle.
@@ -210,7 +211,7 @@ class _Cpu:
         fields = first_cpu(root)
         design = [fields.get(name, "") for name in ("vendor_id", "cpu family", "model")]
         vendor = read(root / "sys/class/dmi/id/sys_vendor") or ""
-        inside = "hypervisor" in fields.get("flags", "").split() or vendor.startswith(_VIRTUAL_VENDORS)
+        inside = is_virtual(root) or vendor.startswith(_VIRTUAL_VENDORS)
         return cls(" ".join(design) if all(design) else "", inside)
 
 
@@ -296,20 +297,14 @@ def _highest(node: NumaNode, host: _Host) -> tuple[float | None, str]:
 
 def _spanned(node: NumaNode, host: _Host, sheet: CpuSheet) -> int:
     """How many sockets a node may span: hypervisors hide them, and firmware interleaves them."""
-    folder = host.root / "sys/devices/system"
-    cpus = cpu_list(read(folder / f"node/node{node.index}/cpulist") or "") or node.cpus
-    ends = {read(folder / f"cpu/cpu{cpu}/topology/physical_package_id") for cpu in (cpus[0], cpus[-1])}
+    cpus = cpus_of_nodes(host.root).get(node.name) or node.cpus
+    ends = {socket_of(host.root, cpu) for cpu in (cpus[0], cpus[-1])}
     return max(len(ends), sheet.sockets(len(cpus)) if host.virtual else 1)
 
 
 def _packages(root: TreePath) -> dict[str, str]:
     """The socket of each node with CPUs."""
-    sockets = {}
-    for node in root.glob("sys/devices/system/node/node[0-9]*"):
-        if cpus := cpu_list(read(node / "cpulist") or ""):
-            place = root / f"sys/devices/system/cpu/cpu{cpus[0]}/topology/physical_package_id"
-            sockets[node.name] = read(place) or "0"
-    return sockets
+    return {node: socket_of(root, cpus[0]) or "0" for node, cpus in cpus_of_nodes(root).items() if cpus}
 
 
 def _channels(root: TreePath) -> int | None:

@@ -151,16 +151,15 @@ def _all_reduce(case: Case, site: MpiSite) -> list[Call]:
     return [("MPI_Allreduce", (*buffers, site.type, site.operator, site.comm))]
 
 
-def _all_gather(case: Case, site: MpiSite) -> list[Call]:
-    count = len(site.receive) // case.ranks
-    sends, receives = (_source(case, site), count, site.type), (_at(site.receive), count, site.type)
-    return [("MPI_Allgather", (*sends, *receives, site.comm))]
+def _equal_parts(name: str) -> Callable[[Case, MpiSite], list[Call]]:
+    """What returns the call of a function with equal parts for each rank."""
 
+    def calls(case: Case, site: MpiSite) -> list[Call]:
+        count = len(site.receive) // case.ranks
+        sends, receives = (_source(case, site), count, site.type), (_at(site.receive), count, site.type)
+        return [(name, (*sends, *receives, site.comm))]
 
-def _alltoall(case: Case, site: MpiSite) -> list[Call]:
-    count = len(site.receive) // case.ranks
-    sends, receives = (_source(case, site), count, site.type), (_at(site.receive), count, site.type)
-    return [("MPI_Alltoall", (*sends, *receives, site.comm))]
+    return calls
 
 
 def _reduce_scatter(case: Case, site: MpiSite) -> list[Call]:
@@ -255,9 +254,9 @@ def _hypercube(case: Case, site: MpiSite) -> list[Call]:
 #: Operation -> function that returns the calls of one execution.
 CALLS: dict[str, Callable[[Case, MpiSite], list[Call]]] = {
     "all_reduce": _all_reduce,
-    "all_gather": _all_gather,
+    "all_gather": _equal_parts("MPI_Allgather"),
     "reduce_scatter": _reduce_scatter,
-    "alltoall": _alltoall,
+    "alltoall": _equal_parts("MPI_Alltoall"),
     "alltoallv": _alltoallv,
     "broadcast": _broadcast,
     "reduce": _reduce,
