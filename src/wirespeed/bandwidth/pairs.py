@@ -22,7 +22,7 @@ from ..tables import Cell, Table
 from ..tabular import Tabular
 from ..terminal import brief, colored, columns
 from ..testcases import find
-from ..testcases.subset import narrow
+from ..testcases.selections import narrow
 from ..units import fitting
 from .arguments import (
     CopyEngine,

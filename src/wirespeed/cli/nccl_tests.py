@@ -173,7 +173,7 @@ def _measure(
     from ..driver.session import Session
     from ..results.store import Saver
     from ..testcases.processes import collective, names
-    from ..testcases.subset import sweep
+    from ..testcases.selections import sweep
 
     agree_on(world, wanted.comparable())
     asked, provider = wanted.options, wanted.provider

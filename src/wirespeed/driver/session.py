@@ -29,7 +29,7 @@ from ..run_errors import RunInterrupted
 from ..signals import Undisturbed
 from ..tables import Cell, Reading, State
 from ..testcases import Testcase
-from ..testcases.subset import by_value
+from ..testcases.selections import by_value
 from .jobs import Listener, Observed, timestamp
 from .partial_result import PartialResult
 from .run_plan import NO_TIME, TimeLimit

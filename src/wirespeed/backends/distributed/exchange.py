@@ -34,8 +34,7 @@ from ...model import Memory, MemoryKind, Transfer
 from ...terminal import visible
 from ...worlds.base import RankLost, World, WorldError
 from ..base import Backend
-from ..shared_memory import Allocation, Handle, Opened
-from .endpoint import MPI, NCCL, TWO_SIDED, Endpoint
+from .endpoint import MPI, NCCL, TWO_SIDED, Allocation, Endpoint, Handle, Opened
 
 #: Kinds of errors as other processes hear of them; all others are errors of a backend.
 _KINDS: dict[str, type[WirespeedError]] = {

@@ -25,8 +25,17 @@ from ...tables import Quantity, State
 from ...units import format_size
 from ...worlds.admission import Descriptors, SharedMemory
 from ..base import Backend
-from ..distributed.endpoint import Endpoint, JobContext, LocalTransfer
-from ..shared_memory import Allocation, Handle, Mechanism, Opened, fetched, offer
+from ..distributed.endpoint import (
+    Allocation,
+    Endpoint,
+    Handle,
+    JobContext,
+    LocalTransfer,
+    Mechanism,
+    Opened,
+    fetched,
+    offer,
+)
 from ..tree import HERE, TreePath
 from . import kernels, nic_facts
 from .bound_transfer import LINE, PoolBuffers, SharedBuffers, whole_lines

@@ -31,8 +31,8 @@ from ...model import (
 )
 from ...options import RunOptions
 from ..base import Prepared
+from ..distributed.endpoint import Allocation, Handle
 from ..distributed.exchange import Exchange, JobBackend
-from ..shared_memory import Allocation, Handle
 from .connection import Connection, PairMemory, Wire, pattern, verify
 
 #: Patterns in which the last end sends messages of the same size.

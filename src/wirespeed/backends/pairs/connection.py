@@ -18,9 +18,9 @@ from ...hardware.topology import Machine
 from ...model import Engine, MemoryKind
 from ...options import RunOptions
 from ...worlds.base import World
+from ..distributed.endpoint import Mechanism
 from ..distributed.exchange import Exchange
 from ..provider import NO_CPU, current_cpu, sharing
-from ..shared_memory import Mechanism
 from ..test_data import key_of, words
 
 #: Seed of the data that the two ends send.
