@@ -304,26 +304,9 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=1024)]
 _Handle = int | str
 
 
-class _MemoryInfo(msgspec.Struct):
-    total: _Number
-
-
-class _Bar1Info(msgspec.Struct):
-    bar1Total: _Number
-
-
-class _PciInfo(msgspec.Struct):
-    domain: Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)]
-    bus: Annotated[int, msgspec.Meta(ge=0, le=0xFF)]
-    device: Annotated[int, msgspec.Meta(ge=0, le=0x1F)]
-
-
-class _ConfidentialState(msgspec.Struct):
-    ccFeature: _Number
-
-
-class _Utilisation(msgspec.Struct):
-    gpu: _Number
+def _record(**fields: Any) -> Any:
+    """A structure with these fields."""
+    return msgspec.defstruct("Answer", list(fields.items()))
 
 
 class _Process(msgspec.Struct):
@@ -336,25 +319,30 @@ class _FabricInfo(msgspec.Struct):
     healthMask: Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)] | None = None
 
 
+_PCI = _record(
+    domain=Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)],
+    bus=Annotated[int, msgspec.Meta(ge=0, le=0xFF)],
+    device=Annotated[int, msgspec.Meta(ge=0, le=0x1F)],
+)
 #: Function -> what is recorded of its answer; of others, a number. Serial numbers and UUIDs are not.
 _ANSWERS: dict[str, Any] = {
-    "nvmlDeviceGetBAR1MemoryInfo": _Bar1Info,
+    "nvmlDeviceGetBAR1MemoryInfo": _record(bar1Total=_Number),
     "nvmlDeviceGetComputeRunningProcesses": list[_Process],
     "nvmlDeviceGetCount": _Count,
     "nvmlDeviceGetCudaComputeCapability": tuple[_Count, _Count],
     "nvmlDeviceGetHandleByIndex": _Handle,
     "nvmlDeviceGetHandleByPciBusId": _Handle,
-    "nvmlDeviceGetMemoryInfo": _MemoryInfo,
+    "nvmlDeviceGetMemoryInfo": _record(total=_Number),
     "nvmlDeviceGetMigMode": tuple[_Count, _Count],
     "nvmlDeviceGetName": str,
-    "nvmlDeviceGetNvLinkRemotePciInfo": _PciInfo,
-    "nvmlDeviceGetPciInfo": _PciInfo,
+    "nvmlDeviceGetNvLinkRemotePciInfo": _PCI,
+    "nvmlDeviceGetPciInfo": _PCI,
     "nvmlDeviceGetRemappedRows": tuple[_Number, _Number, _Number, _Number],
     "nvmlDeviceGetUUID": None,
-    "nvmlDeviceGetUtilizationRates": _Utilisation,
+    "nvmlDeviceGetUtilizationRates": _record(gpu=_Number),
     "nvmlDeviceGetVbiosVersion": str,
     "nvmlErrorString": str,
-    "nvmlSystemGetConfComputeState": _ConfidentialState,
+    "nvmlSystemGetConfComputeState": _record(ccFeature=_Number),
     "nvmlSystemGetDriverVersion": str,
     #: Not functions of NVML.
     "fabric": _FabricInfo,

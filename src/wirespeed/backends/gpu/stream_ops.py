@@ -48,9 +48,7 @@ _CODES = {
 }
 #: Contents of the sources of operations that compute.
 _PATTERNS = {
-    Operation.SCALE: Pattern.NUMBERS,
-    Operation.ADD: Pattern.NUMBERS,
-    Operation.TRIAD: Pattern.NUMBERS,
+    **dict.fromkeys((Operation.SCALE, Operation.ADD, Operation.TRIAD), Pattern.NUMBERS),
     Operation.SAXPY: Pattern.SMALL_NUMBERS,
     Operation.HAXPY: Pattern.HALF_NUMBERS,
 }

@@ -10,7 +10,6 @@ import ctypes
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,9 +21,10 @@ from ...worlds.base import World
 from ...worlds.launchers import mpirun
 from ...worlds.mpi import libraries, library, version
 from .. import test_data as contents
-from ..host.load import available_bytes
+from ..host.load import available_bytes, first_cpu
 from ..native import Call, Failure, Functions, copier
 from ..provider import REHEARSED_BYTES, Case, Elapsed, Group, Provider, RankDevice, Refused, current_cpu
+from ..tree import HERE
 
 
 class MpiFunctions:
@@ -330,8 +330,9 @@ class MpiProvider(Provider):
         self._rehearsal: list[Call] = []
         self._keep: list[Any] = []
         self._native = MpiFunctions(self._mpi)
+        cpu = first_cpu(HERE).get("model name", "CPU")
         self._barrier: Call = ("MPI_Barrier", (self._native.handle(self._comm),))
-        self.devices: tuple[RankDevice, ...] = (RankDevice(world.local_rank, "host", _cpu()),)
+        self.devices: tuple[RankDevice, ...] = (RankDevice(world.local_rank, "host", cpu),)
 
     def libraries(self) -> dict[str, str]:
         return libraries(self._mpi)
@@ -476,13 +477,3 @@ def _chunks(array: Any) -> Iterator[tuple[int, Any]]:
     """Yield the chunks of an array, each with its offset in elements."""
     for start in range(0, len(array), _CHUNK_ELEMENTS):
         yield start, array[start : start + _CHUNK_ELEMENTS]
-
-
-def _cpu() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        return "CPU"
-    return "CPU"
