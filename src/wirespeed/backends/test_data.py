@@ -29,14 +29,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..collectives.operations import DataType
-from ..model import PoolLayout
+from ..collectives.operations import DataType, Piece
+from ..model import BlockList, PoolLayout
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from ..collectives.operations import Piece
-    from ..model import BlockList
 
     Array = NDArray[np.generic]
     Words = NDArray[np.uint64]

@@ -30,7 +30,7 @@ from ..tables import Cell
 from ..terminal import one_line
 from ..testcases import Testcase
 from ..units import MIB
-from ..worlds.base import RankLost
+from ..worlds.base import RankLost, World
 from ..worlds.crew import Crew
 from .cluster import Values
 from .job_nodes import (
@@ -51,7 +51,6 @@ from .tcp_probe import TcpProbe, interface_of
 
 if TYPE_CHECKING:
     from ..document import Document
-    from ..worlds.base import World
 
 #: A cable is lossy if at least this share is sent again, and this many times as much as on nine of ten other
 #: paths: a processor that is busy makes TCP send again, too.

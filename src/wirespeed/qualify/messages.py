@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -18,7 +18,6 @@ from ..qualification import (
     EndMemory,
     PartKind,
     Qualification,
-    Round,
     SizeCurve,
     SlowPart,
     Stage,
@@ -26,7 +25,7 @@ from ..qualification import (
 )
 from ..testcases import Layout, Plan, Testcase
 from ..units import KIB, format_size
-from .cluster import Cluster, plain
+from .cluster import Cluster, Values
 from .limits import below as below_limit
 from .measured_topology import Pair
 
@@ -97,8 +96,10 @@ class RoundRecorder(Protocol):
     def in_time(self, stage: Stage, what: str = "") -> bool:
         """Whether a round still fits; else doubt ``what``."""
 
-    def record(self, found: Round) -> None:
-        """Add a round, and report it."""
+    def ended(
+        self, stage: Stage, groups: Sequence[Sequence[int]], values: Values, started: float, **more: Any
+    ) -> None:
+        """Add a round that started at a time, with further fields, and report it."""
 
 
 def by_sizes(
@@ -171,15 +172,10 @@ def _measure(
     procedure: RoundRecorder, pair: Pair, memory: EndMemory, both: bool, sizes: Sequence[int]
 ) -> None:
     """A round of messages, recorded and reported."""
-    cluster = procedure.cluster
-    started = cluster.seconds()
-    rows = cluster.sizes(pair, memory, both, sizes)
-    procedure.record(
-        Round(
-            Stage.SIZES, (pair,) * len(sizes), plain(rows), cluster.seconds() - started, cluster.variation,
-            sizes=tuple(sizes), memory=memory, both=both,
-        )
-    )  # fmt: skip
+    started = procedure.cluster.seconds()
+    rows = procedure.cluster.sizes(pair, memory, both, sizes)
+    fields = {"sizes": tuple(sizes), "memory": memory, "both": both}
+    procedure.ended(Stage.SIZES, [pair] * len(sizes), rows, started, **fields)
 
 
 def _with_last(qualification: Qualification) -> Qualification:

@@ -121,13 +121,10 @@ class SimulatedCluster:
         )  # fmt: skip
         blocks = int(self.blocks[-1]) + 1
         self._own = np.ones((self.count, self.rails if self.has_gpus else 1))
-        self._host_links = np.ones((self.count, self.rails))
-        self._sends = np.ones((self.count, self.rails))
-        self._receives = np.ones((self.count, self.rails))
-        self._of_gpus = np.ones((self.count, self.rails))
-        self._both = np.ones((self.count, self.rails))
-        self._leaf = np.ones((blocks, self.rails))
-        self._trunk = np.ones((blocks, self.rails))
+        self._host_links, self._sends, self._receives, self._of_gpus, self._both = (
+            np.ones((self.count, self.rails)) for _ in range(5)
+        )
+        self._leaf, self._trunk = (np.ones((blocks, self.rails)) for _ in range(2))
         self._spine = np.ones((self.spines, self.rails))
         for cause in self.causes:
             factor = cause.fault.factor_of(cause.amount, self.nic)

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..tree import HERE
+from ..tree import HERE, TreePath
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ...hardware.topology import Machine
     from ..base import Backend
     from ..gpu.gpu_driver import GpuDriver
-    from ..tree import TreePath
 
 #: Marks the GPUs that this backend discovered.
 NAME = "cuda"

@@ -18,7 +18,7 @@ from cuda.bindings import driver
 
 from ...errors import BackendError, Unreachable
 from ..gpu.backend import GpuBackend
-from ..gpu.gpu_driver import GpuProperties, Headers, NativeCalls
+from ..gpu.gpu_driver import Arguments, GpuProperties, Headers, NativeCalls
 from .driver import (
     ELF,
     CuBlas,
@@ -33,13 +33,13 @@ from .driver import (
     imex_channels,
     imported,
     map_for,
+    missing,
     nvrtc_version,
     ready,
 )
 from .nvml import BINDINGS, BLAS_WHEELS, INSTALL, WHEELS, Nvml, extra
 
 if TYPE_CHECKING:
-    from ..gpu.gpu_driver import Arguments
     from ..native import Call, Failure
 
 _ATTRIBUTE = driver.CUdevice_attribute
@@ -343,8 +343,6 @@ class CudaBackend(GpuBackend):
     title = "CUDA"
 
     def without_blas(self) -> str:
-        from .driver import missing
-
         return missing()
 
     def open_monitor(self) -> Nvml | None:

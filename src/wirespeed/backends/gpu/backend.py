@@ -21,16 +21,14 @@ from ...tables import Quantity, State
 from ...units import MIB, format_size
 from .. import pci
 from ..base import Backend, BackendDetails
-from .device import LoadedLinks, process_name
-from .gpu_driver import Monitor
+from .device import Device, LoadedLinks, Peers, process_name
+from .gpu_driver import GpuDriver, Monitor, driver_of
 from .launch_config import LIST_GRANULE, NODE, WORD, unfit
 
 if TYPE_CHECKING:
     from ..distributed.endpoint import JobContext
-    from .device import Device, Peers
     from .endpoint import GpuEndpoint
     from .gate import Gate, Ticks
-    from .gpu_driver import GpuDriver
     from .memory import GpuBufferPool
     from .prepared import GpuPrepared
     from .stream_ops import Contents
@@ -96,7 +94,7 @@ class GpuBackend(Backend, ABC):
         self._open_monitor: Monitor | None = None
         self._loaded = LoadedLinks(machine, self._monitor)
         self._pool: GpuBufferPool | None = None
-        self._peers: Peers | None = None
+        self._peers = Peers()
         self._gate: Gate | None = None
         self._ticks: Ticks | None = None
 
@@ -161,13 +159,9 @@ class GpuBackend(Backend, ABC):
 
     def _prepare(self, measurement: Measurement, engines: list[int], options: RunOptions) -> GpuPrepared:
         from .bound_copy import Binder
-        from .device import Peers
         from .gate import Gate, GateKind, SignalPage, Ticks
         from .prepared import GpuBlocks, GpuPrepared, Signals
 
-        if self._peers is None:
-            self._peers = Peers()
-        peers = self._peers
         pool = self._buffers()
         if self._gate is None:
             first = self._device(measurement.transfers[0].executor.device)
@@ -179,7 +173,7 @@ class GpuBackend(Backend, ABC):
         ticks = self._ticks if timed else None
 
         def attempt(gate: Gate) -> GpuPrepared:
-            binder = Binder(pool, self._device, self._contents_of, options, peers, ticks)
+            binder = Binder(pool, self._device, self._contents_of, options, self._peers, ticks)
             binder.paced = sum(t.is_paced for t in measurement.transfers)
             signals = Signals(self._cancelled, self._stuck)
             if any(t.scattered for t in measurement.transfers):
@@ -266,7 +260,7 @@ class GpuBackend(Backend, ABC):
     def cancel(self) -> None:
         self._cancelled.set()
         if self._gate is not None:
-            self._gate.abandon()
+            self._gate.release()
 
     def close(self) -> None:
         """Release memory, streams and contexts; unfinished GPU work ends with the process."""
@@ -283,7 +277,8 @@ class GpuBackend(Backend, ABC):
                 contents.close()
             for device in self._devices.values():
                 device.close()
-        self._pool = self._peers = self._gate = self._ticks = None
+        self._pool = self._gate = self._ticks = None
+        self._peers = Peers()
         self._contents.clear()
         self._devices.clear()
         if self._open_monitor is not None:
@@ -293,9 +288,6 @@ class GpuBackend(Backend, ABC):
     def _device(self, name: str) -> Device:
         """A GPU with its context, which is created on first use."""
         if name not in self._devices:
-            from .device import Device
-            from .gpu_driver import driver_of
-
             if self._driver is None:
                 self._driver = driver_of(self.name)
             if not self._handles:

@@ -179,40 +179,29 @@ def facts(machine: Machine, root: TreePath = HERE) -> Iterator[Fact]:
         machine: The machine, with its NUMA nodes.
         root: Folder that contains ``sys`` and ``proc``.
     """
-    cpu = _Cpu.of(root)
-    yield Fact(
-        Known.CPU_DESIGN, cpu.design or None, reason="" if cpu.design else "the kernel does not show it"
-    )
+    design, vendor = _design(root), read(root / "sys/class/dmi/id/sys_vendor") or ""
+    yield Fact.of(Known.CPU_DESIGN, design or None, why="the kernel does not show it")
     table = (root / _TABLE).table(reduced)
     installed = modules(table) if table is not None else Modules(virtual=False, modules=())
-    virtual = cpu.virtual or installed.virtual
+    virtual = is_virtual(root) or vendor.startswith(_VIRTUAL_VENDORS) or installed.virtual
     plugged = () if virtual else installed.modules
     hidden = "" if plugged else _HYPERVISORS if virtual else _NO_TABLE
     yield Fact(Known.MODULES, len(plugged) or None, reason=hidden)
     channels = None if virtual else _channels(root)
     if channels:
         yield Fact(Known.MEMORY_CHANNELS, channels)
-    sheet = cpu_sheet(machine.cpu, cpu.design)
+    sheet = cpu_sheet(machine.cpu, design)
     host = _Host(root, sheet, plugged, channels, virtual, _packages(root))
     for node in machine.numa:
         if node.memory_bytes and node.cpus:
             yield from _of_node(node, host)
 
 
-@dataclass(frozen=True)
-class _Cpu:
-    """What ``/proc/cpuinfo`` tells."""
-
-    design: str
-    virtual: bool
-
-    @classmethod
-    def of(cls, root: TreePath) -> _Cpu:
-        fields = first_cpu(root)
-        design = [fields.get(name, "") for name in ("vendor_id", "cpu family", "model")]
-        vendor = read(root / "sys/class/dmi/id/sys_vendor") or ""
-        inside = is_virtual(root) or vendor.startswith(_VIRTUAL_VENDORS)
-        return cls(" ".join(design) if all(design) else "", inside)
+def _design(root: TreePath) -> str:
+    """The vendor, family and model of the CPU; empty if the kernel does not show them."""
+    fields = first_cpu(root)
+    design = [fields.get(name, "") for name in ("vendor_id", "cpu family", "model")]
+    return " ".join(design) if all(design) else ""
 
 
 @dataclass(frozen=True)
