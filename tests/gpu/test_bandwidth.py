@@ -31,7 +31,7 @@ def blas() -> None:
     """cuBLAS: of the extra cublas, or installed otherwise."""
     from wirespeed.backends.cuda import driver as cublas
 
-    if reason := cublas.missing():
+    if reason := cublas.load_blas()[1]:
         pytest.skip(reason)
 
 

@@ -32,8 +32,8 @@ from .driver import (
     exported,
     imex_channels,
     imported,
+    load_blas,
     map_for,
-    missing,
     nvrtc_version,
     ready,
 )
@@ -343,7 +343,7 @@ class CudaBackend(GpuBackend):
     title = "CUDA"
 
     def without_blas(self) -> str:
-        return missing()
+        return load_blas()[1]
 
     def open_monitor(self) -> Nvml | None:
         """NVML; None without it: discovery has reported the reason."""

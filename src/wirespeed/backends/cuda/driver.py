@@ -204,12 +204,12 @@ def _fetched(program: Any, size_of: Callable[..., Any], fetch: Callable[..., Any
     return data
 
 
-_LIBRARY = "cublas"
-_OUT_OF_MEMORY = 3  # CUBLAS_STATUS_ALLOC_FAILED
+_BLAS_LIBRARY = "cublas"
+_BLAS_OUT_OF_MEMORY = 3  # CUBLAS_STATUS_ALLOC_FAILED
 #: cudaDataType: CUDA_R_32F, CUDA_R_64F, CUDA_R_16F.
 _FLOAT, _DOUBLE, _HALF = 0, 1, 2
 #: For each operation: type of the vectors, bytes of a number, type of the scalar and of the arithmetic.
-_TYPES: dict[Operation, tuple[int, int, int, Callable[[], Any]]] = {
+_AXPY_TYPES: dict[Operation, tuple[int, int, int, Callable[[], Any]]] = {
     Operation.HAXPY: (_HALF, 2, _FLOAT, ctypes.c_float),
     Operation.SAXPY: (_FLOAT, 4, _FLOAT, ctypes.c_float),
     Operation.TRIAD: (_DOUBLE, 8, _DOUBLE, ctypes.c_double),
@@ -217,14 +217,14 @@ _TYPES: dict[Operation, tuple[int, int, int, Callable[[], Any]]] = {
 
 
 @cache
-def _load() -> tuple[Any, str]:
-    """The library, or why it cannot be loaded."""
+def load_blas() -> tuple[Any, str]:
+    """cuBLAS, or why it cannot be loaded and what to do."""
     try:
         from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
     except ImportError as error:
         return None, f"cuBLAS cannot be found without cuda-pathfinder ({error}): {INSTALL_BLAS}"
     try:
-        path = load_nvidia_dynamic_lib(_LIBRARY).abs_path
+        path = load_nvidia_dynamic_lib(_BLAS_LIBRARY).abs_path
         library: Any = ctypes.CDLL(path)
         call = library.cublasAxpyEx_64
     except DynamicLibNotFoundError:
@@ -240,16 +240,11 @@ def _load() -> tuple[Any, str]:
     return library, ""
 
 
-def missing() -> str:
-    """Why cuBLAS cannot be loaded, and what to do; empty if it is loaded."""
-    return _load()[1]
-
-
 class CuBlas:
     """cuBLAS on the GPU of the current context; ``Blas`` describes its methods."""
 
     def __init__(self) -> None:
-        library, reason = _load()
+        library, reason = load_blas()
         if reason:
             raise BackendError(reason)
         self._library: Any = library
@@ -259,7 +254,7 @@ class CuBlas:
     def bind_axpy(
         self, operation: Operation, size: int, x: int, y: int, stream: Any
     ) -> Callable[[float], object]:
-        vectors, number_bytes, arithmetic, number = _TYPES[operation]
+        vectors, number_bytes, arithmetic, number = _AXPY_TYPES[operation]
         scalar, queue = number(), int(stream)
         set_stream, axpy, handle = (
             self._library.cublasSetStream_v2, self._library.cublasAxpyEx_64, self._handle,
@@ -283,7 +278,7 @@ class CuBlas:
     def _check(self, call: str, status: int) -> None:
         if status:
             text = self._library.cublasGetStatusString(status).decode()
-            raise (OutOfMemory if status == _OUT_OF_MEMORY else BackendError)(f"{call} failed: {text}")
+            raise (OutOfMemory if status == _BLAS_OUT_OF_MEMORY else BackendError)(f"{call} failed: {text}")
 
 
 #: Mechanism -> type of the handles by which memory is exported.
