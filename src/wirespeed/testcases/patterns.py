@@ -339,7 +339,7 @@ def _of_pairs(
         if is_square and samples:
             cells = sampled(cells, len(group.parties), options.sample_peers)
         plan = table(case, group.axis, columns.axis, cells)
-        title = case.title.format(part="Total", engine="{engine}")
+        title = case.title.replace("{part}", "Total")
         return group.scheduled(plan, options, title) if is_square else plan
 
     return pattern
