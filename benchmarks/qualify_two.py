@@ -19,9 +19,9 @@ from wirespeed.document import Document
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.path_kinds import verdict_of
 from wirespeed.judging.verdict import Verdict
+from wirespeed.qualify.cluster_faults import FAULTS
 from wirespeed.qualify.procedure import Procedure
 from wirespeed.qualify.simulated_cluster import parse_cluster
-from wirespeed.qualify.simulated_facts import FAULTS
 
 NOISES = ("1%", "5%")
 #: Names of faults of which clusters other than DGX Sparks have no place.

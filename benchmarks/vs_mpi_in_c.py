@@ -64,12 +64,13 @@ def messages(name: str, world: World, largest: int) -> Iterator[tuple[int, float
     """Yield the seconds of one message, half of a round trip, or of a window."""
     import numpy as np
 
-    from wirespeed.backends.pairs.base import Ends, Window
+    from wirespeed.backends.pairs.connection import Ends
     from wirespeed.backends.pairs.libraries import MpiWire
     from wirespeed.testcases.base import WINDOW
     from wirespeed.worlds.mpi import library
 
-    wire = MpiWire(library(), Ends.of(world))
+    ends = Ends.of(world)
+    wire = MpiWire(library(), ends.peer, ends.first)
     buffers = [np.ones(largest + 8192, np.uint8) for _ in range(2)]
     send, receive = (-(-some.ctypes.data // 4096) * 4096 for some in buffers)  # on pages, as in C
     for size in sizes(largest):
@@ -78,8 +79,7 @@ def messages(name: str, world: World, largest: int) -> Iterator[tuple[int, float
             loops = [wire.rounds(send, receive, size, count) / 2 for _ in range(LOOPS + 1)]
         else:
             count //= 10
-            window = Window(WINDOW, both=False)
-            loops = [wire.windows(send, receive, size, window, count) for _ in range(LOOPS + 1)]
+            loops = [wire.windows(send, receive, size, WINDOW, False, count) for _ in range(LOOPS + 1)]
         yield size, statistics.median(loops[1:]) / count
 
 
@@ -89,7 +89,7 @@ def collectives(name: str, world: World, largest: int) -> Iterator[tuple[int, fl
     from wirespeed.backends.provider import Case, Group
     from wirespeed.collectives.operations import OPERATIONS as TABLE
     from wirespeed.collectives.options import CollectiveOptions
-    from wirespeed.testcases.collectives import usual
+    from wirespeed.testcases.processes import usual
 
     provider = MpiProvider(world, Group(0, tuple(range(world.size)), 1))
     operation = TABLE[name]

@@ -26,7 +26,7 @@ from .options import RunOptions, agreed, changed, includes, takes_options
 from .peer_access import ALL, SHORT, PeerAccess, PeerMechanism, PeerVerdict
 from .run_errors import RunInterrupted
 from .testcases import Testcase, find, select, storage
-from .testcases.subset import sweep
+from .testcases.selections import sweep
 
 if TYPE_CHECKING:
     from .driver.jobs import Listener

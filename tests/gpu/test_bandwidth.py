@@ -29,9 +29,9 @@ def test_memory_is_below_what_its_clock_allows(gpu):
 @pytest.fixture(scope="module")
 def blas() -> None:
     """cuBLAS: of the extra cublas, or installed otherwise."""
-    from wirespeed.backends.cuda import vmm as cublas
+    from wirespeed.backends.cuda import driver as cublas
 
-    if reason := cublas.missing():
+    if reason := cublas.load_blas()[1]:
         pytest.skip(reason)
 
 

@@ -15,7 +15,6 @@ import pytest
 import wirespeed
 from tests.threads import together, worlds
 from wirespeed.backends.host.backend import HostBuffers, ShmSharing
-from wirespeed.backends.pairs.base import Window
 from wirespeed.backends.pairs.connection import Connection
 from wirespeed.document import Document, Status
 from wirespeed.errors import BackendError, OutOfMemory
@@ -67,9 +66,9 @@ class Queued:
         steps = partial(self.send, send, size), partial(self.receive, receive, size)
         return self.timed(*(steps[::-1] if self.end else steps), count=count)
 
-    def windows(self, send: int, receive: int, size: int, window: Window, count: int) -> float:
-        steps = [partial(self.send, send, size)] * (window.messages if window.both or not self.end else 0)
-        steps += [partial(self.receive, receive, size)] * (window.messages if window.both or self.end else 0)
+    def windows(self, send: int, receive: int, size: int, messages: int, both: bool, count: int) -> float:
+        steps = [partial(self.send, send, size)] * (messages if both or not self.end else 0)
+        steps += [partial(self.receive, receive, size)] * (messages if both or self.end else 0)
         return self.timed(*steps, count=count)
 
     def close(self) -> None: ...

@@ -20,10 +20,16 @@ from tests.threads import together, worlds, worlds_on
 from wirespeed.backends import discover
 from wirespeed.backends.base import Backend
 from wirespeed.backends.distributed.backend import DistributedBackend
-from wirespeed.backends.distributed.endpoint import JobContext, LocalPart, TransferTiming
+from wirespeed.backends.distributed.endpoint import (
+    Allocation,
+    Handle,
+    JobContext,
+    LocalPart,
+    Opened,
+    TransferTiming,
+)
 from wirespeed.backends.distributed.prepared import DistributedPrepared
 from wirespeed.backends.host.backend import HostBackend, HostEndpoint, ShmSharing
-from wirespeed.backends.shared_memory import Allocation, Handle, Opened
 from wirespeed.document import Document, Status
 from wirespeed.driver.jobs import gather_machine
 from wirespeed.errors import (

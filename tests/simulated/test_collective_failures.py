@@ -25,7 +25,7 @@ from wirespeed.cli.main import main
 from wirespeed.driver import session, worker
 from wirespeed.options import RunOptions
 from wirespeed.reports.nccl_tests import PrintedLines
-from wirespeed.testcases.collectives import TESTCASES
+from wirespeed.testcases.processes import COLLECTIVES
 from wirespeed.worlds.launchers import alone
 
 TWO = "simulated:hgx-h200-2"
@@ -283,7 +283,7 @@ def test_a_long_loop_has_the_time_that_its_operations_take(monkeypatch: pytest.M
 
     monkeypatch.setattr(SimulatedProvider, "once", once)
     monkeypatch.setattr(SimulatedProvider, "loop", timed)
-    measurement = TESTCASES[0].plan(describe(TWO), RunOptions()).measurements[0]
+    measurement = COLLECTIVES[0].plan(describe(TWO), RunOptions()).measurements[0]
     with backend.prepare(measurement, RunOptions()) as prepared:
         prepared.warm_up()
         prepared.sample(20_000)

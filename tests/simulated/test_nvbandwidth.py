@@ -20,7 +20,7 @@ from wirespeed.errors import MachineError
 from wirespeed.hardware.facts import FABRIC_READY, Fact, Known
 from wirespeed.reports import Style
 from wirespeed.testcases import find
-from wirespeed.testcases.subset import named_pair, only_pairs, random_pairs
+from wirespeed.testcases.selections import named_pair, only_pairs, random_pairs
 
 Run = Callable[..., str]
 TWO = ["--machine", "simulated:hgx-h200-2"]

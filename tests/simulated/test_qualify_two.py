@@ -10,7 +10,7 @@ import pytest
 from tests.unit.test_benchmarks import benchmark
 from wirespeed.cli.main import main
 from wirespeed.qualification import EndMemory, PartKind, Stage, part_name
-from wirespeed.qualify.simulated_facts import FAULTS
+from wirespeed.qualify.cluster_faults import FAULTS
 from wirespeed.results.store import load
 from wirespeed.units import KIB, MIB
 

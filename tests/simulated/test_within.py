@@ -26,7 +26,7 @@ from wirespeed.judging.verdict import Verdict
 from wirespeed.options import RULES, RunOptions
 from wirespeed.statistics import Fixed, Precise
 from wirespeed.testcases import TABLE, find
-from wirespeed.testcases.subset import COVERING, by_value
+from wirespeed.testcases.selections import COVERING, by_value
 
 EIGHT = "dgx-a100-8"
 #: By how much a measurement may exceed its estimate, in s.

@@ -14,7 +14,7 @@ pytest.importorskip("cuda.pathfinder")
 
 from cuda import pathfinder
 
-from wirespeed.backends.cuda import vmm as cublas
+from wirespeed.backends.cuda import driver as cublas
 from wirespeed.errors import BackendError, OutOfMemory
 from wirespeed.model import Operation
 
@@ -32,9 +32,9 @@ class Function:
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    cublas._load.cache_clear()
+    cublas.load_blas.cache_clear()
     yield
-    cublas._load.cache_clear()
+    cublas.load_blas.cache_clear()
 
 
 @pytest.fixture
@@ -90,15 +90,18 @@ def test_a_library_that_is_missing_names_the_extra(monkeypatch: pytest.MonkeyPat
         raise pathfinder.DynamicLibNotFoundError(f"Failure finding lib{name}.so")
 
     monkeypatch.setattr(pathfinder, "load_nvidia_dynamic_lib", missing)
-    assert cublas.missing() == f"cuBLAS is missing: {cublas.INSTALL_BLAS}"
-    assert "wirespeed[cublas]" in cublas.missing()
+    assert cublas.load_blas()[1] == f"cuBLAS is missing: {cublas.INSTALL_BLAS}"
+    assert "wirespeed[cublas]" in cublas.load_blas()[1]
     with pytest.raises(BackendError, match="cuBLAS is missing"):
         cublas.CuBlas()
 
 
 def test_a_library_that_is_too_old_or_broken_is_said(library, monkeypatch: pytest.MonkeyPatch) -> None:
     del library.cublasAxpyEx_64
-    assert cublas.missing().startswith("cuBLAS cannot be used (") and "cublasAxpyEx_64" in cublas.missing()
-    cublas._load.cache_clear()
+    assert (
+        cublas.load_blas()[1].startswith("cuBLAS cannot be used (")
+        and "cublasAxpyEx_64" in cublas.load_blas()[1]
+    )
+    cublas.load_blas.cache_clear()
     monkeypatch.setitem(sys.modules, "cuda.pathfinder", None)
-    assert "without cuda-pathfinder" in cublas.missing()
+    assert "without cuda-pathfinder" in cublas.load_blas()[1]

@@ -30,6 +30,7 @@ from wirespeed.backends.gpu import memory
 from wirespeed.backends.gpu.device import Device, Peers, TimedStream
 from wirespeed.backends.gpu.endpoint import GpuEndpoint
 from wirespeed.backends.gpu.gate import Gate, GateKind
+from wirespeed.backends.gpu.gpu_driver import Monitor
 from wirespeed.backends.gpu.memory import GpuBufferPool
 from wirespeed.backends.gpu.prepared import GpuPrepared
 from wirespeed.backends.gpu.stream_ops import Contents
@@ -51,7 +52,7 @@ Cuda = Callable[..., FakeCuda]
 def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
     """Returns a fake driver in the place of the real one."""
     monkeypatch.setattr(backend_module, "compiled", lambda *_, **__: compiler.ELF)
-    monkeypatch.setattr(CudaBackend, "_monitor", lambda self: None)
+    monkeypatch.setattr(CudaBackend, "_monitor", lambda self: Monitor())
     return lambda *arguments, **more: FakeCuda(*arguments, **more).install(monkeypatch)
 
 

@@ -20,6 +20,7 @@ from wirespeed.backends.cuda import driver as compiler
 from wirespeed.backends.cuda.cuda_driver import CudaBackend
 from wirespeed.backends.gpu.device import TimedStream
 from wirespeed.backends.gpu.gate import GateKind, SignalPage, Ticks, pieces_of
+from wirespeed.backends.gpu.gpu_driver import Monitor
 from wirespeed.backends.gpu.prepared import GpuPrepared
 from wirespeed.hardware.devices import Gpu, NumaNode
 from wirespeed.hardware.topology import Machine
@@ -67,7 +68,7 @@ class Noting(FakeCuda):
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Noting]:
     monkeypatch.setattr(cuda_driver, "compiled", lambda *_, **__: compiler.ELF)
-    monkeypatch.setattr(CudaBackend, "_monitor", lambda self: None)
+    monkeypatch.setattr(CudaBackend, "_monitor", lambda self: Monitor())
 
     def make(**more: Any) -> Noting:
         fake = Noting(**more)

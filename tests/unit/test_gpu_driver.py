@@ -14,10 +14,11 @@ import pytest
 import wirespeed
 from tests.fakes import gpu as fake
 from tests.fakes.gpu import MemoryBackend, MemoryDriver
+from wirespeed.backends.distributed.endpoint import Handle
 from wirespeed.backends.gpu import bound_copy, stream_ops
+from wirespeed.backends.gpu.device import Peers
 from wirespeed.backends.gpu.gpu_driver import FABRIC, IPC, VMM_FD, driver_of
 from wirespeed.backends.gpu.memory import GpuBuffers
-from wirespeed.backends.shared_memory import Handle
 from wirespeed.document import TestcaseResult
 from wirespeed.errors import BackendError
 from wirespeed.hardware.devices import Gpu, NumaNode
@@ -26,7 +27,7 @@ from wirespeed.measurement import Measurement
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Operation, Transfer
 from wirespeed.options import RunOptions
 from wirespeed.testcases.device import saxpy
-from wirespeed.testcases.subset import narrow
+from wirespeed.testcases.selections import narrow
 from wirespeed.units import KIB, MIB
 
 MACHINE = Machine(
@@ -208,7 +209,7 @@ def test_peers_give_way(driver: MemoryDriver, backend: MemoryBackend) -> None:
     assert driver.peers == [0]  # first GPU 1 was the peer of GPU 0
     driver.most_peers = 0
     driver.peers.clear()
-    backend._peers = None
+    backend._peers = Peers()
     result = measured(backend, "device_to_device_memcpy_read_ce")
     assert result.status == "waived" and "maximum number of peers is in use" in result.reason
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from ctypes import Structure, c_ubyte, c_uint
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -157,3 +159,10 @@ def test_where_a_gpu_is_in_the_fabric(tmp_path: Path) -> None:
 )
 def test_health_masks(mask: int, expected: tuple[str, ...]) -> None:
     assert problems(mask) == expected
+
+
+def test_they_need_no_bindings_of_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    for name in ("cuda_driver", "driver", "gpu_facts"):
+        monkeypatch.delitem(sys.modules, f"wirespeed.backends.cuda.{name}", raising=False)
+    import_module("wirespeed.backends.cuda.gpu_facts")

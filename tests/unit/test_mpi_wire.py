@@ -9,7 +9,6 @@ import pytest
 
 from wirespeed.backends.native import Call
 from wirespeed.backends.pairs import libraries as mpi
-from wirespeed.backends.pairs.base import Ends, Window
 
 SEND, RECEIVE, BYTES = 0x1000, 0x2000, 100
 
@@ -36,7 +35,7 @@ class Functions:
 def wires(monkeypatch: pytest.MonkeyPatch) -> list[mpi.MpiWire]:
     monkeypatch.setattr(mpi, "MpiFunctions", Functions)
     library = SimpleNamespace(BYTE="byte", COMM_WORLD="world")
-    return [mpi.MpiWire(library, Ends(rank, 2)) for rank in range(2)]
+    return [mpi.MpiWire(library, 1 - rank, rank == 0) for rank in range(2)]
 
 
 def made(wire: mpi.MpiWire) -> tuple[list[tuple[str, int, int]], int, int]:
@@ -58,7 +57,7 @@ def test_a_round_trip_uses_two_buffers(wires: list[mpi.MpiWire]) -> None:
 def test_windows_one_way_are_each_answered(wires: list[mpi.MpiWire]) -> None:
     first, last = wires
     for wire in wires:
-        assert wire.windows(SEND, RECEIVE, BYTES, Window(3, both=False), 5) == 1.0
+        assert wire.windows(SEND, RECEIVE, BYTES, 3, False, 5) == 1.0
     sent, rounds, after = made(first)
     assert sent[:3] == [("MPI_Isend", SEND, BYTES)] * 3 and (rounds, after) == (5, 0)
     assert sent[3][:2] == ("MPI_Waitall", 3) and sent[4][::2] == ("MPI_Recv", 1) and len(sent) == 5
@@ -69,7 +68,7 @@ def test_windows_one_way_are_each_answered(wires: list[mpi.MpiWire]) -> None:
 
 def test_windows_both_ways_are_concurrent(wires: list[mpi.MpiWire]) -> None:
     for wire in wires:
-        assert wire.windows(SEND, RECEIVE, BYTES, Window(2, both=True), 5) == 2.0
+        assert wire.windows(SEND, RECEIVE, BYTES, 2, True, 5) == 2.0
         calls, rounds, after = made(wire)
         assert calls[:4] == [("MPI_Irecv", RECEIVE, BYTES)] * 2 + [("MPI_Isend", SEND, BYTES)] * 2
         assert calls[4][:2] == ("MPI_Waitall", 4) and len(calls) == 5 and (rounds, after) == (5, 1)

@@ -16,8 +16,7 @@ import wirespeed
 from wirespeed.backends.base import RunOptions
 from wirespeed.backends.host.backend import HostBuffers
 from wirespeed.backends.pairs.backend import PreparedMessages
-from wirespeed.backends.pairs.base import Ends, Window, pattern, verify
-from wirespeed.backends.pairs.connection import Connection
+from wirespeed.backends.pairs.connection import Connection, Ends, pattern, verify
 from wirespeed.cli.main import main
 from wirespeed.cli.two_ranks import Lines
 from wirespeed.document import SCHEMA, Document, Status, TestcaseResult
@@ -258,7 +257,7 @@ def test_messages_by_nccl_arrive(wires: tuple[Any, Any]) -> None:
     def run(end: int) -> None:
         wire, place = wires[end]
         send, receive = addresses[end]
-        seconds.append(wire.windows(send, receive, size, Window(3, both=True), 2))
+        seconds.append(wire.windows(send, receive, size, 3, True, 2))
         verify(place, receive, size, 1 - end, "both ways")
         seconds.append(wire.one(send, size))
         if end:

@@ -32,7 +32,7 @@ from wirespeed.qualification import (
 )
 from wirespeed.qualify import cluster as switches
 from wirespeed.qualify.cluster import Values
-from wirespeed.qualify.cluster_faults import ClusterFault
+from wirespeed.qualify.cluster_faults import ClusterFault, NicModel
 from wirespeed.qualify.inference import Paths, explain, reference_of
 from wirespeed.qualify.limits import below_alike
 from wirespeed.qualify.measured_topology import (
@@ -44,10 +44,9 @@ from wirespeed.qualify.measured_topology import (
     topology_of,
     wrongly_blamed,
 )
-from wirespeed.qualify.message_sizes import sizes_at
+from wirespeed.qualify.messages import sizes_at
 from wirespeed.qualify.procedure import FEWEST_PAIR_ROUNDS, PAIR_ROUNDS, Procedure
 from wirespeed.qualify.simulated_cluster import SimulatedCluster, parse_cluster
-from wirespeed.qualify.simulated_facts import NicModel
 from wirespeed.reports.qualification import certainty
 
 

@@ -29,7 +29,7 @@ from wirespeed.qualify import job, job_nodes, tcp_probe
 from wirespeed.qualify.job import TransferCluster, lossy
 from wirespeed.qualify.job_nodes import JobNodes, ProcessCluster, own_table, own_values
 from wirespeed.qualify.measured_topology import matchings
-from wirespeed.qualify.message_transfers import messages_between
+from wirespeed.qualify.messages import messages_between
 from wirespeed.qualify.procedure import Procedure
 from wirespeed.qualify.simulated_cluster import SimulatedCluster
 from wirespeed.qualify.tcp_probe import NodeFacts, TcpProbe, differences, node_facts

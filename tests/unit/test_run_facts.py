@@ -14,6 +14,7 @@ from tests.unit.test_gpu_facts import GPU, bus
 from wirespeed.backends.cuda import nvml
 from wirespeed.backends.cuda.nvml import Nvml
 from wirespeed.backends.gpu.device import LoadedLinks
+from wirespeed.backends.gpu.gpu_driver import Monitor
 from wirespeed.backends.nccl.channel import Debug, transports
 from wirespeed.backends.tree import Tree
 from wirespeed.document import Document
@@ -174,7 +175,7 @@ def speeds(root: Path, *texts: str) -> Path:
 
 def test_the_highest_speed_of_the_slowest_link_during_copies(tmp_path: Path) -> None:
     root = bus(tmp_path, width=16)
-    links = LoadedLinks(Machine("m", gpus=(GPU,)), lambda: None, Tree(root).root)
+    links = LoadedLinks(Machine("m", gpus=(GPU,)), Monitor, Tree(root).root)
     links.observe([COPY])  # between two copies: generation 1
     links.observe([Transfer(*(Memory(GPU.name, MemoryKind.DEVICE),) * 2, Executor(GPU.name), Engine.CE, 8)])
     assert not list(links.facts())
@@ -194,7 +195,7 @@ def test_the_highest_speed_of_the_slowest_link_during_copies(tmp_path: Path) -> 
 
 def test_full_speed_is_seen_once(tmp_path: Path) -> None:
     root = speeds(bus(tmp_path, width=16), "32.0 GT/s PCIe")
-    links = LoadedLinks(Machine("m", gpus=(GPU,)), lambda: None, Tree(root).root)
+    links = LoadedLinks(Machine("m", gpus=(GPU,)), Monitor, Tree(root).root)
     links.observe([COPY])
     speeds(root, "2.5 GT/s PCIe")
     links.observe([COPY])
@@ -217,7 +218,7 @@ def test_nvml_reports_links_that_sysfs_does_not_show(tmp_path: Path) -> None:
 def test_links_of_gpus_that_copy_over_c2c_are_idle(tmp_path: Path) -> None:
     c2c = (Link("gpu0", "numa0", LinkKind.C2C, 450e9),)
     links = LoadedLinks(
-        Machine("m", gpus=(GPU,), links=c2c), lambda: None, Tree(speeds(bus(tmp_path), "32.0 GT/s")).root
+        Machine("m", gpus=(GPU,), links=c2c), Monitor, Tree(speeds(bus(tmp_path), "32.0 GT/s")).root
     )
     links.observe([COPY])
     assert not list(links.facts())

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..hardware.devices import BACKENDS, registered
-from .tree import HERE
+from .tree import HERE, TreePath
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from ..worlds.base import World
     from .base import Backend
     from .distributed.exchange import Exchange
-    from .tree import TreePath
 
 #: Prefix of the names of simulated machines.
 SIMULATED = "simulated:"

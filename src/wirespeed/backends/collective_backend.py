@@ -18,8 +18,8 @@ from ..measurement import Measurement, Sample
 from ..model import Collective
 from ..options import RunOptions
 from ..worlds.base import RankLost, World
-from .base import Backend, BackendDetails, Prepared
-from .distributed.exchange import Exchange
+from .base import BackendDetails, Prepared
+from .distributed.exchange import Exchange, JobBackend
 from .provider import Case, Elapsed, Group, Provider, Refused, sharing
 
 #: Minimum time-out until the first operation has ended, in s: until then libraries are loaded, kernels
@@ -45,7 +45,7 @@ T = TypeVar("T")
 Make = Callable[[World, Group], Provider]
 
 
-class CollectiveBackend(Backend):
+class CollectiveBackend(JobBackend):
     """Runs collectives with one library.
 
     Attributes:
@@ -66,7 +66,6 @@ class CollectiveBackend(Backend):
     """
 
     sample_seconds = 5e-3
-    may_hang = True
 
     def __init__(
         self,
@@ -147,12 +146,6 @@ class CollectiveBackend(Backend):
     def cancel(self) -> None:
         if self.provider is not None and self.provider.can_cancel:
             self.provider.cancel()
-
-    def gone(self) -> str:
-        return self.exchange.gone
-
-    def interrupted(self) -> str:
-        return self.exchange.interrupted()
 
     def late(self, stage: str, seconds: float) -> WirespeedError:
         """Identify the straggler after a time-out and end the job: the communicator is no longer usable."""

@@ -29,14 +29,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..collectives.operations import DataType
-from ..model import PoolLayout
+from ..collectives.operations import DataType, Piece
+from ..model import BlockList, PoolLayout
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from ..collectives.operations import Piece
-    from ..model import BlockList
 
     Array = NDArray[np.generic]
     Words = NDArray[np.uint64]
@@ -160,11 +157,8 @@ def reduced(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The exact result of a reduction, and the sum of the magnitudes that go into it."""
     arrays = [numbers(type, operator, ranks, seed, rank, start, count) for rank in range(ranks)]
-    if operator == "prod":
-        result = np.asarray(np.prod(arrays, axis=0))
-        return result, result
-    if operator in ("min", "max"):
-        result = np.asarray(np.min(arrays, axis=0) if operator == "min" else np.max(arrays, axis=0))
+    if operator in ("prod", "min", "max"):
+        result = np.asarray(getattr(np, operator)(arrays, axis=0))
         return result, result
     if operator == "mulsum":
         arrays = [array * scalar(rank) for rank, array in enumerate(arrays)]

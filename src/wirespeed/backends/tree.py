@@ -111,16 +111,9 @@ class TreePath:
         Args:
             keep: Only what matches is read, and recorded: one match per line.
         """
-        place = self.tree.real(self.path)
-        try:
-            if place is None:
-                return None
-            status = place.stat()
-            if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_BYTES:  # a pipe may never end
-                return None
-            text = place.read_text(errors="replace")
-        except (OSError, ValueError):  # a NUL in a name that a file gave
+        if (content := self._content()) is None:
             return None
+        text = content.decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
         if keep is not None:
             text = "\n".join(match.group() for match in keep.finditer(text))
         self.tree.note(self.path, text)
@@ -132,18 +125,24 @@ class TreePath:
         Args:
             keep: Returns the part of the content that is needed, and recorded; of its own result, all.
         """
+        if (content := self._content()) is None:
+            return None
+        kept = keep(content)
+        self.tree.note(self.path, kept)
+        return kept
+
+    def _content(self) -> bytes | None:
+        """The bytes of a regular file that is not too large; None if there is none."""
         place = self.tree.real(self.path)
         try:
             if place is None:
                 return None
             status = place.stat()
-            if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_BYTES:
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_BYTES:  # a pipe may never end
                 return None
-            kept = keep(place.read_bytes())
+            return place.read_bytes()
         except (OSError, ValueError):  # a NUL in a name that a file gave
             return None
-        self.tree.note(self.path, kept)
-        return kept
 
     def messages(self, keep: re.Pattern[str]) -> str | None:
         """What matches in the messages of the kernel, without waiting for new ones.

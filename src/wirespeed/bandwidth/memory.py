@@ -18,7 +18,7 @@ from ..run_errors import MeasurementFailed
 from ..tables import Cell
 from ..testcases import Testcase, find
 from ..testcases.device import saxpy
-from ..testcases.subset import narrow
+from ..testcases.selections import narrow
 from ..units import MIB, format_quantity, parse_sizes
 from . import Bandwidth
 from .arguments import (

@@ -21,7 +21,7 @@ from ..reports import SIMULATED, Style, render
 from ..tables import Cell, Table
 from ..terminal import Tabular, brief, colored, columns
 from ..testcases import find
-from ..testcases.subset import narrow
+from ..testcases.selections import narrow
 from ..units import fitting
 from . import Bandwidth
 from .arguments import (

@@ -63,7 +63,7 @@ def _run(program: str, called: Sequence[str], arguments: Parser, options: argpar
     except UsageError as error:
         arguments.error(str(error))
     from ..backends.collective_backend import SETUP_S
-    from ..testcases.collectives import members
+    from ..testcases.processes import members
     from ..worlds import join, launched
     from ..worlds.launchers import STARTED
 
@@ -156,8 +156,8 @@ def _measure(
     from ..driver.jobs import begun
     from ..driver.session import Session
     from ..results.store import Saver
-    from ..testcases.collectives import collective, names
-    from ..testcases.subset import sweep
+    from ..testcases.processes import collective, names
+    from ..testcases.selections import sweep
 
     agree_on(world, wanted.comparable())
     asked, provider = wanted.options, wanted.provider

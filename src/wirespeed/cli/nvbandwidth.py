@@ -26,8 +26,7 @@ from ..reports import DialectName, Style, nvbandwidth, nvbandwidth_json
 from ..reports.dialects import DIALECTS, NOT_SIMULATED, SIMULATED, VERSIONS, Dialect
 from ..terminal import visible
 from ..testcases import Testcase
-from ..testcases.nvbandwidth_versions import restricted, selected
-from ..testcases.subset import named_pair
+from ..testcases.selections import named_pair, restricted, selected
 from ..units import MIB, parse_duration
 from ..worlds.launchers import promised
 from . import configuration as environment

@@ -145,7 +145,7 @@ _SIZES = "1:64MiB:x4"
 
 
 def main_of_pt2pt(name: str, argv: Sequence[str]) -> int:
-    from ..testcases.subset import sweep
+    from ..testcases.selections import sweep
 
     options = parser_of_pt2pt(name).parse_args(argv)
     if "mpi" in options.over:

@@ -31,7 +31,7 @@ from ..model import Access, Engine, Transfer
 from ..options import RunOptions, documented
 from ..statistics import Rule
 from ..testcases import TABLE, Plan, Testcase
-from ..testcases.subset import COVERING, by_value
+from ..testcases.selections import COVERING, by_value
 from ..units import MIB, format_size
 from .jobs import Listener
 

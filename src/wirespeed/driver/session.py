@@ -29,7 +29,7 @@ from ..options import RunOptions
 from ..run_errors import RunInterrupted, Undisturbed
 from ..tables import Cell, Reading, State
 from ..testcases import Testcase
-from ..testcases.subset import by_value
+from ..testcases.selections import by_value
 from .jobs import HardwareState, Listener, Observed, busy_of, state_of, timestamp
 from .partial_result import PartialResult
 from .run_plan import NO_TIME, TimeLimit

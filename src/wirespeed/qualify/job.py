@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -26,9 +26,11 @@ from ..errors import UsageError, WirespeedError
 from ..hardware.facts import Fact, Known
 from ..language.toml_file import of_line
 from ..qualification import EndMemory, PartKind, QualifiedNode, RailLimit, Round, SlowPart, Stage
+from ..tables import Cell
 from ..terminal import one_line
+from ..testcases import Testcase
 from ..units import MIB
-from ..worlds.base import RankLost
+from ..worlds.base import RankLost, World
 from ..worlds.crew import Crew
 from .cluster import Values
 from .job_nodes import (
@@ -43,13 +45,12 @@ from .job_nodes import (
 )
 from .limits import of_rdma, of_tcp, use_of
 from .measured_topology import TCP, Carrier, Sent, carrier, counters, difference, others, said
-from .message_transfers import Hop, messages_between
+from .messages import Hop, messages_between
 from .pair_facts import facts_told, read_facts, tasks_of_two
 from .tcp_probe import TcpProbe, interface_of
 
 if TYPE_CHECKING:
     from ..document import Document
-    from ..worlds.base import World
 
 #: A cable is lossy if at least this share is sent again, and this many times as much as on nine of ten other
 #: paths: a processor that is busy makes TCP send again, too.
@@ -260,12 +261,7 @@ class TransferCluster:
         plain = [[list(hop) for hop in way] for way in ways]
         self._world.broadcast([_SIZES, [plain, list(sizes), str(memory)]], _CHOOSING)
         document = _messages(self._world, ways, self._over, sizes, memory)
-        values = {
-            (table.rows.labels[cell.row], int(table.columns.labels[cell.column])): cell.value
-            for result in document.testcases
-            for table in result.tables
-            for cell in table.cells
-        }
+        values = {(row, int(column)): cell.value for row, column, cell in _cells(document)}
         if not any(values.values()):
             why = next((result.reason for result in document.testcases if result.reason), "no value")
             note = f"messages from {memory} were not measured: {one_line(why)}"
@@ -317,12 +313,7 @@ class TransferCluster:
         """Rates of transfers between ranks that start together, in bytes per second."""
         self._world.broadcast([_PATHS, [self._copies, [list(hop) for hop in hops]]], _CHOOSING)
         document, sent = _counted(self._world, hops, self._over, self._copies)
-        cells = {
-            table.rows.labels[cell.row]: cell
-            for result in document.testcases
-            for table in result.tables
-            for cell in table.cells
-        }
+        cells = {row: cell for row, _, cell in _cells(document)}
         found = [cells.get(f"rank{a}->rank{b}") for a, b in hops]
         if not any(cell and cell.value for cell in found):
             why = next((cell.reason for cell in found if cell and cell.reason), "no transfer was measured")
@@ -350,12 +341,7 @@ def _counted(world: World, hops: Sequence[Hop], over: str, copies: int) -> tuple
 def _transfers(world: World, hops: Sequence[Hop], over: str, copies: int) -> Document:
     """Measure transfers between ranks that start together; called on all ranks."""
     text = "; ".join(f"rank{a} -> rank{b}" for a, b in hops)
-    document = run(
-        of_line(text).testcases, world=world, share=over, sizes=(_BYTES,), samples=_SAMPLES, rounds=1,
-        copies=copies, timeout=world.timeout,
-    )  # fmt: skip
-    if document.interrupted:
-        raise WirespeedError(document.interrupted)
+    document = _run(world, over, of_line(text).testcases, sizes=(_BYTES,), samples=_SAMPLES, copies=copies)
     for result in document.testcases:
         if not result.tables:
             raise WirespeedError(f"--over {over} is not possible here: {result.reason or result.status}")
@@ -367,13 +353,23 @@ def _messages(
 ) -> Document:
     """Measure messages of several sizes, those of a way at once; called on all ranks."""
     cases = [messages_between(f"messages{i}", hops, sizes, memory) for i, hops in enumerate(ways)]
-    document = run(
-        cases, world=world, share=over, rounds=1, precision=_PRECISION, time_budget=_OF_SIZE_S,
-        timeout=world.timeout,
-    )  # fmt: skip
+    return _run(world, over, cases, precision=_PRECISION, time_budget=_OF_SIZE_S)
+
+
+def _run(world: World, over: str, cases: Sequence[Testcase], **options: Any) -> Document:
+    """Measure testcases over a library; called on all ranks."""
+    document = run(cases, world=world, share=over, rounds=1, timeout=world.timeout, **options)
     if document.interrupted:
         raise WirespeedError(document.interrupted)
     return document
+
+
+def _cells(document: Document) -> Iterator[tuple[str, str, Cell]]:
+    """Yield the cells of all tables with the labels of their rows and columns."""
+    for result in document.testcases:
+        for table in result.tables:
+            for cell in table.cells:
+                yield table.rows.labels[cell.row], table.columns.labels[cell.column], cell
 
 
 def _facts(world: World, tasks: Mapping[int, list[Any]]) -> list[Any]:

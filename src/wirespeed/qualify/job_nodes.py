@@ -320,9 +320,7 @@ class ProcessCluster:
         if self._job.shared:
             return None
         asked = {node: self._there(node)[0] for node in nodes if self._there(node)}
-        answers = self._crew.ask(
-            {rank: [_OWN] for rank in asked.values()}, self._own_s, lambda task: work(self._probe, task)
-        )
+        answers = self._ask({rank: [_OWN] for rank in asked.values()}, self._own_s)
         measured = {}
         for node, rank in asked.items():
             answer = answers.get(rank, {})
@@ -341,7 +339,7 @@ class ProcessCluster:
                 tasks[here] = [_ROUND_TRIP, self._place(there), self._number]
                 tasks[there] = [_ROUND_TRIP, None, self._number]
                 first[i] = here
-        answers = self._crew.ask(tasks, self._round_s, lambda task: work(self._probe, task))
+        answers = self._ask(tasks, self._round_s)
         found = [answers.get(first[i]) if i in first else None for i in range(len(pairs))]
         return np.array([np.nan if value is None else value for value in found])
 
@@ -394,7 +392,7 @@ class ProcessCluster:
             tasks[first] = [_MESSAGES, self._place(second), streams, plan, both, self._number]
             tasks[second] = [_MESSAGES, None, streams, plan, both, self._number]
         patience = min(self._patience, 2 * (2 if not both else 1) * sum(s for _, s in plan) + 3 * TIMEOUT_S)
-        answers = self._crew.ask(tasks, patience, lambda task: work(self._probe, task))
+        answers = self._ask(tasks, patience)
         self._look_at_links()
         for side in (0, 1):
             sent = [answers.get(couple[side]) for couple in couples]
@@ -425,6 +423,10 @@ class ProcessCluster:
         self._crew.dismiss(_DISMISS_S)
         self._probe.close()
 
+    def _ask(self, tasks: Mapping[int, list[Any]], patience: float) -> dict[int, Any]:
+        """Give ranks their tasks; rank -> its answer."""
+        return self._crew.ask(tasks, patience, lambda task: work(self._probe, task))
+
     def _there(self, node: int) -> list[int]:
         """The ranks of a node that take tasks."""
         return [
@@ -449,7 +451,7 @@ class ProcessCluster:
             if (ranks := self._there(node)) and self._interfaces[node]
         }
         tasks = {rank: [_LINK, self._interfaces[node]] for node, rank in first.items()}
-        answers = self._crew.ask(tasks, self._round_s, lambda task: work(self._probe, task))
+        answers = self._ask(tasks, self._round_s)
         for node, rank in first.items():
             if rank in answers:
                 name = self._job.nodes[node].name
@@ -463,11 +465,8 @@ class ProcessCluster:
     def _measure(self, tasks: Mapping[int, list[Any]]) -> dict[int, float]:
         """Let ranks measure at once; rank -> rate at which bytes arrived."""
         self._number += 1
-        answers = self._crew.ask(
-            {rank: [*task, self._number] for rank, task in tasks.items()},
-            self._round_s,
-            lambda task: work(self._probe, task),
-        )
+        numbered = {rank: [*task, self._number] for rank, task in tasks.items()}
+        answers = self._ask(numbered, self._round_s)
         self._look_at_links()
         known = {rank: answer for rank, answer in answers.items() if answer is not None}
         self.variation = float(np.median([answer[1] for answer in known.values()])) if known else 0.0
@@ -485,13 +484,12 @@ def work(probe: TcpProbe, task: Sequence[Any]) -> Any:
         return read_mtus(probe, task)
     if task[0] == _LINK:
         return lost_links(str(task[1]))
-    if task[0] == _MESSAGES:
-        _, place, streams, plan, both, number = task
-        where = (str(place[0]), int(place[1])) if place else None
-        sizes = [(int(size), float(seconds)) for size, seconds in plan]
-        return probe.messages(where, number, int(streams), sizes, bool(both))
     kind, place, *more, number = task
     where = (str(place[0]), int(place[1])) if place else None
+    if kind == _MESSAGES:
+        streams, plan, both = more
+        sizes = [(int(size), float(seconds)) for size, seconds in plan]
+        return probe.messages(where, number, int(streams), sizes, bool(both))
     if kind == _ROUND_TRIP:
         return probe.round_trip(where, number)
     if kind == _RING and where:

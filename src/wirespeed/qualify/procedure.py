@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -32,7 +33,7 @@ from .measured_topology import (
     topology_of,
     wrongly_blamed,
 )
-from .message_sizes import by_sizes
+from .messages import by_sizes
 
 #: Rounds of pairs, those after which nothing may be suspected, and confirmations of each suspect.
 PAIR_ROUNDS, FEWEST_PAIR_ROUNDS, CONFIRMATIONS = 7, 4, 2
@@ -145,7 +146,7 @@ class Procedure:
         else:
             values = self.cluster.pairs([(group[0], group[1]) for group in groups])
         losses = plain(self.cluster.losses) if stage in (Stage.PAIRS, Stage.CONFIRM) else ()
-        self._ended(stage, groups, values, started, losses)
+        self.ended(stage, groups, values, started, losses=losses)
         return values
 
     def _measure_own(self, nodes: Sequence[int]) -> Mapping[PartKind, Values] | None:
@@ -154,22 +155,16 @@ class Procedure:
         values = self.cluster.own(nodes)
         if values:
             parts = tuple(kind for kind, of_kind in values.items() for _ in range(of_kind.shape[1]))
-            groups = [[node] for node in nodes]
-            self._ended(Stage.OWN, groups, np.concatenate(list(values.values()), axis=1), started, (), parts)
+            table = np.concatenate(list(values.values()), axis=1)
+            self.ended(Stage.OWN, [[node] for node in nodes], table, started, parts=parts)
         return values
 
-    def _ended(
-        self, stage: Stage, groups: Sequence[Sequence[int]], values: Values, started: float,
-        losses: tuple[tuple[float | None, ...], ...] = (), parts: tuple[PartKind, ...] = (),
-    ) -> None:  # fmt: skip
-        """Record and report a round."""
-        seconds, variation = self.cluster.seconds() - started, self.cluster.variation
-        members = tuple(tuple(group) for group in groups)
-        self.record(Round(stage, members, plain(values), seconds, variation, losses, parts))
-
-    def record(self, found: Round) -> None:
-        """Add a round, and report it."""
-        self.rounds.append(found)
+    def ended(
+        self, stage: Stage, groups: Sequence[Sequence[int]], values: Values, started: float, **more: Any
+    ) -> None:
+        """Add a round that started at a time, with further fields, and report it."""
+        seconds, members = self.cluster.seconds() - started, tuple(tuple(group) for group in groups)
+        self.rounds.append(Round(stage, members, plain(values), seconds, self.cluster.variation, **more))
         self.said(self.qualification)
 
     def in_time(self, stage: Stage, what: str = "") -> bool:

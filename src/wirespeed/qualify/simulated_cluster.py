@@ -20,17 +20,18 @@ from ..hardware.facts import Fact, Facts
 from ..qualification import EndMemory, PartKind, QualifiedNode, RailLimit
 from ..terminal import neutral, unknown_name
 from .cluster import Values, hosts_of, two_of
-from .cluster_faults import ClusterFault, parse_cluster_fault
-from .limits import of_rdma
-from .simulated_facts import (
+from .cluster_faults import (
     OF_PORT,
     ONE_ENDPOINT,
     SPARK,
+    ClusterFault,
     NicModel,
     NodeFault,
     facts_of,
+    parse_cluster_fault,
     parse_node_fault,
 )
+from .limits import of_rdma
 
 #: Virtual durations of a round in s: own node, pairs, groups, latencies, messages of several sizes.
 _OWN_S, _PAIRS_S, _GROUPS_S, _LATENCIES_S, _SIZES_S = 10.0, 2.0, 4.0, 0.1, 1.0
@@ -120,16 +121,13 @@ class SimulatedCluster:
         )  # fmt: skip
         blocks = int(self.blocks[-1]) + 1
         self._own = np.ones((self.count, self.rails if self.has_gpus else 1))
-        self._host_links = np.ones((self.count, self.rails))
-        self._sends = np.ones((self.count, self.rails))
-        self._receives = np.ones((self.count, self.rails))
-        self._of_gpus = np.ones((self.count, self.rails))
-        self._both = np.ones((self.count, self.rails))
-        self._leaf = np.ones((blocks, self.rails))
-        self._trunk = np.ones((blocks, self.rails))
+        self._host_links, self._sends, self._receives, self._of_gpus, self._both = (
+            np.ones((self.count, self.rails)) for _ in range(5)
+        )
+        self._leaf, self._trunk = (np.ones((blocks, self.rails)) for _ in range(2))
         self._spine = np.ones((self.spines, self.rails))
         for cause in self.causes:
-            factor = cause.fault.factor(cause.amount, self.nic)
+            factor = cause.fault.factor_of(cause.amount, self.nic)
             at = slice(None) if cause.node < 0 else cause.node
             for speed in (self._of_gpus,) if cause.fault.of_gpus else (self._sends, self._receives):
                 speed[at] *= factor

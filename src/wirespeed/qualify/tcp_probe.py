@@ -83,10 +83,7 @@ class TcpProbe:
         """
         try:
             with ExitStack() as stack, ThreadPoolExecutor(streams) as threads:
-                peers = [
-                    stack.enter_context(self._connected(place, number) if place else self._accepted(number))
-                    for _ in range(streams)
-                ]
+                peers = [stack.enter_context(self.connection(place, number)) for _ in range(streams)]
                 sent = list(threads.map(_send, peers)) if place else []
                 received = list(threads.map(_received, peers))
                 sent = sent or list(threads.map(_send, peers))
@@ -123,10 +120,8 @@ class TcpProbe:
         """
         try:
             with ExitStack() as stack, ThreadPoolExecutor(2 * streams) as threads:
-                peers = [
-                    stack.enter_context(self._connected(place, number) if place else self._accepted(number))
-                    for _ in range(2 * streams if both else streams)
-                ]
+                count = 2 * streams if both else streams
+                peers = [stack.enter_context(self.connection(place, number)) for _ in range(count)]
                 for peer in peers:
                     peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 first, second = peers[:streams], peers[-streams:]
@@ -149,7 +144,7 @@ class TcpProbe:
     def round_trip(self, place: Place | None, number: int) -> float | None:
         """The shortest of many round trips in s; without a place, answer who connects, and return None."""
         try:
-            with self._connected(place, number) if place else self._accepted(number) as peer:
+            with self.connection(place, number) as peer:
                 peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 if place is None:
                     while byte := peer.recv(1):
@@ -192,7 +187,7 @@ class TcpProbe:
             peer, _ = self._listener.accept()
             peer.settimeout(TIMEOUT_S)
             try:
-                if hmac.compare_digest(_exactly(peer, len(token)), token):
+                if hmac.compare_digest(exactly(peer, len(token)), token):
                     return _timed_by_kernel(peer)
             except OSError:
                 pass  # a stranger that says nothing
@@ -215,9 +210,12 @@ def _timed_by_kernel(peer: socket.socket) -> socket.socket:
     return peer
 
 
-def _exactly(peer: socket.socket, size: int) -> bytes:
+def exactly(peer: socket.socket, size: int) -> bytes:
+    """Receive this number of bytes."""
     data = b""
-    while len(data) < size and (more := peer.recv(size - len(data))):
+    while len(data) < size:
+        if not (more := peer.recv(size - len(data))):
+            raise ConnectionError("the other process ended")
         data += more
     return data
 

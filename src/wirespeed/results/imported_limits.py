@@ -21,7 +21,7 @@ from ..hardware.topology import Link, LinkKind, Machine
 from ..measurement import Measurement
 from ..model import Access, Engine
 from ..tables import BUSBW, Table
-from ..testcases.collectives import members
+from ..testcases.processes import members
 from ..units import GIB, KIB, MIB, Nics
 
 #: In the names of testcases that copy in both directions at once.

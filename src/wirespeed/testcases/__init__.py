@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from ..errors import UnknownTestcase
 from ..hardware.topology import Machine
 from ..model import Engine
-from . import blocks, collectives, device, host, processes, storage
+from . import blocks, device, host, processes, storage
 from .base import TESTCASES, Layout, Pattern, Plan, PlanOptions, Testcase, Tier, WaivedCell
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
 
 #: All testcases, in the order in which they run.
 TABLE: tuple[Testcase, ...] = (
-    *device.TESTCASES, *device.OWN, *processes.TESTCASES, *collectives.TESTCASES, *host.TESTCASES,
+    *device.TESTCASES, *device.OWN, *processes.TESTCASES, *processes.COLLECTIVES, *host.TESTCASES,
     *TESTCASES, *processes.SHARING, *device.ATTACHED, *blocks.TESTCASES,
     *storage.TESTCASES,
 )  # fmt: skip

@@ -182,6 +182,16 @@ def _shaped(plan: Plan, options: PlanOptions) -> Plan:
     return replace(plan, measurements=measurements)
 
 
+def size_axis(name: str, sizes: Sequence[int]) -> Axis:
+    """An axis of sizes, in bytes."""
+    return Axis(name, tuple(map(format_size, sizes)), tuple(map(float, sizes)), "B")
+
+
+def count_axis(name: str, counts: Sequence[int]) -> Axis:
+    """An axis of numbers of something."""
+    return Axis(name, tuple(map(str, counts)), tuple(map(float, counts)))
+
+
 #: Row, column, and either the transfers of a Measurement or the reason why there is none.
 Cells = list[tuple[int, int, tuple[Transfer, ...] | str]]
 
@@ -278,7 +288,7 @@ def between_ends(memory: str, chosen: tuple[int, ...] = ()) -> Pattern:
             return Plan.waive(
                 f"a message of {max(sizes)} bytes is too large for MPI; the maximum is {MAX_MPI_BYTES}"
             )
-        columns = Axis("message", tuple(map(format_size, sizes)), tuple(map(float, sizes)), "B")
+        columns = size_axis("message", sizes)
         return Plan(
             (
                 Layout(LATENCY, "half round-trip time", _BUFFERS, columns, Unit.TIME),

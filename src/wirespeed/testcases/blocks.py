@@ -28,7 +28,7 @@ from ..model import (
     Transfer,
 )
 from ..units import GIB, KIB, MIB, format_size
-from .base import Layout, Pattern, Plan, PlanOptions, Testcase, WaivedCell
+from .base import Layout, Pattern, Plan, PlanOptions, Testcase, WaivedCell, count_axis, size_axis
 from .patterns import NO_CPU, NO_GPU, nodes
 
 #: Beginning of the names of these testcases.
@@ -240,8 +240,8 @@ def over(paths_of: Paths, none: str, chosen: tuple[int, ...] = ()) -> Pattern:
             return Plan.waive(wrong)
         sizes = chosen or ((options.size,) if options.size else SIZES)
         counts = options.block_counts or COUNTS
-        rows = Axis("block size", tuple(map(format_size, sizes)), tuple(map(float, sizes)), "B")
-        columns = Axis("blocks", tuple(map(str, counts)), tuple(map(float, counts)))
+        rows = size_axis("block size", sizes)
+        columns = count_axis("blocks", counts)
         layouts, measurements, waived = list[Layout](), list[Measurement](), list[WaivedCell]()
         paths = list(paths_of(machine))
         computes = options.while_computing and any(path.is_submitted for path in paths)

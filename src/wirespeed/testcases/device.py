@@ -15,9 +15,23 @@ from ..hardware.topology import Machine
 from ..measurement import Axis, Measurement, Place, Reduce, Unit
 from ..model import Access, Engine, Executor, Memory, MemoryKind, Operation, Role, Transfer
 from ..units import KIB, MIB
-from .base import DEFAULT_SIZE, Cells, Layout, Pattern, Plan, PlanOptions, Testcase, single
-from .host import stream
-from .patterns import attached, bulk, chase, chasing, copy, gpus, pairs, pairs_both_ways, star, within
+from .base import DEFAULT_SIZE, Cells, Layout, Pattern, Plan, PlanOptions, Testcase, count_axis, single
+from .host import powers, stream
+from .patterns import (
+    Parties,
+    attached,
+    bulk,
+    chase,
+    chasing,
+    copy,
+    gpus,
+    of_parties,
+    pairs,
+    pairs_both_ways,
+    signals,
+    star,
+    within,
+)
 
 HOST_ROW = Axis("CPU", ("host",))
 #: Bytes through which a GPU follows pointers.
@@ -41,10 +55,8 @@ def host(*, to_device: bool, opposite: bool = False, others: bool = False) -> Pa
             all GPUs, each of which is the load of the others.
     """
 
-    def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
-        group, size = gpus(machine), case.buffer_size(machine, options)
-        if reason := group.lacks(1):
-            return Plan.waive(reason)
+    @of_parties(gpus, 1)
+    def pattern(machine: Machine, case: Testcase, options: PlanOptions, group: Parties, size: int) -> Plan:
         split = opposite and case.engine is not Engine.CE
 
         def copies(index: int, role: Role) -> list[Transfer]:
@@ -80,10 +92,8 @@ def host(*, to_device: bool, opposite: bool = False, others: bool = False) -> Pa
 def host_total(*, to_device: bool) -> Pattern:
     """1 x 1: one copy between each GPU and the host memory nearest to it, all at once; the total."""
 
-    def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
-        group, size = gpus(machine), case.buffer_size(machine, options)
-        if reason := group.lacks(1):
-            return Plan.waive(reason)
+    @of_parties(gpus, 1)
+    def pattern(machine: Machine, case: Testcase, options: PlanOptions, group: Parties, size: int) -> Plan:
         transfers = []
         for index, gpu in enumerate(group.parties):
             near = _nearest(machine, index)
@@ -95,11 +105,9 @@ def host_total(*, to_device: bool) -> Pattern:
     return pattern
 
 
-def chase_host(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
+@of_parties(gpus, 1)
+def chase_host(machine: Machine, case: Testcase, options: PlanOptions, group: Parties, size: int) -> Plan:
     """Plan 1 x GPUs: each GPU follows pointers through its nearest host memory."""
-    group, size = gpus(machine), case.buffer_size(machine, options)
-    if reason := group.lacks(1):
-        return Plan.waive(reason)
     cells: Cells = [
         (0, j, (chasing(case, Executor(gpu.label), _nearest(machine, j), size),))
         for j, gpu in enumerate(group.parties)
@@ -192,15 +200,13 @@ _LATENCIES = (
 )  # fmt: skip
 
 
-def sm_scaling(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
+@of_parties(gpus, 2)
+def sm_scaling(machine: Machine, case: Testcase, options: PlanOptions, group: Parties, size: int) -> Plan:
     """Plan kernels x blocks: ordinary and bulk copies between two GPUs."""
-    group, size = gpus(machine), case.buffer_size(machine, options)
-    if reason := group.lacks(2):
-        return Plan.waive(reason)
     pairs_there = [(i, j) for i in range(len(group.parties)) for j in range(len(group.parties)) if i != j]
     here, there = next((i, j) for i, j in pairs_there if not group.barrier(i, j))
     most = machine.gpus[here].multiprocessors or 128
-    counts = tuple(sorted({min(2**i, most) for i in range(most.bit_length() + 1)}))
+    counts = powers(most)
     kernels = [(engine, access) for engine in (Engine.SM, Engine.SM_BULK) for access in (_WRITE, _READ)]
     rows = Axis("kernel", tuple(f"{engine} {access}" for engine, access in kernels))
     measurements = []
@@ -211,23 +217,8 @@ def sm_scaling(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
         for column, blocks in enumerate(counts):
             transfer = replace(single_copy, executor=replace(single_copy.executor, blocks=blocks))
             measurements.append(Measurement((transfer,), (Place("", row, column),)))
-    columns = Axis("blocks", tuple(map(str, counts)), tuple(map(float, counts)))
-    return Plan((Layout("", case.title, rows, columns, case.unit),), tuple(measurements))
-
-
-def signals(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
-    """Plan GPUs x GPUs: each sets flags in the memory of each other, which answers."""
-    group, size = gpus(machine), case.buffer_size(machine, options)
-    if reason := group.lacks(2):
-        return Plan.waive(reason)
-    cells: Cells = [
-        (i, j, group.barrier(i, j) or group.barrier(j, i) or (copy(case, row, column, size),))
-        for i, row in enumerate(group.parties)
-        for j, column in enumerate(group.parties)
-        if i != j
-    ]
-    plan = single(case, group.axis, group.axis, cells, Reduce.LATENCY)
-    return group.scheduled(plan, options, case.title)
+    layout = Layout("", case.title, rows, count_axis("blocks", counts), case.unit)
+    return Plan((layout,), tuple(measurements))
 
 
 #: Testcases that nvbandwidth does not have.
@@ -256,7 +247,7 @@ OWN = (
     Testcase(
         "device_to_device_signal_latency",
         "the row's GPU sets a flag in the column's memory, and a kernel there answers: time of a round trip",
-        signals, "round trip of a flag GPU(row) <-> GPU(column)", Engine.SM, _WRITE, Operation.SIGNAL,
+        signals(gpus), "round trip of a flag GPU(row) <-> GPU(column)", Engine.SM, _WRITE, Operation.SIGNAL,
         size=SIGNAL_SIZE, fixed_size=True, unit=Unit.TIME, counts="", tier="full",
     ),
 )  # fmt: skip
@@ -341,17 +332,11 @@ TESTCASES = tuple(
 LATER = frozenset(case.name for case in (*_BULK_PAIRS, *_LATER_LOCAL))
 
 
-_HOST_ROW = Axis("CPU", ("host",))
-
-
 def _with_host(kind: DeviceKind, *, to_host: bool) -> Pattern:
     """1 x devices: copies between each device and the host memory nearest to it; the device executes."""
-    group_of = attached(kind)
 
-    def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
-        group, size = group_of(machine), case.buffer_size(machine, options)
-        if reason := group.lacks(1):
-            return Plan.waive(reason)
+    @of_parties(attached(kind), 1)
+    def pattern(machine: Machine, case: Testcase, options: PlanOptions, group: Parties, size: int) -> Plan:
         cells: Cells = []
         nodes = {node.index: node.name for node in machine.numa}
         for column, device in enumerate(machine.others[kind.name]):
@@ -362,7 +347,7 @@ def _with_host(kind: DeviceKind, *, to_host: bool) -> Pattern:
             host = Memory(nodes[device.node], MemoryKind.PINNED)
             ends = (party.memory, host) if to_host else (host, party.memory)
             cells.append((0, column, (Transfer(*ends, party.executor, case.engine, size),)))
-        return single(case, _HOST_ROW, group.axis, cells)
+        return single(case, HOST_ROW, group.axis, cells)
 
     return pattern
 

@@ -11,9 +11,22 @@ from dataclasses import replace
 from ..hardware.topology import Machine
 from ..measurement import Axis, Measurement, Place, Reduce, Unit
 from ..model import Access, Engine, Memory, Operation, Role, Transfer
-from ..units import GIB, KIB, format_size
-from .base import DEFAULT_SIZE, Layout, Plan, PlanOptions, Testcase, Tier, WaivedCell
-from .patterns import Grouping, Party, chase, chasing, cores, memories, nodes, pairs, pairs_both_ways, within
+from ..units import GIB, KIB
+from .base import DEFAULT_SIZE, Layout, Plan, PlanOptions, Testcase, Tier, WaivedCell, count_axis, size_axis
+from .patterns import (
+    Grouping,
+    Parties,
+    Party,
+    chase,
+    chasing,
+    cores,
+    memories,
+    nodes,
+    of_parties,
+    pairs,
+    pairs_both_ways,
+    within,
+)
 
 #: Operation, number of arrays that count (each that is read or written, as J. D. McCalpin counts), formula.
 KERNELS = (
@@ -79,19 +92,20 @@ def _one_way(case: Testcase, party: Party, size: int, cpus: tuple[int, ...]) -> 
     return Transfer(party.memory, party.memory, executor, case.engine, size, counted=case.counted)
 
 
-def _size_axis(name: str, sizes: tuple[int, ...]) -> Axis:
-    return Axis(name, tuple(format_size(s) for s in sizes), tuple(float(s) for s in sizes), "B")
+def _ladder(first: int, last: int, tier: Tier) -> list[int]:
+    """Sizes that grow by a factor from the first one to the last one."""
+    sizes = []
+    while first < last:
+        sizes.append(first)
+        first *= _LADDER_STEP[tier]
+    return [*sizes, last]
 
 
-def latency_ladder(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
+@of_parties(nodes, 1)
+def latency_ladder(machine: Machine, case: Testcase, options: PlanOptions, group: Parties, size: int) -> Plan:
     """Nodes x working sets: one core chases through its own node's memory."""
-    group, step = nodes(machine), _LADDER_STEP[options.tier]
-    if reason := group.lacks(1):
-        return Plan.waive(reason)
-    sizes, size = [], 4 * KIB
-    while size <= GIB:
-        sizes.append(size)
-        size *= step
+    del size
+    sizes = _ladder(4 * KIB, GIB, options.tier)
     measurements = tuple(
         Measurement(
             (chasing(case, party.executor, party.memory, working_set),),
@@ -100,57 +114,51 @@ def latency_ladder(machine: Machine, case: Testcase, options: PlanOptions) -> Pl
         for i, party in enumerate(group.parties)
         for j, working_set in enumerate(sizes)
     )
-    columns = _size_axis("working set", tuple(sizes))
-    return Plan((Layout("", case.title, group.axis, columns, case.unit),), measurements)
+    layout = Layout("", case.title, group.axis, size_axis("working set", sizes), case.unit)
+    return Plan((layout,), measurements)
 
 
-def bandwidth_ladder(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
+@of_parties(nodes, 1)
+def bandwidth_ladder(
+    machine: Machine, case: Testcase, options: PlanOptions, group: Parties, size: int
+) -> Plan:
     """Nodes x sizes with all threads, and nodes x numbers of threads with the largest size."""
-    group, largest = nodes(machine), case.buffer_size(machine, options)
-    if reason := group.lacks(1):
-        return Plan.waive(reason)
-    sizes, size = [], 16 * KIB
-    while size < largest:
-        sizes.append(size)
-        size *= _LADDER_STEP[options.tier]
-    sizes.append(largest)
+    sizes = _ladder(16 * KIB, size, options.tier)
     most = max(len(party.executor.cpus) for party in group.parties)
-    counts = _counts(most, options.tier)
+    counts = tuple(range(1, most + 1)) if options.tier == "full" else powers(most)
     measurements, waived = [], []
     for i, party in enumerate(group.parties):
         cpus = party.executor.cpus
-        for j, size in enumerate(sizes):
-            measurements.append(Measurement((_one_way(case, party, size, cpus),), (Place("size", i, j),)))
+        for j, of_ladder in enumerate(sizes):
+            measurements.append(
+                Measurement((_one_way(case, party, of_ladder, cpus),), (Place("size", i, j),))
+            )
         for j, n in enumerate(counts):
             if n > len(cpus):
                 waived.append(WaivedCell("threads", i, j, f"{party.label} has {len(cpus)} cores"))
                 continue
-            transfer = _one_way(case, party, largest, cpus[:n])
+            transfer = _one_way(case, party, size, cpus[:n])
             measurements.append(Measurement((transfer,), (Place("threads", i, j),)))
-    threads = Axis("threads", tuple(map(str, counts)), tuple(map(float, counts)), "")
     return Plan(
         (
             Layout("size", case.title.format(part="over sizes"), group.axis,
-                   _size_axis("buffer size", tuple(sizes)), case.unit),
-            Layout("threads", case.title.format(part="over threads"), group.axis, threads, case.unit),
+                   size_axis("buffer size", sizes), case.unit),
+            Layout("threads", case.title.format(part="over threads"), group.axis,
+                   count_axis("threads", counts), case.unit),
         ),
         tuple(measurements),
         tuple(waived),
     )  # fmt: skip
 
 
-def _counts(most: int, tier: Tier) -> tuple[int, ...]:
-    """Numbers of threads: all of them in the full tier, else powers of two and the most."""
-    if tier == "full":
-        return tuple(range(1, most + 1))
+def powers(most: int) -> tuple[int, ...]:
+    """The powers of two up to a number, and this number."""
     return tuple(sorted({min(2**i, most) for i in range(most.bit_length() + 1)}))
 
 
-def loaded_latency(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
+@of_parties(nodes, 1)
+def loaded_latency(machine: Machine, case: Testcase, options: PlanOptions, group: Parties, size: int) -> Plan:
     """Nodes x paces: one core chases while the node's others read at a fraction of their speed."""
-    group, working_set = nodes(machine), case.buffer_size(machine, options)
-    if reason := group.lacks(1):
-        return Plan.waive(reason)
     paces = _PACES[options.tier]
     axis = Axis("load on other cores", tuple(f"{p:.0%}" for p in paces), paces, "")
     measurements, waived = [], []
@@ -161,7 +169,7 @@ def loaded_latency(machine: Machine, case: Testcase, options: PlanOptions) -> Pl
                 reason = f"{party.label} has only one core; the load requires a second one"
                 waived += [WaivedCell(key, i, j, reason) for key in ("latency", "bandwidth")]
                 continue
-            probe = chasing(case, replace(party.executor, cpus=(first,)), party.memory, working_set)
+            probe = chasing(case, replace(party.executor, cpus=(first,)), party.memory, size)
             places = [Place("latency", i, j, Reduce.LATENCY, (0,))]
             loads = []
             if pace > 0:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial, wraps
 
-from ..hardware.devices import DeviceKind, kind_of
+from ..hardware.devices import DeviceKind, NumaNode, kind_of
 from ..hardware.topology import Machine
 from ..measurement import Axis, Measurement, Place, Reduce
 from ..model import Access, Executor, Memory, MemoryKind, Operation, Transfer
@@ -230,34 +231,31 @@ def attached(kind: DeviceKind) -> Grouping:
     return group
 
 
-def nodes(machine: Machine) -> Parties:
-    """The NUMA nodes with cores and memory; one thread per core."""
+def _numa(machine: Machine, user: Callable[[NumaNode], NumaNode | None]) -> Parties:
+    """The NUMA nodes whose memory the cores of a node use: their own, or another one."""
     parties = tuple(
-        Party(node.name, Memory(node.name, MemoryKind.PAGEABLE), Executor(node.name, cpus=node.cores))
+        Party(node.name, Memory(node.name, MemoryKind.PAGEABLE), Executor(near.name, cpus=near.cores))
         for node in machine.numa
-        if node.cpus and node.memory_bytes and node.allowed
+        if (near := user(node))
     )
     return Parties("NUMA node", parties, NO_CPU, ONE_NODE)
+
+
+def nodes(machine: Machine) -> Parties:
+    """The NUMA nodes with cores and memory; one thread per core."""
+    return _numa(machine, lambda node: node if node.cpus and node.memory_bytes and node.allowed else None)
 
 
 def memories(machine: Machine) -> Parties:
     """The NUMA nodes with memory, each with its cores or, if it has none, the nearest ones."""
-    parties = tuple(
-        Party(node.name, Memory(node.name, MemoryKind.PAGEABLE), Executor(near.name, cpus=near.cores))
-        for node in machine.numa
-        if node.memory_bytes and node.allowed and (near := machine.nearest_cores(node))
+    return _numa(
+        machine, lambda node: machine.nearest_cores(node) if node.memory_bytes and node.allowed else None
     )
-    return Parties("NUMA node", parties, NO_CPU, ONE_NODE)
 
 
 def cores(machine: Machine) -> Parties:
     """The NUMA nodes with cores, also those without memory, which may only execute."""
-    parties = tuple(
-        Party(node.name, Memory(node.name, MemoryKind.PAGEABLE), Executor(node.name, cpus=node.cores))
-        for node in machine.numa
-        if node.cpus
-    )
-    return Parties("NUMA node", parties, NO_CPU, ONE_NODE)
+    return _numa(machine, lambda node: node if node.cpus else None)
 
 
 def ranks(machine: Machine) -> Parties:
@@ -267,6 +265,26 @@ def ranks(machine: Machine) -> Parties:
         memory = Memory(rank.device, kind_of(rank.device).memories[0], rank.index)
         parties.append(Party(str(rank.index), memory, Executor(rank.device, rank.index, rank.cpus)))
     return Parties("rank", tuple(parties), ONE_RANK, ONE_RANK)
+
+
+#: Makes the plan of parties, whose number suffices, with buffers of a size.
+PartiesPlan = Callable[[Machine, Testcase, PlanOptions, Parties, int], Plan]
+
+
+def of_parties(group_of: Grouping, least: int) -> Callable[[PartiesPlan], Pattern]:
+    """Make a pattern of a function that plans for parties; it is waived if there are fewer than ``least``."""
+
+    def decorate(plan: PartiesPlan) -> Pattern:
+        @wraps(plan)
+        def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
+            group = group_of(machine)
+            if reason := group.lacks(least):
+                return Plan.waive(reason)
+            return plan(machine, case, options, group, case.buffer_size(machine, options))
+
+        return pattern
+
+    return decorate
 
 
 def copy(case: Testcase, active: Party, passive: Party, size: int) -> Transfer:
@@ -284,28 +302,76 @@ def copy(case: Testcase, active: Party, passive: Party, size: int) -> Transfer:
     )
 
 
-def pairs(group_of: Grouping, *, diagonal: bool = False, columns_of: Grouping | None = None) -> Pattern:
-    """The pattern of all pairs, one at a time; the row executes. ``columns_of`` gives other columns."""
+def _of_pairs(
+    group_of: Grouping,
+    work: Callable[[Testcase, Party, Party, int], tuple[Transfer, ...]],
+    table: Callable[[Testcase, Axis, Axis, Cells], Plan] = single,
+    *,
+    diagonal: bool = False,
+    columns_of: Grouping | None = None,
+    mutual: bool = False,
+    samples: bool = True,
+) -> Pattern:
+    """The pattern of all pairs of a row and a column.
 
-    def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
-        group, size = group_of(machine), case.buffer_size(machine, options)
-        columns = group if columns_of is None else columns_of(machine)
-        with_local = diagonal or options.local_copy
-        if reason := group.lacks(1 if diagonal else 2):
-            return Plan.waive(reason)
+    Args:
+        group_of: Returns the rows.
+        work: Returns the transfers of a pair.
+        table: Makes the plan of the cells.
+        diagonal: Whether a party is also paired with itself; in a copy it is if the options say so.
+        columns_of: Returns the columns, if they are not the rows; then all are within reach.
+        mutual: Whether each of a pair must reach the other, not only the row the column.
+        samples: Whether only some peers may be measured.
+    """
+
+    @of_parties(group_of, 1 if diagonal else 2)
+    def pattern(machine: Machine, case: Testcase, options: PlanOptions, group: Parties, size: int) -> Plan:
+        columns = columns_of(machine) if columns_of else group
+        local = diagonal or (options.local_copy and not mutual)
         cells: Cells = [
-            (i, j, (columns is group and group.barrier(i, j)) or (copy(case, row, column, size),))
+            (i, j, (columns is group and (group.barrier(i, j) or (mutual and group.barrier(j, i))))
+             or work(case, row, column, size))
             for i, row in enumerate(group.parties)
             for j, column in enumerate(columns.parties)
-            if with_local or row.label != column.label
-        ]
+            if local or row.label != column.label
+        ]  # fmt: skip
         is_square = columns.axis == group.axis
-        if is_square:
+        if is_square and samples:
             cells = sampled(cells, len(group.parties), options.sample_peers)
-        plan = single(case, group.axis, columns.axis, cells)
-        return group.scheduled(plan, options, case.title) if is_square else plan
+        plan = table(case, group.axis, columns.axis, cells)
+        title = case.title.replace("{part}", "Total")
+        return group.scheduled(plan, options, title) if is_square else plan
 
     return pattern
+
+
+_LATENCIES = partial(single, reduce=Reduce.LATENCY)
+
+
+def pairs(group_of: Grouping, *, diagonal: bool = False, columns_of: Grouping | None = None) -> Pattern:
+    """The pattern of all pairs, one at a time; the row executes. ``columns_of`` gives other columns."""
+    return _of_pairs(group_of, lambda *pair: (copy(*pair),), diagonal=diagonal, columns_of=columns_of)
+
+
+def pairs_both_ways(group_of: Grouping) -> Pattern:
+    """The pattern of all pairs in both directions at once; each party executes one direction."""
+    return _of_pairs(
+        group_of, lambda case, a, b, size: (copy(case, a, b, size), copy(case, b, a, size)), both_ways,
+        mutual=True,
+    )  # fmt: skip
+
+
+def signals(group_of: Grouping) -> Pattern:
+    """The pattern in which the row sets flags in the column's memory, which answers."""
+    return _of_pairs(group_of, lambda *pair: (copy(*pair),), _LATENCIES, mutual=True, samples=False)
+
+
+def chase(group_of: Grouping, *, diagonal: bool, columns_of: Grouping | None = None) -> Pattern:
+    """The pattern in which the row follows a random cycle through the column's memory."""
+    return _of_pairs(
+        group_of, lambda case, row, column, size: (chasing(case, row.executor, column.memory, size),),
+        _LATENCIES, diagonal=diagonal, columns_of=columns_of, samples=False,
+    )  # fmt: skip
 
 
 def bulk(pattern: Pattern) -> Pattern:
@@ -327,37 +393,14 @@ def bulk(pattern: Pattern) -> Pattern:
     return planned
 
 
-def pairs_both_ways(group_of: Grouping) -> Pattern:
-    """The pattern of all pairs in both directions at once; each party executes one direction."""
-
-    def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
-        group, size = group_of(machine), case.buffer_size(machine, options)
-        if reason := group.lacks(2):
-            return Plan.waive(reason)
-        cells: Cells = [
-            (i, j, group.barrier(i, j) or group.barrier(j, i)
-             or (copy(case, row, column, size), copy(case, column, row, size)))
-            for i, row in enumerate(group.parties)
-            for j, column in enumerate(group.parties)
-            if i != j
-        ]  # fmt: skip
-        cells = sampled(cells, len(group.parties), options.sample_peers)
-        plan = both_ways(case, group.axis, group.axis, cells)
-        return group.scheduled(plan, options, case.title.format(part="Total", engine="{engine}"))
-
-    return pattern
-
-
 def star(group_of: Grouping, *, column_executes: bool, reduce: Reduce) -> Pattern:
     """The pattern of one party (the column) with all others at once.
 
     Either the column executes all transfers, or each of the others executes one.
     """
 
-    def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
-        group, size = group_of(machine), case.buffer_size(machine, options)
-        if reason := group.lacks(2):
-            return Plan.waive(reason)
+    @of_parties(group_of, 2)
+    def pattern(machine: Machine, case: Testcase, options: PlanOptions, group: Parties, size: int) -> Plan:
         cells: Cells = []
         for j, column in enumerate(group.parties):
             transfers, reason = [], ""
@@ -379,10 +422,8 @@ def star(group_of: Grouping, *, column_executes: bool, reduce: Reduce) -> Patter
 def within(group_of: Grouping, *, together: bool = False) -> Pattern:
     """The pattern 1 x parties: each works in its own memory, one at a time or all together."""
 
-    def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
-        group, size = group_of(machine), case.buffer_size(machine, options)
-        if reason := group.lacks(1):
-            return Plan.waive(reason)
+    @of_parties(group_of, 1)
+    def pattern(machine: Machine, case: Testcase, options: PlanOptions, group: Parties, size: int) -> Plan:
         transfers = tuple(
             Transfer(p.memory, p.memory, p.executor, case.engine, size,
                      operation=case.operation, counted=case.counted)
@@ -399,27 +440,6 @@ def within(group_of: Grouping, *, together: bool = False) -> Pattern:
     return pattern
 
 
-def chase(group_of: Grouping, *, diagonal: bool, columns_of: Grouping | None = None) -> Pattern:
-    """The pattern in which the row follows a random cycle through the column's memory."""
-
-    def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
-        group, size = group_of(machine), case.buffer_size(machine, options)
-        columns = group if columns_of is None else columns_of(machine)
-        if reason := group.lacks(1 if diagonal else 2):
-            return Plan.waive(reason)
-        cells: Cells = [
-            (i, j, (columns is group and group.barrier(i, j))
-             or (chasing(case, row.executor, column.memory, size),))
-            for i, row in enumerate(group.parties)
-            for j, column in enumerate(columns.parties)
-            if diagonal or options.local_copy or row.label != column.label
-        ]  # fmt: skip
-        plan = single(case, group.axis, columns.axis, cells, Reduce.LATENCY)
-        return group.scheduled(plan, options, case.title) if columns.axis == group.axis else plan
-
-    return pattern
-
-
 def chasing(case: Testcase, executor: Executor, memory: Memory, size: int) -> Transfer:
     """A chase through ``size`` bytes. It only reads: source and destination are the same."""
     single_cpu = replace(executor, cpus=executor.cpus[:1])
@@ -429,10 +449,8 @@ def chasing(case: Testcase, executor: Executor, memory: Memory, size: int) -> Tr
 def bisect(group_of: Grouping) -> Pattern:
     """The pattern parties x 1: each copies to the party half the group away, all at once."""
 
-    def pattern(machine: Machine, case: Testcase, options: PlanOptions) -> Plan:
-        group, size = group_of(machine), case.buffer_size(machine, options)
-        if reason := group.lacks(2):
-            return Plan.waive(reason)
+    @of_parties(group_of, 2)
+    def pattern(machine: Machine, case: Testcase, options: PlanOptions, group: Parties, size: int) -> Plan:
         parties, n = group.parties, len(group.parties)
         partner = [(i + n // 2) % n for i in range(n)]
         transfers = tuple(copy(case, parties[i], parties[partner[i]], size) for i in range(n))

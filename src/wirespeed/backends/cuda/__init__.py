@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..tree import HERE
+from ..tree import HERE, TreePath
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ...hardware.topology import Machine
     from ..base import Backend
     from ..gpu.gpu_driver import GpuDriver
-    from ..tree import TreePath
 
 #: Marks the GPUs that this backend discovered.
 NAME = "cuda"
@@ -56,8 +55,7 @@ def facts(machine: Machine, root: TreePath) -> Iterator[Fact]:
         return
     from ...hardware.facts import Fact, Known
     from . import gpu_facts
-    from .nvml import Silence, opened
-    from .packages import NVML_MISSING
+    from .nvml import NVML_MISSING, Silence, opened
 
     if find_spec("pynvml") is None and not root.tree.recorded:
         yield Fact(Known.GPUS_OF_DRIVER, reason=NVML_MISSING)
@@ -104,7 +102,7 @@ def open_driver() -> GpuDriver:
         from .cuda_driver import CudaDriver
     except ImportError as error:
         from ...errors import BackendError
-        from .packages import INSTALL
+        from .nvml import INSTALL
 
         raise BackendError(f"the CUDA driver cannot be used: {error}; {INSTALL}") from error
     return CudaDriver()

@@ -20,11 +20,10 @@ from ...hardware.topology import Link, LinkKind, Machine
 from ...units import GB, MB
 from .. import pci
 from ..tree import HERE, TreePath
-from .nvml import REFUSALS, Nvml, Silence, decoded, kernel_module, opened
-from .packages import BINDINGS, INSTALL, NVML_MISSING
+from .nvml import BINDINGS, INSTALL, NVML_MISSING, REFUSALS, Nvml, Silence, decoded, kernel_module, opened
 
 if TYPE_CHECKING:
-    from .gpu_facts import Cuda
+    from .cuda_driver import Cuda
 
 
 def visible(handles: Sequence[Any], uuids: Sequence[str], environment: Mapping[str, str]) -> list[Any]:
@@ -207,7 +206,7 @@ class _Reader:
         if find_spec("cuda") is None or find_spec("cuda.bindings") is None:
             self.notes.append(f"the GPUs cannot be measured: the package {BINDINGS} is missing: {INSTALL}")
             return None
-        from .gpu_facts import Cuda
+        from .cuda_driver import Cuda
 
         try:
             return Cuda()
@@ -310,7 +309,7 @@ class _Reader:
     def _bus_id(self, handle: Any) -> str:
         """The bus ID in the form ``00000000:00:06``."""
         info = self.nvml.ask("nvmlDeviceGetPciInfo", handle)
-        return f"{info.domain:08x}:{info.bus:02x}:{info.device:02x}" if info else ""
+        return self.nvml.bus_id(info) if info else ""
 
     def _device(self, bus_id: str) -> TreePath:
         return self.root / f"sys/bus/pci/devices/{bus_id[4:]}.0"
@@ -414,13 +413,17 @@ class _Reader:
                 active.append(link_fields.get("speed", 0) * MB)
         if not active:
             return []
-        capacity, origin = None, "unknown"
-        if all(active):
-            capacity = math.fsum(active)
-            origin = f"{len(active)} links x {capacity / len(active) / GB:.5g} GB/s"
-        else:
-            self.notes.append(f"NVLink-C2C speed of {gpu.name}: unknown, not reported by NVML")
-        return [Link(*way, LinkKind.C2C, capacity, origin) for way in ends]
+        sum_of_all = self._sum(active, f"NVLink-C2C speed of {gpu.name}")
+        return [Link(*way, LinkKind.C2C, *sum_of_all) for way in ends]
+
+    def _sum(self, rates: Sequence[float | None], subject: str) -> tuple[float | None, str]:
+        """The capacity of several links together, and its origin; a note is added if one is unknown."""
+        known = [rate for rate in rates if rate]
+        if len(known) < len(rates):
+            self.notes.append(f"{subject}: unknown, not reported by NVML")
+            return None, "unknown"
+        capacity = math.fsum(known)
+        return capacity, f"{len(known)} links x {capacity / len(known) / GB:.5g} GB/s"
 
     def _nvlink(self, gpu: Gpu, handle: Any, gpus: Sequence[Gpu]) -> list[Link]:
         """The sum of the active links to each remote end: a switch or another GPU."""
@@ -440,16 +443,10 @@ class _Reader:
                 speeds.setdefault(self._far_end(handle, link, others), []).append(self._speed(handle, link))
         links = []
         for end, rates in speeds.items():
-            known = [rate for rate in rates if rate]
-            capacity, origin = None, "unknown"
-            if len(known) == len(rates):
-                capacity = math.fsum(known)
-                origin = f"{len(known)} links x {capacity / len(known) / GB:.5g} GB/s"
-            else:
-                self.notes.append(f"NVLink speed of {gpu.name}: unknown, not reported by NVML")
-            links.append(Link(gpu.name, end, LinkKind.NVLINK, capacity, origin))
+            sum_of_all = self._sum(rates, f"NVLink speed of {gpu.name}")
+            links.append(Link(gpu.name, end, LinkKind.NVLINK, *sum_of_all))
             if end == _SWITCH:
-                links.append(Link(end, gpu.name, LinkKind.NVLINK, capacity, origin))
+                links.append(Link(end, gpu.name, LinkKind.NVLINK, *sum_of_all))
         return links
 
     def _far_end(self, handle: Any, link: int, others: Sequence[Gpu]) -> str:
@@ -459,9 +456,8 @@ class _Reader:
             return _SWITCH
         info = self.nvml.ask("nvmlDeviceGetNvLinkRemotePciInfo", handle, link)
         if info:
-            bus_id = f"{info.domain:08x}:{info.bus:02x}:{info.device:02x}"
             for other in others:
-                if other.bus_id == bus_id:
+                if other.bus_id == self.nvml.bus_id(info):
                     return other.name
         return others[0].name if len(others) == 1 else _SWITCH
 

@@ -1,7 +1,4 @@
-"""Facts of GPUs from NVML and from the PCI devices above them in sysfs.
-
-Attributes of this process' GPUs from CUDA, before a context exists.
-"""
+"""Facts of GPUs from NVML and from the PCI devices above them in sysfs; CUDA need not be installed."""
 
 from __future__ import annotations
 
@@ -10,15 +7,11 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from cuda.bindings import driver
-
 from ...hardware.devices import Gpu
 from ...hardware.facts import FABRIC_READY, OFF, OK, ON, Fact, Known
 from ...units import MB
 from .. import pci
 from ..tree import HERE, TreePath
-from .cuda_driver import attribute, handles, name_of
-from .driver import check
 from .nvml import JOINED, REFUSALS, Nvml, decoded, kernel_module, reasons_of
 
 #: Fields of the health mask of the fabric: shift, width in bits, the values that are a problem.
@@ -74,8 +67,8 @@ def shown(nvml: Nvml) -> Fact:
         return _fact(Known.GPUS_OF_DRIVER, None)
     handles = (nvml.ask("nvmlDeviceGetHandleByIndex", i) for i in range(count))
     locations = (nvml.ask("nvmlDeviceGetPciInfo", handle) for handle in handles if handle is not None)
-    addresses = (f"{at.domain:04x}:{at.bus:02x}:{at.device:02x}.0" for at in locations if at is not None)
-    return _fact(Known.GPUS_OF_DRIVER, tuple(addresses))
+    addresses = tuple(pci.address(nvml.bus_id(at)) for at in locations if at is not None)
+    return _fact(Known.GPUS_OF_DRIVER, addresses)
 
 
 def _of_bus(gpu: Gpu, root: TreePath) -> Iterator[Fact]:
@@ -195,54 +188,3 @@ def problems(mask: int) -> tuple[str, ...]:
     """The problems in a health mask of the fabric."""
     values = ((mask >> shift) & ((1 << width) - 1) for shift, width, _ in _HEALTH)
     return tuple(named[value] for value, (_, _, named) in zip(values, _HEALTH, strict=True) if value in named)
-
-
-_NATIVE_ATOMICS = driver.CUdevice_P2PAttribute.CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
-
-
-class Cuda:
-    """The GPUs that CUDA lets this process use, by bus ID as in ``Gpu``.
-
-    Raises:
-        BackendError: If the driver cannot be loaded or initialised.
-    """
-
-    def __init__(self) -> None:
-        self._handles = handles()
-        #: In CUDA's order.
-        self.bus_ids = tuple(self._handles)
-
-    def version(self) -> int:
-        """The CUDA version that the driver supports, e.g. 13000."""
-        return int(check(driver.cuDriverGetVersion))
-
-    def name(self, bus_id: str) -> str:
-        return name_of(self._handles[bus_id])
-
-    def uuid(self, bus_id: str) -> str:
-        """The UUID in the form of ``nvidia-smi -L``."""
-        uuid = check(driver.cuDeviceGetUuid, self._handles[bus_id])
-        return f"GPU-{UUID(bytes=bytes(uuid.bytes)[:16])}"
-
-    def memory_bytes(self, bus_id: str) -> int:
-        """The size of its memory."""
-        return int(check(driver.cuDeviceTotalMem, self._handles[bus_id]))
-
-    def attribute(self, bus_id: str, name: str) -> int:
-        """An attribute, named without ``CU_DEVICE_ATTRIBUTE_``."""
-        return attribute(self._handles[bus_id], name)
-
-    def can_access(self, bus_id: str, other: str) -> bool | None:
-        """Whether a GPU can access another's memory; None if CUDA lacks one of them."""
-        ends = self._both(bus_id, other)
-        return None if ends is None else bool(check(driver.cuDeviceCanAccessPeer, *ends))
-
-    def has_native_atomics(self, bus_id: str, other: str) -> bool:
-        """Whether atomics work on the other's memory, as over NVLink but not over PCIe."""
-        ends = self._both(bus_id, other)
-        return ends is not None and bool(check(driver.cuDeviceGetP2PAttribute, _NATIVE_ATOMICS, *ends))
-
-    def _both(self, bus_id: str, other: str) -> tuple[Any, Any] | None:
-        if bus_id not in self._handles or other not in self._handles:
-            return None
-        return self._handles[bus_id], self._handles[other]

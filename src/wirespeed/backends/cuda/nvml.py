@@ -1,6 +1,7 @@
 """State of GPUs from NVML: clocks, throttle reasons, temperatures, errors, processes.
 
-NVML's answers, written down while they are given, and given again from a recorded tree.
+NVML's answers, written down while they are given, and given again from a recorded tree. Also the
+names of all Python packages that the backend needs, by the CUDA version of the driver.
 """
 
 from __future__ import annotations
@@ -16,8 +17,30 @@ import msgspec
 
 from ...hardware.devices import Gpu
 from ...tables import GENERATION, IDLE, RETRAINED, THROTTLED, THROTTLED_BY, Quantity, State
+from ..gpu.gpu_driver import Monitor
 from ..pci import LinkSpeed, read
 from ..tree import TreePath
+
+BINDINGS = "cuda-bindings"
+#: NVRTC wheels by CUDA version; both may be installed, and the bindings load their own.
+WHEELS = {12: "nvidia-cuda-nvrtc-cu12", 13: "nvidia-cuda-nvrtc"}
+#: Wheels of cuBLAS, for `memory_bandwidth_saxpy(cublas=True)`.
+BLAS_WHEELS = {12: "nvidia-cublas-cu12", 13: "nvidia-cublas"}
+#: Instruction if a package is missing.
+INSTALL = "pip install 'wirespeed[cuda]', or 'wirespeed[cuda12]' for drivers before 580"
+INSTALL_BLAS = "pip install 'wirespeed[cublas]', or 'wirespeed[cublas12]' for drivers before 580"
+NVML_MISSING = f"the Python package nvidia-ml-py is missing: {INSTALL}"
+
+
+def extra(cuda: int) -> str:
+    """The extra for drivers that support CUDA up to a major version; empty if there is none.
+
+    Drivers are backward compatible, so the newest extra also serves all newer drivers.
+    """
+    if cuda >= max(WHEELS):
+        return "cuda"
+    return f"cuda{cuda}" if cuda in WHEELS else ""
+
 
 K = TypeVar("K", bound=Hashable)
 
@@ -101,7 +124,7 @@ class Silence:
         raise AttributeError(name)
 
 
-class Nvml:
+class Nvml(Monitor):
     """NVML, initialised. A query that NVML does not answer returns None.
 
     Attributes:
@@ -125,6 +148,11 @@ class Nvml:
             return call(*arguments)
         except self.library.NVMLError:
             return None
+
+    @staticmethod
+    def bus_id(info: Any) -> str:
+        """The bus ID of NVML's structure about a PCI device, in the form ``00000000:00:06``."""
+        return f"{info.domain:08x}:{info.bus:02x}:{info.device:02x}"
 
     def handle(self, gpu: Gpu) -> Any:
         """NVML's handle of a GPU, by bus ID, since CUDA may number GPUs differently."""
@@ -276,26 +304,9 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=1024)]
 _Handle = int | str
 
 
-class _MemoryInfo(msgspec.Struct):
-    total: _Number
-
-
-class _Bar1Info(msgspec.Struct):
-    bar1Total: _Number
-
-
-class _PciInfo(msgspec.Struct):
-    domain: Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)]
-    bus: Annotated[int, msgspec.Meta(ge=0, le=0xFF)]
-    device: Annotated[int, msgspec.Meta(ge=0, le=0x1F)]
-
-
-class _ConfidentialState(msgspec.Struct):
-    ccFeature: _Number
-
-
-class _Utilisation(msgspec.Struct):
-    gpu: _Number
+def _record(**fields: Any) -> Any:
+    """A structure with these fields."""
+    return msgspec.defstruct("Answer", list(fields.items()))
 
 
 class _Process(msgspec.Struct):
@@ -308,25 +319,30 @@ class _FabricInfo(msgspec.Struct):
     healthMask: Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)] | None = None
 
 
+_PCI = _record(
+    domain=Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)],
+    bus=Annotated[int, msgspec.Meta(ge=0, le=0xFF)],
+    device=Annotated[int, msgspec.Meta(ge=0, le=0x1F)],
+)
 #: Function -> what is recorded of its answer; of others, a number. Serial numbers and UUIDs are not.
 _ANSWERS: dict[str, Any] = {
-    "nvmlDeviceGetBAR1MemoryInfo": _Bar1Info,
+    "nvmlDeviceGetBAR1MemoryInfo": _record(bar1Total=_Number),
     "nvmlDeviceGetComputeRunningProcesses": list[_Process],
     "nvmlDeviceGetCount": _Count,
     "nvmlDeviceGetCudaComputeCapability": tuple[_Count, _Count],
     "nvmlDeviceGetHandleByIndex": _Handle,
     "nvmlDeviceGetHandleByPciBusId": _Handle,
-    "nvmlDeviceGetMemoryInfo": _MemoryInfo,
+    "nvmlDeviceGetMemoryInfo": _record(total=_Number),
     "nvmlDeviceGetMigMode": tuple[_Count, _Count],
     "nvmlDeviceGetName": str,
-    "nvmlDeviceGetNvLinkRemotePciInfo": _PciInfo,
-    "nvmlDeviceGetPciInfo": _PciInfo,
+    "nvmlDeviceGetNvLinkRemotePciInfo": _PCI,
+    "nvmlDeviceGetPciInfo": _PCI,
     "nvmlDeviceGetRemappedRows": tuple[_Number, _Number, _Number, _Number],
     "nvmlDeviceGetUUID": None,
-    "nvmlDeviceGetUtilizationRates": _Utilisation,
+    "nvmlDeviceGetUtilizationRates": _record(gpu=_Number),
     "nvmlDeviceGetVbiosVersion": str,
     "nvmlErrorString": str,
-    "nvmlSystemGetConfComputeState": _ConfidentialState,
+    "nvmlSystemGetConfComputeState": _record(ccFeature=_Number),
     "nvmlSystemGetDriverVersion": str,
     #: Not functions of NVML.
     "fabric": _FabricInfo,
@@ -391,9 +407,7 @@ class RecordingNvml(Nvml):
         address = ctypes.cast(value, ctypes.c_void_p).value
         if address not in self._handles:
             info = super().ask("nvmlDeviceGetPciInfo", value)
-            self._handles[address] = (
-                f"{info.domain:08x}:{info.bus:02x}:{info.device:02x}" if info else f"GPU {len(self._handles)}"
-            )
+            self._handles[address] = self.bus_id(info) if info else f"GPU {len(self._handles)}"
         return self._handles[address]
 
 

@@ -24,14 +24,14 @@ from ...worlds.base import World
 from ...worlds.mpi import in_use
 from ..base import Backend, BackendDetails
 from .endpoint import TWO_SIDED, Endpoint, JobContext
-from .exchange import Exchange, SharedBufferPool, TransportSelector
+from .exchange import Exchange, JobBackend, SharedBufferPool, TransportSelector
 from .prepared import DistributedPrepared, Running, SynchronisedStart, share_page
 
 #: Interval at which the state of the other hosts is read.
 _STATE_INTERVAL_S = 5.0
 
 
-class DistributedBackend(Backend):
+class DistributedBackend(JobBackend):
     """Backend for transfers between the processes of a World.
 
     Attributes:
@@ -43,7 +43,6 @@ class DistributedBackend(Backend):
     """
 
     name = "ranks"
-    may_hang = True
     sample_seconds: float  #: long compared with the clock of this hardware and with the start skew
 
     def __init__(
@@ -135,10 +134,6 @@ class DistributedBackend(Backend):
             for index, reason in failures:
                 self.running.choice.fails(measurement.transfers[index], means[index], reason)
 
-    def now(self) -> float:
-        """Rank 0's clock at the last exchange, in s: the same in all processes."""
-        return self.exchange.now
-
     def state(self) -> State:
         """The state of this host, the last known state of the others, and the start skew."""
         skew = self._running.start.state() if self._running else ()
@@ -187,12 +182,6 @@ class DistributedBackend(Backend):
         """Release everything that waits in this process; the Measurement then fails in all processes."""
         if self._side is not None:
             self._side.cancel()
-
-    def gone(self) -> str:
-        return self.exchange.gone
-
-    def interrupted(self) -> str:
-        return self.exchange.interrupted()
 
     def close(self) -> None:
         """Release all resources; buffers in order, while all processes still exist."""

@@ -1,9 +1,15 @@
-"""The hardware of a process in a job of several, and its part of a Measurement."""
+"""The hardware of a process in a job of several, and its part of a Measurement.
+
+Processes share a buffer by a mechanism: allocate, export, open, close, free. The calls are separate so that
+each phase can be timed. Every returned object can release itself.
+"""
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -12,10 +18,128 @@ from ...measurement import Sample
 from ...model import Transfer
 from ...options import RunOptions
 from ...units import NANO
-from ...worlds.admission import Descriptors, SharedMemory
+from ...worlds.admission import Descriptors, SharedMemory, fetch
 from ...worlds.base import World
 from ...worlds.mpi import Messages, MessagesRefused, Move
-from ..shared_memory import Mechanism
+
+
+@dataclass(frozen=True)
+class Handle:
+    """Plain values with which another process opens a buffer.
+
+    Attributes:
+        means: Name of the mechanism.
+        data: The handle. For a file descriptor: its token and the address of the process that offers it, see
+            ``worlds.descriptors``.
+        offset: Offset of the buffer in the opened memory, in bytes.
+        bytes: Size of the buffer.
+    """
+
+    means: str
+    data: bytes
+    offset: int
+    bytes: int
+
+
+@dataclass(eq=False)
+class Allocation:
+    """Memory that can be exported.
+
+    Attributes:
+        place: GPU that holds it; None for host memory.
+        address: Address in this process.
+        bytes: Size of the buffer.
+        inner: Data of the mechanism, such as a handle.
+        release: Frees the memory; other processes must have closed it before.
+    """
+
+    place: Any
+    address: int
+    bytes: int
+    inner: Any
+    release: Callable[[], None]
+
+
+@dataclass(eq=False)
+class Opened:
+    """A buffer of another process in the address space of this one.
+
+    Attributes:
+        address: Address in this process.
+        bytes: Size of the buffer.
+        close: Unmaps it.
+    """
+
+    address: int
+    bytes: int
+    close: Callable[[], None]
+
+
+class Mechanism(Protocol):
+    """A mechanism of sharing.
+
+    Attributes:
+        name: Its name, as in ``--share``: ``ipc``, ``vmm-fd``, ``fabric``, ``shm``.
+    """
+
+    name: str
+
+    def allocate(self, place: Any, size: int) -> Allocation:
+        """Allocate ``size`` bytes of memory that can be exported.
+
+        Raises:
+            BackendError: If such memory is not available or not permitted; the message says what to do.
+        """
+
+    def export(self, allocation: Allocation) -> Handle:
+        """A handle for other processes."""
+
+    def open(self, place: Any, handle: Handle) -> Opened:
+        """Map a buffer of another process.
+
+        Args:
+            place: GPU of this process that will use it; None for host memory.
+            handle: Handle from the owner.
+
+        Raises:
+            BackendError: If it cannot be opened.
+        """
+
+
+def offer(descriptors: Descriptors, descriptor: int, allocation: Allocation, means: str) -> Handle:
+    """Offer the descriptor of an allocation to other processes of this host until the allocation is released.
+
+    ``means`` is the name of the mechanism in the returned handle.
+    """
+    token = descriptors.offer(descriptor)
+    free = allocation.release
+
+    def release() -> None:
+        descriptors.withdraw(token)
+        free()
+
+    allocation.release = release
+    return Handle(means, f"{token}@{descriptors.address}".encode(), 0, allocation.bytes)
+
+
+@contextmanager
+def fetched(handle: Handle, timeout: float) -> Iterator[int]:
+    """Provide a copy of a descriptor that another process offers, and close it at the end.
+
+    Args:
+        handle: Handle from ``offer``.
+        timeout: Maximum time to wait for the other process, in s.
+
+    Raises:
+        WorldError: If the other process does not answer or refuses.
+    """
+    token, address = handle.data.decode().split("@")
+    descriptor = fetch(address, int(token), timeout)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
 
 #: Transports in which both sides of a transfer take part: one sends, the other receives.
 NCCL, MPI = "nccl", "mpi"
@@ -114,7 +238,6 @@ class LocalPrepared(Protocol):
         Raises:
             MeasurementTimeout: If they do not end in time.
         """
-        ...
 
     def verify(self) -> object:
         """Verify the destinations of this process; they are poisoned before the next sample.

@@ -33,23 +33,20 @@ from ...hardware.devices import GPU, kind_of
 from ...model import Memory, MemoryKind, Transfer
 from ...terminal import visible
 from ...worlds.base import RankLost, World, WorldError
-from ..shared_memory import Allocation, Handle, Opened
-from .endpoint import MPI, NCCL, TWO_SIDED, Endpoint
+from ..base import Backend
+from .endpoint import MPI, NCCL, TWO_SIDED, Allocation, Endpoint, Handle, Opened
+
+#: Kinds of errors as other processes hear of them; all others are errors of a backend.
+_KINDS: dict[str, type[WirespeedError]] = {
+    "late": MeasurementTimeout, "lost": BackendLost, "unreachable": Unreachable, "memory": OutOfMemory,
+}  # fmt: skip
 
 
 def told(error: WirespeedError) -> list[Any]:
     """An error as plain values."""
     if isinstance(error, VerificationError):
         return ["wrong", str(error), error.offset, error.wrong, error.words, error.way]
-    if isinstance(error, MeasurementTimeout):
-        return ["late", str(error)]
-    if isinstance(error, BackendLost):
-        return ["lost", str(error)]
-    if isinstance(error, Unreachable):
-        return ["unreachable", str(error)]
-    if isinstance(error, OutOfMemory):
-        return ["memory", str(error)]
-    return ["error", str(error)]
+    return [next((name for name, kind in _KINDS.items() if isinstance(error, kind)), "error"), str(error)]
 
 
 def heard(who: str, told: list[Any]) -> WirespeedError:
@@ -61,19 +58,11 @@ def heard(who: str, told: list[Any]) -> WirespeedError:
     """
     kind, text, *more = told
     text = visible(text)
-    error: WirespeedError
-    if kind == "wrong":
-        error = VerificationError("", *more)
-        error.args = (text,)
-        return error
-    if kind == "late":
-        error = MeasurementTimeout("", 0.0)
-        error.args = (f"{who}: {text}",)
-        return error
-    known: dict[str, type[WirespeedError]] = {
-        "lost": BackendLost, "memory": OutOfMemory, "unreachable": Unreachable,
-    }  # fmt: skip
-    return known.get(kind, BackendError)(f"{who}: {text}")
+    if kind not in ("wrong", "late"):
+        return _KINDS.get(kind, BackendError)(f"{who}: {text}")
+    error = VerificationError("", *more) if kind == "wrong" else MeasurementTimeout("", 0.0)
+    error.args = (text if kind == "wrong" else f"{who}: {text}",)
+    return error
 
 
 #: Interval at which the other processes are checked.
@@ -197,6 +186,27 @@ class Exchange:
                 for cancel in self._cancels:
                     cancel()
                 return
+
+
+class JobBackend(Backend):
+    """A backend whose steps all processes take together.
+
+    Attributes:
+        exchange: The exchange of the job.
+    """
+
+    may_hang = True
+    exchange: Exchange
+
+    def now(self) -> float:
+        """Rank 0's clock at the last exchange, in s: the same in all processes."""
+        return self.exchange.now
+
+    def gone(self) -> str:
+        return self.exchange.gone
+
+    def interrupted(self) -> str:
+        return self.exchange.interrupted()
 
 
 #: Transports by shared memory that reach another host.

@@ -21,8 +21,7 @@ from ...units import NANO
 from ...worlds.admission import Descriptors, SharedMemory, fetch
 from ...worlds.crew import Clocks, compare
 from ..base import Prepared
-from ..shared_memory import Handle
-from .endpoint import LINE, TWO_SIDED, Endpoint, LocalPart, LocalTransfer
+from .endpoint import LINE, TWO_SIDED, Endpoint, Handle, LocalPart, LocalTransfer
 from .exchange import Exchange, Own, SharedBufferPool, TransportSelector
 
 _PAGE_BYTES = 4096

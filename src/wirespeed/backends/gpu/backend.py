@@ -21,15 +21,14 @@ from ...tables import Quantity, State
 from ...units import MIB, format_size
 from .. import pci
 from ..base import Backend, BackendDetails
-from .device import LoadedLinks, Monitor, process_name
+from .device import Device, LoadedLinks, Peers, process_name
+from .gpu_driver import GpuDriver, Monitor, driver_of
 from .launch_config import LIST_GRANULE, NODE, WORD, unfit
 
 if TYPE_CHECKING:
     from ..distributed.endpoint import JobContext
-    from .device import Device, Peers
     from .endpoint import GpuEndpoint
     from .gate import Gate, Ticks
-    from .gpu_driver import GpuDriver
     from .memory import GpuBufferPool
     from .prepared import GpuPrepared
     from .stream_ops import Contents
@@ -95,7 +94,7 @@ class GpuBackend(Backend, ABC):
         self._open_monitor: Monitor | None = None
         self._loaded = LoadedLinks(machine, self._monitor)
         self._pool: GpuBufferPool | None = None
-        self._peers: Peers | None = None
+        self._peers = Peers()
         self._gate: Gate | None = None
         self._ticks: Ticks | None = None
 
@@ -160,13 +159,9 @@ class GpuBackend(Backend, ABC):
 
     def _prepare(self, measurement: Measurement, engines: list[int], options: RunOptions) -> GpuPrepared:
         from .bound_copy import Binder
-        from .device import Peers
         from .gate import Gate, GateKind, SignalPage, Ticks
         from .prepared import GpuBlocks, GpuPrepared, Signals
 
-        if self._peers is None:
-            self._peers = Peers()
-        peers = self._peers
         pool = self._buffers()
         if self._gate is None:
             first = self._device(measurement.transfers[0].executor.device)
@@ -178,7 +173,7 @@ class GpuBackend(Backend, ABC):
         ticks = self._ticks if timed else None
 
         def attempt(gate: Gate) -> GpuPrepared:
-            binder = Binder(pool, self._device, self._contents_of, options, peers, ticks)
+            binder = Binder(pool, self._device, self._contents_of, options, self._peers, ticks)
             binder.paced = sum(t.is_paced for t in measurement.transfers)
             signals = Signals(self._cancelled, self._stuck)
             if any(t.scattered for t in measurement.transfers):
@@ -228,16 +223,12 @@ class GpuBackend(Backend, ABC):
     def state(self) -> State:
         """Clocks, temperatures, links and error counters of all GPUs from their monitor."""
         monitor = self._monitor()
-        if monitor is None:
-            return ()
         return tuple(quantity for gpu in self._machine.gpus for quantity in monitor.state(gpu))
 
     def counters(self) -> State:
         """Error counters that take several ms per GPU."""
         monitor = self._monitor()
-        counted = [
-            quantity for gpu in self._machine.gpus for quantity in (monitor.counters(gpu) if monitor else ())
-        ]
+        counted = [quantity for gpu in self._machine.gpus for quantity in monitor.counters(gpu)]
         for gpu in self._machine.gpus:
             for severity, count in zip(
                 ("uncorrected", "corrected"), pci.errors(pci.entry(gpu.bus_id)), strict=True
@@ -259,7 +250,7 @@ class GpuBackend(Backend, ABC):
     def energy(self) -> dict[str, float]:
         """The energy of each GPU whose monitor knows it."""
         monitor = self._monitor()
-        known = {gpu.name: monitor.energy(gpu) if monitor else None for gpu in self._machine.gpus}
+        known = {gpu.name: monitor.energy(gpu) for gpu in self._machine.gpus}
         return {name: joules for name, joules in known.items() if joules is not None}
 
     def busy(self) -> dict[str, str]:
@@ -269,7 +260,7 @@ class GpuBackend(Backend, ABC):
     def cancel(self) -> None:
         self._cancelled.set()
         if self._gate is not None:
-            self._gate.abandon()
+            self._gate.release()
 
     def close(self) -> None:
         """Release memory, streams and contexts; unfinished GPU work ends with the process."""
@@ -286,7 +277,8 @@ class GpuBackend(Backend, ABC):
                 contents.close()
             for device in self._devices.values():
                 device.close()
-        self._pool = self._peers = self._gate = self._ticks = None
+        self._pool = self._gate = self._ticks = None
+        self._peers = Peers()
         self._contents.clear()
         self._devices.clear()
         if self._open_monitor is not None:
@@ -296,9 +288,6 @@ class GpuBackend(Backend, ABC):
     def _device(self, name: str) -> Device:
         """A GPU with its context, which is created on first use."""
         if name not in self._devices:
-            from .device import Device
-            from .gpu_driver import driver_of
-
             if self._driver is None:
                 self._driver = driver_of(self.name)
             if not self._handles:
@@ -310,26 +299,24 @@ class GpuBackend(Backend, ABC):
                     f"{self._driver.hidden_remedy}"
                 )
             monitor = self._monitor()
-            before = set(monitor.processes(gpu)) if monitor else set()
+            before = set(monitor.processes(gpu))
             try:
                 self._devices[name] = Device(gpu, self._driver, self._handles[gpu.bus_id])
             except OutOfMemory as error:
                 raise self._without_room(gpu, error) from error
             # In a container it may know this process by another PID: the one that came with the context.
-            came = set(monitor.processes(gpu)) - before if monitor else set()
+            came = set(monitor.processes(gpu)) - before
             self._own[name] = {os.getpid()} if os.getpid() in came else {os.getpid(), *came}
         return self._devices[name]
 
     def _users(self, gpu: Gpu) -> str:
-        monitor = self._monitor()
         own = self._own.get(gpu.name, {os.getpid()})
-        used = monitor.processes(gpu) if monitor else {}
+        used = self._monitor().processes(gpu)
         return ", ".join(process_name(pid, used[pid]) for pid in sorted(set(used) - own))
 
     def _without_room(self, gpu: Gpu, error: OutOfMemory) -> OutOfMemory:
         """Why a GPU has no memory for a context: who uses it."""
-        monitor = self._monitor()
-        memory = monitor.free_memory(gpu) if monitor else None
+        memory = self._monitor().free_memory(gpu)
         free = f": {format_size(memory[0])} of {format_size(memory[1])} is free" if memory else ""
         users = self._users(gpu)
         remedy = f"in use by {users}; wait for it, or end it" if users else f"end what uses it ({error})"
@@ -349,9 +336,9 @@ class GpuBackend(Backend, ABC):
             self._contents[device.name] = Contents(device)
         return self._contents[device.name]
 
-    def _monitor(self) -> Monitor | None:
-        if self._open_monitor is None and not self._unusable:
-            self._open_monitor = self.open_monitor()
+    def _monitor(self) -> Monitor:
+        if self._open_monitor is None:
+            self._open_monitor = (None if self._unusable else self.open_monitor()) or Monitor()
         return self._open_monitor
 
 

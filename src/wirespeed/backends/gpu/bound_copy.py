@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from ctypes import addressof, c_double, c_uint64
+from ctypes import c_double
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -126,10 +126,8 @@ class BoundCopy:
             text = f"{self.transfer} ({strayed} multiprocessors left the cycle)"
             raise VerificationError(text, 0, words, words)
         if self.sums and isinstance(work, Kernel):
-            self.device.use()
-            sums = (c_uint64 * 2)()
-            self.device.driver.read(addressof(sums), self.sums, _SUMS_BYTES)
-            if (sums[0] - sums[1] * work.done) % 2**64:
+            total, of_pass = self.device.words(self.sums, 2)
+            if (total - of_pass * work.done) % 2**64:
                 raise VerificationError(str(self.transfer), 0, words, words)
 
 
@@ -256,14 +254,15 @@ class Binder:
                     Expected(back, transfer.operation, keys[::-1], f"{text}, the opposite direction")
                 )
         for region, seed in regions:
+            filler = self._filler(region.device)
             if lists is not None:
                 ends = lists.destination.device, lists.source.device
                 assert buffers.destination is not None and transfer.scattered is not None
-                self._filler(region).fill_blocks(*ends, buffers.destination.address, transfer.scattered, seed)
+                filler.fill_blocks(*ends, buffers.destination.address, transfer.scattered, seed)
             else:
-                self._filler(region).fill(region, pattern, seed)
+                filler.fill(region, pattern, seed)
         for expected in bound.expected:
-            self._filler(expected.region).poison(expected)
+            self._filler(expected.region.device).poison(expected)
 
     def _lane(self, device: Device) -> TimedStream:
         # A stream that made other copies before can delay a peer's: with reused streams, concurrent pulls of
@@ -290,8 +289,8 @@ class Binder:
             staging = self.take(Memory(device.name, MemoryKind.DEVICE), bound.transfer.bytes, device)
         return Region(device, buffer, bound.transfer.bytes, offset, staging)
 
-    def _filler(self, region: Region) -> Contents:
-        contents = self._contents(region.device)
+    def _filler(self, device: Device) -> Contents:
+        contents = self._contents(device)
         self.fillers.add(contents)
         return contents
 
@@ -353,26 +352,24 @@ class Binder:
 
     def _account(self, bound: BoundCopy, seed: int) -> int:
         """Two words on the GPU: the sum that a read computes, and the correct sum of one pass."""
-        transfer, device = bound.transfer, bound.device
-        memory = Memory(device.name, MemoryKind.DEVICE)
-        account = self._pool.take(memory, _SUMS_BYTES, device, False, False)
-        self.taken.append(account)
-        contents = self._contents(device)
-        self.fillers.add(contents)
-        contents.zero(account.address, _SUMS_BYTES)
+        transfer, contents = bound.transfer, self._filler(bound.device)
+        account = self._scratch(bound.device, _SUMS_BYTES)
+        contents.zero(account, _SUMS_BYTES)
         words = transfer.bytes // WORD
-        contents.total(words, pattern_of(transfer.operation), seed, account.address + WORD)
-        return account.address
+        contents.total(words, pattern_of(transfer.operation), seed, account + WORD)
+        return account
+
+    def _scratch(self, device: Device, size: int) -> int:
+        """The address of bytes in the memory of a GPU."""
+        self.taken.append(self._pool.take(Memory(device.name, MemoryKind.DEVICE), size, device, False, False))
+        return self.taken[-1].address
 
     def _chase(self, bound: BoundCopy) -> None:
         device = bound.device
-        ends = self._pool.take(
-            Memory(device.name, MemoryKind.DEVICE), WORD * device.multiprocessors, device, False, False
-        )
-        self.taken.append(ends)
+        ends = self._scratch(device, WORD * device.multiprocessors)
         lane = self._lane(device)
         kernel = "chase_bulk" if bound.transfer.engine is Engine.SM_BULK else "chase"
-        work = Chase(lane, bound.buffers.sources[0], bound.transfer.bytes, ends.address, kernel)
+        work = Chase(lane, bound.buffers.sources[0], bound.transfer.bytes, ends, kernel)
         bound.amount = float(work.accesses)
         bound.lanes.append((lane, work))
 
@@ -384,9 +381,7 @@ class Binder:
         self._reach(other, bound.device)
         ends = (Signal, bound.device, there, here), (SignalAnswer, other, here, there)
         for kind, device, theirs, mine in ends:
-            contents = self._contents(device)
-            self.fillers.add(contents)
-            contents.zero(mine, bound.transfer.bytes)
+            self._filler(device).zero(mine, bound.transfer.bytes)
             lane = self._lane(device)
             bound.lanes.append((lane, kind(lane, theirs, mine, mine + bound.transfer.bytes - _SUMS_BYTES)))
         bound.amount = float(FLAGS)

@@ -23,50 +23,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ...errors import BackendError, Unreachable, WirespeedError
 from ...hardware.devices import Gpu
 from ...hardware.facts import Fact, Known
 from ...hardware.topology import LinkKind, Machine
 from ...model import MemoryKind, Transfer
-from ...tables import State
 from ...units import format_size
 from .. import pci
-from ..pci import LinkSpeed
 from ..tree import HERE, TreePath
-from .gpu_driver import Blas, GpuDriver, TooManyPeers, driver_of
-
-
-class Monitor(Protocol):
-    """A library that reports the state of GPUs."""
-
-    def state(self, gpu: Gpu) -> State:
-        """The readings that affect the speed of a GPU."""
-        ...
-
-    def counters(self, gpu: Gpu) -> State:
-        """The counters of errors that take too long to be read during measurements."""
-        ...
-
-    def processes(self, gpu: Gpu) -> dict[int, int | None]:
-        """The processes that compute on a GPU: ID -> bytes of its memory; None if not known."""
-        ...
-
-    def free_memory(self, gpu: Gpu) -> tuple[int, int] | None:
-        """The free and all bytes of the memory of a GPU; None if not known."""
-        ...
-
-    def energy(self, gpu: Gpu) -> float | None:
-        """The energy that a GPU has taken since its driver was loaded, in J; None if not known."""
-        ...
-
-    def pcie(self, gpu: Gpu) -> LinkSpeed | None:
-        """The speed of the PCIe link of a GPU, and what GPU and system support."""
-        ...
-
-    def close(self) -> None:
-        """Release the library."""
+from .gpu_driver import Blas, GpuDriver, Monitor, TooManyPeers, driver_of
 
 
 def process_name(pid: int, used: int | None = None) -> str:
@@ -182,6 +149,13 @@ class Device:
         """Free and total bytes of its memory."""
         self.use()
         return self.driver.memory()
+
+    def words(self, address: int, count: int) -> list[int]:
+        """Words of 64 bits of its memory."""
+        self.use()
+        read = (ctypes.c_uint64 * count)()
+        self.driver.read(ctypes.addressof(read), address, ctypes.sizeof(read))
+        return list(read)
 
     def close(self) -> None:
         """Release kernels and the context."""
@@ -345,9 +319,7 @@ class LoadedLinks:
         root: Folder that contains ``sys``.
     """
 
-    def __init__(
-        self, machine: Machine, monitor: Callable[[], Monitor | None], root: TreePath = HERE
-    ) -> None:
+    def __init__(self, machine: Machine, monitor: Callable[[], Monitor], root: TreePath = HERE) -> None:
         by_c2c = {link.source for link in machine.links if link.kind is LinkKind.C2C}
         self._gpus = {gpu.name: gpu for gpu in machine.gpus if gpu.name not in by_c2c}
         self._monitor, self._root = monitor, root
@@ -368,10 +340,7 @@ class LoadedLinks:
 
     def _slowest(self, name: str) -> pci.LinkSpeed | None:
         gpu = self._gpus[name]
-        speed = pci.slowest(pci.entry(gpu.bus_id, self._root))
-        if speed is None and (monitor := self._monitor()) is not None:
-            speed = monitor.pcie(gpu)
-        return speed
+        return pci.slowest(pci.entry(gpu.bus_id, self._root)) or self._monitor().pcie(gpu)
 
     def facts(self) -> Iterator[Fact]:
         """Yield the speeds that were seen."""

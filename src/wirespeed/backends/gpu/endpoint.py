@@ -117,7 +117,7 @@ class GpuEndpoint(Endpoint):
     def cancel(self) -> None:
         """Release the streams of this process, and those of others, whose measurement is void too."""
         self.signals.cancelled.set()
-        self.gate.abandon()
+        self.gate.release()
 
     def close(self) -> None:
         """Release what does not belong to the backend."""

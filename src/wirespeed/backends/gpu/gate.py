@@ -98,33 +98,31 @@ class Gate:
         timeout: Time after which a spinning kernel gives up, in s.
         page: Memory that several processes have mapped; its first word is the gate of all of them. They must
             agree on the rounds. None: the gate of one process.
+
+    Attributes:
+        serial: Number of this round.
     """
 
     def __init__(
         self, kind: GateKind, device: Device, timeout: float, page: SharedMemory | None = None
     ) -> None:
-        self._serial = 0
+        self.serial = 0
         self._lock = threading.Lock()
         self._signals = SignalPage(kind, device, timeout, page)
         self._word = ctypes.c_uint32.from_address(self._signals.host)
 
     def close_all(self) -> None:
         """Start a new round: streams held from now on wait for the next release."""
-        self._serial += 1
-
-    @property
-    def serial(self) -> int:
-        """Number of this round."""
-        return self._serial
+        self.serial += 1
 
     @property
     def is_open(self) -> bool:
         """Whether this round was released."""
-        return self._is_open(self._serial)
+        return self._is_open(self.serial)
 
     def hold(self, device: Device, stream: Any) -> None:
         """Make a stream of the current device wait for the release."""
-        self._signals.wait(device, stream, 0, self._serial)
+        self._signals.wait(device, stream, 0, self.serial)
 
     def tell(self, device: Device, stream: Any, offset: int, value: int) -> None:
         """Enqueue a write of a word of the page in a stream of the current device."""
@@ -138,11 +136,7 @@ class Gate:
 
     def release(self) -> None:
         """Release all streams at the same time."""
-        self.open(self._serial)
-
-    def abandon(self) -> None:
-        """Release all streams after an error."""
-        self.open(self._serial)
+        self.open(self.serial)
 
     def _is_open(self, serial: int) -> bool:
         return bool(ctypes.c_int32(self._word.value - serial).value >= 0)

@@ -17,8 +17,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ...errors import BackendError
 
 if TYPE_CHECKING:
+    from ...hardware.devices import Gpu
     from ...model import Operation
+    from ...tables import State
     from ..native import Call, Failure
+    from ..pci import LinkSpeed
 
 
 class Arguments:
@@ -53,6 +56,37 @@ def narrow(value: int) -> ctypes.c_uint32:
 #: Mechanisms by which processes share memory of a GPU: handles of plain allocations; descriptors of virtual
 #: memory on one host; handles of virtual memory within a fabric of several hosts.
 IPC, VMM_FD, FABRIC = "ipc", "vmm-fd", "fabric"
+
+
+class Monitor:
+    """A library that reports the state of GPUs. This one knows nothing."""
+
+    def state(self, gpu: Gpu) -> State:
+        """The readings that affect the speed of a GPU."""
+        return ()
+
+    def counters(self, gpu: Gpu) -> State:
+        """The counters of errors that take too long to be read during measurements."""
+        return ()
+
+    def processes(self, gpu: Gpu) -> dict[int, int | None]:
+        """The processes that compute on a GPU: ID -> bytes of its memory; None if not known."""
+        return {}
+
+    def free_memory(self, gpu: Gpu) -> tuple[int, int] | None:
+        """The free and all bytes of the memory of a GPU; None if not known."""
+        return None
+
+    def energy(self, gpu: Gpu) -> float | None:
+        """The energy that a GPU has taken since its driver was loaded, in J; None if not known."""
+        return None
+
+    def pcie(self, gpu: Gpu) -> LinkSpeed | None:
+        """The speed of the PCIe link of a GPU, and what GPU and system support; None if not known."""
+        return None
+
+    def close(self) -> None:
+        """Release the library."""
 
 
 class TooManyPeers(BackendError):
@@ -98,7 +132,6 @@ class NativeCalls(Protocol):
 
     def library(self) -> Any:
         """The loaded library with the functions of all these calls."""
-        ...
 
     def use(self, context: int) -> Call: ...
 
@@ -110,7 +143,6 @@ class NativeCalls(Protocol):
 
     def move(self, to: int, origin: int, size: int, stream: int) -> Call:
         """A copy between any two memories; pinned memory of the host by its address there."""
-        ...
 
     def batch(
         self, to: int, origin: int, sizes: int, count: int, ends: Sequence[int | None], stream: int
@@ -125,11 +157,9 @@ class NativeCalls(Protocol):
         Raises:
             Unreachable: If the driver has no such call.
         """
-        ...
 
     def failed(self, failure: Failure) -> BackendError:
         """The error of a call that failed."""
-        ...
 
     def launch(
         self, function: int, blocks: int, threads: int, shared: int, stream: int, arguments: int
@@ -143,7 +173,6 @@ class Blas(Protocol):
         self, operation: Operation, size: int, x: int, y: int, stream: Any
     ) -> Callable[[float], object]:
         """A call that enqueues ``y = s x + y`` for a scalar, on vectors of ``size`` bytes each."""
-        ...
 
     def close(self) -> None:
         """Release what the library holds on the GPU."""
@@ -174,13 +203,11 @@ class GpuDriver(Protocol):
 
     def devices(self) -> Mapping[str, Any]:
         """Bus ID -> device of all GPUs that this process may use, in the driver's order."""
-        ...
 
     def properties(self, device: Any) -> GpuProperties: ...
 
     def open(self, device: Any) -> Any:
         """The context of a device that all its users in this process share."""
-        ...
 
     def close(self, device: Any) -> None:
         """Release what ``open`` returned."""
@@ -208,7 +235,6 @@ class GpuDriver(Protocol):
 
     def memory(self) -> tuple[int, int]:
         """The free and total bytes."""
-        ...
 
     def read(self, host: int, address: int, size: int) -> None:
         """Copy from the GPU to the host, and wait for it."""
@@ -224,13 +250,11 @@ class GpuDriver(Protocol):
 
     def bind_copy(self, to: int, origin: int, size: int, stream: Any) -> Callable[[], object]:
         """``enqueue_copy`` with these arguments, converted once for many calls."""
-        ...
 
     # Memory of the host. GPUs access it at an address of their own.
 
     def allocate_host(self, size: int) -> int:
         """Allocate pinned memory, which all GPUs can access."""
-        ...
 
     def free_host(self, host: int) -> None: ...
 
@@ -241,13 +265,11 @@ class GpuDriver(Protocol):
 
     def address_of(self, host: int) -> int:
         """The address for GPUs of pinned memory."""
-        ...
 
     # Streams and events.
 
     def stream(self) -> Any:
         """Create a stream that does not wait for the default stream."""
-        ...
 
     def destroy_stream(self, stream: Any) -> None: ...
 
@@ -257,7 +279,6 @@ class GpuDriver(Protocol):
 
     def event(self) -> Any:
         """Create an event that records the time."""
-        ...
 
     def destroy_event(self, event: Any) -> None: ...
 
@@ -265,11 +286,9 @@ class GpuDriver(Protocol):
 
     def has_happened(self, event: Any) -> bool:
         """Whether all work before an event in its stream is done."""
-        ...
 
     def elapsed(self, start: Any, stop: Any) -> float:
         """The time between two events, in s."""
-        ...
 
     def wait_event(self, stream: Any, event: Any) -> None:
         """Make a stream wait for an event of any stream."""
@@ -284,7 +303,6 @@ class GpuDriver(Protocol):
 
     def source(self, file: str) -> str:
         """The source of the kernels in a file."""
-        ...
 
     def module(self, source: str, device: Any, headers: Headers | None = None) -> Any:
         """A source compiled for a device and loaded.
@@ -292,7 +310,6 @@ class GpuDriver(Protocol):
         Raises:
             BackendError: If the compiler or the driver rejects it.
         """
-        ...
 
     def unload(self, module: Any) -> None: ...
 
@@ -303,7 +320,6 @@ class GpuDriver(Protocol):
 
     def variable(self, module: Any, name: str) -> tuple[int, int]:
         """The address and the size of a variable."""
-        ...
 
     def allow_shared_memory(self, function: Any, size: int) -> None:
         """Allow blocks of a kernel to use this much shared memory, in bytes."""
@@ -317,7 +333,6 @@ class GpuDriver(Protocol):
             blocks, threads: Number of blocks, and of threads of a block.
             shared: Shared memory of a block, in bytes.
         """
-        ...
 
     def open_blas(self) -> Blas:
         """The library of linear algebra for the current context.
@@ -325,7 +340,6 @@ class GpuDriver(Protocol):
         Raises:
             BackendError: If it cannot be loaded, or there is none.
         """
-        ...
 
     # Graphs of enqueued work.
 
@@ -334,7 +348,6 @@ class GpuDriver(Protocol):
 
     def end_capture(self, stream: Any) -> Any:
         """The graph of what was enqueued."""
-        ...
 
     def executable(self, graph: Any) -> Any: ...
 
@@ -350,34 +363,27 @@ class GpuDriver(Protocol):
         Args:
             mechanism: ``VMM_FD`` or ``FABRIC`` to export it by; empty if it is not shared.
         """
-        ...
 
     def map_memory(self, memory: Any, size: int, devices: Sequence[Any]) -> tuple[int, Callable[[], None]]:
         """Map memory for some devices; return its address, and a function that unmaps and frees it.
 
         If it cannot be mapped, it is freed.
         """
-        ...
 
     def export_memory(self, memory: Any, mechanism: str) -> int | bytes:
         """A descriptor of created memory (``VMM_FD``), or its handle (``FABRIC``)."""
-        ...
 
     def import_memory(self, exported: int | bytes, mechanism: str) -> Any:
         """The memory that another process exported."""
-        ...
 
     def fabric_remedy(self) -> str:
         """Describe what this process has and lacks for ``FABRIC``."""
-        ...
 
     def export_allocation(self, address: int) -> tuple[bytes, int]:
         """The ``IPC`` handle of allocated memory, and the offset of an address in it."""
-        ...
 
     def open_allocation(self, handle: bytes) -> int:
         """The address of memory that another process allocated; peer access is enabled."""
-        ...
 
     def close_allocation(self, address: int) -> None: ...
 

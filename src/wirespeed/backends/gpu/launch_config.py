@@ -32,17 +32,6 @@ _SPLIT_PASSES, _DEEP_PASSES = 4, 16
 #: of a multiprocessor.
 _PIECE, _LIST_THREADS, _RESIDENT_THREADS = 2 * KIB, 256, 2048
 
-#: File and name of the kernel of each operation; copy kernels are chosen by size.
-STREAM_KERNELS = {
-    Operation.SCALE: "scale",
-    Operation.ADD: "add",
-    Operation.TRIAD: "triad",
-    Operation.SAXPY: "saxpy",
-    Operation.HAXPY: "haxpy",
-    Operation.WRITE: "write",
-    Operation.READ: "read",
-}
-
 
 @dataclass(frozen=True)
 class LaunchConfig:
@@ -92,7 +81,7 @@ def shape(transfer: Transfer, multiprocessors: int, shared_memory: int, sharing:
         return LaunchConfig("stream", "read", *strided, loops=False)
     if transfer.operation is not Operation.COPY:
         grid = strided if chosen else covering
-        return LaunchConfig("stream", STREAM_KERNELS[transfer.operation], *grid, loops=False)
+        return LaunchConfig("stream", str(transfer.operation), *grid, loops=False)
     small = transfer.bytes < _SMALL
     if not chosen and transfer.source == transfer.destination:
         # Within a GPU, small blocks that cover the buffer are fastest for every size.

@@ -3,7 +3,7 @@
 Mechanisms for sharing GPU memory between processes: export in one, open in another.
 
 Each has three calls, so that their costs can be measured separately: ``allocate``, ``export``, ``open``.
-Each result releases itself (see ``backends.shared_memory``). Multicast objects are never used.
+Each result releases itself (see ``distributed.endpoint``). Multicast objects are never used.
 
 Buffers in the memory of a GPU, for messages and for sharing between two processes.
 """
@@ -25,8 +25,8 @@ from ...hardware.topology import Machine
 from ...model import Memory, MemoryKind
 from ...units import MIB, format_size
 from ...worlds.admission import Descriptors
+from ..distributed.endpoint import Allocation, Handle, Mechanism, Opened, fetched, offer
 from ..host.memory import HUGE_REMEDY, RETIRED_SHARE, HostBuffer, HostBufferPool, huge_bytes
-from ..shared_memory import Allocation, Handle, Mechanism, Opened, fetched, offer
 from .device import Device, map_for
 from .gpu_driver import FABRIC, IPC, VMM_FD, driver_of
 

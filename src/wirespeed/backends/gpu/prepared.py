@@ -322,7 +322,7 @@ class GpuPrepared(Prepared):
 
     def _release(self) -> None:
         """Release all streams after an error."""
-        self._gate.abandon()
+        self._gate.release()
         if self._ticks is not None:
             self._ticks.abandon()
 

@@ -48,9 +48,7 @@ _CODES = {
 }
 #: Contents of the sources of operations that compute.
 _PATTERNS = {
-    Operation.SCALE: Pattern.NUMBERS,
-    Operation.ADD: Pattern.NUMBERS,
-    Operation.TRIAD: Pattern.NUMBERS,
+    **dict.fromkeys((Operation.SCALE, Operation.ADD, Operation.TRIAD), Pattern.NUMBERS),
     Operation.SAXPY: Pattern.SMALL_NUMBERS,
     Operation.HAXPY: Pattern.HALF_NUMBERS,
 }
@@ -108,7 +106,6 @@ class Contents:
         self.device = device
         self.lane = TimedStream(device)
         self._results = device.driver.allocate(_SLOTS * _SLOT_BYTES)
-        self._read = (ctypes.c_uint64 * (2 * _SLOTS))()
         self._expected: list[Expected] = []
 
     def fill(self, region: Region, pattern: Pattern, seed: int) -> None:
@@ -162,14 +159,13 @@ class Contents:
     def compared(self) -> list[tuple[Expected, int, int]]:
         """Each compared region with the number of wrong words and the index of the first."""
         self.device.use()
-        size = len(self._expected) * _SLOT_BYTES
-        if size:
-            self.device.driver.read(ctypes.addressof(self._read), self._results, size)
-        pairs = zip(self._read[0::2], self._read[1::2], strict=True)
+        if not self._expected:
+            return []
+        read = self.device.words(self._results, 2 * len(self._expected))
         last = 2**64 - 1
         compared = [
             (expected, wrong, last - first)
-            for expected, (wrong, first) in zip(self._expected, pairs, strict=False)
+            for expected, wrong, first in zip(self._expected, read[0::2], read[1::2], strict=True)
         ]
         self._expected.clear()
         return compared
@@ -401,10 +397,7 @@ class Signal:
 
     def unanswered(self) -> bool:
         """Whether the last launch gave up."""
-        self._lane.device.use()
-        seen = ctypes.c_uint64()
-        self._lane.device.driver.read(ctypes.addressof(seen), self._found, ctypes.sizeof(seen))
-        return seen.value != self._expected
+        return self._lane.device.words(self._found, 1) != [self._expected]
 
     def _flags(self, count: int) -> None:
         _, _, base, rounds, _, _ = self._arguments.values
@@ -462,9 +455,7 @@ class Chase:
 
     def strayed(self) -> int:
         """The number of multiprocessors that stopped at a wrong position."""
-        self._lane.device.use()
-        positions = (ctypes.c_uint64 * self._multiprocessors)()
-        self._lane.device.driver.read(ctypes.addressof(positions), self._ends, ctypes.sizeof(positions))
+        positions = self._lane.device.words(self._ends, self._multiprocessors)
         return sum(a != b for a, b in zip(positions, self._expected, strict=True))
 
     def _follow(self, block: int, accesses: int) -> None:

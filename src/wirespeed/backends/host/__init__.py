@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..tree import HERE
+from ..tree import HERE, TreePath
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ...hardware.facts import Fact
     from ...hardware.topology import Machine
     from ..base import Backend
-    from ..tree import TreePath
 
 
 def discover(machine: Machine, root: TreePath = HERE) -> Machine:

@@ -25,11 +25,21 @@ from ...tables import Quantity, State
 from ...units import format_size
 from ...worlds.admission import Descriptors, SharedMemory
 from ..base import Backend
-from ..distributed.endpoint import Endpoint, JobContext, LocalTransfer
-from ..shared_memory import Allocation, Handle, Mechanism, Opened, fetched, offer
+from ..distributed.endpoint import (
+    Allocation,
+    Endpoint,
+    Handle,
+    JobContext,
+    LocalTransfer,
+    Mechanism,
+    Opened,
+    fetched,
+    offer,
+)
 from ..tree import HERE, TreePath
 from . import kernels, nic_facts
 from .bound_transfer import LINE, PoolBuffers, SharedBuffers, whole_lines
+from .host_discovery import huge_page_mode
 from .load import CpuLoad, available_bytes, number, read
 from .memory import RESERVE_BYTES, HostBufferPool
 from .prepared import HostPrepared
@@ -235,9 +245,8 @@ class HostBackend(Backend):
             state.append(Quantity("", "load average of 1 minute", float(load.split()[0])))
         if (balancing := read(root / "proc/sys/kernel/numa_balancing")) is not None:
             state.append(Quantity("", "NUMA balancing", balancing))
-        if (huge := read(root / "sys/kernel/mm/transparent_hugepage/enabled")) is not None:
-            chosen = huge.partition("[")[2].partition("]")[0]
-            state.append(Quantity("", "transparent huge pages", chosen))
+        if huge := huge_page_mode(root):
+            state.append(Quantity("", "transparent huge pages", huge))
         if (available := available_bytes(root)) is not None:
             state.append(Quantity("", "available memory", float(available), "B"))
         return tuple(state)

@@ -19,6 +19,7 @@ import platform
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,29 @@ def _folder() -> str:
 
 Values = Sequence[Any]
 
+
+def emits(result: Any, *arguments: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Make an intrinsic of a function that emits its instructions with a builder, and returns its value.
+
+    Args:
+        result: Type of the value.
+        arguments: Types of the arguments.
+    """
+
+    def decorate(emit: Callable[..., Any]) -> Any:
+        def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
+            value = emit(builder, *values)
+            return context.get_dummy_value() if value is None else value
+
+        @wraps(emit)  # numba reads the names of the arguments
+        def typed(typing: Any, *given: Any) -> Any:
+            return result(*arguments), generate
+
+        return intrinsic(typed)
+
+    return decorate
+
+
 #: Bytes of a vector: one cache line on almost every supported CPU.
 LINE = 64
 _UNROLL = 4
@@ -129,138 +153,85 @@ def _pointer(builder: ir.IRBuilder, address: Any, pointee: ir.Type) -> Any:
     return builder.inttoptr(address, pointee.as_pointer())
 
 
-@intrinsic
-def now_ns(typing: Any) -> Any:
+@emits(types.int64)
+def now_ns(builder: ir.IRBuilder) -> Any:
     """CLOCK_MONOTONIC in ns."""
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
-        pair = ir.LiteralStructType([_WORD, _WORD])
-        place = cgutils.alloca_once(builder, pair)
-        clock = ir.IntType(32)
-        function = _function(builder, "clock_gettime", ir.IntType(32), clock, pair.as_pointer())
-        builder.call(function, [clock(_CLOCK_MONOTONIC), place])
-        seconds, nanoseconds = (builder.load(cgutils.gep_inbounds(builder, place, 0, i)) for i in (0, 1))
-        return builder.add(builder.mul(seconds, _WORD(10**9)), nanoseconds)
-
-    return types.int64(), generate
+    pair = ir.LiteralStructType([_WORD, _WORD])
+    place = cgutils.alloca_once(builder, pair)
+    clock = ir.IntType(32)
+    function = _function(builder, "clock_gettime", ir.IntType(32), clock, pair.as_pointer())
+    builder.call(function, [clock(_CLOCK_MONOTONIC), place])
+    seconds, nanoseconds = (builder.load(cgutils.gep_inbounds(builder, place, 0, i)) for i in (0, 1))
+    return builder.add(builder.mul(seconds, _WORD(10**9)), nanoseconds)
 
 
-@intrinsic
-def spin_hint(typing: Any) -> Any:
+@emits(types.void)
+def spin_hint(builder: ir.IRBuilder) -> Any:
     """Tell the core that it is spinning, so that its sibling thread runs faster."""
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
-        _instruction(builder, _SPIN_HINT)
-        return context.get_dummy_value()
-
-    return types.void(), generate
+    _instruction(builder, _SPIN_HINT)
 
 
-@intrinsic
-def give_way(typing: Any) -> Any:
+@emits(types.void)
+def give_way(builder: ir.IRBuilder) -> Any:
     """Yield this CPU to another waiting thread."""
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
-        builder.call(_function(builder, "sched_yield", ir.IntType(32)), [])
-        return context.get_dummy_value()
-
-    return types.void(), generate
+    builder.call(_function(builder, "sched_yield", ir.IntType(32)), [])
 
 
-@intrinsic
-def atomic_add(typing: Any, address: Any, value: Any) -> Any:
+@emits(types.int64, types.int64, types.int64)
+def atomic_add(builder: ir.IRBuilder, address: Any, value: Any) -> Any:
     """Add to the word at an address and return its previous value."""
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
-        return builder.atomic_rmw("add", _pointer(builder, values[0], _WORD), values[1], "seq_cst")
-
-    return types.int64(types.int64, types.int64), generate
+    return builder.atomic_rmw("add", _pointer(builder, address, _WORD), value, "seq_cst")
 
 
-@intrinsic
-def atomic_load(typing: Any, address: Any) -> Any:
+@emits(types.int64, types.int64)
+def atomic_load(builder: ir.IRBuilder, address: Any) -> Any:
     """The word at an address that other threads write."""
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
-        return builder.load_atomic(_pointer(builder, values[0], _WORD), "acquire", 8)
-
-    return types.int64(types.int64), generate
+    return builder.load_atomic(_pointer(builder, address, _WORD), "acquire", 8)
 
 
-@intrinsic
-def atomic_store(typing: Any, address: Any, value: Any) -> Any:
+@emits(types.void, types.int64, types.int64)
+def atomic_store(builder: ir.IRBuilder, address: Any, value: Any) -> Any:
     """Write a word that other threads read."""
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
-        builder.store_atomic(values[1], _pointer(builder, values[0], _WORD), "release", 8)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), generate
+    builder.store_atomic(value, _pointer(builder, address, _WORD), "release", 8)
 
 
-@intrinsic
-def load_word(typing: Any, address: Any) -> Any:
+@emits(types.int64, types.int64)
+def load_word(builder: ir.IRBuilder, address: Any) -> Any:
     """The word at an address."""
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
-        return builder.load(_pointer(builder, values[0], _WORD))
-
-    return types.int64(types.int64), generate
+    return builder.load(_pointer(builder, address, _WORD))
 
 
-@intrinsic
-def store_word(typing: Any, address: Any, value: Any) -> Any:
+@emits(types.void, types.int64, types.int64)
+def store_word(builder: ir.IRBuilder, address: Any, value: Any) -> Any:
     """Write the word at an address."""
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
-        builder.store(values[1], _pointer(builder, values[0], _WORD))
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), generate
+    builder.store(value, _pointer(builder, address, _WORD))
 
 
-@intrinsic
-def as_words(typing: Any, address: Any) -> Any:
+@emits(types.CPointer(types.uint64), types.int64)
+def as_words(builder: ir.IRBuilder, address: Any) -> Any:
     """Convert an address to the pointer from which ``numba.carray`` makes an array."""
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
-        return _pointer(builder, values[0], _WORD)
-
-    return types.CPointer(types.uint64)(types.int64), generate
+    return _pointer(builder, address, _WORD)
 
 
-@intrinsic
-def bits_of(typing: Any, number: Any) -> Any:
+@emits(types.uint64, types.float64)
+def bits_of(builder: ir.IRBuilder, number: Any) -> Any:
     """The 64 bits of a double."""
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
-        return builder.bitcast(values[0], _WORD)
-
-    return types.uint64(types.float64), generate
+    return builder.bitcast(number, _WORD)
 
 
-@intrinsic
-def bits_of_pair(typing: Any, low: Any, high: Any) -> Any:
+@emits(types.uint64, types.float32, types.float32)
+def bits_of_pair(builder: ir.IRBuilder, low: Any, high: Any) -> Any:
     """The 64 bits of two floats, the first one in the lower half."""
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
-        low, high = (builder.zext(builder.bitcast(value, ir.IntType(32)), _WORD) for value in values)
-        return builder.or_(low, builder.shl(high, _WORD(32)))
-
-    return types.uint64(types.float32, types.float32), generate
+    low, high = (builder.zext(builder.bitcast(value, ir.IntType(32)), _WORD) for value in (low, high))
+    return builder.or_(low, builder.shl(high, _WORD(32)))
 
 
-@intrinsic
-def copy_bytes(typing: Any, to: Any, origin: Any, size: Any) -> Any:
+@emits(types.void, types.int64, types.int64, types.int64)
+def copy_bytes(builder: ir.IRBuilder, to: Any, origin: Any, size: Any) -> Any:
     """Copy bytes from one address to another by the C library."""
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
-        byte = ir.IntType(8).as_pointer()
-        target, source = (builder.inttoptr(value, byte) for value in values[:2])
-        cgutils.raw_memcpy(builder, target, source, values[2], 1)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), generate
+    byte = ir.IntType(8).as_pointer()
+    target, source = (builder.inttoptr(value, byte) for value in (to, origin))
+    cgutils.raw_memcpy(builder, target, source, size, 1)
 
 
 def _each_line(
@@ -289,8 +260,11 @@ def _sweep(sources: int, combine: Callable[..., Any], vector: ir.VectorType) -> 
     whether the stores bypass the caches.
     """
 
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
-        destination, first, second, scalar, size, streaming = values
+    @emits(types.void, *[types.int64] * 6)
+    def sweep(
+        builder: ir.IRBuilder, destination: Any, first: Any, second: Any, scalar: Any, size: Any,
+        streaming: Any,
+    ) -> Any:  # fmt: skip
         if vector is not _LINE_OF_WORDS:
             scalar = builder.sitofp(scalar, vector.element)
         first_lane = builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, ir.IntType(32)(0))
@@ -315,13 +289,6 @@ def _sweep(sources: int, combine: Callable[..., Any], vector: ir.VectorType) -> 
                 _instruction(builder, _STORE_FENCE)
             with keep:
                 _each_line(builder, size, lambda offset, lines: body(offset, lines, False))
-        return context.get_dummy_value()
-
-    @intrinsic
-    def sweep(
-        typing: Any, destination: Any, first: Any, second: Any, scalar: Any, size: Any, streaming: Any
-    ) -> Any:
-        return types.void(*[types.int64] * 6), generate
 
     return sweep
 
@@ -346,27 +313,22 @@ saxpy_lines = _sweep(
 )
 
 
-@intrinsic
-def sum_lines(typing: Any, source: Any, size: Any) -> Any:
+@emits(types.int64, types.int64, types.int64)
+def sum_lines(builder: ir.IRBuilder, source: Any, size: Any) -> Any:
     """The wrapping sum of all words of whole lines; the loads are independent of each other."""
+    unroll = 2 * _UNROLL
+    zero = ir.Constant(_LINE_OF_WORDS, [0] * 8)
+    sums = [cgutils.alloca_once_value(builder, zero) for _ in range(unroll)]
 
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
-        source, size = values
-        unroll = 2 * _UNROLL
-        zero = ir.Constant(_LINE_OF_WORDS, [0] * 8)
-        sums = [cgutils.alloca_once_value(builder, zero) for _ in range(unroll)]
+    def body(offset: Any, lines: int) -> None:
+        places = _vectors(builder, source, offset, lines, _LINE_OF_WORDS)
+        for total, place in zip(sums, places, strict=False):  # a single line adds to the first sum
+            builder.store(builder.add(builder.load(total), builder.load(place, align=LINE)), total)
 
-        def body(offset: Any, lines: int) -> None:
-            places = _vectors(builder, source, offset, lines, _LINE_OF_WORDS)
-            for total, place in zip(sums, places, strict=False):  # a single line adds to the first sum
-                builder.store(builder.add(builder.load(total), builder.load(place, align=LINE)), total)
-
-        _each_line(builder, size, body, unroll)
-        result: Any = _WORD(0)
-        for total in sums:
-            line = builder.load(total)
-            for lane in range(8):
-                result = builder.add(result, builder.extract_element(line, ir.IntType(32)(lane)))
-        return result
-
-    return types.int64(types.int64, types.int64), generate
+    _each_line(builder, size, body, unroll)
+    result: Any = _WORD(0)
+    for total in sums:
+        line = builder.load(total)
+        for lane in range(8):
+            result = builder.add(result, builder.extract_element(line, ir.IntType(32)(lane)))
+    return result

@@ -39,6 +39,28 @@ _ARM_CORES = {
 }
 
 
+def cpus_of_nodes(root: TreePath) -> dict[str, tuple[int, ...]]:
+    """NUMA node -> its CPUs."""
+    nodes = root.glob("sys/devices/system/node/node[0-9]*")
+    return {node.name: cpu_list(read(node / "cpulist") or "") for node in nodes}
+
+
+def socket_of(root: TreePath, cpu: int) -> str | None:
+    """The number of the socket of a CPU; None if the kernel does not report it."""
+    return read(root / f"sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id")
+
+
+def huge_page_mode(root: TreePath) -> str:
+    """The bracketed word of ``always [madvise] never``; empty if the kernel does not report it."""
+    modes = read(root / "sys/kernel/mm/transparent_hugepage/enabled") or ""
+    return modes.partition("[")[2].partition("]")[0]
+
+
+def is_virtual(root: TreePath) -> bool:
+    """Whether the CPU shows a hypervisor, which only those of x86 do."""
+    return "hypervisor" in first_cpu(root).get("flags", "").split()
+
+
 def discover(machine: Machine, root: TreePath = HERE, cpus: Collection[int] | None = None) -> Machine:
     """Add the kernel's description of this host to a Machine.
 
@@ -62,7 +84,8 @@ def discover(machine: Machine, root: TreePath = HERE, cpus: Collection[int] | No
         kernel=reader.known("kernel release", read(root / "proc/sys/kernel/osrelease")) or machine.kernel,
         page_bytes=machine.page_bytes if root.tree.recorded else os.sysconf("SC_PAGE_SIZE"),
         huge_page_bytes=huge or reader.memory.get("Hugepagesize", 0) or machine.huge_page_bytes,
-        transparent_huge_pages=reader.huge_page_mode() or machine.transparent_huge_pages,
+        transparent_huge_pages=reader.known("transparent huge pages", huge_page_mode(root))
+        or machine.transparent_huge_pages,
         caches=reader.caches() or machine.caches,
         numa=nodes,
         links=(*machine.links, *_links(nodes)),
@@ -119,11 +142,6 @@ class _SysReader:
         if not maker or not part:
             return None
         return _ARM_CORES.get((maker, part), f"Arm implementer {maker} part {part}")
-
-    def huge_page_mode(self) -> str | None:
-        """The bracketed word of ``always [madvise] never``."""
-        modes = read(self.root / "sys/kernel/mm/transparent_hugepage/enabled") or ""
-        return self.known("transparent huge pages", modes.partition("[")[2].partition("]")[0])
 
     def caches(self) -> tuple[Cache, ...]:
         """The caches of the first usable CPU; the other CPUs are assumed to be equal."""
@@ -291,20 +309,16 @@ def _cpus(root: TreePath) -> Iterator[Fact]:
     yield Fact.of(Known.GOVERNOR, tuple(sorted(governors)) or None)
     balancing = read(root / "proc/sys/kernel/numa_balancing")
     yield Fact.of(Known.NUMA_BALANCING, None if balancing is None else OFF if balancing == "0" else ON)
-    modes = read(root / "sys/kernel/mm/transparent_hugepage/enabled") or ""
-    if mode := modes.partition("[")[2].partition("]")[0]:
+    if mode := huge_page_mode(root):
         yield Fact(Known.HUGE_PAGES, mode)
     sockets: dict[str, set[str]] = {}
-    for node in root.glob("sys/devices/system/node/node[0-9]*"):
-        first = (*cpu_list(read(node / "cpulist") or ""), None)[0]
-        package = read(folder / f"cpu{first}/topology/physical_package_id") if first is not None else None
-        if package is not None:
-            sockets.setdefault(package, set()).add(node.name)
+    for node, cpus in cpus_of_nodes(root).items():
+        if cpus and (package := socket_of(root, cpus[0])) is not None:
+            sockets.setdefault(package, set()).add(node)
     yield Fact.of(Known.NODES_PER_SOCKET, max(map(len, sockets.values()), default=None))
-    if fields := first_cpu(root):
-        inside = "hypervisor" in fields.get("flags", "").split()
+    if first_cpu(root):
         names = [read(root / f"sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name")]
-        yield Fact.of(Known.HYPERVISOR, (" ".join(filter(None, names)) or ON) if inside else OFF)
+        yield Fact.of(Known.HYPERVISOR, (" ".join(filter(None, names)) or ON) if is_virtual(root) else OFF)
 
 
 def _memory(root: TreePath) -> Iterator[Fact]:
@@ -361,10 +375,7 @@ def inventory(root: TreePath = HERE) -> Iterator[Fact]:
     """
     total = meminfo(root / "proc/meminfo").get("MemTotal")
     yield Fact.of(Known.MEMORY_OF_HOST, total, "B")
-    cpus = [
-        cpu_list(read(node / "cpulist") or "") for node in root.glob("sys/devices/system/node/node[0-9]*")
-    ]
-    yield Fact.of(Known.NODES_WITH_CPUS, sum(map(bool, cpus)) or None)
+    yield Fact.of(Known.NODES_WITH_CPUS, sum(map(bool, cpus_of_nodes(root).values())) or None)
     yield Fact.of(Known.NICS, tuple(nic.name for nic in root.glob("sys/class/infiniband/*")))
     yield Fact.of(Known.CONTAINER, ON if _in_container(root) else OFF)
     yield from _gpus(root)

@@ -24,7 +24,8 @@ from ...hardware.facts import Fact, Known
 from ...hardware.topology import Machine
 from ...units import KIB, MB, MIB, NANO, many
 from ..tree import HERE, TreePath
-from .load import cpu_list, first_cpu, number, read
+from .host_discovery import cpus_of_nodes, is_virtual, socket_of
+from .load import first_cpu, number, read
 
 _BIOS, _MODULE, _END = 0, 17, 127
 #: Bytes of the header of a structure: type, length, handle.
@@ -178,40 +179,29 @@ def facts(machine: Machine, root: TreePath = HERE) -> Iterator[Fact]:
         machine: The machine, with its NUMA nodes.
         root: Folder that contains ``sys`` and ``proc``.
     """
-    cpu = _Cpu.of(root)
-    yield Fact(
-        Known.CPU_DESIGN, cpu.design or None, reason="" if cpu.design else "the kernel does not show it"
-    )
+    design, vendor = _design(root), read(root / "sys/class/dmi/id/sys_vendor") or ""
+    yield Fact.of(Known.CPU_DESIGN, design or None, why="the kernel does not show it")
     table = (root / _TABLE).table(reduced)
     installed = modules(table) if table is not None else Modules(virtual=False, modules=())
-    virtual = cpu.virtual or installed.virtual
+    virtual = is_virtual(root) or vendor.startswith(_VIRTUAL_VENDORS) or installed.virtual
     plugged = () if virtual else installed.modules
     hidden = "" if plugged else _HYPERVISORS if virtual else _NO_TABLE
     yield Fact(Known.MODULES, len(plugged) or None, reason=hidden)
     channels = None if virtual else _channels(root)
     if channels:
         yield Fact(Known.MEMORY_CHANNELS, channels)
-    sheet = cpu_sheet(machine.cpu, cpu.design)
+    sheet = cpu_sheet(machine.cpu, design)
     host = _Host(root, sheet, plugged, channels, virtual, _packages(root))
     for node in machine.numa:
         if node.memory_bytes and node.cpus:
             yield from _of_node(node, host)
 
 
-@dataclass(frozen=True)
-class _Cpu:
-    """What ``/proc/cpuinfo`` tells."""
-
-    design: str
-    virtual: bool
-
-    @classmethod
-    def of(cls, root: TreePath) -> _Cpu:
-        fields = first_cpu(root)
-        design = [fields.get(name, "") for name in ("vendor_id", "cpu family", "model")]
-        vendor = read(root / "sys/class/dmi/id/sys_vendor") or ""
-        inside = "hypervisor" in fields.get("flags", "").split() or vendor.startswith(_VIRTUAL_VENDORS)
-        return cls(" ".join(design) if all(design) else "", inside)
+def _design(root: TreePath) -> str:
+    """The vendor, family and model of the CPU; empty if the kernel does not show them."""
+    fields = first_cpu(root)
+    design = [fields.get(name, "") for name in ("vendor_id", "cpu family", "model")]
+    return " ".join(design) if all(design) else ""
 
 
 @dataclass(frozen=True)
@@ -296,20 +286,14 @@ def _highest(node: NumaNode, host: _Host) -> tuple[float | None, str]:
 
 def _spanned(node: NumaNode, host: _Host, sheet: CpuSheet) -> int:
     """How many sockets a node may span: hypervisors hide them, and firmware interleaves them."""
-    folder = host.root / "sys/devices/system"
-    cpus = cpu_list(read(folder / f"node/node{node.index}/cpulist") or "") or node.cpus
-    ends = {read(folder / f"cpu/cpu{cpu}/topology/physical_package_id") for cpu in (cpus[0], cpus[-1])}
+    cpus = cpus_of_nodes(host.root).get(node.name) or node.cpus
+    ends = {socket_of(host.root, cpu) for cpu in (cpus[0], cpus[-1])}
     return max(len(ends), sheet.sockets(len(cpus)) if host.virtual else 1)
 
 
 def _packages(root: TreePath) -> dict[str, str]:
     """The socket of each node with CPUs."""
-    sockets = {}
-    for node in root.glob("sys/devices/system/node/node[0-9]*"):
-        if cpus := cpu_list(read(node / "cpulist") or ""):
-            place = root / f"sys/devices/system/cpu/cpu{cpus[0]}/topology/physical_package_id"
-            sockets[node.name] = read(place) or "0"
-    return sockets
+    return {node: socket_of(root, cpus[0]) or "0" for node, cpus in cpus_of_nodes(root).items() if cpus}
 
 
 def _channels(root: TreePath) -> int | None:

@@ -89,9 +89,7 @@ Table = np.ndarray[Any, np.dtype[np.int64]]
 
 #: Values in the sources of arithmetic, with exact results. Other operations use the words.
 _KINDS = {
-    Operation.SCALE: kernels.DOUBLES,
-    Operation.ADD: kernels.DOUBLES,
-    Operation.TRIAD: kernels.DOUBLES,
+    **dict.fromkeys((Operation.SCALE, Operation.ADD, Operation.TRIAD), kernels.DOUBLES),
     Operation.SAXPY: kernels.FLOATS,
 }
 

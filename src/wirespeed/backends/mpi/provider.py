@@ -10,7 +10,6 @@ import ctypes
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,9 +21,10 @@ from ...worlds.base import World
 from ...worlds.launchers import mpirun
 from ...worlds.mpi import libraries, library, version
 from .. import test_data as contents
-from ..host.load import available_bytes
+from ..host.load import available_bytes, first_cpu
 from ..native import Call, Failure, Functions, copier
 from ..provider import REHEARSED_BYTES, Case, Elapsed, Group, Provider, RankDevice, Refused, current_cpu
+from ..tree import HERE
 
 
 class MpiFunctions:
@@ -151,16 +151,15 @@ def _all_reduce(case: Case, site: MpiSite) -> list[Call]:
     return [("MPI_Allreduce", (*buffers, site.type, site.operator, site.comm))]
 
 
-def _all_gather(case: Case, site: MpiSite) -> list[Call]:
-    count = len(site.receive) // case.ranks
-    sends, receives = (_source(case, site), count, site.type), (_at(site.receive), count, site.type)
-    return [("MPI_Allgather", (*sends, *receives, site.comm))]
+def _equal_parts(name: str) -> Callable[[Case, MpiSite], list[Call]]:
+    """What returns the call of a function with equal parts for each rank."""
 
+    def calls(case: Case, site: MpiSite) -> list[Call]:
+        count = len(site.receive) // case.ranks
+        sends, receives = (_source(case, site), count, site.type), (_at(site.receive), count, site.type)
+        return [(name, (*sends, *receives, site.comm))]
 
-def _alltoall(case: Case, site: MpiSite) -> list[Call]:
-    count = len(site.receive) // case.ranks
-    sends, receives = (_source(case, site), count, site.type), (_at(site.receive), count, site.type)
-    return [("MPI_Alltoall", (*sends, *receives, site.comm))]
+    return calls
 
 
 def _reduce_scatter(case: Case, site: MpiSite) -> list[Call]:
@@ -255,9 +254,9 @@ def _hypercube(case: Case, site: MpiSite) -> list[Call]:
 #: Operation -> function that returns the calls of one execution.
 CALLS: dict[str, Callable[[Case, MpiSite], list[Call]]] = {
     "all_reduce": _all_reduce,
-    "all_gather": _all_gather,
+    "all_gather": _equal_parts("MPI_Allgather"),
     "reduce_scatter": _reduce_scatter,
-    "alltoall": _alltoall,
+    "alltoall": _equal_parts("MPI_Alltoall"),
     "alltoallv": _alltoallv,
     "broadcast": _broadcast,
     "reduce": _reduce,
@@ -331,8 +330,9 @@ class MpiProvider(Provider):
         self._rehearsal: list[Call] = []
         self._keep: list[Any] = []
         self._native = MpiFunctions(self._mpi)
+        cpu = first_cpu(HERE).get("model name", "CPU")
         self._barrier: Call = ("MPI_Barrier", (self._native.handle(self._comm),))
-        self.devices: tuple[RankDevice, ...] = (RankDevice(world.local_rank, "host", _cpu()),)
+        self.devices: tuple[RankDevice, ...] = (RankDevice(world.local_rank, "host", cpu),)
 
     def libraries(self) -> dict[str, str]:
         return libraries(self._mpi)
@@ -477,13 +477,3 @@ def _chunks(array: Any) -> Iterator[tuple[int, Any]]:
     """Yield the chunks of an array, each with its offset in elements."""
     for start in range(0, len(array), _CHUNK_ELEMENTS):
         yield start, array[start : start + _CHUNK_ELEMENTS]
-
-
-def _cpu() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        return "CPU"
-    return "CPU"

@@ -30,11 +30,10 @@ from ...model import (
     Sharing,
 )
 from ...options import RunOptions
-from ..base import Backend, Prepared
-from ..distributed.exchange import Exchange
-from ..shared_memory import Allocation, Handle
-from .base import PairMemory, Window, Wire, pattern, verify
-from .connection import Connection
+from ..base import Prepared
+from ..distributed.endpoint import Allocation, Handle
+from ..distributed.exchange import Exchange, JobBackend
+from .connection import Connection, PairMemory, Wire, pattern, verify
 
 #: Patterns in which the last end sends messages of the same size.
 _RETURNING = (MessagePattern.ROUND_TRIP, MessagePattern.WINDOW_BOTH)
@@ -80,8 +79,8 @@ class PreparedMessages(Prepared):
         send, receive = self._held
         if message.pattern is MessagePattern.ROUND_TRIP:
             return [wire.rounds(send, receive, size, copies)]
-        window = Window(message.count, message.pattern is MessagePattern.WINDOW_BOTH)
-        return [wire.windows(send, receive, size, window, copies)]
+        both = message.pattern is MessagePattern.WINDOW_BOTH
+        return [wire.windows(send, receive, size, message.count, both, copies)]
 
     def verify(self) -> None:
         """Compare the data that each end received, and overwrite it, so that the next sample is verified."""
@@ -262,7 +261,7 @@ class PreparedSharing(Prepared):
         return clock.seconds
 
 
-class PairsBackend(Backend):
+class PairsBackend(JobBackend):
     """Runs messages and the phases of sharing a buffer between two ranks of a job.
 
     Attributes:
@@ -275,7 +274,6 @@ class PairsBackend(Backend):
 
     name = "pairs"
     sample_seconds = 5e-3
-    may_hang = True
     can_cancel = False  # a message that was sent cannot be cancelled
 
     def __init__(
@@ -300,18 +298,8 @@ class PairsBackend(Backend):
             return PreparedMessages(self._connection, measurement, work)
         return PreparedSharing(self._connection, measurement, cast(tuple[Sharing, ...], measurement.works))
 
-    def now(self) -> float:
-        """The time of rank 0 at the last exchange, in s; equal in all processes."""
-        return self.exchange.now
-
     def libraries(self) -> dict[str, str]:
         return self._connection.libraries()
-
-    def gone(self) -> str:
-        return self.exchange.gone
-
-    def interrupted(self) -> str:
-        return self.exchange.interrupted()
 
     def late(self, stage: str, seconds: float) -> WirespeedError:
         error = self.exchange.world.late(stage, seconds)

@@ -15,7 +15,6 @@ from ...errors import BackendError
 from ...worlds.mpi import libraries
 from ..mpi.provider import MpiFunctions
 from ..native import Call, Functions
-from .base import Ends, Window
 
 if TYPE_CHECKING:
     from ..gpu.memory import GpuBuffers
@@ -75,16 +74,16 @@ class NcclWire:
         pair = [self._send(send, size), self._receive(receive, size)]
         return self._timed((pair if self._first else pair[::-1]) * count)
 
-    def windows(self, send: int, receive: int, size: int, window: Window, count: int) -> float:
+    def windows(self, send: int, receive: int, size: int, messages: int, both: bool, count: int) -> float:
         """Time windows, each a group from a common start, in s.
 
         No answer is needed, because the stream waits for the other end.
         """
         calls: list[Call] = []
-        for _ in range(window.messages):
-            if self._first or window.both:
+        for _ in range(messages):
+            if self._first or both:
                 calls.append(self._send(send, size))
-            if window.both or not self._first:
+            if both or not self._first:
                 calls.append(self._receive(receive, size))
         return math.fsum(self._timed(_grouped(calls)) for _ in range(count))
 
@@ -107,19 +106,20 @@ class MpiWire:
 
     Attributes:
         mpi: The module ``mpi4py.MPI``, which has started the processes of this job.
-        ends: The two ranks that measure.
+        peer: Rank of the other end.
+        first: Whether this process is the end that begins.
     """
 
-    def __init__(self, mpi: Any, ends: Ends) -> None:
+    def __init__(self, mpi: Any, peer: int, first: bool) -> None:
         self._mpi, self._native = mpi, MpiFunctions(mpi)
-        self._peer, self._first = ends.peer, ends.first
+        self._peer, self._first = peer, first
         self._byte = self._native.handle(mpi.BYTE)
         self._comm = self._native.handle(mpi.COMM_WORLD)
         self._words = np.zeros(2, np.uint8)
         self._out = int(self._words.ctypes.data)
         self._into = self._out + 1
         sends, receives = (self._out, 1, self._byte), (self._into, 1, self._byte)
-        peer, status = self._peer, self._native.status
+        status = self._native.status
         #: Synchronises the ends with one byte each way.
         self._meet: list[Call] = [
             ("MPI_Sendrecv", (*sends, peer, _MEETING_TAG, *receives, peer, _MEETING_TAG, self._comm, status))
@@ -147,22 +147,22 @@ class MpiWire:
         out, back = self._send(send, size), self._receive(receive, size)
         return self._native.timed(self._meet, [out, back] if self._first else [back, out], [], count)[0]
 
-    def windows(self, send: int, receive: int, size: int, window: Window, count: int) -> float:
+    def windows(self, send: int, receive: int, size: int, messages: int, both: bool, count: int) -> float:
         """Time windows, in s: one way with an answer of one byte to each, both ways with one at the end."""
-        sends, receives = self._first or window.both, window.both or not self._first
-        requests = window.messages * (sends + receives)
+        sends, receives = self._first or both, both or not self._first
+        requests = messages * (sends + receives)
         room = np.zeros(requests * self._native.request_bytes, np.uint8)
         statuses = np.zeros(requests * self._native.status_bytes, np.uint8)
         first, stride = int(room.ctypes.data), self._native.request_bytes
         requested: list[Call] = []
         for name, address, wants in (("MPI_Irecv", receive, receives), ("MPI_Isend", send, sends)):
-            for _ in range(window.messages if wants else 0):
+            for _ in range(messages if wants else 0):
                 request = first + len(requested) * stride
                 requested.append(
                     (name, (address, size, self._byte, self._peer, _MESSAGE_TAG, self._comm, request))
                 )
         requested.append(("MPI_Waitall", (requests, first, int(statuses.ctypes.data))))
-        if window.both:
+        if both:
             return self._native.timed(self._meet, requested, self._meet, count)[1]
         requested.append(self._receive(self._into, 1) if self._first else self._send(self._out, 1))
         return self._native.timed(self._meet, requested, [], count)[0]

@@ -29,7 +29,6 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from ...collectives.operations import OPERATIONS, Setting
 from ...errors import BackendError, MachineError, MeasurementTimeout, OutOfMemory
@@ -59,7 +58,7 @@ from ...model import (
     Transfer,
 )
 from ...options import RunOptions
-from ...testcases.collectives import members
+from ...testcases.processes import members
 from ...units import MIB, format_size
 from ...worlds.launchers import alone
 from ..base import Backend, BackendDetails, Prepared
@@ -67,9 +66,6 @@ from ..collective_backend import CollectiveBackend
 from ..provider import Case, Elapsed, Group, Provider, RankDevice
 from .faults import Noise, faulty
 from .hardware import SimulatedHardware, SimulatedMeasurement
-
-if TYPE_CHECKING:
-    from ..collective_backend import CollectiveBackend
 
 #: Round-trip latency in s, and rate in B/s (400 Gb/s), of ranks without a path on the machine.
 _DEFAULT_LATENCY_S, _DEFAULT_RATE = 4e-6, 50e9
