@@ -20,7 +20,7 @@ import pytest
 import wirespeed
 from tests.fakes import gpu as fake
 from tests.fakes.gpu import MemoryBackend, MemoryDriver
-from wirespeed.backends.storage import cufile
+from wirespeed.backends.cuda import cufile
 from wirespeed.backends.storage.backend import StorageBackend
 from wirespeed.backends.storage.folder import with_folder
 from wirespeed.cli.main import main

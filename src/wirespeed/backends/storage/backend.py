@@ -20,8 +20,8 @@ from ...model import (
 )
 from ...options import RunOptions
 from ..base import Backend
+from ..cuda.cufile import THROUGH_HOST, version
 from ..test_data import key_of
-from .cufile import THROUGH_HOST, version
 from .prepared import FilledFile, StoragePrepared
 from .ring import refused
 

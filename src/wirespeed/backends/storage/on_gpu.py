@@ -20,10 +20,10 @@ from ...hardware.devices import Gpu
 from ...model import Transfer
 from ...options import RunOptions
 from ...units import format_size
+from ..cuda.cufile import CuFile
 from ..gpu.device import Device
 from ..gpu.gpu_driver import driver_of
 from .calls import END, LAST, START, draw, move_block
-from .cufile import CuFile
 from .prepared import Array, FilledFile, StoragePrepared
 
 
