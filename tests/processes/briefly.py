@@ -1,0 +1,17 @@
+"""``wirespeed`` whose paths between nodes are measured for half the time: what it finds is tested, not the precision.
+
+python -m tests.processes.briefly qualify ...
+"""
+
+from wirespeed.qualify import tcp_probe
+
+tcp_probe.SECONDS, tcp_probe._WARMUP_S = 0.2, 0.05
+
+from wirespeed.qualify import job_nodes  # noqa: E402 # it takes the time from there
+
+job_nodes._SIZE_S, job_nodes._TIMES = 0.02, 1.5
+
+if __name__ == "__main__":
+    from wirespeed.cli.main import entry
+
+    entry()
