@@ -1,4 +1,4 @@
-"""``wirespeed`` whose paths between nodes are measured for half the time: what it finds is tested, not the precision.
+"""``wirespeed`` that measures paths between nodes for less time: what it finds is tested, not how precisely.
 
 python -m tests.processes.briefly qualify ...
 """
