@@ -100,11 +100,15 @@ def own_time(**functions: Callable[..., object]) -> SimpleNamespace:
     return SimpleNamespace(**{**vars(time), **functions})
 
 
+#: The version of Documents without what differs from run to run.
+VERSION = "0.0.0"
+
+
 def still(document: Document) -> Document:
     """Return a Document without what differs from run to run and from place to place."""
     return replace(
         document,
-        version="0.0.0",
+        version=VERSION,
         host="here",
         python="3",
         command="wirespeed",

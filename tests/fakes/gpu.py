@@ -14,16 +14,18 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from inspect import isgeneratorfunction
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from wirespeed.backends.gpu.backend import GpuBackend
 from wirespeed.backends.gpu.gpu_driver import FABRIC, Arguments, GpuProperties, Headers, TooManyPeers
-from wirespeed.backends.native import Call, Failure
 from wirespeed.backends.test_data import STEP, WORD_MASK
 from wirespeed.errors import BackendError, Unreachable
 from wirespeed.model import Operation
+
+if TYPE_CHECKING:  # it loads numba, for which each process of an attempt would wait
+    from wirespeed.backends.native import Call, Failure
 
 #: One entry of a stream: returns False as long as it must wait.
 Step = Callable[[], bool | None]

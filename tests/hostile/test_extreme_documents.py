@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import wirespeed
-from wirespeed.document import Document
 from wirespeed.errors import DocumentError, UsageError
 from wirespeed.judging.fleet import node_summary
 from wirespeed.judging.judged import Judged
@@ -31,9 +30,10 @@ NAMES = ["host_to_device_memcpy_ce", "device_to_device_memcpy_read_ce", "device_
 
 
 @pytest.fixture(scope="module")
-def good() -> Document:
+def good() -> Judged:
+    """A run that all tests judge once."""
     machine = "simulated:pcie-4-switched+speed@gpu3-pcie1=0.5"
-    return wirespeed.run(NAMES, machine=machine, samples=3, copies=1)
+    return Judged(wirespeed.run(NAMES, machine=machine, samples=3, copies=1))
 
 
 def first_cell(document: dict[str, Any], testcase: int = 0) -> dict[str, Any]:
@@ -132,8 +132,8 @@ CHANGES: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_extreme_documents_are_shown_or_refused(name: str, good: Document) -> None:
-    raw = json.loads(encode(good))
+def test_extreme_documents_are_shown_or_refused(name: str, good: Judged) -> None:
+    raw = json.loads(encode(good.document))
     CHANGES[name](raw)
     try:
         document = decode(json.dumps(raw).encode(), "run.json")
@@ -143,13 +143,14 @@ def test_extreme_documents_are_shown_or_refused(name: str, good: Document) -> No
     judged, style = Judged(document, file="run.json"), Style(verbose=True)
     assert check_screen.render(judged, style) and json_report.render(judged, Style(checked=True))
     for form in set(formats()) - {"overalloc"}:
-        assert wirespeed.render(document, form, style)
+        assert wirespeed.render(judged, form, style)
     summary = node_summary(judged)
     assert many_runs.render([CheckedRun(summary, ())], style) and fleet_page([summary] * 6)
-    for pair in ([good, document], [document, good]):
+    for pair in ([good, judged], [judged, good]):
         assert page(pair)
         with suppress(UsageError):  # nothing can be compared
-            assert compare_screen.text(wirespeed.compare(*pair), style)
+            compared = wirespeed.compare(*(run.document for run in pair))
+            assert compare_screen.text(compared, style)
     with suppress(UsageError):
         made = baseline.make([document])
-        assert wirespeed.judge(good, baseline=made) and wirespeed.judge(document, baseline=made)
+        assert wirespeed.judge(good.document, baseline=made) and wirespeed.judge(document, baseline=made)

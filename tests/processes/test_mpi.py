@@ -34,8 +34,8 @@ world = launchers.by_mpi(20.0)
 close, world.close = world.close, lambda: None
 wirespeed.worlds.join = lambda *_, **__: world
 for name in OPERATIONS:
-    if name == "hypercube" and world.size == 3:
-        continue
+    if {3: name == "hypercube", 4: name != "hypercube"}.get(world.size):
+        continue  # it needs a power of two; of four ranks, only it does more than of two and three
     reduces = name in ("all_reduce", "reduce_scatter", "reduce")
     rooted = name in ("broadcast", "reduce", "gather", "scatter")
     more = [*(("-o", "all") if reduces else ()), *(("-r", "all") if rooted else ())]
@@ -61,13 +61,14 @@ def test_all_operations_types_operators_and_roots(mpirun: list[str], ranks: int)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     rows = [line.split() for line in done.stdout.splitlines() if re.match(r"\s+\d+ ", line)]
     # hypercube has no operator, which is one column less
-    assert {row[-5] for row in rows} == {"0"} and {row[-1] for row in rows} == {"0", "N/A"}
+    assert {row[-5] for row in rows} == {"0"}
+    assert {row[-1] for row in rows} == ({"0"} if ranks == 4 else {"0", "N/A"})
     if ranks > 2:
-        assert len(rows) > 60 and {row[2] for row in rows} == {"int64"}
+        assert len(rows) > {3: 60, 4: 1}[ranks] and {row[2] for row in rows} == {"int64"}
     else:
         assert len(rows) > 150 and {row[2] for row in rows} == TYPES
         assert "waived: MPI has no type bfloat16" in done.stdout
-    assert "waived: MPI has no operator avg" in done.stdout
+    assert ranks == 4 or "waived: MPI has no operator avg" in done.stdout
     assert f"ranks: {ranks} processes: {ranks} hosts: 1 " in done.stdout
 
 

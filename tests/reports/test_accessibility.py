@@ -32,7 +32,8 @@ CASES = ("host_to_device_memcpy_ce", "device_to_device_memcpy_read_ce", "host_st
 #: Opens what is folded, and removes what is like what remains: the audit takes long on large pages.
 PREPARE = """() => {
     const every = (selector, act) => document.querySelectorAll(selector).forEach(act);
-    every("tbody tr:nth-child(n+5), svg .place:nth-of-type(n+10)", (one) => one.remove());
+    const more = ["tbody tr:nth-child(n+5)", "svg .place:nth-of-type(n+10)", "article:nth-of-type(n+5)"];
+    every(more.join(), (one) => one.remove());
     every("details:not(.packed)", (one) => { one.open = true; });
     every("section:nth-of-type(n+3) details.run", (one) => { one.open = false; });
 }"""

@@ -195,22 +195,22 @@ def test_every_sign_that_is_drawn_is_in_the_legend(browser):
 
 
 def test_the_map_of_blocks_is_coloured_by_method(browser):
-    document = wirespeed.blocks(machine="simulated:hgx-h200-2", samples=3).document
+    html = page([wirespeed.blocks(machine="simulated:hgx-h200-2", samples=3).document])
     for width in (390, 1440):
-        opened = browser.open(page([document]), width)
+        opened = browser.open(html, width)
         table = opened.page.locator("table.blocks").first
         letters = {"m0": "L", "m1": "B", "m2": "K", "m3": "U", "m4": "S"}
-        cells = table.locator("td:not(.none)").all()
-        assert len(cells) > 10
-        seen = {}
-        for cell in cells:
-            css = cell.get_attribute("class")
-            assert cell.inner_text().startswith(letters[css])
-            seen[css] = cell.evaluate("(cell) => getComputedStyle(cell).backgroundColor")
+        cells = table.locator("td:not(.none)")
+        shown = cells.evaluate_all("""(cells) => cells.map(
+            (cell) => [cell.className, cell.innerText, getComputedStyle(cell).backgroundColor]
+        )""")
+        assert len(shown) > 10
+        assert all(text.startswith(letters[css]) for css, text, _ in shown)
+        seen = {css: colour for css, _, colour in shown}
         assert len(seen) > 1 and len({*seen.values()}) == len(seen)
         title = table.locator("td.m2").first.get_attribute("title")
         assert "kernel" in title and "batch" in title and "GB/s" in title
-        cells[0].click()  # no samples behind it
+        cells.first.click()  # no samples behind it
         assert opened.page.locator("#blocks-0").is_visible() and fits(opened)
         assert not opened.complaints and not opened.requests
         opened.page.close()

@@ -186,17 +186,17 @@ def test_many_nodes_that_are_all_slow_fail_by_what_their_nics_carry(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Peers explain nothing; two of the nodes are examined, and show why."""
-    code, file = saved("simulated:dgx-a100-8x1000+mtu=1500@*", tmp_path)
+    code, file = saved("simulated:dgx-a100-8x200+mtu=1500@*", tmp_path)
     document = load(str(file))
     assert code == 1 and document.qualification
     (part,) = document.qualification.culprits
-    assert part.kind is PartKind.ALIKE and part.limited and part.confirmed and len(part.nodes) == 1000
-    assert len(document.qualification.in_doubt) == 1000 and not document.qualification.excluded
+    assert part.kind is PartKind.ALIKE and part.limited and part.confirmed and len(part.nodes) == 200
+    assert len(document.qualification.in_doubt) == 200 and not document.qualification.excluded
     assert {fact.host for fact in document.facts} == {f"node{node}" for node in part.nodes[:2]}
     main(["check", "--allow-simulated", str(file)])
     out = " ".join(capsys.readouterr().out.split())
-    assert "all rails of all 1000 nodes: 27" in out and "of 50 GB/s (5" in out
-    assert "MTU 1500 at 400 Gbit/s" in out and "0 of 1000 nodes usable, 1000 in doubt" in out
+    assert "all rails of all 200 nodes: 27" in out and "of 50 GB/s (5" in out
+    assert "MTU 1500 at 400 Gbit/s" in out and "0 of 200 nodes usable, 200 in doubt" in out
     assert main(["report", str(file), "-o", str(tmp_path / "many.html")]) == 0
 
 

@@ -369,7 +369,7 @@ words = st.one_of(
 )
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     command=st.sampled_from(["run", "list", "show", "machine", "nvbandwidth", "sailbandwidth"]),
     arguments=st.lists(words, max_size=6),
@@ -407,6 +407,8 @@ def test_signals_in_a_row_end_a_run_once(folder: Path) -> None:
         "run",
         "-p",
         "host_stream",
+        "--size",
+        "32MiB",
         "--time-budget",
         "1s",
         "-o",

@@ -219,7 +219,7 @@ RUN = ("run", "-q", "--size", "1MiB")
 
 
 def run(*arguments: str) -> int:
-    return main(["run", "-t", "host_stream_copy", "--time-budget", "20ms", *arguments])
+    return main(["run", "-t", "host_stream_copy", "--size", "16MiB", "--time-budget", "20ms", *arguments])
 
 
 def test_runs_of_this_machine_add_themselves(

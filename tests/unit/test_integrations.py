@@ -36,14 +36,33 @@ GOOD, BAD, WARNING = "hgx-h200-2", "hgx-h200-2+nvlinks=9@gpu0", "hgx-h200-2+spee
 NODES = {
     "good": GOOD, "bad": BAD, "gone": f"{GOOD}+gone@gpu1", "warning": WARNING, "broken": "", "missing": "",
 }  # fmt: skip
+#: The installed program: it measures once for the same command, and gives the same answer again.
+PROGRAM = """#!/bin/sh
+[ "$1" = check ] && set -- "$@" --allow-simulated -t 0 4
+set -- "$@" --machine simulated:{machine}
+answer={answers}/$(printf '%s\\n' "$@" | cksum | tr ' ' -)
+if [ ! -e "$answer.code" ]; then
+    {python} -m wirespeed "$@" >"$answer.out" 2>"$answer.err"
+    echo $? >"$answer.code"
+fi
+cat "$answer.out"
+cat "$answer.err" >&2
+exit "$(cat "$answer.code")"
+"""
 #: Maximum time of a command, in s.
 LIMIT_S = 120
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the installed program keeps its answers."""
+    return tmp_path_factory.mktemp("answers")
+
+
 @pytest.fixture
-def node(tmp_path: Path) -> Callable[[str], Run]:
+def node(tmp_path: Path, answers: Path) -> Callable[[str], Run]:
     """Return how a command runs on a node in a state, with only an installed wirespeed on the path."""
 
     def on(state: str) -> Run:
@@ -52,12 +71,10 @@ def node(tmp_path: Path) -> Callable[[str], Run]:
         program = folder / "wirespeed"
         if state == "broken":  # the interpreter ends with 1 and prints nothing on standard output
             text = f"#!{sys.executable}\nimport no_such_module_of_wirespeed\n"
+        elif state == "slow":
+            text = "#!/bin/sh\nexec sleep 5\n"
         else:
-            machine = f"--machine simulated:{NODES[state]}"
-            text = (
-                '#!/bin/sh\n[ "$1" = check ] && set -- "$@" --allow-simulated -t 0 4\n'
-                f'exec {sys.executable} -m wirespeed "$@" {machine}\n'
-            )
+            text = PROGRAM.format(machine=NODES[state], answers=answers, python=sys.executable)
         program.unlink(missing_ok=True)
         if state != "missing":
             program.write_text(text)
@@ -134,7 +151,7 @@ def test_the_script_of_slurm_tests_its_installation(
     state: str, node: Callable[[str], Run], tmp_path: Path
 ) -> None:
     """A broken installation passes every job: only ``--test`` shows it."""
-    on = node(state if state in NODES else "good")
+    on = node("good" if state == "option" else state)
     script = tmp_path / "wirespeed.sh"
     text = (HERE / "slurm" / "wirespeed.sh").read_text()
     script.write_text(text.replace("/etc/default/wirespeed", f"{tmp_path}/default"))

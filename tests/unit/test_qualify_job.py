@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -324,7 +325,8 @@ def test_facts_of_this_node(tmp_path: Path) -> None:
     assert node_facts("no address", Tree(tmp_path).root).interface == ""
 
 
-def test_a_node_without_gpus_measures_its_memory() -> None:
+def test_a_node_without_gpus_measures_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wirespeed.api.run", partial(wirespeed.run, size=2**24))  # by default it takes long
     values = own_values()
     assert isinstance(values, dict) and values.keys() == {PartKind.MEMORY}
     assert len(values[PartKind.MEMORY]) == len(describe(None).numa) and min(values[PartKind.MEMORY]) > 1e8

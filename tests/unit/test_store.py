@@ -93,6 +93,28 @@ def test_a_draft_catches_up_with_what_came_too_early(
     assert not path.exists()  # nothing new
 
 
+def test_the_end_of_a_testcase_waits_a_tenth_of_a_second(
+    document: Document, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if saving takes long: a process that is killed then has lost no testcase."""
+    saver = store.Saver(Output(path := tmp_path / "d.json"))
+    now = [0.0]
+    monkeypatch.setattr(store, "time", own_time(monotonic=lambda: now[0]))
+    result = document.testcases[0]
+    saver.testcase_ended(replace(document, command="first"), result)
+    saver._draft._next = 10.0
+    now[0] = 0.09
+    saver.testcase_ended(replace(document, command="second"), result)
+    for now[0], command in ((0.09, "first"), (0.11, "second")):
+        saver.measuring(find(result.name), 0, "waiting")
+        assert wirespeed.load(path).command == command
+    saver._draft._next = 10.0
+    saver.measured(find(result.name), (), lambda: replace(document, command="no end"))
+    now[0] = 9.0
+    saver.measuring(find(result.name), 0, "waiting")
+    assert wirespeed.load(path).command == "second"
+
+
 def test_a_draft_that_cannot_be_saved_is_told_of_at_the_end(document: Document, tmp_path: Path) -> None:
     draft = store.Draft(Output(tmp_path / "gone" / "d.json"))
     draft.save(lambda: document)
