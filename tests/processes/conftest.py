@@ -24,8 +24,6 @@ OPEN_MPI = {
     "OMPI_MCA_btl": "^ofi", "OMPI_MCA_mpi_yield_when_idle": "1",
 }  # fmt: skip
 WIRESPEED = [sys.executable, "-m", "wirespeed"]
-#: The same, for less time on each path between nodes.
-BRIEFLY = [sys.executable, "-m", "tests.processes.briefly"]
 #: Ports for rank 0, below those that Linux gives to connections (from 32768) and listeners without a number.
 PORTS = range(21000, 29000)
 #: Sockets whose names, which one process at a time can have, reserve the ports of a test until it ends.

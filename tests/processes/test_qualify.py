@@ -19,7 +19,7 @@ from wirespeed.results.store import load
 from wirespeed.units import KIB
 from wirespeed.version import __version__
 
-from .conftest import BRIEFLY, OPEN_MPI, WIRESPEED, Job, Network, free_port
+from .conftest import OPEN_MPI, WIRESPEED, Job, Network, free_port
 
 Start = Callable[..., Job]
 
@@ -32,7 +32,7 @@ def launch(
     port, size = port or free_port(), network.count * each
     return [
         start(
-            [*network.undisturbed(rank // each), *BRIEFLY, "qualify", *options], RANK=str(rank),
+            [*network.undisturbed(rank // each), *WIRESPEED, "qualify", *options], RANK=str(rank),
             WORLD_SIZE=str(size), LOCAL_RANK=str(rank % each), MASTER_ADDR="10.78.0.1",
             MASTER_PORT=str(port), WIRESPEED_JOB_SECRET="several hosts", **environments.get(rank, {}),
         )
