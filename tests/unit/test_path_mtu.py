@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from wirespeed.qualify import pair_facts
-from wirespeed.qualify.pair_facts import largest_packet
+from wirespeed.qualify import limits
+from wirespeed.qualify.limits import largest_packet
 
 
 class Dropping(socket.socket):
@@ -48,8 +48,8 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
     def drops(most: int) -> None:
         monkeypatch.setattr(Dropping, "most", most)
-        monkeypatch.setattr(pair_facts.socket, "socket", Dropping)
-        monkeypatch.setattr(pair_facts, "_BEHIND_S", 0.001)
+        monkeypatch.setattr(limits.socket, "socket", Dropping)
+        monkeypatch.setattr(limits, "_BEHIND_S", 0.001)
 
     return drops
 

@@ -15,11 +15,10 @@ from typing import Any
 import pytest
 
 import wirespeed
+from wirespeed.backends.storage import folder as storage_folder
 from wirespeed.backends.storage import prepared as storage_prepared
-from wirespeed.backends.storage import ring, scratch_file
 from wirespeed.backends.storage.backend import StorageBackend
-from wirespeed.backends.storage.folder import Mount, below_of, mount_of, with_folder
-from wirespeed.backends.storage.scratch_file import ScratchFile
+from wirespeed.backends.storage.folder import Mount, ScratchFile, below_of, mount_of, with_folder
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.errors import BackendError, MachineError, UsageError, VerificationError
@@ -36,7 +35,7 @@ SMALL: dict[str, Any] = {"storage_size": 8 * MIB, "samples": 2, "copies": 2}
 
 
 #: Where the kernel or a container has no io_uring, its tests are skipped.
-needs_ring = pytest.mark.skipif(bool(ring.refused()), reason=ring.refused())
+needs_ring = pytest.mark.skipif(bool(storage_prepared.refused()), reason=storage_prepared.refused())
 BOTH = [Engine.IO, pytest.param(Engine.IO_URING, marks=needs_ring)]
 
 
@@ -175,7 +174,7 @@ def test_without_io_uring_threads_are_measured_and_the_reason_is_one_line(
     def refuse(*_: object) -> int:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(ring, "call", refuse)
+    monkeypatch.setattr(storage_prepared, "call", refuse)
     options = SMALL | {"size": 64 * KIB, "machine": MACHINE, "storage": tmp_path}
     document = wirespeed.run(["storage_random_read", "storage_random_read_io_uring"], **options)
     by_threads, by_ring = document.testcases
@@ -190,17 +189,17 @@ def test_without_io_uring_threads_are_measured_and_the_reason_is_one_line(
 def test_an_older_kernel_gets_flags_that_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each flag that it does not know is EINVAL, as io_uring_setup(2) says."""
     asked: list[int] = []
-    real = ring.call
+    real = storage_prepared.call
 
     def older(number: int, *arguments: Any) -> int:
-        if number == ring._SETUP:
-            asked.append(arguments[1][ring._SETTING])
+        if number == storage_prepared._SETUP:
+            asked.append(arguments[1][storage_prepared._SETTING])
             if asked[-1]:
                 raise OSError(errno.EINVAL, "Invalid argument")
         return real(number, *arguments)
 
-    monkeypatch.setattr(ring, "call", older)
-    assert ring.refused() == "" or not asked[-1]
+    monkeypatch.setattr(storage_prepared, "call", older)
+    assert storage_prepared.refused() == "" or not asked[-1]
     assert asked == sorted(asked, reverse=True)
     assert asked[-1] == 0
 
@@ -267,11 +266,11 @@ def test_bad_folders_are_refused_before_anything_is_measured(
         return opened(name, flags, *rest, **more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(scratch_file.os, "open", read_only)
+        patch.setattr(storage_folder.os, "open", read_only)
         with pytest.raises(MachineError, match="cannot create a file: Read-only file system; name a folder"):
             with_folder(MACHINE, str(tmp_path), None)
     with monkeypatch.context() as patch:
-        patch.setattr(scratch_file.os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+        patch.setattr(storage_folder.os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
         if tmp_path.stat().st_uid:
             with pytest.raises(MachineError, match="belongs to another user"):
                 with_folder(MACHINE, str(tmp_path), None)
@@ -291,7 +290,7 @@ def test_the_exit_code_of_a_bad_folder_is_that_of_usage(
 def test_only_files_of_killed_runs_are_removed(tmp_path: Path) -> None:
     """The file of a run that was killed goes; what is in use or anything else stays."""
     code = (
-        "import os, signal; from wirespeed.backends.storage.scratch_file import ScratchFile;"
+        "import os, signal; from wirespeed.backends.storage.folder import ScratchFile;"
         f"ScratchFile({str(tmp_path)!r}); os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], check=False)
@@ -368,7 +367,7 @@ def test_without_direct_calls_the_result_says_page_cache(
             raise OSError(errno.EINVAL, "Invalid argument")
         return int(real(descriptor, command, value))
 
-    monkeypatch.setattr(scratch_file.fcntl, "fcntl", refuse)
+    monkeypatch.setattr(storage_folder.fcntl, "fcntl", refuse)
     document = measured(tmp_path, "storage_read")
     (result,) = document.testcases
     assert result.tables[0].title.endswith("page cache")

@@ -43,10 +43,9 @@ from .job_nodes import (
     own_values,
     work,
 )
-from .limits import of_rdma, of_tcp, use_of
+from .limits import facts_told, of_rdma, of_tcp, read_facts, tasks_of_two, use_of
 from .measured_topology import TCP, Carrier, Sent, carrier, counters, difference, others, said
 from .messages import Hop, messages_between
-from .pair_facts import facts_told, read_facts, tasks_of_two
 from .tcp_probe import TcpProbe, interface_of
 
 if TYPE_CHECKING:

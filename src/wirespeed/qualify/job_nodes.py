@@ -24,8 +24,7 @@ from ..terminal import one_line
 from ..units import times
 from ..worlds.crew import Crew
 from .cluster import Values, two_of
-from .limits import of_tcp
-from .pair_facts import FACTS, MTU, facts_of, facts_of_two, read_facts, read_mtus
+from .limits import FACTS, MTU, facts_of, facts_of_two, of_tcp, read_facts, read_mtus
 from .tcp_probe import (
     NO_NCCL,
     SECONDS,

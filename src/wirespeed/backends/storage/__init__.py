@@ -1,6 +1,6 @@
 """The storage backend: a file in a folder that the user named, read and written by threads.
 
-``folder`` describes the folder, ``scratch_file`` creates and removes the file. ``backend`` measures and
+``folder`` describes the folder, and creates and removes the file. ``backend`` measures and
 imports numba, so it is imported only when measuring starts.
 """
 

@@ -22,8 +22,7 @@ from ...options import RunOptions
 from ..base import Backend
 from ..cuda.cufile import THROUGH_HOST, version
 from ..test_data import key_of
-from .prepared import FilledFile, StoragePrepared
-from .ring import refused
+from .prepared import FilledFile, StoragePrepared, refused
 
 
 class StorageBackend(Backend):
