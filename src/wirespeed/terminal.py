@@ -259,7 +259,7 @@ class Tabular:
 
     def _repr_html_(self) -> str:
         """The result for a notebook: tables without scripts, for light and dark themes."""
-        return str(_report("html.measurements").notebook_html(self._section()))
+        return str(report("html.measurements").notebook_html(self._section()))
 
     def to_pandas(self) -> pandas.DataFrame:
         """A data frame with one row per cell. Values are in base units: B/s, s, 1/s and bytes.
@@ -267,7 +267,7 @@ class Tabular:
         Raises:
             MissingPackage: If pandas is not installed.
         """
-        return _report("records").to_pandas(self._section())
+        return report("records").to_pandas(self._section())
 
     def _drew(self) -> bool:
         """Show the result with its chart or heat map if this is a notebook; return whether it is."""
@@ -278,6 +278,6 @@ class Tabular:
         return True
 
 
-def _report(name: str) -> Any:
+def report(name: str) -> Any:
     """A module of ``reports``, which stands above all results and imports them."""
     return import_module(f"{__package__}.reports.{name}")

@@ -10,7 +10,6 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from ..errors import UsageError
 from ..model import Method, PoolLayout
 from ..statistics import grouped
 from ..tables import Calls, Cell, Table
-from ..terminal import Tabular, brief
+from ..terminal import Tabular, brief, report
 from ..testcases.blocks import COMPUTATION, PREFIX, ListTable, ListValue, of_key
 from ..testcases.storage import PREFIX as OF_STORAGE
 from ..units import LARGEST_SIZE, format_size
@@ -295,11 +294,11 @@ class BlockMap(Tabular):
 
     def to_json(self) -> str:
         """The maps as JSON, which a server can load."""
-        return str(import_module("..reports.blocks", __package__).as_json(self))
+        return str(report("blocks").as_json(self))
 
     def __str__(self) -> str:
         """The maps as text."""
-        return str(import_module("..reports.blocks", __package__).text(self))
+        return str(report("blocks").text(self))
 
     def __repr__(self) -> str:
         """One line."""
