@@ -86,13 +86,14 @@ def _errno(typing: Any) -> Any:
 
 
 @intrinsic
-def _enter(typing: Any, ring: Any, submissions: Any, least: Any) -> Any:
-    """Submit what was added, and wait for a number of completions; return the number of submissions."""
+def _enter(typing: Any, ring: Any, submissions: Any, waits: Any) -> Any:
+    """Submit what was added, and wait for a completion if ``waits`` is 1; return how many it submitted."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
         kind = ir.FunctionType(_WORD, [_WORD], var_arg=True)
         function = cgutils.get_or_insert_function(builder.module, kind, "syscall")
-        arguments = [_WORD(ENTER), *values, _WORD(GET_EVENTS), _WORD(0), _WORD(0)]
+        waits = builder.mul(values[2], _WORD(GET_EVENTS))
+        arguments = [_WORD(ENTER), *values, waits, _WORD(0), _WORD(0)]
         return builder.call(function, arguments)
 
     return types.int64(*[types.int64] * 3), generate
@@ -241,6 +242,12 @@ def move_by_ring(
             store_word(entry + 32, slot)
             tail = (tail + 1) & _LOW
             queued += 1
+            if spare:  # at once, as fio does: of several, the kernel would hold the first until the last
+                _store_half(ring[SUBMITTED], tail)
+                entered = _enter(ring[RING], queued, 0)
+                if entered > 0:
+                    queued -= entered
+                    flying += entered
         if not queued and not flying:
             break
         _store_half(ring[SUBMITTED], tail)
