@@ -7,6 +7,7 @@ import fcntl
 import mmap
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -346,6 +347,9 @@ def test_the_log_of_cufile_is_in_memory_or_where_the_user_wants_it(
     with cufile.log_of().open("a") as log:
         log.write("a line")
     assert cufile._logged() == "a line" and list(tmp_path.iterdir()) == []
+    other = "import os; open(os.environ['CUFILE_LOGFILE_PATH'], 'a').write(', and one of a child')"
+    subprocess.run([sys.executable, "-c", other], check=True)
+    assert cufile._logged() == "a line, and one of a child"
     os.close(int(cufile.log_of().name))
     monkeypatch.setenv("CUFILE_LOGFILE_PATH", str(tmp_path / "own.log"))
     cufile.log_of.cache_clear()

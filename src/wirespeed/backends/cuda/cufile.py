@@ -35,7 +35,9 @@ _MISSING = (
 def log_of() -> Path:
     """The log of the library, in memory: otherwise the library writes it into the current folder."""
     if not os.environ.get("CUFILE_LOGFILE_PATH"):
-        os.environ["CUFILE_LOGFILE_PATH"] = f"/proc/self/fd/{os.memfd_create('cufile.log')}"
+        # Not below /proc/self: a program that this process starts inherits the variable, not the descriptor.
+        name = f"/proc/{os.getpid()}/fd/{os.memfd_create('cufile.log')}"
+        os.environ["CUFILE_LOGFILE_PATH"] = name
         os.environ["CUFILE_LOGGING_LEVEL"] = "NOTICE"
     return Path(os.environ["CUFILE_LOGFILE_PATH"])
 

@@ -198,6 +198,7 @@ class CuFilePrepared(OnGpu):
 
     def _start(self, count: int) -> list[Future[None]]:
         if self._writes:
+            self._device.use()
             self._number += 1
             number, driver = np.array([self._number], np.uint64), self._device.driver
             for place in self._places:
