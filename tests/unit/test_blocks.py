@@ -6,6 +6,7 @@ import ctypes
 import itertools
 import json
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -213,7 +214,7 @@ def test_what_cannot_be_moved_as_a_list(backend: MemoryBackend) -> None:
     ):
         assert reason in (backend.refuses(Measurement((wrong,), ())) or "")
     other = replace(good, scattered=BlockList(Method.LOOP, 64, 4))
-    assert "the same GPU and method" in (backend.refuses(Measurement((good, other), ())) or "")
+    assert "the same method" in (backend.refuses(Measurement((good, other), ())) or "")
     plain = replace(good, scattered=None)
     assert "only other lists can run" in (backend.refuses(Measurement((good, plain), ())) or "")
 
@@ -492,6 +493,83 @@ def test_lists_arrive_both_ways_at_once(backend: MemoryBackend, layout: PoolLayo
     for table in result.tables[::2]:
         assert [cell.bytes for cell in table.cells] == [2 * 64, 2 * 8 * 64, 2 * 3 * KIB, 2 * 8 * 3 * KIB]
         assert all(cell.calls and cell.calls.n == 4 for cell in table.cells)
+
+
+@pytest.mark.parametrize("testcase", ["blocks_host_to_all", "blocks_all_to_host"])
+def test_lists_of_all_gpus_arrive_at_once(backend: MemoryBackend, testcase: str) -> None:
+    result = measured(backend, testcase)
+    assert result.status == "passed", result.reason
+    rates = [table for table in result.tables if "submission" not in table.key]
+    path = testcase.removeprefix("blocks_").replace("_to_", "->")
+    assert [table.key for table in rates] == [f"{path} {method}" for method in Method]
+    for table in rates:
+        assert [cell.bytes for cell in table.cells] == [2 * 64, 2 * 7 * 64, 2 * 3 * KIB, 2 * 7 * 3 * KIB]
+        assert all(cell.calls and cell.calls.n == 8 for cell in table.cells)  # of both GPUs
+
+
+def of_all(to: str = "host_to_all") -> Measurement:
+    (case,) = of_directions(MACHINE, [to])
+    return case.plan(MACHINE, PlanOptions(size=64, block_counts=(5,))).measurements[0]
+
+
+def test_a_thread_for_each_gpu_makes_its_calls(driver: MemoryDriver, backend: MemoryBackend) -> None:
+    threads: dict[int, set[int]] = {}
+    move = driver.native._move
+
+    def moved(*arguments: Any) -> None:
+        threads.setdefault(arguments[3], set()).add(threading.get_ident())
+        time.sleep(0.01)
+        move(*arguments)
+
+    driver.native._move = moved  # type: ignore[method-assign]
+    with backend.prepare(of_all(), RunOptions()) as prepared:
+        sample = prepared.sample(1)
+        prepared.verify()
+    (one,), (other,) = threads.values()
+    assert one != other and threading.get_ident() not in (one, other)
+    assert max(sample.seconds) <= sample.wall < sum(sample.seconds)  # at the same time
+
+
+def test_damage_of_one_of_all_gpus_is_found(driver: MemoryDriver, backend: MemoryBackend) -> None:
+    with backend.prepare(of_all(), RunOptions()) as prepared:
+        made = itertools.count()
+
+        def damage(address: int, size: int) -> None:
+            if next(made) == 9:
+                ctypes.c_uint8.from_address(address).value ^= 1
+
+        driver.damage = damage
+        prepared.sample(1)
+        with pytest.raises(VerificationError, match="numa0->gpu"):
+            prepared.verify()
+
+
+def test_gpus_behind_a_switch_share_its_link() -> None:
+    found = wirespeed.blocks(
+        "device_to_host", "all_to_host", machine="simulated:pcie-4-switched", sizes="4MiB", blocks="64"
+    )
+    *alone, together = found.paths
+    (point,), rates = together.points, [path.points[0].rates[Method.BATCH] for path in alone]
+    assert (together.direction, together.path, len(rates)) == ("all_to_host", "all->host", 4)
+    assert point.rates[Method.BATCH] == pytest.approx(2 * min(rates), rel=0.05)
+    assert point.slowdown[Method.BATCH] == 4 * min(rates) / point.rates[Method.BATCH]
+    assert "by the best method, blocks take 2.0" in str(found)
+    assert "as long as to or from\none GPU" in str(found)
+    assert wirespeed.judge(found.document).verdict is Verdict.PASS
+
+
+def test_all_gpus_need_two() -> None:
+    with pytest.raises(UsageError, match="requires at least two GPUs, and this machine has one"):
+        of_directions(replace(MACHINE, gpus=MACHINE.gpus[:1]), ["host_to_all"])
+    (case,) = [case for case in blocks.TESTCASES if case.name == "blocks_host_to_all"]
+    plan = case.plan(replace(MACHINE, gpus=MACHINE.gpus[:1]), PlanOptions())
+    assert plan.reason == "requires at least two GPUs"
+
+
+def test_no_computation_runs_next_to_lists_of_all_gpus() -> None:
+    (case,) = of_directions(MACHINE, ["host_to_all"])
+    plan = case.plan(MACHINE, PlanOptions(size=64, block_counts=(5,), while_computing=True))
+    assert {len(m.transfers) for m in plan.measurements} == {2}
 
 
 def test_calls_of_both_ways_alternate(driver: MemoryDriver, backend: MemoryBackend) -> None:

@@ -18,7 +18,7 @@ from wirespeed.errors import BackendError
 from wirespeed.hardware.limits import allowances
 from wirespeed.hardware.network import Network
 from wirespeed.language.toml_file import of_line
-from wirespeed.measurement import Measurement, Sample
+from wirespeed.measurement import Measurement, Place, Reduce, Sample
 from wirespeed.model import Engine
 from wirespeed.options import RunOptions
 
@@ -81,6 +81,20 @@ def test_transfers_whose_clocks_start_at_their_turn_were_serialised(wall: float,
     both = sample(one, 1, 1)
     found = one_after_another(NETWORK, one, [replace(both, wall=wall * both.wall)] * 3)
     assert ("one after another" in found) is serial
+
+
+@pytest.mark.parametrize(("last", "warned"), [(3, False), (6, True)])
+@pytest.mark.parametrize("queued", [True, False])
+def test_totals_that_are_as_high_as_expected_need_no_warning(last: float, warned: bool, queued: bool) -> None:
+    """Four H200s: three copies from one GPU take turns at its links, which carry what they can."""
+    one = measurement("gpu0 -> gpu1; gpu0 -> gpu1; gpu0 -> gpu1")
+    total = replace(one, places=(Place("", 0, 0, Reduce.WALL, (0, 1, 2)),))
+    ends = (1, 1, 1) if queued else (1, 2, last)
+    times = sample(one, *ends)
+    times = replace(times, wall=last * sample(one, 1, 1, 1).wall)
+    found = one_after_another(NETWORK, total, [times] * 3)
+    assert ("one after another" in found) is warned
+    assert "one after another" in one_after_another(NETWORK, one, [times] * 3)
 
 
 def test_the_warning_is_in_the_document(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,6 +104,20 @@ def list_copier() -> int:
     return int(copy.address)
 
 
+@lru_cache(maxsize=1)
+def waiter() -> int:
+    """The address of a function that waits until a time in ns, and returns 0; argument: where the time is."""
+
+    @cfunc("int32(int64)")
+    def wait(place: int) -> Any:
+        while now_ns() < load_word(place):
+            pass
+        return 0
+
+    _KEPT.append(wait)
+    return int(wait.address)
+
+
 #: References that keep compiled code alive while C code has its address.
 _KEPT: list[Any] = []
 

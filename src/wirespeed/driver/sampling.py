@@ -311,6 +311,8 @@ def one_after_another(network: Network, measurement: Measurement, samples: Seque
     Transfers that start together and share a link end at the same time, or later ones end within less time
     than they need separately. If a queue or an engine serialises them, each ends a whole duration after
     the one before it. Those that were to begin after the end of another one are not concurrent: no warning.
+    Nor is there one for totals that are as high as expected: several copies from one GPU to others take turns
+    at its links, and fill them all the same.
 
     Args:
         network: Links of the machine, for the typical duration of each transfer without others.
@@ -340,7 +342,7 @@ def one_after_another(network: Network, measurement: Measurement, samples: Seque
         and s.wall > _MOST * (max(t.start + own for t, own in zip(works, s.seconds, strict=True)) - begin)
         for s in samples
     )
-    if not serial and not queued:
+    if not (serial or queued) or _costs_nothing(network, measurement, samples):
         return ""
     order = ", then ".join(works[i].way for _, i in ends[:3]) + (", ..." if len(ends) > 3 else "")
     if not queued:  # a link at half its rate looks the same
@@ -353,6 +355,16 @@ def one_after_another(network: Network, measurement: Measurement, samples: Seque
         f"transfers that started together ran one after another ({order}): their rates are not those of "
         "concurrent transfers; they may share a queue or a copy engine, so try the engine sm"
     )
+
+
+def _costs_nothing(network: Network, measurement: Measurement, samples: Sequence[Sample]) -> bool:
+    """Whether all values are totals (all bytes over the time until the last end), as high as expected."""
+    allowed = allowances(network, measurement, efficiencies())
+    return all(
+        place.reduce is Reduce.WALL and by.expected is not None
+        and statistics.median(value_of(place, measurement, s) for s in samples) >= by.expected[0]
+        for place, by in zip(measurement.places, allowed, strict=True)
+    )  # fmt: skip
 
 
 def _gpus(work: Transfer) -> set[str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from ..errors import MachineError
 from ..measurement import Measurement
 from ..model import FILE_ENGINES, Engine, MemoryKind, Method, Operation, Role, Transfer
-from ..statistics import FEWEST_ROUNDS, Rule
+from ..statistics import FEWEST_ROUNDS, Rule, grouped
 from ..units import KIB
 from .network import Network, completions
 from .topology import Machine
@@ -101,12 +101,14 @@ _KERNELS = (Method.KERNEL, Method.KERNEL_BULK, Method.STAGED)
 def lists_seconds(transfers: Sequence[Transfer]) -> float:
     """The time of the calls of block lists that move together besides moving the bytes, in s.
 
-    One thread makes the calls of all lists. Kernels wait for those of a load on the same GPU.
+    One thread makes the calls of all lists of a GPU. Kernels wait for those of a load on the same GPU.
     """
     lists = [t for t in transfers if t.role is Role.MEASURED]
-    calls = [(list_seconds(t), submission_seconds(t)) for t in lists]
-    seconds = math.fsum(submitted for _, submitted in calls)
-    seconds += max((every - submitted for every, submitted in calls), default=0.0)
+    of_gpus = grouped((t.executor.device, (list_seconds(t), submission_seconds(t))) for t in lists)
+    seconds = max(
+        math.fsum(submitted for _, submitted in calls) + max(every - submitted for every, submitted in calls)
+        for calls in of_gpus.values()
+    )
     return seconds + _WAIT_S * (len(lists) < len(transfers) and _needs_multiprocessors(lists))
 
 

@@ -41,9 +41,12 @@ _TITLES = {
     "device_to_device": "GPU → GPU",
     "host": "host → host",
     "both_ways": "host ↔ GPU",
+    "host_to_all": "host → all GPUs",
+    "all_to_host": "all GPUs → host",
 }
-#: The directions that ``both_ways`` has at once.
+#: The directions that others have at once.
 _ONE_WAY = ("host_to_device", "device_to_host")
+_AT_ONCE = {"both_ways": _ONE_WAY, "host_to_all": _ONE_WAY[:1], "all_to_host": _ONE_WAY[1:]}
 
 
 @dataclass(frozen=True)
@@ -57,8 +60,8 @@ class Point:
         limit: What the links allow, in B/s; None if unknown.
         submissions: Time until the calls of each method have returned, in s.
         calls: Times of single calls by each method.
-        slowdown: By how much each method takes longer than without the computation; for lists that move both
-            ways, than the slower one of both directions. Absent where that was not measured.
+        slowdown: By how much each method takes longer than without the computation; for lists that move at
+            the same time, than the slowest one of them separately. Absent where that was not measured.
         computation_slowdown: By how much the computation takes longer while the lists move.
         joules_per_byte: Energy of the GPUs that take part, per byte, in J/B.
     """
@@ -192,7 +195,8 @@ class PathMap:
 
     def _slowdowns(self) -> Iterator[str]:
         """Yield how much longer lists by the best method take, and the computation next to them."""
-        than = "without the computation" if self.while_computing else "one way"
+        than = "one way" if self.direction == "both_ways" else "to or from one GPU"
+        than = "without the computation" if self.while_computing else than
         for text, found in (
             (f"blocks take {{}} as long as {than}", [p.slowdown.get(p.best) for p in self.points]),
             ("the computation takes {} as long as without blocks",
@@ -354,22 +358,23 @@ def _than_others(path: PathMap, maps: Sequence[PathMap]) -> tuple[Point, ...]:
             other for other in alike
             if (other.direction, other.path, other.while_computing) == (path.direction, path.path, False)
         ]  # fmt: skip
-    elif "<->" in path.path:
-        here, there = path.path.split("<->")
-        ends = {(_ONE_WAY[0], f"{here}->{there}"), (_ONE_WAY[1], f"{there}->{here}")}
-        others = [o for o in alike if (o.direction, o.path) in ends and not o.while_computing]
-        if len(others) < len(_ONE_WAY):
+    elif path.direction in _AT_ONCE:
+        ends = set(path.path.split("<->"))  # one text if all GPUs take part
+        others = [
+            other for other in alike
+            if other.direction in _AT_ONCE[path.direction] and not other.while_computing
+            and (len(ends) == 1 or set(other.path.split("->")) == ends)
+        ]  # fmt: skip
+        if len(others) < 2:
             return path.points
     else:
         return path.points
     known = [{(point.block, point.blocks): point.rates for point in other.points} for other in others]
-    lists = len(_ONE_WAY) if "<->" in path.path else 1  # the rate of both ways counts two lists
-    moved = lists if not path.while_computing else 1
 
     def slowdown(point: Point) -> dict[Method, float]:
         rates = [of_other.get((point.block, point.blocks), {}) for of_other in known]
         return {
-            method: moved * min(of_other[method] for of_other in rates) / rate
+            method: len(rates) * min(of_other[method] for of_other in rates) / rate
             for method, rate in point.rates.items()
             if rates and all(method in of_other for of_other in rates)
         }

@@ -2,11 +2,13 @@
 
 Each method has a table of block sizes and numbers of blocks for each path. The time of a value is from the
 first call to the last byte, with the submission, because an application waits for all of it. Lists that move
-both ways start together; and lists may run while their GPU computes, which slows both down.
+both ways, or between the host and all GPUs, start together; and lists may run while their GPU computes, which
+slows both down.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -29,14 +31,16 @@ from ..model import (
 )
 from ..units import GIB, KIB, MIB, format_size
 from .base import Layout, Pattern, Plan, PlanOptions, Testcase, WaivedCell, count_axis, size_axis
-from .patterns import NO_CPU, NO_GPU, nodes
+from .patterns import NO_CPU, NO_GPU, ONE_GPU, nodes
 
 #: Beginning of the names of these testcases.
 PREFIX = "blocks_"
 #: Directions of block lists, as in the names of the testcases.
-DIRECTIONS = ("host_to_device", "device_to_host", "device_to_device", "host", "both_ways")
-#: The direction that needs no GPU.
-_WITHIN_HOST = "host"
+DIRECTIONS = (
+    "host_to_device", "device_to_host", "device_to_device", "host", "both_ways", "host_to_all", "all_to_host",
+)  # fmt: skip
+#: The direction that needs no GPU, and those that need several.
+_WITHIN_HOST, _OF_ALL = "host", DIRECTIONS[-2:]
 #: Block sizes of a map, in bytes, and numbers of blocks. Around 28 KiB the batch call of a driver may change.
 SIZES = (*(size * KIB for size in (1, 4, 8, 16, 24, 28, 64, 256)), MIB, 4 * MIB)
 COUNTS = (16, 64, 256, 1024, 4096, 16384, 65536)
@@ -68,7 +72,8 @@ class BlockPath:
         executor: What moves the blocks by a method.
         methods: The methods, each with the reason why it is not possible here, or an empty text.
         most: Largest number of bytes of a list.
-        back: The opposite path, on which a list moves at the same time; None for one way.
+        others: Paths on which lists move at the same time: the opposite one, or those of all other GPUs.
+        name: Source and destination, where these are not of this path only.
     """
 
     source: Memory
@@ -76,10 +81,11 @@ class BlockPath:
     executor: Callable[[Method], Executor]
     methods: dict[Method, str]
     most: int
-    back: BlockPath | None = None
+    others: tuple[BlockPath, ...] = ()
+    name: str = ""
 
     def __str__(self) -> str:
-        return f"{self.source}{'->' if self.back is None else '<->'}{self.destination}"
+        return self.name or f"{self.source}->{self.destination}"
 
     @property
     def is_submitted(self) -> bool:
@@ -87,14 +93,19 @@ class BlockPath:
         return MemoryKind.PAGEABLE not in (self.source.kind, self.destination.kind)
 
     def transfers(self, scattered: BlockList) -> tuple[Transfer, ...]:
-        """The transfer of a list, and that of the list that moves back."""
+        """The transfer of a list, and those of the lists that move at the same time."""
         method = scattered.method
         own = Transfer(
             self.source, self.destination, self.executor(method),
             _ENGINES[method] if self.is_submitted else Engine.CPU, scattered.block * scattered.blocks,
             scattered=scattered,
         )  # fmt: skip
-        return (own, *(self.back.transfers(scattered) if self.back else ()))
+        return (own, *itertools.chain.from_iterable(path.transfers(scattered) for path in self.others))
+
+    def computes(self, machine: Machine) -> Transfer | None:
+        """What the GPU of the path computes next to lists; None for CPUs and for several GPUs."""
+        gpus = {path.executor(Method.KERNEL).device for path in (self, *self.others)}
+        return _computation(machine, *gpus) if self.is_submitted and len(gpus) == 1 else None
 
 
 class ListValue(StrEnum):
@@ -164,11 +175,11 @@ def of_key(testcase: str, key: str) -> ListTable | None:
 Paths = Callable[[Machine], Iterator[BlockPath]]
 
 
-def _most(machine: Machine, *memories: Memory) -> int:
-    """The largest list whose pools fit into the memories, in bytes."""
+def _most(machine: Machine, *memories: Memory, lists: int = 1) -> int:
+    """The largest list whose pools, and those of as many lists, fit into the memories, in bytes."""
     sizes = {device.name: device.memory_bytes for device in (*machine.gpus, *machine.numa)}
     known = [size for memory in memories if (size := sizes.get(memory.device, 0))]
-    return min([MOST_BYTES, *(size // _SHARE for size in known)])
+    return min([MOST_BYTES, *(size // _SHARE // lists for size in known)])
 
 
 def _gpu(name: str, method: Method) -> Executor:
@@ -202,7 +213,27 @@ def _both_ways(machine: Machine) -> Iterator[BlockPath]:
     """The paths between each GPU and the nearest host memory, with the path back."""
     backs = _of_gpus(to=False, host=True)(machine)
     for there, back in zip(_of_gpus(to=True, host=True)(machine), backs, strict=True):
-        yield replace(there, back=back)
+        yield replace(there, others=(back,), name=f"{there.source}<->{there.destination}")
+
+
+def _all_gpus(*, to: bool) -> Paths:
+    """The path between host memory and all GPUs at once, each with the memory nearest to it."""
+
+    def paths(machine: Machine) -> Iterator[BlockPath]:
+        first, *others = _of_gpus(to=to, host=True)(machine) if len(machine.gpus) > 1 else (None,)
+        if first is None:
+            return
+        every = (first, *others)
+        ends = [end for path in every for end in (path.source, path.destination)]
+        lacking = {
+            method: next(filter(None, (path.methods[method] for path in every)), "") for method in Method
+        }
+        yield replace(
+            first, methods=lacking, most=_most(machine, *ends, lists=len(every)), others=tuple(others),
+            name="host->all" if to else "all->host",
+        )  # fmt: skip
+
+    return paths
 
 
 def _computation(machine: Machine, gpu: str) -> Transfer:
@@ -244,10 +275,10 @@ def over(paths_of: Paths, none: str, chosen: tuple[int, ...] = ()) -> Pattern:
         columns = count_axis("blocks", counts)
         layouts, measurements, waived = list[Layout](), list[Measurement](), list[WaivedCell]()
         paths = list(paths_of(machine))
-        computes = options.while_computing and any(path.is_submitted for path in paths)
-        for path in paths:
+        works = [path.computes(machine) if options.while_computing else None for path in paths]
+        for path, work in zip(paths, works, strict=True):
             for method, lacking in path.methods.items():
-                for load in (None, _computation(machine, path.executor(method).device))[: 1 + computes]:
+                for load in (None, *filter(None, (work,))):
                     table = ListTable(str(path), method, options.block_layout, load is not None)
                     tables = [replace(table, shown=shown) for shown in _shown(path, load)]
                     layouts += [
@@ -260,7 +291,7 @@ def over(paths_of: Paths, none: str, chosen: tuple[int, ...] = ()) -> Pattern:
                                 continue
                             lists = path.transfers(BlockList(method, block, blocks, options.block_layout))
                             every = tuple(range(len(lists)))
-                            rate = Reduce.WALL if path.back else Reduce.FIRST
+                            rate = Reduce.WALL if path.others else Reduce.FIRST
                             how = {
                                 ListValue.RATE: (rate, every),
                                 ListValue.SUBMISSION: (Reduce.SUBMISSION, every[:1]),
@@ -270,8 +301,8 @@ def over(paths_of: Paths, none: str, chosen: tuple[int, ...] = ()) -> Pattern:
                             measurements.append(Measurement((*lists, *((load,) if load else ())), places))
         if not layouts:
             return Plan.waive(none)
-        if computes:
-            layout, alone = _alone(machine, [path.executor(Method.KERNEL).device for path in paths])
+        if any(works):
+            layout, alone = _alone(dict.fromkeys(filter(None, works)))
             layouts.append(layout)
             measurements += alone
         return Plan(tuple(layouts), tuple(measurements), tuple(waived))
@@ -292,11 +323,11 @@ def _shown(path: BlockPath, load: Transfer | None) -> Iterator[ListValue]:
         yield ListValue.COMPUTATION
 
 
-def _alone(machine: Machine, gpus: Iterable[str]) -> tuple[Layout, list[Measurement]]:
+def _alone(works: Iterable[Transfer]) -> tuple[Layout, list[Measurement]]:
     """The table of the computations without lists, and its Measurements."""
-    names = tuple(dict.fromkeys(gpus))
-    works = (replace(_computation(machine, gpu), role=Role.MEASURED) for gpu in names)
-    measurements = [Measurement((work,), (Place(COMPUTATION, i, 0),)) for i, work in enumerate(works)]
+    measured = [replace(work, role=Role.MEASURED) for work in works]
+    names = tuple(work.executor.device for work in measured)
+    measurements = [Measurement((work,), (Place(COMPUTATION, i, 0),)) for i, work in enumerate(measured)]
     title = "computation without block lists (triad)"
     return Layout(COMPUTATION, title, Axis("GPU", names), Axis("", ("alone",)), Unit.RATE), measurements
 
@@ -323,6 +354,8 @@ def of_directions(machine: Machine, directions: Iterable[str] = ()) -> list[Test
             raise UsageError(f"there is no direction {direction!r}; choose from {', '.join(DIRECTIONS)}")
         if not machine.gpus and direction != _WITHIN_HOST:
             raise UsageError(f"{direction} requires a GPU, and no GPU was found; choose {_WITHIN_HOST}")
+        if len(machine.gpus) == 1 and direction in _OF_ALL:
+            raise UsageError(f"{direction} {ONE_GPU}, and this machine has one; choose both_ways")
     return [case for case in TESTCASES if case.name.removeprefix(PREFIX) in wanted]
 
 
@@ -339,7 +372,7 @@ def _row(name: str, does: str, paths: Paths, engine: Engine, none: str) -> Testc
     )
 
 
-#: In the order of a map: host to GPU, GPU to host, GPU to GPU, host to host, both ways.
+#: In the order of a map: host to GPU, GPU to host, GPU to GPU, host to host, both ways, all GPUs at once.
 TESTCASES = (
     _row("host_to_device", "from host memory to each GPU", _of_gpus(to=True, host=True), Engine.CE, NO_GPU),
     _row("device_to_host", "from each GPU to host memory", _of_gpus(to=False, host=True), Engine.CE, NO_GPU),
@@ -347,4 +380,6 @@ TESTCASES = (
          Engine.CE, NO_GPU),
     _row("host", "within the memory of each NUMA node", _of_nodes, Engine.CPU, NO_CPU),
     _row("both_ways", "between host memory and each GPU, both ways at once", _both_ways, Engine.CE, NO_GPU),
+    _row("host_to_all", "from host memory to all GPUs at once", _all_gpus(to=True), Engine.CE, ONE_GPU),
+    _row("all_to_host", "from all GPUs to host memory at once", _all_gpus(to=False), Engine.CE, ONE_GPU),
 )  # fmt: skip

@@ -18,10 +18,14 @@ from .memory import GpuBuffer
 if TYPE_CHECKING:
     from ..native import Table
 
+#: A row for each lap: its start, the end of the submission, and when the last byte was there, in ns.
+LapTimes = np.ndarray[Any, np.dtype[np.int64]]
 #: Returns a buffer in a memory, of a size, for a GPU.
 Taker = Callable[[Memory, int, Device], GpuBuffer]
 #: Name of the function that gathers and scatters blocks with one CPU.
 _COPY_LIST = "copy_list"
+#: Name of the function that waits for the common start of several GPUs.
+_WAIT_UNTIL = "wait_until"
 
 
 @dataclass(frozen=True)
@@ -52,10 +56,11 @@ class BlockCopies:
     loops = False
 
     def __init__(self, lane: TimedStream, transfer: Transfer, lists: Lists) -> None:
-        from ..native import Functions, list_copier
+        from ..native import Functions, list_copier, waiter
 
         self._device, self._lists, self._native = lane.device, lists, lane.device.driver.native
-        self._functions = Functions(self._native.library(), **{_COPY_LIST: list_copier()})
+        known = {_COPY_LIST: list_copier(), _WAIT_UNTIL: waiter()}
+        self._functions = Functions(self._native.library(), **known)
         self._stream, self._kept = int(lane.stream), list[object]()
         assert transfer.scattered is not None
         self._scattered = transfer.scattered
@@ -69,7 +74,7 @@ class BlockCopies:
             self._end = np.concatenate([wait, scatter])
 
     def join(self, other: BlockCopies) -> None:
-        """Move another list too: from now on, ``laps`` makes the calls of both in turns."""
+        """Move another list of the same GPU too: from now on, ``laps`` makes the calls of both in turns."""
         self._functions = self._functions.joined(other._functions)
         both = [self._calls, other._calls]
         order = np.argsort(np.concatenate([np.arange(len(t)) / len(t) for t in both]), kind="stable")
@@ -77,11 +82,8 @@ class BlockCopies:
         self._end = np.concatenate([self._end, other._end])
         self._kept.append(other)
 
-    def laps(self, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def laps(self, count: int) -> LapTimes:
         """Move the list several times, one after the other.
-
-        Returns:
-            For each: its start, the end of the submission, and when the last byte was there, in ns.
 
         Raises:
             BackendError: If a call failed.
@@ -90,6 +92,11 @@ class BlockCopies:
         if failed:
             raise self._native.failed(failed)
         return times
+
+    def begin_at(self, word: int) -> None:
+        """Let ``laps`` begin at a time in ns, from now on: the one at this address when it is called."""
+        wait = self._functions.rows(_WAIT_UNTIL, 1, word)
+        self._begin = np.concatenate([self._begin, wait])
 
     def warm_up(self) -> None:
         """Move the list once."""

@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,7 @@ from ...model import Transfer
 from ...options import RunOptions
 from ...units import NANO, format_time
 from ..base import Prepared
-from .blocks import BlockCopies
+from .blocks import BlockCopies, LapTimes
 from .bound_copy import Binder, BoundCopy, Buffers
 from .device import TimedStream
 from .gate import Gate
@@ -341,10 +342,15 @@ class GpuPrepared(Prepared):
 #: Launches of a computation next to block lists: those that show how long one takes without them, those in
 #: addition to what the lists need, and the most that a queue has room for.
 _ALONE_LAUNCHES, _MORE_LAUNCHES, _MOST_LAUNCHES = 8, 2, 900
+#: Time for the threads of several GPUs to reach their common start, in ns.
+_START_NS = 1_000_000
 
 
 class GpuBlocks(GpuPrepared):
     """Block lists with filled pools, and perhaps a computation on the same GPU as load.
+
+    A thread for each GPU makes the calls of its lists, as servers have a process for each, and all begin at
+    the same time. The calls of several lists of a GPU alternate.
 
     The lists wait for no gate: the time of the submission is part of the result. The launches of the
     computation are enqueued behind the gate before. They last longer than the lists: how many ran meanwhile
@@ -353,31 +359,55 @@ class GpuBlocks(GpuPrepared):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        lists = [work for b in self._measured for _, work in b.lanes if isinstance(work, BlockCopies)]
-        self._lists = lists[0]
-        for other in lists[1:]:
-            self._lists.join(other)
+        self._of_gpus: dict[str, BlockCopies] = {}
+        for bound in self._measured:
+            for lane, work in bound.lanes:
+                assert isinstance(work, BlockCopies)
+                first = self._of_gpus.setdefault(lane.device.name, work)
+                if first is not work:
+                    first.join(work)
+        self._threads: ThreadPoolExecutor | None = None
+        self._start = np.zeros(1, np.int64)
+        if len(self._of_gpus) > 1:
+            self._threads = ThreadPoolExecutor(len(self._of_gpus), "block lists")
+            for lists in self._of_gpus.values():
+                lists.begin_at(int(self._start.ctypes.data))
         self._load = next((bound for bound in self._moving if not bound.measured), None)
         #: Time of a launch of the computation without lists, and of the lists next to it, in s.
         self._launch_s = self._lap_s = 0.0
+
+    def __exit__(self, *error: object) -> None:
+        if self._threads is not None:
+            self._threads.shutdown(wait=not self._signals.stuck.is_set())
+        super().__exit__(*error)
 
     def sample(self, copies: int) -> Sample:
         """Move the lists ``copies`` times, each from the first call to the last byte."""
         self._verified = False
         with self._watched():
-            if self._load is None:
-                times, computed = self._lists.laps(copies), 0.0
-            else:
-                times, computed = self._beside(copies)
-        submissions, calls = ((times[:, i] - times[:, 0]) * NANO for i in (1, 2))
-        seconds = float(calls.sum())
+            every, computed = (self._laps(copies), 0.0) if self._load is None else self._beside(copies)
+        spent = {name: float(times[-1, 2] - times[0, 0]) * NANO for name, times in every.items()}
+        wall = max(times[-1, 2] for times in every.values()) - min(times[0, 0] for times in every.values())
+        submissions = [float((times[:, 1] - times[:, 0]).sum()) * NANO for times in every.values()]
+        calls = np.concatenate([times[:, 2] - times[:, 0] for times in every.values()]) * NANO
         amounts = (b.amount * (copies if b.measured else computed) for b in self._moving)
         return Sample(
-            (seconds,) * len(self._moving), tuple(amounts), seconds,
-            submitted=float(submissions.sum()), calls=tuple(calls.tolist()),
+            tuple(spent[b.device.name] for b in self._moving), tuple(amounts), float(wall) * NANO,
+            submitted=max(submissions), calls=tuple(calls.tolist()),
         )  # fmt: skip
 
-    def _beside(self, copies: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], float]:
+    def _laps(self, copies: int) -> dict[str, LapTimes]:
+        """Move the lists of all GPUs, each ``copies`` times, from a common start; return the times of each.
+
+        Raises:
+            BackendError: If a call failed.
+        """
+        run = self._threads.map if self._threads else map
+        self._start[0] = time.monotonic_ns() + _START_NS
+        every = run(lambda lists: lists.laps(copies), self._of_gpus.values())
+        return dict(zip(self._of_gpus, every, strict=True))
+
+    def _beside(self, copies: int) -> tuple[dict[str, LapTimes], float]:
         """Move the lists while the GPU computes; return their times, and how many launches ran meanwhile.
 
         Raises:
@@ -386,7 +416,7 @@ class GpuBlocks(GpuPrepared):
         if not self._launch_s:
             self._computed(_ALONE_LAUNCHES, 0)  # the first ones are slower
             self._launch_s = self._computed(_ALONE_LAUNCHES, 0)[1] / _ALONE_LAUNCHES
-            self._lap_s = float(np.ptp(self._lists.laps(1))) * NANO
+            self._lap_s = float(max(map(np.ptp, self._laps(1).values()))) * NANO
         while True:
             needed = math.ceil(_LOAD_LASTS * self._lap_s * copies / self._launch_s) + _MORE_LAUNCHES
             launches = min(needed, _MOST_LAUNCHES)
@@ -394,7 +424,8 @@ class GpuBlocks(GpuPrepared):
             lists_s = float((times[:, 2] - times[:, 0]).sum()) * NANO
             self._lap_s = max(self._lap_s, lists_s / copies)
             if computing_s >= lists_s:
-                return times, max(0.0, launches - (computing_s - lists_s) / self._launch_s)
+                computed = max(0.0, launches - (computing_s - lists_s) / self._launch_s)
+                return dict.fromkeys(self._of_gpus, times), computed
             if launches == _MOST_LAUNCHES:
                 raise Unreachable(
                     f"takes {format_time(lists_s / copies)}: longer than the computations that a queue of "
@@ -402,7 +433,7 @@ class GpuBlocks(GpuPrepared):
                 )
             self._lap_s *= 2
 
-    def _computed(self, launches: int, copies: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], float]:
+    def _computed(self, launches: int, copies: int) -> tuple[LapTimes, float]:
         """Compute, and move the lists from the same start; return their times, and that of computing in s."""
         assert self._load is not None
         (lane, work), *_ = self._load.lanes
@@ -414,7 +445,7 @@ class GpuBlocks(GpuPrepared):
             work.put(launches)
             lane.record(lane.stop)
         self._gate.release()
-        times = self._lists.laps(copies)
+        (times,) = self._laps(copies).values()
         self._await([lane.stop], f"computing next to {self._measurement}")
         return times, lane.elapsed(lane.start, lane.stop)
 
