@@ -64,6 +64,7 @@ class Point:
             the same time, than the slowest one of them separately. Absent where that was not measured.
         computation_slowdown: By how much the computation takes longer while the lists move.
         joules_per_byte: Energy of the GPUs that take part, per byte, in J/B.
+        lists: Number of lists that move at the same time; the rates count the bytes of all.
     """
 
     block: int
@@ -76,6 +77,7 @@ class Point:
     slowdown: Mapping[Method, float] = field(default_factory=dict)
     computation_slowdown: Mapping[Method, float] = field(default_factory=dict)
     joules_per_byte: Mapping[Method, float] = field(default_factory=dict)
+    lists: int = 1
 
     @property
     def share(self) -> float | None:
@@ -100,7 +102,7 @@ class Crossing:
 
 @dataclass(frozen=True)
 class Model:
-    """The time of a call by a method: ``call_s + blocks x block_s + bytes / rate``.
+    """The time of a call by a method: ``call_s + blocks x block_s + bytes / rate``, the bytes of all lists.
 
     Attributes:
         method: The method.
@@ -435,12 +437,13 @@ def _points(shown: Mapping[ListValue, Mapping[Method, Table]]) -> Iterator[Point
                 {m: cell.value for m in rates if (cell := found.get((i, j, m))) and cell.value is not None}
                 for found in (calls, computed)
             )
+            lists = max(1, round(cells[best].bytes / (block * blocks)))
             single = {method: cell.calls for method, cell in cells.items() if cell.calls is not None}
             yield Point(int(block), int(blocks), best, rates, cells[best].limit, times, single,
                         computation_slowdown=beside, joules_per_byte={
                             method: joules for method, cell in cells.items()
                             if (joules := cell.joules_per_byte) is not None
-                        })  # fmt: skip
+                        }, lists=lists)  # fmt: skip
 
 
 def _model(method: Method, points: Sequence[Point], fastest: float) -> Model | None:
@@ -448,8 +451,9 @@ def _model(method: Method, points: Sequence[Point], fastest: float) -> Model | N
     known = [(point, point.rates[method]) for point in points if method in point.rates]
     if len(known) < 3:
         return None
-    seconds = np.array([point.block * point.blocks / rate for point, rate in known])
-    parts = np.array([(1.0, point.blocks, point.block * point.blocks) for point, _ in known])
+    moved = [point.block * point.blocks * point.lists for point, _ in known]
+    seconds = np.array([size / rate for size, (_, rate) in zip(moved, known, strict=True)])
+    parts = np.array([(1.0, point.blocks, size) for size, (point, _) in zip(moved, known, strict=True)])
     scaled = parts / seconds[:, None]
     best, least = np.zeros(3), math.inf
     for chosen in itertools.chain.from_iterable(itertools.combinations(range(3), n) for n in (1, 2, 3)):
