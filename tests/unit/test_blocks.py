@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import json
+import re
 import sys
 import threading
 import time
@@ -566,6 +567,29 @@ def test_the_model_of_several_lists_counts_the_bytes_of_all() -> None:
     assert every.call_s == pytest.approx(alone.call_s, rel=0.1)
     assert every.rate == pytest.approx(8 * alone.rate, rel=0.1)
     assert 1.4 * alone.rate < both.rate <= 2 * alone.rate
+
+
+def test_gpus_that_differ_are_named() -> None:
+    slow = wirespeed.blocks(
+        "host_to_device", machine="simulated:hgx-h200-2+speed@gpu1=0.5", sizes="4KiB,4MiB", blocks="64"
+    )
+    (sentence,) = slow.sentences()
+    assert re.fullmatch(
+        r"host → GPU: the best rates of the 2 GPUs differ by up to 9\d% \(lowest numa0->gpu1\)", sentence
+    )
+    first, _ = slow.paths
+    other = dict(first.points[0].rates) | {Method.BATCH: first.points[0].rates[Method.BATCH] / 3}
+    apart = replace(slow, paths=(first, replace(first, path="numa0->gpu1", points=(
+        replace(first.points[0], rates=other), *first.points[1:],
+    ))))  # fmt: skip
+    assert "; those by batch by a factor of up to 3.0 (lowest numa0->gpu1)" in next(apart.sentences())
+    alike = wirespeed.blocks("host_to_device", machine="simulated:hgx-h200-2", sizes="4KiB,4MiB", blocks="64")
+    (sentence,) = alike.sentences()
+    assert re.fullmatch(r"host → GPU: the best rates of the 2 GPUs differ by up to [0-2]%", sentence)
+    assert json.loads(alike.to_json())["sentences"] == [sentence]
+    assert sentence in wirespeed.render(alike.document, "html")
+    assert not list(wirespeed.blocks("host_to_device", machine="simulated:hgx-h200-2", devices=(0,),
+                                     sizes="4KiB", blocks="64").sentences())  # fmt: skip
 
 
 def test_all_gpus_need_two() -> None:

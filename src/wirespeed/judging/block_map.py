@@ -31,6 +31,8 @@ _SIMPLEST = (Method.BATCH, Method.KERNEL, Method.KERNEL_BULK, Method.LOOP, Metho
 MODEL_ERROR = 0.15
 #: The fraction of the fastest rate that names the size of large blocks.
 NEARLY_FULL = 0.9
+#: If rates of several GPUs differ by more than this factor, the lowest one is named.
+_APART = 1.2
 #: vLLM's constants: it takes a kernel for smaller blocks than this, from this number of blocks on, and else
 #: the driver's batch call. Source: vLLM issue 57342, tuned on one H100.
 VLLM_BLOCK, VLLM_BLOCKS = 28 * 1024, 16
@@ -298,6 +300,33 @@ class BlockMap(Tabular):
             raise UsageError(f"{direction} was not measured{when}")
         return min(known, key=lambda p: _distance(p.block, block) + _distance(p.blocks, blocks)).best
 
+    def sentences(self) -> Iterator[str]:
+        """Yield whether the map of one GPU holds for the others: by how much their rates differ."""
+        alike = grouped(
+            ((path.direction, path.layout, path.while_computing), path)
+            for path in self.paths
+            if path.direction in (*_ONE_WAY, "both_ways")
+        )
+        for paths in alike.values():
+            known = [{(point.block, point.blocks): point for point in path.points} for path in paths]
+            points = [[of_path[at] for of_path in known] for at in known[0] if all(at in p for p in known)]
+            if len(paths) < 2 or not points:
+                continue
+            names = [path.path for path in paths]
+            best = max(_spread([point.rates[point.best] for point in of_all], names) for of_all in points)
+            most, method = max(
+                (_spread(rates, names), method)
+                for of_all, method in itertools.product(points, Method)
+                if all(rates := [point.rates.get(method, 0.0) for point in of_all])
+            )
+            title = paths[0].title.replace(f" ({paths[0].path})", "")
+            differ = f"the best rates of the {len(paths)} GPUs differ by up to {best[0] - 1:.0%}"
+            if best[0] > _APART:
+                differ += f" (lowest {best[1]})"
+            if most[0] > _APART * best[0]:
+                differ += f"; those by {method} by a factor of up to {most[0]:.1f} (lowest {most[1]})"
+            yield f"{title}: {differ}"
+
     def to_json(self) -> str:
         """The maps as JSON, which a server can load."""
         return str(report("blocks").as_json(self))
@@ -309,6 +338,12 @@ class BlockMap(Tabular):
     def __repr__(self) -> str:
         """One line."""
         return brief(f"BlockMap of {', '.join(path.title for path in self.paths) or 'nothing'}")
+
+
+def _spread(rates: Sequence[float], names: Sequence[str]) -> tuple[float, str]:
+    """The largest rate over the smallest one, and the name of the smallest one."""
+    lowest = min(rates)
+    return max(rates) / lowest, names[rates.index(lowest)]
 
 
 def _distance(value: int, other: int) -> float:

@@ -46,6 +46,7 @@ def text(blocks: BlockMap, style: Style | None = None) -> str:
     if document.simulated:
         parts.append(Text(f"{SIMULATED} (machine {document.machine.name})", style="bold"))
     parts += [part for path in blocks.paths for part in _drawn(path, style is not None and style.verbose)]
+    parts += [Text(sentence) for sentence in blocks.sentences()]
     parts += [part for storage in blocks.storage if storage.rates for part in _of_storage(storage)]
     if not blocks.paths and not blocks.storage:
         others = ", ".join(result.name for result in document.testcases) or "nothing"
@@ -155,6 +156,7 @@ def data(blocks: BlockMap) -> dict[str, Any]:
         "schema": SHAPE,
         **picked(document, "simulated host started"),
         "testcases": [result.name for result in document.testcases],
+        "sentences": list(blocks.sentences()),
         "paths": [
             {
                 **picked(path, "direction path layout while_computing"),

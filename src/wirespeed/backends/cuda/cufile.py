@@ -19,9 +19,11 @@ import numpy as np
 
 from ...errors import BackendError, Unreachable, WirespeedError
 
-#: What the log of libcufile 1.15 says of a file that it moves through memory of the host, and what that is
-#: called here. Its statistics would say it too, but their calls crash some processes.
-_COMPATIBLE, THROUGH_HOST = "compat mode enabled", "through host memory (compatibility mode)"
+#: What the log of libcufile 1.15 says of a driver that moves everything through memory of the host, of a file
+#: for which only this is possible, and what it is called here. Its statistics would say it too, but their
+#: calls crash some processes.
+_COMPATIBLE_DRIVER, _COMPATIBLE = "running in compatible mode", "compat mode enabled"
+THROUGH_HOST = "through host memory (compatibility mode)"
 #: The kernel module of GPUDirect Storage, and what moving data by it is called.
 _MODULE, _DIRECTLY = "/proc/driver/nvidia-fs", "directly (nvidia-fs)"
 #: Where the library looks up the device of a file system; containers rarely have it.
@@ -100,7 +102,8 @@ class CuFile:
             self.close()
             raise
         self._open.callback(self._library.handle_deregister, self._handle)
-        is_compatible, has_module = _COMPATIBLE in _logged()[before:], Path(_MODULE).exists()
+        log, has_module = _logged(), Path(_MODULE).exists()  # the driver is opened once in a process
+        is_compatible = _COMPATIBLE_DRIVER in log or _COMPATIBLE in log[before:]
         self.way = THROUGH_HOST if is_compatible else _DIRECTLY if has_module else ""
 
     def _opened_again(self, descriptor: int) -> int:

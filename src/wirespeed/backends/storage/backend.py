@@ -129,8 +129,10 @@ class StorageBackend(Backend):
             contents.fill(half, prepared.region, key_of(options.seed), goes_on)
             if way := prepared.way:
                 self._ways[way] = None
-                if way == THROUGH_HOST:
-                    self.warn(f"GPUDirect Storage is not used: cuFile moves the data of {device.name} {way}")
+            if way == THROUGH_HOST:
+                self.warn(f"GPUDirect Storage is not used: cuFile moves the data of {device.name} {way}")
+            elif transfer.engine is Engine.CUFILE and not way:
+                self.warn(f"the log of cuFile does not say whether {device.name} uses GPUDirect Storage")
         except BaseException:
             prepared.__exit__()
             raise

@@ -152,7 +152,7 @@ def run_view(index: int, judged: Judged, room: int, label: str) -> dict[str, Any
         "gates": [compared for compared in check.gates if applicable(compared)],
         "notes": notes(document, check, summary),
         "qualification": qualified(document),
-        "maps": map_of(document).paths,
+        "block_map": map_of(document),
         "signs": list(_signs(cells, check)),
         "groups": path_groups(index, document, check, judgements, summary.figures),
         "waived": sum(map(len, by_reason.values())),
@@ -334,7 +334,7 @@ def _contents(runs: Sequence[dict[str, Any]], *, compare: bool) -> list[tuple[st
         sections.append(("causes-0", "Causes" if run["causes"] else "Notes"))
     if run["gates"]:
         sections.append(("gates-0", "Thresholds"))
-    if run["maps"]:
+    if run["block_map"].paths:
         sections.append(("blocks-0", "Blocks"))
     sections.append(("results-0", "Measurements"))
     if run["charts"] or run["changes"]:
