@@ -553,6 +553,7 @@ def test_gpus_behind_a_switch_share_its_link() -> None:
     (point,), rates = together.points, [path.points[0].rates[Method.BATCH] for path in alone]
     assert (together.direction, together.path, len(rates)) == ("all_to_host", "all->host", 4)
     assert point.rates[Method.BATCH] == pytest.approx(2 * min(rates), rel=0.05)
+    assert point.submissions == pytest.approx(alone[0].points[0].submissions, rel=0.1)  # each by its thread
     assert point.slowdown[Method.BATCH] == 4 * min(rates) / point.rates[Method.BATCH]
     assert point.lists == 4 and point.slowdown[Method.BATCH] > 1.9
     assert "as long as to or from\none GPU" in str(found)
@@ -593,7 +594,9 @@ def test_gpus_that_differ_are_named() -> None:
 
 
 def test_all_gpus_need_two() -> None:
-    with pytest.raises(UsageError, match="requires at least two GPUs, and this machine has one"):
+    with pytest.raises(
+        UsageError, match="requires at least two GPUs, and this machine has one; choose host_to_device"
+    ):
         of_directions(replace(MACHINE, gpus=MACHINE.gpus[:1]), ["host_to_all"])
     (case,) = [case for case in blocks.TESTCASES if case.name == "blocks_host_to_all"]
     plan = case.plan(replace(MACHINE, gpus=MACHINE.gpus[:1]), PlanOptions())

@@ -104,11 +104,12 @@ def lists_seconds(transfers: Sequence[Transfer]) -> float:
     One thread makes the calls of all lists of a GPU. Kernels wait for those of a load on the same GPU.
     """
     lists = [t for t in transfers if t.role is Role.MEASURED]
-    of_gpus = grouped((t.executor.device, (list_seconds(t), submission_seconds(t))) for t in lists)
-    seconds = max(
+    of_gpus = grouped((t.executor.device, (list_seconds(t), _submission_seconds(t))) for t in lists)
+    each = (
         math.fsum(submitted for _, submitted in calls) + max(every - submitted for every, submitted in calls)
         for calls in of_gpus.values()
     )
+    seconds = max(each, default=0.0)
     return seconds + _WAIT_S * (len(lists) < len(transfers) and _needs_multiprocessors(lists))
 
 
@@ -126,8 +127,15 @@ def _needs_multiprocessors(lists: Sequence[Transfer]) -> bool:
     return any(t.scattered is not None and t.scattered.method in _KERNELS for t in lists)
 
 
-def submission_seconds(transfer: Transfer) -> float:
-    """The time until the calls with a block list have returned, in s; kernels and copies run meanwhile."""
+def submission_seconds(transfers: Sequence[Transfer]) -> float:
+    """The time until the calls with block lists have returned, in s; kernels and copies run meanwhile."""
+    return max(
+        math.fsum(calls)
+        for calls in grouped((t.executor.device, _submission_seconds(t)) for t in transfers).values()
+    )
+
+
+def _submission_seconds(transfer: Transfer) -> float:
     scattered = transfer.scattered
     if scattered is None or transfer.engine is Engine.CPU:
         return 0.0

@@ -39,8 +39,8 @@ PREFIX = "blocks_"
 DIRECTIONS = (
     "host_to_device", "device_to_host", "device_to_device", "host", "both_ways", "host_to_all", "all_to_host",
 )  # fmt: skip
-#: The direction that needs no GPU, and those that need several.
-_WITHIN_HOST, _OF_ALL = "host", DIRECTIONS[-2:]
+#: The direction that needs no GPU, and those that need several, with those of one GPU.
+_WITHIN_HOST, _ALONE = "host", {"host_to_all": "host_to_device", "all_to_host": "device_to_host"}
 #: Block sizes of a map, in bytes, and numbers of blocks. Around 28 KiB the batch call of a driver may change.
 SIZES = (*(size * KIB for size in (1, 4, 8, 16, 24, 28, 64, 256)), MIB, 4 * MIB)
 COUNTS = (16, 64, 256, 1024, 4096, 16384, 65536)
@@ -354,8 +354,8 @@ def of_directions(machine: Machine, directions: Iterable[str] = ()) -> list[Test
             raise UsageError(f"there is no direction {direction!r}; choose from {', '.join(DIRECTIONS)}")
         if not machine.gpus and direction != _WITHIN_HOST:
             raise UsageError(f"{direction} requires a GPU, and no GPU was found; choose {_WITHIN_HOST}")
-        if len(machine.gpus) == 1 and direction in _OF_ALL:
-            raise UsageError(f"{direction} {ONE_GPU}, and this machine has one; choose both_ways")
+        if len(machine.gpus) == 1 and direction in _ALONE:
+            raise UsageError(f"{direction} {ONE_GPU}, and this machine has one; choose {_ALONE[direction]}")
     return [case for case in TESTCASES if case.name.removeprefix(PREFIX) in wanted]
 
 

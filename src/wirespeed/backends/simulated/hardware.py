@@ -303,7 +303,7 @@ class SimulatedMeasurement(Prepared):
         for transfer, amount in zip(transfers, amounts, strict=True):
             if transfer.operation is not Operation.CHASE:
                 self.hardware.spend(transfer, amount)
-        submitted = copies * math.fsum(map(submission_seconds, transfers))
+        submitted = copies * submission_seconds(transfers)
         if self._listed is None:
             return Sample(tuple(seconds), tuple(amounts), wall, submitted=submitted)
         return self._listed.sample(Sample(tuple(seconds), tuple(amounts), wall, submitted=submitted), copies)
