@@ -20,10 +20,9 @@ from .gpu_copies import BANDWIDTH_TEST, P2P_SAMPLE, TRANSFERBENCH
 from .host_facts import NVIDIA_SMI
 from .log import KEPT_LINES, FoundLog, Tool, reason_of, says_failure, text, without_cut_line
 from .memory import LIKWID_BENCH, MLC, STREAM
-from .mpi_benchmarks import IMB, OSU
+from .messages import IMB, OSU, PERFTEST, UCX_PERFTEST
 from .nccl_tests import NCCL_TESTS, note_unconnected
 from .nvbandwidth import NVBANDWIDTH
-from .perftest import PERFTEST, UCX_PERFTEST
 from .placing import ranks_of, results
 from .prefixes import without_prefixes
 

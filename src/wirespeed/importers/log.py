@@ -115,6 +115,8 @@ class FoundTable:
         return sum(value is not None for row in self.values for value in row)
 
 
+#: The columns of a table over sizes: name -> size in bytes -> number.
+Columns = dict[str, dict[int, float | None]]
 #: The results of a collective at one size: out of place and in place; None if there is none.
 Halves = tuple[Half | None, Half | None]
 
