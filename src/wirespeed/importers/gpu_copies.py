@@ -92,8 +92,6 @@ class _Run:
     log: FoundLog
     devices: dict[int, str] = field(default_factory=dict)
     found: dict[_Series, dict[int, float | None]] = field(default_factory=dict)
-    result: str = ""
-    began: bool = False
 
 
 def _read_of_bandwidth(lines: Sequence[str]) -> Iterator[FoundLog]:
@@ -132,9 +130,8 @@ def _fits(together: Sequence[_Run], run: _Run) -> bool:
 
 def _run_of_bandwidth(lines: Sequence[str]) -> _Run:
     run = _Run(FoundLog(_TOOL_BANDWIDTH, lines=len(lines), partial=True))
-    log, unit, series = run.log, 0.0, None
+    log, unit, series, ended = run.log, 0.0, None, False
     for line in lines:
-        run.began |= bool(_BEGIN_BANDWIDTH.match(line))
         if match := _CSV.match(line):
             kind = {"-Paged": "pageable", "-Pinned": "pinned"}.get(match[2] or "", "pinned")
             kind = "write-combined" if match[3] else kind
@@ -155,12 +152,12 @@ def _run_of_bandwidth(lines: Sequence[str]) -> _Run:
         elif match := _DEVICE_BANDWIDTH.match(line):
             run.devices[int(match[1]) % MOST_DEVICES] = text(match[2])
         elif match := _RESULT.match(line):
-            run.result = match[1] if match[1] == "PASS" else ""
+            ended = match[1] == "PASS"
             if not "PASS".startswith(match[1]):
                 log.failures.append(text(line))
         else:
             log.other(line.strip(), _KNOWN_BANDWIDTH)
-    if run.began and not run.result and not log.failures:
+    if not (ended or log.failures) and any(map(_BEGIN_BANDWIDTH.match, lines)):
         log.doubt(f"it lacks '{_LAST}'")
     return run
 
@@ -458,12 +455,15 @@ def _matrix(
     if short:
         log.doubt(f"it has no row of {', '.join(short[:8])}")
     title = text(match[0].strip())
+    rates = {
+        name: dict(zip(columns, scaled(values, float(GB)), strict=False))
+        for (name, arrow), values in rows.items() if arrow == "->"
+    }  # fmt: skip
     taken: set[tuple[str, str]] = set()
     if not both and len(gpus) > 1 and not {*gpus} & {*short}:
-        values = [_of(rows[gpu, "->"], columns, gpus) for gpu in gpus]
-        if remote:  # the destination executes: it is the row of a testcase that reads
-            values = [list(column) for column in zip(*values, strict=True)]
-        pairs = tuple(tuple(None if i == j else v for j, v in enumerate(row)) for i, row in enumerate(values))
+        pairs = tuple(  # if the destination executes, it is the row of a testcase that reads
+            tuple(None if a == b else rates[b][a] if remote else rates[a][b] for b in gpus) for a in gpus
+        )
         names = tuple(f"gpu{i}" for i in range(len(gpus)))
         taken = {(a, b) for a in gpus for b in gpus if a != b}
         if any(value is not None for row in pairs for value in row):
@@ -480,12 +480,6 @@ def _matrix(
     kind = f"{_TOOL} p2p {match[1].lower()}directional {match[3]}"
     yield FoundTable(kind, rest, labels, tuple(columns), ("source", "destination"), Unit.RATE,
                      "", title, size, "no testcase has this executor or both directions")  # fmt: skip
-
-
-def _of(values: Sequence[float | None], columns: Sequence[str], wanted: Sequence[str]) -> list[float | None]:
-    """The values of some columns, in B/s."""
-    by_column = dict(zip(columns, values, strict=False))
-    return list(scaled([by_column[name] for name in wanted], float(GB)))
 
 
 #: How these logs are read.

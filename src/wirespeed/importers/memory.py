@@ -296,11 +296,11 @@ def _matrix(measured: str, rows: list[list[float | None]]) -> Iterator[FoundTabl
     """Yield the tables of a matrix of nodes."""
     nodes = tuple(f"numa{i}" for i in range(max(map(len, rows))))
     axes = ("NUMA node", "NUMA node")
+    unit, scale = (Unit.TIME, NANO) if "latenc" in measured.lower() else (Unit.RATE, float(MB))
+    values = tuple(scaled(row, scale) for row in rows)
     if "idle latencies" in measured.lower():
-        values = tuple(scaled(row, NANO) for row in rows)
-        yield FoundTable("host_latency", values, nodes[: len(rows)], nodes, axes, Unit.TIME, "", measured)
+        yield FoundTable("host_latency", values, nodes[: len(rows)], nodes, axes, unit, "", measured)
     elif "Bandwidths between nodes" in measured:
-        values = tuple(scaled(row, float(MB)) for row in rows)
         if len(rows) == len(nodes):
             own = tuple(row[i] for i, row in enumerate(values))
             yield FoundTable("host_stream_read", (own,), ("local",), nodes, axes, Unit.RATE, "", measured)
@@ -309,9 +309,7 @@ def _matrix(measured: str, rows: list[list[float | None]]) -> Iterator[FoundTabl
             yield _kept("bandwidth between nodes", far, nodes[: len(rows)], nodes, Unit.RATE,
                         "no testcase only reads the memory of another node")  # fmt: skip
     else:
-        unit, scale = (Unit.TIME, NANO) if "latenc" in measured.lower() else (Unit.RATE, float(MB))
-        kept = tuple(scaled(row, scale) for row in rows)
-        yield _kept("matrix", kept, nodes[: len(rows)], nodes, unit, "no testcase measures the same")
+        yield _kept("matrix", values, nodes[: len(rows)], nodes, unit, "no testcase measures the same")
 
 
 def _kept(

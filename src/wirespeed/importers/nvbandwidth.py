@@ -55,7 +55,7 @@ _CLOSING, _CLOSING_SINCE = "NOTE: The reported results", (0, 6)
 #: Lines without values that every log may have.
 _KNOWN = re.compile(
     r"Built from Git version:|NOTE: |COEFFICIENT_OF_VARIATION |Performance can vary |WARNING: |"
-    r"It is suggested to use the default buffer size|"
+    r"Process +\d+ \(.*\): device gpu\d+$|It is suggested to use the default buffer size|"
     r"\s*Sample \d+: |(CUDA|HGGC|Driver) |Warning: |"
     r"(testcase|transport|src|dst|reported by|first bad \w+|total values|bad values|flipped bits|"
     r"source content|transfer|found|note|dumped file) +: |"
@@ -169,8 +169,6 @@ class _TextOfRun:
                 log.unknown[:] = [unknown for unknown in log.unknown if unknown.strip() != before]
         elif match := _PROCESS.fullmatch(line):
             _add_process(log, match)
-        elif re.fullmatch(r"Process +\d+ \(.*\): device gpu\d+", line):
-            pass
         elif _TITLE.fullmatch(line):
             return self._table(at)
         elif match := _SUM.match(line):
@@ -338,14 +336,14 @@ def _matrix(name: str, title: str, rows: list[list[float | None]], columns: int)
         key = "total" if case.endswith("_sm") else "read1" if "_read_" in case else "write1"
     is_time = "latency" in case if not title.endswith(")") else title.endswith("(ns)")
     unit = Unit.TIME if is_time else Unit.RATE
-    row_labels, column_labels = _labels(case, columns)
+    row_labels, column_labels, axes = _labels(case, columns)
     if row_labels == column_labels and all(row[i] == 0 for i, row in enumerate(rows[:columns])):
         rows = [[value or None for value in row] for row in rows]  # versions that print 0.00 for no value
     if len(rows) > len(row_labels):
         row_labels = tuple(str(i) for i in range(len(rows)))
     values = tuple(scaled(row, _scale(unit)) for row in rows)
     return FoundTable(
-        case or "unnamed", values, row_labels, column_labels, _axes(case), unit, key, text(title),
+        case or "unnamed", values, row_labels, column_labels, axes, unit, key, text(title),
         why_not="" if case else "the log does not name the testcase",
     )  # fmt: skip
 
@@ -360,26 +358,21 @@ def _split(name: str) -> tuple[str, str]:
     return (case, key) if key in _KEYS else (name, "")
 
 
-def _axes(case: str) -> tuple[str, str]:
-    if case.startswith("multinode"):
-        return "rank", "rank"
-    return ("CPU" if "host" in case and "device_to_device" not in case else "GPU"), "GPU"
-
-
-def _labels(case: str, columns: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The labels of rows and columns of a testcase with this number of columns."""
+def _labels(case: str, columns: int) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, str]]:
+    """The labels of rows and columns of a testcase with this number of columns, and the names of the axes."""
     if case.startswith("multinode"):
         ranks = tuple(str(i) for i in range(columns))
         single_row = "all_to_one" in case or "all_from_one" in case
-        return (("all",) if single_row else ranks), ranks
+        return (("all",) if single_row else ranks), ranks, ("rank", "rank")
     gpus = tuple(f"gpu{i}" for i in range(columns))
+    rows: tuple[str, ...] = ("host",)
     if case.startswith("device_to_device"):
-        return gpus, gpus
-    if case.startswith(("all_to_one", "one_to_all")):
-        return ("all",), gpus
-    if case.startswith(("device_local", "device_stream", "device_saxpy")):
-        return ("local",), gpus
-    return ("host",), gpus
+        rows = gpus
+    elif case.startswith(("all_to_one", "one_to_all")):
+        rows = ("all",)
+    elif case.startswith(("device_local", "device_stream", "device_saxpy")):
+        rows = ("local",)
+    return rows, gpus, ("CPU" if "host" in case and rows != gpus else "GPU", "GPU")
 
 
 def _finish(log: FoundLog, small: bool) -> None:
@@ -391,33 +384,24 @@ def _finish(log: FoundLog, small: bool) -> None:
         keys[table.testcase].add(table.key)
         if not table.count:
             log.fail(table.testcase, "its table has no value")
-    log.tables = [_sized(_meant(table, keys[table.testcase]), size) for table in log.tables]
+    for i, table in enumerate(log.tables):
+        one_table = keys[table.testcase] == {table.key} and not _TITLE_PART.search(table.title)
+        is_ours = one_table or table.testcase.startswith("multinode")  # 0.2 has one, of the row's writes
+        key = table.key if is_ours else _OTHER_WRITE.get(table.key, table.key)
+        log.tables[i] = replace(table, key=key, bytes=0 if table.unit is Unit.TIME else size)
     if log.ranks and not log.gpus:
         log.gpus = gpus_of(log.ranks)
         log.host = log.host or log.ranks[0].host
     if any(model.endswith(" SIMULATED") for model, _ in log.gpus):
         log.simulated = True
         log.gpus = [(model.removesuffix(" SIMULATED"), bus) for model, bus in log.gpus]
-    if len(log.gpus) > MOST_DEVICES:
-        log.gpus = log.gpus[:MOST_DEVICES]
+    del log.gpus[MOST_DEVICES:]
 
 
 def _release(log: FoundLog) -> tuple[int, int] | None:
     """The version of nvbandwidth; None if it is unknown, or of another tool."""
     version = re.match(r"v?(\d+)\.(\d+)", log.version)
     return (int(version[1]), int(version[2])) if version and log.tool == "nvbandwidth" else None
-
-
-def _meant(table: FoundTable, keys: set[str]) -> FoundTable:
-    """A table of writes with our key for it; 0.2 has one table, of the row's writes."""
-    one_table = keys == {table.key} and not _TITLE_PART.search(table.title)
-    if table.testcase.startswith("multinode") or one_table:
-        return table
-    return replace(table, key=_OTHER_WRITE.get(table.key, table.key))
-
-
-def _sized(table: FoundTable, size: int) -> FoundTable:
-    return replace(table, bytes=0 if table.unit is Unit.TIME else size)
 
 
 #: How these logs are read.

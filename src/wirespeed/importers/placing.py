@@ -56,13 +56,12 @@ def results(
     for log in logs:
         for result, strange in _of_log(network, plans, log, nics):
             place = (result.name, result.status)
-            if result.tables and (i := first.get(place)) is not None and _differ(placed[i][0], result):
+            if result.tables and (i := first.setdefault(place, len(placed))) < len(placed):
                 present, before = placed[i]
                 tables = (*present.tables, *result.tables)
-                placed[i] = struct_replace(present, tables=tables), before + strange
-                continue
-            if result.tables:
-                first.setdefault(place, len(placed))
+                if len({table.key for table in tables}) == len(tables):
+                    placed[i] = struct_replace(present, tables=tables), before + strange
+                    continue
             placed.append((result, strange))
     return _numbered(placed), sum(strange for _, strange in placed)
 
@@ -106,11 +105,6 @@ def _most(plans: _Plans, case: Testcase, table: FoundTable) -> float:
     planned = plans(case.name, table.bytes, False)
     limits = [bound.limit for bounds in planned[1] for bound in bounds] if planned else []
     return max((limit * (1 + _CLOCK) for limit in limits if limit), default=math.inf)
-
-
-def _differ(first: TestcaseResult, second: TestcaseResult) -> bool:
-    """Whether two results of a testcase have only different tables."""
-    return not {table.key for table in first.tables} & {table.key for table in second.tables}
 
 
 def _plans_on(network: Network) -> _Plans:
@@ -169,7 +163,8 @@ def _tables(
             status, reason = Status.PASSED, ""
         planned = _plan(plans, case, tables) if case else None
         if case is None or planned is None:
-            fits = case is not None and _is_known_place(tables)
+            # The labels of messages say enough, although the machine lacks ranks.
+            fits = case is not None and case.name.startswith("message_")
             result, count = _unplaced(tables, case, status, reason, fits)
             limited = tuple(of_one_nic(machine, table, nics) for table in result.tables) if nics else ()
             if nics and limited != result.tables:
@@ -193,11 +188,6 @@ def _widened_placed(table: FoundTable, gpus: int) -> FoundTable:
     if len(table.values) > 1 or present >= gpus or table.columns != columns[:present]:
         return table
     return replace(table, columns=columns, values=((*table.values[0], *[None] * (gpus - present)),))
-
-
-def _is_known_place(tables: Sequence[FoundTable]) -> bool:
-    """Whether the labels of some tables say enough, although the machine lacks ranks."""
-    return all(table.testcase.startswith("message_") for table in tables)
 
 
 def _plan(plans: _Plans, case: Testcase, tables: Sequence[FoundTable]) -> _Planned | None:
