@@ -23,7 +23,7 @@ from .memory import LIKWID_BENCH, MLC, STREAM
 from .messages import IMB, OSU, PERFTEST, UCX_PERFTEST
 from .nccl_tests import NCCL_TESTS, note_unconnected
 from .nvbandwidth import NVBANDWIDTH
-from .placing import ranks_of, results
+from .placing import results
 from .prefixes import without_prefixes
 
 #: What is understood, for people, and how it is read.
@@ -91,7 +91,12 @@ def load_log(
     files = [source] if isinstance(source, (str, Path)) else list(source)
     if not files:
         raise UsageError("no file to import")
-    logs = [log for file in files for log in _logs(str(file), content(str(file)))]
+    logs: list[FoundLog] = []
+    for file in map(str, files):
+        if not (found := _understood(file, content(file))):
+            names = ", ".join(UNDERSTOOD)
+            raise UsageError(f"{_name(file)} contains no output that is understood, which is: {names}")
+        logs += found
     return _document(files, logs, machine, nics)
 
 
@@ -164,7 +169,7 @@ def _document(
         testcases=tuple(cases),
         facts=tuple(dict.fromkeys(fact for log in logs for fact in log.facts)),
         warnings=tuple(dict.fromkeys(warnings)),
-        ranks=ranks_of(logs),
+        ranks=next((tuple(log.ranks) for log in logs if log.ranks), ()),
         imported=tuple(
             ImportedLog(
                 log.tool, log.version, log.file, log.lines, len(log.unknown),
@@ -183,19 +188,6 @@ def _warning(log: FoundLog) -> str:
         kept = "; ".join(repr(text(line)) for line in log.unknown[:KEPT_LINES])
         note += f"; {many(len(log.unknown), 'unknown line')}: {kept}"
     return note
-
-
-def _logs(file: str, data: bytes) -> list[FoundLog]:
-    """The logs in a file.
-
-    Raises:
-        UsageError: If it contains nothing that is understood.
-    """
-    if logs := _understood(file, data):
-        return logs
-    raise UsageError(
-        f"{_name(file)} contains no output that is understood, which is: {', '.join(UNDERSTOOD)}"
-    )
 
 
 def _understood(file: str, data: bytes) -> list[FoundLog]:

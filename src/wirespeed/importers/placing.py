@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace as struct_replace
 
 from ..collectives.operations import BY_NAME, OPERATIONS, Setting
-from ..document import RankInfo, Status, TestcaseResult
+from ..document import Status, TestcaseResult
 from ..driver.partial_result import PartialResult
 from ..errors import WirespeedError
 from ..hardware.limits import Allowance
@@ -393,8 +393,3 @@ def _unknown_collective(run: FoundCollective) -> tuple[TestcaseResult, int]:
         case = f"nccl-tests {info.operation}".strip()
         tables.append(curve(case, key, f"{name}: {title}", rows, unit, "buffers", why, "size"))
     return _unplaced(tables, None, Status.PASSED, "")
-
-
-def ranks_of(logs: Sequence[FoundLog]) -> tuple[RankInfo, ...]:
-    """The ranks of the first log that names some."""
-    return next((tuple(log.ranks) for log in logs if log.ranks), ())
