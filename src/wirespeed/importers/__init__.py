@@ -15,10 +15,11 @@ from ..results.store import STDIN, content
 from ..terminal import neutral
 from ..units import many, parse_nics
 from ..version import __version__
+from . import scan
 from .assumed_machine import machine_of, networked, other_models
 from .gpu_copies import BANDWIDTH_TEST, P2P_SAMPLE, TRANSFERBENCH
 from .host_facts import NVIDIA_SMI
-from .log import KEPT_LINES, FoundLog, Tool, reason_of, says_failure, text, without_cut_line
+from .log import KEPT_LINES, FoundLog, Tool
 from .memory import LIKWID_BENCH, MLC, STREAM
 from .messages import IMB, OSU, PERFTEST, UCX_PERFTEST
 from .nccl_tests import NCCL_TESTS, note_unconnected
@@ -151,7 +152,9 @@ def _document(
     cases, strange = results(target, logs, given)
     warnings = [*unknown, *(_warning(log) for log in logs)]
     warnings.append(f"machine {target.name}: {'; '.join(target.notes)}")
-    warnings += [f"{log.file}: {text(note)}" for log in logs for note in (*log.failures[:1], *log.warnings)]
+    warnings += [
+        f"{log.file}: {scan.text(note)}" for log in logs for note in (*log.failures[:1], *log.warnings)
+    ]
     if strange:
         warnings.append(f"{many(strange, 'value')} not comparable with testcases of wirespeed, kept unjudged")
     options: dict[str, Any] = {}
@@ -185,7 +188,7 @@ def _warning(log: FoundLog) -> str:
     note = f"imported from {log.label} ({log.file}), not measured by wirespeed"
     note += "".join(f"; {more}" for more in log.notes)
     if log.unknown:
-        kept = "; ".join(repr(text(line)) for line in log.unknown[:KEPT_LINES])
+        kept = "; ".join(repr(scan.text(line)) for line in log.unknown[:KEPT_LINES])
         note += f"; {many(len(log.unknown), 'unknown line')}: {kept}"
     return note
 
@@ -204,7 +207,7 @@ def _understood(file: str, data: bytes) -> list[FoundLog]:
 
 
 def _name(file: str) -> str:
-    return "standard input" if file == STDIN else text(Path(file).name)
+    return "standard input" if file == STDIN else scan.text(Path(file).name)
 
 
 def _text(file: str, data: bytes) -> str:
@@ -222,7 +225,7 @@ def _sections(content: str) -> list[FoundLog]:
     lines = [_COLOR.sub("", line) for line in content.splitlines()]
     found: list[FoundLog] = []
     for job in without_prefixes(lines, _KNOWN):
-        cut = without_cut_line(job.lines) if job.lines[-1:] and not content.endswith("\n") else ""
+        cut = scan.without_cut_line(job.lines) if job.lines[-1:] and not content.endswith("\n") else ""
         logs = list(_of_job(job.lines))
         for log in logs:
             log.notes += job.notes
@@ -269,7 +272,7 @@ def _of_job(lines: Sequence[str]) -> Iterator[FoundLog]:
 
 def _also(log: FoundLog, lines: Sequence[str]) -> None:
     """Note what lines around JSON say about the run."""
-    log.failures += [reason_of(line) for line in lines if says_failure(line)]
+    log.failures += [scan.reason_of(line) for line in lines if scan.says_failure(line)]
 
 
 def _json(lines: Sequence[str], at: int) -> tuple[FoundLog, int] | None:

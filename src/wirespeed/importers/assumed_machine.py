@@ -17,7 +17,8 @@ from ..measurement import Unit
 from ..model import Access, Engine
 from ..results.imported_limits import GIVEN, UNKNOWN, WIDER, shares_nvlink, with_network
 from ..units import GB, MIB
-from .log import HOST_COPIES, MOST_DEVICES, FoundLog
+from . import scan
+from .log import HOST_COPIES, FoundLog
 
 #: What the origin of every derived capacity begins with.
 ASSUMED = "assumed"
@@ -148,7 +149,7 @@ def _named(wanted: str, logs: Sequence[FoundLog]) -> Machine:
     """The machine with a name, or from a file."""
     match = re.fullmatch(r"(.+)-(\d{1,4})", wanted)
     if match and match[1] in gpu_sheets() and not Path(wanted).exists():
-        if not 0 < int(match[2]) <= MOST_DEVICES:
+        if not 0 < int(match[2]) <= scan.MOST_DEVICES:
             raise MachineError(f"a machine cannot have {match[2]} GPUs")
         model = f"NVIDIA {gpu_sheets()[match[1]].models[0]}"
         return _derived([model] * int(match[2]), logs)

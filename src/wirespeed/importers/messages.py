@@ -17,25 +17,8 @@ from ..measurement import Unit
 from ..results.imported_limits import ONE_NIC, ONE_NIC_BOTH_WAYS
 from ..testcases.base import BANDWIDTH, LATENCY, RATE
 from ..units import GB, MB, MIB, format_size, many
-from .log import (
-    Columns,
-    FoundLog,
-    FoundTable,
-    Tool,
-    curve,
-    each,
-    in_base,
-    in_units,
-    number,
-    numbers,
-    parts,
-    runs,
-    says_failure,
-    scaled,
-    size_of,
-    text,
-    whole,
-)
+from . import scan
+from .log import Columns, FoundLog, FoundTable, Tool, curve, each, parts, runs
 
 _MICRO = 1e-6
 _TITLE = re.compile(r"\s*((?:Send|RDMA_Write|RDMA_Read|Atomic)\w*(?: [A-Z_]{4,})?) ((?:[A-Z]\w+ )*)Test\s*$")
@@ -85,13 +68,13 @@ def _run_of_perftest(lines: Sequence[str]) -> FoundLog:
         for setting in _SETTING.finditer(line):
             settings.setdefault(setting[1], setting[2])
         if match := _TITLE.match(line):
-            title = text(f"{match[1]} {match[2]}")
+            title = scan.text(f"{match[1]} {match[2]}")
         elif _HEAD.match(line):
             columns = _COLUMN.findall(line)
-        elif columns and _ROW.match(line) and (values := numbers(line)):
+        elif columns and _ROW.match(line) and (values := scan.numbers(line)):
             if len(values) == len(columns) + 1 and "MsgRate[Mpps]" not in columns:
                 columns = [*columns, "MsgRate[Mpps]"]
-            size = size_of(values[0])
+            size = scan.size_of(values[0])
             if size is None or len(values) < len(columns):
                 log.doubt(f"a row is cut: {line.strip()}")
                 continue
@@ -103,7 +86,7 @@ def _run_of_perftest(lines: Sequence[str]) -> FoundLog:
                 for column, value in row.items():
                     found.setdefault(column, {})[size] = value
         elif _FAILED.match(line):
-            log.failures.append(text(line))
+            log.failures.append(scan.text(line))
         else:
             log.other(line.strip(), _KNOWN)
     if any((value or 0.0) < 0 for values in found.values() for value in values.values()):
@@ -111,7 +94,7 @@ def _run_of_perftest(lines: Sequence[str]) -> FoundLog:
     if not found and (columns or title):
         log.doubt(f"it has no results of {title or 'a test'}")
     log.tables += (table for table in _tables(title, found) if table.columns)
-    shown = [_SHOWN[name].format(text(value).removesuffix("[B]")) for name, value in settings.items()]
+    shown = [_SHOWN[name].format(scan.text(value).removesuffix("[B]")) for name, value in settings.items()]
     if again:
         log.notes.append("of the rows of a size, the slowest counts")
     if found and shown:
@@ -126,13 +109,13 @@ def _tables(title: str, found: Columns) -> Iterator[FoundTable]:
     for column, values in found.items():
         if (match := _RATE.match(column)) and match[2] in _UNITS:
             if any(values.values()):  # the peak is 0 if it was not measured
-                rates[match[1]] = in_units(values, _UNITS[match[2]])
+                rates[match[1]] = scan.in_units(values, _UNITS[match[2]])
         elif (match := _TIME.match(column)) and match[1] in _STATISTICS:
-            times[_STATISTICS[match[1]]] = in_units(values, _MICRO)
+            times[_STATISTICS[match[1]]] = scan.in_units(values, _MICRO)
         elif column == _PER_SECOND:
-            counts["transactions"] = in_units(values, 1.0)
+            counts["transactions"] = scan.in_units(values, 1.0)
         elif column.startswith("MsgRate"):
-            counts[column.partition("[")[0].replace("MsgRate", "messages")] = in_units(values, 1e6)
+            counts[column.partition("[")[0].replace("MsgRate", "messages")] = scan.in_units(values, 1e6)
     both = "Bidirectional" in title
     about = f"{title or 'RDMA'}{', the sum of both directions' if both else ''}"
     yield curve(name, ONE_NIC_BOTH_WAYS if both else ONE_NIC, about, rates, Unit.RATE, "rate", _GIVE)
@@ -181,7 +164,7 @@ def _read_of_ucx(lines: Sequence[str]) -> Iterator[FoundLog]:
 def _result(line: str) -> list[float | None] | None:
     """The numbers of a result; None if the line is none."""
     match = _STAGE.match(line)
-    values = numbers(match[2] if match else line)
+    values = scan.numbers(match[2] if match else line)
     return values if values and (match or len(values) == len(line.split()) == _COLUMNS) else None
 
 
@@ -194,19 +177,19 @@ def _run_of_ucx(lines: Sequence[str]) -> FoundLog:
         if match := _HEAD_UCX.match(line):
             kind, staged = match[2], bool(match[1])
         elif match := _ABOUT.match(line):
-            about[match[1]] = text(match[2])
+            about[match[1]] = scan.text(match[2])
         elif match := _NAME.match(line.strip()):
-            about.setdefault("Test", text(match[1]))
+            about.setdefault("Test", scan.text(match[1]))
         elif (row := _result(line)) is not None:
             if len(row) < _COLUMNS:
                 log.doubt(f"a row is cut: {line.strip()}")
                 continue
             values, final = row, final or "Final:" in line
         elif _UCX_ERROR.match(line):
-            log.failures.append(text(line.partition("UCX")[2]))
+            log.failures.append(scan.text(line.partition("UCX")[2]))
         else:
             if match := _PERCENTILE.search(line):
-                percentile = text(match[1])
+                percentile = scan.text(match[1])
             log.other(line.strip(), _KNOWN_UCX)
     if not values:
         if kind:
@@ -228,7 +211,7 @@ def _tables_of_ucx(
 ) -> Iterator[FoundTable]:
     """Yield the tables of times, of rates and of messages: the averages of all iterations."""
     name = f"{_TOOL_UCX} {about.get('Test', '')}".strip()
-    size = size_of(in_base(about.get("Message size"))) or _by_rates(values[5], values[7])
+    size = scan.size_of(scan.in_base(about.get("Message size"))) or _by_rates(values[5], values[7])
     label = format_size(size) if size else "size not in the log"
     positions = (float(size),) if size else ()
     averages = ("average of the last window", "average")
@@ -239,8 +222,8 @@ def _tables_of_ucx(
         ("rate", averages, values[6:8], Unit.FREQUENCY, 1.0),
     ):
         yield FoundTable(
-            name, tuple(zip(scaled(row, scale), strict=True)), labels, (label,), ("value", "message"), unit,
-            key, f"{name} {key}", size, _WHY_UCX, positions,
+            name, tuple(zip(scan.scaled(row, scale), strict=True)), labels, (label,), ("value", "message"),
+            unit, key, f"{name} {key}", size, _WHY_UCX, positions,
         )  # fmt: skip
 
 
@@ -287,7 +270,7 @@ def _read_of_imb(lines: Sequence[str]) -> Iterator[FoundLog]:
     """Yield the runs of the tool that some lines contain, one for each table."""
     for run in runs(lines, _SUITE):
         suite = next((match for line in run if (match := _SUITE.match(line))), None)
-        version, part = (text(suite[1]), suite[2]) if suite else ("", _MPI1)
+        version, part = (scan.text(suite[1]), suite[2]) if suite else ("", _MPI1)
         alike = part == _MPI1 and not any(_OF_GPUS.search(line) for line in run)
         logs = [_of_table(table, version, alike) for table in parts(run, _START_IMB, _ROW_IMB)]
         if suite and not any(_END in line for line in run):
@@ -302,16 +285,16 @@ def _of_table(lines: Sequence[str], version: str, alike: bool) -> FoundLog:
     groups: dict[float, Columns] = {}
     for line in lines:
         if match := _BLOCK.match(line):
-            name = text(match[1])
+            name = scan.text(match[1])
         elif match := _PROCESSES.match(line):
             processes = int(match[1])
         elif _HEAD_IMB.match(line):
             columns = line.replace("overlap[%]", "").split()
         elif _LIMIT.match(line):
-            log.warnings.append(f"not measured: {text(line)}")
-        elif columns and _ROW_IMB.match(line) and (values := numbers(line)):
+            log.warnings.append(f"not measured: {scan.text(line)}")
+        elif columns and _ROW_IMB.match(line) and (values := scan.numbers(line)):
             row = dict(zip(columns, values, strict=False))
-            size = size_of(row.get("#bytes", 0.0))
+            size = scan.size_of(row.get("#bytes", 0.0))
             if size is None or len(values) < len(columns):
                 log.doubt(f"a row is cut: {line.strip()}")
                 continue
@@ -335,12 +318,12 @@ def _tables_of_imb(name: str, processes: int, found: Columns, alike: bool) -> It
     """Yield the tables of times, of rates and of messages; some may have no columns."""
     bare = name.removeprefix("Multi-")
     times = {
-        _LABELS.get(column.partition("[")[0], column): in_units(values, _MICRO)
+        _LABELS.get(column.partition("[")[0], column): scan.in_units(values, _MICRO)
         for column, values in found.items()
         if column.endswith("[usec]")
     }
-    rates = in_units(found.get("Mbytes/sec", {}), _unit(found))
-    counts = in_units(found.get("Msg/sec", {}), 1.0)
+    rates = scan.in_units(found.get("Mbytes/sec", {}), _unit(found))
+    counts = scan.in_units(found.get("Msg/sec", {}), 1.0)
     of_two = alike and processes in (0, 2) and name == bare
     called = f"{_TOOL_IMB} {name}".strip()
     called += f", {many(processes, 'process', 'processes')}" if processes else ""
@@ -412,8 +395,8 @@ _UNITS_OSU = {
 
 def _run_of_osu(lines: Sequence[str]) -> FoundLog:
     match = next((match for line in lines if (match := _BEGIN.match(line))), None)
-    kind = text(match[1]) if match else ""
-    log = FoundLog("OSU", text(match[2] or "") if match else "", lines=len(lines), partial=True)
+    kind = scan.text(match[1]) if match else ""
+    log = FoundLog("OSU", scan.text(match[2] or "") if match else "", lines=len(lines), partial=True)
     buffers, pairs, columns, width = ("", ""), 1, [""], 1
     found: dict[int, dict[int, float | None]] = {}  # number of a column -> size -> number
     for line in map(str.strip, lines):
@@ -423,14 +406,14 @@ def _run_of_osu(lines: Sequence[str]) -> FoundLog:
             elif on := _BUFFERS_IN.match(line):
                 buffers = (on[1], on[2])
             elif head := _HEAD_OSU.match(line):
-                columns = [text(name) for name, _ in _COLUMN_OSU.findall(head[1])] or [""]
-            elif says_failure(line):
-                log.failures.append(text(line))
+                columns = [scan.text(name) for name, _ in _COLUMN_OSU.findall(head[1])] or [""]
+            elif scan.says_failure(line):
+                log.failures.append(scan.text(line))
             continue
         words = line.split()
         verified = words.pop() if words[-1:] in (["Pass"], ["Fail"]) else ""
         try:
-            size, values = whole(words[0]), [number(word) for word in words[1 : 1 + len(columns)]]
+            size, values = scan.whole(words[0]), [scan.number(word) for word in words[1 : 1 + len(columns)]]
         except (ValueError, IndexError):
             log.other(line)
             continue
@@ -466,11 +449,11 @@ def _tables_of_osu(
     between = buffers[0] != buffers[1]
     if several and pairs == 1 and not between:
         for key, (_, values) in zip((BANDWIDTH, RATE), found, strict=False):
-            yield _message(case, kind, key, 0, in_units(values, _UNITS_OSU[key][1]))
+            yield _message(case, kind, key, 0, scan.in_units(values, _UNITS_OSU[key][1]))
     elif benchmark in of_point and _MESSAGES_OSU.match(kind) and not between:
         key, row = of_point[benchmark]
         for _, values in found[:1]:
-            yield _message(case, kind, key, row, in_units(values, _UNITS_OSU[key][1]))
+            yield _message(case, kind, key, row, scan.in_units(values, _UNITS_OSU[key][1]))
     else:
         why = (
             f"from {' to '.join(_MEMORIES.get(place, place) for place in buffers)}" if between
@@ -483,7 +466,7 @@ def _tables_of_osu(
         for name, values in found:
             lower = (name or usual).lower()
             key = RATE if "messages" in lower else LATENCY if "lat" in lower else BANDWIDTH
-            by_key.setdefault(key, {})[name or usual] = in_units(values, _UNITS_OSU[key][1])
+            by_key.setdefault(key, {})[name or usual] = scan.in_units(values, _UNITS_OSU[key][1])
         title = kind or f"OSU {found[0][0] or usual}" if found else ""
         for key, rows in by_key.items():
             yield curve(f"OSU {kind}".strip(), key, title, rows, _UNITS_OSU[key][0], "value", why)

@@ -26,7 +26,8 @@ from ..tables import BUSBW, LATE, Cell, Half, Table
 from ..testcases import TABLE, Plan, Testcase
 from ..testcases.processes import PLACES, collective, names
 from ..units import Nics, many
-from .log import FoundCollective, FoundLog, FoundTable, curve, status_of
+from . import scan
+from .log import FoundCollective, FoundLog, FoundTable, curve
 
 #: Description of what no testcase measures.
 _NOT_COMPARABLE = "not comparable with a testcase of wirespeed"
@@ -133,7 +134,7 @@ def _of_log(
     if not log.failures:
         yield from results
         return
-    reason, status = log.failures[0], status_of(log.failures[0])
+    reason, status = log.failures[0], scan.status_of(log.failures[0])
     for result, alien in results:
         failed = result.status is Status.PASSED and not log.independent
         yield struct_replace(result, status=status, reason=reason) if failed else result, alien
