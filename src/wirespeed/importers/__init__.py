@@ -25,7 +25,6 @@ from .messages import IMB, OSU, PERFTEST, UCX_PERFTEST
 from .nccl_tests import NCCL_TESTS, note_unconnected
 from .nvbandwidth import NVBANDWIDTH
 from .placing import results
-from .prefixes import without_prefixes
 
 #: What is understood, for people, and how it is read.
 UNDERSTOOD = {
@@ -224,7 +223,7 @@ def _sections(content: str) -> list[FoundLog]:
     """Split a text into the output of different tools and jobs, and read each."""
     lines = [_COLOR.sub("", line) for line in content.splitlines()]
     found: list[FoundLog] = []
-    for job in without_prefixes(lines, _KNOWN):
+    for job in scan.without_prefixes(lines, _KNOWN):
         cut = scan.without_cut_line(job.lines) if job.lines[-1:] and not content.endswith("\n") else ""
         logs = list(_of_job(job.lines))
         for log in logs:
