@@ -40,8 +40,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     options = arguments.parse_args(argv)
     options.source = [*(options.source or ()), *options.saved]
     common.return_files(options, options.source)
-    _refuse_contradictions(options)
-    _refuse_unused(arguments, options)
+    _refuse_useless(arguments, options)
     check_format(options.format)
     if options.dry_run:
         return common.dry_run(common.measuring(options), options)
@@ -93,8 +92,8 @@ def main(name: str, argv: Sequence[str]) -> int:
         )
 
 
-def _refuse_contradictions(options: argparse.Namespace) -> None:
-    """Refuse options that contradict each other.
+def _refuse_useless(arguments: Parser, options: argparse.Namespace) -> None:
+    """Refuse options that contradict each other, or do nothing together with the others.
 
     Raises:
         UsageError: If there are such options.
@@ -107,14 +106,6 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
         raise UsageError("-f is measured, --from judges saved runs: give one of them")
     if options.nics is not None and not options.source:
         raise UsageError("--nics is for imported logs: give them with --from")
-
-
-def _refuse_unused(arguments: Parser, options: argparse.Namespace) -> None:
-    """Refuse options that do nothing together with the others.
-
-    Raises:
-        UsageError: If there are such options.
-    """
     refuse = partial(arguments.refuse_unused, options)
     if options.source:
         refuse(

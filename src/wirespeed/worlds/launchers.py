@@ -183,10 +183,9 @@ def spawn(size: int, arguments: Sequence[str], timeout: float) -> World:
 
     def look() -> None:
         for rank, child in enumerate(children, 1):
-            if child.poll() is not None:
-                raise WorldError(
-                    f"rank {rank} (process {child.pid}) ended with {_ended(child)} while starting"
-                )
+            if (code := child.poll()) is not None:
+                how = f"signal {-code}" if code < 0 else f"exit code {code}"
+                raise WorldError(f"rank {rank} (process {child.pid}) ended with {how} while starting")
 
     def finish(seconds: float = CHILDREN_END_S) -> None:
         """Wait for the other processes to end, which they do after rank 0; end those that do not."""
@@ -212,11 +211,6 @@ def spawn(size: int, arguments: Sequence[str], timeout: float) -> World:
         if isinstance(error, OSError) and len(children) < size - 1:
             raise WorldError(f"cannot start {size} processes: {error.strerror}") from error
         raise
-
-
-def _ended(child: subprocess.Popen[bytes]) -> str:
-    code = child.returncode
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
 def mpirun(command: str, ranks: int = 0) -> str:
