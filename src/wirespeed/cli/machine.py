@@ -70,17 +70,12 @@ def _times(machine: Machine, tier: Tier, cases: Sequence[Testcase]) -> dict[Test
 def _json(reasons: Mapping[Testcase, str], times: Mapping[Testcase, float]) -> str:
     import json
 
-    return json.dumps(
-        [
-            {
-                "name": case.name, "index": case.index, "description": case.description,
-                "counts": case.counts, "engine": case.engine, "unit": case.unit, "tier": case.tier,
-                "possible": not why, "reason": why,
-            } | ({"seconds": round(times[case], 3)} if case in times else {})
-            for case, why in reasons.items()
-        ],
-        indent=2,
-    )  # fmt: skip
+    names = ("name", "index", "description", "counts", "engine", "unit", "tier")
+    entries = []
+    for case, why in reasons.items():
+        about = {name: getattr(case, name) for name in names} | {"possible": not why, "reason": why}
+        entries.append(about | ({"seconds": round(times[case], 3)} if case in times else {}))
+    return json.dumps(entries, indent=2)
 
 
 def _listing(

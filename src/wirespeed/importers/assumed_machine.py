@@ -285,21 +285,12 @@ def _own_links(
         sheet: Their data sheet; None if there is none.
         of_host, of_memory: The fastest copies to or from the host and of its memory of each GPU, in B/s.
     """
-    if sheet is None:
-        unknown = [Link(gpu, gpu, LinkKind.MEMORY, origin="unknown") for gpu in gpus]
-        return [*unknown, *(way for gpu in gpus for way in pci.both_ways("numa0", gpu, None, "unknown"))], ""
     to_host = max(of_host.get(gpu, 0.0) for gpu in gpus)
-    memory = _smallest(sheet.memory_rates, max(of_memory.get(gpu, 0.0) for gpu in gpus))
-    links = [
-        Link(
-            gpu, gpu, LinkKind.MEMORY, memory,
-            f"{ASSUMED}: {memory / GB:g} GB/s of the data sheet" if memory else "unknown",
-            assumed=memory is not None,
-        )
-        for gpu in gpus
-    ]  # fmt: skip
-    c2c = _smallest([rate * GB for rate in sheet.c2c], to_host)
-    pcie, note = _pcie(gpus, sheet, to_host)
+    memory = _smallest(sheet.memory_rates if sheet else (), max(of_memory.get(gpu, 0.0) for gpu in gpus))
+    origin = f"{ASSUMED}: {memory / GB:g} GB/s of the data sheet" if memory else "unknown"
+    links = [Link(gpu, gpu, LinkKind.MEMORY, memory, origin, assumed=bool(memory)) for gpu in gpus]
+    c2c = _smallest([rate * GB for rate in sheet.c2c] if sheet else (), to_host)
+    pcie, note = _pcie(gpus, sheet, to_host) if sheet else (None, "")
     for gpu in gpus:
         if c2c:
             both = (("numa0", gpu), (gpu, "numa0"))
@@ -330,10 +321,9 @@ def _best_copies(logs: Iterable[FoundLog], count: int) -> dict[Pair, float]:
             one_way = table.testcase.startswith("device_to_device") and table.unit is Unit.RATE
             if not one_way or table.why_not or table.key == "total" or len(table.columns) != count:
                 continue
-            for i, row in enumerate(table.values[:count]):
-                for j, value in enumerate(row):
-                    for pair in ((i, j), (j, i)) if value and i != j else ():
-                        best[pair] = max(best.get(pair, 0.0), value or 0.0)
+            for i, j, value in table.cells:
+                for pair in ((i, j), (j, i)) if value and i != j and i < count else ():
+                    best[pair] = max(best.get(pair, 0.0), value)
     return best
 
 

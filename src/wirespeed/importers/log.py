@@ -59,9 +59,10 @@ class FoundTable:
     positions: tuple[float, ...] = ()
 
     @property
-    def count(self) -> int:
-        """Number of values."""
-        return sum(value is not None for row in self.values for value in row)
+    def cells(self) -> list[tuple[int, int, float]]:
+        """Row, column and value of each cell that has one."""
+        rows = enumerate(self.values)
+        return [(i, j, value) for i, row in rows for j, value in enumerate(row) if value is not None]
 
 
 #: The columns of a table over sizes: name -> size in bytes -> number.

@@ -369,7 +369,7 @@ def _finish(log: FoundLog, small: bool) -> None:
     keys: defaultdict[str, set[str]] = defaultdict(set)
     for table in log.tables:
         keys[table.testcase].add(table.key)
-        if not table.count:
+        if not table.cells:
             log.fail(table.testcase, "its table has no value")
     for i, table in enumerate(log.tables):
         one_table = keys[table.testcase] == {table.key} and not _TITLE_PART.search(table.title)

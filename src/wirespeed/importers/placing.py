@@ -87,8 +87,8 @@ def _choose(logs: Sequence[FoundLog], plans: _Plans) -> None:
     rivals: dict[tuple[str, str], list[tuple[float, int, int]]] = {}
     for i, log in enumerate(logs):
         for j, table in enumerate(log.tables):
-            if log.partial and not table.why_not and not table.positions and table.count == 1:
-                value = next(value for row in table.values for value in row if value is not None)
+            if log.partial and not table.why_not and not table.positions and len(table.cells) == 1:
+                ((_, _, value),) = table.cells
                 rivals.setdefault((table.testcase, table.key), []).append((value, i, j))
     for (name, _), own in rivals.items():
         if len(own) < 2 or name not in _TESTCASES or _TESTCASES[name].access is not Access.LOCAL:
@@ -193,12 +193,7 @@ def _widened_placed(table: FoundTable, gpus: int) -> FoundTable:
 
 def _plan(plans: _Plans, case: Testcase, tables: Sequence[FoundTable]) -> _Planned | None:
     """The plan of a testcase on the machine; None if the tables do not fit it."""
-    local = any(
-        row[i] is not None
-        for table in tables
-        if table.rows == table.columns
-        for i, row in enumerate(table.values[: len(table.columns)])
-    )
+    local = any(i == j for table in tables if table.rows == table.columns for i, j, _ in table.cells)
     planned = plans(case.name, max(table.bytes for table in tables), local)
     if planned is None or any(measurement.collective for measurement in planned[0].measurements):
         return None  # or of a size that the table does not contain
@@ -217,11 +212,8 @@ def _cells(planned: _Planned, tables: Sequence[FoundTable]) -> dict[str, dict[tu
     values = {table.key: table.values for table in tables}
     sized = all(table.bytes for table in tables)
     cells: dict[str, dict[tuple[int, int], Cell]] = {layout.key: {} for layout in plan.tables}
-    for key, rows in values.items():
-        for i, row in enumerate(rows):
-            for j, value in enumerate(row):
-                if value is not None:
-                    cells[key][i, j] = Cell(i, j, value)
+    for table in tables:
+        cells[table.key] |= {(i, j): Cell(i, j, value) for i, j, value in table.cells}
     for waived in plan.waived:
         at = (waived.row, waived.column)
         if waived.table in values and at not in cells[waived.table]:
@@ -254,12 +246,7 @@ def _unplaced(
             labels if len(labels) == count else tuple(map(str, range(count)))
             for labels, count in ((table.rows, rows), (table.columns, columns))
         ]
-        cells = tuple(
-            Cell(i, j, value)
-            for i, row in enumerate(table.values)
-            for j, value in enumerate(row)
-            if value is not None  # what has none may be in another table
-        )
+        cells = tuple(Cell(*cell) for cell in table.cells)  # what has none may be in another table
         row_axis, column_axis = (Axis(name, own) for name, own in zip(table.axes, labels, strict=True))
         if table.positions:
             column_axis = replace(column_axis, values=table.positions, unit="B")
@@ -275,7 +262,7 @@ def _unplaced(
         tables[0].testcase, status, described, reason,
         engine=str(case.engine) if case else "", counts=case.counts if case else "", tables=tuple(kept),
     )  # fmt: skip
-    return result, sum(table.count for table in tables)
+    return result, sum(len(table.cells) for table in tables)
 
 
 def _failed(log: FoundLog) -> Iterator[tuple[TestcaseResult, int]]:

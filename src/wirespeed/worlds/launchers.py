@@ -167,14 +167,9 @@ def spawn(size: int, arguments: Sequence[str], timeout: float) -> World:
     def start(rank: int) -> None:
         pairs = [socket.socketpair() for _ in range(2)]
         theirs = [their.fileno() for _, their in pairs]
-        environment = {
-            **os.environ,
-            "RANK": str(rank),
-            "WORLD_SIZE": str(size),
-            "LOCAL_RANK": str(rank),
-            STARTED: str(os.getpid()),
-            CHANNELS: ",".join(map(str, theirs)),
-        }
+        numbers = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, STARTED: os.getpid()}
+        environment = os.environ | {name: str(number) for name, number in numbers.items()}
+        environment[CHANNELS] = ",".join(map(str, theirs))
         command = [sys.executable, "-P", "-m", "wirespeed", *arguments]  # -P: not from the current folder
         children.append(subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, pass_fds=theirs))
         for mine, their in pairs:
