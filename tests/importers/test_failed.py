@@ -14,7 +14,7 @@ from tests.importers.test_formats import OSU, STREAM, imported
 from wirespeed.cli.main import main
 from wirespeed.errors import UsageError
 from wirespeed.hardware.limits import Allowance, allowances
-from wirespeed.importers.log import number, says_failure, scaled, status_of
+from wirespeed.importers.scan import number, says_failure, scaled, status_of
 from wirespeed.judging.judge import Check, judge
 from wirespeed.judging.verdict import Verdict
 

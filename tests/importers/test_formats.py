@@ -17,7 +17,7 @@ from wirespeed.data import gpu_sheet, gpu_sheets
 from wirespeed.document import Document
 from wirespeed.errors import UsageError
 from wirespeed.hardware.topology import LinkKind
-from wirespeed.importers.log import without_cut_line
+from wirespeed.importers.scan import without_cut_line
 
 PUBLISHED = Path(__file__).parents[1] / "data/published"
 A100 = (PUBLISHED / "nvbandwidth-a100-readme.txt").read_text()

@@ -34,15 +34,13 @@ if TYPE_CHECKING:
 def main(name: str, argv: Sequence[str]) -> int:
     from ..driver.jobs import join
     from ..judging.gates import load
-    from ..results.output import STDOUT
     from ..screens import check_format
 
     arguments = parser(name)
     options = arguments.parse_args(argv)
     options.source = [*(options.source or ()), *options.saved]
     common.return_files(options, options.source)
-    _refuse_contradictions(options)
-    _refuse_unused(arguments, options)
+    _refuse_useless(arguments, options)
     check_format(options.format)
     if options.dry_run:
         return common.dry_run(common.measuring(options), options)
@@ -69,13 +67,13 @@ def main(name: str, argv: Sequence[str]) -> int:
             return check_many(files, by, options)
         document = common.loading(options)(files[0])
         _refuse_simulated(document.simulated, options)
-        _check_gates(by.gates, [document.machine])
+        _check_gates(by.gates, document.machine)
         judged = judging(document, files[0])
         show(judged)
         return _answer(judged, options)
 
     output = common.saving(options)
-    refuse_mixed(options.consumer, bool(output and output.path == STDOUT))
+    refuse_mixed(options.consumer, output)
     world = join(options.processes, [name, *argv], options.timeout)
 
     def shown(judged: Judged) -> None:
@@ -94,8 +92,8 @@ def main(name: str, argv: Sequence[str]) -> int:
         )
 
 
-def _refuse_contradictions(options: argparse.Namespace) -> None:
-    """Refuse options that contradict each other.
+def _refuse_useless(arguments: Parser, options: argparse.Namespace) -> None:
+    """Refuse options that contradict each other, or do nothing together with the others.
 
     Raises:
         UsageError: If there are such options.
@@ -108,14 +106,6 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
         raise UsageError("-f is measured, --from judges saved runs: give one of them")
     if options.nics is not None and not options.source:
         raise UsageError("--nics is for imported logs: give them with --from")
-
-
-def _refuse_unused(arguments: Parser, options: argparse.Namespace) -> None:
-    """Refuse options that do nothing together with the others.
-
-    Raises:
-        UsageError: If there are such options.
-    """
     refuse = partial(arguments.refuse_unused, options)
     if options.source:
         refuse(
@@ -128,12 +118,12 @@ def _refuse_unused(arguments: Parser, options: argparse.Namespace) -> None:
         refuse("without --format prometheus", "all_cells")
 
 
-def _check_gates(gates: Sequence[GateSet], machines: Sequence[Machine]) -> None:
-    """Refuse sets of gates that fit none of the machines."""
-    from ..judging.gates import check_models
+def _check_gates(gates: Sequence[GateSet], machine: Machine) -> None:
+    """Refuse sets of gates that do not fit a machine."""
+    from ..judging.gates import unsuitable
 
-    for gate_set in gates:
-        check_models(gate_set, machines)
+    for reason in filter(None, (unsuitable(gate_set, machine) for gate_set in gates)):
+        raise UsageError(reason)
 
 
 def _answer(judged: Judged, options: argparse.Namespace) -> int:
@@ -159,7 +149,7 @@ def _measure(
     arguments = common.measuring(options) | {"machine": machine}
     if world is None:  # otherwise the machine is that of all ranks, which is known later
         check_links(by.overrides, machine)
-        _check_gates(by.gates, [machine])
+        _check_gates(by.gates, machine)
         if by.baseline:
             by.baseline.entries(machine)
     if options.wait_idle:
@@ -332,21 +322,11 @@ def worst(codes: Iterable[int]) -> int:
 
 
 def _judged(file: str, document: Document, by: Criteria, form: str, style: Style) -> _Done:
+    from ..judging.gates import unsuitable
     from ..reports.records import CheckedRun
     from ..screens import check_format
 
     judged = Judged(document, by, file)
     run = CheckedRun.of(judged, check_format(form).part(judged, style))
-    unsuitable = tuple(_unsuitable(gate_set, document) for gate_set in by.gates)
-    return _Done(common.code_of(judged.check.verdict), run, unsuitable)
-
-
-def _unsuitable(gates: GateSet, document: Document) -> str:
-    """Why a set of gates has none for a machine; empty if it has."""
-    from ..judging.gates import check_models
-
-    try:
-        check_models(gates, [document.machine])
-    except UsageError as error:
-        return str(error)
-    return ""
+    reasons = tuple(unsuitable(gate_set, document.machine) for gate_set in by.gates)
+    return _Done(common.code_of(judged.check.verdict), run, reasons)

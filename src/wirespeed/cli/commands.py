@@ -85,18 +85,13 @@ def module_of(command: str) -> str | None:
     return "nccl_tests" if command.endswith(SUFFIX) and command in programs() else None
 
 
-def is_peer(command: str) -> bool:
-    """Whether a command is a program of others."""
-    return command in _OF_PEERS or module_of(command) == "nccl_tests"
-
-
 def called_as(name: str) -> str | None:
     """The command for which an executable with this name stands; None for ``wirespeed`` itself.
 
     The programs that were built for mpirun are the others here, which join the job of any launcher.
     """
     command = name.removesuffix(_OF_MPIRUN) if name.endswith(SUFFIX + _OF_MPIRUN) else name
-    return command if is_peer(command) else None
+    return command if command in _OF_PEERS or module_of(command) == "nccl_tests" else None
 
 
 def overview() -> str:

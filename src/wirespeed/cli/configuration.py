@@ -49,10 +49,7 @@ def machine(environment: Mapping[str, str] = os.environ) -> str | None:
 
 
 def version(
-    arguments: Sequence[str],
-    known: Collection[Name],
-    default: Name,
-    others: Collection[str] = (),
+    arguments: Sequence[str], known: Collection[Name], default: Name, others: Collection[str] = ()
 ) -> Name:
     """The version of the program: ``--compat``, else the variable, else the default.
 

@@ -14,9 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import ExitCode, UsageError
 from ..terminal import PLAIN, flat
+
+if TYPE_CHECKING:
+    from ..results.output import Output
 
 #: Name of the option, whose default no file or variable may set: it must be known before they are read.
 OPTION = "--for"
@@ -203,13 +207,13 @@ def _only_errors() -> Iterator[None]:
         yield
 
 
-def refuse_mixed(consumer: str | None, is_to_stdout: bool) -> None:
+def refuse_mixed(consumer: str | None, output: Output | None) -> None:
     """Refuse a Document on standard output, which has the line.
 
     Raises:
         UsageError: If both are requested.
     """
-    if consumer and is_to_stdout:
+    if consumer and output and str(output.path) == "-":
         raise UsageError(f"{OPTION} prints its line on standard output: give -o a file")
 
 

@@ -51,10 +51,8 @@ def _check(arguments: Parser, options: Namespace) -> None:
     Raises:
         UsageError: If there are such options.
     """
-    from ..results.output import STDOUT
-
     folder = "--root" if options.root is not None else "--record" if options.record is not None else ""
-    refuse_mixed(options.consumer, bool(options.output and options.output.path == STDOUT))
+    refuse_mixed(options.consumer, options.output)
     if options.consumer and options.record is not None:
         raise UsageError("--record judges nothing: omit --for")
     if options.root is not None and options.record is not None:
@@ -169,10 +167,9 @@ def main_of_p2p(name: str, argv: Sequence[str]) -> int:
     from ..judging.peer_causes import find_peers
     from ..judging.verdict import Verdict
     from ..peer_access import ALL, SHORT, PeerMechanism
-    from ..results.output import STDOUT
     from ..screens import doctor as screen
 
-    refuse_mixed(options.consumer, bool(options.output and options.output.path == STDOUT))
+    refuse_mixed(options.consumer, options.output)
     if options.source:
         from ..results.store import load
 

@@ -27,20 +27,20 @@ def main_of_list(name: str, argv: Sequence[str]) -> int:
     options = parser_of_list(name).parse_args(argv)
     machine = describe(options.machine, glance=not options.time)
     cases = select(options.testcase)
+    how = PlanOptions(tier=options.tier)
     if options.form:
         from ..language.syntax import file_of
 
-        how = PlanOptions(tier=options.tier)
         print(visible(file_of([(case, case.plan(machine, how)) for case in cases], machine)), end="")
         return ExitCode.PASS
-    reasons = _reasons(machine, options.tier, cases)
+    reasons = {case: case.plan(machine, how).reason for case in cases}
     times = _times(machine, options.tier, cases) if options.time else {}
     if options.json:
         print(escaped(_json(reasons, times)))
     elif options.short:
         print(visible("\n".join(case.name for case, why in reasons.items() if not why)))
     else:
-        print(visible(listing(machine, options.tier, columns(), cases, times)), end="")
+        print(visible(_listing(machine, columns(), reasons, times)), end="")
     return ExitCode.PASS
 
 
@@ -59,12 +59,6 @@ def parser_of_list(name: str) -> Parser:
     return arguments
 
 
-def _reasons(machine: Machine, tier: Tier, cases: Sequence[Testcase]) -> dict[Testcase, str]:
-    """Each testcase with the reason why it cannot run; empty if it can."""
-    options = PlanOptions(tier=tier)
-    return {case: case.plan(machine, options).reason for case in cases}
-
-
 def _times(machine: Machine, tier: Tier, cases: Sequence[Testcase]) -> dict[Testcase, float]:
     """How long each testcase takes that can run, in s."""
     from ..driver.run_plan import run_plan
@@ -76,32 +70,26 @@ def _times(machine: Machine, tier: Tier, cases: Sequence[Testcase]) -> dict[Test
 def _json(reasons: Mapping[Testcase, str], times: Mapping[Testcase, float]) -> str:
     import json
 
-    return json.dumps(
-        [
-            {
-                "name": case.name, "index": case.index, "description": case.description,
-                "counts": case.counts, "engine": case.engine, "unit": case.unit, "tier": case.tier,
-                "possible": not why, "reason": why,
-            } | ({"seconds": round(times[case], 3)} if case in times else {})
-            for case, why in reasons.items()
-        ],
-        indent=2,
-    )  # fmt: skip
+    names = ("name", "index", "description", "counts", "engine", "unit", "tier")
+    entries = []
+    for case, why in reasons.items():
+        about = {name: getattr(case, name) for name in names} | {"possible": not why, "reason": why}
+        entries.append(about | ({"seconds": round(times[case], 3)} if case in times else {}))
+    return json.dumps(entries, indent=2)
 
 
-def listing(
-    machine: Machine, tier: Tier, width: int, cases: Sequence[Testcase], times: Mapping[Testcase, float]
+def _listing(
+    machine: Machine, width: int, reasons: Mapping[Testcase, str], times: Mapping[Testcase, float]
 ) -> str:
     """Testcases: those that can run, then the others by reason."""
-    reasons = _reasons(machine, tier, cases)
-    runnable = [case for case in cases if not reasons[case]]
+    runnable = [case for case, why in reasons.items() if not why]
     where = f"on {machine.host or machine.name}" + (" (SIMULATED)" if machine.simulated else "")
     total = f"; together about {format_time(math.fsum(times.values()))}" if times else ""
-    lines = [f"{len(runnable)} of {len(cases)} testcases can run {where}{total}", ""]
+    lines = [f"{len(runnable)} of {len(reasons)} testcases can run {where}{total}", ""]
     lines += [line for case in runnable for line in _entry(case, width, times.get(case))]
     for reason in dict.fromkeys(r for r in reasons.values() if r):
         lines += ["", f"not possible here: {reason}", ""]
-        lines += [line for case in cases if reasons[case] == reason for line in _entry(case, width)]
+        lines += [line for case, why in reasons.items() if why == reason for line in _entry(case, width)]
     return "\n".join(lines) + "\n"
 
 

@@ -52,7 +52,12 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 def _run(program: str, called: Sequence[str], arguments: Parser, options: argparse.Namespace) -> int:
     """Join the job and run; say on standard output that a run failed, as nccl-tests says it."""
-    machine = _simulated(options)
+    machine = None
+    if options.machine is not None:
+        if not options.machine.startswith(SIMULATED_MACHINE):
+            real = "the launcher places real ranks"
+            raise UsageError(f"--machine must be {SIMULATED_MACHINE}NAME here; {real}")
+        machine = describe(options.machine)
     gpus = 0 if machine or options.mpi else usable_gpus()
     provider = SIMULATED if machine else NCCL if gpus else MPI
     try:
@@ -266,17 +271,3 @@ def _maker(wanted: Asked, simulated: Provider | None) -> Make:
         return NcclProvider(world, group, how)
 
     return make
-
-
-def _simulated(options: argparse.Namespace) -> Machine | None:
-    """The simulated machine of ``--machine``; None if the option is not given.
-
-    Raises:
-        UsageError: If it is not simulated: the launcher places real ranks.
-    """
-    if options.machine is None:
-        return None
-
-    if not options.machine.startswith(SIMULATED_MACHINE):
-        raise UsageError(f"--machine must be {SIMULATED_MACHINE}NAME here; the launcher places real ranks")
-    return describe(options.machine)

@@ -19,7 +19,6 @@ from ..backends import connect, describe
 from ..document import Document
 from ..driver.jobs import blank, join
 from ..errors import ExitCode, WirespeedError
-from ..hardware.devices import Fault
 from ..hardware.topology import Machine
 from ..judging.judged import Judged
 from ..reports import DialectName, Style, nvbandwidth, nvbandwidth_json
@@ -249,17 +248,6 @@ def _refusal(program: PeerProgram, options: argparse.Namespace) -> str:
     return program.refusal(options) or (_PAIRS.format(options.pairs) if options.pairs < -1 else "")
 
 
-def _simulated(
-    program: PeerProgram, options: argparse.Namespace
-) -> tuple[Machine, tuple[str, ...], tuple[Fault, ...]]:
-    """The machine with the faults that it is to have, notes on what has no effect, and those faults."""
-    machine, ignored = describe(options.machine), program.ignored(options)
-    faults = program.faults(machine)
-    if machine.simulated:
-        return replace(machine, faults=(*machine.faults, *faults)), ignored, faults
-    return machine, (*ignored, *([NOT_SIMULATED] if faults else [])), faults
-
-
 def _style(options: argparse.Namespace, machine: Machine, ignored: tuple[str, ...]) -> Style:
     huge_pages = machine.transparent_huge_pages or ("always" if machine.simulated else "")
     return Style(
@@ -292,7 +280,11 @@ def _run(program: PeerProgram, options: argparse.Namespace, arguments: Sequence[
 
     if reason := _refusal(program, options):
         raise _Refused(reason)
-    machine, ignored, faults = _simulated(program, options)
+    machine, ignored = describe(options.machine), program.ignored(options)
+    if (faults := program.faults(machine)) and not machine.simulated:
+        ignored = (*ignored, NOT_SIMULATED)
+    elif faults:
+        machine = replace(machine, faults=(*machine.faults, *faults))
     world = join(options.processes, arguments, options.timeout)
     ranks = len(machine.ranks) if world is None else world.size
 

@@ -153,13 +153,9 @@ class Parser(TakesOptions, argparse.ArgumentParser):
 
     def settable(self) -> dict[str, argparse.Action]:
         """The options that a configuration may set, by long name without dashes."""
-        options = ((action, action.option_strings) for action in self._actions)
-        return {
-            name.removeprefix("--"): action
-            for action, names in options
-            for name in names
-            if name.startswith("--") and name not in ("--help", OPTION)
-        }
+        unset = ("--help", OPTION)
+        options = self._option_string_actions.items()
+        return {name[2:]: action for name, action in options if name.startswith("--") and name not in unset}
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None

@@ -96,7 +96,8 @@ def parser(name: str) -> Parser:
     )  # fmt: skip
     arguments.add(
         "--pair NODE,NODE",
-        "measure only these two nodes of the job, as a job of two is (default: all)", _names, default=(),
+        "measure only these two nodes of the job, as a job of two is (default: all)",
+        lambda text: tuple(map(str.strip, text.split(","))), default=(),
     )  # fmt: skip
     arguments.add(
         "--processes N",
@@ -223,11 +224,6 @@ def _shown(document: Document, qualification: Qualification) -> str:
         return visible("\n".join(lines(document, qualification)))
     style = Style(columns(), colored())
     return printed(style, *qualified(document, qualification, style)).rstrip("\n")
-
-
-def _names(text: str) -> tuple[str, ...]:
-    """The names of nodes between commas."""
-    return tuple(name.strip() for name in text.split(","))
 
 
 def _measures(options: argparse.Namespace) -> bool:

@@ -117,7 +117,15 @@ def main_of_transfer(name: str, argv: Sequence[str]) -> int:
     program = _program(options)
     if options.dry_run:
         return _dry_run(options, program)
-    return _measure(options, program, [name, *argv])
+    common.check_format(options.format)
+    world = join(options.processes, [name, *argv], options.timeout)
+    settings = common.with_programs(common.run_options(options), [program])
+    with common.texts_aside(options.output):
+        return common.lead(
+            world,
+            lambda: common.measured(options, **settings, machine=options.machine, world=world),
+            lambda judged: common.print_report(judged, options),
+        )
 
 
 def parser_of_transfer(name: str) -> Parser:
@@ -188,18 +196,6 @@ def _dry_run(options: argparse.Namespace, program: Program) -> int:
             backend.close()
     sys.stdout.write(render(planned, machine, options.format))
     return ExitCode.PASS
-
-
-def _measure(options: argparse.Namespace, program: Program, argv: Sequence[str]) -> int:
-    common.check_format(options.format)
-    world = join(options.processes, argv, options.timeout)
-    arguments = common.with_programs(common.run_options(options), [program])
-    with common.texts_aside(options.output):
-        return common.lead(
-            world,
-            lambda: common.measured(options, **arguments, machine=options.machine, world=world),
-            lambda judged: common.print_report(judged, options),
-        )
 
 
 def main_of_blocks(name: str, argv: Sequence[str]) -> int:

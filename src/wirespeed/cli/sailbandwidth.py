@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -34,15 +35,18 @@ from ..testcases import Testcase
 from .configuration import COMPAT, version
 from .parser import Parser
 
+#: Largest absolute number.
+_MOST = 2**40
 
-def positive(text: str) -> int:
-    """Parse a whole number of 1 or more."""
+
+def positive(text: str, least: int = 1, kind: str = "whole number of 1 or more") -> int:
+    """Parse a whole number of 1 or more; of ``kind`` and of other least numbers if they are given."""
     try:
         value = int(text)
     except ValueError:
-        value = 0
-    if not 1 <= value <= 2**40:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
+        value = least - 1
+    if not least <= value <= _MOST:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a {kind}")
     return value
 
 
@@ -197,19 +201,8 @@ _OF_PPUS = {
     "enableSplitSizeReadOptimize": False, "enableVpipeIdReadOptimize": False,
     "useSingleLinkForIcnRead": False, "linkId": True, "vpipeIdForDie0": True, "vpipeIdForDie1": True,
 }  # fmt: skip
-#: Largest absolute number.
-_MOST = 2**40
-
-
-def _whole(text: str) -> int:
-    """Parse a whole number; whether the program takes it is another matter."""
-    try:
-        value = int(text)
-    except ValueError:
-        value = _MOST + 1
-    if abs(value) > _MOST:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
-    return value
+#: Parses a whole number; whether the program takes it is another matter.
+_whole = partial(positive, least=-_MOST, kind="whole number")
 
 
 def _blocks(text: str) -> int:

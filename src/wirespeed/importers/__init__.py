@@ -15,17 +15,16 @@ from ..results.store import STDIN, content
 from ..terminal import neutral
 from ..units import many, parse_nics
 from ..version import __version__
+from . import scan
 from .assumed_machine import machine_of, networked, other_models
 from .gpu_copies import BANDWIDTH_TEST, P2P_SAMPLE, TRANSFERBENCH
 from .host_facts import NVIDIA_SMI
-from .log import KEPT_LINES, FoundLog, Tool, reason_of, says_failure, text, without_cut_line
+from .log import KEPT_LINES, FoundLog, Tool
 from .memory import LIKWID_BENCH, MLC, STREAM
-from .mpi_benchmarks import IMB, OSU
+from .messages import IMB, OSU, PERFTEST, UCX_PERFTEST
 from .nccl_tests import NCCL_TESTS, note_unconnected
 from .nvbandwidth import NVBANDWIDTH
-from .perftest import PERFTEST, UCX_PERFTEST
-from .placing import ranks_of, results
-from .prefixes import without_prefixes
+from .placing import results
 
 #: What is understood, for people, and how it is read.
 UNDERSTOOD = {
@@ -92,7 +91,12 @@ def load_log(
     files = [source] if isinstance(source, (str, Path)) else list(source)
     if not files:
         raise UsageError("no file to import")
-    logs = [log for file in files for log in _logs(str(file), content(str(file)))]
+    logs: list[FoundLog] = []
+    for file in map(str, files):
+        if not (found := _understood(file, content(file))):
+            names = ", ".join(UNDERSTOOD)
+            raise UsageError(f"{_name(file)} contains no output that is understood, which is: {names}")
+        logs += found
     return _document(files, logs, machine, nics)
 
 
@@ -147,7 +151,9 @@ def _document(
     cases, strange = results(target, logs, given)
     warnings = [*unknown, *(_warning(log) for log in logs)]
     warnings.append(f"machine {target.name}: {'; '.join(target.notes)}")
-    warnings += [f"{log.file}: {text(note)}" for log in logs for note in (*log.failures[:1], *log.warnings)]
+    warnings += [
+        f"{log.file}: {scan.text(note)}" for log in logs for note in (*log.failures[:1], *log.warnings)
+    ]
     if strange:
         warnings.append(f"{many(strange, 'value')} not comparable with testcases of wirespeed, kept unjudged")
     options: dict[str, Any] = {}
@@ -165,7 +171,7 @@ def _document(
         testcases=tuple(cases),
         facts=tuple(dict.fromkeys(fact for log in logs for fact in log.facts)),
         warnings=tuple(dict.fromkeys(warnings)),
-        ranks=ranks_of(logs),
+        ranks=next((tuple(log.ranks) for log in logs if log.ranks), ()),
         imported=tuple(
             ImportedLog(
                 log.tool, log.version, log.file, log.lines, len(log.unknown),
@@ -181,22 +187,9 @@ def _warning(log: FoundLog) -> str:
     note = f"imported from {log.label} ({log.file}), not measured by wirespeed"
     note += "".join(f"; {more}" for more in log.notes)
     if log.unknown:
-        kept = "; ".join(repr(text(line)) for line in log.unknown[:KEPT_LINES])
+        kept = "; ".join(repr(scan.text(line)) for line in log.unknown[:KEPT_LINES])
         note += f"; {many(len(log.unknown), 'unknown line')}: {kept}"
     return note
-
-
-def _logs(file: str, data: bytes) -> list[FoundLog]:
-    """The logs in a file.
-
-    Raises:
-        UsageError: If it contains nothing that is understood.
-    """
-    if logs := _understood(file, data):
-        return logs
-    raise UsageError(
-        f"{_name(file)} contains no output that is understood, which is: {', '.join(UNDERSTOOD)}"
-    )
 
 
 def _understood(file: str, data: bytes) -> list[FoundLog]:
@@ -213,7 +206,7 @@ def _understood(file: str, data: bytes) -> list[FoundLog]:
 
 
 def _name(file: str) -> str:
-    return "standard input" if file == STDIN else text(Path(file).name)
+    return "standard input" if file == STDIN else scan.text(Path(file).name)
 
 
 def _text(file: str, data: bytes) -> str:
@@ -230,8 +223,8 @@ def _sections(content: str) -> list[FoundLog]:
     """Split a text into the output of different tools and jobs, and read each."""
     lines = [_COLOR.sub("", line) for line in content.splitlines()]
     found: list[FoundLog] = []
-    for job in without_prefixes(lines, _KNOWN):
-        cut = without_cut_line(job.lines) if job.lines[-1:] and not content.endswith("\n") else ""
+    for job in scan.without_prefixes(lines, _KNOWN):
+        cut = scan.without_cut_line(job.lines) if job.lines[-1:] and not content.endswith("\n") else ""
         logs = list(_of_job(job.lines))
         for log in logs:
             log.notes += job.notes
@@ -278,7 +271,7 @@ def _of_job(lines: Sequence[str]) -> Iterator[FoundLog]:
 
 def _also(log: FoundLog, lines: Sequence[str]) -> None:
     """Note what lines around JSON say about the run."""
-    log.failures += [reason_of(line) for line in lines if says_failure(line)]
+    log.failures += [scan.reason_of(line) for line in lines if scan.says_failure(line)]
 
 
 def _json(lines: Sequence[str], at: int) -> tuple[FoundLog, int] | None:

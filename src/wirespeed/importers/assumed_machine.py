@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ..backends import SIMULATED, describe, pci
@@ -17,7 +17,8 @@ from ..measurement import Unit
 from ..model import Access, Engine
 from ..results.imported_limits import GIVEN, UNKNOWN, WIDER, shares_nvlink, with_network
 from ..units import GB, MIB
-from .log import HOST_COPIES, MOST_DEVICES, FoundLog
+from . import scan
+from .log import HOST_COPIES, FoundLog
 
 #: What the origin of every derived capacity begins with.
 ASSUMED = "assumed"
@@ -51,33 +52,16 @@ def count_of(logs: Sequence[FoundLog]) -> int:
         raise UsageError(
             f"{file} is of {_listed(first)}, {other} of {_listed(second)}; import them separately"
         )
-    return max(
-        [len(models) for models in named] or [*(max(_columns(log), _of_facts(log)) for log in logs), 0]
-    )
-
-
-def _models(logs: Sequence[FoundLog], count: int) -> list[str]:
-    """The names of the GPUs of one host; a tool that measures one GPU names only that one."""
-    whole = next(([model for model, _ in log.gpus] for log in logs if log.gpus and not log.partial), [])
-    first = next((log.gpus[0][0] for log in logs if log.gpus), "")
-    return whole or [first] * count
+    if named:
+        return len(next(iter(named)))
+    tables = (table for log in logs for table in log.tables if not table.why_not)
+    places = (parse(fact.device) for log in logs for fact in log.facts)
+    counts = [len(table.columns) for table in tables if table.columns[:1] == ("gpu0",)]
+    return max([*counts, *(place[1] + 1 for place in places if place and place[0] is GPU)], default=0)
 
 
 def _listed(models: Sequence[str]) -> str:
     return ", ".join(f"{models.count(model)} x {model}" for model in dict.fromkeys(models))
-
-
-def _of_facts(log: FoundLog) -> int:
-    """The number of GPUs that the facts of a log are about."""
-    places = (parse(fact.device) for fact in log.facts)
-    return max((place[1] + 1 for place in places if place and place[0] is GPU), default=0)
-
-
-def _columns(log: FoundLog) -> int:
-    """The number of GPUs that the tables of a log have as columns."""
-    return max(
-        (len(t.columns) for t in log.tables if t.columns[:1] == ("gpu0",) and not t.why_not), default=0
-    )
 
 
 def machine_of(logs: Sequence[FoundLog], wanted: str | Machine | None) -> Machine:
@@ -92,16 +76,18 @@ def machine_of(logs: Sequence[FoundLog], wanted: str | Machine | None) -> Machin
         UsageError: If the machine does not exist, or has not the GPUs of the logs.
     """
     count = count_of(logs)
-    models = _models(logs, count)
+    whole = next(([model for model, _ in log.gpus] for log in logs if log.gpus and not log.partial), [])
+    # A tool that measures one GPU names only that one.
+    models = whole or [next((log.gpus[0][0] for log in logs if log.gpus), "")] * count
     simulated = any(log.simulated for log in logs)
     if wanted is None:
         machine = _derived(models, logs)
     else:
         machine = wanted if isinstance(wanted, Machine) else _named(wanted, logs)
-        whole = any(not log.partial for log in logs)
+        is_whole = any(not log.partial for log in logs)
         of_all_hosts = max(len({(rank.host, rank.device) for rank in log.ranks}) for log in logs)
         fits = len(machine.gpus) in (count, of_all_hosts)
-        if not fits and (count > len(machine.gpus) or (count and whole)):
+        if not fits and (count > len(machine.gpus) or (count and is_whole)):
             raise UsageError(
                 f"{logs[0].file} has {count} GPUs, the machine {machine.name} has {len(machine.gpus)}; "
                 "choose another --machine"
@@ -163,7 +149,7 @@ def _named(wanted: str, logs: Sequence[FoundLog]) -> Machine:
     """The machine with a name, or from a file."""
     match = re.fullmatch(r"(.+)-(\d{1,4})", wanted)
     if match and match[1] in gpu_sheets() and not Path(wanted).exists():
-        if not 0 < int(match[2]) <= MOST_DEVICES:
+        if not 0 < int(match[2]) <= scan.MOST_DEVICES:
             raise MachineError(f"a machine cannot have {match[2]} GPUs")
         model = f"NVIDIA {gpu_sheets()[match[1]].models[0]}"
         return _derived([model] * int(match[2]), logs)
@@ -203,7 +189,7 @@ def _derived(models: Sequence[str], logs: Sequence[FoundLog]) -> Machine:
     )
     links = [Link(f"numa{i}", f"numa{i}", LinkKind.MEMORY, origin="unknown") for i in range(nodes)]
     notes = [f"{ASSUMED} from the log: one NUMA node for all GPUs, its memory and the host's bridges unknown"]
-    fastest = _fastest(logs)
+    to_host, memory = _fastest(logs, HOST_COPIES), _fastest(logs, _OF_MEMORY)
     for model in dict.fromkeys(models):
         alike = [gpu for gpu, other in zip(gpus, models, strict=True) if other == model]
         _, own = known[alike[0].index]
@@ -212,7 +198,7 @@ def _derived(models: Sequence[str], logs: Sequence[FoundLog]) -> Machine:
             else f"no data sheet for {model or 'the GPUs, which the log does not name'}"
         )  # fmt: skip
         for group in [[gpu] for gpu in alike] if own and own.desktop else [alike]:
-            own_links, note = _own_links([gpu.name for gpu in group], own, fastest)
+            own_links, note = _own_links([gpu.name for gpu in group], own, to_host, memory)
             links += own_links
             notes += [note] if note else []
     if not models:
@@ -226,29 +212,15 @@ def _derived(models: Sequence[str], logs: Sequence[FoundLog]) -> Machine:
     )
 
 
-@dataclass(frozen=True)
-class _Fastest:
-    """The fastest values of each GPU in some logs, in B/s: copies to or from the host, and of its memory."""
-
-    to_host: dict[str, float]
-    memory: dict[str, float]
-
-
-def _fastest(logs: Sequence[FoundLog]) -> _Fastest:
-    """The fastest values of each GPU."""
-    fastest = _Fastest({}, {})
-    for log in logs:
-        for table in log.tables:
-            if table.unit is not Unit.RATE or table.why_not or not table.values:
-                continue
-            of_host = table.testcase in HOST_COPIES
-            if not of_host and not table.testcase.startswith(_OF_MEMORY):
-                continue
-            best = fastest.to_host if of_host else fastest.memory
+def _fastest(logs: Sequence[FoundLog], testcases: tuple[str, ...]) -> dict[str, float]:
+    """The fastest value of each GPU in B/s, of testcases whose names begin so."""
+    best: dict[str, float] = {}
+    for table in (table for log in logs for table in log.tables):
+        if table.unit is Unit.RATE and table.values and table.testcase.startswith(testcases):
             times = 2 if table.testcase.startswith(_LOCAL_COPIES) else 1
-            for gpu, value in zip(table.columns, table.values[0], strict=False):
+            for gpu, value in zip(table.columns, () if table.why_not else table.values[0], strict=False):
                 best[gpu] = max(best.get(gpu, 0.0), times * (value or 0.0))
-    return fastest
+    return best
 
 
 def _through_host(
@@ -303,23 +275,22 @@ def _pcie(gpus: Sequence[str], sheet: GpuSheet, to_host: float) -> tuple[tuple[f
     return (rate, f"{names} from the values, in place of {full[1]} of the data sheet"), note
 
 
-def _own_links(gpus: Sequence[str], sheet: GpuSheet | None, fastest: _Fastest) -> tuple[list[Link], str]:
-    """The links of some GPUs of one model to their memories and to the host, and a note or nothing."""
-    if sheet is None:
-        unknown = [Link(gpu, gpu, LinkKind.MEMORY, origin="unknown") for gpu in gpus]
-        return [*unknown, *(way for gpu in gpus for way in pci.both_ways("numa0", gpu, None, "unknown"))], ""
-    to_host = max(fastest.to_host.get(gpu, 0.0) for gpu in gpus)
-    memory = _smallest(sheet.memory_rates, max(fastest.memory.get(gpu, 0.0) for gpu in gpus))
-    links = [
-        Link(
-            gpu, gpu, LinkKind.MEMORY, memory,
-            f"{ASSUMED}: {memory / GB:g} GB/s of the data sheet" if memory else "unknown",
-            assumed=memory is not None,
-        )
-        for gpu in gpus
-    ]  # fmt: skip
-    c2c = _smallest([rate * GB for rate in sheet.c2c], to_host)
-    pcie, note = _pcie(gpus, sheet, to_host)
+def _own_links(
+    gpus: Sequence[str], sheet: GpuSheet | None, of_host: Mapping[str, float], of_memory: Mapping[str, float]
+) -> tuple[list[Link], str]:
+    """The links of some GPUs of one model to their memories and to the host, and a note or nothing.
+
+    Args:
+        gpus: Names of the GPUs.
+        sheet: Their data sheet; None if there is none.
+        of_host, of_memory: The fastest copies to or from the host and of its memory of each GPU, in B/s.
+    """
+    to_host = max(of_host.get(gpu, 0.0) for gpu in gpus)
+    memory = _smallest(sheet.memory_rates if sheet else (), max(of_memory.get(gpu, 0.0) for gpu in gpus))
+    origin = f"{ASSUMED}: {memory / GB:g} GB/s of the data sheet" if memory else "unknown"
+    links = [Link(gpu, gpu, LinkKind.MEMORY, memory, origin, assumed=bool(memory)) for gpu in gpus]
+    c2c = _smallest([rate * GB for rate in sheet.c2c] if sheet else (), to_host)
+    pcie, note = _pcie(gpus, sheet, to_host) if sheet else (None, "")
     for gpu in gpus:
         if c2c:
             both = (("numa0", gpu), (gpu, "numa0"))
@@ -350,10 +321,9 @@ def _best_copies(logs: Iterable[FoundLog], count: int) -> dict[Pair, float]:
             one_way = table.testcase.startswith("device_to_device") and table.unit is Unit.RATE
             if not one_way or table.why_not or table.key == "total" or len(table.columns) != count:
                 continue
-            for i, row in enumerate(table.values[:count]):
-                for j, value in enumerate(row):
-                    for pair in ((i, j), (j, i)) if value and i != j else ():
-                        best[pair] = max(best.get(pair, 0.0), value or 0.0)
+            for i, j, value in table.cells:
+                for pair in ((i, j), (j, i)) if value and i != j and i < count else ():
+                    best[pair] = max(best.get(pair, 0.0), value)
     return best
 
 

@@ -16,22 +16,8 @@ from dataclasses import dataclass, field, replace
 
 from ..measurement import Unit
 from ..units import GB, MIB, many
-from .log import (
-    HOST_COPIES,
-    MOST_DEVICES,
-    FoundLog,
-    FoundTable,
-    Tool,
-    by_label,
-    curve,
-    each,
-    grid,
-    in_base,
-    numbers,
-    runs,
-    scaled,
-    text,
-)
+from . import scan
+from .log import HOST_COPIES, FoundLog, FoundTable, Tool, curve, each, runs
 
 _BEGIN_BANDWIDTH = re.compile(r"\s*\[?CUDA Bandwidth Test\]")
 _DIRECTION = re.compile(
@@ -92,8 +78,6 @@ class _Run:
     log: FoundLog
     devices: dict[int, str] = field(default_factory=dict)
     found: dict[_Series, dict[int, float | None]] = field(default_factory=dict)
-    result: str = ""
-    began: bool = False
 
 
 def _read_of_bandwidth(lines: Sequence[str]) -> Iterator[FoundLog]:
@@ -132,14 +116,13 @@ def _fits(together: Sequence[_Run], run: _Run) -> bool:
 
 def _run_of_bandwidth(lines: Sequence[str]) -> _Run:
     run = _Run(FoundLog(_TOOL_BANDWIDTH, lines=len(lines), partial=True))
-    log, unit, series = run.log, 0.0, None
+    log, unit, series, ended = run.log, 0.0, None, False
     for line in lines:
-        run.began |= bool(_BEGIN_BANDWIDTH.match(line))
         if match := _CSV.match(line):
             kind = {"-Paged": "pageable", "-Pinned": "pinned"}.get(match[2] or "", "pinned")
             kind = "write-combined" if match[3] else kind
             at = run.found.setdefault(_Series(match[1], kind, int(match[7] or 1)), {})
-            at[int(match[6])] = in_base(match[4], _UNITS[match[5]])
+            at[int(match[6])] = scan.in_base(match[4], _UNITS[match[5]])
         elif match := _DIRECTION.match(line):
             old = {"paged": "pageable"}.get((match[3] or "").lower(), (match[3] or "pinned").lower())
             series, unit = _Series(_SHORT[match[1]], old, max(int(match[2]), 1)), 0.0
@@ -149,18 +132,18 @@ def _run_of_bandwidth(lines: Sequence[str]) -> _Run:
             series = replace(series, memory="write-combined") if _WRITE_COMBINED in line else series
             unit = _UNITS[match[1]]
         elif series and unit and (match := _ROW.match(line)):
-            run.found.setdefault(series, {})[int(match[1])] = in_base(match[2], unit)
+            run.found.setdefault(series, {})[int(match[1])] = scan.in_base(match[2], unit)
         elif series and unit and _CUT.match(line):
             log.doubt(f"a row is cut: {line.strip()}")
         elif match := _DEVICE_BANDWIDTH.match(line):
-            run.devices[int(match[1]) % MOST_DEVICES] = text(match[2])
+            run.devices[int(match[1]) % scan.MOST_DEVICES] = scan.text(match[2])
         elif match := _RESULT.match(line):
-            run.result = match[1] if match[1] == "PASS" else ""
+            ended = match[1] == "PASS"
             if not "PASS".startswith(match[1]):
-                log.failures.append(text(line))
+                log.failures.append(scan.text(line))
         else:
             log.other(line.strip(), _KNOWN_BANDWIDTH)
-    if run.began and not run.result and not log.failures:
+    if not (ended or log.failures) and any(map(_BEGIN_BANDWIDTH.match, lines)):
         log.doubt(f"it lacks '{_LAST}'")
     return run
 
@@ -254,28 +237,28 @@ def _run_of_p2p(lines: Sequence[str]) -> FoundLog:
         at += 1
         if match := _DEVICE_P2P.fullmatch(line):
             bus = f"{match[5].rjust(8, '0')}:{match[3].rjust(2, '0')}:{match[4].rjust(2, '0')}"
-            log.gpus.append((text(match[2]), bus))
+            log.gpus.append((scan.text(match[2]), bus))
         elif match := _ACCESS.fullmatch(line):
             if match[2] == "CANNOT":
                 refused.add((int(match[1]), int(match[3])))
         elif match := _BANDWIDTH.fullmatch(line):
-            columns, rows, at = grid(lines, at)
-            values = [scaled(row, float(GB)) for row in by_label(rows, len(columns))]
+            columns, rows, at = scan.grid(lines, at)
+            values = [scan.scaled(row, float(GB)) for row in scan.by_label(rows, len(columns))]
             if values and columns:
                 log.tables += _bandwidths(match, line, values, len(columns), refused)
             _note_missing(log, line, len(columns), len(rows))
         elif _LATENCY.fullmatch(line) or line.startswith(("GPU ", "CPU ")):
             start = at if _LATENCY.fullmatch(line) else at - 1
             latency = line if start == at else latency
-            columns, rows, at = grid(lines, start)
-            values = [scaled(row, _MICRO) for row in by_label(rows, len(columns))]
+            columns, rows, at = scan.grid(lines, start)
+            values = [scan.scaled(row, _MICRO) for row in scan.by_label(rows, len(columns))]
             if values and columns:
                 kind = lines[start].split()[0]
                 log.tables.append(_kept(f"latency, {kind}", latency, values, Unit.TIME))
             _note_missing(log, latency or line, len(columns), len(rows))
             at = max(at, start + 1)
         elif line.startswith("D\\D"):
-            columns, rows, end = grid(lines, at - 1)
+            columns, rows, end = scan.grid(lines, at - 1)
             refused |= {
                 (i, j) for i, (_, row) in enumerate(rows) for j, value in enumerate(row) if value == 0
             }
@@ -294,7 +277,7 @@ def _run_of_p2p(lines: Sequence[str]) -> FoundLog:
 def _note_missing(log: FoundLog, title: str, columns: int, rows: int) -> None:
     """Note rows that a matrix lacks."""
     if not columns or rows < columns:
-        log.doubt(f"{rows} of {columns or 'its'} rows of {text(title)!r}")
+        log.doubt(f"{rows} of {columns or 'its'} rows of {scan.text(title)!r}")
 
 
 #: Rows of values, in base units.
@@ -319,7 +302,7 @@ def _bandwidths(
     if columns > 1 and _has_value(pairs):
         yield FoundTable(
             f"device_to_device_{both}memcpy_{access}_ce", tuple(pairs), names, names, axes, Unit.RATE,
-            "total" if both else "", text(title), _BYTES,
+            "total" if both else "", scan.text(title), _BYTES,
         )  # fmt: skip
     if _has_value(hosted := having(lambda i, j: i != j and (i, j) in refused)):
         yield _kept("through the host", title, hosted, Unit.RATE)
@@ -327,7 +310,7 @@ def _bandwidths(
     if not both and len(values) == columns and match[3] != "Reads":
         local = tuple(None if value is None else value / 2 for value in own)
         yield FoundTable(
-            "device_local_copy", (local,), ("local",), names, axes, Unit.RATE, "", text(title), _BYTES,
+            "device_local_copy", (local,), ("local",), names, axes, Unit.RATE, "", scan.text(title), _BYTES,
         )  # fmt: skip
     elif any(value is not None for value in own):
         yield _kept("within a GPU", title, having(lambda i, j: i == j), Unit.RATE)
@@ -344,7 +327,7 @@ def _kept(name: str, title: str, values: _Values, unit: Unit) -> FoundTable:
     why = f"no testcase measures {measured} in this way"
     key = re.sub(r"\W+", "-", title.partition("Matrix")[0].lower()).strip("-")
     return FoundTable(f"{_TOOL_P2P} {name}", tuple(values), names[: len(values)], names, ("GPU", "GPU"), unit,
-                      key, text(title), why_not=why)  # fmt: skip
+                      key, scan.text(title), why_not=why)  # fmt: skip
 
 
 #: How these logs are read.
@@ -390,7 +373,7 @@ def _run(lines: Sequence[str]) -> FoundLog:
         if match := _ROW_TRANSFERBENCH.match(line):
             _add(tests.setdefault(test, {}), match)
         elif match := _VERSION.match(line):
-            log.version = text(f"v{match[1]}")
+            log.version = scan.text(f"v{match[1]}")
         elif match := _TEST.match(line):
             again = sum(name.partition(" ")[0] == match[1] for name in tests)
             test = f"{match[1]} again, {again}" if again else match[1]
@@ -402,7 +385,7 @@ def _run(lines: Sequence[str]) -> FoundLog:
         elif matrix and (match := _HEAD_TRANSFERBENCH.match(line)):
             columns = re.findall(r"[CG]PU \d+", match[1])
         elif matrix and columns and (match := _OF_MATRIX.match(line)):
-            values = numbers(match[4]) or []
+            values = scan.numbers(match[4]) or []
             if len(values) < len(columns):
                 log.doubt(f"a row is cut: {line.strip()}")
             else:
@@ -410,7 +393,7 @@ def _run(lines: Sequence[str]) -> FoundLog:
         elif _CUT_TRANSFERBENCH.match(line) or (matrix and re.match(r"\s*[CG]PU \d+\s*(->|<-)", line)):
             log.doubt(f"a row is cut: {line.strip()}")
         elif _FAILED.match(line.strip()):
-            log.failures.append(text(line))
+            log.failures.append(scan.text(line))
         else:
             log.other(line.strip(), _KNOWN)
     log.tables += _matrix(log, matrix, columns, rows, size)
@@ -425,12 +408,12 @@ def _run(lines: Sequence[str]) -> FoundLog:
 
 def _add(found: dict[str, tuple[float | None, float | None]], match: re.Match[str]) -> None:
     """Note the rates of an executor, a transfer, or all of a test; of an executor also their sum."""
-    label = text(match[1])
-    about = text(match[5] or "").strip("│| ")
+    label = scan.text(match[1])
+    about = scan.text(match[5] or "").strip("│| ")
     if label.startswith("Transfer") and about:
         label = f"{label}: {about}"
     summed = re.match(r"([\d.]+) +GB/s \(sum\)", about)
-    found[label] = in_base(match[2], float(GB)), in_base(summed[1], float(GB)) if summed else None
+    found[label] = scan.in_base(match[2], float(GB)), scan.in_base(summed[1], float(GB)) if summed else None
 
 
 def _transfers(test: str, found: dict[str, tuple[float | None, float | None]]) -> FoundTable:
@@ -457,13 +440,16 @@ def _matrix(
     short = [name for name in columns if (name, "->") not in rows]
     if short:
         log.doubt(f"it has no row of {', '.join(short[:8])}")
-    title = text(match[0].strip())
+    title = scan.text(match[0].strip())
+    rates = {
+        name: dict(zip(columns, scan.scaled(values, float(GB)), strict=False))
+        for (name, arrow), values in rows.items() if arrow == "->"
+    }  # fmt: skip
     taken: set[tuple[str, str]] = set()
     if not both and len(gpus) > 1 and not {*gpus} & {*short}:
-        values = [_of(rows[gpu, "->"], columns, gpus) for gpu in gpus]
-        if remote:  # the destination executes: it is the row of a testcase that reads
-            values = [list(column) for column in zip(*values, strict=True)]
-        pairs = tuple(tuple(None if i == j else v for j, v in enumerate(row)) for i, row in enumerate(values))
+        pairs = tuple(  # if the destination executes, it is the row of a testcase that reads
+            tuple(None if a == b else rates[b][a] if remote else rates[a][b] for b in gpus) for a in gpus
+        )
         names = tuple(f"gpu{i}" for i in range(len(gpus)))
         taken = {(a, b) for a in gpus for b in gpus if a != b}
         if any(value is not None for row in pairs for value in row):
@@ -473,19 +459,13 @@ def _matrix(
             )  # fmt: skip
     labels = tuple(f"{name} {arrow}" for name, arrow in rows)
     rest = tuple(
-        scaled([None if (name, column) in taken and arrow == "->" else value
+        scan.scaled([None if (name, column) in taken and arrow == "->" else value
                 for column, value in zip(columns, values, strict=False)], float(GB))
         for (name, arrow), values in rows.items()
     )  # fmt: skip
     kind = f"{_TOOL} p2p {match[1].lower()}directional {match[3]}"
     yield FoundTable(kind, rest, labels, tuple(columns), ("source", "destination"), Unit.RATE,
                      "", title, size, "no testcase has this executor or both directions")  # fmt: skip
-
-
-def _of(values: Sequence[float | None], columns: Sequence[str], wanted: Sequence[str]) -> list[float | None]:
-    """The values of some columns, in B/s."""
-    by_column = dict(zip(columns, values, strict=False))
-    return list(scaled([by_column[name] for name in wanted], float(GB)))
 
 
 #: How these logs are read.

@@ -11,7 +11,8 @@ from ..backends.nccl.channel import MOST_TRANSPORTS, VIA, matters
 from ..data import of_nics, of_platform
 from ..hardware.facts import OFF, ON, Fact, Known
 from ..units import GB, many
-from .log import MOST_DEVICES, FoundLog, FoundNics, Tool, in_base, text
+from . import scan
+from .log import FoundLog, FoundNics, Tool
 
 #: A variable that NCCL obeys: numbers end in a full stop, texts do not. Source: ncclLoadParam and ncclGetEnv.
 _SETTING = re.compile(r"(NCCL_\w{1,60}) set by environment to (.{0,200}?)\.?$")
@@ -198,10 +199,10 @@ def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
     gpu, differ, peer_access = -1, False, False
     for line in lines:
         if match := _GPU.match(line):
-            gpu = int(match[1]) % MOST_DEVICES
-            models[gpu] = text(match[2])
+            gpu = int(match[1]) % scan.MOST_DEVICES
+            models[gpu] = scan.text(match[2])
         elif (match := _LINK.match(line)) and gpu >= 0:
-            rate = in_base(match[2])
+            rate = scan.in_base(match[2])
             differ |= links.setdefault(gpu, {}).setdefault(int(match[1]), rate) != rate
         elif _NONE_ACTIVE.match(line) and gpu >= 0:
             differ |= links.setdefault(gpu, dict(_NO_LINK)) != _NO_LINK
@@ -210,7 +211,7 @@ def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
         elif match := re.match(r"\s*(?:\[4m)?GPU(\d{1,4})\s+(.*)", line):
             words = match[2].split()
             if words[:1] and _CONNECTION.fullmatch(words[0]):
-                differ |= rows.setdefault(int(match[1]) % MOST_DEVICES, words) != words
+                differ |= rows.setdefault(int(match[1]) % scan.MOST_DEVICES, words) != words
             elif match[1] == "0" and not rows:
                 columns = line.replace("[4m", "").partition("CPU Affinity")[0].split()
         else:
@@ -256,12 +257,12 @@ def _of_matrix(log: FoundLog, columns: Sequence[str], rows: dict[int, list[str]]
         nics = dict(zip(columns[gpus:], known[gpus:], strict=False))
         if nearest := next((kind for kind in _NEAREST if kind in nics.values()), ""):
             names = [name for name, kind in nics.items() if kind == nearest]
-            yield Fact("nearest NICs", f"{nearest} {', '.join(map(text, names))}", device=device)
+            yield Fact("nearest NICs", f"{nearest} {', '.join(map(scan.text, names))}", device=device)
         affinity = words[len(known) :]
         if len(affinity) > 1 and _NODE.fullmatch(affinity[1]):
             yield Fact(Known.NUMA_NODE, affinity[1], device=device)
         if affinity:
-            yield Fact("CPU affinity", text(affinity[0]), device=device)
+            yield Fact("CPU affinity", scan.text(affinity[0]), device=device)
     missing = [str(i) for i in range(gpus) if i not in rows]
     if rows and missing:
         log.doubt(f"it has no row of GPU {', '.join(missing[:8])}")

@@ -11,20 +11,8 @@ from collections.abc import Iterator, Sequence
 
 from ..measurement import Unit
 from ..units import MB, MIB, NANO, many
-from .log import (
-    MOST_DEVICES,
-    FoundLog,
-    FoundTable,
-    Tool,
-    each,
-    grid,
-    in_base,
-    parts,
-    runs,
-    scaled,
-    text,
-    whole,
-)
+from . import scan
+from .log import FoundLog, FoundTable, Tool, each, parts, runs
 
 #: Lines with which a log of one of these tools begins.
 _START_STREAM = re.compile(
@@ -75,7 +63,7 @@ def _run_of_stream(lines: Sequence[str]) -> FoundLog:
     valid = False
     for line in map(str.strip, lines):
         if match := re.match(r"STREAM version (?:\$Revision: )?([\w.]+)|Version: (\S+)", line, re.IGNORECASE):
-            log.version = text(match[1] or match[2])
+            log.version = scan.text(match[1] or match[2])
         elif match := _SIZE_STREAM.match(line):
             size = _bytes(match)
         elif match := _ELEMENTS.match(line):
@@ -85,13 +73,13 @@ def _run_of_stream(lines: Sequence[str]) -> FoundLog:
         elif match := re.match(r"Number of Threads (?:counted )?= *(\d{1,6})", line):
             threads = int(match[1])
         elif match := _DEVICE.match(line):
-            device = text(match[1] or match[2])
+            device = scan.text(match[1] or match[2])
         elif match := _HEAD_STREAM.match(line):
             unit = _scale(match[1])
         elif unit and (match := _ROW.fullmatch(line)) and (value := _rate(match, unit)) is not None:
             rates[match[1]] = value
         elif match := _MEAN.match(line):
-            rates["Triad"] = in_base(match[2], _scale(match[1]))
+            rates["Triad"] = scan.in_base(match[2], _scale(match[1]))
         elif _VALID.match(line):
             valid = True
         else:
@@ -124,7 +112,7 @@ def _run_of_stream(lines: Sequence[str]) -> FoundLog:
 
 def _bytes(match: re.Match[str]) -> int:
     """The size of an array in bytes."""
-    value = in_base(match[1]) or 0.0
+    value = scan.in_base(match[1]) or 0.0
     unit = _scale(match[2] + match[3] + "B")
     size = value * unit
     nearest = round(size / MIB) * MIB  # 268.4 MB is 256 MiB
@@ -139,8 +127,8 @@ def _scale(unit: str) -> float:
 
 def _rate(match: re.Match[str], scale: float) -> float | None:
     """The rate of a row in B/s; None if its columns are not numbers."""
-    rate, *times = (in_base(word) for word in match.groups()[1:])
-    return None if rate is None or None in times else scaled([rate], scale)[0]
+    rate, *times = (scan.in_base(word) for word in match.groups()[1:])
+    return None if rate is None or None in times else scan.scaled([rate], scale)[0]
 
 
 #: How these logs are read.
@@ -177,11 +165,11 @@ def _run_of_likwid(lines: Sequence[str]) -> FoundLog:
     rate: float | None = None
     for line in lines:
         if match := _TEST.match(line):
-            name = text(match[1])
+            name = scan.text(match[1])
         elif match := _RATE.match(line):
-            rate = in_base(match[1], float(MB))
+            rate = scan.in_base(match[1], float(MB))
         elif match := _SIZE_LIKWID.match(line):
-            size = whole(match[1])
+            size = scan.whole(match[1])
         else:
             if (match := _THREADS.match(line)) and match[2] == "threads":
                 threads = int(match[1])
@@ -251,22 +239,22 @@ def _run_of_mlc(lines: Sequence[str]) -> FoundLog:
         line = lines[at].strip()
         at += 1
         if match := _VERSION.match(line):
-            log.version = text(f"v{match[1]}")
+            log.version = scan.text(f"v{match[1]}")
         elif line.startswith("Measuring"):
             if measured and not complete:
-                log.doubt(f"no complete result of {text(measured)!r}")
+                log.doubt(f"no complete result of {scan.text(measured)!r}")
             measured, complete = line, False
         elif match := _HEAD_MLC.match(line):
-            columns, rows, used = grid([match[1], *lines[at : at + MOST_DEVICES]], 0)
+            columns, rows, used = scan.grid([match[1], *lines[at : at + scan.MOST_DEVICES]], 0)
             at += max(used - 1, 0)
             if rows:
                 log.tables += _matrix(measured, [values for _, values in rows])
             complete = 0 < len(columns) <= len(rows)
         elif match := _PEAK.match(line):
-            peaks[match[1]] = in_base(match[2], float(MB))
+            peaks[match[1]] = scan.in_base(match[2], float(MB))
             complete = match[1] == _LAST_PEAK and peaks[match[1]] is not None
         elif match := _LOADED.fullmatch(line):
-            loaded[match[1]] = (in_base(match[2], NANO), in_base(match[3], float(MB)))
+            loaded[match[1]] = (scan.in_base(match[2], NANO), scan.in_base(match[3], float(MB)))
             last = match[1] == _LAST_DELAY or chosen_delays
             complete = last and None not in loaded[match[1]]
         elif "cache-to-cache" in measured and _CACHES.match(line):
@@ -277,7 +265,7 @@ def _run_of_mlc(lines: Sequence[str]) -> FoundLog:
     if not any(_PARAMETERS in line for line in lines) and sections and _FIRST in sections[0]:
         complete &= _LAST in sections[-1]
     if not complete and any(_BEGIN_MLC.match(line) for line in lines):  # others are excerpts
-        log.doubt(f"it ends in {text(measured)!r}" if measured else "it has no values")
+        log.doubt(f"it ends in {scan.text(measured)!r}" if measured else "it has no values")
     if peaks:
         log.tables.append(
             _kept("peak bandwidth", (tuple(peaks.values()),), ("all nodes",), tuple(peaks), Unit.RATE,
@@ -296,11 +284,11 @@ def _matrix(measured: str, rows: list[list[float | None]]) -> Iterator[FoundTabl
     """Yield the tables of a matrix of nodes."""
     nodes = tuple(f"numa{i}" for i in range(max(map(len, rows))))
     axes = ("NUMA node", "NUMA node")
+    unit, scale = (Unit.TIME, NANO) if "latenc" in measured.lower() else (Unit.RATE, float(MB))
+    values = tuple(scan.scaled(row, scale) for row in rows)
     if "idle latencies" in measured.lower():
-        values = tuple(scaled(row, NANO) for row in rows)
-        yield FoundTable("host_latency", values, nodes[: len(rows)], nodes, axes, Unit.TIME, "", measured)
+        yield FoundTable("host_latency", values, nodes[: len(rows)], nodes, axes, unit, "", measured)
     elif "Bandwidths between nodes" in measured:
-        values = tuple(scaled(row, float(MB)) for row in rows)
         if len(rows) == len(nodes):
             own = tuple(row[i] for i, row in enumerate(values))
             yield FoundTable("host_stream_read", (own,), ("local",), nodes, axes, Unit.RATE, "", measured)
@@ -309,9 +297,7 @@ def _matrix(measured: str, rows: list[list[float | None]]) -> Iterator[FoundTabl
             yield _kept("bandwidth between nodes", far, nodes[: len(rows)], nodes, Unit.RATE,
                         "no testcase only reads the memory of another node")  # fmt: skip
     else:
-        unit, scale = (Unit.TIME, NANO) if "latenc" in measured.lower() else (Unit.RATE, float(MB))
-        kept = tuple(scaled(row, scale) for row in rows)
-        yield _kept("matrix", kept, nodes[: len(rows)], nodes, unit, "no testcase measures the same")
+        yield _kept("matrix", values, nodes[: len(rows)], nodes, unit, "no testcase measures the same")
 
 
 def _kept(

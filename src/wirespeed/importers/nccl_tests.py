@@ -13,22 +13,9 @@ from ..collectives.options import OPTIONS, CollectiveOptions
 from ..document import CollectiveInfo, RankInfo
 from ..tables import Half
 from ..units import GB, many
+from . import scan
 from .host_facts import NcclLines
-from .log import (
-    FoundCollective,
-    FoundLog,
-    Halves,
-    Tool,
-    fields_of,
-    gpus_of,
-    items_of,
-    number,
-    reason_of,
-    says_failure,
-    scaled,
-    text,
-    whole,
-)
+from .log import FoundCollective, FoundLog, Halves, Tool, gpus_of
 
 #: Names of data types in NCCL's newer versions -> ours.
 _TYPES = {"fp8_e4m3": "f8e4m3", "fp8_e5m2": "f8e5m2"}
@@ -185,7 +172,7 @@ class _LinesOfRun:
         log = self.found
         log.lines += 1
         if match := _VERSION.match(line):
-            log.version = text(match[1])
+            log.version = scan.text(match[1])
         elif match := _PROGRAM.match(line):
             self._program = match[1]
         elif match := _OPTIONS.match(line):
@@ -193,14 +180,14 @@ class _LinesOfRun:
             self._options(match)
         elif match := _RANK.match(line):
             rank, group, pid, device = (int(match[i] or 0) for i in (1, 2, 3, 5))
-            host, bus, model = (text(match[i]) for i in (4, 6, 7))
+            host, bus, model = (scan.text(match[i]) for i in (4, 6, 7))
             log.ranks.append(RankInfo(rank, group, pid, host, device, bus, model))
         elif _HEAD.match(line):
             self._head = line.lstrip("# ").split()
         elif _COMMENT.match(line):
             self._ended |= bool(_END.match(line))
-            if says_failure(line):
-                log.failures.append(text(line.lstrip("# ")))
+            if scan.says_failure(line):
+                log.failures.append(scan.text(line.lstrip("# ")))
         elif line.startswith("# SIMULATED"):
             log.simulated = True
         elif _TABLE_LINE.match(line) and (self._head or _ROW.match(line)):
@@ -208,15 +195,15 @@ class _LinesOfRun:
             if not self._row(line.split()):
                 self._broken.append(line)
         elif _SKIPPED.match(line):
-            log.failures.append(f"nothing was measured: {text(line)}")
+            log.failures.append(f"nothing was measured: {scan.text(line)}")
         elif self._nccl.line(line):
             if match := _WARN.search(line):
-                self._warned = reason_of(match[1])
+                self._warned = scan.reason_of(match[1])
         elif line.startswith("#"):
             self._mention(line)
-        elif says_failure(line):
+        elif scan.says_failure(line):
             cause = f" (NCCL WARN {self._warned})" if self._warned and not log.failures else ""
-            log.failures.append(f"{reason_of(line)}{cause}")
+            log.failures.append(f"{scan.reason_of(line)}{cause}")
         elif not (self._mention(line) or _UNITS.match(line)):
             log.other(line)
 
@@ -245,14 +232,14 @@ class _LinesOfRun:
         if not left or width < 4 or len(first) < 3 or len(values) != 2 * width:
             return False
         try:
-            size, rest = whole(first[0]), first[3:]
-            root = whole(rest.pop()) if rest and re.fullmatch(r"-?\d+", rest[-1]) else _NO_ROOT
-            numbers = [number(word) for at in (0, width) for word in values[at : at + 4]]
+            size, rest = scan.whole(first[0]), first[3:]
+            root = scan.whole(rest.pop()) if rest and re.fullmatch(r"-?\d+", rest[-1]) else _NO_ROOT
+            numbers = [scan.number(word) for at in (0, width) for word in values[at : at + 4]]
             halves = (_result(numbers[:4], scale), _result(numbers[4:], scale))
         except ValueError:
             return False
         operator = rest[0] if rest and rest[0] != "none" else ""
-        self._runs.add((_TYPES.get(first[2], text(first[2])), text(operator), root), size, halves)
+        self._runs.add((_TYPES.get(first[2], scan.text(first[2])), scan.text(operator), root), size, halves)
         return True
 
     def log(self) -> FoundLog:
@@ -283,7 +270,7 @@ def _result(values: Sequence[float | None], scale: float = _MICRO) -> Half | Non
         scale: Unit of the time, in s.
     """
     time, algorithm, bus, wrong = values
-    (seconds,), rates = scaled([time], scale), scaled([algorithm, bus], float(GB))
+    (seconds,), rates = scan.scaled([time], scale), scan.scaled([algorithm, bus], float(GB))
     if seconds is None or rates[0] is None or rates[1] is None:
         return None
     return Half(seconds, rates[0], rates[1], int(wrong) if wrong is not None and wrong >= 0 else None)
@@ -393,20 +380,20 @@ def _of_json(content: dict[str, Any]) -> FoundLog | None:
     results, config = content.get("results"), content.get("config")
     if not isinstance(results, list) or not isinstance(config, dict) or "nccl_version" not in content:
         return None
-    log = FoundLog(_TOOL, text(f"JSON {content.get('version', '')}"))
-    mentioned = _MENTIONED.search(" ".join(map(str, items_of(content.get("args")))))
-    log.simulated = fields_of(content.get("wirespeed")).get("simulated") is True
+    log = FoundLog(_TOOL, scan.text(f"JSON {content.get('version', '')}"))
+    mentioned = _MENTIONED.search(" ".join(map(str, scan.items_of(content.get("args")))))
+    log.simulated = scan.fields_of(content.get("wirespeed")).get("simulated") is True
     absent = ("factor" if "step_bytes" in config else "step", "blocking")  # or not a number
     log.options |= {
         name: _whole(config.get(about.json))
         for name, about in OPTIONS.items()
         if about.json and name not in absent and not isinstance(getattr(CollectiveOptions, name), bool)
     }
-    for of in items_of(config.get("devices")):
+    for of in scan.items_of(config.get("devices")):
         if isinstance(of, dict):
             rank, group, pid, device = (_whole(of.get(key)) for key in ("rank", "group", "pid", "device"))
             host, bus, model = (
-                text(str(of.get(key, ""))) for key in ("hostname", "device_hex", "device_info")
+                scan.text(str(of.get(key, ""))) for key in ("hostname", "device_hex", "device_info")
             )
             log.ranks.append(RankInfo(rank, group, pid, host, device, bus, model))
     expected = _product(log.options)
@@ -421,7 +408,7 @@ def _of_json(content: dict[str, Any]) -> FoundLog | None:
         if found := _entry(entry):
             runs.add(*found)
         else:
-            log.failures.append(text(f"not a result: {entry}"))
+            log.failures.append(scan.text(f"not a result: {entry}"))
     halves = [half for points in runs.values() for pair in points.values() for half in pair if half]
     _note_iterations(log, halves)
     ended = "average_bus_bandwidth" in content
@@ -430,7 +417,7 @@ def _of_json(content: dict[str, Any]) -> FoundLog | None:
         okay = str(judged.get("okay")).lower() if isinstance(judged, dict) else ""
         if okay not in ("true", "unchecked"):
             log.failures.append(f"{check}: {'FAILED' if okay == 'false' else f'unknown status {okay}'}")
-    log.failures += [text(str(error)) for error in items_of(content.get("errors")) if error]
+    log.failures += [scan.text(str(error)) for error in scan.items_of(content.get("errors")) if error]
     return _finished(log, mentioned[1] if mentioned else "", runs, ended)
 
 
@@ -444,14 +431,14 @@ def _entry(entry: object) -> tuple[_Key, int, Halves] | None:
     if not isinstance(entry, dict):
         return None
     try:
-        size, root = whole(str(entry["size"])), whole(str(entry.get("root", _NO_ROOT)).strip())
-        kind, operator = text(str(entry["type"])), text(str(entry.get("redop", "")))
+        size, root = scan.whole(str(entry["size"])), scan.whole(str(entry.get("root", _NO_ROOT)).strip())
+        kind, operator = scan.text(str(entry["type"])), scan.text(str(entry.get("redop", "")))
         halves = []
         for place in ("out_of_place", "in_place"):
-            values = fields_of(entry.get(place))
+            values = scan.fields_of(entry.get(place))
             time = values.get("time", values.get("cpu_time"))
             words = (time, *map(values.get, ("alg_bw", "bus_bw", "nwrong")))
-            result = _result([None if word is None else number(str(word)) for word in words])
+            result = _result([None if word is None else scan.number(str(word)) for word in words])
             halves.append(result and _with_iterations(result, entry.get(f"{place}_per_iter")))
     except (KeyError, ValueError):
         return None
@@ -463,13 +450,13 @@ def _with_iterations(half: Half, report: object) -> Half:
     """A result with the times of its iterations, of all processes together and of each, if there are any."""
     if not isinstance(report, dict):
         return half
-    by_process = tuple(map(_times, items_of(report.get("per_process_max_times_us"))))
+    by_process = tuple(map(_times, scan.items_of(report.get("per_process_max_times_us"))))
     return struct_replace(half, iterations=_times(report.get("times_us")), by_process=by_process)
 
 
 def _times(numbers: object) -> tuple[float, ...]:
     """Times in s from those of the JSON, in us; none if one of them is none."""
-    times = scaled([number(str(value)) for value in items_of(numbers)], _MICRO)
+    times = scan.scaled([scan.number(str(value)) for value in scan.items_of(numbers)], _MICRO)
     return tuple(time for time in times if time is not None) if None not in times else ()
 
 

@@ -14,21 +14,8 @@ from ..document import RankInfo, Status
 from ..measurement import Unit
 from ..testcases import TABLE
 from ..units import GB, MIB, NANO
-from .log import (
-    MOST_DEVICES,
-    FoundLog,
-    FoundTable,
-    Tool,
-    by_label,
-    gpus_of,
-    grid,
-    in_base,
-    items_of,
-    number,
-    says_failure,
-    scaled,
-    text,
-)
+from . import scan
+from .log import FoundLog, FoundTable, Tool, gpus_of
 
 #: Lines with which a log of this tool can begin; an excerpt begins with the title of a table.
 _START = re.compile(
@@ -55,7 +42,7 @@ _CLOSING, _CLOSING_SINCE = "NOTE: The reported results", (0, 6)
 #: Lines without values that every log may have.
 _KNOWN = re.compile(
     r"Built from Git version:|NOTE: |COEFFICIENT_OF_VARIATION |Performance can vary |WARNING: |"
-    r"It is suggested to use the default buffer size|"
+    r"Process +\d+ \(.*\): device gpu\d+$|It is suggested to use the default buffer size|"
     r"\s*Sample \d+: |(CUDA|HGGC|Driver) |Warning: |"
     r"(testcase|transport|src|dst|reported by|first bad \w+|total values|bad values|flipped bits|"
     r"source content|transfer|found|note|dumped file) +: |"
@@ -144,40 +131,38 @@ class _TextOfRun:
         """Read a line, or a table that begins with it; return the index of the next line."""
         line, log = self.lines[at].strip(), self.found
         if match := _VERSION.match(line):
-            log.tool, log.version = match[1], text(f"v{match[2]}")
+            log.tool, log.version = match[1], scan.text(f"v{match[2]}")
         elif match := _RUNNING.fullmatch(line):
             self._ends()
             self._running, self._measured, self._parts = match[1], False, set()
         elif match := _WAIVED.match(line):  # 0.8 leaves out the name
             if name := match[1]:
-                log.outcomes[name] = (Status.WAIVED, text(match[2] or "waived in the log"))
+                log.outcomes[name] = (Status.WAIVED, scan.text(match[2] or "waived in the log"))
                 self._measured = True
         elif match := _MISSING.fullmatch(line):
-            log.outcomes[match[2]] = (Status.NOT_FOUND, text(match[1]))
+            log.outcomes[match[2]] = (Status.NOT_FOUND, scan.text(match[1]))
         elif line.startswith(_CLOSING):
             self._ends()
             self._running, self._closed = "", True
         elif match := re.fullmatch(r"Driver Version: (\S+)", line):
-            log.driver = text(match[1])
+            log.driver = scan.text(match[1])
         elif match := re.match(r"(?:CUDA|HGGC) Runtime Version: .*?(\d{4,6})\)?$", line):
             log.cuda = int(match[1])
         elif line.startswith("Device ") and (match := _DEVICE.fullmatch(line)):
-            log.gpus.append((text(match[2]), text(match[3] or "")))
+            log.gpus.append((scan.text(match[2]), scan.text(match[3] or "")))
             before = self.lines[at - 1].strip() if at else ""
             if len(log.gpus) == 1 and re.fullmatch(r"[\w.-]{1,64}", before):
                 log.host, self._whole = before, True
                 log.unknown[:] = [unknown for unknown in log.unknown if unknown.strip() != before]
         elif match := _PROCESS.fullmatch(line):
             _add_process(log, match)
-        elif re.fullmatch(r"Process +\d+ \(.*\): device gpu\d+", line):
-            pass
         elif _TITLE.fullmatch(line):
             return self._table(at)
         elif match := _SUM.match(line):
             self._check_sum(match[1], match[2])
         elif _SMALLER.match(line):
             self._small = True
-        elif self._running and (_ERROR.match(line) or says_failure(line)):
+        elif self._running and (_ERROR.match(line) or scan.says_failure(line)):
             log.fail(self._running, line)
             self._measured = True
         else:
@@ -189,7 +174,7 @@ class _TextOfRun:
     def _table(self, at: int) -> int:
         """Read a title and its table; return the index of the next line."""
         title = self.lines[at].strip()
-        columns, rows, end = grid(self.lines, at + 1)
+        columns, rows, end = scan.grid(self.lines, at + 1)
         if not columns or not rows:
             self.found.unknown.append(title)
             return at + 1
@@ -197,7 +182,7 @@ class _TextOfRun:
         if not self._ratios:
             name = self._running or self._named(title, end, is_square=1 < len(rows) <= len(columns))
             is_pairs = _split(name)[0] in _PAIRS
-            whole = by_label(rows, len(columns)) if is_pairs else [values for _, values in rows]
+            whole = scan.by_label(rows, len(columns)) if is_pairs else [values for _, values in rows]
             table = _matrix(name, title, whole, len(columns))
             self.found.tables.append(table)
             if match := _TITLE_PART.search(title):
@@ -225,7 +210,7 @@ class _TextOfRun:
             table = self.found.tables[-1] = replace(table, key=part)
         scale = _scale(table.unit)
         values = [value / scale for row in table.values for value in row if value is not None]
-        expected, added = in_base(total), math.fsum(values)
+        expected, added = scan.in_base(total), math.fsum(values)
         if expected is not None and abs(added - expected) > _ROUNDING * (len(values) + 1):
             self.found.warnings.append(
                 f"the values of {key} add up to {added:.2f}, not to the sum in the log, {expected:g}"
@@ -234,18 +219,18 @@ class _TextOfRun:
     def _ends(self) -> None:
         """Note a testcase that began and has no result, or not all of its tables."""
         if self._running and not self._measured:
-            self.found.doubt(f"no result of {text(self._running)}")
+            self.found.doubt(f"no result of {scan.text(self._running)}")
         wanted = next((set(keys) for keys in _PARTS.values() if self._parts & set(keys[:2])), set())
         if missing := sorted(wanted - self._parts):
-            tables = f"{' and '.join(missing)} of {text(self._running)}"
+            tables = f"{' and '.join(missing)} of {scan.text(self._running)}"
             self.found.doubt(f"no table {tables}")
 
 
 def _add_process(log: FoundLog, match: re.Match[str]) -> None:
     """Note the GPU of a process of a job of several processes."""
-    host, device, model, bus = match[2], int(match[3]), match[4], match[5]
-    if model:
-        log.ranks.append(RankInfo(int(match[1]), 0, 0, text(host), device, text(bus or ""), text(model)))
+    if match[4]:
+        host, bus, model = (scan.text(match[i] or "") for i in (2, 5, 4))
+        log.ranks.append(RankInfo(int(match[1]), 0, 0, host, int(match[3]), bus, model))
 
 
 #: Program -> its names of the versions of the runtime and the driver, and of the devices.
@@ -261,27 +246,27 @@ def _of_json(content: dict[str, Any]) -> FoundLog | None:
     if tool is None:
         return None
     body, (runtime, driver, devices) = content[tool], _TOOLS[tool]
-    log = FoundLog(tool, text(str(body.get("version", ""))), independent=True)
-    log.driver = text(str(body.get(driver, "")))
+    log = FoundLog(tool, scan.text(str(body.get("version", ""))), independent=True)
+    log.driver = scan.text(str(body.get(driver, "")))
     cuda = re.search(r"(\d{4,6})\)?$", str(body.get(runtime, "")))
     log.cuda = int(cuda[1]) if cuda else 0
     log.simulated = body.get("simulated") is True
-    for device in items_of(body.get(devices)):
+    for device in scan.items_of(body.get(devices)):
         if match := _PROCESS.fullmatch(str(device).strip()):
             _add_process(log, match)
         elif match := _DEVICE.fullmatch(str(device).strip()):
-            log.gpus.append((text(match[2]), text(match[3] or "")))
-            log.host = log.host or text(match[4] or "")
+            log.gpus.append((scan.text(match[2]), scan.text(match[3] or "")))
+            log.host = log.host or scan.text(match[4] or "")
     present: set[tuple[str, str]] = set()
-    for entry in items_of(body.get("testcases")):
+    for entry in scan.items_of(body.get("testcases")):
         if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-            log.failures.append(text(f"not a testcase: {entry}"))
+            log.failures.append(scan.text(f"not a testcase: {entry}"))
             continue
         tables = _entry(log, entry)
         log.tables += [table for table in tables if (table.testcase, table.key) not in present]
         present |= {(table.testcase, table.key) for table in tables if table.key}
     if (note := body.get("error")) and str(note).strip():
-        log.failures.append(text(str(note)))
+        log.failures.append(scan.text(str(note)))
     small = bool(_SMALLER.search(str(body.get("warning", ""))))
     _finish(log, small=small)
     return log
@@ -289,22 +274,22 @@ def _of_json(content: dict[str, Any]) -> FoundLog | None:
 
 def _entry(log: FoundLog, entry: dict[str, Any]) -> list[FoundTable]:
     """The tables of a testcase of the JSON; its status, if not passed, goes to the log."""
-    name, title = text(entry["name"]), text(str(entry.get("bandwidth_description", "")))
+    name, title = scan.text(entry["name"]), scan.text(str(entry.get("bandwidth_description", "")))
     outcome, case = entry.get("status"), _split(name)[0]
     status = _STATUS.get(str(outcome).strip().lower(), Status.ERROR)
     if outcome == _UNKNOWN_NAME:
         status = Status.NOT_FOUND
     reason = str(entry.get("reason") or entry.get("error") or f"status {outcome!r} in the log")
     if not status.good:
-        log.outcomes.setdefault(case, (status, text(reason)))
+        log.outcomes.setdefault(case, (status, scan.text(reason)))
     elif entry.get("error"):
         log.fail(case, reason)
     elif status is Status.WAIVED:
-        log.outcomes[case] = (status, text(reason))
+        log.outcomes[case] = (status, scan.text(reason))
     try:
         rows = [
-            [number(str(word)) for word in items_of(row)[:MOST_DEVICES]]
-            for row in items_of(entry.get("bandwidth_matrix"))[:MOST_DEVICES]
+            [scan.number(str(word)) for word in scan.items_of(row)[: scan.MOST_DEVICES]]
+            for row in scan.items_of(entry.get("bandwidth_matrix"))[: scan.MOST_DEVICES]
         ]
     except ValueError as error:
         log.fail(case, f"its matrix is not of numbers: {error}")
@@ -338,14 +323,14 @@ def _matrix(name: str, title: str, rows: list[list[float | None]], columns: int)
         key = "total" if case.endswith("_sm") else "read1" if "_read_" in case else "write1"
     is_time = "latency" in case if not title.endswith(")") else title.endswith("(ns)")
     unit = Unit.TIME if is_time else Unit.RATE
-    row_labels, column_labels = _labels(case, columns)
+    row_labels, column_labels, axes = _labels(case, columns)
     if row_labels == column_labels and all(row[i] == 0 for i, row in enumerate(rows[:columns])):
         rows = [[value or None for value in row] for row in rows]  # versions that print 0.00 for no value
     if len(rows) > len(row_labels):
         row_labels = tuple(str(i) for i in range(len(rows)))
-    values = tuple(scaled(row, _scale(unit)) for row in rows)
+    values = tuple(scan.scaled(row, _scale(unit)) for row in rows)
     return FoundTable(
-        case or "unnamed", values, row_labels, column_labels, _axes(case), unit, key, text(title),
+        case or "unnamed", values, row_labels, column_labels, axes, unit, key, scan.text(title),
         why_not="" if case else "the log does not name the testcase",
     )  # fmt: skip
 
@@ -360,26 +345,21 @@ def _split(name: str) -> tuple[str, str]:
     return (case, key) if key in _KEYS else (name, "")
 
 
-def _axes(case: str) -> tuple[str, str]:
-    if case.startswith("multinode"):
-        return "rank", "rank"
-    return ("CPU" if "host" in case and "device_to_device" not in case else "GPU"), "GPU"
-
-
-def _labels(case: str, columns: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The labels of rows and columns of a testcase with this number of columns."""
+def _labels(case: str, columns: int) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, str]]:
+    """The labels of rows and columns of a testcase with this number of columns, and the names of the axes."""
     if case.startswith("multinode"):
         ranks = tuple(str(i) for i in range(columns))
         single_row = "all_to_one" in case or "all_from_one" in case
-        return (("all",) if single_row else ranks), ranks
+        return (("all",) if single_row else ranks), ranks, ("rank", "rank")
     gpus = tuple(f"gpu{i}" for i in range(columns))
+    rows: tuple[str, ...] = ("host",)
     if case.startswith("device_to_device"):
-        return gpus, gpus
-    if case.startswith(("all_to_one", "one_to_all")):
-        return ("all",), gpus
-    if case.startswith(("device_local", "device_stream", "device_saxpy")):
-        return ("local",), gpus
-    return ("host",), gpus
+        rows = gpus
+    elif case.startswith(("all_to_one", "one_to_all")):
+        rows = ("all",)
+    elif case.startswith(("device_local", "device_stream", "device_saxpy")):
+        rows = ("local",)
+    return rows, gpus, ("CPU" if "host" in case and rows != gpus else "GPU", "GPU")
 
 
 def _finish(log: FoundLog, small: bool) -> None:
@@ -389,35 +369,26 @@ def _finish(log: FoundLog, small: bool) -> None:
     keys: defaultdict[str, set[str]] = defaultdict(set)
     for table in log.tables:
         keys[table.testcase].add(table.key)
-        if not table.count:
+        if not table.cells:
             log.fail(table.testcase, "its table has no value")
-    log.tables = [_sized(_meant(table, keys[table.testcase]), size) for table in log.tables]
+    for i, table in enumerate(log.tables):
+        one_table = keys[table.testcase] == {table.key} and not _TITLE_PART.search(table.title)
+        is_ours = one_table or table.testcase.startswith("multinode")  # 0.2 has one, of the row's writes
+        key = table.key if is_ours else _OTHER_WRITE.get(table.key, table.key)
+        log.tables[i] = replace(table, key=key, bytes=0 if table.unit is Unit.TIME else size)
     if log.ranks and not log.gpus:
         log.gpus = gpus_of(log.ranks)
         log.host = log.host or log.ranks[0].host
     if any(model.endswith(" SIMULATED") for model, _ in log.gpus):
         log.simulated = True
         log.gpus = [(model.removesuffix(" SIMULATED"), bus) for model, bus in log.gpus]
-    if len(log.gpus) > MOST_DEVICES:
-        log.gpus = log.gpus[:MOST_DEVICES]
+    del log.gpus[scan.MOST_DEVICES :]
 
 
 def _release(log: FoundLog) -> tuple[int, int] | None:
     """The version of nvbandwidth; None if it is unknown, or of another tool."""
     version = re.match(r"v?(\d+)\.(\d+)", log.version)
     return (int(version[1]), int(version[2])) if version and log.tool == "nvbandwidth" else None
-
-
-def _meant(table: FoundTable, keys: set[str]) -> FoundTable:
-    """A table of writes with our key for it; 0.2 has one table, of the row's writes."""
-    one_table = keys == {table.key} and not _TITLE_PART.search(table.title)
-    if table.testcase.startswith("multinode") or one_table:
-        return table
-    return replace(table, key=_OTHER_WRITE.get(table.key, table.key))
-
-
-def _sized(table: FoundTable, size: int) -> FoundTable:
-    return replace(table, bytes=0 if table.unit is Unit.TIME else size)
 
 
 #: How these logs are read.

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace as struct_replace
 
 from ..collectives.operations import BY_NAME, OPERATIONS, Setting
-from ..document import RankInfo, Status, TestcaseResult
+from ..document import Status, TestcaseResult
 from ..driver.partial_result import PartialResult
 from ..errors import WirespeedError
 from ..hardware.limits import Allowance
@@ -26,7 +26,8 @@ from ..tables import BUSBW, LATE, Cell, Half, Table
 from ..testcases import TABLE, Plan, Testcase
 from ..testcases.processes import PLACES, collective, names
 from ..units import Nics, many
-from .log import FoundCollective, FoundLog, FoundTable, curve, status_of
+from . import scan
+from .log import FoundCollective, FoundLog, FoundTable, curve
 
 #: Description of what no testcase measures.
 _NOT_COMPARABLE = "not comparable with a testcase of wirespeed"
@@ -56,13 +57,12 @@ def results(
     for log in logs:
         for result, strange in _of_log(network, plans, log, nics):
             place = (result.name, result.status)
-            if result.tables and (i := first.get(place)) is not None and _differ(placed[i][0], result):
+            if result.tables and (i := first.setdefault(place, len(placed))) < len(placed):
                 present, before = placed[i]
                 tables = (*present.tables, *result.tables)
-                placed[i] = struct_replace(present, tables=tables), before + strange
-                continue
-            if result.tables:
-                first.setdefault(place, len(placed))
+                if len({table.key for table in tables}) == len(tables):
+                    placed[i] = struct_replace(present, tables=tables), before + strange
+                    continue
             placed.append((result, strange))
     return _numbered(placed), sum(strange for _, strange in placed)
 
@@ -87,8 +87,8 @@ def _choose(logs: Sequence[FoundLog], plans: _Plans) -> None:
     rivals: dict[tuple[str, str], list[tuple[float, int, int]]] = {}
     for i, log in enumerate(logs):
         for j, table in enumerate(log.tables):
-            if log.partial and not table.why_not and not table.positions and table.count == 1:
-                value = next(value for row in table.values for value in row if value is not None)
+            if log.partial and not table.why_not and not table.positions and len(table.cells) == 1:
+                ((_, _, value),) = table.cells
                 rivals.setdefault((table.testcase, table.key), []).append((value, i, j))
     for (name, _), own in rivals.items():
         if len(own) < 2 or name not in _TESTCASES or _TESTCASES[name].access is not Access.LOCAL:
@@ -106,11 +106,6 @@ def _most(plans: _Plans, case: Testcase, table: FoundTable) -> float:
     planned = plans(case.name, table.bytes, False)
     limits = [bound.limit for bounds in planned[1] for bound in bounds] if planned else []
     return max((limit * (1 + _CLOCK) for limit in limits if limit), default=math.inf)
-
-
-def _differ(first: TestcaseResult, second: TestcaseResult) -> bool:
-    """Whether two results of a testcase have only different tables."""
-    return not {table.key for table in first.tables} & {table.key for table in second.tables}
 
 
 def _plans_on(network: Network) -> _Plans:
@@ -139,7 +134,7 @@ def _of_log(
     if not log.failures:
         yield from results
         return
-    reason, status = log.failures[0], status_of(log.failures[0])
+    reason, status = log.failures[0], scan.status_of(log.failures[0])
     for result, alien in results:
         failed = result.status is Status.PASSED and not log.independent
         yield struct_replace(result, status=status, reason=reason) if failed else result, alien
@@ -169,7 +164,8 @@ def _tables(
             status, reason = Status.PASSED, ""
         planned = _plan(plans, case, tables) if case else None
         if case is None or planned is None:
-            fits = case is not None and _is_known_place(tables)
+            # The labels of messages say enough, although the machine lacks ranks.
+            fits = case is not None and case.name.startswith("message_")
             result, count = _unplaced(tables, case, status, reason, fits)
             limited = tuple(of_one_nic(machine, table, nics) for table in result.tables) if nics else ()
             if nics and limited != result.tables:
@@ -195,19 +191,9 @@ def _widened_placed(table: FoundTable, gpus: int) -> FoundTable:
     return replace(table, columns=columns, values=((*table.values[0], *[None] * (gpus - present)),))
 
 
-def _is_known_place(tables: Sequence[FoundTable]) -> bool:
-    """Whether the labels of some tables say enough, although the machine lacks ranks."""
-    return all(table.testcase.startswith("message_") for table in tables)
-
-
 def _plan(plans: _Plans, case: Testcase, tables: Sequence[FoundTable]) -> _Planned | None:
     """The plan of a testcase on the machine; None if the tables do not fit it."""
-    local = any(
-        row[i] is not None
-        for table in tables
-        if table.rows == table.columns
-        for i, row in enumerate(table.values[: len(table.columns)])
-    )
+    local = any(i == j for table in tables if table.rows == table.columns for i, j, _ in table.cells)
     planned = plans(case.name, max(table.bytes for table in tables), local)
     if planned is None or any(measurement.collective for measurement in planned[0].measurements):
         return None  # or of a size that the table does not contain
@@ -226,11 +212,8 @@ def _cells(planned: _Planned, tables: Sequence[FoundTable]) -> dict[str, dict[tu
     values = {table.key: table.values for table in tables}
     sized = all(table.bytes for table in tables)
     cells: dict[str, dict[tuple[int, int], Cell]] = {layout.key: {} for layout in plan.tables}
-    for key, rows in values.items():
-        for i, row in enumerate(rows):
-            for j, value in enumerate(row):
-                if value is not None:
-                    cells[key][i, j] = Cell(i, j, value)
+    for table in tables:
+        cells[table.key] |= {(i, j): Cell(i, j, value) for i, j, value in table.cells}
     for waived in plan.waived:
         at = (waived.row, waived.column)
         if waived.table in values and at not in cells[waived.table]:
@@ -263,12 +246,7 @@ def _unplaced(
             labels if len(labels) == count else tuple(map(str, range(count)))
             for labels, count in ((table.rows, rows), (table.columns, columns))
         ]
-        cells = tuple(
-            Cell(i, j, value)
-            for i, row in enumerate(table.values)
-            for j, value in enumerate(row)
-            if value is not None  # what has none may be in another table
-        )
+        cells = tuple(Cell(*cell) for cell in table.cells)  # what has none may be in another table
         row_axis, column_axis = (Axis(name, own) for name, own in zip(table.axes, labels, strict=True))
         if table.positions:
             column_axis = replace(column_axis, values=table.positions, unit="B")
@@ -284,7 +262,7 @@ def _unplaced(
         tables[0].testcase, status, described, reason,
         engine=str(case.engine) if case else "", counts=case.counts if case else "", tables=tuple(kept),
     )  # fmt: skip
-    return result, sum(table.count for table in tables)
+    return result, sum(len(table.cells) for table in tables)
 
 
 def _failed(log: FoundLog) -> Iterator[tuple[TestcaseResult, int]]:
@@ -403,8 +381,3 @@ def _unknown_collective(run: FoundCollective) -> tuple[TestcaseResult, int]:
         case = f"nccl-tests {info.operation}".strip()
         tables.append(curve(case, key, f"{name}: {title}", rows, unit, "buffers", why, "size"))
     return _unplaced(tables, None, Status.PASSED, "")
-
-
-def ranks_of(logs: Sequence[FoundLog]) -> tuple[RankInfo, ...]:
-    """The ranks of the first log that names some."""
-    return next((tuple(log.ranks) for log in logs if log.ranks), ())

@@ -225,20 +225,15 @@ def compare_gates(gates: GateSet, document: Document, judgements: Sequence[Judge
     return GateComparison(gates, results, document.simulated)
 
 
-def check_models(gates: GateSet, machines: Sequence[Machine]) -> None:
-    """Refuse a set without any gate for the GPUs of some machines.
-
-    Raises:
-        UsageError: If there is no such gate.
-    """
-    if any(not gate.models or len(_others(gate, machine)) < len(machine.gpus)
-           for gate in gates.gates for machine in machines):  # fmt: skip
-        return
+def unsuitable(gates: GateSet, machine: Machine) -> str:
+    """Why a set of gates has none for the GPUs of a machine; empty if it has."""
+    if any(not gate.models or len(_others(gate, machine)) < len(machine.gpus) for gate in gates.gates):
+        return ""
     models = dict.fromkeys(model for gate in gates.gates for model in gate.models)
-    there = Counter(gpu.model for machine in machines for gpu in machine.gpus)
+    there = Counter(gpu.model for gpu in machine.gpus)
     have = ", ".join(f"{n} x {model}" for model, n in there.items()) or "a machine without GPUs"
     has = f"; it has thresholds for: {', '.join(models)}" if models else ""
-    raise UsageError(f"no threshold of {gates.name} is for {have}{has}")
+    return f"no threshold of {gates.name} is for {have}{has}"
 
 
 def _others(gate: PublishedGate, machine: Machine) -> set[str]:

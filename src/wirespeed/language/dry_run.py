@@ -10,7 +10,7 @@ from ..data import efficiencies
 from ..errors import MachineError
 from ..hardware.limits import allowances, demands
 from ..hardware.network import Demand, Network, completions, fair_shares
-from ..hardware.topology import Link, LinkKind, Machine
+from ..hardware.topology import LinkKind, Machine
 from ..measurement import Measurement, Unit
 from ..model import Collective, Engine, Operation, Role, Transfer
 from ..options import PlanOptions
@@ -215,7 +215,9 @@ def _works(
     links = {}
     for i in sorted(users):
         link = network.links[i]
-        links[i] = PlannedLink(i, _link_name(link), link.kind, link.capacity, load[i], tuple(users[i]))
+        is_memory = link.kind is LinkKind.MEMORY and link.source == link.destination
+        name = f"memory of {link.source}" if is_memory else f"{link.source}->{link.destination}"
+        links[i] = PlannedLink(i, name, link.kind, link.capacity, load[i], tuple(users[i]))
     ends = _ends(transfers, needed, network) if needed else [math.inf] * len(transfers)
     works = []
     wanted: Sequence[Demand | None] = needed or [None] * len(transfers)
@@ -291,9 +293,3 @@ def _route(network: Network, work: Transfer) -> tuple[str, ...]:
     except MachineError:
         return ()
     return (source, *(network.links[i].destination for i in links))
-
-
-def _link_name(link: Link) -> str:
-    if link.kind is LinkKind.MEMORY and link.source == link.destination:
-        return f"memory of {link.source}"
-    return f"{link.source}->{link.destination}"

@@ -343,7 +343,7 @@ class _LineParser:
         if token.text in _KEYS:
             if not self.accept("="):
                 raise self.wrong(f"expected '=' and a value after {token.text}")
-            return _KEYS[token.text](self)
+            return "share" if token.text == "over" else token.text, _KEYS[token.text](self)
         valid = (*ENGINES, *OPERATION_WORDS, BROADCAST, RANDOM, *(f"{key}=" for key in _KEYS))
         shown = repr(token.text) if token.text else "the end of the text"
         if token.kind == "word":
@@ -404,16 +404,11 @@ class _LineParser:
         return text
 
 
-#: Key of a word -> parser of its value, which returns the field and the value.
-_KEYS: dict[str, Callable[[_LineParser], tuple[str, Any]]] = {
-    "blocks": lambda parser: ("blocks", parser.count()),
-    "threads": lambda parser: ("threads", parser.count()),
-    "depth": lambda parser: ("depth", parser.count()),
-    "cpus": lambda parser: ("cpus", parser.cpus()),
-    "counted": lambda parser: ("counted", parser.count()),
-    "rate": lambda parser: ("rate", parser.rate()),
-    "copies": lambda parser: ("copies", parser.count()),
-    "samples": lambda parser: ("samples", parser.count()),
-    "over": lambda parser: ("share", parser.transport()),
-    "start": lambda parser: ("start", parser.start()),
+#: Key of a word -> parser of its value.
+_KEYS: dict[str, Callable[[_LineParser], Any]] = {
+    **dict.fromkeys(("blocks", "threads", "depth", "counted", "copies", "samples"), _LineParser.count),
+    "cpus": _LineParser.cpus,
+    "rate": _LineParser.rate,
+    "over": _LineParser.transport,
+    "start": _LineParser.start,
 }

@@ -167,14 +167,9 @@ def spawn(size: int, arguments: Sequence[str], timeout: float) -> World:
     def start(rank: int) -> None:
         pairs = [socket.socketpair() for _ in range(2)]
         theirs = [their.fileno() for _, their in pairs]
-        environment = {
-            **os.environ,
-            "RANK": str(rank),
-            "WORLD_SIZE": str(size),
-            "LOCAL_RANK": str(rank),
-            STARTED: str(os.getpid()),
-            CHANNELS: ",".join(map(str, theirs)),
-        }
+        numbers = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, STARTED: os.getpid()}
+        environment = os.environ | {name: str(number) for name, number in numbers.items()}
+        environment[CHANNELS] = ",".join(map(str, theirs))
         command = [sys.executable, "-P", "-m", "wirespeed", *arguments]  # -P: not from the current folder
         children.append(subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, pass_fds=theirs))
         for mine, their in pairs:
@@ -183,10 +178,9 @@ def spawn(size: int, arguments: Sequence[str], timeout: float) -> World:
 
     def look() -> None:
         for rank, child in enumerate(children, 1):
-            if child.poll() is not None:
-                raise WorldError(
-                    f"rank {rank} (process {child.pid}) ended with {_ended(child)} while starting"
-                )
+            if (code := child.poll()) is not None:
+                how = f"signal {-code}" if code < 0 else f"exit code {code}"
+                raise WorldError(f"rank {rank} (process {child.pid}) ended with {how} while starting")
 
     def finish(seconds: float = CHILDREN_END_S) -> None:
         """Wait for the other processes to end, which they do after rank 0; end those that do not."""
@@ -212,11 +206,6 @@ def spawn(size: int, arguments: Sequence[str], timeout: float) -> World:
         if isinstance(error, OSError) and len(children) < size - 1:
             raise WorldError(f"cannot start {size} processes: {error.strerror}") from error
         raise
-
-
-def _ended(child: subprocess.Popen[bytes]) -> str:
-    code = child.returncode
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
 def mpirun(command: str, ranks: int = 0) -> str:
