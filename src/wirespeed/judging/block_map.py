@@ -11,8 +11,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from ..document import Document, TestcaseResult
 from ..errors import UsageError
 from ..model import Method, PoolLayout
@@ -448,6 +446,8 @@ def _model(method: Method, points: Sequence[Point], fastest: float) -> Model | N
     known = [(point, point.rates[method]) for point in points if method in point.rates]
     if len(known) < 3:
         return None
+    import numpy as np  # slow, and few maps are made
+
     seconds = np.array([point.block * point.blocks / rate for point, rate in known])
     parts = np.array([(1.0, point.blocks, point.block * point.blocks) for point, _ in known])
     scaled = parts / seconds[:, None]

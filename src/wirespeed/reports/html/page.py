@@ -27,8 +27,7 @@ from ...statistics import grouped
 from ...tables import Quantity
 from ...terminal import one_line
 from ...units import format_size, many
-from ..findings import SIGNS, applicable, views
-from ..grid import footnotes
+from ..findings import SIGNS, applicable, footnotes
 from ..plot import Curve
 from ..style import SIMULATED
 from .charts import Element, markup, time_chart
@@ -147,7 +146,7 @@ def run_view(index: int, judged: Judged, room: int, label: str) -> dict[str, Any
         "tiles": [tile(figure, group_id(index, figure.kind)) for figure in summary.figures],
         "file": _file_name(head.host, document.started),
         "simulated": f"{SIMULATED} (machine {machine.name})" if document.simulated else "",
-        "causes": views(summary.diagnosis),
+        "causes": summary.diagnosis.findings,
         "explained_causes": explained_causes(summary),
         "gates": [compared for compared in check.gates if applicable(compared)],
         "notes": notes(document, check, summary),
@@ -204,8 +203,7 @@ def _marked(document: Document, check: Check, summary: Overview) -> dict[str, Ve
     for fault in check.wrong:
         ends = [fault.device] if fault.device else [end for path in fault.paths for end in path]
         marked |= dict.fromkeys(ends, Verdict.FAIL)
-    busy = {device: Verdict.BUSY for result in document.testcases for device in result.busy}
-    marked = busy | marked
+    marked = {device: Verdict.BUSY for result in document.testcases for device in result.busy} | marked
     return {name: verdict for name, verdict in marked.items() if name in names}
 
 

@@ -16,16 +16,7 @@ from ...hardware.topology import Machine
 from ...judging.path_kinds import next_run, remedy_of, unexplained
 from ...judging.verdict import Advice, Judgement, Verdict
 from ...measurement import Unit
-from ...qualification import (
-    OF_NODE,
-    PartKind,
-    Qualification,
-    RailLimit,
-    Round,
-    SlowPart,
-    compact,
-    part_name,
-)
+from ...qualification import OF_NODE, PartKind, Qualification, RailLimit, Round, SlowPart, compact, part_name
 from ...results.cells import Placed
 from ...statistics import grouped, median
 from ...terminal import one_line
