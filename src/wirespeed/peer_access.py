@@ -200,7 +200,7 @@ class PeerAccess(msgspec.Struct, frozen=True, omit_defaults=True):
         return best if len(best) > 1 else ()
 
 
-def described(pairs: Collection[Pair], gpus: Sequence[str]) -> str:
+def worded(pairs: Collection[Pair], gpus: Sequence[str]) -> str:
     """Pairs for people: ``all pairs``, ``gpu0 -> gpu1``, ``gpu0 <-> gpu1``, ``gpu0 with all others``."""
     left = set(pairs)
     every = {(a, b) for a in gpus for b in gpus if a != b}

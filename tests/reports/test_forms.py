@@ -14,7 +14,7 @@ import wirespeed
 from tests.conftest import still
 from wirespeed.document import Status
 from wirespeed.reports import Style
-from wirespeed.reports.grid import FOOTNOTES
+from wirespeed.reports.findings import FOOTNOTES
 from wirespeed.reports.markdown import escaped
 from wirespeed.results.cells import placed
 

@@ -13,6 +13,7 @@ import wirespeed
 from wirespeed.hardware.devices import NumaNode
 from wirespeed.hardware.topology import Link, LinkKind, Machine
 from wirespeed.judging.judge import judge
+from wirespeed.judging.judged import Judged
 from wirespeed.judging.overview import overview
 from wirespeed.judging.verdict import Judgement, Verdict
 from wirespeed.measurement import Unit
@@ -21,7 +22,7 @@ from wirespeed.reports.html.charts import STEPS, ColorScale, step
 from wirespeed.reports.html.headline import surroundings
 from wirespeed.reports.html.link_use import Use, draw, uses
 from wirespeed.reports.html.page import page
-from wirespeed.results.cells import Key, placed
+from wirespeed.results.cells import Key
 
 from .states import command, sixteen
 
@@ -288,9 +289,9 @@ def run_sizes(machine: str) -> wirespeed.Document:
 def test_links_are_not_red_for_what_another_device_slows():
     cases = ["host_to_device_memcpy_ce", "device_stream_copy", "all_reduce"]
     document = wirespeed.run(cases, machine="simulated:dgx-a100-8+speed@gpu7=0.5", tier="quick")
-    check = judge(document)
-    assert [str(suspect) for one in check.culprits for suspect in one.suspects] == ["gpu7"]
-    found = uses(document.machine, placed(document), {one.key: one for one in check.judgements}, check)
+    judged = Judged(document)
+    assert [str(suspect) for one in judged.check.culprits for suspect in one.suspects] == ["gpu7"]
+    found = uses(judged)
     red = [use.link for use in found if use.verdict is Verdict.FAIL]
     assert red
     assert all("gpu7" in (link.source, link.destination) for link in red)

@@ -24,8 +24,8 @@ from wirespeed.reports import Style
 from wirespeed.reports import comparisons as compare_screen
 from wirespeed.reports.records import CheckedRun
 from wirespeed.screens import check as check_screen
-from wirespeed.screens import machine as machine_screen
 from wirespeed.screens import many_runs
+from wirespeed.screens.descriptions import render_machine
 from wirespeed.tables import THROTTLED, Quantity
 from wirespeed.units import MIB
 
@@ -438,9 +438,7 @@ def test_golden_comparison(golden: Golden) -> None:
 
 @pytest.mark.parametrize("name", ["dgx-a100-8", "pcie-2-no-p2p"])
 def test_golden_machine(name: str, golden: Golden) -> None:
-    both(
-        f"machine/{name}", lambda style: machine_screen.render(wirespeed.machine(SPECS[name]), style), golden
-    )
+    both(f"machine/{name}", lambda style: render_machine(wirespeed.machine(SPECS[name]), style), golden)
 
 
 def test_comparing(capsys: pytest.CaptureFixture[str], folder: Path) -> None:

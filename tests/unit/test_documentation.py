@@ -20,7 +20,7 @@ from wirespeed.judging.causes import CAUSES
 from wirespeed.reports import Style
 from wirespeed.reports.console import printed
 from wirespeed.reports.style import causes, markup, search, topic, topics
-from wirespeed.screens.help import linked, render
+from wirespeed.screens.descriptions import linked, render_topic
 
 ROOT = Path(__file__).parents[2]
 MENTION = re.compile(r"wirespeed help ([a-z0-9#-]+)")
@@ -138,7 +138,7 @@ def test_a_long_page_is_shown_by_the_pager(tmp_path: Path) -> None:
 def test_references_between_pages_become_commands() -> None:
     shown = topic("slow")
     assert shown
-    text = " ".join(render(shown, Style(width=200)).split())
+    text = " ".join(render_topic(shown, Style(width=200)).split())
     assert "What makes a path slow (wirespeed help doctor)" in text
     assert "Exit codes (wirespeed help formats#exit-codes)" in text
 

@@ -268,7 +268,7 @@ class Bandwidth(Tabular):
         return self._text(self.detailed)
 
     def _text(self, stats: bool) -> str:
-        from ..reports.grid import aligned
+        from ..reports.findings import aligned
 
         head = f"{self.title} (GiB/s)"
         if self.table.is_curve:

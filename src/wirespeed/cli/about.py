@@ -59,7 +59,7 @@ def main_of_help(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code; the options of other commands are not its business."""
     from ..reports import Style
     from ..reports.style import causes, search, topic, topics
-    from ..screens.help import found, overview, render
+    from ..screens.descriptions import found, overview, render_topic
 
     wanted = " ".join(parser_of_help(name).parse_args(argv).topic)
     style = Style(columns(), colored())
@@ -67,7 +67,7 @@ def main_of_help(name: str, argv: Sequence[str]) -> int:
         _show(overview(style))
     elif page := topic(wanted):
         options = f"\nOptions: wirespeed {wanted} --help\n" if wanted in COMMANDS else ""
-        _show(render(page, style) + options)
+        _show(render_topic(page, style) + options)
     elif sections := search(wanted):
         _show(found(sections, style))
     else:

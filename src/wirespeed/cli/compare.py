@@ -80,7 +80,7 @@ def _read(files: Sequence[str]) -> ReadRuns[_Named]:
     Raises:
         DocumentError: If none of the files can be read.
     """
-    from ..reports.records import errors_of
+    from ..reports.findings import errors_of
     from ..results.compare import read_many
 
     read = read_many(files, named, open_run)

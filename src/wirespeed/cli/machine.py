@@ -109,9 +109,9 @@ def main(name: str, argv: Sequence[str]) -> int:
     if options.format == "json":
         sys.stdout.write(escaped(machine.to_json().decode()))
         return ExitCode.PASS
-    from ..screens.machine import render
+    from ..screens.descriptions import render_machine
 
-    sys.stdout.write(render(machine, style(options)))
+    sys.stdout.write(render_machine(machine, style(options)))
     return ExitCode.PASS
 
 

@@ -99,8 +99,8 @@ class JsonLines(Listener):
 
     def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
         """Print its values in base units, or why it has none; without what is unknown, and without lists."""
-        from ..reports.csv import cells
         from ..reports.findings import data_word
+        from ..reports.records import cells
 
         about = {"data": data_word(document, result), "simulated": document.simulated}
         for cell in cells([result]):
@@ -180,10 +180,10 @@ def _dry_run(options: argparse.Namespace, program: Program) -> int:
     from ..backends import connect, describe
     from ..backends.base import assigned
     from ..language.dry_run import dry_run
-    from ..screens.dry_run import FORMATS, render
+    from ..screens.descriptions import DRY_RUN_FORMATS, render_dry_run
 
-    if options.format not in FORMATS:
-        raise UsageError(f"--dry-run has the formats {', '.join(FORMATS)}, not {options.format!r}")
+    if options.format not in DRY_RUN_FORMATS:
+        raise UsageError(f"--dry-run has the formats {', '.join(DRY_RUN_FORMATS)}, not {options.format!r}")
     arguments = common.with_programs(common.run_options(options), [program])
     chosen = arguments["options"]
     machine = part_of(describe(options.machine), chosen)
@@ -194,7 +194,7 @@ def _dry_run(options: argparse.Namespace, program: Program) -> int:
     finally:
         for backend in backends:
             backend.close()
-    sys.stdout.write(render(planned, machine, options.format))
+    sys.stdout.write(render_dry_run(planned, machine, options.format))
     return ExitCode.PASS
 
 

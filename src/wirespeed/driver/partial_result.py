@@ -108,8 +108,6 @@ def _calls(rounds: Sequence[Taken]) -> Calls | None:
 #: A cell is slow if its median is at least this multiple of the fastest median of its column, and all its
 #: samples are above all samples of the fastest.
 SLOW = 1.5
-#: The explanation of the mark on slow cells.
-FOOTNOTE = "* at least 1.5 times the fastest time of the phase, in every sample"
 
 
 def slow(samples: Sequence[Sequence[float]]) -> list[str]:

@@ -11,8 +11,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from ..document import Document, TestcaseResult
 from ..errors import UsageError
 from ..model import Method, PoolLayout
@@ -486,6 +484,8 @@ def _model(method: Method, points: Sequence[Point], fastest: float) -> Model | N
     known = [(point, point.rates[method]) for point in points if method in point.rates]
     if len(known) < 3:
         return None
+    import numpy as np  # slow, and few maps are made
+
     moved = [point.block * point.blocks * point.lists for point, _ in known]
     seconds = np.array([size / rate for size, (_, rate) in zip(moved, known, strict=True)])
     parts = np.array([(1.0, point.blocks, size) for size, (point, _) in zip(moved, known, strict=True)])

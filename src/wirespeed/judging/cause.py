@@ -175,8 +175,7 @@ def _used(document: Document, result: TestcaseResult) -> set[str]:
     """Return the devices of this host whose links the cells of a testcase load."""
     links, vertices = document.machine.links, MachineVertices(document.machine)
     used = {link[0] for table in result.tables for cell in table.cells for link in cell.links}
-    ends = {vertices.of(end) for i in used for end in links[i].ends}
-    return {vertex.device for vertex in ends if not vertex.host}
+    return {at.device for i in used for at in map(vertices.of, links[i].ends) if not at.host}
 
 
 def _increase(course: Sequence[Quantity]) -> float:
@@ -203,8 +202,7 @@ def down(machine: Machine, facts: Facts) -> Iterator[Sign]:
     for port, state in states.items():
         peers = [other for other in states if layers[other] == layers[port] and states[other] == _ACTIVE]
         if state != _ACTIVE and peers and (weight := _weight(facts, port, peers)):
-            physical = facts.text(Known.PORT_PHYSICAL, port)
-            text = ", ".join(filter(None, (state, physical)))
+            text = ", ".join(filter(None, (state, facts.text(Known.PORT_PHYSICAL, port))))
             text += f"; {many(len(peers), f'other {layers[port]} port')} active"
             by_sign[weight, text].append(port)
     for (weight, text), ports in by_sign.items():
@@ -222,8 +220,7 @@ def _weight(facts: Facts, port: str, active: list[str]) -> Weight | None:
     if facts.text(Known.PORT_LAYER, port) == _INFINIBAND:
         spare = _card(facts, port) in {_card(facts, other) for other in active}
         return Weight.CONDITION if spare and not lost else Weight.DEFECT
-    enabled = facts.text(Known.PORT_INTERFACE, port) == ON
-    return Weight.DEFECT if lost and enabled else Weight.CONDITION
+    return Weight.DEFECT if lost and facts.text(Known.PORT_INTERFACE, port) == ON else Weight.CONDITION
 
 
 def _chosen(facts: Facts, port: str) -> bool | None:

@@ -264,8 +264,7 @@ def _dimms(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 
 def _governor(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    governors = facts.several(Known.GOVERNOR)
-    if slow := [name for name in governors if name not in ("performance", "schedutil")]:
+    if slow := [name for name in facts.several(Known.GOVERNOR) if name not in ("performance", "schedutil")]:
         yield Sign("", f"governor {', '.join(slow)}")
 
 

@@ -6,8 +6,8 @@ Measure what suspicions require: which testcases a run measures next, and why.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from ..document import Document
 from ..hardware.facts import Fact, Facts, Known
@@ -49,6 +49,7 @@ class Finding:
         residual: Whether only what another cause leaves unexplained speaks for it, and no fact.
         next: Testcase not yet measured that distinguishes it from most of ``others``; None if there is none.
         commands: Commands that confirm it, then those for ``others``, for the device.
+        slow: Number of slow cells of the run.
     """
 
     cause: Cause
@@ -63,6 +64,7 @@ class Finding:
     next: Testcase | None = None
     residual: bool = False
     commands: tuple[str, ...] = ()
+    slow: int = 0
 
     def __repr__(self) -> str:
         where = f" ({self.where})" if self.where else ""
@@ -81,6 +83,83 @@ class Finding:
         What the predictions of one cause miss, a second one can often fit: it needs facts.
         """
         return self.factor is not None and not self.others and not self.residual
+
+    @property
+    def certainty(self) -> str:
+        """How sure it is, for people."""
+        if self.likely:
+            return "likely cause"
+        return "possible cause" if self.is_explaining else "also found"
+
+    @property
+    def is_explaining(self) -> bool:
+        """Whether it explains any value."""
+        return bool(self.cells or self.lower)
+
+    @property
+    def title(self) -> str:
+        """The cause and its place."""
+        return self.cause.title + (f" ({self.where})" if self.where else "")
+
+    @property
+    def explains(self) -> str:
+        """How many of the slow values it explains, for people; empty if it explains nothing."""
+        if self.cells:
+            verb = "may explain" if self.factor is None else "explains"
+            return f"{verb} {self.cells} of {many(self.slow, 'slow value')}"
+        return f"explains {many(self.lower, 'value')} below the typical ones" if self.lower else ""
+
+    @property
+    def details(self) -> list[tuple[str, str]]:
+        """Evidence, prediction, alternatives, confirmation and remedy, each with its name.
+
+        Commands are behind ``to confirm``; further ones have no name.
+        """
+        first, *more = self.commands or ("",)
+        details = (
+            ("evidence", self.evidence),
+            ("predicted", self._predicted),
+            *(("or", other.title) for other in self.others),
+            ("to distinguish", self._telling),
+            ("to confirm", first),
+            *(("", command) for command in more),
+            ("remedy", self.cause.remedy),
+        )
+        return [(name, text) for name, text in details if text]
+
+    @property
+    def line(self) -> str:
+        """Everything in one line."""
+        others = "".join(f" or {other.title}" for other in self.others)
+        cells = f", {many(self.cells, 'slow value')}" if self.cells else ""
+        evidence = f"; evidence: {self.evidence}" if self.evidence else ""
+        return f"{self.certainty}: {self.title}{others}{cells}{evidence}; remedy: {self.cause.remedy}"
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """Everything as data, for JSON, data frames and labels."""
+        return {
+            "cause": self.cause.name, "title": self.cause.title, "host": self.host, "place": self.place,
+            "where": self.where, "certainty": self.certainty, "likely": self.likely, "cells": self.cells,
+            "lower": self.lower, "factor": self.factor, "evidence": self.evidence, "weight": self.weight,
+            "others": [other.name for other in self.others], "next": self.next and self.next.name,
+            "confirm": "".join(self.commands[:1]), "remedy": self.cause.remedy,
+        }  # fmt: skip
+
+    @property
+    def _telling(self) -> str:
+        """How to tell the cause from the others; empty if there are no others."""
+        if self.others and self.next is None:
+            return "no testcase would: their values are the same; use the commands below"
+        return f"wirespeed run -t {self.next.name}" if self.others and self.next else ""
+
+    @property
+    def _predicted(self) -> str:
+        """What predicts the slow values; empty if only facts speak for the cause."""
+        if self.factor is None:
+            return ""
+        slower = f"links running at {self.factor:.0%} of their rate"
+        return f"consistent with {slower if self.factor < 1 else 'another route of the data'}"
 
 
 @dataclass(frozen=True)
@@ -176,7 +255,8 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
     unexplained = len(left) - len(explained) + nameless
     has_facts, simulated = bool(document.facts), document.simulated
     count = len(slow) + slow_paths
-    return Diagnosis((*known, *possible), count, unexplained, unreadable, has_facts, simulated)
+    findings = tuple(replace(finding, slow=count) for finding in (*known, *possible))
+    return Diagnosis(findings, count, unexplained, unreadable, has_facts, simulated)
 
 
 def _known(document: Document, explanation: Explanation) -> Finding | None:
@@ -290,8 +370,7 @@ def _slow(document: Document, keys: Collection[Key]) -> list[_Slow]:
         return []
     links, vertices = document.machine.links, MachineVertices(document.machine)
     network = frozenset((LinkKind.NETWORK, host, "") for host in vertices.hosts if len(vertices.hosts) > 1)
-    ends = {end for link in links for end in link.ends}
-    places = {end: vertices.of(end)[1:] for end in ends}
+    places = {end: vertices.of(end)[1:] for link in links for end in link.ends}
     return [
         _Slow(
             measured.key,

@@ -221,8 +221,8 @@ class GateComparison(Tabular):
 def compare_gates(gates: GateSet, document: Document, judgements: Sequence[Judgement]) -> GateComparison:
     """Compare a judged run with a set of gates."""
     limits = _limits(document)
-    results = tuple(_compare(gate, document, judgements, limits) for gate in gates.gates)
-    return GateComparison(gates, results, document.simulated)
+    results = (_compare(gate, document, judgements, limits) for gate in gates.gates)
+    return GateComparison(gates, tuple(results), document.simulated)
 
 
 def unsuitable(gates: GateSet, machine: Machine) -> str:

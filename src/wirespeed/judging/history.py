@@ -230,8 +230,7 @@ def _events(past: Past, speeds: _Array) -> Iterator[Event]:
         if len(group) == 1 and group[0].strength < certain:  # one of many series, in which chance does it
             continue
         run = Counter(step.run for step in group).most_common(1)[0][0]
-        ratios = {step.cell: step.ratio for step in group}
-        yield _event(past, run, ratios, levels)
+        yield _event(past, run, {step.cell: step.ratio for step in group}, levels)
     for moved in drifts.values():
         yield _event(past, 0, dict(moved), levels, is_drift=True)
 

@@ -293,8 +293,7 @@ def _left_out(host: Possession, document: Document) -> Iterator[Missing]:
         return
     used = {gpu.bus_id[-len("0000:00:00") :] + ".0" for gpu in machine.gpus}
     if others := [address for address in host.gpus if address not in used]:
-        is_option = document.options.get(DEVICES) is not None
-        by = "--devices" if is_option else "CUDA_VISIBLE_DEVICES or MIG mode"
+        by = "--devices" if document.options.get(DEVICES) is not None else "CUDA_VISIBLE_DEVICES or MIG mode"
         text = f"{many(len(others), 'GPU')} left out ({by}): {_named(others, host.facts)}"
         yield Missing(InventoryPart.GPUS, Verdict.WAIVED, text, tuple(others))
 

@@ -173,11 +173,8 @@ def judge(
         if measured.key in entries or measured.result.collective is None or measured.key.table == BUSBW
     ]
     small = too_small(document, cells)
-    memories = _measured_memories(cells, machine)
-    usual = UsualRanges(document)
-    judged = [
-        _judge(measured, machine, memories, usual, entries.get(measured.key), tolerance) for measured in cells
-    ]
+    alone = _Alone(machine, _measured_memories(cells, machine), UsualRanges(document), tolerance)
+    judged = [alone.judge(measured, entries.get(measured.key)) for measured in cells]
     judged = [
         replace(one, why=small[one.key]) if one.verdict is Verdict.UNKNOWN and one.key in small else one
         for one in judged
@@ -275,49 +272,92 @@ def _measured_memories(cells: Sequence[Placed], machine: Machine) -> dict[int, f
     return rates
 
 
-def _judge(
-    measured: Placed,
-    machine: Machine,
-    memories: Mapping[int, float],
-    usual: UsualRanges,
-    entry: Entry | None,
-    tolerance: float,
-) -> Judgement:
-    """Judge one cell independently of the others."""
-    cell, value = measured.cell, measured.cell.value
-    if value is None:
-        if measured.result.status is Status.PASSED and not cell.reason:
-            return Judgement(measured.key, measured.unit, Verdict.FAIL, why="no value, and no reason why")
-        return Judgement(measured.key, measured.unit, _without_value(measured.result), why=cell.reason)
-    if _has_few_samples(measured):
-        why = f"fewer than {SCATTER_SAMPLES} samples: a single call may take longer than the others"
-        return Judgement(measured.key, measured.unit, Verdict.UNKNOWN, value, cell.limit, why=why)
-    peak = cell.peak or cell.limit
-    if cell.expected and peak and value > peak * (1 + IMPLAUSIBLE):
-        why = f"{value / peak - 1:.0%} above the limit: the value or a link capacity is wrong"
+@dataclass(frozen=True)
+class _Alone:
+    """Judges cells independently of each other.
+
+    Attributes:
+        machine: The machine.
+        memories: Index of the link of a memory -> rate that the CPUs reached in it, in B/s.
+        usual: What is usual for values that no known link limits.
+        tolerance: A value fails if it is below its baseline by more than this fraction.
+    """
+
+    machine: Machine
+    memories: Mapping[int, float]
+    usual: UsualRanges
+    tolerance: float
+
+    def judge(self, measured: Placed, entry: Entry | None) -> Judgement:
+        """The judgement on a cell, for which a baseline may have an entry."""
+        cell, value = measured.cell, measured.cell.value
+        if value is None:
+            if measured.result.status is Status.PASSED and not cell.reason:
+                return Judgement(measured.key, measured.unit, Verdict.FAIL, why="no value, and no reason why")
+            return Judgement(measured.key, measured.unit, _without_value(measured.result), why=cell.reason)
+        passed = Judgement(measured.key, measured.unit, Verdict.PASS, value, cell.limit)
+        if _has_few_samples(measured):
+            why = f"fewer than {SCATTER_SAMPLES} samples: a single call may take longer than the others"
+            return replace(passed, verdict=Verdict.UNKNOWN, why=why)
+        peak = cell.peak or cell.limit
+        if cell.expected and peak and value > peak * (1 + IMPLAUSIBLE):
+            why = f"{value / peak - 1:.0%} above the limit: the value or a link capacity is wrong"
+            least, normal = cell.expected
+            return replace(
+                passed, verdict=Verdict.IMPLAUSIBLE, limit=peak, least=least, normal=normal, why=why
+            )
+        if cell.expect:
+            ranged = _by_expectation(passed, value, cell.limit, cell.expect)
+        elif cell.expected:
+            ranged = self._by_range(passed, value, cell)
+        elif known := None if entry and entry.judges else self.usual.of(measured):
+            ranged = _by_usual_range(passed, value, known)
+        else:
+            ranged = replace(passed, verdict=Verdict.UNKNOWN, why=_unjudged(measured, self.machine))
+        if entry is None:
+            return ranged
+        if not entry.judges:
+            why = "the runs of the baseline differ too much"
+            return replace(ranged, why=why) if ranged.verdict is Verdict.UNKNOWN else ranged
+        compared = _by_baseline(passed, value, entry, self.tolerance)
+        only_tightens = compared.verdict is Verdict.PASS and ranged.verdict.is_worse
+        return ranged if only_tightens else compared
+
+    def _by_range(self, passed: Judgement, value: float, cell: Cell) -> Judgement:
+        assert cell.expected
         least, normal = cell.expected
-        return Judgement(measured.key, measured.unit, Verdict.IMPLAUSIBLE, value, peak, least, normal, why)
-    if cell.expect:
-        ranged = _by_expectation(_passed(measured), value, cell.limit, cell.expect)
-    elif cell.expected:
-        ranged = _by_range(measured, value, cell.expected, machine, memories)
-    elif known := None if entry and entry.judges else usual.of(measured):
-        ranged = _by_usual_range(_passed(measured), value, known)
-    else:
-        why = _unjudged(measured, machine)
-        ranged = Judgement(measured.key, measured.unit, Verdict.UNKNOWN, value, cell.limit, why=why)
-    if entry is None:
-        return ranged
-    if not entry.judges:
-        why = "the runs of the baseline differ too much"
-        return replace(ranged, why=why) if ranged.verdict is Verdict.UNKNOWN else ranged
-    compared = _by_baseline(_passed(measured), value, entry, tolerance)
-    only_tightens = compared.verdict is Verdict.PASS and ranged.verdict.is_worse
-    return ranged if only_tightens else compared
+        if value >= least * (1 + WARN):
+            return replace(passed, least=least, normal=normal)
+        if cell.shared:
+            return self._by_memories(passed, value, cell)
+        low_end = Verdict.WARN, "at the low end of the expected range"
+        verdict, why = low_end if value >= least else (Verdict.FAIL, BELOW_RANGE)
+        return replace(passed, verdict=verdict, least=least, normal=normal, why=why)
 
+    def _by_memories(self, judgement: Judgement, value: float, cell: Cell) -> Judgement:
+        """Judge a value that is low for its links, but whose transfers share memories of unknown capacity.
 
-def _passed(measured: Placed) -> Judgement:
-    return Judgement(measured.key, measured.unit, Verdict.PASS, measured.cell.value, measured.cell.limit)
+        The rate of the CPUs is only an estimate of the capacity, so a low value is at most a warning.
+        """
+        assert cell.expected
+        low, typical = measured_memory()
+        least, normal = cell.expected
+        for link, carried in cell.shared:
+            where = self.machine.links[link].source
+            if not carried or link not in self.memories:
+                why = f"several transfers pass through the host bridges of {where}, whose capacity is unknown"
+                if carried:
+                    why = f"several transfers share the memory of {where}, whose capacity is unknown; "
+                    why += "measure host_stream_copy in the same run"
+                return replace(judgement, verdict=Verdict.UNKNOWN, why=why)
+            least = min(least, self.memories[link] * low / carried)
+            normal = min(normal, self.memories[link] * typical / carried)
+        links = self.machine.links
+        rates = ", ".join(f"{links[i].source} {self.memories[i] / 1e9:.0f} GB/s" for i, _ in cell.shared)
+        basis = f"transfers share host memory; the CPUs reached {rates} in this run"
+        if value < least:
+            return replace(judgement, verdict=Verdict.WARN, least=least, normal=normal, why=f"low; {basis}")
+        return replace(judgement, least=least, normal=normal, basis=basis)
 
 
 def _has_few_samples(measured: Placed) -> bool:
@@ -362,57 +402,12 @@ def _by_expectation(
     return replace(judgement, verdict=verdict, least=least or expect.most, why=why)
 
 
-def _by_range(
-    measured: Placed,
-    value: float,
-    expected: tuple[float, float],
-    machine: Machine,
-    memories: Mapping[int, float],
-) -> Judgement:
-    cell, (least, normal) = measured.cell, expected
-    verdict, why = Verdict.PASS, ""
-    if value < least * (1 + WARN):
-        if cell.shared:
-            return _by_memories(_passed(measured), value, cell, machine, memories)
-        verdict, why = Verdict.WARN, "at the low end of the expected range"
-        if value < least:
-            verdict, why = Verdict.FAIL, BELOW_RANGE
-    return Judgement(measured.key, measured.unit, verdict, value, cell.limit, least, normal, why)
-
-
 def _by_usual_range(judgement: Judgement, value: float, known: UsualRange) -> Judgement:
     """Judge a value that no known link limits by what is usual."""
     verdict, why = known.verdict(value, judgement.unit, IMPLAUSIBLE)
     limit = known.most if verdict is Verdict.IMPLAUSIBLE else judgement.limit or known.limit
     return replace(judgement, verdict=verdict, limit=limit, least=known.bound, normal=known.usual, why=why,
                    basis=known.basis)  # fmt: skip
-
-
-def _by_memories(
-    judgement: Judgement, value: float, cell: Cell, machine: Machine, memories: Mapping[int, float]
-) -> Judgement:
-    """Judge a value that is low for its links, but whose transfers share memories of unknown capacity.
-
-    The rate of the CPUs is only an estimate of the capacity, so a low value is at most a warning.
-    """
-    assert cell.expected
-    low, typical = measured_memory()
-    least, normal = cell.expected
-    for link, carried in cell.shared:
-        where = machine.links[link].source
-        if not carried or link not in memories:
-            why = f"several transfers pass through the host bridges of {where}, whose capacity is unknown"
-            if carried:
-                why = f"several transfers share the memory of {where}, whose capacity is unknown; "
-                why += "measure host_stream_copy in the same run"
-            return replace(judgement, verdict=Verdict.UNKNOWN, why=why)
-        least = min(least, memories[link] * low / carried)
-        normal = min(normal, memories[link] * typical / carried)
-    measured = ", ".join(f"{machine.links[i].source} {memories[i] / 1e9:.0f} GB/s" for i, _ in cell.shared)
-    basis = f"transfers share host memory; the CPUs reached {measured} in this run"
-    if value < least:
-        return replace(judgement, verdict=Verdict.WARN, least=least, normal=normal, why=f"low; {basis}")
-    return replace(judgement, least=least, normal=normal, basis=basis)
 
 
 def _by_baseline(judgement: Judgement, value: float, entry: Entry, tolerance: float) -> Judgement:

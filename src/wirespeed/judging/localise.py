@@ -79,8 +79,7 @@ def localise(machine: Machine, observations: Sequence[Observation]) -> list[Culp
     """Return the culprits that explain the low observations, the one that explains most first."""
     ratios, doubtful = _relative(machine, observations)
     low = frozenset(ratios)
-    graph = _Graph(machine)
-    candidates = _candidates(graph, observations, low, doubtful) if low else []
+    candidates = _candidates(_Graph(machine), observations, low, doubtful) if low else []
     culprits: list[Culprit] = []
     left = low
     while left:
@@ -390,8 +389,7 @@ class WrongData:
         sends = any(path[0] == self.device and set(path[1:]) != {self.device} for path in self.paths)
         receives = any(path[0] != self.device for path in self.paths)
         how = " and ".join(word for word, holds in (("to", sends), ("from", receives)) if holds)
-        peers = list(_peers(self.device, self.paths))
-        whom = "all its peers" if self.everywhere else some(peers, _NAMED)
+        whom = "all its peers" if self.everywhere else some([*_peers(self.device, self.paths)], _NAMED)
         return f"{self.device} corrupts data {how} {whom} {where}"
 
 

@@ -285,8 +285,7 @@ class _Summary:
 
     def _left_busy(self) -> str:
         """Return which devices other processes used, which kept values from being judged; empty if none."""
-        judgements = self.check.judgements
-        busy = {j.key.testcase for j in judgements if j.verdict is Verdict.BUSY and j.key.column}
+        busy = {j.key.testcase for j in self.check.judgements if j.verdict is Verdict.BUSY and j.key.column}
         used = [f"{device} was {how}" for device, (how, names) in self.used.items() if busy & {*names}]
         return f": {'; '.join(used)}" if used else ""
 

@@ -14,16 +14,7 @@ from ..errors import MachineError
 from ..hardware.facts import OFF, OK, Facts, Known
 from ..hardware.network import Network
 from ..hardware.topology import LinkKind, Machine
-from ..peer_access import (
-    OF_HOST,
-    PEER_ACCESS,
-    Attempt,
-    Pair,
-    PeerAccess,
-    PeerMechanism,
-    PeerVerdict,
-    described,
-)
+from ..peer_access import OF_HOST, PEER_ACCESS, Attempt, Pair, PeerAccess, PeerMechanism, PeerVerdict, worded
 from ..results.baseline import InventoryPart
 from ..units import GB, format_time
 from .cause import Cause, Evidence, Sign, Weight, facts_of
@@ -102,8 +93,7 @@ def _container(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 def _forwarding(machine: Machine, facts: Facts) -> Iterator[Sign]:
     is_amd = "AMD" in f"{machine.cpu} {facts.text(Known.CPU_DESIGN)}"
-    below = {facts.text(Known.SWITCH, gpu.name) for gpu in machine.gpus}
-    if is_amd and below <= {"none", ""}:
+    if is_amd and {facts.text(Known.SWITCH, gpu.name) for gpu in machine.gpus} <= {"none", ""}:
         yield Sign("", "the GPUs are below root ports of an AMD CPU")
 
 
@@ -237,7 +227,7 @@ class PeerFindings:
             if pairs := [pair for pair, found in self.bad.items() if found is verdict]:
                 deciding = self.access.deciding(pairs[0])
                 how = f": {told(deciding)}" if deciding else ""
-                return f"peer access {_HOW[verdict]}, {described(pairs, gpus)}{how}"
+                return f"peer access {_HOW[verdict]}, {worded(pairs, gpus)}{how}"
         works = sum(verdict is PeerVerdict.WORKS for verdict in self.access.verdicts.values())
         untried = [a for a in self.access.attempts if a.verdict is PeerVerdict.NOT_TRIED]
         if not works and untried:
@@ -378,9 +368,7 @@ def _level(network: Network, pair: Pair) -> int:
     if LinkKind.SOCKET in kinds:
         return 4
     nodes = {node.name for node in network.machine.numa}
-    if any(link.destination in nodes for link in links):
-        return 3
-    return 1 if len(links) <= 2 else 2
+    return 3 if any(link.destination in nodes for link in links) else 1 if len(links) <= 2 else 2
 
 
 def _settings(machine: Machine, access: PeerAccess) -> dict[str, str]:
@@ -406,8 +394,7 @@ def _settings(machine: Machine, access: PeerAccess) -> dict[str, str]:
 
 def _is_slower_than_host(access: PeerAccess, pair: Pair) -> bool:
     rate = next((a.rate for a in access.pairs[pair] if a.rate), None)
-    ways = [access.through_host.get(gpu, 0.0) for gpu in pair]
-    return rate is not None and rate < OF_HOST * min(ways)
+    return rate is not None and rate < OF_HOST * min(access.through_host.get(gpu, 0.0) for gpu in pair)
 
 
 def by_attempts(judgement: Judgement, access: PeerAccess) -> Judgement:

@@ -262,8 +262,7 @@ class UsualRanges:
         set_bytes = table.columns.values[measured.cell.column]
         caches = self._data_caches
         level = next((cache for cache in caches if set_bytes <= cache.bytes * _FITS), None)
-        largest = max(row, default=0.0)
-        of_memory = row.get(largest)
+        of_memory = row.get(max(row, default=0.0))
         memory, source = self._local_latency(node)
         if level is None:
             return self._of_memory(memory, source) if memory else None
@@ -304,9 +303,7 @@ class UsualRanges:
         return bare and 4 * max(smaller, default=0) <= set_bytes <= cache.bytes / 4
 
     def _cache_latency(self, cache: Cache) -> float | None:
-        if cache.latency:
-            return cache.latency
-        return self._sheet[1].cache(cache.level) if self._sheet else None
+        return cache.latency or (self._sheet[1].cache(cache.level) if self._sheet else None)
 
     def _by_other_cache(self, cache: Cache, row: dict[float, float]) -> float | None:
         """Return the highest latency of a small cache over the usual one, by the other small cache."""
@@ -341,8 +338,7 @@ class UsualRanges:
         at = table.columns.values[measured.cell.column]
         cpus = self._cpus(node)
         if table.key != "size":
-            large = measured.key.bytes >= self._uncached
-            return self._rate(node, min(at, cpus), 2.0) if large else None
+            return self._rate(node, min(at, cpus), 2.0) if measured.key.bytes >= self._uncached else None
         if at >= self._uncached:
             return self._rate(node, cpus, 2.0)
         memory = row.get(max(row, default=0.0))

@@ -88,9 +88,8 @@ def _calls(path: PathMap, counts: Sequence[int]) -> Iterator[Text]:
     yield Text(f"{path.title}: time of a call by the best method in µs, p50/p99", style="bold")
     yield Text(f"{'block':>8} " + "".join(f"{count:<16}" for count in counts) + "blocks", style="dim")
     for block, row in path.by_block.items():
-        by_count = {point.blocks: point for point in row}
-        cells = map(by_count.get, counts)
-        texts = (call_times(point) if point else "-" for point in cells)
+        by_count = {point.blocks: call_times(point) for point in row}
+        texts = (by_count.get(count, "-") for count in counts)
         yield Text(f"{format_size(block):>8} " + "".join(f"{text:<16}" for text in texts).rstrip())
 
 

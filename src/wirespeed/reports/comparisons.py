@@ -30,12 +30,12 @@ from ..terminal import LONGEST_LINE, escaped, visible
 from ..units import fitting, many, some
 from ..version import __version__
 from .console import further, listed, printed
-from .findings import EXACT, SIGNS, explanations, number, quantity
+from .findings import EXACT, SIGNS, errors_of, explanations, number, quantity
 from .junit import add_outcome, case_of, suite, suites
 from .markdown import escaped as literal
 from .markdown import table_row
 from .plot import BARS
-from .records import errors_of, picked, records
+from .records import picked, records
 from .style import SIMULATED, Style
 
 #: Maximum number of reasons why cells were not compared, and of hosts named.
@@ -87,6 +87,11 @@ def not_compared(comparison: Comparison) -> str:
     more = f" and {many(len(why) - _REASONS, 'other reason')}" if len(why) > _REASONS else ""
     text = f"{many(len(busy), 'value')} not compared: {', '.join(list(why)[:_REASONS])}{more}"
     return f"{text}; --ignore-busy compares them"
+
+
+def remarks_on(comparison: Comparison) -> list[str]:
+    """Which machines were compared, and what was not."""
+    return [text for text in (*pairing(comparison), not_compared(comparison)) if text]
 
 
 def notes(comparison: Comparison) -> Iterator[str]:
@@ -215,7 +220,7 @@ def _markdown(comparison: Comparison, style: Style, unreadable: Sequence[Unreada
         yield f"- {name}: {literal(side_of(side))}"
         yield from (f"- {name}: **{literal(text)}**" for text in remarks(side))
     yield from (f"- **unreadable**: {literal(str(file))}" for file in unreadable)
-    yield from (f"- {literal(text)}" for text in (*pairing(comparison), not_compared(comparison)) if text)
+    yield from (f"- {literal(text)}" for text in remarks_on(comparison))
     yield from (f"- differs: {literal(str(difference))}" for difference in comparison.differences)
     yield from ("", f"**{counted(comparison, unreadable)}**")
     if changed := comparison.those(*CHANGED):
@@ -252,8 +257,7 @@ def _suite(comparison: Comparison) -> ET.Element:
         elements.append(case)
     entries = [("before", side_of(comparison.before)), ("after", side_of(comparison.after))]
     entries += [("differs", str(difference)) for difference in comparison.differences]
-    texts = (*pairing(comparison), not_compared(comparison), *notes(comparison))
-    entries += [("note", text) for text in texts]
+    entries += [("note", text) for text in (*remarks_on(comparison), *notes(comparison))]
     return suite("wirespeed compare", elements, [*entries, ("cells", counted(comparison, ()))])
 
 
@@ -281,8 +285,7 @@ def text(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] 
     for (_, name), changes in list(order.items())[: None if style.verbose else _SHOWN]:
         head = Text(f"{changes[0].outcome:<8}", style=SIGNS[changes[0].outcome].style)
         head.append(name, style="bold")
-        is_better = changes[0].outcome is Outcome.BETTER
-        extreme = "largest change" if is_better else "worst"
+        extreme = "largest change" if changes[0].outcome is Outcome.BETTER else "worst"
         head.append(f"  {len(changes)} values, {extreme}:" if len(changes) > 1 and not style.verbose else "")
         cells = changes if style.verbose else changes[:1]
         parts += ["", head, *(Text(f"  {change.key.place}: {moved(change)}") for change in cells)]

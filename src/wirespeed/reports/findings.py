@@ -6,18 +6,16 @@ Texts of the key figures of a run.
 
 Conditions that may explain low values, collected over a whole Document; reports show them once, on top.
 
-Findings and gates of a checked run as all reports and screens show them.
+Marks of values, gates of a checked run, and files that cannot be read.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ..document import Document, Status, TestcaseResult, courses
-from ..judging.diagnosis import Diagnosis, Finding
 from ..judging.gates import GateComparison, GateResult, GateVerdict
 from ..judging.inventory import Missing, missing
 from ..judging.judge import Check
@@ -25,12 +23,12 @@ from ..judging.omissions import doubts, is_verified
 from ..judging.overview import KeyFigure, users
 from ..judging.verdict import Culprit, Judgement, Verdict, share
 from ..measurement import Unit
-from ..results.compare import Outcome
+from ..results.compare import Outcome, Unreadable
 from ..statistics import grouped
-from ..tables import IDLE, RETRAINED, THROTTLED
+from ..tables import IDLE, RETRAINED, THROTTLED, Cell
 from ..testcases import TABLE
 from ..testcases.base import DEFAULT_SIZE
-from ..units import displayed, fitting, format_size, format_time, many
+from ..units import displayed, fitting, format_size, format_time, many, some
 
 
 @dataclass(frozen=True)
@@ -267,129 +265,6 @@ def culprit_text(culprit: Culprit) -> str:
     return f"{culprit} at {culprit.share} ({many(len(culprit.cells), 'value')})"
 
 
-@dataclass(frozen=True)
-class Detail:
-    """A line of what is known of a cause.
-
-    Attributes:
-        name: What it says; empty if it continues the line above.
-        text: The text.
-        is_command: Whether the text is a command.
-    """
-
-    name: str
-    text: str
-    is_command: bool = False
-
-
-@dataclass(frozen=True)
-class FindingView:
-    """A finding as text; reports and screens only lay it out.
-
-    Attributes:
-        finding: The finding.
-        slow: Number of slow values of the run.
-    """
-
-    finding: Finding
-    slow: int
-
-    @property
-    def certainty(self) -> str:
-        """How sure it is."""
-        if self.finding.likely:
-            return "likely cause"
-        return "possible cause" if self.is_explaining else "also found"
-
-    @property
-    def is_explaining(self) -> bool:
-        """Whether it explains any value."""
-        return bool(self.finding.cells or self.finding.lower)
-
-    @property
-    def title(self) -> str:
-        """The cause and its place."""
-        place = f" ({self.finding.where})" if self.finding.where else ""
-        return f"{self.finding.cause.title}{place}"
-
-    @property
-    def explains(self) -> str:
-        """How many of the slow values it explains; empty if it explains nothing."""
-        finding = self.finding
-        if finding.cells:
-            verb = "may explain" if finding.factor is None else "explains"
-            return f"{verb} {finding.cells} of {many(self.slow, 'slow value')}"
-        return f"explains {many(finding.lower, 'value')} below the typical ones" if finding.lower else ""
-
-    @property
-    def advice(self) -> str:
-        """What to do about it."""
-        return self.finding.cause.remedy
-
-    @property
-    def details(self) -> list[Detail]:
-        """Evidence, prediction, alternatives, confirmation and remedy."""
-        finding = self.finding
-        first, *more = [*finding.commands] or [""]
-        details = (
-            Detail("evidence", finding.evidence),
-            Detail("predicted", self._predicted),
-            *(Detail("or", other.title) for other in finding.others),
-            Detail("to distinguish", self._telling),
-            Detail("to confirm", first, is_command=True),
-            *(Detail("", command, is_command=True) for command in more),
-            Detail("remedy", self.advice),
-        )
-        return [detail for detail in details if detail.text]
-
-    @property
-    def line(self) -> str:
-        """Everything in one line."""
-        finding = self.finding
-        others = "".join(f" or {other.title}" for other in finding.others)
-        cells = f", {many(finding.cells, 'slow value')}" if finding.cells else ""
-        evidence = f"; evidence: {finding.evidence}" if finding.evidence else ""
-        return f"{self.certainty}: {self.title}{others}{cells}{evidence}; remedy: {self.advice}"
-
-    @property
-    def data(self) -> dict[str, Any]:
-        """Everything as data, for JSON, data frames and labels."""
-        finding = self.finding
-        return {
-            "cause": finding.cause.name, "title": finding.cause.title, "host": finding.host,
-            "place": finding.place, "where": finding.where, "certainty": self.certainty,
-            "likely": finding.likely, "cells": finding.cells, "lower": finding.lower,
-            "factor": finding.factor, "evidence": finding.evidence, "weight": finding.weight,
-            "others": [other.name for other in finding.others],
-            "next": finding.next.name if finding.next else None,
-            "confirm": finding.commands[0] if finding.commands else "", "remedy": self.advice,
-        }  # fmt: skip
-
-    @property
-    def _telling(self) -> str:
-        """How to tell the cause from the others; empty if there are no others."""
-        if not self.finding.others:
-            return ""
-        if self.finding.next is None:
-            return "no testcase would: their values are the same; use the commands below"
-        return f"wirespeed run -t {self.finding.next.name}"
-
-    @property
-    def _predicted(self) -> str:
-        """What predicts the slow values; empty if only facts speak for the cause."""
-        factor = self.finding.factor
-        if factor is None:
-            return ""
-        return "consistent with " + (
-            f"links running at {factor:.0%} of their rate" if factor < 1 else "another route of the data"
-        )
-
-
-def views(diagnosis: Diagnosis) -> list[FindingView]:
-    """The findings of a run, the one that explains most first."""
-    return [FindingView(finding, diagnosis.slow) for finding in diagnosis.findings]
-
-
 def applicable(compared: GateComparison) -> list[GateResult]:
     """The gates that apply to the machine, the worst first."""
     order = list(GateVerdict)
@@ -413,3 +288,48 @@ def gate_parts(result: GateResult) -> Iterator[str]:
             range_ = f"; expected {number(least, scale)} to {number(normal, scale)}"
         yield f"{lowest.key.testcase} {lowest.key.place}: {value}{range_}"
     yield from filter(None, (result.why, result.remark))
+
+
+#: Mark of a slow cell (`driver.partial_result.SLOW`), and of one with wrong elements -> its footnote.
+FOOTNOTES = {
+    "*": "* at least 1.5 times the fastest time of the phase, in every sample",
+    "!": "! wrong elements in the result",
+}
+
+
+def mark(cell: Cell) -> str:
+    """A key of ``FOOTNOTES``; empty for most cells."""
+    return "*" if cell.is_slow else "!" if cell.value is not None and cell.wrong else ""
+
+
+def footnotes(cells: Iterable[Cell]) -> list[str]:
+    """The explanations of the marks of some cells, each with its mark."""
+    marks = set(map(mark, cells))
+    return [note for sign, note in FOOTNOTES.items() if sign in marks]
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of texts as lines: the first column flush left, the others flush right, 2 blanks apart."""
+    first, *others = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        label.ljust(first) + "".join(f"  {text:>{width}}" for text, width in zip(texts, others, strict=True))
+        for label, *texts in rows
+    ]
+
+
+#: Maximum number of names of files with the same error, and of errors.
+_NAMED_FILES, _MOST_ERRORS = 3, 8
+
+
+def errors_of(unreadable: Sequence[Unreadable]) -> list[str]:
+    """A text for each file that cannot be read; for many with the same error, their number and some names."""
+    texts = list[str]()
+    for kind, files in grouped((file.kind, file) for file in unreadable).items():
+        if len(files) <= _NAMED_FILES:
+            texts += map(str, files)
+        else:
+            names = some([file.file for file in files], _NAMED_FILES)
+            texts.append(f"{len(files)} files ({names}): {kind}")
+    if (more := len(texts) - _MOST_ERRORS) > 0:
+        return [*texts[:_MOST_ERRORS], f"and {many(more, 'more error')}"]
+    return texts

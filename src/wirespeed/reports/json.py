@@ -14,7 +14,7 @@ from ..judging.verdict import Judgement, Verdict
 from ..results.compare import Unreadable
 from ..results.store import encode
 from ..version import __version__
-from .findings import verification, views
+from .findings import verification
 from .records import CheckedRun, picked
 from .style import Style
 
@@ -103,7 +103,7 @@ def _run(judged: Judged) -> dict[str, Any]:
         "data": verification(document),
         "left_out": left_out(document),
         "baseline": vars(check.baseline) if check.baseline else None,
-        "causes": [{name: view.data[name] for name in _OF_CAUSES} for view in views(judged.diagnosis)],
+        "causes": [{name: found.data[name] for name in _OF_CAUSES} for found in judged.diagnosis.findings],
         **picked(judged.diagnosis, "slow unexplained"),
         "gates": [
             picked(

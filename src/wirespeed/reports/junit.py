@@ -17,7 +17,7 @@ from ..qualification import OF_NODE, Qualification, part_name
 from ..results.compare import Unreadable
 from ..terminal import visible
 from ..units import fitting, many
-from .findings import applicable, data_word, explanations, gate_text, number, verification, views
+from .findings import applicable, data_word, explanations, gate_text, number, verification
 from .qualification import evidence
 from .records import CheckedRun
 from .style import SIMULATED, Style
@@ -124,7 +124,7 @@ def part(judged: Judged, style: Style) -> ET.Element:
              "command": document.command, "simulated": SIMULATED if document.simulated else "",
              "imported": document.origin}  # fmt: skip
     warnings = [("warning", text) for text in explanations(document, lacking=check.missing)]
-    causes = [("cause", view.line) for view in (views(judged.diagnosis) if style.checked else ())]
+    causes = [("cause", found.line) for found in (judged.diagnosis.findings if style.checked else ())]
     words = [("verdict", str(check.verdict)), ("data", verification(document))]
     return suite(
         "wirespeed", cases, [*words, *warnings, *causes, *facts.items()], f"{document.seconds:.3f}",
@@ -143,8 +143,7 @@ def _case(result: TestcaseResult, verdict: Verdict, why: list[Judgement], docume
     elif verdict.is_failure:
         add_outcome(case, "failure", *map(_text_of, values or why))
     elif not verdict.is_judged:
-        reason = values[0].why if values else verdict.word
-        add_outcome(case, "skipped", broken or result.reason or reason)
+        add_outcome(case, "skipped", broken or result.reason or (values[0].why if values else verdict.word))
     elif document.simulated or is_verified(document, result) is False:
         add_outcome(case, "skipped", SIMULATED if document.simulated else UNVERIFIED)
     if text := _values(result):

@@ -13,8 +13,8 @@ from ..results.compare import Unreadable
 from ..tables import Table
 from ..terminal import one_line
 from ..units import many
-from .findings import applicable, closing, counted, data_word, explanations, gate_text, views
-from .grid import Grid, digest, footnotes, is_large
+from .console import Grid, digest, is_large
+from .findings import applicable, closing, counted, data_word, explanations, footnotes, gate_text
 from .qualification import lines
 from .records import ERROR, PASS, CheckedRun, counted_words
 from .style import SIMULATED, Style
@@ -110,7 +110,7 @@ def _lines(judged: Judged, style: Style) -> Iterator[str]:
 
 def _judged(judged: Judged) -> Iterator[str]:
     """The likely causes, and the gates that apply."""
-    yield from (f"- {escaped(view.line)}" for view in views(judged.diagnosis))
+    yield from (f"- {escaped(finding.line)}" for finding in judged.diagnosis.findings)
     for compared in filter(applicable, judged.check.gates):
         yield from (
             "",

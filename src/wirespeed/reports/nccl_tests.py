@@ -18,26 +18,12 @@ from ..judging.judged import Judged
 from ..tables import Cell, Half
 from ..terminal import one_line, visible
 from ..testcases import Testcase
-from ..units import GB, format_time
-from .nccl_tests_view import (
-    KEYS,
-    Given,
-    Row,
-    View,
-    footer,
-    has_collectives,
-    is_complete,
-    row_of,
-    short,
-    short_bus,
-    spread,
-    steady,
-)
+from ..units import GB, MICRO, format_time
+from .nccl_tests_view import KEYS, Given, Row, View, footer, has_collectives, row_of, short, short_bus, spread
 from .style import Style
 
 #: The nccl-tests version whose format this is.
 COMPATIBLE = "2.19.6"
-_MICRO = 1e-6
 _ITERATION_HEADS = ("i_min", "i_max", "i_p99", "i_cv%")
 #: The comment for ``-z``.
 _BLOCKING = {
@@ -89,19 +75,19 @@ def _columns(half: Half | None, options: Given) -> str:
         return ""
     wrong = "  N/A" if half.wrong is None else f"{half.wrong:6g}"  # one less, as in nccl-tests
     text = (
-        f"  {fixed(half.seconds / _MICRO, 7)}  {fixed(half.algorithm / GB, 6)}  "
+        f"  {fixed(half.seconds / MICRO, 7)}  {fixed(half.algorithm / GB, 6)}  "
         f"{fixed(half.bus / GB, 6)}  {wrong}"
     )
     if options.per_iteration:
-        s = spread(steady(half.iterations, options.iterations, options.skip))
-        numbers = (s.min / _MICRO, s.max / _MICRO, s.p99 / _MICRO, s.cv)
+        s = spread(options.steady(half.iterations))
+        numbers = (s.min / MICRO, s.max / MICRO, s.p99 / MICRO, s.cv)
         text += "".join(f"  {fixed(number, 7)}" for number in numbers)
     return text
 
 
 def _summary(row: Row, half: Half) -> str:
     """Comments with the bytes and bandwidths of each rank of an all-to-all of unequal parts."""
-    text = f"# NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY: {row.division} time_usec={half.seconds / _MICRO:.2f}\n"
+    text = f"# NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY: {row.division} time_usec={half.seconds / MICRO:.2f}\n"
     for rank, (sent, received) in enumerate(row.parts):
         rate = max(sent, received) / half.seconds
         text += (
@@ -182,8 +168,7 @@ def render(judged: Judged, style: Style) -> str:
         mark = "# SIMULATED: no hardware was measured\n" if document.simulated else ""
         return f"# This run has no collectives; `--format table` shows it\n{mark}{names}"
     view = View(document)
-    complete = is_complete(view)
-    rows = [row for _, rows in view.rows for row in rows if complete or row.halves[0]]
+    rows = [row for _, rows in view.rows for row in rows if row.halves[0] or view.is_complete]
     return header(view) + heads(view.given) + lines(view, rows) + footer(view)
 
 

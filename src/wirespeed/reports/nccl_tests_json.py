@@ -22,24 +22,13 @@ from ..judging.judged import Judged
 from ..statistics import grouped
 from ..tables import LATE, Half, Table
 from ..terminal import one_line
-from ..units import GB, format_size, many, some
-from .grid import aligned
-from .nccl_tests_view import (
-    Given,
-    Spread,
-    View,
-    has_collectives,
-    is_complete,
-    short,
-    short_bus,
-    spread,
-    steady,
-)
+from ..units import GB, MICRO, format_size, many, some
+from .findings import aligned
+from .nccl_tests_view import Given, Spread, View, has_collectives, short, short_bus, spread
 from .records import picked
 from .style import Style
 
 _VERSION = 3
-_MICRO = 1e-6
 
 
 def render(judged: Judged, style: Style) -> str:
@@ -65,7 +54,7 @@ def render(judged: Judged, style: Style) -> str:
             "config": _config(view),
             "results": _results(view),
         }
-        if is_complete(view):
+        if view.is_complete:
             content |= {
                 "out_of_bounds": {"count": wrong, "okay": _text(wrong == 0)},
                 "average_bus_bandwidth": _mean(view),
@@ -152,7 +141,7 @@ def _results(view: View) -> list[dict[str, object]]:
                 if half is None:
                     continue
                 entry[place] = {
-                    "cpu_time" if options.cpu_time else "time": half.seconds / _MICRO,
+                    "cpu_time" if options.cpu_time else "time": half.seconds / MICRO,
                     "alg_bw": half.algorithm / GB,
                     "bus_bw": half.bus / GB,
                     "nwrong": None if half.wrong is None else float(half.wrong),
@@ -166,16 +155,16 @@ def _results(view: View) -> list[dict[str, object]]:
 
 def _iterations(half: Half, processes: list[tuple[float, ...]], options: Given) -> dict[str, object]:
     """The statistics of the iteration times, in µs."""
-    s = spread(steady(half.iterations, options.iterations, options.skip))
+    s = spread(options.steady(half.iterations))
     times = {"min": s.min, "max": s.max, "avg": s.mean, "p50": s.p50, "p95": s.p95, "p99": s.p99}
     statistics: dict[str, object] = {
         "skipped_iterations": options.skip,
-        **{f"{name}_us": time / _MICRO for name, time in (times | {"stdev": s.deviation}).items()},
+        **{f"{name}_us": time / MICRO for name, time in (times | {"stdev": s.deviation}).items()},
         "cv_pct": s.cv,
-        "times_us": [time / _MICRO for time in half.iterations],
+        "times_us": [time / MICRO for time in half.iterations],
     }
     if processes:
-        statistics["per_process_max_times_us"] = [[time / _MICRO for time in times] for times in processes]
+        statistics["per_process_max_times_us"] = [[time / MICRO for time in times] for times in processes]
     return statistics
 
 
@@ -260,12 +249,11 @@ def _sizes(view: View, result: TestcaseResult, place: int) -> Iterator[_Size]:
     if time is None or not options.per_iteration or not time.is_curve:
         return
     for cell in sorted(time.cells, key=lambda cell: cell.column):
-        kept = steady(cell.samples, options.iterations, options.skip) if cell.samples else ()
+        kept = options.steady(cell.samples) if cell.samples else ()
         if cell.row != place or cell.value is None or not kept:
             continue
         processes = _processes(late, cell.column)
-        kept_of = [steady(times, options.iterations, options.skip) for times in processes]
-        spreads = [spread(times) for times in kept_of if times]
+        spreads = [spread(times) for times in map(options.steady, processes) if times]
         known = processes if len(spreads) == len(processes) else []
         yield _Size(
             round(time.columns.values[cell.column]), cell.samples, kept, known, spreads if known else []
@@ -330,7 +318,7 @@ def _analysis(
 
 
 def _us(seconds: float) -> str:
-    return f"{seconds / _MICRO:.1f}"
+    return f"{seconds / MICRO:.1f}"
 
 
 def _spread_row(size: _Size) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from ..collectives.operations import BY_NAME, OPERATIONS, CollectiveOp, Setting,
 from ..collectives.options import CollectiveOptions
 from ..document import CollectiveInfo, Document, RankInfo, Status, TestcaseResult
 from ..errors import DocumentError, UsageError
+from ..statistics import nearest_rank
 from ..tables import Cell, Half, Table, Whole
 from ..terminal import one_line
 from ..units import GB
@@ -56,6 +57,11 @@ class Given(CollectiveOptions):
         called = "".join(self.arguments[:1]).rpartition("/")[2]
         return one_line(called if called.startswith(name) else name)
 
+    def steady(self, times: Sequence[float]) -> tuple[float, ...]:
+        """Times of iterations without those at the start of each cycle that statistics leave out."""
+        cycle = self.iterations or len(times)
+        return tuple(time for i, time in enumerate(times) if i % cycle >= self.skip)
+
 
 #: Options of which a Document of ``run``, or of an imported log, knows nothing.
 _UNKNOWN = {"first_size": 0, "last_size": 0, "step": 0, "iterations": 0, "timeout": 0}
@@ -82,25 +88,15 @@ class Spread:
     cv: float
 
 
-def steady(times: Sequence[float], of_cycle: int, skip: int) -> tuple[float, ...]:
-    """Times without the first ``skip`` of each cycle of ``of_cycle`` iterations (0: of all)."""
-    return tuple(time for i, time in enumerate(times) if i % (of_cycle or len(times)) >= skip)
-
-
 def spread(times: Sequence[float]) -> Spread:
     """The statistics that nccl-tests shows, of at least one time in s; percentiles by nearest rank."""
     ordered = sorted(times)
     n = len(ordered)
     mean = math.fsum(ordered) / n
     deviation = math.sqrt(math.fsum((time - mean) ** 2 for time in ordered) / n)
-
-    def rank(percent: int) -> float:
-        return ordered[min(n - 1, -(-n * percent // 100) - 1)]
-
-    return Spread(
-        ordered[0], ordered[-1], mean, ordered[n // 2], rank(95), rank(99), deviation,
-        100 * deviation / mean if mean else 0.0,
-    )  # fmt: skip
+    p95, p99 = (nearest_rank(ordered, fraction) for fraction in (0.95, 0.99))
+    cv = 100 * deviation / mean if mean else 0.0
+    return Spread(ordered[0], ordered[-1], mean, ordered[n // 2], p95, p99, deviation, cv)
 
 
 @dataclass(frozen=True)
@@ -198,6 +194,14 @@ class View:
         return operation is not None and operation.power_of_two and bool(operation.why_not(self.given.ranks))
 
     @property
+    def is_complete(self) -> bool:
+        """Whether all that can be measured was measured, right or wrong, or nccl-tests skips the run."""
+        ended = (Status.PASSED, Status.WAIVED, Status.FAILED)
+        has_all = self.average is not None or self.is_skipped
+        done = all(result.status in ended for result in self.document.testcases)
+        return not self.document.interrupted and has_all and done
+
+    @property
     def fast_enough(self) -> bool | None:
         """Whether the mean reaches the requested bandwidth; None if none was requested."""
         least = self.given.minimum_bandwidth
@@ -272,7 +276,7 @@ def _half(name: str, cells: Cells, options: Given) -> Half | None:
     if not (time and algorithm and bus) or time.value is None:
         return None
     iterations = time.samples if options.per_iteration else ()
-    if options.per_iteration and not steady(iterations, options.iterations, options.skip):
+    if options.per_iteration and not options.steady(iterations):
         raise _refused(f"{name} has no times of iterations")
     cycles = () if options.cycles == 1 or options.per_iteration else bus.samples
     return Half(time.value, algorithm.value or 0.0, bus.value or 0.0, time.wrong, iterations, cycles=cycles)
@@ -336,24 +340,16 @@ class Result(IntEnum):
 
 def result_of(view: View) -> Result:
     """The exit code of a run that nobody interrupted."""
-    if not is_complete(view):
+    if not view.is_complete:
         late = any(result.status is Status.TIMED_OUT for result in view.document.testcases)
         return Result.TIMEOUT if late else Result.NCCL_ERROR
     good = not view.wrong_rows and view.fast_enough is not False
     return Result.SUCCESS if good and view.document.good else Result.WRONG_RESULTS
 
 
-def is_complete(view: View) -> bool:
-    """Whether everything that can be measured was measured, right or wrong, or nccl-tests skips the run."""
-    ended = (Status.PASSED, Status.WAIVED, Status.FAILED)
-    results = view.document.testcases
-    has_all = view.average is not None or view.is_skipped
-    return not view.document.interrupted and has_all and all(r.status in ended for r in results)
-
-
 def footer(view: View) -> str:
     """The lines after the last size."""
-    lines = _summary(view) if is_complete(view) else [*failure(view), *_notes(view)]
+    lines = _summary(view) if view.is_complete else [*failure(view), *_notes(view)]
     return "".join(f"{line}\n" for line in lines)
 
 

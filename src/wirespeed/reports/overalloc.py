@@ -9,7 +9,7 @@ from ..judging.judged import Judged
 from ..tables import Cell
 from ..testcases.processes import WITH, WITHOUT
 from ..units import format_time
-from .grid import aligned, footnotes, mark
+from .findings import aligned, footnotes, mark
 from .style import Style
 
 

@@ -16,7 +16,7 @@ from ..measurement import Unit
 from ..results.cells import Placed
 from ..results.compare import Unreadable
 from ..terminal import one_line
-from .findings import explanations, views
+from .findings import explanations
 from .records import CheckedRun, picked
 from .style import Style
 
@@ -247,7 +247,7 @@ def _culprits(check: Check) -> Iterator[Sample]:
 
 def _causes(judged: Judged) -> Iterator[Sample]:
     """The number of slow values that each cause explains."""
-    for cause in (view.data for view in views(judged.diagnosis)):
+    for cause in (finding.data for finding in judged.diagnosis.findings):
         likely = "true" if cause["likely"] else "false"
         yield {"cause": cause["cause"], "place": cause["where"], "likely": likely}, cause["cells"]
 

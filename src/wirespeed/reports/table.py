@@ -20,9 +20,8 @@ from ..measurement import Axis, Unit
 from ..statistics import grouped, summarise
 from ..tables import SKEW, Cell, Table
 from ..units import GB, fitting, format_time, many
-from .console import heading, pieces, printed, warnings, width_of
-from .findings import SIGNS, buffers, closing, data_word, explanations, number
-from .grid import Grid, GridCell, footnotes, is_large
+from .console import Grid, GridCell, heading, is_large, pieces, printed, warnings, width_of
+from .findings import SIGNS, buffers, closing, data_word, explanations, footnotes, number
 from .qualification import qualified
 from .style import SIMULATED, Style
 

@@ -29,7 +29,6 @@ from ..reports import SIMULATED, Style
 from ..reports.console import further, hanging, heading, printed
 from ..reports.findings import (
     SIGNS,
-    FindingView,
     applicable,
     culprit_text,
     explanations,
@@ -40,7 +39,6 @@ from ..reports.findings import (
     rate,
     typical_share,
     verification,
-    views,
 )
 from ..reports.qualification import lines as qualified_lines
 from ..reports.records import CheckedRun
@@ -70,24 +68,22 @@ def headline(document: Document, summary: Overview, file: str = "") -> Iterator[
     seconds = "" if document.simulated or document.imported else format_time(document.seconds)
     parts = filter(None, (summary.extent, verification(document), seconds))
     yield Padding(Text(" · ".join(parts), style="dim"), (0, 0, 0, indent))
-    view = FindingView(summary.finding, summary.diagnosis.slow) if summary.finding else None
     advice = (("what to do", summary.advice.do), ("run", summary.advice.command))
     steps = [] if summary.by_finding else [(name, text) for name, text in advice if text]
     if steps:
         yield Padding(rows(steps), (0, 0, 0, 2))
     if summary.also:
         yield from _causes(summary, file)
-    elif view:
-        yield from () if summary.by_finding else (named(view),)
-        yield details(view, briefly=True)
+    elif summary.finding:
+        yield from () if summary.by_finding else (named(summary.finding),)
+        yield details(summary.finding, briefly=True)
 
 
 def _causes(summary: Overview, file: str) -> Iterator[RenderableType]:
     """Several causes of slow values, each with its place and its remedy, and where their evidence is."""
     for finding in filter(None, (summary.finding, *summary.also[:ALSO])):
-        view = FindingView(finding, summary.diagnosis.slow)
-        yield named(view)
-        yield Padding(rows([("remedy", view.advice)]), (0, 0, 0, 2))
+        yield named(finding)
+        yield Padding(rows([("remedy", finding.cause.remedy)]), (0, 0, 0, 2))
     yield Text(f"evidence and how to confirm each cause: {doctor_of(file)}", style="dim")
 
 
@@ -254,13 +250,13 @@ def _findings(document: Document, summary: Overview, file: str) -> Iterator[Rend
     is_said = _BUSY if users(document) else ()
     seen = (summary.finding, *summary.also[:ALSO])
     others = [
-        view
-        for view in views(summary.diagnosis)
-        if view.finding not in seen and view.finding.cause.name not in is_said
+        finding
+        for finding in summary.diagnosis.findings
+        if finding not in seen and finding.cause.name not in is_said
     ]
-    defects = [view for view in others if not view.finding.cells]
-    for view in defects[:_FOUND]:
-        yield from notes([("also found", f"{view.title}. Remedy: {view.advice}")], "yellow")
+    defects = [finding for finding in others if not finding.cells]
+    for finding in defects[:_FOUND]:
+        yield from notes([("also found", f"{finding.title}. Remedy: {finding.cause.remedy}")], "yellow")
     if more := len(others) - len(defects[:_FOUND]):
         yield Text(f"{many(more, 'more possible cause')}: {doctor_of(file)}", style="dim")
 

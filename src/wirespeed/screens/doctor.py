@@ -18,6 +18,7 @@ from rich.text import Text
 from ..document import Document, Status
 from ..hardware.facts import Fact, Facts
 from ..judging.cause import facts_of
+from ..judging.diagnosis import Finding
 from ..judging.judged import Judged, Step
 from ..judging.omissions import measurable
 from ..judging.peer_causes import PeerFinding, PeerFindings, told
@@ -25,11 +26,11 @@ from ..judging.verdict import Verdict
 from ..peer_access import Attempt, PeerMechanism, PeerVerdict
 from ..reports import SIMULATED, Style
 from ..reports.console import hanging, heading, pieces, printed, warnings
-from ..reports.findings import SIGNS, FindingView, culprit_text, explanations, views
+from ..reports.findings import SIGNS, culprit_text, explanations
 from ..reports.records import picked
 from ..terminal import escaped
 from ..units import GB, format_size, format_time, many
-from .help import HELP, linked
+from .descriptions import HELP, linked
 
 #: Maximum number of testcases whose names are shown.
 _MOST_NAMED = 8
@@ -56,8 +57,8 @@ def render(judged: Judged, style: Style, steps: Sequence[Step] = ()) -> str:
     slow = many(diagnosis.slow, "slow value") if document.testcases else "nothing was measured"
     parts.append(Text(f"{verdict.word.upper()}  {slow}", style=SIGNS[verdict].style))
     parts += [Text(f"slow: {culprit_text(culprit)}") for culprit in check.culprits]
-    for view in views(diagnosis):
-        parts += ["", named(view), details(view)]
+    for finding in diagnosis.findings:
+        parts += ["", named(finding), details(finding)]
     parts.append("")
     parts.append(Text(_closing(judged), style="bold"))
     if diagnosis.unreadable and not style.verbose:
@@ -81,22 +82,21 @@ def _measured(document: Document, steps: Sequence[Step]) -> Iterator[RenderableT
         yield Text(line + (f": {', '.join(names)}" if len(names) <= _MOST_NAMED else ""), style="dim")
 
 
-def named(view: FindingView) -> Text:
+def named(finding: Finding) -> Text:
     """A line that names a cause, and how many slow values it explains."""
-    finding = view.finding
-    line = Text(f"{view.certainty}: ", style="bold")
-    line.append(finding.cause.title, style="bold red" if view.is_explaining else "yellow")
+    line = Text(f"{finding.certainty}: ", style="bold")
+    line.append(finding.cause.title, style="bold red" if finding.is_explaining else "yellow")
     if finding.where:
         line.append(f" ({finding.where})")
-    if view.explains:
-        line.append(f", {view.explains}", style="default")
+    if finding.explains:
+        line.append(f", {finding.explains}", style="default")
     return line
 
 
-def details(view: FindingView, *, briefly: bool = False) -> RenderableType:
+def details(finding: Finding, *, briefly: bool = False) -> RenderableType:
     """How a cause was found, how to confirm it, and what to do; ``briefly``: not what it predicts."""
-    lines = [(line.name, line.text) for line in view.details if not (briefly and line.name == "predicted")]
-    return Padding(rows([*lines, ("more", f"{HELP} {view.finding.cause.name}")]), (0, 0, 0, 2))
+    lines = [line for line in finding.details if not (briefly and line[0] == "predicted")]
+    return Padding(rows([*lines, ("more", f"{HELP} {finding.cause.name}")]), (0, 0, 0, 2))
 
 
 def rows(named: Iterable[tuple[str, str]]) -> RenderableType:

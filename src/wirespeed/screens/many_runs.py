@@ -24,7 +24,7 @@ from ..judging.path_kinds import path_kinds
 from ..judging.verdict import Verdict
 from ..reports import SIMULATED, Style
 from ..reports.console import printed
-from ..reports.findings import GLANCE, SIGNS, VERDICTS, number, views
+from ..reports.findings import GLANCE, SIGNS, VERDICTS, number
 from ..reports.records import ERROR, PASS, CheckedRun, counted_words
 from ..results.compare import Unreadable
 from ..statistics import grouped
@@ -244,11 +244,11 @@ def host_of_run(document: Document) -> str:
 
 def brief_of_diagnosis(judged: Judged) -> Brief:
     """The answer about a machine that was diagnosed, measured or not."""
-    check, known = judged.check, views(judged.diagnosis)
-    defects = [view for view in known if view.finding.weight is Weight.DEFECT] or known
+    check, known = judged.check, judged.diagnosis.findings
+    defects = [finding for finding in known if finding.weight is Weight.DEFECT] or known
     if check.verdict.is_failure or (judged.document.testcases and not defects):
         return brief_of_run(judged)
     named = [str(absence) for absence in check.missing if absence.verdict.is_bad]
-    named += [view.title for view in defects]
+    named += [finding.title for finding in defects]
     sentence = "; ".join(named) or "the system reports no defect; nothing was measured"
-    return Brief(sentence, host_of_run(judged.document), defects[0].advice if defects else "")
+    return Brief(sentence, host_of_run(judged.document), defects[0].cause.remedy if defects else "")

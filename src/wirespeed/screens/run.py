@@ -31,9 +31,8 @@ from ..judging.path_kinds import (
 from ..judging.verdict import Verdict
 from ..measurement import Axis, Unit
 from ..reports import Style
-from ..reports.console import heading, pieces, printed, width_of
+from ..reports.console import Grid, GridCell, digest, heading, is_large, pieces, printed, width_of
 from ..reports.findings import GLANCE, SIGNS, buffers, explanations
-from ..reports.grid import Grid, GridCell, digest, is_large
 from ..reports.table import notes
 from ..reports.table import render as every_table
 from ..results.cells import key_of

@@ -23,18 +23,7 @@ from ...results.compare import Change, Comparison, Outcome, Unreadable, compare
 from ...statistics import grouped, median
 from ...units import many
 from ...version import __version__
-from ..comparisons import (
-    CHANGED,
-    counted,
-    difference,
-    not_compared,
-    notes,
-    pairing,
-    percent,
-    remarks,
-    side_of,
-    thinned,
-)
+from ..comparisons import CHANGED, counted, difference, notes, percent, remarks, remarks_on, side_of, thinned
 from ..findings import SIGNS, quantity
 from ..style import SIMULATED
 from .charts import add, drawing, markup, step
@@ -189,9 +178,8 @@ def _kinds(outcome: Outcome, changes: Sequence[Change], cells: dict[Key, Placed]
     """Yield the changes that no link explains by kind of path."""
     collectives = {key for key, place in cells.items() if place.result.collective is not None}
     kinds = (path_kind(change.key.testcase, collective=change.key in collectives) for change in changes)
-    titles = (kind.title for kind in kinds)
-    for kind, of_kind in grouped(zip(titles, changes, strict=True)).items():
-        yield _place(kind, outcome, of_kind)
+    for kind, of_kind in grouped(zip(kinds, changes, strict=True)).items():
+        yield _place(kind.title, outcome, of_kind)
 
 
 def _place(name: str, outcome: Outcome, changes: Sequence[Change]) -> Moved:
@@ -263,7 +251,7 @@ def sides_page(comparison: Comparison, unreadable: Sequence[Unreadable] = ()) ->
         ],
         remarks=[
             *(f"unreadable: {file}" for file in unreadable),
-            *(remark for remark in (*pairing(comparison), not_compared(comparison)) if remark),
+            *remarks_on(comparison),
         ],
         differences=list(map(str, comparison.differences)),
         tables=[("Changes, the worst first", changed), ("Values without a change", others)],
@@ -308,8 +296,7 @@ def history_page(history: MachineHistory) -> str:
 
 def _kind(history: MachineHistory, kind: KindHistory) -> tuple[str, str, Markup]:
     below = f", below expectations: {many(kind.failing, 'value')}" if kind.failing else ""
-    last = f"{quantity(kind.last, kind.unit)} in the latest run{below}"
-    return str(kind.kind), last, _chart(history, kind)
+    return str(kind.kind), f"{quantity(kind.last, kind.unit)} in the latest run{below}", _chart(history, kind)
 
 
 def _chart(history: MachineHistory, kind: KindHistory) -> Markup:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...document import Document
 from ...hardware.devices import Gpu
 from ...hardware.topology import Machine
-from ...judging.judge import Check
+from ...judging.judged import Judged
 from ...judging.overview import KeyFigure, Overview
 from ...judging.path_kinds import COLLECTIVES
 from ...judging.verdict import Verdict, share
@@ -80,15 +80,9 @@ class Tile:
     target: str
 
 
-def headline(document: Document, check: Check, overview: Overview) -> Headline:
-    """What the page of a run says first.
-
-    Args:
-        document: The run.
-        check: Its verdicts.
-        found: Its overview.
-    """
-    machine = document.machine
+def headline(judged: Judged) -> Headline:
+    """What the page of a run says first."""
+    document, machine, overview = judged.document, judged.document.machine, judged.overview
     gpus = [f"{n} × {one_line(model)}" for model, n in _models(machine).items()]
     cores = sum(len(node.cores) for node in machine.numa)
     parts = [*gpus, f"driver {machine.driver}" if machine.driver else ""]
@@ -209,17 +203,13 @@ def explained_causes(overview: Overview) -> tuple[tuple[str, Markup], ...]:
     return tuple((name, topic_markup(about)) for name in names if (about := topic(name)))
 
 
-def notes(document: Document, check: Check, overview: Overview) -> list[tuple[Verdict, str]]:
+def notes(judged: Judged) -> list[tuple[Verdict, str]]:
     """What else matters to the verdict: wrong data, slow links, what is unexplained or accepted.
-
-    Args:
-        document: The run.
-        check: Its verdicts.
-        found: Its overview.
 
     Returns:
         Each with its verdict, the worst first.
     """
+    document, check, diagnosis = judged.document, judged.check, judged.diagnosis
     lines: list[tuple[Verdict, str]] = []
     if document.interrupted:
         lines.append((Verdict.INTERRUPTED, f"Run interrupted: {document.interrupted}"))
@@ -230,9 +220,9 @@ def notes(document: Document, check: Check, overview: Overview) -> list[tuple[Ve
         (Verdict.WARN, f"Baseline: {text}") for text in (check.baseline.notes if check.baseline else ())
     ]
     lines += [(Verdict.FAIL, f"Slow: {culprit_text(culprit)}") for culprit in check.culprits]
-    if overview.diagnosis.unexplained and overview.diagnosis.slow:
-        slow = many(overview.diagnosis.slow, "slow value")
-        lines.append((Verdict.WARN, f"No cause is known for {overview.diagnosis.unexplained} of {slow}"))
+    if diagnosis.unexplained and diagnosis.slow:
+        slow = many(diagnosis.slow, "slow value")
+        lines.append((Verdict.WARN, f"No cause is known for {diagnosis.unexplained} of {slow}"))
     lines += [(Verdict.WARN, text) for text in explanations(document, lacking=check.missing)]
     for override, accepted in check.accepted.items():
         effect = f"accepted in {many(accepted, 'value')}" if accepted else "override not needed"

@@ -18,15 +18,15 @@ from ...hardware.devices import GPU, Picture
 from ...hardware.network import MachineVertices
 from ...hardware.topology import Link, LinkKind, Machine
 from ...judging.judge import Check
+from ...judging.judged import Judged
 from ...judging.localise import suspects_of_links
 from ...judging.verdict import Judgement, Verdict, worst
 from ...measurement import Unit
-from ...results.cells import Placed
 from ...statistics import grouped
 from ...terminal import one_line
 from ...units import GB, many
 from ..findings import GLANCE, SIGNS, number
-from .charts import Element, Judgements, add, drawing, fitted, step
+from .charts import Element, add, drawing, fitted, step
 
 #: A cell measures a link if only this link bounds it: their limits differ by at most this fraction.
 _SAME = 0.01
@@ -65,23 +65,18 @@ class Use:
         return self.measured / self.link.capacity if self.measured and self.link.capacity else None
 
 
-def uses(machine: Machine, cells: Iterable[Placed], judgements: Judgements, check: Check) -> list[Use]:
+def uses(judged: Judged) -> list[Use]:
     """For each link the best rate of the cells that it bounds.
 
     The best cell counts because the link is at least that fast. The verdict of a link is the worst of that
     cell's verdict, unless it names another culprit, and the verdicts of cells that name the link as one.
 
-    Args:
-        machine: The machine.
-        cells: All cells of the run.
-        judgements: The verdicts on them.
-        check: The verdicts and causes of the run.
-
     Returns:
         One for each link of the machine, in order.
     """
+    machine = judged.document.machine
     best: dict[int, tuple[float, Judgement | None]] = {}
-    for place in cells:
+    for place in judged.cells:
         value, limit = place.cell.value, place.cell.limit
         if value is None or place.unit is not Unit.RATE:
             continue
@@ -92,8 +87,8 @@ def uses(machine: Machine, cells: Iterable[Placed], judgements: Judgements, chec
                 continue
             times = _times(machine.links[index], limit, alone=len(deciding) == 1)
             if times and (index not in best or value * times > best[index][0]):
-                best[index] = value * times, judgements.get(place.key)
-    blamed = _blamed(machine, check)
+                best[index] = value * times, judged.judgements.get(place.key)
+    blamed = _blamed(machine, judged.check)
     used = []
     for i, link in enumerate(machine.links):
         value, judgement = best.get(i, (None, None))

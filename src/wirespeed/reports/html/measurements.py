@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ...document import Document, Status, TestcaseResult
 from ...judging.judge import Check
 from ...judging.judged import Judged
-from ...judging.overview import KeyFigure, not_as_expected
+from ...judging.overview import not_as_expected
 from ...judging.path_kinds import PathKind, path_kind, path_kinds
 from ...judging.verdict import Judgement, Verdict, worst
 from ...measurement import Unit
@@ -110,39 +110,30 @@ def group_id(run: int | None, kind: PathKind) -> str:
     return "" if run is None else f"paths-{run}-{path_kinds().index(kind)}"
 
 
-def path_groups(
-    run: int | None, document: Document, check: Check, judgements: Judgements, figures: Iterable[KeyFigure]
-) -> tuple[PathGroup, ...]:
+def path_groups(run: int | None, judged: Judged) -> tuple[PathGroup, ...]:
     """The measured testcases by kind of path, the worst first.
 
     Args:
         run: Index of the run in the page; None without a page.
-        document: The run.
-        check: Its verdicts.
-        judgements: The same by the location of their cell.
-        figures: The key figures of its overview.
+        judged: The run.
     """
     by_kind = grouped(
         (path_kind(result.name, collective=result.collective is not None), (i, result))
-        for i, result in enumerate(document.testcases)
+        for i, result in enumerate(judged.document.testcases)
         if result.status is not Status.WAIVED
     )
-    known = {figure.kind: figure for figure in figures}
-    groups = []
-    for kind in path_kinds():
-        if kind in by_kind:
-            names = {result.name for _, result in by_kind[kind]}
-            of_kind = [judgement for judgement in check.judgements if judgement.key.testcase in names]
-            groups.append(_group(run, kind, by_kind[kind], check, of_kind, judgements, known.get(kind)))
+    groups = (_group(run, kind, by_kind[kind], judged) for kind in path_kinds() if kind in by_kind)
     return tuple(sorted(groups, key=lambda group: not group.bad))
 
 
 def _group(
-    run: int | None, kind: PathKind, results: Sequence[tuple[int, TestcaseResult]], check: Check,
-    of_kind: Sequence[Judgement], judgements: Judgements, figure: KeyFigure | None,
-) -> PathGroup:  # fmt: skip
-    """The testcases of one kind of path; ``of_kind`` are the verdicts on them, the worst first."""
-    all_families = families(run, results, judgements)
+    run: int | None, kind: PathKind, results: Sequence[tuple[int, TestcaseResult]], judged: Judged
+) -> PathGroup:
+    """The testcases of one kind of path."""
+    names = {result.name for _, result in results}
+    of_kind = [judgement for judgement in judged.check.judgements if judgement.key.testcase in names]
+    figure = next((figure for figure in judged.overview.figures if figure.kind == kind), None)
+    all_families = families(run, results, judged.judgements)
     bad = any(judgement.verdict.is_bad for judgement in of_kind)
     verdict = worst(
         judgement.verdict for judgement in of_kind if judgement.key.column or judgement.verdict.is_bad
@@ -155,7 +146,7 @@ def _group(
         verdict,
         " · ".join(filter(None, (key, _counted(of_kind)))),
         bad,
-        tuple(_reasons([result for _, result in results], check, of_kind)),
+        tuple(_reasons([result for _, result in results], judged.check, of_kind)),
         _joined(failing[:_OPEN] or all_families),
         _joined(failing[_OPEN:]),
         _joined(family for family in all_families if failing and not family.bad),
@@ -324,16 +315,15 @@ def notebook_html(result: Tabular | Section) -> str:
 @notebook_html.register
 def _(document: Document) -> str:
     judged = Judged(document)
-    check, summary = judged.check, judged.overview
     return _rendered(
-        headline=headline(document, check, summary),
-        notes=notes(document, check, summary),
+        headline=headline(judged),
+        notes=notes(judged),
         columns=("path", "typical", "share"),
         rows=[
             (f"{SIGNS[figure.verdict].mark} {figure.title}", [rate(figure.typical), extent(figure)])
-            for figure in summary.figures
+            for figure in judged.overview.figures
         ],
-        groups=path_groups(None, document, check, judged.judgements, summary.figures),
+        groups=path_groups(None, judged),
         simulated=SIMULATED if document.simulated else "",
     )
 

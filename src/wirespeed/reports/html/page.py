@@ -17,18 +17,14 @@ from typing import Any
 from ...document import Document, Status, courses
 from ...errors import UsageError
 from ...judging.block_map import map_of
-from ...judging.judge import Check
 from ...judging.judged import Judged
-from ...judging.overview import Overview
 from ...judging.verdict import Verdict
-from ...results.cells import Placed
 from ...results.compare import no_collections
 from ...statistics import grouped
 from ...tables import Quantity
 from ...terminal import one_line
 from ...units import format_size, many
-from ..findings import SIGNS, applicable, views
-from ..grid import footnotes
+from ..findings import SIGNS, applicable, footnotes
 from ..plot import Curve
 from ..style import SIMULATED
 from .charts import Element, markup, time_chart
@@ -126,15 +122,13 @@ def run_view(index: int, judged: Judged, room: int, label: str) -> dict[str, Any
         room: Maximum size of the embedded Document, in bytes.
         label: Name of the run; empty for a letter and its host.
     """
-    document, check, summary, cells = judged.document, judged.check, judged.overview, judged.cells
-    judgements, machine = judged.judgements, document.machine
-    head = headline(document, check, summary)
-    used = uses(machine, cells, judgements, check)
-    drawn = draw(machine, used, _marked(document, check, summary))
+    document, machine, summary = judged.document, judged.document.machine, judged.overview
+    head, used = headline(judged), uses(judged)
+    drawn = draw(machine, used, _marked(judged))
     gpus = vertices(machine).devices
     is_matrix = len(gpus) > MOST_DRAWN
     if is_matrix:
-        drawn = pair_matrix(machine, gpus, used, cells, judgements)
+        drawn = pair_matrix(judged, gpus, used)
     charts, changes = charts_and_texts(document)
     text, note = packed_document(document, room)
     waived = (result for result in document.testcases if result.status is Status.WAIVED)
@@ -147,14 +141,14 @@ def run_view(index: int, judged: Judged, room: int, label: str) -> dict[str, Any
         "tiles": [tile(figure, group_id(index, figure.kind)) for figure in summary.figures],
         "file": _file_name(head.host, document.started),
         "simulated": f"{SIMULATED} (machine {machine.name})" if document.simulated else "",
-        "causes": views(summary.diagnosis),
+        "causes": summary.diagnosis.findings,
         "explained_causes": explained_causes(summary),
-        "gates": [compared for compared in check.gates if applicable(compared)],
-        "notes": notes(document, check, summary),
+        "gates": [compared for compared in judged.check.gates if applicable(compared)],
+        "notes": notes(judged),
         "qualification": qualified(document),
         "block_map": map_of(document),
-        "signs": list(_signs(cells, check)),
-        "groups": path_groups(index, document, check, judgements, summary.figures),
+        "signs": list(_signs(judged)),
+        "groups": path_groups(index, judged),
         "waived": sum(map(len, by_reason.values())),
         "waived_by_reason": list(by_reason.items()),
         "facts": _facts(document),
@@ -182,21 +176,23 @@ _SIGNS = {
 }
 
 
-def _signs(cells: Sequence[Placed], check: Check) -> Iterator[tuple[str, str, str]]:
+def _signs(judged: Judged) -> Iterator[tuple[str, str, str]]:
     """Yield class, sign and meaning of the signs in the tables of a run."""
+    check = judged.check
     known = {judgement.verdict for judgement in check.judgements} | {*check.testcases.values()}
     yield from ((SIGNS[word].css, SIGNS[word].mark, text) for word, text in _SIGNS.items() if word in known)
-    for note in footnotes(place.cell for place in cells):
+    for note in footnotes(place.cell for place in judged.cells):
         mark, _, text = note.partition(" ")
         yield "", mark, text
 
 
-def _marked(document: Document, check: Check, summary: Overview) -> dict[str, Verdict]:
+def _marked(judged: Judged) -> dict[str, Verdict]:
     """The devices and switches to highlight: places of causes, ends of wrong data, busy devices."""
-    names = {end for link in document.machine.links for end in (link.source, link.destination)}
+    document, check = judged.document, judged.check
+    names = {end for link in document.machine.links for end in link.ends}
     marked = {
         finding.place: Verdict.FAIL
-        for finding in summary.diagnosis.findings
+        for finding in judged.diagnosis.findings
         if finding.cells and finding.likely
     }
     suspects = (suspect for culprit in check.culprits for suspect in culprit.suspects)
@@ -204,8 +200,7 @@ def _marked(document: Document, check: Check, summary: Overview) -> dict[str, Ve
     for fault in check.wrong:
         ends = [fault.device] if fault.device else [end for path in fault.paths for end in path]
         marked |= dict.fromkeys(ends, Verdict.FAIL)
-    busy = {device: Verdict.BUSY for result in document.testcases for device in result.busy}
-    marked = busy | marked
+    marked = {device: Verdict.BUSY for result in document.testcases for device in result.busy} | marked
     return {name: verdict for name, verdict in marked.items() if name in names}
 
 

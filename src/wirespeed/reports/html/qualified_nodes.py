@@ -7,26 +7,17 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, repeat
 from typing import Any
 
 from ...document import Document
 from ...hardware.topology import Machine
+from ...judging.judged import Judged
 from ...judging.path_kinds import next_run, remedy_of, unexplained
 from ...judging.verdict import Advice, Judgement, Verdict
 from ...measurement import Unit
-from ...qualification import (
-    OF_NODE,
-    PartKind,
-    Qualification,
-    RailLimit,
-    Round,
-    SlowPart,
-    compact,
-    part_name,
-)
-from ...results.cells import Placed
+from ...qualification import OF_NODE, PartKind, Qualification, RailLimit, Round, compact, part_name
 from ...statistics import grouped, median
 from ...terminal import one_line
 from ...units import format_size, format_time, many
@@ -43,41 +34,36 @@ from ..qualification import (
     size_rows,
     values_of,
 )
-from .charts import LETTER, STEPS, Element, Judgements, add, drawing, fitted, markup, step
+from .charts import LETTER, STEPS, Element, add, drawing, fitted, markup, step
 from .link_use import Use
 
 _SIDE, _LEFT, _TOP = 12.0, 118.0, 36.0
+#: Indices of two GPUs -> the worst judgement on the pair.
+_Slowest = dict[tuple[int, int], Judgement | None]
 
 
-def pair_matrix(
-    machine: Machine,
-    gpus: Sequence[str],
-    uses: Sequence[Use],
-    cells: Iterable[Placed],
-    judgements: Judgements,
-) -> Element | None:
+def pair_matrix(judged: Judged, gpus: Sequence[str], uses: Sequence[Use]) -> Element | None:
     """The matrix; None if no rate between GPUs was measured.
 
     Args:
-        machine: The machine.
+        judged: The run.
         gpus: Its GPUs, in order.
         uses: Its links with their use, by which tables can be filtered.
-        cells: All cells of the run.
-        judgements: The verdicts on them.
 
     Returns:
         The drawing.
     """
+    machine = judged.document.machine
     names = {str(rank.index): f"{rank.index}/{rank.device}" for rank in machine.ranks}
     index = {gpu: i for i, gpu in enumerate(gpus)}
-    slowest: dict[tuple[int, int], Judgement | None] = {}
-    for place in cells:
+    slowest: _Slowest = {}
+    for place in judged.cells:
         if place.unit is not Unit.RATE or place.cell.value is None:
             continue
         ends = [index.get(names.get(end, end)) for end in (place.key.row, place.key.column)]
         if ends[0] is None or ends[1] is None or ends[0] == ends[1]:
             continue
-        judgement, at = judgements.get(place.key), (ends[0], ends[1])
+        judgement, at = judged.judgements.get(place.key), (ends[0], ends[1])
         if at not in slowest or _badness(judgement) < _badness(slowest[at]):
             slowest[at] = judgement
     return _drawn(machine, gpus, uses, slowest) if slowest else None
@@ -90,12 +76,7 @@ def _badness(judgement: Judgement | None) -> tuple[int, float]:
     return judgement.verdict.rank, (judgement.value or 0.0) / judgement.normal
 
 
-def _drawn(
-    machine: Machine,
-    gpus: Sequence[str],
-    uses: Sequence[Use],
-    slowest: Mapping[tuple[int, int], Judgement | None],
-) -> Element:
+def _drawn(machine: Machine, gpus: Sequence[str], uses: Sequence[Use], slowest: _Slowest) -> Element:
     """Draw the matrix: neighbours of one colour are one rectangle, and bad pairs have a title."""
     count = len(gpus)
     bad = sum(1 for judgement in slowest.values() if judgement and judgement.verdict.is_bad)
@@ -130,7 +111,7 @@ def _runs(colors: Sequence[str], is_alone: Callable[[str], bool]) -> Iterator[tu
 _ALONE = {css for css, least in STEPS if least < 0.95 or least > 1.0}
 
 
-def _css(slowest: Mapping[tuple[int, int], Judgement | None], at: tuple[int, int]) -> str:
+def _css(slowest: _Slowest, at: tuple[int, int]) -> str:
     judgement = slowest.get(at)
     if at not in slowest:
         return "empty"
@@ -306,6 +287,26 @@ def _map(found: Qualification) -> Element | None:
         f"{many(len(found.nodes), 'node')} of {many(rails, 'rail')}; {many(len(found.culprits), 'slow part')}"
     )
     svg = drawing(_WIDTH, math.ceil(len(groups) / at_once) * height, title, "map")
+
+    def draw(members: Sequence[int], rail: int, left: float, y: float) -> None:
+        """The squares of a rail: neighbours as expected are one rectangle."""
+        limit = _limit(found, rail)
+        least = limit.least / limit.rate if limit else found.threshold
+        culprits = [blamed.get((node, rail)) or blamed.get((node, -1)) for node in members]
+        colors = []
+        for node, culprit in zip(members, culprits, strict=True):
+            is_path = culprit is not None and culprit.kind is PartKind.PATH
+            colors.append(_cell_css(found, node, shares.get((node, rail)), math.inf if is_path else least))
+        for css, columns in _runs(colors, "n".__ne__):
+            x, wide = left + columns[0] * square, len(columns) * square - 1
+            rect = add(svg, "rect", f"cell {css}", x=x, y=y, width=wide, height=square - 1)
+            if css != "n":
+                node, culprit = members[columns[0]], culprits[columns[0]]
+                share = shares.get((node, rail))
+                reached = "not measured" if share is None else f"{share:.0%}"
+                text = f"{found.nodes[node].name}, rail {rail}: {reached}"
+                add(rect, "title", text=f"{text}; {evidence(culprit, found)}" if culprit else text)
+
     for i, ((_, members), label) in enumerate(zip(groups, labels, strict=True)):
         top, left = i // at_once * height, _NUMBERS + i % at_once * width
         add(svg, "text", "tick", fitted(label, width - _GAP), x=left, y=top + _TITLE - 5)
@@ -313,7 +314,7 @@ def _map(found: Qualification) -> Element | None:
             y = top + _TITLE + rail * square
             if i % at_once == 0:
                 add(svg, "text", "tick end", str(rail), x=_NUMBERS - 6, y=y + square / 2 + 3.5)
-            _line(svg, found, members, rail, shares, blamed, (left, y, square))
+            draw(members, rail, left, y)
     return svg
 
 
@@ -324,45 +325,10 @@ def _group_label(found: Qualification, block: str, members: Sequence[int]) -> st
     return one_line(f"{block}: {label}" if block else label)
 
 
-def _line(
-    svg: Element,
-    found: Qualification,
-    members: Sequence[int],
-    rail: int,
-    shares: dict[tuple[int, int], float],
-    blamed: dict[tuple[int, int], SlowPart],
-    at: tuple[float, float, float],
-) -> None:
-    """The squares of a rail, at a place, of a size: neighbours as expected are one rectangle."""
-    least = _threshold(found, rail)
-    colors = []
-    for node in members:
-        culprit = blamed.get((node, rail)) or blamed.get((node, -1))
-        is_path = culprit is not None and culprit.kind is PartKind.PATH
-        colors.append(_cell_css(found, node, shares.get((node, rail)), math.inf if is_path else least))
-    for css, columns in _runs(colors, "n".__ne__):
-        wide = len(columns) * at[2] - 1
-        left = at[0] + columns[0] * at[2]
-        rect = add(svg, "rect", f"cell {css}", x=left, y=at[1], width=wide, height=at[2] - 1)
-        node = members[columns[0]]
-        culprit = blamed.get((node, rail)) or blamed.get((node, -1))
-        if css != "n":
-            share = shares.get((node, rail))
-            reached = "not measured" if share is None else f"{share:.0%}"
-            text = f"{found.nodes[node].name}, rail {rail}: {reached}"
-            add(rect, "title", text=f"{text}; {evidence(culprit, found)}" if culprit else text)
-
-
 def _limit(found: Qualification, rail: int) -> RailLimit | None:
     """What the NICs at both ends of a rail carry, if that is known and expected."""
     ends = next((path[:2] for path in found.paths), ()) if found.has_limits else ()
     return found.limit_of(ends, rail)
-
-
-def _threshold(found: Qualification, rail: int) -> float:
-    """Share below which a rail is slow: of what its NICs carry if that is known, else of the median."""
-    limit = _limit(found, rail)
-    return limit.least / limit.rate if limit else found.threshold
 
 
 def _cell_css(found: Qualification, node: int, share: float | None, least: float) -> str:

@@ -28,8 +28,8 @@ from ...units import GB, fitting, format_size, many
 from ...version import __version__
 from ..blocks import MARKS, call_times, modelled, rate_of
 from ..comparisons import difference, moved, values_of
-from ..findings import GLANCE, VERDICTS, applicable, css_of, gate_text, marked, number, shown
-from ..grid import Grid, digest, mark
+from ..console import Grid, digest
+from ..findings import GLANCE, VERDICTS, applicable, css_of, gate_text, mark, marked, number, shown
 from .charts import ColorScale, Judgements, curve_chart, markup
 
 if TYPE_CHECKING:
