@@ -17,7 +17,7 @@ import numpy as np
 from llvmlite import ir
 
 from ..units import NANO
-from .host.compiled import cfunc, compiled, copy_bytes, intrinsic, load_word, now_ns, types
+from .host.compiled import cfunc, compiled, copy_bytes, emits, load_word, now_ns, types
 
 #: Name of a function and its arguments: addresses, handles and numbers.
 Call = tuple[str, tuple[int, ...]]
@@ -45,21 +45,16 @@ class Failure:
     status: int
 
 
-@intrinsic
-def _call(typing: Any, row: Any) -> Any:
+@emits(types.int32, types.UniTuple(types.int64, _MAX_ARGUMENTS + 1))
+def _call(builder: ir.IRBuilder, row: Any) -> Any:
     """Call the function at the address in the first word with the other words, and return its status.
 
     A function with fewer arguments ignores the rest, and an ``int`` argument uses the lower half of a word,
     by the calling conventions of x86-64 (System V) and arm64.
     """
-    signature = types.int32(row)
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[Any]) -> Any:
-        words = [builder.extract_value(values[0], i) for i in range(_MAX_ARGUMENTS + 1)]
-        kind = ir.FunctionType(ir.IntType(32), [_WORD] * _MAX_ARGUMENTS)
-        return builder.call(builder.inttoptr(words[0], kind.as_pointer()), words[1:])
-
-    return signature, generate
+    words = [builder.extract_value(row, i) for i in range(_MAX_ARGUMENTS + 1)]
+    kind = ir.FunctionType(ir.IntType(32), [_WORD] * _MAX_ARGUMENTS)
+    return builder.call(builder.inttoptr(words[0], kind.as_pointer()), words[1:])
 
 
 @compiled("int64(int64[:,::1])")
