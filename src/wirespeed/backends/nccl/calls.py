@@ -15,7 +15,7 @@ from typing import Any
 
 from ...collectives.operations import OPERATORS, DataType, Piece, Setting
 from ..gpu.gpu_driver import Arguments, GpuDriver, Headers, NativeCalls, pointer, wide
-from ..native import Call, Failure, Functions
+from ..native import Call, Functions
 from ..provider import Case, RankDevice, Refused
 from ..test_data import highest, tolerance
 
@@ -430,14 +430,14 @@ class DeviceKernel:
         self._gpu.driver.read(ctypes.addressof(value), address, size)
         return value
 
-    def create(self, comm: int) -> Failure | None:
-        """Create the device communicator, when all ranks do; return the call if it failed."""
+    def create(self, comm: int) -> None:
+        """Create the device communicator, when all ranks do."""
         addresses = ctypes.addressof(self._requirements), ctypes.addressof(self._communicator)
-        return self._functions.bind([("ncclDevCommCreate", (comm, *addresses))])()
+        self._functions.bind([("ncclDevCommCreate", (comm, *addresses))])()
 
-    def destroy(self, comm: int) -> Failure | None:
-        """Destroy the device communicator; return the call if it failed."""
-        return self._functions.bind([("ncclDevCommDestroy", (comm, ctypes.addressof(self._communicator)))])()
+    def destroy(self, comm: int) -> None:
+        """Destroy the device communicator."""
+        self._functions.bind([("ncclDevCommDestroy", (comm, ctypes.addressof(self._communicator)))])()
 
     def bind(self, case: Case, windows: tuple[int, ...], bases: tuple[int, ...]) -> Make:
         """Choose the kernel of a case; return the function that returns its launches.
