@@ -18,7 +18,7 @@ from .device import Device, Peers, TimedStream, unaware
 from .gate import Gate, Ticks
 from .gpu_driver import FABRIC, IPC, VMM_FD
 from .launch_config import unfit
-from .memory import DescriptorSharing, FabricSharing, GpuBuffer, GpuBufferPool, IpcSharing, PinnedMemory
+from .memory import DescriptorSharing, FabricSharing, GpuBuffer, GpuBufferPool, IpcSharing, pinned
 from .prepared import GpuPrepared, Signals
 from .stream_ops import Contents
 
@@ -43,7 +43,7 @@ class GpuEndpoint(Endpoint):
             VMM_FD: DescriptorSharing(job.descriptors, job.options.timeout),
             FABRIC: FabricSharing(),
         }
-        self.pinned = PinnedMemory()
+        self.pinned = pinned
         self._offset = LINE * (1 + job.place[0])
         self._seen = ctypes.c_uint32.from_address(job.page.address + self._offset)
         self._lane = TimedStream(device)
