@@ -28,17 +28,17 @@ def test_a_stream_tells_the_host_that_the_gate_is_open(
     backend: CudaBackend, waits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from wirespeed.backends.gpu.device import TimedStream
-    from wirespeed.backends.gpu.gate import Gate, GateKind
+    from wirespeed.backends.gpu.gate import Gate
 
     device = backend._device("gpu0")
     monkeypatch.setattr(device, "has_stream_waits", waits)
     page = SharedMemory.create(4096)
     word = ctypes.c_uint32.from_address(page.address + 64)
-    gate, lane = Gate(GateKind.WAIT_VALUE, device, 10.0, page), TimedStream(device)
+    gate, lane = Gate(device, 10.0, page), TimedStream(device)
     for value in (5, 6):
         gate.close_all()
         gate.hold(device, lane.stream)
-        gate.tell(device, lane.stream, 64, value)
+        gate.write(device, lane.stream, 64, value)
         assert not lane.is_idle and word.value != value
         gate.open(gate.serial - 1)
         assert not lane.is_idle

@@ -218,9 +218,10 @@ def test_all_engines(backend: CudaBackend, options: RunOptions) -> None:
     run(backend, replace(options, all_engines=True), transfer)
 
 
-@pytest.mark.parametrize("gate", ["wait_value", "spin"])
-def test_both_gates(machine: Machine, options: RunOptions, gate: str) -> None:
-    backend = CudaBackend(machine, gate)
+@pytest.mark.parametrize("waits", [True, False])
+def test_both_gates(machine: Machine, options: RunOptions, waits: bool) -> None:
+    backend = CudaBackend(machine)
+    backend._device("gpu0").has_stream_waits &= waits
     run(backend, options, copy(host(machine), device("gpu0"), "gpu0", Engine.CE, MIB))
     backend.close()
 

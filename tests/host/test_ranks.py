@@ -25,7 +25,6 @@ from wirespeed.backends.distributed.endpoint import (
     Handle,
     JobContext,
     LocalPart,
-    Opened,
     TransferTiming,
 )
 from wirespeed.backends.distributed.prepared import DistributedPrepared
@@ -158,7 +157,7 @@ class Unopened(ShmSharing):
 
     name = "fabric"
 
-    def open(self, place: Any, handle: Handle) -> Opened:
+    def open(self, place: Any, handle: Handle) -> Allocation:
         raise BackendError("the handle is not valid here")
 
 

@@ -65,7 +65,7 @@ def fake(kernels: Any, device_code: Path, monkeypatch: pytest.MonkeyPatch) -> Nc
     monkeypatch.setitem(sys.modules, "nccl", ModuleType("nccl"))
     monkeypatch.setitem(sys.modules, "nccl.bindings", package)
     library = nccl.library()
-    monkeypatch.setattr(provider, "functions", lambda driver: native.Functions(library))
+    monkeypatch.setattr(provider, "functions", lambda driver, error: native.Functions(error, library))
     monkeypatch.setenv("NCCL_DEBUG", "WARN")
     return nccl
 
@@ -458,21 +458,24 @@ def test_calls_pass_their_arguments_and_end_at_the_first_failure() -> None:
         good = kind(lambda *words: seen.append(words) or 0)  # type: ignore[func-returns-value]
         bad = kind(lambda *words: 2)
 
-    functions = native.Functions(Library())
+    functions = native.Functions(lambda failed: BackendError(f"{failed.name}: {failed.status}"), Library())
     words = (1, -2, 2**62, 4, 5, 6, 7, 2**63 - 1)
-    assert functions.bind([("good", words), ("good", ())])() is None
+    functions.bind([("good", words), ("good", ())])()
     assert seen == [words, (0,) * 8]
-    assert functions.bind([("good", ()), ("bad", ()), ("good", ())])() == native.Failure("bad", 2)
+    with pytest.raises(BackendError, match="bad: 2"):
+        functions.bind([("good", ()), ("bad", ()), ("good", ())])()
     assert len(seen) == 3
-    name, enqueued, spent = functions.timed([("good", ())], [("good", (5,))], [("good", (6,))])
-    assert (name, seen[-1][0]) == (None, 6)
+    enqueued, spent = functions.timed([("good", ())], [("good", (5,))], [("good", (6,))])
+    assert seen[-1][0] == 6
     assert 0 < enqueued < spent < 5
-    assert functions.timed([], [("good", ())], [("bad", ())])[0] == native.Failure("bad", 2)
+    with pytest.raises(BackendError, match="bad: 2"):
+        functions.timed([], [("good", ())], [("bad", ())])
     seen.clear()
-    name, seconds = functions.laps([("good", (1,))], [("good", (2,)), ("good", (3,))], [("good", (4,))], 2)
-    assert name is None and len(seconds) == 2 and all(0 < some < 5 for some in seconds)
+    seconds = functions.laps([("good", (1,))], [("good", (2,)), ("good", (3,))], [("good", (4,))], 2)
+    assert len(seconds) == 2 and all(0 < some < 5 for some in seconds)
     assert [words[0] for words in seen] == [1, 2, 3, 4, 2, 3, 4]
-    assert functions.laps([], [("good", ())], [("bad", ())], 3)[0] == native.Failure("bad", 2)
+    with pytest.raises(BackendError, match="bad: 2"):
+        functions.laps([], [("good", ())], [("bad", ())], 3)
     assert len(seen) == 8
     with pytest.raises(AttributeError, match="absent"):
         functions.address("absent")

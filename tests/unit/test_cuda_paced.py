@@ -19,7 +19,7 @@ from wirespeed.backends.cuda import cuda_driver
 from wirespeed.backends.cuda import driver as compiler
 from wirespeed.backends.cuda.cuda_driver import CudaBackend
 from wirespeed.backends.gpu.device import TimedStream
-from wirespeed.backends.gpu.gate import GateKind, SignalPage, Ticks, pieces_of
+from wirespeed.backends.gpu.gate import Ticks, pieces_of
 from wirespeed.backends.gpu.gpu_driver import Monitor
 from wirespeed.backends.gpu.prepared import GpuPrepared
 from wirespeed.hardware.devices import Gpu, NumaNode
@@ -224,7 +224,7 @@ def test_the_clock_waits_for_the_start_and_can_be_abandoned(
 ) -> None:
     fake = cuda()
     device = prepared(backend, transfer(0, 1))._bound[0].device
-    ticks = Ticks(SignalPage(GateKind.WAIT_VALUE, device, 5.0))
+    ticks = Ticks(device, 5.0)
     for _ in range(2):
         ticks.reset()
         time.sleep(0.002)

@@ -244,7 +244,7 @@ def test_memory_is_shared(ends: tuple[GpuBuffers, GpuBuffers], mechanism: str) -
     user.copy(local, opened.address, data.size)
     assert np.array_equal(user.read(local, data.size), data)
     user.free(local)
-    opened.close()
+    opened.release()
     allocation.release()
 
 

@@ -233,7 +233,7 @@ def wires() -> tuple[Any, Any]:
 
     driver = Driver(cast(Any, None))
     nccl = Nccl(driver)
-    functions = Functions(nccl.library())
+    functions = Functions(cast(Any, None), nccl.library())
     identifier = nccl.get_unique_id()
     made = []
     for rank in range(2):

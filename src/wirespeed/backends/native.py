@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
+from ..errors import BackendError
 from ..units import NANO
-from .host.compiled import cfunc, compiled, copy_bytes, intrinsic, load_word, now_ns, types
+from .host.compiled import cfunc, compiled, copy_bytes, emits, load_word, now_ns, types
 
 #: Name of a function and its arguments: addresses, handles and numbers.
 Call = tuple[str, tuple[int, ...]]
@@ -45,21 +46,16 @@ class Failure:
     status: int
 
 
-@intrinsic
-def _call(typing: Any, row: Any) -> Any:
+@emits(types.int32, types.UniTuple(types.int64, _MAX_ARGUMENTS + 1))
+def _call(builder: ir.IRBuilder, row: Any) -> Any:
     """Call the function at the address in the first word with the other words, and return its status.
 
     A function with fewer arguments ignores the rest, and an ``int`` argument uses the lower half of a word,
     by the calling conventions of x86-64 (System V) and arm64.
     """
-    signature = types.int32(row)
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[Any]) -> Any:
-        words = [builder.extract_value(values[0], i) for i in range(_MAX_ARGUMENTS + 1)]
-        kind = ir.FunctionType(ir.IntType(32), [_WORD] * _MAX_ARGUMENTS)
-        return builder.call(builder.inttoptr(words[0], kind.as_pointer()), words[1:])
-
-    return signature, generate
+    words = [builder.extract_value(row, i) for i in range(_MAX_ARGUMENTS + 1)]
+    kind = ir.FunctionType(ir.IntType(32), [_WORD] * _MAX_ARGUMENTS)
+    return builder.call(builder.inttoptr(words[0], kind.as_pointer()), words[1:])
 
 
 @compiled("int64(int64[:,::1])")
@@ -146,28 +142,22 @@ def _timed(before: Any, table: Any, after: Any, times: Any, rounds: int) -> int:
     return -1
 
 
-def _failure(coded: int, calls: Sequence[Call]) -> Failure | None:
-    """The call that failed, from what a compiled loop returned."""
-    if coded < 0:
-        return None
-    return Failure(calls[coded & ((1 << _STATUS) - 1)][0], coded >> _STATUS)
-
-
 class Functions:
-    """C functions by name.
+    """C functions by name. When a call fails, no further one is made, and its error is raised.
 
     Attributes:
+        error: Returns the error of a call that failed.
         libraries: Loaded libraries; the first one that has a function is used.
         known: Addresses of functions that are in no library, by name.
     """
 
-    def __init__(self, *libraries: Any, **known: int) -> None:
-        self._libraries = libraries
+    def __init__(self, error: Callable[[Failure], BackendError], *libraries: Any, **known: int) -> None:
+        self._error, self._libraries = error, libraries
         self._addresses: dict[str, int] = dict(known)
 
     def joined(self, other: Functions) -> Functions:
         """These functions, and those that another one has used."""
-        return Functions(*self._libraries, **(self._addresses | other._addresses))
+        return Functions(self._error, *self._libraries, **(self._addresses | other._addresses))
 
     def address(self, name: str) -> int:
         """The address of a function.
@@ -182,19 +172,19 @@ class Functions:
             self._addresses[name] = ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
         return self._addresses[name]
 
-    def bind(self, calls: Sequence[Call]) -> Callable[[], Failure | None]:
-        """A function that makes the calls; it returns the one that failed, or None."""
+    def bind(self, calls: Sequence[Call]) -> Callable[[], None]:
+        """A function that makes the calls."""
         table = self.table(calls)
 
-        def run() -> Failure | None:
-            return _failure(_run(table), calls)
+        def run() -> None:
+            self._refuse(_run(table), [table])
 
         return run
 
     def timed(
         self, before: Sequence[Call], calls: Sequence[Call], after: Sequence[Call], rounds: int = 1
-    ) -> tuple[Failure | None, float, float]:
-        """Make three sequences of calls until one fails, and time the last two.
+    ) -> tuple[float, float]:
+        """Make three sequences of calls, and time the last two.
 
         Args:
             before: Untimed calls.
@@ -203,54 +193,44 @@ class Functions:
             rounds: Number of times that ``calls`` are made.
 
         Returns:
-            failed: The call that failed; None if all succeeded.
             calls_s: Time of ``calls``, in s.
             total_s: Time of ``calls`` and ``after``, in s.
         """
-        failed, times = self._laps(before, calls, after, rounds, 1)
-        start, between, end = times[0].tolist()
-        return failed, (between - start) * NANO, (end - start) * NANO
+        ((start, between, end),) = self.walk(
+            [*map(self.table, (before, calls, after))], rounds=rounds
+        ).tolist()
+        return (between - start) * NANO, (end - start) * NANO
 
     def laps(
         self, before: Sequence[Call], calls: Sequence[Call], after: Sequence[Call], count: int
-    ) -> tuple[Failure | None, tuple[float, ...]]:
-        """Make calls several times until one fails, and time each lap.
+    ) -> tuple[float, ...]:
+        """Make calls several times; return the time of each lap, in s.
 
         Args:
             before: Untimed calls, once.
             calls: Timed calls of each lap.
             after: Untimed calls at the end of each lap.
             count: Number of laps.
+        """
+        times = self.walk([*map(self.table, (before, calls, after))], count)
+        return tuple(((times[:, 1] - times[:, 0]) * NANO).tolist())
+
+    def walk(self, tables: Sequence[Table], count: int = 1, rounds: int = 1) -> Table:
+        """Make the calls of three tables, like ``timed`` and ``laps``.
 
         Returns:
-            failed: The call that failed; None if all succeeded.
-            seconds: Time of each lap, in s.
-        """
-        failed, times = self._laps(before, calls, after, 1, count)
-        return failed, tuple(((times[:, 1] - times[:, 0]) * NANO).tolist())
-
-    def _laps(
-        self, before: Sequence[Call], calls: Sequence[Call], after: Sequence[Call], rounds: int, count: int
-    ) -> tuple[Failure | None, Any]:
-        """The call that failed, and for each lap three times, in ns."""
-        parts = [self.table(part) for part in (before, calls, after)]
-        times = np.zeros((count, 3), np.int64)
-        return _failure(_timed(*parts, times, rounds), [*before, *calls, *after]), times
-
-    def walk(self, before: Table, calls: Table, after: Table, count: int) -> tuple[Failure | None, Table]:
-        """Make the calls of tables, like ``laps``.
-
-        Returns:
-            failed: The call that failed; None if all succeeded.
-            times: For each lap its start, the end of ``calls`` and the end of ``after``, in ns.
+            For each lap its start, the end of the second and the end of the third table, in ns.
         """
         times = np.zeros((count, 3), np.int64)
-        coded = _timed(before, calls, after, times, 1)
-        if coded < 0:
-            return None, times
-        row = np.concatenate([before, calls, after])[coded & ((1 << _STATUS) - 1)]
-        name = next(name for name, address in self._addresses.items() if address == row[0])
-        return Failure(name, coded >> _STATUS), times
+        self._refuse(_timed(*tables, times, rounds), tables)
+        return times
+
+    def _refuse(self, coded: int, tables: Sequence[Table]) -> None:
+        """Raise the error of a call that failed, from what a compiled loop returned."""
+        if coded >= 0:
+            row = np.concatenate(tables)[coded & ((1 << _STATUS) - 1)]
+            name = next(name for name, address in self._addresses.items() if address == row[0])
+            raise self._error(Failure(name, coded >> _STATUS))
 
     def rows(self, name: str, count: int, *columns: Any) -> Table:
         """A table of many calls of one function; each argument is a number, or an array with one for each."""

@@ -119,18 +119,18 @@ class DistributedBackend(JobBackend):
             try:
                 failures = prepared.set_up()
             except OutOfMemory:
-                prepared.close()
+                prepared.__exit__()
                 if not again:
                     raise
                 again = False
                 self._free_buffers()
                 continue
             except BaseException:
-                prepared.close()
+                prepared.__exit__()
                 raise
             if not failures:
                 return prepared
-            prepared.close()
+            prepared.__exit__()
             for index, reason in failures:
                 self.running.choice.fails(measurement.transfers[index], means[index], reason)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ...measurement import Sample
 from ...model import Transfer
@@ -23,8 +23,7 @@ from ...worlds.base import World
 from ...worlds.mpi import Messages, MessagesRefused, Move
 
 
-@dataclass(frozen=True)
-class Handle:
+class Handle(NamedTuple):
     """Plain values with which another process opens a buffer.
 
     Attributes:
@@ -43,36 +42,21 @@ class Handle:
 
 @dataclass(eq=False)
 class Allocation:
-    """Memory that can be exported.
+    """Memory that can be exported, or that of another process in the address space of this one.
 
     Attributes:
+        address: Address in this process.
+        bytes: Size of the buffer.
+        release: Frees the memory, after all other processes; or unmaps that of another process.
         place: GPU that holds it; None for host memory.
-        address: Address in this process.
-        bytes: Size of the buffer.
         inner: Data of the mechanism, such as a handle.
-        release: Frees the memory; other processes must have closed it before.
     """
 
-    place: Any
     address: int
     bytes: int
-    inner: Any
     release: Callable[[], None]
-
-
-@dataclass(eq=False)
-class Opened:
-    """A buffer of another process in the address space of this one.
-
-    Attributes:
-        address: Address in this process.
-        bytes: Size of the buffer.
-        close: Unmaps it.
-    """
-
-    address: int
-    bytes: int
-    close: Callable[[], None]
+    place: Any = None
+    inner: Any = None
 
 
 class Mechanism(Protocol):
@@ -94,7 +78,7 @@ class Mechanism(Protocol):
     def export(self, allocation: Allocation) -> Handle:
         """A handle for other processes."""
 
-    def open(self, place: Any, handle: Handle) -> Opened:
+    def open(self, place: Any, handle: Handle) -> Allocation:
         """Map a buffer of another process.
 
         Args:
@@ -201,18 +185,17 @@ class LocalTransfer:
         return self.source if self.owns_source else self.destination
 
 
-@dataclass(frozen=True)
-class TransferTiming:
+class TransferTiming(NamedTuple):
     """Times of one transfer in one process.
 
     Attributes:
-        index: Position of the transfer in the Measurement.
+        number: Position of the transfer in the Measurement.
         seconds: Duration of the copies, in s.
         amount: Bytes of the copies.
         wall: Time from the release to the end of the last copy, in s.
     """
 
-    index: int
+    number: int
     seconds: float
     amount: float
     wall: float
@@ -269,7 +252,7 @@ class Endpoint:
 
     mechanisms: Mapping[str, Mechanism]
     where: Any = None
-    pinned: Mechanism | None = None
+    pinned: Callable[[Any, int], Allocation] | None = None
     messages: Messages | None = None
     cpu = 0
     starts_together = True
@@ -345,9 +328,9 @@ class Endpoint:
 
 
 class LocalPart:
-    """Part of a Measurement that one process executes, fills or verifies."""
+    """Part of a Measurement that one process executes, fills or verifies; it may have none."""
 
-    def __init__(self, side: Endpoint, pieces: Sequence[LocalTransfer]) -> None:
+    def __init__(self, side: Endpoint, pieces: Sequence[LocalTransfer] = ()) -> None:
         self._side, self._pieces = side, pieces
         self._sent = [piece for piece in pieces if piece.means == MPI]
         self._by_nccl = [piece for piece in pieces if piece.means == NCCL]
@@ -356,23 +339,21 @@ class LocalPart:
         self._arrived: list[TransferTiming] = []
         self._prepared: LocalPrepared | None = None
 
-    @property
-    def _bound(self) -> LocalPrepared:
-        assert self._prepared is not None
-        return self._prepared
-
     def fill(self) -> None:
         """Fill the sources and poison the destinations of this process."""
-        self._prepared = self._side.bind(self._pieces)
+        if self._pieces:
+            self._prepared = self._side.bind(self._pieces)
 
     def repeat(self, times: Mapping[int, int]) -> None:
         """From now on, make the copies of some transfers (indices in the Measurement) several times."""
-        self._bound.repeat([times.get(piece.index, 1) for piece in self._pieces])
+        if self._prepared is not None:
+            self._prepared.repeat([times.get(piece.index, 1) for piece in self._pieces])
 
     def arm(self, copies: int) -> None:
         """Start ``copies`` copies of each transfer; they wait at the gate of this round."""
         self._arrived = []
-        self._bound.arm(copies, [(self._side.cpu, partial(self._send, copies))] * bool(self._sent))
+        if self._prepared is not None:
+            self._prepared.arm(copies, [(self._side.cpu, partial(self._send, copies))] * bool(self._sent))
 
     def finish(self) -> list[TransferTiming]:
         """Wait until the copies have ended, and return their times.
@@ -380,7 +361,9 @@ class LocalPart:
         Raises:
             MeasurementTimeout: If they do not end in time.
         """
-        sample = self._bound.finish()
+        if self._prepared is None:
+            return []
+        sample = self._prepared.finish()
         return [
             TransferTiming(
                 piece.index, seconds, amount, sample.wall if self._side.starts_together else seconds
@@ -395,7 +378,8 @@ class LocalPart:
         Raises:
             VerificationError: If a word differs.
         """
-        self._bound.verify()
+        if self._prepared is not None:
+            self._prepared.verify()
 
     def abandon(self) -> None:
         """End started copies, after an error in another process."""

@@ -34,7 +34,7 @@ from ...model import Memory, MemoryKind, Transfer
 from ...terminal import visible
 from ...worlds.base import RankLost, World, WorldError
 from ..base import Backend
-from .endpoint import MPI, NCCL, TWO_SIDED, Allocation, Endpoint, Handle, Opened
+from .endpoint import MPI, NCCL, TWO_SIDED, Allocation, Endpoint, Handle
 
 #: Kinds of errors as other processes hear of them; all others are errors of a backend.
 _KINDS: dict[str, type[WirespeedError]] = {
@@ -327,7 +327,7 @@ class SharedBufferPool:
         self._side = side
         self._free: list[Own] = []
         self._taken: list[Own] = []
-        self._opened: dict[tuple[int, int], Opened] = {}
+        self._opened: dict[tuple[int, int], Allocation] = {}
         self._next = 0
 
     def take(self, memory: Memory, means: str, size: int) -> Own:
@@ -345,7 +345,7 @@ class SharedBufferPool:
             self._free.remove(own)
         else:
             of_host = self._side.pinned if memory.kind is MemoryKind.PINNED else None
-            allocation = (of_host or self._side.mechanisms[means]).allocate(self._side.where, size)
+            allocation = (of_host or self._side.mechanisms[means].allocate)(self._side.where, size)
             self._next += 1
             own = Own(self._next, means, memory, allocation)
         self._taken.append(own)
@@ -377,7 +377,7 @@ class SharedBufferPool:
     def close_opened(self) -> None:
         """Unmap the buffers of other processes; they must still exist."""
         for opened in self._opened.values():
-            opened.close()
+            opened.release()
         self._opened.clear()
 
     def free(self) -> None:

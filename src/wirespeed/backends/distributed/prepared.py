@@ -223,7 +223,7 @@ class DistributedPrepared(Prepared):
         self._loads = {i: 1 for i, t in enumerate(measurement.transfers) if t.role is Role.LOAD}
         self._skews: list[tuple[float, float]] = []
         self._own: dict[tuple[int, bool], Own] = {}
-        self._part: LocalPart | None = None
+        self._part = LocalPart(running.side)
         self._arriving = self._arrivals()
 
     def set_up(self) -> Failures:
@@ -240,17 +240,12 @@ class DistributedPrepared(Prepared):
         opened = self._exchange.together(lambda: self._open(handles), f"opening the buffers of {text}")
         if failures := _failures(opened):
             return failures
-        self._exchange.together(self._fill, f"filling the buffers of {text}")
+        self._exchange.together(self._part.fill, f"filling the buffers of {text}")
         return []
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
         """Give the buffers of this process back to the pool."""
-        if self._part is not None:
-            self._part.close()
-            self._part = None
+        self._part.close()
         movers = {self._hosts[t.executor.rank] for t in self._transfers if t.executor.rank is not None}
         if len(self._skews) > _WARM_UP_SAMPLES and len(movers) > 1:
             skews, walls = zip(*self._skews[_WARM_UP_SAMPLES:], strict=True)
@@ -265,21 +260,17 @@ class DistributedPrepared(Prepared):
 
         def arm() -> int:
             self._running.side.begin()
-            if part is not None:
-                part.arm(copies)
+            part.arm(copies)
             return start.ready()
 
         try:
             ready = self._exchange.together(arm, f"starting {self._measurement}")
         except WirespeedError:
-            if part is not None:
-                part.abandon()
+            part.abandon()
             raise
 
         def finish() -> list[object]:
-            late = start.open(ready, self._arriving)
-            timings = part.finish() if part is not None else []
-            return [late, [[t.index, t.seconds, t.amount, t.wall] for t in timings]]
+            return [start.open(ready, self._arriving), part.finish()]
 
         everyone = self._exchange.together(finish, f"running {self._measurement}")
         return self._sample(everyone)
@@ -288,8 +279,7 @@ class DistributedPrepared(Prepared):
         """Combine the times of all processes; the slower side of a message counts."""
         seconds, amounts, wall = [0.0] * len(self._transfers), [0.0] * len(self._transfers), 0.0
         for _, timings in everyone:
-            for index, taken, amount, last in timings:
-                i = int(index)
+            for i, taken, amount, last in timings:
                 seconds[i], amounts[i] = max(seconds[i], taken), amount
                 wall = max(wall, last)
         if self._loads or any(transfer.start for transfer in self._transfers):
@@ -310,18 +300,13 @@ class DistributedPrepared(Prepared):
             if 0 < seconds[i] < needed:
                 wanted = math.ceil(times * _LOAD_LASTS * needed / seconds[i])
                 self._loads[i] = min(wanted, _MOST_REPEATS)
-        if self._part is not None and self._loads:
+        if self._loads:
             self._part.repeat(self._loads)
         return end - min(starts[i] for i in measured)
 
     def verify(self) -> None:
         """Verify all destinations, each in the process that owns it."""
-
-        def verify() -> None:
-            if self._part is not None:
-                self._part.verify()
-
-        self._exchange.together(verify, f"verifying {self._measurement}")
+        self._exchange.together(self._part.verify, f"verifying {self._measurement}")
 
     # Setting up.
 
@@ -346,8 +331,7 @@ class DistributedPrepared(Prepared):
                     own = self._take(key, memory)
                     if self._means[key[0]] not in TWO_SIDED and self._executor(key[0]) != self._rank:
                         handle = self._running.pool.export(own)
-                        plain = [own.number, handle.means, handle.data, handle.offset, handle.bytes]
-                        handles.append((key[0], plain))
+                        handles.append((key[0], [own.number, handle]))
 
                 _attempt(take, index, failures)
         return handles, failures
@@ -382,9 +366,9 @@ class DistributedPrepared(Prepared):
                 ) -> None:
                     far = 0 if transfer.source.rank != self._rank else 1
                     rank = (transfer.source, transfer.destination)[far].rank
-                    number, *fields = handles[index]
+                    number, handle = handles[index]
                     assert rank is not None
-                    addresses[far] = self._running.pool.open(rank, number, Handle(*fields))
+                    addresses[far] = self._running.pool.open(rank, number, Handle(*handle))
 
                 _attempt(open_, index, failures)
             peer = next((rank for rank in ends if rank != self._rank), self._rank)
@@ -395,10 +379,6 @@ class DistributedPrepared(Prepared):
         if not failures and pieces:
             self._part = self._running.side.part(pieces)
         return None, failures
-
-    def _fill(self) -> None:
-        if self._part is not None:
-            self._part.fill()
 
 
 def _attempt(call: Callable[[], None], index: int, failures: Failures) -> None:

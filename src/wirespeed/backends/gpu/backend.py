@@ -66,7 +66,6 @@ class GpuBackend(Backend, ABC):
 
     Attributes:
         machine: Machine that this process runs on, with the GPUs of this backend.
-        gate: Mechanism that holds streams until all work is enqueued: ``wait_value`` or ``spin``.
 
     Attributes:
         title: Its name in messages.
@@ -77,10 +76,9 @@ class GpuBackend(Backend, ABC):
     #: Events have a resolution of 0.5 µs and a copy takes about 2 µs to start: 0.1% of this.
     sample_seconds = 4e-3
 
-    def __init__(self, machine: Machine, gate: str = "wait_value") -> None:
+    def __init__(self, machine: Machine) -> None:
         super().__init__()
         self._machine = machine
-        self._gate_kind = gate
         self._gpus = {gpu.name: gpu for gpu in machine.gpus}
         self._nodes = {node.name for node in machine.numa}
         self._unusable = self.unusable()
@@ -159,17 +157,17 @@ class GpuBackend(Backend, ABC):
 
     def _prepare(self, measurement: Measurement, engines: list[int], options: RunOptions) -> GpuPrepared:
         from .bound_copy import Binder
-        from .gate import Gate, GateKind, SignalPage, Ticks
+        from .gate import Gate, Ticks
         from .prepared import GpuBlocks, GpuPrepared, Signals
 
         pool = self._buffers()
         if self._gate is None:
             first = self._device(measurement.transfers[0].executor.device)
-            self._gate = Gate(GateKind(self._gate_kind), first, options.timeout)
+            self._gate = Gate(first, options.timeout)
         timed = any(t.is_paced or t.start for t in measurement.transfers)
         if timed and self._ticks is None:
             first = self._device(measurement.transfers[0].executor.device)
-            self._ticks = Ticks(SignalPage(GateKind(self._gate_kind), first, options.timeout))
+            self._ticks = Ticks(first, options.timeout)
         ticks = self._ticks if timed else None
 
         def attempt(gate: Gate) -> GpuPrepared:
@@ -206,15 +204,13 @@ class GpuBackend(Backend, ABC):
 
     def side(self, job: JobContext) -> GpuEndpoint:
         from .endpoint import GpuEndpoint
-        from .gate import GateKind
 
         if self._unusable:
             raise BackendError(self._unusable)
         device = self._device(job.device)
         if users := self._users(device.gpu):
             self.warn(f"{job.device} is in use by {users}; values may be lower than its maximum")
-        kind = GateKind(self._gate_kind)
-        return GpuEndpoint(job, device, self._contents_of(device), kind, self._buffers())
+        return GpuEndpoint(job, device, self._contents_of(device), self._buffers())
 
     def renew(self) -> None:
         if self._pool is not None:

@@ -60,7 +60,7 @@ class BlockCopies:
 
         self._device, self._lists, self._native = lane.device, lists, lane.device.driver.native
         known = {_COPY_LIST: list_copier(), _WAIT_UNTIL: waiter()}
-        self._functions = Functions(self._native.library(), **known)
+        self._functions = Functions(self._native.failed, self._native.library(), **known)
         self._stream, self._kept = int(lane.stream), list[object]()
         assert transfer.scattered is not None
         self._scattered = transfer.scattered
@@ -88,10 +88,7 @@ class BlockCopies:
         Raises:
             BackendError: If a call failed.
         """
-        failed, times = self._functions.walk(self._begin, self._calls, self._end, count)
-        if failed:
-            raise self._native.failed(failed)
-        return times
+        return self._functions.walk((self._begin, self._calls, self._end), count)
 
     def begin_at(self, word: int) -> None:
         """Let ``laps`` begin at a time in ns, from now on: the one at this address when it is called."""

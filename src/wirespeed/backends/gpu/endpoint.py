@@ -15,10 +15,10 @@ from ..distributed.endpoint import LINE, NCCL, TWO_SIDED, Endpoint, JobContext, 
 from ..test_data import keys_of
 from .bound_copy import Binder, BoundCopy, Buffers
 from .device import Device, Peers, TimedStream, unaware
-from .gate import Gate, GateKind, SignalPage, Ticks
+from .gate import Gate, Ticks
 from .gpu_driver import FABRIC, IPC, VMM_FD
 from .launch_config import unfit
-from .memory import DescriptorSharing, FabricSharing, GpuBuffer, GpuBufferPool, IpcSharing, PinnedMemory
+from .memory import DescriptorSharing, FabricSharing, GpuBuffer, GpuBufferPool, IpcSharing, pinned
 from .prepared import GpuPrepared, Signals
 from .stream_ops import Contents
 
@@ -29,14 +29,12 @@ if TYPE_CHECKING:
 class GpuEndpoint(Endpoint):
     """The GPU of one process."""
 
-    def __init__(
-        self, job: JobContext, device: Device, contents: Contents, kind: GateKind, pool: GpuBufferPool
-    ) -> None:
+    def __init__(self, job: JobContext, device: Device, contents: Contents, pool: GpuBufferPool) -> None:
         super().__init__(job)
         self.device = self.where = device
         self.contents, self.pool = contents, pool
         self.signals = Signals()
-        self.gate = Gate(kind, device, job.options.timeout, job.page)
+        self.gate = Gate(device, job.options.timeout, job.page)
         self.nccl: NcclMessages | None = None
         #: On one host the first two are as fast as the third and need no permission. The first is also fast
         #: if a process does not see the other's GPU; copy engines were 6% slower with the second.
@@ -45,18 +43,17 @@ class GpuEndpoint(Endpoint):
             VMM_FD: DescriptorSharing(job.descriptors, job.options.timeout),
             FABRIC: FabricSharing(),
         }
-        self.pinned = PinnedMemory()
+        self.pinned = pinned
         self._offset = LINE * (1 + job.place[0])
         self._seen = ctypes.c_uint32.from_address(job.page.address + self._offset)
         self._lane = TimedStream(device)
         self._rounds = 0
-        self._kind = kind
         self._ticks: Ticks | None = None
 
     def ticks(self) -> Ticks:
         """The clock for start offsets and rates."""
         if self._ticks is None:
-            self._ticks = Ticks(SignalPage(self._kind, self.device, self.options.timeout))
+            self._ticks = Ticks(self.device, self.options.timeout)
         return self._ticks
 
     def can_send(self, means: str) -> tuple[str, bytes]:
@@ -93,7 +90,7 @@ class GpuEndpoint(Endpoint):
         self._rounds += 1
         self.device.use()
         self.gate.hold(self.device, self._lane.stream)
-        self.gate.tell(self.device, self._lane.stream, self._offset, self._rounds)
+        self.gate.write(self.device, self._lane.stream, self._offset, self._rounds)
 
     def arrived(self) -> int:
         """When this process saw that word, in ns."""

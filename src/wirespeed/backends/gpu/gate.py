@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import math
 import threading
-from enum import StrEnum
 from itertools import pairwise
 from typing import Any
 
@@ -22,18 +21,10 @@ from .gpu_driver import Arguments, narrow, pointer
 from .stream_ops import EngineCopy, Kernel
 
 
-class GateKind(StrEnum):
-    """How a stream waits: for a value in memory, if the GPU supports it, or in a spinning kernel."""
-
-    WAIT_VALUE = "wait_value"
-    SPIN = "spin"
-
-
 class SignalPage:
     """Pinned memory with words that streams of every GPU can wait for and write.
 
     Attributes:
-        kind: How streams wait.
         device: Any GPU; its context owns the page.
         timeout: Time after which a spinning kernel gives up, in s.
         page: Memory that several processes have mapped; None for memory of this process.
@@ -42,10 +33,8 @@ class SignalPage:
         host, address: Address for the CPU, and for GPUs.
     """
 
-    def __init__(
-        self, kind: GateKind, device: Device, timeout: float, page: SharedMemory | None = None
-    ) -> None:
-        self._kind, self._device, self._page = kind, device, page
+    def __init__(self, device: Device, timeout: float, page: SharedMemory | None = None) -> None:
+        self._device, self._page = device, page
         self.load(device)
         device.use()
         if page is None:
@@ -64,13 +53,13 @@ class SignalPage:
 
     def wait(self, device: Device, stream: Any, offset: int, value: int) -> None:
         """Make a stream of the current device wait until a word is no smaller than a value."""
-        if self._kind is GateKind.SPIN or not device.has_stream_waits:
-            kernel = device.kernel("gate", "spin")
-            self._arguments.values[0].value = self.address + offset
-            self._arguments.values[1].value = value
-            device.driver.bind_launch(kernel, 1, 1, 0, stream, self._arguments)()
-        else:
+        if device.has_stream_waits:
             device.driver.wait_value(stream, self.address + offset, value)
+            return
+        kernel = device.kernel("gate", "spin")
+        self._arguments.values[0].value = self.address + offset
+        self._arguments.values[1].value = value
+        device.driver.bind_launch(kernel, 1, 1, 0, stream, self._arguments)()
 
     def write(self, device: Device, stream: Any, offset: int, value: int) -> None:
         """Enqueue a write of a word in a stream of the current device."""
@@ -90,26 +79,20 @@ class SignalPage:
         free(self.host)
 
 
-class Gate:
-    """A word of pinned memory visible to every GPU. It only counts up, so it is never reset.
+class Gate(SignalPage):
+    """The first word of a page is the gate of all processes that have mapped it; they agree on the rounds.
 
-    Attributes:
-        device: Any GPU; its context owns the word.
-        timeout: Time after which a spinning kernel gives up, in s.
-        page: Memory that several processes have mapped; its first word is the gate of all of them. They must
-            agree on the rounds. None: the gate of one process.
+    It only counts up, so it is never reset.
 
     Attributes:
         serial: Number of this round.
     """
 
-    def __init__(
-        self, kind: GateKind, device: Device, timeout: float, page: SharedMemory | None = None
-    ) -> None:
+    def __init__(self, device: Device, timeout: float, page: SharedMemory | None = None) -> None:
+        super().__init__(device, timeout, page)
         self.serial = 0
         self._lock = threading.Lock()
-        self._signals = SignalPage(kind, device, timeout, page)
-        self._word = ctypes.c_uint32.from_address(self._signals.host)
+        self._word = ctypes.c_uint32.from_address(self.host)
 
     def close_all(self) -> None:
         """Start a new round: streams held from now on wait for the next release."""
@@ -122,11 +105,7 @@ class Gate:
 
     def hold(self, device: Device, stream: Any) -> None:
         """Make a stream of the current device wait for the release."""
-        self._signals.wait(device, stream, 0, self.serial)
-
-    def tell(self, device: Device, stream: Any, offset: int, value: int) -> None:
-        """Enqueue a write of a word of the page in a stream of the current device."""
-        self._signals.write(device, stream, offset, value)
+        self.wait(device, stream, 0, self.serial)
 
     def open(self, serial: int) -> None:
         """Release the streams of a round and of earlier rounds; the gate of a later round is unchanged."""
@@ -141,38 +120,28 @@ class Gate:
     def _is_open(self, serial: int) -> bool:
         return bool(ctypes.c_int32(self._word.value - serial).value >= 0)
 
-    def free(self) -> None:
-        """Free the word."""
-        self._signals.free()
-
 
 #: Value of the clock before the start, and one that no stream waits beyond.
 _BEFORE, _AFTER_ALL = 2**32 - 1, 2**31 - 1
 
 
-class Ticks:
+class Ticks(SignalPage):
     """The microseconds since the first measured transfer of a round could begin, in a word of pinned memory.
 
     A compiled thread without the GIL updates it, from when a stream has told that the round began. Streams
     wait for it as for the gate, which takes no multiprocessor: a kernel that waits could not run next to one
     that fills the GPU.
-
-    Attributes:
-        page: Memory of this process.
     """
 
-    def __init__(self, page: SignalPage) -> None:
+    def __init__(self, device: Device, timeout: float) -> None:
         from ..host import threads as ticking
 
-        self._page, self._ticking = page, ticking
+        super().__init__(device, timeout)
+        self._ticking = ticking
         self._serial = 0
-        self._word = ctypes.c_uint32.from_address(page.host + ticking.CLOCK)
-        self._stop = ctypes.c_uint64.from_address(page.host + ticking.STOP)
+        self._word = ctypes.c_uint32.from_address(self.host + ticking.CLOCK)
+        self._stop = ctypes.c_uint64.from_address(self.host + ticking.STOP)
         self._thread: threading.Thread | None = None
-
-    def load(self, device: Device) -> None:
-        """Load the kernels that a GPU needs."""
-        self._page.load(device)
 
     def reset(self) -> None:
         """Begin a round, in which no stream waits yet: the clock stands still until ``begin`` is reached."""
@@ -180,18 +149,18 @@ class Ticks:
         self._serial += 1
         self._word.value = _BEFORE
         self._thread = threading.Thread(
-            target=self._ticking.tick, args=(self._page.host, self._serial), name="ticks", daemon=True
+            target=self._ticking.tick, args=(self.host, self._serial), name="ticks", daemon=True
         )
         with starting_threads():
             self._thread.start()
 
     def begin(self, device: Device, stream: Any) -> None:
         """Make a stream of the current device start the clock."""
-        self._page.write(device, stream, self._ticking.STARTED, self._serial)
+        self.write(device, stream, self._ticking.STARTED, self._serial)
 
     def hold(self, device: Device, stream: Any, seconds: float) -> None:
         """Make a stream of the current device wait for a time after the start."""
-        self._page.wait(device, stream, self._ticking.CLOCK, round(seconds / MICRO))
+        self.wait(device, stream, self._ticking.CLOCK, round(seconds / MICRO))
 
     @property
     def now(self) -> float:
@@ -214,7 +183,7 @@ class Ticks:
     def free(self) -> None:
         """Stop the clock and free its memory."""
         self.stop()
-        self._page.free()
+        super().free()
 
 
 #: Alignment of the parts of a copy.

@@ -25,7 +25,7 @@ from ...hardware.topology import Machine
 from ...model import Memory, MemoryKind
 from ...units import MIB, format_size
 from ...worlds.admission import Descriptors
-from ..distributed.endpoint import Allocation, Handle, Mechanism, Opened, fetched, offer
+from ..distributed.endpoint import Allocation, Handle, Mechanism, fetched, offer
 from ..host.memory import HUGE_REMEDY, RETIRED_SHARE, HostBuffer, HostBufferPool, huge_bytes
 from .device import Device, map_for
 from .gpu_driver import FABRIC, IPC, VMM_FD, driver_of
@@ -241,7 +241,7 @@ class IpcSharing:
         """Allocate memory with the plain allocator."""
         device.use()
         address = device.driver.allocate(size)
-        return Allocation(device, address, size, None, device.later(device.driver.free, address))
+        return Allocation(address, size, device.later(device.driver.free, address), device)
 
     def export(self, allocation: Allocation) -> Handle:
         """The handle of the allocation, and the offset of the buffer in it."""
@@ -250,33 +250,20 @@ class IpcSharing:
         data, offset = device.driver.export_allocation(allocation.address)
         return Handle(self.name, data, offset, allocation.bytes)
 
-    def open(self, device: Device, handle: Handle) -> Opened:
+    def open(self, device: Device, handle: Handle) -> Allocation:
         """Map the memory; the driver enables peer access."""
         device.use()
         base = device.driver.open_allocation(handle.data)
         close = device.later(device.driver.close_allocation, base)
-        return Opened(base + handle.offset, handle.bytes, close)
+        return Allocation(base + handle.offset, handle.bytes, close)
 
 
-class PinnedMemory:
-    """Pinned memory of the host that a GPU can access, for messages between processes: it is not exported."""
-
-    name = "pinned"
-
-    def allocate(self, device: Device, size: int) -> Allocation:
-        """Allocate it; the address is that for the GPU."""
-        device.use()
-        host = device.driver.allocate_host(size)
-        address = device.driver.address_of(host)
-        return Allocation(device, address, size, None, device.later(device.driver.free_host, host))
-
-    def export(self, allocation: Allocation) -> Handle:
-        """Refused: messages need no handle."""
-        raise BackendError(f"pinned memory at {allocation.address:#x} is not shared")
-
-    def open(self, device: Device, handle: Handle) -> Opened:
-        """Refused: messages need no handle."""
-        raise BackendError(f"{device.name} opens no {handle.means} memory")
+def pinned(device: Device, size: int) -> Allocation:
+    """Pinned memory of the host at its address for a GPU, for messages: it is not exported."""
+    device.use()
+    host = device.driver.allocate_host(size)
+    release = device.later(device.driver.free_host, host)
+    return Allocation(device.driver.address_of(host), size, release, device)
 
 
 class _Mapped:
@@ -289,17 +276,17 @@ class _Mapped:
         device.use()
         memory, size = device.driver.create_memory(device.handle, size, self.name)
         address, release = map_for([device], memory, size)
-        return Allocation(device, address, size, memory, release)
+        return Allocation(address, size, release, device, memory)
 
     def _export(self, allocation: Allocation) -> int | bytes:
         device: Device = allocation.place
         device.use()
         return device.driver.export_memory(allocation.inner, self.name)
 
-    def _open(self, device: Device, exported: int | bytes, size: int) -> Opened:
+    def _open(self, device: Device, exported: int | bytes, size: int) -> Allocation:
         device.use()
         address, unmap = map_for([device], device.driver.import_memory(exported, self.name), size)
-        return Opened(address, size, unmap)
+        return Allocation(address, size, unmap)
 
 
 class DescriptorSharing(_Mapped):
@@ -321,7 +308,7 @@ class DescriptorSharing(_Mapped):
         assert isinstance(descriptor, int)
         return offer(self._descriptors, descriptor, allocation, self.name)
 
-    def open(self, device: Device, handle: Handle) -> Opened:
+    def open(self, device: Device, handle: Handle) -> Allocation:
         """Fetch the descriptor and map its memory."""
         with fetched(handle, self._timeout) as descriptor:
             return self._open(device, descriptor, handle.bytes)
@@ -345,7 +332,7 @@ class FabricSharing(_Mapped):
         assert isinstance(data, bytes)
         return Handle(self.name, data, 0, allocation.bytes)
 
-    def open(self, device: Device, handle: Handle) -> Opened:
+    def open(self, device: Device, handle: Handle) -> Allocation:
         """Map the memory."""
         try:
             return self._open(device, handle.data, handle.bytes)

@@ -32,7 +32,6 @@ from ..distributed.endpoint import (
     JobContext,
     LocalTransfer,
     Mechanism,
-    Opened,
     fetched,
     offer,
 )
@@ -75,18 +74,18 @@ class ShmSharing:
             memory.unmap()
             os.close(memory.descriptor)
 
-        return Allocation(None, memory.address, size, memory, release)
+        return Allocation(memory.address, size, release, inner=memory)
 
     def export(self, allocation: Allocation) -> Handle:
         """Serve its descriptor."""
         return offer(self._descriptors, os.dup(allocation.inner.descriptor), allocation, self.name)
 
-    def open(self, place: Any, handle: Handle) -> Opened:
+    def open(self, place: Any, handle: Handle) -> Allocation:
         """Fetch the descriptor and map the memory."""
         del place
         with fetched(handle, self._timeout) as descriptor:
             memory = SharedMemory(descriptor, handle.bytes)
-        return Opened(memory.address, handle.bytes, memory.unmap)
+        return Allocation(memory.address, handle.bytes, memory.unmap)
 
 
 class HostEndpoint(Endpoint):

@@ -54,7 +54,7 @@ with _unseen():
 if _is_first:
     config._config_fname = os.devnull  # is no file: read when numba compiles
 
-__all__ = ["cfunc", "cgutils", "intrinsic", "numba", "types"]
+__all__ = ["cfunc", "cgutils", "numba", "types"]
 
 
 def compiled(signature: str, **settings: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -136,7 +136,7 @@ _SPIN_HINT = {"x86_64": ("llvm.x86.sse2.pause", ()), "aarch64": ("llvm.aarch64.h
 _STORE_FENCE = {"x86_64": ("llvm.x86.sse.sfence", ())}.get(_MACHINE)
 
 
-def _function(builder: ir.IRBuilder, name: str, result: ir.Type, *arguments: ir.Type) -> ir.Function:
+def declared(builder: ir.IRBuilder, name: str, result: ir.Type, *arguments: ir.Type) -> ir.Function:
     """Declare a function of the C library or of LLVM."""
     return cgutils.get_or_insert_function(builder.module, ir.FunctionType(result, arguments), name)
 
@@ -146,7 +146,7 @@ def _instruction(builder: ir.IRBuilder, known: tuple[str, tuple[int, ...]] | Non
     if known is not None:
         name, numbers = known
         arguments = [ir.IntType(32)(n) for n in numbers]
-        builder.call(_function(builder, name, ir.VoidType(), *(a.type for a in arguments)), arguments)
+        builder.call(declared(builder, name, ir.VoidType(), *(a.type for a in arguments)), arguments)
 
 
 def _pointer(builder: ir.IRBuilder, address: Any, pointee: ir.Type) -> Any:
@@ -159,7 +159,7 @@ def now_ns(builder: ir.IRBuilder) -> Any:
     pair = ir.LiteralStructType([_WORD, _WORD])
     place = cgutils.alloca_once(builder, pair)
     clock = ir.IntType(32)
-    function = _function(builder, "clock_gettime", ir.IntType(32), clock, pair.as_pointer())
+    function = declared(builder, "clock_gettime", ir.IntType(32), clock, pair.as_pointer())
     builder.call(function, [clock(_CLOCK_MONOTONIC), place])
     seconds, nanoseconds = (builder.load(cgutils.gep_inbounds(builder, place, 0, i)) for i in (0, 1))
     return builder.add(builder.mul(seconds, _WORD(10**9)), nanoseconds)
@@ -174,7 +174,7 @@ def spin_hint(builder: ir.IRBuilder) -> Any:
 @emits(types.void)
 def give_way(builder: ir.IRBuilder) -> Any:
     """Yield this CPU to another waiting thread."""
-    builder.call(_function(builder, "sched_yield", ir.IntType(32)), [])
+    builder.call(declared(builder, "sched_yield", ir.IntType(32)), [])
 
 
 @emits(types.int64, types.int64, types.int64)

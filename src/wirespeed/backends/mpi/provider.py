@@ -27,21 +27,24 @@ from ..provider import REHEARSED_BYTES, Case, Elapsed, Group, Provider, RankDevi
 from ..tree import HERE
 
 
-class MpiFunctions:
+def _failed(failed: Failure) -> BackendError:
+    return BackendError(f"MPI failed in {failed.name}")
+
+
+class MpiFunctions(Functions):
     """Makes calls of MPI without the Python interpreter.
 
     Attributes:
         mpi: The module ``mpi4py.MPI``.
 
     Attributes:
-        functions: The C functions.
         status: Address of a status that is ignored.
     """
 
     def __init__(self, mpi: Any) -> None:
         self._mpi = mpi
         # The extension module resolves the functions of the library it is linked with, for any ABI of MPI.
-        self.functions = Functions(ctypes.CDLL(mpi.__file__), copy=copier())
+        super().__init__(_failed, ctypes.CDLL(mpi.__file__), copy=copier())
         self._status = np.zeros(self.status_bytes, np.uint8)
         self.status = int(self._status.ctypes.data)
 
@@ -63,45 +66,6 @@ class MpiFunctions:
     def status_bytes(self) -> int:
         """Size of a status in bytes."""
         return int(self._mpi._sizeof(self._mpi.Status))
-
-    def run(self, calls: list[Call]) -> None:
-        """Make the calls.
-
-        Raises:
-            BackendError: If a call fails.
-        """
-        self.refuse(self.functions.bind(calls)())
-
-    def timed(
-        self, before: list[Call], calls: list[Call], after: list[Call], rounds: int = 1
-    ) -> tuple[float, float]:
-        """Make the calls; return the time of ``calls``, and of ``calls`` and ``after``, in s.
-
-        Raises:
-            BackendError: If a call fails.
-        """
-        failed, between, whole = self.functions.timed(before, calls, after, rounds)
-        self.refuse(failed)
-        return between, whole
-
-    def laps(self, before: list[Call], calls: list[Call], after: list[Call], count: int) -> tuple[float, ...]:
-        """Make the calls; return the time of ``calls`` in each lap, in s.
-
-        Raises:
-            BackendError: If a call fails.
-        """
-        failed, seconds = self.functions.laps(before, calls, after, count)
-        self.refuse(failed)
-        return seconds
-
-    def refuse(self, failed: Failure | None) -> None:
-        """Raise an error if a call failed.
-
-        Raises:
-            BackendError: If ``failed`` is a call.
-        """
-        if failed:
-            raise BackendError(f"MPI failed in {failed.name}")
 
 
 @dataclass(frozen=True)
@@ -425,7 +389,7 @@ class MpiProvider(Provider):
             chunk[:] = sent.view(chunk.dtype)
 
     def once(self) -> None:
-        self._native.run(self._step)
+        self._native.bind(self._step)()
 
     def loop(self) -> list[Elapsed]:
         """Run the loop after a barrier. A call of MPI returns when it is complete: the CPU time is the same.

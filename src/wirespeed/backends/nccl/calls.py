@@ -15,7 +15,7 @@ from typing import Any
 
 from ...collectives.operations import OPERATORS, DataType, Piece, Setting
 from ..gpu.gpu_driver import Arguments, GpuDriver, Headers, NativeCalls, pointer, wide
-from ..native import Call, Failure, Functions
+from ..native import Call, Functions
 from ..provider import Case, RankDevice, Refused
 from ..test_data import highest, tolerance
 
@@ -107,12 +107,8 @@ def _function(name: str, *, reduces: bool = False, rooted: bool = False) -> Make
 
 
 def _ring(case: Case, site: Site, send: int, receive: int) -> list[Part]:
-    kind, count, where = case.setting.type.code, case.counts.each, (site.comm, site.stream)
     after, before = (site.rank + 1) % case.ranks, (site.rank - 1) % case.ranks
-    return [(True, [
-        (_SEND, (send, count, kind, after, *where)),
-        (_RECEIVE, (receive, count, kind, before, *where)),
-    ])]  # fmt: skip
+    return _exchange(case, site, [(after, send)], [(before, receive)])
 
 
 def _unequal(case: Case, site: Site, send: int, receive: int) -> list[Part]:
@@ -131,10 +127,14 @@ def _unequal(case: Case, site: Site, send: int, receive: int) -> list[Part]:
 
 
 def _exchange(
-    case: Case, site: Site, sends: Sequence[tuple[int, int]], receives: Sequence[tuple[int, int]]
+    case: Case,
+    site: Site,
+    sends: Sequence[tuple[int, int]],
+    receives: Sequence[tuple[int, int]],
+    parts: int = 1,
 ) -> list[Part]:
-    """Sends and receives of equal parts; each of a rank and an address."""
-    kind, count, where = case.setting.type.code, case.counts.each, (site.comm, site.stream)
+    """Sends and receives of a number of equal parts; each of a rank and an address."""
+    kind, count, where = case.setting.type.code, case.counts.each * parts, (site.comm, site.stream)
     return [(True, [
         *((_SEND, (address, count, kind, peer, *where)) for peer, address in sends),
         *((_RECEIVE, (address, count, kind, peer, *where)) for peer, address in receives),
@@ -164,7 +164,7 @@ def _scatter(case: Case, site: Site, send: int, receive: int) -> list[Part]:
 
 def _hypercube(case: Case, site: Site, send: int, receive: int) -> list[Part]:
     """An all-gather in log2(n) steps, each with the rank whose number differs in one bit."""
-    kind, part, where = case.setting.type.code, case.counts.each * case.width, (site.comm, site.stream)
+    part = case.counts.each * case.width
     own = receive + site.rank * part
     parts: list[Part] = []
     if part and own != send:
@@ -172,12 +172,9 @@ def _hypercube(case: Case, site: Site, send: int, receive: int) -> list[Part]:
     for bit in range(case.ranks.bit_length() - 1):
         mask = 1 << bit
         mine = site.rank & ~(mask - 1)
-        count = case.counts.each * mask
         peer = site.rank ^ mask
-        parts.append((True, [
-            (_SEND, (receive + mine * part, count, kind, peer, *where)),
-            (_RECEIVE, (receive + (mine ^ mask) * part, count, kind, peer, *where)),
-        ]))  # fmt: skip
+        sends, receives = ([(peer, receive + first * part)] for first in (mine, mine ^ mask))
+        parts += _exchange(case, site, sends, receives, mask)
     return parts
 
 
@@ -430,14 +427,14 @@ class DeviceKernel:
         self._gpu.driver.read(ctypes.addressof(value), address, size)
         return value
 
-    def create(self, comm: int) -> Failure | None:
-        """Create the device communicator, when all ranks do; return the call if it failed."""
+    def create(self, comm: int) -> None:
+        """Create the device communicator, when all ranks do."""
         addresses = ctypes.addressof(self._requirements), ctypes.addressof(self._communicator)
-        return self._functions.bind([("ncclDevCommCreate", (comm, *addresses))])()
+        self._functions.bind([("ncclDevCommCreate", (comm, *addresses))])()
 
-    def destroy(self, comm: int) -> Failure | None:
-        """Destroy the device communicator; return the call if it failed."""
-        return self._functions.bind([("ncclDevCommDestroy", (comm, ctypes.addressof(self._communicator)))])()
+    def destroy(self, comm: int) -> None:
+        """Destroy the device communicator."""
+        self._functions.bind([("ncclDevCommDestroy", (comm, ctypes.addressof(self._communicator)))])()
 
     def bind(self, case: Case, windows: tuple[int, ...], bases: tuple[int, ...]) -> Make:
         """Choose the kernel of a case; return the function that returns its launches.

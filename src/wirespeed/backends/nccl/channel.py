@@ -16,7 +16,7 @@ import os
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -172,11 +172,11 @@ def _bindings() -> Any:
     return import_module("nccl.bindings.nccl")
 
 
-def functions(driver: GpuDriver) -> Functions:
+def functions(driver: GpuDriver, error: Callable[[Failure], BackendError]) -> Functions:
     """The C functions of NCCL, which must be loaded already, and of the driver."""
     from ..native import Functions
 
-    return Functions(ctypes.CDLL("libnccl.so.2"), driver.native.library())
+    return Functions(error, ctypes.CDLL("libnccl.so.2"), driver.native.library())
 
 
 class NcclMessages:
@@ -204,9 +204,10 @@ class NcclMessages:
         """Handle of the communicator for C functions."""
         return int(self._comm)
 
-    def words(self, failed: Failure) -> str:
-        """The name of a call that failed, and NCCL's words for its status."""
-        return words_of(self._nccl, failed)
+    def failed(self, failed: Failure) -> BackendError:
+        """The error of a call that failed."""
+        words = words_of(self._nccl, failed)
+        return BackendError(f"NCCL failed: {words}; set NCCL_DEBUG=WARN to see the reason")
 
     def libraries(self) -> dict[str, str]:
         return libraries()

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from threading import Event
-from typing import Any
+from typing import Any, TypeVar
 
 from ...collectives.operations import BY_NAME, OPERATORS
 from ...errors import BackendError, BackendLost
-from ..native import Call, Failure, Functions
+from ..native import Call, Functions
 from ..provider import Case, Elapsed
 from .calls import RankGpu, Site, calls, grouped, in_context
 
@@ -23,28 +23,16 @@ _SUM, _FLOAT = OPERATORS.index("sum"), BY_NAME["float"].code
 Captured = list[tuple[Any, Any]]
 #: Makes prepared calls.
 Run = Callable[[], None]
-
-
-@dataclass(frozen=True)
-class Library:
-    """The loaded NCCL.
-
-    Attributes:
-        functions: Functions of NCCL and of the driver.
-        reason: Returns why a call failed.
-        cancelled: Set when the communicators are aborted.
-    """
-
-    functions: Functions
-    reason: Callable[[Failure], str]
-    cancelled: Event
+T = TypeVar("T")
+_CANCELLED = "the operation was cancelled because another rank failed or a stage timed out"
 
 
 class Loop:
     """A case bound to the ranks of one thread.
 
     Attributes:
-        library: NCCL.
+        functions: Functions of NCCL and of the driver.
+        cancelled: Set when the communicators are aborted.
         case: The loop.
         sites: The ranks of the thread with their GPUs.
         shifts: Offset of the buffers of each operation, in bytes.
@@ -53,20 +41,21 @@ class Loop:
 
     def __init__(
         self,
-        library: Library,
+        functions: Functions,
+        cancelled: Event,
         case: Case,
         sites: Sequence[tuple[Site, RankGpu]],
         shifts: Sequence[int],
         meet: Run,
     ) -> None:
-        self._library = library
+        self._functions, self._cancelled = functions, cancelled
         self._timing = case.options
         self._case = case
         self._sites = [site for site, _ in sites]
         self._gpus = [gpu for _, gpu in sites]
         self._shifts = shifts
         self._meet = meet
-        self._waiting = library.functions.bind(self._waits())
+        self._waiting = functions.bind(self._waits())
 
     def once(self) -> None:
         """Run the first operation and wait for it; as a graph if the loop is one."""
@@ -130,27 +119,27 @@ class Loop:
         return events, marks
 
     def _bind(self, calls: Sequence[Call]) -> Run:
-        bound = self._library.functions.bind(calls)
+        return partial(self._made, self._functions.bind(calls))
 
-        def run() -> None:
-            self._raise_failure(bound())
-
-        return run
-
-    def _raise_failure(self, failed: Failure | None) -> None:
-        """Raise an error if the operation was cancelled or a call failed."""
-        if self._library.cancelled.is_set():
-            raise BackendLost("the operation was cancelled because another rank failed or a stage timed out")
-        if failed:
-            raise BackendError(f"NCCL failed: {self._library.reason(failed)}")
+    def _made(self, call: Callable[[], T]) -> T:
+        """Make calls; an error if the operation was cancelled meanwhile, whatever it made fail."""
+        try:
+            return call()
+        finally:
+            if self._cancelled.is_set():
+                raise BackendLost(
+                    "the operation was cancelled because another rank failed or a stage timed out"
+                )
 
     def _wait(self) -> None:
-        failed = self._waiting()
-        self._raise_failure(None)
-        if failed:
+        try:
+            self._made(self._waiting)
+        except BackendLost:
+            raise
+        except BackendError:
             for gpu in self._gpus:
                 gpu.wait()  # raises the error of the driver
-        self._raise_failure(failed)
+            raise
 
     def _elapsed(self, spent: float, enqueued: float, iterations: tuple[float, ...] = ()) -> Elapsed:
         count = self._timing.operations * max(1, self._timing.graphs)
@@ -159,10 +148,8 @@ class Loop:
     def _free_running(self) -> Elapsed:
         """Time a loop that waits once, after all operations."""
         flat = [call for iteration in self._program() for call in iteration]
-        failed, enqueued, spent = self._library.functions.timed(
-            [*self._alignment(), *self._waits()], flat, self._waits()
-        )
-        self._raise_failure(failed)
+        before = [*self._alignment(), *self._waits()]
+        enqueued, spent = self._made(lambda: self._functions.timed(before, flat, self._waits()))
         return self._elapsed(spent, enqueued)
 
     def _stepwise(self) -> Elapsed:

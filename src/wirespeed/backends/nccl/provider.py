@@ -25,7 +25,7 @@ from ..test_data import BEFORE, scalar
 from . import calls as device_api
 from .calls import CALLS, WITHOUT_2_28, RankGpu, Site, addresses, format_of
 from .channel import GPU_BACKEND, IDENTIFIER_BYTES, INSTALL_NCCL, Debug, functions, words_of
-from .loops import Library, Loop
+from .loops import Loop
 
 #: First versions of NCCL, as ncclGetVersion returns them: with the functions ncclAlltoAll, ncclGather and
 #: ncclScatter (and CTA policies above 1); with symmetric registration; with fp8.
@@ -107,7 +107,7 @@ class NcclProvider(Provider):
         self._world = world
         self.version = self._call(nccl.get_version)
         driver = driver_of(GPU_BACKEND)
-        self._functions = functions(driver)
+        self._functions = functions(driver, self._failed)
         if options.registration == 2 and self.version < _SYMMETRIC_VERSION:
             raise Refused(f"symmetric registration requires NCCL 2.27; this is {self._version()}")
         if options.policy > 1 and self.version < _GATHER_VERSION:
@@ -210,9 +210,9 @@ class NcclProvider(Provider):
         except self._nccl.NCCLError as error:
             raise BackendError(f"NCCL failed: {self._debug.explained(str(error))}") from error
 
-    def _why(self, failed: Failure) -> str:
-        """Why a call failed: its name, NCCL's words for its status, and the last warning."""
-        return self._debug.explained(words_of(self._nccl, failed))
+    def _failed(self, failed: Failure) -> BackendError:
+        """The error of a call that failed: its name, NCCL's words for its status, and the last warning."""
+        return BackendError(f"NCCL failed: {self._debug.explained(words_of(self._nccl, failed))}")
 
     def _initialise(self) -> None:
         nccl = self._nccl
@@ -339,8 +339,7 @@ class NcclProvider(Provider):
     def _create(self, rank: _Rank) -> None:
         rank.gpu.use()
         assert rank.kernel is not None
-        if failed := rank.kernel.create(int(rank.comm)):
-            raise BackendError(f"NCCL failed: {self._why(failed)}")
+        rank.kernel.create(int(rank.comm))
         rank.has_device_comm = True
 
     def _release(self) -> None:
@@ -353,8 +352,7 @@ class NcclProvider(Provider):
             rank.gpu.use()
             if rank.kernel and rank.has_device_comm:
                 rank.has_device_comm = False
-                if failed := rank.kernel.destroy(int(rank.comm)):
-                    raise BackendError(f"NCCL failed: {self._why(failed)}")
+                rank.kernel.destroy(int(rank.comm))
             for handle in rank.handles:
                 self._call(gone, rank.comm, handle)
             for address in (rank.send, rank.receive):
@@ -386,11 +384,10 @@ class NcclProvider(Provider):
                 rank.gpu.driver.native, rank.number, int(rank.comm), int(rank.gpu.stream),
                 int(rank.gpu.context), rank.send + offset, rank.receive + offset, operator, make,
             )  # fmt: skip
-        library = Library(self._functions, self._why, self._cancelled)
-        self._loops = [
-            Loop(library, case, [(rank.site, rank.gpu) for rank in ranks if rank.site], shifts, self._meet)
-            for ranks in self._threads
-        ]
+        self._loops = []
+        for ranks in self._threads:
+            sites = [(rank.site, rank.gpu) for rank in ranks if rank.site]
+            self._loops.append(Loop(self._functions, self._cancelled, case, sites, shifts, self._meet))
         self._rehearses = case.options.iterations > 1 and case.bytes <= REHEARSED_BYTES
 
     def _scaled(self, rank: _Rank, type: DataType) -> int:

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from ...errors import BackendError, BackendLost, OutOfMemory, Unreachable, WirespeedError
 from ...hardware.topology import Machine
@@ -203,19 +203,18 @@ class PreparedSharing(Prepared):
         clock, size = _Clock(), work.bytes + work.over
         owned: list[Allocation] = []
 
-        def export(place: PairMemory) -> list[Any]:
+        def export(place: PairMemory) -> Handle:
             sharing = place.sharing(work.mechanism)
             owned.append(clock.of(ALLOCATE, lambda: sharing.allocate(place.where, size)))
             place.write(owned[0].address, pattern(work.copied, 0))
-            handle = clock.of(EXPORT, lambda: sharing.export(owned[0]))
-            return [handle.means, handle.data, handle.offset, handle.bytes]
+            return clock.of(EXPORT, lambda: sharing.export(owned[0]))
 
         def use(place: PairMemory, handle: Handle) -> None:
             sharing, local = place.sharing(work.mechanism), place.allocate(work.copied)
             try:
                 opened = clock.of(OPEN, lambda: sharing.open(place.where, handle))
                 clock.copies(lambda: place.copy(local, opened.address, work.copied))
-                clock.of(CLOSE, opened.close)
+                clock.of(CLOSE, opened.release)
                 verify(place, local, work.copied, 0, str(work), work.way)
             finally:
                 place.free(local)

@@ -285,7 +285,8 @@ class Connection:
             place = self.place(kind)
             place.where.use()
             messages = NcclMessages(2, 0 if self.ends.first else 1, identifier)
-            wire = NcclWire(messages, functions(place.where.driver), self.ends.first, cast(Any, place))
+            native = functions(place.where.driver, messages.failed)
+            wire = NcclWire(messages, native, self.ends.first, cast(Any, place))
         self._wires[engine, kind] = wire
 
     def moving(self, call: Callable[[], object], doing: str, engine: Engine = Engine.NCCL) -> list[Any]:

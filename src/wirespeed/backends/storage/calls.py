@@ -13,11 +13,11 @@ import numpy as np
 from llvmlite import ir
 
 from ..host.compiled import (
-    Values,
     atomic_add,
     cgutils,
     compiled,
-    intrinsic,
+    declared,
+    emits,
     load_word,
     now_ns,
     store_word,
@@ -46,80 +46,44 @@ _READ, _WRITE, _SUBMISSION_BYTES, _COMPLETION_BYTES = 22, 23, 64, 16
 _AGAIN = (4, 11, 16)
 
 
-def _declared(builder: ir.IRBuilder, name: str, result: ir.Type, *arguments: ir.Type) -> ir.Function:
-    return cgutils.get_or_insert_function(builder.module, ir.FunctionType(result, arguments), name)
-
-
-@intrinsic
-def _call(typing: Any, writes: Any, descriptor: Any, address: Any, size: Any, offset: Any) -> Any:
+@emits(types.int64, *[types.int64] * 5)
+def _call(builder: ir.IRBuilder, writes: Any, descriptor: Any, address: Any, size: Any, offset: Any) -> Any:
     """Read a block with ``pread``, or write it with ``pwrite``; return the number of bytes."""
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
-        writes, descriptor, address, size, offset = values
-        arguments = [
-            builder.trunc(descriptor, _INT),
-            builder.inttoptr(address, ir.IntType(8).as_pointer()),
-            size,
-            offset,
-        ]
-        kinds = [argument.type for argument in arguments]
-        result = cgutils.alloca_once(builder, _WORD)
-        with builder.if_else(builder.icmp_signed("!=", writes, _WORD(0))) as (write, read):
-            with write:
-                builder.store(builder.call(_declared(builder, "pwrite", _WORD, *kinds), arguments), result)
-            with read:
-                builder.store(builder.call(_declared(builder, "pread", _WORD, *kinds), arguments), result)
-        return builder.load(result)
-
-    return types.int64(*[types.int64] * 5), generate
+    place = builder.inttoptr(address, ir.IntType(8).as_pointer())
+    arguments = [builder.trunc(descriptor, _INT), place, size, offset]
+    kinds = [argument.type for argument in arguments]
+    write, read = (declared(builder, name, _WORD, *kinds) for name in ("pwrite", "pread"))
+    return builder.call(builder.select(builder.icmp_signed("!=", writes, _WORD(0)), write, read), arguments)
 
 
-@intrinsic
-def _errno(typing: Any) -> Any:
+@emits(types.int64)
+def _errno(builder: ir.IRBuilder) -> Any:
     """The error number of the last call of this thread."""
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
-        place = builder.call(_declared(builder, "__errno_location", _INT.as_pointer()), [])
-        return builder.sext(builder.load(place), _WORD)
-
-    return types.int64(), generate
+    place = builder.call(declared(builder, "__errno_location", _INT.as_pointer()), [])
+    return builder.sext(builder.load(place), _WORD)
 
 
-@intrinsic
-def _enter(typing: Any, ring: Any, submissions: Any, waits: Any) -> Any:
+@emits(types.int64, *[types.int64] * 3)
+def _enter(builder: ir.IRBuilder, ring: Any, submissions: Any, waits: Any) -> Any:
     """Submit what was added, and wait for a completion if ``waits`` is 1; return how many it submitted."""
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
-        kind = ir.FunctionType(_WORD, [_WORD], var_arg=True)
-        function = cgutils.get_or_insert_function(builder.module, kind, "syscall")
-        waits = builder.mul(values[2], _WORD(GET_EVENTS))
-        arguments = [_WORD(ENTER), *values, waits, _WORD(0), _WORD(0)]
-        return builder.call(function, arguments)
-
-    return types.int64(*[types.int64] * 3), generate
+    kind = ir.FunctionType(_WORD, [_WORD], var_arg=True)
+    function = cgutils.get_or_insert_function(builder.module, kind, "syscall")
+    flags = builder.mul(waits, _WORD(GET_EVENTS))
+    return builder.call(function, [_WORD(ENTER), ring, submissions, waits, flags, _WORD(0), _WORD(0)])
 
 
-@intrinsic
-def _load_half(typing: Any, address: Any) -> Any:
+@emits(types.int64, types.int64)
+def _load_half(builder: ir.IRBuilder, address: Any) -> Any:
     """The word of 32 bits at an address that the kernel writes."""
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
-        place = builder.inttoptr(values[0], _INT.as_pointer())
-        return builder.zext(builder.load_atomic(place, "acquire", 4), _WORD)
-
-    return types.int64(types.int64), generate
+    place = builder.inttoptr(address, _INT.as_pointer())
+    return builder.zext(builder.load_atomic(place, "acquire", 4), _WORD)
 
 
-@intrinsic
-def _store_half(typing: Any, address: Any, value: Any) -> Any:
+@emits(types.void, types.int64, types.int64)
+def _store_half(builder: ir.IRBuilder, address: Any, value: Any) -> Any:
     """Write a word of 32 bits that the kernel reads."""
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Values) -> Any:
-        place = builder.inttoptr(values[0], _INT.as_pointer())
-        builder.store_atomic(builder.trunc(values[1], _INT), place, "release", 4)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), generate
+    place = builder.inttoptr(address, _INT.as_pointer())
+    builder.store_atomic(builder.trunc(value, _INT), place, "release", 4)
 
 
 @compiled("void(int64, int64, int64, int64, int64)")
