@@ -27,10 +27,10 @@ test:
 	$(MAKE) -j2 $(VENV)/dev-$(CUDA).stamp $(VENV12)/dev.stamp
 	$(MAKE) -j3 tests lint test12
 
-# Many tests wait for other processes, which leaves time for a third worker and the other checks; those that
-# wait longest come first.
+# Many tests wait for other processes, which leaves time for more workers than cores and the other checks; the
+# tests' conftest.py orders them.
 tests:
-	$(BIN)/python -m slipcover --json --out $(COVERED) -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m slipcover --json --out $(COVERED) -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 	$(BIN)/python -m slipcover --merge $(COVERED) --out $(COVERED) --fail-under 90
 
 lint:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from statistics import median
 
 import msgspec
@@ -227,7 +228,7 @@ class SlowPart(msgspec.Struct, frozen=True, omit_defaults=True):
     both: bool = False
 
 
-class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
+class Qualification(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """The nodes of a cluster, what was measured of them, and what is slow.
 
     Attributes:
@@ -303,12 +304,12 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
         limits = [(self.limit_of((a, b), rail), values) for (a, b, rail), values in self.paths.items()]
         return all(limit is not None and min(values) >= limit.least for limit, values in limits)
 
-    @property
+    @cached_property
     def has_limits(self) -> bool:
         """Whether two nodes answered and what carries each of their rails is known."""
         return self.is_one_pair and self.limits_known
 
-    @property
+    @cached_property
     def limits_known(self) -> bool:
         """Whether what carries each rail that was measured is known."""
         paths = self.paths
@@ -316,12 +317,12 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
         ends = {(node, rail) for (source, target, rail) in paths for node in (source, target)}
         return bool(paths) and all((node, rail) in of or (node, -1) in of for node, rail in ends)
 
-    @property
+    @cached_property
     def _least(self) -> dict[tuple[int, int], RailLimit]:
         """Node and rail (-1: each) -> what carries it, if that is known."""
         return {(limit.node, limit.rail): limit for limit in self.limits if limit.least}
 
-    @property
+    @cached_property
     def paths(self) -> dict[tuple[int, int, int], list[float]]:
         """Source, target and rail -> its values in the rounds of pairs, in bytes per second."""
         return grouped((path, value) for _, _, path, value in self._between_two(Stage.PAIRS))
@@ -357,7 +358,7 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
         known = [limit for limit in ends if limit is not None]
         return min(known, key=lambda limit: limit.least) if known and len(known) == len(ends) else None
 
-    @property
+    @cached_property
     def has_peers(self) -> bool:
         """Whether several pairs of nodes were measured."""
         return len({frozenset(path[:2]) for path in self.paths}) > 1
@@ -375,7 +376,7 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True):
         out = set(self.excluded)
         return tuple(node.name for i, node in enumerate(self.nodes) if i in ends and node.name not in out)
 
-    @property
+    @cached_property
     def is_one_pair(self) -> bool:
         """Whether two nodes answered, which have only each other; one may have been lost later."""
         there = {i for i, node in enumerate(self.nodes) if not node.missing}

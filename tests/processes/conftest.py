@@ -246,7 +246,7 @@ class Network:
     def _shape(self, namespace: str, device: str, rate: str) -> None:
         self._run(
             "tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", "tbf", "rate", rate,
-            "burst", "64k", "latency", "20ms",
+            "burst", "128k", "latency", "20ms",
         )  # fmt: skip
 
     @staticmethod
