@@ -428,3 +428,61 @@ def test_the_load_of_a_latency_is_a_rate_without_bytes(tmp_path: Path) -> None:
         assert (own.key, own.unit) == (found.key, found.unit)
         assert found.values() == pytest.approx(own.values(), rel=1e-3)
         assert [cell.bytes for cell in found.cells] == [cell.bytes for cell in own.cells]
+
+
+#: https://github.com/NVIDIA/nvbandwidth/issues/13: why is this testcase waived?
+WAIVED = """nvbandwidth Version: v0.2
+Built from Git version: 6cefdda
+
+NOTE: This tool reports current measured bandwidth on your system.
+Additional system-specific tuning may be required to achieve maximal peak bandwidth.
+
+CUDA Runtime Version: 12010
+CUDA Driver Version: 12000
+Driver Version: 525.125.06
+
+Device 0: NVIDIA GeForce RTX 2080 Ti
+Device 1: NVIDIA GeForce RTX 2080 Ti
+
+Waiving device_to_device_memcpy_write_ce.
+"""
+
+
+def test_a_log_in_which_everything_is_waived_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "waived.txt"
+    log.write_text(WAIVED)
+    assert main(["check", "--from", str(log)]) == 4
+    shown = " ".join(capsys.readouterr().out.split())
+    assert (
+        "NOT JUDGED nothing was measured: skipped device_to_device_memcpy_write_ce (waived in the log: no "
+        "GPU has peer access to another); this is not a pass"
+    ) in shown
+    assert "unknown line" not in shown
+
+
+#: https://github.com/NVIDIA/nccl-tests/issues/249, without its last lines: why is the bus bandwidth 0?
+ONE_RANK = """ nThread 1 nGpus 1 minBytes 8 maxBytes 16777216 step: 2(factor) warmup iters: 5 iters: 5 agg iters: 1 validation: 1 graph: 0
+ Blocking Enabled: wait for completion and barrier after each collective
+
+ Using devices
+  Rank  0 Group  0 Pid    127 on worker-0 device  0 [0x00] NVIDIA A10G
+
+                                                              out-of-place                       in-place
+       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+           8             2     float     sum      -1     7.33    0.00    0.00      0     0.33    0.02    0.00      0
+    16777216       4194304     float     sum      -1    75.13  223.31    0.00      0     0.34 49344.0    0.00      0
+"""  # noqa: E501
+
+
+def test_the_bus_bandwidth_of_one_rank_is_0_by_definition(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "one.txt"
+    log.write_text(ONE_RANK)
+    assert main(["check", "--from", str(log)]) == 4
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "one rank sends nothing: its bus bandwidth is 0 by definition" in shown
+    assert "the log may be incomplete: it lacks its last lines" in shown

@@ -296,9 +296,9 @@ def _finished(log: FoundLog, operation: str, runs: _Results, ended: bool) -> Fou
     sizes = [size for points in runs.values() for size in points]
     if not ended or (log.options and not sizes and not log.failures):
         last = log.options.get("last_size", 0)
-        where = f"after {max(sizes)} B of {last} B" if sizes else "before the first size"
+        where = f"ends after {max(sizes)} B of {last} B" if sizes else "ends before the first size"
         if not log.failures:
-            log.doubt(f"it ends {where}")
+            log.doubt("it lacks its last lines" if sizes and max(sizes) >= last else f"it {where}")
     if runs:
         log.options |= {
             "operation": log.collectives[0].info.operation, "ranks": count, "processes": processes or 1,

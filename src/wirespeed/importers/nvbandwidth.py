@@ -26,6 +26,9 @@ _VERSION = re.compile(r"((?:nv|sail)bandwidth) Version: v?(\S+)")
 _DEVICE = re.compile(r"(?:Device )?(\d+): (.+?)(?: \(([0-9a-fA-F:.]+)\))?(?:: \((.*)\))?")
 _PROCESS = re.compile(r"Process +(\d+) \((.+?)\): device (\d+)(?:: (.+?)(?: \(([0-9a-fA-F:.]+)\))?)?")
 _RUNNING = re.compile(r"Running (\w+)\.")
+#: Testcases that it waives if no GPU can access the memory of another, and that reason.
+_OF_PEERS = ("device_to_device_", "all_to_one_", "one_to_all_")
+_NO_PEER = "waived in the log: no GPU has peer access to another"
 _WAIVED = re.compile(r"(?:Waived:|Waiving)\s*(\w*)(?::\s*(.*)|\.)?")
 _MISSING = re.compile(r"ERROR: (Testcase (?:index )?(\S+) (?:not found|out of bound)!)")
 #: How nvbandwidth reports errors; other lines that say so are those of other programs.
@@ -42,6 +45,7 @@ _CLOSING, _CLOSING_SINCE = "NOTE: The reported results", (0, 6)
 #: Lines without values that every log may have.
 _KNOWN = re.compile(
     r"Built from Git version:|NOTE: |COEFFICIENT_OF_VARIATION |Performance can vary |WARNING: |"
+    r"Additional system-specific tuning |"
     r"Process +\d+ \(.*\): device gpu\d+$|It is suggested to use the default buffer size|"
     r"\s*Sample \d+: |(CUDA|HGGC|Driver) |Warning: |"
     r"(testcase|transport|src|dst|reported by|first bad \w+|total values|bad values|flipped bits|"
@@ -137,7 +141,8 @@ class _TextOfRun:
             self._running, self._measured, self._parts = match[1], False, set()
         elif match := _WAIVED.match(line):  # 0.8 leaves out the name
             if name := match[1]:
-                log.outcomes[name] = (Status.WAIVED, scan.text(match[2] or "waived in the log"))
+                why = _NO_PEER if name.startswith(_OF_PEERS) else "waived in the log"
+                log.outcomes[name] = (Status.WAIVED, scan.text(match[2] or why))
                 self._measured = True
         elif match := _MISSING.fullmatch(line):
             log.outcomes[match[2]] = (Status.NOT_FOUND, scan.text(match[1]))
