@@ -157,7 +157,7 @@ def _program(options: argparse.Namespace) -> Program:
     """The transfers of the line, or of the file of another tool."""
     from ..language import other_tools, toml_file
     from ..language.syntax import contents
-    from ..worlds import launched
+    from ..worlds.launchers import launched
 
     sources = (options.line, options.file, options.from_transferbench, options.from_nvloom)
     if sum(map(bool, sources)) != 1:

@@ -100,8 +100,7 @@ def between_two(
         WirespeedError: If nothing can be measured; only on rank 0.
     """
     from ..reports import render
-    from ..worlds import launched
-    from ..worlds.launchers import mpirun
+    from ..worlds.launchers import launched, mpirun
 
     check_format(options.format)
     if options.output:
