@@ -313,14 +313,11 @@ def _run(program: PeerProgram, options: argparse.Namespace, arguments: Sequence[
 
     def measure() -> Document:
         how = run_options(options, **{"time_budget": None, **stop}, verify=not options.skipVerification)
+        cases = restricted(chosen, options.pair, pairs, options.seed)
+        watching = [*listener(), *filter(None, [dumps]), *([] if as_json else [Printer(style, dumps)])]
+        backends = connect(machine)  # released by the end of the process
         return measured(
-            options,
-            restricted(chosen, options.pair, pairs, options.seed),
-            machine=machine,
-            options=how,
-            backends=connect(machine),  # released by the end of the process
-            world=world,
-            listeners=[*listener(), *filter(None, [dumps]), *([] if as_json else [Printer(style, dumps)])],
+            options, cases, machine=machine, options=how, backends=backends, world=world, listeners=watching
         )
 
     def show(judged: Judged) -> None:

@@ -228,11 +228,8 @@ def _progress(qualification: Qualification) -> None:
     """Print each round on standard error, for people at a terminal."""
     if sys.stderr.isatty():
         last = qualification.rounds[-1]
-        print(
-            f"round {len(qualification.rounds)}: {last.stage}, {len(last.groups)} at once, "
-            f"{last.seconds:.1f} s",
-            file=sys.stderr,
-        )
+        what = f"{last.stage}, {len(last.groups)} at once, {last.seconds:.1f} s"
+        print(f"round {len(qualification.rounds)}: {what}", file=sys.stderr)
 
 
 def _excluded(qualification: Qualification, form: str) -> str:

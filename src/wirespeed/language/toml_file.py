@@ -243,11 +243,8 @@ class _FileReader:
             raise UsageError("like excludes of_limit, least and most")
         if expect.like:
             return WantedValues(like=self._like(expect.like)) if self.judged else None
-        return WantedValues(
-            expect.of_limit,
-            parse_rate(expect.least) if expect.least else None,
-            parse_duration(expect.most) if expect.most else None,
-        )
+        least = parse_rate(expect.least) if expect.least else None
+        return WantedValues(expect.of_limit, least, parse_duration(expect.most) if expect.most else None)
 
     def _like(self, name: str) -> _Like:
         path = Path(self.name).parent / name if self.name else Path(name)
