@@ -180,7 +180,7 @@ def _document(
 
 def _warning(log: FoundLog) -> str:
     """The note that a log was imported, with the lines that are not understood."""
-    note = f"imported from {log.label} ({log.file}), not measured by wirespeed"
+    note = f"imported from {f'{log.tool} {log.version}'.strip()} ({log.file}), not measured by wirespeed"
     note += "".join(f"; {more}" for more in log.notes)
     if log.unknown:
         kept = "; ".join(repr(scan.text(line)) for line in log.unknown[:KEPT_LINES])
