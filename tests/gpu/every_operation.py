@@ -10,7 +10,6 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
-import wirespeed.worlds
 from wirespeed.cli.main import main
 from wirespeed.collectives.operations import OPERATIONS
 from wirespeed.worlds import launchers
@@ -24,9 +23,9 @@ def as_this(command: list[str], **settings: Any) -> subprocess.Popen[bytes]:
 if __name__ == "__main__":
     # Only where ranks are started: other libraries start processes too.
     launchers.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": as_this})  # type: ignore[assignment]
-    world = wirespeed.worlds.join(60.0, spawn=int(sys.argv[1]))
+    world = launchers.join(60.0, processes=int(sys.argv[1]))
     close, world.close = world.close, lambda: None  # type: ignore[method-assign]
-    wirespeed.worlds.join = lambda *_, **__: world  # type: ignore[assignment]
+    launchers.join = lambda *_, **__: world  # type: ignore[assignment]
     codes = {name: main([f"{name}_perf", *sys.argv[2:]]) for name in OPERATIONS}
     close()
     sys.exit(", ".join(f"{name}: exit code {code}" for name, code in codes.items() if code) or 0)

@@ -40,7 +40,7 @@ mpi.finalize()
 #: Joins as a started process, and then does not end.
 STUCK = """
 import signal, time
-from wirespeed.worlds import join
+from wirespeed.worlds.launchers import join
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 world = join(60.0)
 time.sleep(600)
@@ -156,7 +156,7 @@ def test_started_processes_listen_nowhere(start: Start) -> None:
         "import os, sys; from wirespeed.worlds import launchers\n"
         "launchers.listen = lambda *_: sys.exit('listens')\n"
         "import subprocess; make = subprocess.Popen\n"
-        "command = 'from wirespeed.worlds import join; join(60.0).barrier(\"testing\")'\n"
+        "command = 'from wirespeed.worlds.launchers import join; join(60.0).barrier(\"testing\")'\n"
         "launchers.subprocess.Popen = lambda _, **more: make([sys.executable, '-c', command], **more)\n"
         "world = launchers.spawn(3, [], 60.0); world.barrier('testing'); print(world.size); world.close()"
     )

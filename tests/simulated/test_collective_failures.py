@@ -161,7 +161,7 @@ def test_fewer_gpus_than_processes_start_none(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nccl_tests, "usable_gpus", lambda: 2)
-    monkeypatch.setattr("wirespeed.worlds.join", None)
+    monkeypatch.setattr("wirespeed.worlds.launchers.join", None)
     assert main(["all_reduce_perf", "-g", "3"]) == 5
     captured = capsys.readouterr()
     assert without_devices(captured.out) and captured.err == TOO_FEW
@@ -296,7 +296,7 @@ def test_sizes_over_mpi_are_reduced_to_the_memory(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two buffers, and one for MPI, in nine tenths of the free memory."""
-    monkeypatch.setattr("wirespeed.worlds.join", lambda *_, **__: alone())
+    monkeypatch.setattr("wirespeed.worlds.launchers.join", lambda *_, **__: alone())
     monkeypatch.setattr(nccl_tests, "_maker", lambda *_: lambda *_: SimulatedProvider(describe(TWO), 1))
     monkeypatch.setattr("wirespeed.backends.mpi.provider.available_bytes", lambda: 10 * 2**20)
     code, text = run(capsys, "all_reduce_perf", "--mpi", "-b", "64G", "-e", "64G")

@@ -380,7 +380,7 @@ def test_one_rank_over_mpi_is_told_how_to_be_several(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    monkeypatch.setattr("wirespeed.worlds.join", lambda *_, **__: alone())
+    monkeypatch.setattr("wirespeed.worlds.launchers.join", lambda *_, **__: alone())
     monkeypatch.setattr(nccl_tests, "_maker", lambda *_: lambda *_: SimulatedProvider(describe(H200[1]), 1))
     assert nccl_tests.main("all_reduce_perf", ["--mpi", "-b", "8", "-e", "8"]) == 0
     (note,) = capsys.readouterr().err.splitlines()

@@ -11,10 +11,11 @@ import pytest
 
 from tests.threads import SECRET, together, worlds
 from wirespeed.errors import MeasurementTimeout, UsageError
-from wirespeed.worlds import base, join, launched, launchers
+from wirespeed.worlds import base, launchers
 from wirespeed.worlds.admission import addresses, listen
 from wirespeed.worlds.base import RankLost, World, WorldError
 from wirespeed.worlds.crew import allow_open_files
+from wirespeed.worlds.launchers import join, launched
 from wirespeed.worlds.rendezvous import connect, gather
 
 

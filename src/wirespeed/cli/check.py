@@ -11,8 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import EXIT_CODES, WORST_FIRST, ExitCode, UsageError
+from ..judging.gates import GateSet, load, unsuitable
 from ..judging.judged import Criteria, Judged
 from ..options import JOB, MEASURING
+from ..screens import check_format, check_formats
 from ..units import parse_age, parse_duration, parse_nics
 from . import common
 from .compare import refuse_without_past, remember, with_past
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 
     from ..document import Document
     from ..hardware.topology import Machine
-    from ..judging.gates import GateSet
     from ..reports import Style
     from ..reports.records import CheckedRun
     from ..results.output import Output
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 
 def main(name: str, argv: Sequence[str]) -> int:
     from ..driver.jobs import join
-    from ..judging.gates import load
-    from ..screens import check_format
 
     arguments = parser(name)
     options = arguments.parse_args(argv)
@@ -120,8 +119,6 @@ def _refuse_useless(arguments: Parser, options: argparse.Namespace) -> None:
 
 def _check_gates(gates: Sequence[GateSet], machine: Machine) -> None:
     """Refuse sets of gates that do not fit a machine."""
-    from ..judging.gates import unsuitable
-
     for reason in filter(None, (unsuitable(gate_set, machine) for gate_set in gates)):
         raise UsageError(reason)
 
@@ -168,8 +165,6 @@ def _refuse_simulated(simulated: bool, options: argparse.Namespace) -> None:
 
 
 def parser(name: str) -> Parser:
-    from ..screens import check_formats
-
     arguments = Parser(
         name,
         "Judge whether a machine is as fast as its hardware allows, and name the cause of low values.\n"
@@ -249,7 +244,6 @@ def check_many(files: Sequence[str], by: Criteria, options: argparse.Namespace) 
             machines.
     """
     from ..results.compare import read_many
-    from ..screens import check_format
 
     shown = replace(common.style(options), checked=True)
     read = read_many(
@@ -322,9 +316,7 @@ def worst(codes: Iterable[int]) -> int:
 
 
 def _judged(file: str, document: Document, by: Criteria, form: str, style: Style) -> _Done:
-    from ..judging.gates import unsuitable
     from ..reports.records import CheckedRun
-    from ..screens import check_format
 
     judged = Judged(document, by, file)
     run = CheckedRun.of(judged, check_format(form).part(judged, style))

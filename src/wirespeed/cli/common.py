@@ -62,14 +62,10 @@ def criteria(options: argparse.Namespace) -> Criteria:
     oldest = getattr(options, "max_age", None)
     if "tolerance" in options.given and not options.baseline:
         raise UsageError("--tolerance has no effect without --baseline")
-    return Criteria(
-        overrides.load(options.overrides) if options.overrides else (),
-        baseline.load(options.baseline) if options.baseline else None,
-        options.tolerance,
-        options.ignore_busy,
-        expected(options),
-        MaxAge(oldest, time.time()) if oldest else None,
-    )
+    accepted = overrides.load(options.overrides) if options.overrides else ()
+    good = baseline.load(options.baseline) if options.baseline else None
+    age = MaxAge(oldest, time.time()) if oldest else None
+    return Criteria(accepted, good, options.tolerance, options.ignore_busy, expected(options), age)
 
 
 def expected(options: argparse.Namespace) -> Inventory | None:
@@ -242,13 +238,9 @@ def style(options: argparse.Namespace) -> Style:
     """The style for this terminal, with the requested detail."""
     from ..reports import Style
 
-    return Style(
-        columns(),
-        colored(),
-        getattr(options, "verbose", False),
-        all_cells=getattr(options, "all_cells", False),
-        settings=getattr(options, "in_force", ()),
-    )
+    given = vars(options)
+    all_cells, settings = given.get("all_cells", False), given.get("in_force", ())
+    return Style(columns(), colored(), given.get("verbose", False), all_cells=all_cells, settings=settings)
 
 
 def measured_code(judged: Judged) -> ExitCode:
@@ -394,11 +386,8 @@ def measuring(options: argparse.Namespace) -> dict[str, Any]:
         from ..language.toml_file import load
 
         programs = [load(path) for path in options.file]
-    return {
-        "prefixes": options.prefix,
-        "machine": options.machine,
-        **with_programs(run_options(options), programs, options.testcase),
-    }
+    about = {"prefixes": options.prefix, "machine": options.machine}
+    return about | with_programs(run_options(options), programs, options.testcase)
 
 
 def process_started() -> float:

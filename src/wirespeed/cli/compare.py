@@ -10,12 +10,14 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import EXIT_CODES, DocumentError, ExitCode, StorageError, UsageError, WirespeedError
 from ..judging.judged import Criteria, Judged
 from ..terminal import error_line, one_line, visible
+from ..units import many, parse_age, parse_fraction
 from .common import named, named_files, open_run, style, tell_unreadable, texts_aside
 from .parser import Parser
 
@@ -91,7 +93,6 @@ def _read(files: Sequence[str]) -> ReadRuns[_Named]:
 
 def parser(name: str) -> Parser:
     from ..reports.comparisons import FORMATS
-    from ..units import parse_fraction
 
     arguments = Parser(
         name,
@@ -123,7 +124,6 @@ def main_of_baseline(name: str, argv: Sequence[str]) -> int:
     options = parser_of_baseline(name).parse_args(argv)
     from ..results import baseline
     from ..results.output import BASELINE, Output, check_replaceable
-    from ..units import many
 
     check_replaceable(options.output, BASELINE, options.force)
     combined = baseline.make([open_run(path) for path in named_files(options.runs)])
@@ -221,7 +221,6 @@ def _machine(known: Sequence[str], host: str | None) -> str:
 
 def parser_of_history(name: str) -> Parser:
     from ..reports.comparisons import FORMATS_HISTORY as FORMATS
-    from ..units import parse_age
 
     arguments = Parser(
         name,
@@ -276,6 +275,4 @@ def with_past(by: Criteria, document: Document, options: argparse.Namespace) -> 
 
 def _started(age: float | None) -> str:
     """The time of an age ago as ISO 8601 text; empty for None."""
-    from datetime import UTC, datetime, timedelta
-
     return (datetime.now(UTC) - timedelta(seconds=age)).isoformat(timespec="seconds") if age else ""

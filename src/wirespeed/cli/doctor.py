@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import EXIT_CODES, WORST_FIRST, ExitCode, UsageError
-from ..judging.judged import Criteria, Judged
+from ..judging.judged import Adaptive, Criteria, Judged
+from ..judging.verdict import Verdict
 from ..options import MEASURING
 from ..terminal import one_line
 from ..units import many
@@ -18,7 +19,6 @@ from .parser import Parser
 
 if TYPE_CHECKING:
     from ..document import Document
-    from ..judging.judged import Adaptive
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -35,8 +35,6 @@ def main(name: str, argv: Sequence[str]) -> int:
         return ExitCode.PASS
     adaptive = None
     if options.measure and not (options.source or options.testcase or options.prefix or options.tier):
-        from ..judging.judged import Adaptive
-
         adaptive = Adaptive(common.expected(options))
     options.tier = options.tier or usual
     if options.source:
@@ -106,7 +104,6 @@ def _of_files(files: Sequence[str], options: Namespace) -> int:
 
 def _examine(document: Document, options: Namespace, adaptive: Adaptive | None) -> int:
     """Print what was found; return the exit code."""
-    from ..judging.verdict import Verdict
     from ..screens.doctor import render
 
     if adaptive and adaptive.concluded:
@@ -165,7 +162,6 @@ def main_of_p2p(name: str, argv: Sequence[str]) -> int:
         raise UsageError("--env and --json are two formats: choose one of them")
     from ..api import p2p
     from ..judging.peer_causes import find_peers
-    from ..judging.verdict import Verdict
     from ..peer_access import ALL, SHORT, PeerMechanism
     from ..screens import doctor as screen
 

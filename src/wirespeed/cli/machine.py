@@ -15,7 +15,7 @@ from ..errors import ExitCode
 from ..hardware.topology import Machine
 from ..options import RunOptions
 from ..terminal import columns, escaped, visible
-from ..testcases import PlanOptions, Testcase, Tier, select
+from ..testcases import PlanOptions, Testcase, select
 from ..units import format_time
 from .common import style
 from .option_groups import testcase_names
@@ -34,7 +34,12 @@ def main_of_list(name: str, argv: Sequence[str]) -> int:
         print(visible(file_of([(case, case.plan(machine, how)) for case in cases], machine)), end="")
         return ExitCode.PASS
     reasons = {case: case.plan(machine, how).reason for case in cases}
-    times = _times(machine, options.tier, cases) if options.time else {}
+    times: dict[Testcase, float] = {}
+    if options.time:
+        from ..driver.run_plan import run_plan
+
+        planned = run_plan(cases, machine, RunOptions(tier=options.tier))
+        times = {entry.case: entry.seconds for entry in planned if not entry.reason}
     if options.json:
         print(escaped(_json(reasons, times)))
     elif options.short:
@@ -57,14 +62,6 @@ def parser_of_list(name: str) -> Parser:
         "--as", "print a file for `wirespeed run -f`, to be edited", dest="form", choices=("transfers",)
     )
     return arguments
-
-
-def _times(machine: Machine, tier: Tier, cases: Sequence[Testcase]) -> dict[Testcase, float]:
-    """How long each testcase takes that can run, in s."""
-    from ..driver.run_plan import run_plan
-
-    planned = run_plan(cases, machine, RunOptions(tier=tier))
-    return {entry.case: entry.seconds for entry in planned if not entry.reason}
 
 
 def _json(reasons: Mapping[Testcase, str], times: Mapping[Testcase, float]) -> str:

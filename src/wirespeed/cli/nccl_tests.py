@@ -69,8 +69,7 @@ def _run(program: str, called: Sequence[str], arguments: Parser, options: argpar
         arguments.error(str(error))
     from ..backends.collective_backend import SETUP_S
     from ..testcases.processes import members
-    from ..worlds import join, launched
-    from ..worlds.launchers import STARTED
+    from ..worlds.launchers import STARTED, join, launched
 
     ranks, alone, processes = collectives.threads * collectives.gpus, not launched(), 1
     if machine and not alone:
@@ -86,7 +85,7 @@ def _run(program: str, called: Sequence[str], arguments: Parser, options: argpar
         needed, present = max(0, collectives.first) + ranks, len(members(machine)) if machine else gpus
         if provider != MPI and alone and needed > present:
             raise request.TooFewGpus(needed, present)
-        world = join(timeout, mpi=provider == MPI, spawn=processes, arguments=[program, *called[1:]])
+        world = join(timeout, mpi=provider == MPI, processes=processes, arguments=[program, *called[1:]])
         world.timeout = max(timeout, SETUP_S) + _EXCHANGE_GRACE_S
         code = _in(world, options, wanted, machine)
     except WirespeedError as error:

@@ -241,13 +241,6 @@ def _say(
     print(message, file=sys.stdout if own and dialect.refuses_on_output else sys.stderr)
 
 
-def _refusal(program: PeerProgram, options: argparse.Namespace) -> str:
-    """Why the program refuses its options, in its own words; empty if it does not."""
-    if options.testcase and options.testcasePrefixes:
-        return DIALECTS[options.dialect].both
-    return program.refusal(options) or (_PAIRS.format(options.pairs) if options.pairs < -1 else "")
-
-
 def _style(options: argparse.Namespace, machine: Machine, ignored: tuple[str, ...]) -> Style:
     huge_pages = machine.transparent_huge_pages or ("always" if machine.simulated else "")
     return Style(
@@ -278,7 +271,10 @@ def _chosen(options: argparse.Namespace, ranks: int) -> list[Testcase]:
 def _run(program: PeerProgram, options: argparse.Namespace, arguments: Sequence[str]) -> int:
     from ..progress import listener
 
-    if reason := _refusal(program, options):
+    dialect = DIALECTS[options.dialect]
+    both = dialect.both if options.testcase and options.testcasePrefixes else ""
+    pairs_refused = _PAIRS.format(options.pairs) if options.pairs < -1 else ""
+    if reason := both or program.refusal(options) or pairs_refused:
         raise _Refused(reason)
     machine, ignored = describe(options.machine), program.ignored(options)
     if (faults := program.faults(machine)) and not machine.simulated:
@@ -297,7 +293,7 @@ def _run(program: PeerProgram, options: argparse.Namespace, arguments: Sequence[
 
     if not machine.gpus and (world is None or not any(world.allgather(len(machine.gpus), "counting GPUs"))):
         return refused(WirespeedError("; ".join(["no GPU was found", *machine.notes])))
-    style, dialect = _style(options, machine, ignored), DIALECTS[options.dialect]
+    style = _style(options, machine, ignored)
     try:
         chosen = _chosen(options, ranks)
     except WirespeedError as error:  # nvbandwidth has described the machine by then
@@ -313,14 +309,11 @@ def _run(program: PeerProgram, options: argparse.Namespace, arguments: Sequence[
 
     def measure() -> Document:
         how = run_options(options, **{"time_budget": None, **stop}, verify=not options.skipVerification)
+        cases = restricted(chosen, options.pair, pairs, options.seed)
+        watching = [*listener(), *filter(None, [dumps]), *([] if as_json else [Printer(style, dumps)])]
+        backends = connect(machine)  # released by the end of the process
         return measured(
-            options,
-            restricted(chosen, options.pair, pairs, options.seed),
-            machine=machine,
-            options=how,
-            backends=connect(machine),  # released by the end of the process
-            world=world,
-            listeners=[*listener(), *filter(None, [dumps]), *([] if as_json else [Printer(style, dumps)])],
+            options, cases, machine=machine, options=how, backends=backends, world=world, listeners=watching
         )
 
     def show(judged: Judged) -> None:

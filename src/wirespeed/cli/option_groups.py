@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import platform
 import time
 from collections.abc import Callable, Collection
 from functools import wraps
@@ -55,16 +56,10 @@ def output_path(text: str) -> Output:
     from ..results.output import Output
 
     path = Path(text)
-    if text.endswith("/") or path.is_dir():
-        return Output.numbered(path / default_name())
-    return Output(path)
-
-
-def default_name() -> str:
-    """The default file name of the Document of a run that starts now."""
-    import platform
-
-    return f"wirespeed-{platform.node() or 'host'}-{time.strftime('%Y%m%d-%H%M%S')}.json"
+    if not text.endswith("/") and not path.is_dir():
+        return Output(path)
+    name = f"wirespeed-{platform.node() or 'host'}-{time.strftime('%Y%m%d-%H%M%S')}.json"
+    return Output.numbered(path / name)
 
 
 class TakesOptions(argparse._ActionsContainer):

@@ -11,8 +11,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ..backends import describe
+from ..driver.jobs import blank, join, timestamp
 from ..errors import EXIT_CODES, ExitCode, UsageError, WirespeedError
-from ..terminal import error_line, visible
+from ..qualify.cluster import Cluster, hosts_of, topology
+from ..qualify.simulated_cluster import parse_cluster
+from ..terminal import colored, columns, error_line, visible
+from ..units import parse_duration, parse_nics
 from .common import code_of, saving, speak_for_leader, tell_saved, texts_aside
 from .parser import Parser
 
@@ -20,7 +25,6 @@ if TYPE_CHECKING:
     from ..document import Document
     from ..hardware.topology import Machine
     from ..qualification import Qualification
-    from ..qualify.cluster import Cluster
     from ..results.output import Output
 
 _SIMULATED = "simulated:"
@@ -31,10 +35,6 @@ _SEVERAL = (
 
 
 def main(name: str, argv: Sequence[str]) -> int:
-    from ..backends import describe
-    from ..qualify.cluster import topology
-    from ..qualify.simulated_cluster import parse_cluster
-
     options = parser(name).parse_args(argv)
     command = " ".join(["wirespeed", name, *argv])
     blocks = {} if _measures(options) else topology(options.topology, os.environ)
@@ -55,8 +55,6 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def parser(name: str) -> Parser:
-    from ..units import parse_duration, parse_nics
-
     arguments = Parser(
         name,
         "Find the slow nodes, NICs, cables and switches of a cluster in about a dozen rounds: sampled pairs\n"
@@ -120,9 +118,6 @@ def _of_job(
     name: str, argv: Sequence[str], options: argparse.Namespace, blocks: dict[str, str], command: str
 ) -> int:
     """Measure the nodes of this job: rank 0 leads, the others obey."""
-    from ..backends import describe
-    from ..driver.jobs import join
-    from ..qualify.cluster import hosts_of
     from ..qualify.job import lead, serve
 
     output = saving(options)
@@ -161,7 +156,6 @@ def _lead(
 ) -> int:
     """Measure, print, save; return the exit code."""
     from ..document import UNFINISHED
-    from ..driver.jobs import blank, timestamp
     from ..judging.path_kinds import verdict_of
     from ..qualify.procedure import Procedure
     from ..results.store import Draft, Saver
@@ -218,7 +212,6 @@ def _shown(document: Document, qualification: Qualification) -> str:
     from ..reports.console import printed
     from ..reports.qualification import lines, qualified
     from ..reports.style import Style
-    from ..terminal import colored, columns
 
     if not sys.stdout.isatty():
         return visible("\n".join(lines(document, qualification)))
@@ -235,11 +228,8 @@ def _progress(qualification: Qualification) -> None:
     """Print each round on standard error, for people at a terminal."""
     if sys.stderr.isatty():
         last = qualification.rounds[-1]
-        print(
-            f"round {len(qualification.rounds)}: {last.stage}, {len(last.groups)} at once, "
-            f"{last.seconds:.1f} s",
-            file=sys.stderr,
-        )
+        what = f"{last.stage}, {len(last.groups)} at once, {last.seconds:.1f} s"
+        print(f"round {len(qualification.rounds)}: {what}", file=sys.stderr)
 
 
 def _excluded(qualification: Qualification, form: str) -> str:

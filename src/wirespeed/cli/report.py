@@ -18,7 +18,7 @@ from ..errors import DocumentError, ExitCode, UsageError, WirespeedError
 from ..judging.judged import Criteria, Judged
 from ..reports import FORMATS, Style, find, format_of_suffix, render
 from ..terminal import meant, one_line, visible
-from ..units import many
+from ..units import many, parse_nics
 from . import common
 from .option_groups import machine_names, testcase_names
 from .parser import Parser
@@ -329,7 +329,5 @@ def parser_of_import(name: str) -> Parser:
 
 def _nics(text: str) -> str:
     """The number and rate of NICs if they are valid."""
-    from ..units import parse_nics
-
     parse_nics(text)
     return text

@@ -157,7 +157,7 @@ def _program(options: argparse.Namespace) -> Program:
     """The transfers of the line, or of the file of another tool."""
     from ..language import other_tools, toml_file
     from ..language.syntax import contents
-    from ..worlds import launched
+    from ..worlds.launchers import launched
 
     sources = (options.line, options.file, options.from_transferbench, options.from_nvloom)
     if sum(map(bool, sources)) != 1:
@@ -211,7 +211,7 @@ def main_of_blocks(name: str, argv: Sequence[str]) -> int:
     cases = of_directions(machine, options.direction or ())
     prefixes = storage.also_asked(machine, options.storage is not None)
     settings = common.run_options(options, tier="quick", sizes=options.sizes, block_counts=options.counts)
-    since = None if settings.within is None else common.process_started()
+    given = common.with_programs(settings, []) | {"testcases": cases, "machine": machine}
 
     def show(judged: Judged) -> None:
         if not options.quiet:
@@ -223,17 +223,7 @@ def main_of_blocks(name: str, argv: Sequence[str]) -> int:
 
     with common.texts_aside(output):
         return common.lead(
-            None,
-            lambda: common.measured(
-                options,
-                cases,
-                prefixes=prefixes,
-                machine=machine,
-                options=settings,
-                output=output,
-                since=since,
-            ),
-            show,
+            None, lambda: common.measured(options, output=output, prefixes=prefixes, **given), show
         )
 
 

@@ -100,8 +100,7 @@ def between_two(
         WirespeedError: If nothing can be measured; only on rank 0.
     """
     from ..reports import render
-    from ..worlds import launched
-    from ..worlds.launchers import mpirun
+    from ..worlds.launchers import launched, mpirun
 
     check_format(options.format)
     if options.output:
@@ -157,11 +156,8 @@ def main_of_pt2pt(name: str, argv: Sequence[str]) -> int:
         sweep(replace(message(Engine(over), memory), name=f"pt2pt_{over}_{memory}"), options.sizes)
         for over, memory in pairs
     ]
-    described = {
-        "over": list(options.over),
-        "memory": list(options.memory),
-        "sizes": [str(size) for size in options.sizes],
-    }
+    sizes = [str(size) for size in options.sizes]
+    described = {"over": list(options.over), "memory": list(options.memory), "sizes": sizes}
     # Exactly six samples: the interval of six is always this precise.
     return between_two(name, argv, options, cases, described, precision=0.99, rounds=1)
 

@@ -130,20 +130,19 @@ def join(
         processes: Number of processes to start on this host if no launcher started any; 1 starts none.
         arguments: Command line of the started processes.
         timeout: Maximum time for all processes to join, in s.
-        partial: Whether the job goes on without processes that do not join, as ``worlds.join`` says.
+        partial: Whether the job goes on without processes that do not join, as ``launchers.join`` says.
 
     Raises:
         WorldError: If the other processes do not join.
     """
-    from .. import worlds
-    from ..worlds.launchers import promised
+    from ..worlds import launchers
 
     if not 1 <= processes <= _MOST_PROCESSES:
         raise UsageError(f"the number of processes must be from 1 to {_MOST_PROCESSES}, not {processes}")
-    if promised(environment)[1] == 1 and processes == 1:
+    if launchers.promised(environment)[1] == 1 and processes == 1:
         return None
-    world = worlds.join(
-        timeout, spawn=processes, arguments=arguments, environment=environment, partial=partial
+    world = launchers.join(
+        timeout, processes=processes, arguments=arguments, environment=environment, partial=partial
     )
     if world.size > 1:
         return world

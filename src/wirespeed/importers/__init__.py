@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from ..document import SCHEMA, Document, ImportedLog
 from ..errors import NotARun, UsageError
@@ -156,9 +155,6 @@ def _document(
     ]
     if strange:
         warnings.append(f"{many(strange, 'value')} not comparable with testcases of wirespeed, kept unjudged")
-    options: dict[str, Any] = {}
-    for log in logs:
-        options |= log.options
     return Document(
         schema=SCHEMA,
         version=__version__,
@@ -166,7 +162,7 @@ def _document(
         host=target.host,
         simulated=target.simulated,
         machine=target,
-        options=options,
+        options={name: value for log in logs for name, value in log.options.items()},
         started="",
         testcases=tuple(cases),
         facts=tuple(dict.fromkeys(fact for log in logs for fact in log.facts)),
@@ -184,7 +180,7 @@ def _document(
 
 def _warning(log: FoundLog) -> str:
     """The note that a log was imported, with the lines that are not understood."""
-    note = f"imported from {log.label} ({log.file}), not measured by wirespeed"
+    note = f"imported from {f'{log.tool} {log.version}'.strip()} ({log.file}), not measured by wirespeed"
     note += "".join(f"; {more}" for more in log.notes)
     if log.unknown:
         kept = "; ".join(repr(scan.text(line)) for line in log.unknown[:KEPT_LINES])

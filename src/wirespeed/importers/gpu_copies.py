@@ -441,14 +441,13 @@ def _matrix(
     if short:
         log.doubt(f"it has no row of {', '.join(short[:8])}")
     title = scan.text(match[0].strip())
-    rates = {
-        name: dict(zip(columns, scan.scaled(values, float(GB)), strict=False))
-        for (name, arrow), values in rows.items() if arrow == "->"
-    }  # fmt: skip
+    scaled = ((at, scan.scaled(values, float(GB))) for at, values in rows.items())
+    rates = {at: dict(zip(columns, values, strict=False)) for at, values in scaled}
     taken: set[tuple[str, str]] = set()
     if not both and len(gpus) > 1 and not {*gpus} & {*short}:
         pairs = tuple(  # if the destination executes, it is the row of a testcase that reads
-            tuple(None if a == b else rates[b][a] if remote else rates[a][b] for b in gpus) for a in gpus
+            tuple(None if a == b else rates[b, "->"][a] if remote else rates[a, "->"][b] for b in gpus)
+            for a in gpus
         )
         names = tuple(f"gpu{i}" for i in range(len(gpus)))
         taken = {(a, b) for a in gpus for b in gpus if a != b}
@@ -459,10 +458,9 @@ def _matrix(
             )  # fmt: skip
     labels = tuple(f"{name} {arrow}" for name, arrow in rows)
     rest = tuple(
-        scan.scaled([None if (name, column) in taken and arrow == "->" else value
-                for column, value in zip(columns, values, strict=False)], float(GB))
-        for (name, arrow), values in rows.items()
-    )  # fmt: skip
+        tuple(None if (name, column) in taken and arrow == "->" else rate for column, rate in own.items())
+        for (name, arrow), own in rates.items()
+    )
     kind = f"{_TOOL} p2p {match[1].lower()}directional {match[3]}"
     yield FoundTable(kind, rest, labels, tuple(columns), ("source", "destination"), Unit.RATE,
                      "", title, size, "no testcase has this executor or both directions")  # fmt: skip

@@ -173,11 +173,6 @@ class FoundLog:
         shown = f": {scan.text(quoted)!r}" if quoted else ""
         self.warnings.append(f"{_INCOMPLETE}: {scan.text(what)}{shown}")
 
-    @property
-    def label(self) -> str:
-        """Tool and version, for people."""
-        return " ".join(filter(None, (self.tool, self.version)))
-
 
 def runs(lines: Sequence[str], begin: re.Pattern[str]) -> Iterator[Sequence[str]]:
     """Split lines at those with which a run begins; what precedes the first one belongs to it."""

@@ -440,18 +440,14 @@ def _tables_of_osu(
     on_gpus = set(buffers) == {"DEVICE"} or library == "nccl"
     case = f"message_{library}_{'gpu' if on_gpus else 'host'}"
     benchmark = kind.split(" ", 1)[-1]
-    of_point = {
-        "Latency": (LATENCY, 0),
-        "Bandwidth": (BANDWIDTH, 0),
-        "Bi-Directional Bandwidth": (BANDWIDTH, 1),
-    }
+    of_point = {"Latency": LATENCY, "Bandwidth": BANDWIDTH, "Bi-Directional Bandwidth": BANDWIDTH}
     several = benchmark.startswith("Multiple Bandwidth")
     between = buffers[0] != buffers[1]
     if several and pairs == 1 and not between:
         for key, (_, values) in zip((BANDWIDTH, RATE), found, strict=False):
             yield _message(case, kind, key, 0, scan.in_units(values, _UNITS_OSU[key][1]))
     elif benchmark in of_point and _MESSAGES_OSU.match(kind) and not between:
-        key, row = of_point[benchmark]
+        key, row = of_point[benchmark], int(benchmark.startswith("Bi-"))
         for _, values in found[:1]:
             yield _message(case, kind, key, row, scan.in_units(values, _UNITS_OSU[key][1]))
     else:

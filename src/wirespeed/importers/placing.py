@@ -175,11 +175,9 @@ def _tables(
         cells, plan = _cells(planned, tables), planned[0]
         outcome = PartialResult({key: dict(own) for key, own in cells.items()})
         shown = tuple(table for table in outcome.tables(plan.tables) if table.cells)
-        engines = {t.engine for m in plan.measurements for t in m.transfers}
-        yield TestcaseResult(
-            case.name, status, case.description, reason, case.index,
-            str(next(iter(engines)) if len(engines) == 1 else case.engine), case.counts, shown,
-        ), 0  # fmt: skip
+        engines = {str(t.engine) for m in plan.measurements for t in m.transfers}
+        about = _about(case) | ({"engine": engines.pop()} if len(engines) == 1 else {})
+        yield TestcaseResult(case.name, status, reason=reason, tables=shown, **about), 0
 
 
 def _widened_placed(table: FoundTable, gpus: int) -> FoundTable:
@@ -257,22 +255,24 @@ def _unplaced(
         why = "the table does not fit the machine" if case else "no such testcase"
         if case and tables[0].testcase.startswith("multinode"):
             why = "the ranks are not those of the machine; pass a --machine with ranks"
-    described = case.description if case and fits else f"{_NOT_COMPARABLE}: {why}"
-    result = TestcaseResult(
-        tables[0].testcase, status, described, reason,
-        engine=str(case.engine) if case else "", counts=case.counts if case else "", tables=tuple(kept),
-    )  # fmt: skip
+    description = case.description if case and fits else f"{_NOT_COMPARABLE}: {why}"
+    about = _about(case) | {"description": description, "index": None}
+    result = TestcaseResult(tables[0].testcase, status, reason=reason, tables=tuple(kept), **about)
     return result, sum(len(table.cells) for table in tables)
+
+
+def _about(case: Testcase | None) -> dict[str, Any]:
+    """What a result says of its testcase; nothing if none is known."""
+    if case is None:
+        return {}
+    engine = str(case.engine)
+    return {"description": case.description, "index": case.index, "engine": engine, "counts": case.counts}
 
 
 def _failed(log: FoundLog) -> Iterator[tuple[TestcaseResult, int]]:
     """Yield the testcases of a log that have no values."""
     for name, (status, reason) in log.outcomes.items():
-        case = _TESTCASES.get(name)
-        yield TestcaseResult(
-            name, status, case.description if case else "", reason, case.index if case else None,
-            str(case.engine) if case else "", case.counts if case else "",
-        ), 0  # fmt: skip
+        yield TestcaseResult(name, status, reason=reason, **_about(_TESTCASES.get(name))), 0
 
 
 def _collectives(network: Network, log: FoundLog) -> Iterator[tuple[TestcaseResult, int]]:

@@ -235,12 +235,9 @@ def _works(
 
 def _ends(transfers: Sequence[Transfer], needed: Sequence[Demand], network: Network) -> list[float]:
     """When one copy of each transfer ends at the limits; infinite for load and latencies."""
-    ended = [t.role is Role.MEASURED and not t.operation.is_latency for t in transfers]
-    return completions(
-        needed, network.capacities(),
-        [float(t.bytes) if ends else math.inf for t, ends in zip(transfers, ended, strict=True)],
-        [t.start for t in transfers],
-    )  # fmt: skip
+    ended = (t.role is Role.MEASURED and not t.operation.is_latency for t in transfers)
+    sizes = [float(t.bytes) if ends else math.inf for t, ends in zip(transfers, ended, strict=True)]
+    return completions(needed, network.capacities(), sizes, [t.start for t in transfers])
 
 
 def _transfer(

@@ -50,6 +50,10 @@ class LabelledValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     of: Annotated[tuple[Annotated[int, msgspec.Meta(ge=0)], ...], msgspec.Meta(min_length=1)] = (0,)
 
 
+#: Returns the expectation of a cell: machine, testcase, table, row, column.
+ExpectedCell = Callable[[Machine, str, str, str, str], Expectation]
+
+
 @dataclass(frozen=True)
 class WantedValues:
     """What a measurement expects of its values.
@@ -58,13 +62,13 @@ class WantedValues:
         of_limit: Lowest fraction of the limit of the links.
         least: Lowest rate, in B/s.
         most: Highest latency, in s.
-        like: Returns the expectation of a cell from a baseline: machine, testcase, table, row, column.
+        like: Returns the expectation of a cell from a baseline.
     """
 
     of_limit: float | None = None
     least: float | None = None
     most: float | None = None
-    like: Callable[[Machine, str, str, str, str], Expectation] | None = None
+    like: ExpectedCell | None = None
 
     def of(self, unit: Unit, machine: Machine, cell: tuple[str, str, str, str]) -> Expectation | None:
         """The expectation of a cell; None if nothing is expected of values of this unit."""

@@ -27,6 +27,7 @@ from .program import (
     LINE,
     REDUCTIONS,
     Definition,
+    ExpectedCell,
     ExpectText,
     MeasurementText,
     TestcaseText,
@@ -243,33 +244,23 @@ class _FileReader:
             raise UsageError("like excludes of_limit, least and most")
         if expect.like:
             return WantedValues(like=self._like(expect.like)) if self.judged else None
-        return WantedValues(
-            expect.of_limit,
-            parse_rate(expect.least) if expect.least else None,
-            parse_duration(expect.most) if expect.most else None,
-        )
+        least = parse_rate(expect.least) if expect.least else None
+        return WantedValues(expect.of_limit, least, parse_duration(expect.most) if expect.most else None)
 
-    def _like(self, name: str) -> _Like:
-        path = Path(self.name).parent / name if self.name else Path(name)
-        return _Like(name, baseline.load(path))
+    def _like(self, name: str) -> ExpectedCell:
+        """What a cell should be by a baseline: limits from its median and spread."""
+        of_good = baseline.load(Path(self.name).parent / name if self.name else Path(name))
 
+        def like(machine: Machine, *cell: str) -> Expectation:
+            for key, entry in of_good.entries(machine).items():
+                if (key.testcase, key.table, key.row, key.column) == cell:
+                    allowed = max(TOLERANCE, baseline.DEVIATIONS * entry.spread)
+                    if entry.unit is Unit.TIME:
+                        return Expectation(most=entry.median * (1 + allowed), origin=name)
+                    return Expectation(least=entry.median * max(1 - allowed, 0), origin=name)
+            testcase, _, row, column = cell
+            raise UsageError(
+                f"{name} has no value of {testcase} {row} {column}; make it from a run of this file"
+            )
 
-@dataclass(frozen=True)
-class _Like:
-    """Expects the values of a baseline."""
-
-    name: str
-    baseline: baseline.Baseline
-
-    def __call__(self, machine: Machine, testcase: str, table: str, row: str, column: str) -> Expectation:
-        """Limits from the cell's median and spread; an error if the baseline lacks the cell."""
-        wanted = (testcase, table, row, column)
-        for key, entry in self.baseline.entries(machine).items():
-            if (key.testcase, key.table, key.row, key.column) == wanted:
-                allowed = max(TOLERANCE, baseline.DEVIATIONS * entry.spread)
-                if entry.unit is Unit.TIME:
-                    return Expectation(most=entry.median * (1 + allowed), origin=self.name)
-                return Expectation(least=entry.median * max(1 - allowed, 0), origin=self.name)
-        raise UsageError(
-            f"{self.name} has no value of {testcase} {row} {column}; make it from a run of this file"
-        )
+        return like

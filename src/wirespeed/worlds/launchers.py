@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from ..errors import UsageError
 from .admission import SECRET_BYTES, Address, addresses, is_here, listen, local_name, secret_of
-from .base import Member, World, WorldError, hostname
+from .base import Member, World, WorldError, has_mpi, hostname
 from .rendezvous import connect, gather
 
 #: Environment variable of processes that another process started.
@@ -33,6 +33,54 @@ _ALONE = "one process"
 _MOST_RANKS = 10**6
 #: Variables of a rank in the environment.
 _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def launched(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether a launcher started this process."""
+    return present(environment) or has_mpi(environment) or promised(environment)[1] > 1
+
+
+def started_by_mpi(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether an MPI launcher started this process, and no variable sets its rank."""
+    return not present(environment) and has_mpi(environment)
+
+
+def join(
+    timeout: float,
+    *,
+    mpi: bool = False,
+    processes: int = 1,
+    arguments: Sequence[str] = (),
+    environment: Mapping[str, str] = os.environ,
+    partial: bool = False,
+) -> World:
+    """Join the job and return the World of this process.
+
+    Args:
+        timeout: Maximum time for all processes to join, and for an exchange, in s.
+        mpi: Whether MPI is needed even for one process.
+        processes: Number of processes if no launcher started this one; the others are started with
+            ``arguments``.
+        partial: Whether ranks in the environment go on without others that do not join in time. MPI cannot.
+
+    Raises:
+        WorldError: If the others do not join, or a launcher promises more ranks than the job has.
+    """
+    if present(environment):
+        world = by_environment(environment, timeout, partial=partial)
+    elif mpi or started_by_mpi(environment):
+        world = by_mpi(timeout, launched=started_by_mpi(environment))
+    else:
+        world = spawn(processes, arguments, timeout) if processes > 1 else alone()
+    name, size = promised(environment)
+    if size > world.size:
+        world.close()
+        raise WorldError(
+            f"{name} promises {size} ranks, but this job has {world.size}: the launcher did not connect its "
+            "processes; install mpi4py for this launcher's MPI, use `srun --mpi=pmix`, or set RANK, "
+            "WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
+        )
+    return world
 
 
 def present(environment: Mapping[str, str]) -> bool:

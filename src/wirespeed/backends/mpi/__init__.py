@@ -13,13 +13,12 @@ if TYPE_CHECKING:
 
 def join(world: World, exchange: Exchange) -> Backend:
     """The backend for the collectives of all ranks of a job."""
-    from ...worlds import by_mpi
-    from ...worlds.launchers import mpirun
+    from ...worlds.launchers import mpirun, started_by_mpi
     from ..collective_backend import CollectiveBackend
     from ..provider import Group
 
     def why_not() -> str | None:
-        if by_mpi():
+        if started_by_mpi():
             return None
         start = mpirun("wirespeed ...", world.size)
         return f"collectives on host memory require MPI, which did not start this job: start it with {start}"

@@ -254,12 +254,11 @@ class Connection:
 
     def _refused_by_mpi(self) -> str | None:
         """Why MPI cannot carry the messages of this job; None if it can."""
-        from ...worlds import by_mpi
-        from ...worlds.launchers import mpirun
+        from ...worlds.launchers import mpirun, started_by_mpi
         from ...worlds.mpi import library
 
         start = f"start the job with {mpirun('wirespeed ...', 2)}, or srun"
-        if not by_mpi():
+        if not started_by_mpi():
             return f"the processes were not started by MPI; {start}"
         try:
             size = library().COMM_WORLD.Get_size()
