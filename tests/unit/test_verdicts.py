@@ -159,7 +159,9 @@ def test_what_held_a_gpu_back_while_it_was_measured_is_named() -> None:
         readings=(Reading(1.0, state(("heat",), 5, 700)),),
         state_after=state((), 5, 90),
     )
-    assert hardware_changes(result, parse("hgx-h200-2")) == ("gpu0 throttle reasons: none → heat → none",)
+    assert tuple(hardware_changes(result, parse("hgx-h200-2"))) == (
+        "gpu0 throttle reasons: none → heat → none",
+    )
 
 
 @pytest.mark.parametrize(

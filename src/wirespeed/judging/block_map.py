@@ -188,7 +188,10 @@ class PathMap:
                 groups[-1][0].append(block)
             else:
                 groups.append(([block], steps))
-        parts = [f"{_range(blocks)} {_chosen(steps)}" for blocks, steps in groups]
+        parts = [
+            f"{' to '.join(dict.fromkeys(map(format_size, (blocks[0], blocks[-1]))))}: {_chosen(steps)}"
+            for blocks, steps in groups
+        ]
         if parts:
             yield f"{self.title}: {'; '.join(parts)}"
         if self.rule is not None:
@@ -208,11 +211,6 @@ class PathMap:
             if factors:
                 middle = factors[len(factors) // 2]
                 yield "by the best method, " + text.format(f"{middle:.2f} times (up to {factors[-1]:.2f})")
-
-
-def _range(blocks: Sequence[int]) -> str:
-    first, last = format_size(blocks[0]), format_size(blocks[-1])
-    return f"{first}:" if first == last else f"{first} to {last}:"
 
 
 def _chosen(steps: Sequence[tuple[int, Method]]) -> str:
@@ -271,17 +269,14 @@ class BlockMap(Tabular):
     @property
     def storage(self) -> tuple[StorageMap, ...]:
         """The rates of storage, of each device and testcase."""
-        found = []
-        for result in self.document.testcases:
-            for table in result.tables if result.name.startswith(OF_STORAGE) else ():
-                if not _has_sizes(table):
-                    continue
-                rates = {
-                    (round(table.rows.values[cell.row]), round(table.columns.values[cell.column])): cell.value
-                    for cell in table.cells if cell.value is not None
-                }  # fmt: skip
-                found.append(StorageMap(result.name, table.key, table.title, rates))
-        return tuple(found)
+        results = (result for result in self.document.testcases if result.name.startswith(OF_STORAGE))
+        return tuple(
+            StorageMap(result.name, table.key, table.title, {
+                (round(table.rows.values[cell.row]), round(table.columns.values[cell.column])): cell.value
+                for cell in table.cells if cell.value is not None
+            })
+            for result in results for table in result.tables if _has_sizes(table)
+        )  # fmt: skip
 
     def best(
         self, block: int, blocks: int, direction: str = "host_to_device", *, while_computing: bool = False
@@ -358,8 +353,7 @@ def map_of(document: Document) -> BlockMap:
                 path = replace(lists, method=Method.LOOP, shown=ListValue.RATE)
                 paths.setdefault(path, {}).setdefault(lists.shown, {})[lists.method] = table
         for path, shown in paths.items():
-            if points := tuple(_points(shown)):
-                points = _slowed(points, _alone(result, path))
+            if points := tuple(_points(shown, _alone(result, path))):
                 made = _map(result, path.path, points)
                 maps.append(replace(made, layout=path.layout, while_computing=path.computing))
     return BlockMap(document, tuple(replace(path, points=_than_others(path, maps)) for path in maps))
@@ -373,16 +367,6 @@ def _alone(result: TestcaseResult, path: ListTable) -> float | None:
         if cell.value and table.rows.labels[cell.row] in path.path.replace("<->", "->").split("->"):
             return cell.value
     return None
-
-
-def _slowed(points: Sequence[Point], alone: float | None) -> tuple[Point, ...]:
-    """Points with the slowdown of the computation in place of its rate."""
-    return tuple(
-        replace(point, computation_slowdown={
-            method: alone / rate for method, rate in point.computation_slowdown.items() if alone and rate
-        })
-        for point in points
-    )  # fmt: skip
 
 
 def _than_others(path: PathMap, maps: Sequence[PathMap]) -> tuple[Point, ...]:
@@ -447,8 +431,8 @@ def _measured(tables: Mapping[Method, Table]) -> dict[tuple[int, int, Method], C
     }
 
 
-def _points(shown: Mapping[ListValue, Mapping[Method, Table]]) -> Iterator[Point]:
-    """Yield the points at which a method has a value; their slowdown of the computation is its rate."""
+def _points(shown: Mapping[ListValue, Mapping[Method, Table]], alone: float | None) -> Iterator[Point]:
+    """Yield the points at which a method has a value; ``alone``: rate of the computation without lists."""
     tables = shown.get(ListValue.RATE, {})
     if not tables:
         return
@@ -472,8 +456,9 @@ def _points(shown: Mapping[ListValue, Mapping[Method, Table]]) -> Iterator[Point
             )
             lists = max(1, round(cells[best].bytes / (block * blocks)))
             single = {method: cell.calls for method, cell in cells.items() if cell.calls is not None}
+            slowdown = {method: alone / rate for method, rate in beside.items() if alone}
             yield Point(int(block), int(blocks), best, rates, cells[best].limit, times, single,
-                        computation_slowdown=beside, joules_per_byte={
+                        computation_slowdown=slowdown, joules_per_byte={
                             method: joules for method, cell in cells.items()
                             if (joules := cell.joules_per_byte) is not None
                         }, lists=lists)  # fmt: skip

@@ -5,7 +5,7 @@ Verdicts on devices: what a judged run says about each GPU and each NUMA node.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,9 +17,9 @@ from ..hardware.limits import MATTERS
 from ..hardware.network import MachineVertices
 from ..hardware.topology import Machine
 from ..results.cells import Key, attributes, gpus_of, placed
-from ..statistics import centre, median
+from ..statistics import centre, grouped, median
 from ..terminal import one_line
-from .diagnosis import Diagnosis, Finding
+from .diagnosis import Finding
 from .judge import Check
 from .judged import Judged
 from .overview import KeyFigure, Overview
@@ -181,7 +181,7 @@ def labels(nodes: Sequence[FleetNode]) -> list[str]:
 def node_summary(judged: Judged) -> FleetNode:
     """Return the summary of a run."""
     document, view = judged.document, judged.overview
-    machine = document.machine
+    machine, named = document.machine, [*attributes(document).items()]
     return FleetNode(
         judged.file,
         _short(document.hostname or machine.name or "unknown host"),
@@ -196,7 +196,7 @@ def node_summary(judged: Judged) -> FleetNode:
             )
             for figure in view.figures
         ),
-        _attributes(document),
+        {_short(name, _LONGEST_VALUE): _short(text, _LONGEST_VALUE) for name, text in named[:_MOST_FACTS]},
         document.simulated,
         _short(view.advice.do),
         _short(_topic(view, judged.check)),
@@ -221,13 +221,11 @@ def analyse(nodes: Iterable[FleetNode]) -> Fleet:
     groups, it is compared with its group only.
     """
     ordered = sorted(nodes, key=lambda node: node.order)
-    models: dict[str, list[int]] = defaultdict(list)
-    peers: dict[tuple[str, str, tuple[str, ...]], dict[int, FleetFigure]] = defaultdict(dict)
-    for i, node in enumerate(ordered):
-        models[node.model].append(i)
-        for figure in node.figures:
-            peers[node.model, figure.title, figure.testcases][i] = figure
-            peers["", figure.title, figure.testcases][i] = figure
+    models = grouped((node.model, i) for i, node in enumerate(ordered))
+    peers = grouped(
+        ((model, figure.title, figure.testcases), (i, figure))
+        for i, node in enumerate(ordered) for figure in node.figures for model in (node.model, "")
+    )  # fmt: skip
     groups: list[TwoGroups] = []
     outliers: dict[tuple[int, str, str], float] = {}
     for (model, title, _), figures in sorted(peers.items(), key=lambda item: item[0][:2]):
@@ -235,7 +233,7 @@ def analyse(nodes: Iterable[FleetNode]) -> Fleet:
             continue
         is_shown = False
         for quantity, value_of in QUANTITIES.items():
-            values = {i: value_of(figure) for i, figure in figures.items()}
+            values = {i: value_of(figure) for i, figure in figures}
             two = _groups(title, quantity, model, values, ordered)
             if two and not is_shown:
                 groups.append(two)
@@ -315,7 +313,7 @@ def separating(
     separations = []
     for name in dict.fromkeys(name for node in (*slow, *fast) for name in node):
         low, high = (Counter(of_node.get(name, "unknown") for of_node in group) for group in (slow, fast))
-        shares = (_predicted(low, high) / len(slow), _predicted(high, low) / len(fast))
+        shares = (sum(_own(low, high).values()) / len(slow), sum(_own(high, low).values()) / len(fast))
         if min(shares) >= _SEPARATED:
             separations.append(Separation(name, _typical_of(low, high), _typical_of(high, low), min(shares)))
     best = max((separation.share for separation in separations), default=0.0)
@@ -323,13 +321,8 @@ def separating(
 
 
 def _own(counts: Counter[str], other: Counter[str]) -> dict[str, int]:
-    """Return the values that predict a group: those more frequent in it than in the other one."""
+    """Return the values that predict a group, those more frequent in it than in the other; with counts."""
     return {value: n for value, n in counts.most_common() if n > other[value] and n + other[value] > 1}
-
-
-def _predicted(counts: Counter[str], other: Counter[str]) -> int:
-    """Return the number of nodes of a group whose value predicts it."""
-    return sum(_own(counts, other).values())
 
 
 def _typical_of(counts: Counter[str], other: Counter[str]) -> str:
@@ -358,11 +351,6 @@ def _model(machine: Machine) -> str:
     return "; ".join(filter(None, (gpus_of(machine), machine.cpu or "CPU of unknown model", ranks)))
 
 
-def _attributes(document: Document) -> dict[str, str]:
-    named = list(attributes(document).items())[:_MOST_FACTS]
-    return {_short(name, _LONGEST_VALUE): _short(text, _LONGEST_VALUE) for name, text in named}
-
-
 def _short(text: str, longest: int = _LONGEST) -> str:
     """Return a text as one line of limited length."""
     return one_line(text if len(text) <= longest else text[: longest - 1] + "…")
@@ -387,9 +375,7 @@ def devices_of_cells(document: Document) -> dict[Key, frozenset[str]]:
     return devices
 
 
-def device_verdicts(
-    document: Document, check: Check, diagnosis: Diagnosis, cells: Mapping[Key, frozenset[str]]
-) -> dict[str, Verdict]:
+def device_verdicts(judged: Judged, cells: Mapping[Key, frozenset[str]]) -> dict[str, Verdict]:
     """Return the verdict on each GPU and NUMA node; ``unknown`` for one without a judged value.
 
     A value that is worse than expected counts for the device that explains it: a culprit, or the owner of a
@@ -398,12 +384,10 @@ def device_verdicts(
     A device that a cause, wrong data or a defect names never passes.
 
     Args:
-        document: The run.
-        check: The judgement of its cells.
-        diagnosis: Its causes.
+        judged: The run.
         cells: Devices of each cell (``devices_of_cells``).
     """
-    vertices = MachineVertices(document.machine)
+    document, check, vertices = judged.document, judged.check, MachineVertices(judged.document.machine)
     by_device: dict[str, set[Verdict]] = {device: set() for device in _devices(vertices)}
     doubtful: set[str] = set()
     for judgement in check.judgements:
@@ -417,7 +401,7 @@ def device_verdicts(
             continue
         for device in touched:
             by_device[device].add(judgement.verdict)
-    for device, verdict in (*_wrong(check), *_named(diagnosis.findings, vertices)):
+    for device, verdict in (*_wrong(check), *_named(judged.diagnosis.findings, vertices)):
         if device in by_device:
             by_device[device].add(verdict)
     busy = {device for result in document.testcases for device in result.busy}
@@ -434,18 +418,16 @@ def _blamed(suspect: Suspect, devices: Container[str]) -> frozenset[str]:
     return ends if suspect.is_device or (suspect.is_link and len(ends) == 1) else frozenset()
 
 
-def device_lowest(
-    figure: KeyFigure, check: Check, machine: Machine, cells: Mapping[Key, frozenset[str]]
-) -> dict[str, float]:
+def device_lowest(figure: KeyFigure, judged: Judged, cells: Mapping[Key, frozenset[str]]) -> dict[str, float]:
     """Return the lowest value of a kind of path for each device that it ends at, in B/s.
 
     These are the values that the key figure is the median of. Collectives use all devices at once.
     """
-    vertices = MachineVertices(machine)
+    vertices = MachineVertices(judged.document.machine)
     kinds = {name: vertices.kind(name) for name in _devices(vertices)}
     ends = [name for name, kind in kinds.items() if kind and kind.name == figure.kind.device]
     lowest: dict[str, float] = {}
-    for judgement in check.judgements:
+    for judgement in judged.check.judgements:
         if judgement.value is None or judgement.key.testcase not in figure.testcases or judgement.key.table:
             continue
         for device in cells.get(judgement.key, frozenset()).intersection(ends):
@@ -474,5 +456,4 @@ def _named(findings: Iterable[Finding], vertices: MachineVertices) -> Iterator[t
             continue
         for vertex in (*vertices.gpus_at(finding.place), vertices.of(finding.place)):
             if finding.host in ("", vertex.host):
-                verdict = Verdict.FAIL if finding.cells and finding.likely else Verdict.WARN
-                yield vertex.name, verdict
+                yield vertex.name, Verdict.FAIL if finding.cells and finding.likely else Verdict.WARN

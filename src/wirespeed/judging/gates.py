@@ -106,6 +106,7 @@ def load(name: str) -> GateSet:
     Raises:
         UsageError: If there is no such set or file, or an entry is invalid.
     """
+    sets = ", ".join(known())
     try:
         shipped = name in known()
         text = _SETS.joinpath(f"{name}.toml").read_bytes() if shipped else read(name, LARGEST_WRITTEN)
@@ -114,12 +115,10 @@ def load(name: str) -> GateSet:
             raise ValueError(str(wrong))
         parsed = msgspec.convert(content, _GateFile)
     except OSError as error:
-        sets = ", ".join(known())
         raise UsageError(
             f"cannot read the thresholds {name!r}: {error.strerror}; known sets: {sets}"
         ) from error
     except (ValueError, RecursionError, msgspec.ValidationError) as error:
-        sets = ", ".join(known())
         raise UsageError(f"{name} is not a valid file of thresholds: {error}; known sets: {sets}") from error
     for gate in parsed.gate:
         try:

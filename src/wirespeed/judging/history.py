@@ -390,7 +390,8 @@ def courses(values: _Array) -> list[Course]:
     runs, series = logs.shape
     if runs < FEWEST_RUNS:
         return [Course((Level(0, float(np.exp(logs[:, i].mean()))),)) for i in range(series)]
-    deviation = _deviations(logs)
+    steps = np.median(np.abs(np.diff(logs, axis=0)), axis=0)  # between neighbours
+    deviation: _Array = np.maximum(DEVIATION_OF_MAD * steps / sqrt(2), _LEAST_DEVIATION)
     scaled = _clipped(logs, deviation) / deviation
     found = _candidates(scaled)
     return [_course(logs[:, i], scaled[:, i], float(deviation[i]), found[i]) for i in range(series)]
@@ -399,13 +400,6 @@ def courses(values: _Array) -> list[Course]:
 def threshold(runs: int, series: int = 1) -> float:
     """The least statistic of a change, for the number of runs and the number of series that are searched."""
     return (_THRESHOLD + _MORE * log(max(1, runs * series))) * (1 + _FEW / runs)
-
-
-def _deviations(logs: _Array) -> _Array:
-    """The standard deviation from run to run of each series, from differences of neighbours."""
-    steps = np.abs(np.diff(logs, axis=0))
-    deviation: _Array = DEVIATION_OF_MAD * np.median(steps, axis=0) / sqrt(2)
-    return np.maximum(deviation, _LEAST_DEVIATION)
 
 
 def _clipped(logs: _Array, deviation: _Array) -> _Array:

@@ -26,17 +26,14 @@ from .verdict import Advice, Verdict
 _MAX_SHOWN_VALUES = 4
 
 
-def hardware_changes(result: TestcaseResult, machine: Machine) -> tuple[str, ...]:
-    """Return states of the hardware that may explain a low value.
+def hardware_changes(result: TestcaseResult, machine: Machine) -> Iterator[str]:
+    """Yield states of the hardware that may explain a low value.
 
     Quantities with a unit (temperatures, clocks) always vary. Texts, counters and links that changed, and
     throttle reasons, say more.
     """
-    if result.status is Status.WAIVED:
-        return ()
     gpus = {gpu.name for gpu in machine.gpus}
-    changes = []
-    for readings in courses([result]):
+    for readings in courses([result]) if result.status is not Status.WAIVED else ():
         course = [
             reading for i, reading in enumerate(readings) if i == 0 or reading.value != readings[i - 1].value
         ]
@@ -49,8 +46,7 @@ def hardware_changes(result: TestcaseResult, machine: Machine) -> tuple[str, ...
         throttled = of_gpu and first.name == THROTTLED and first.value not in ((), (IDLE,))
         if len(course) > 1 or throttled:
             shown = " → ".join(reading.shown for reading in course[:_MAX_SHOWN_VALUES])
-            changes.append(f"{first.label}: {shown}")
-    return tuple(changes)
+            yield f"{first.label}: {shown}"
 
 
 #: Fraction of an expected number of bytes that is sufficient: firmware and kernel keep some of the memory,

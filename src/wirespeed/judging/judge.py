@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from ..hardware.topology import LinkKind, Machine
 from ..measurement import Expectation, Unit
 from ..results.baseline import DEVIATIONS, TOLERANCE, Baseline, Entry, Inventory
 from ..results.cells import Key, Override, Placed, busy_devices, check_links, placed
-from ..statistics import SCATTER_SAMPLES
+from ..statistics import SCATTER_SAMPLES, grouped
 from ..tables import BUSBW, Cell
 from ..terminal import Tabular, brief
 from ..testcases.blocks import of_key
@@ -204,9 +204,7 @@ def judge(
     warned = {judgement.key for judgement in judged if judgement.why == BELOW_NEIGHBOUR}
     judged += _failures(document)
     judged.sort(key=lambda j: (j.verdict.rank, j.margin, j.key))
-    of_testcase: dict[str, set[Verdict]] = {}
-    for judgement in judged:
-        of_testcase.setdefault(judgement.key.testcase, set()).add(judgement.verdict)
+    of_testcase = grouped((judgement.key.testcase, judgement.verdict) for judgement in judged)
     wrong = wrong_data(cells, machine)
     return Check(
         tuple(judged),
@@ -216,7 +214,7 @@ def judge(
         },
         tuple(culprits),
         accepted,
-        {r.name: changes for r in document.testcases if (changes := hardware_changes(r, machine))},
+        {r.name: changes for r in document.testcases if (changes := tuple(hardware_changes(r, machine)))},
         wrong,
         doubts(document),
         baseline_use(entries, cells) if entries else None,
@@ -479,14 +477,11 @@ def _blame(
     return culprits
 
 
-def _failures(document: Document) -> list[Judgement]:
-    """Return the judgements on testcases that failed or ended early, and on an interrupted run."""
-    judgements = [
-        Judgement(Key(r.name, "", "", ""), Unit.RATE, _without_value(r), why=f"{r.status}: {r.reason}")
-        for r in document.testcases
-        if not r.status.good
-    ]
+def _failures(document: Document) -> Iterator[Judgement]:
+    """Yield the judgements on testcases that failed or ended early, and on an interrupted run."""
+    for result in (result for result in document.testcases if not result.status.good):
+        why, verdict = f"{result.status}: {result.reason}", _without_value(result)
+        yield Judgement(Key(result.name, "", "", ""), Unit.RATE, verdict, why=why)
     if document.interrupted:
         why = f"run interrupted: {document.interrupted}"
-        judgements.append(Judgement(Key("", "", "", ""), Unit.RATE, Verdict.INTERRUPTED, why=why))
-    return judgements
+        yield Judgement(Key("", "", "", ""), Unit.RATE, Verdict.INTERRUPTED, why=why)

@@ -339,11 +339,10 @@ def users(document: Document) -> dict[str, tuple[str, list[str]]]:
 def key_figures(document: Document, check: Check) -> tuple[KeyFigure, ...]:
     """Return a key figure for each kind of path that has a rate."""
     collectives = {result.name for result in document.testcases if result.collective}
-    by_kind: dict[PathKind, list[Judgement]] = {}
-    for judgement in check.judgements:
-        if judgement.value is not None and judgement.key.column:
-            kind = path_kind(judgement.key.testcase, collective=judgement.key.testcase in collectives)
-            by_kind.setdefault(kind, []).append(judgement)
+    by_kind = grouped(
+        (path_kind(judgement.key.testcase, collective=judgement.key.testcase in collectives), judgement)
+        for judgement in check.judgements if judgement.value is not None and judgement.key.column
+    )  # fmt: skip
     cache = document.machine.last_cache_bytes()
     figures = (_key_figure(kind, by_kind.get(kind, []), cache) for kind in path_kinds() if kind.key_figures)
     failed = () if check.stale else failures(document)
@@ -416,14 +415,10 @@ def _far_below(check: Check) -> int:
     return len(found)
 
 
+#: How to give the capacity; ``{}``: of what, and number of channels.
 _MEMORY = (
-    "unknown capacity of host memory; give channels x MT/s of a NUMA node:\n"
-    "wirespeed check --host-memory 8x4800   (sudo dmidecode -t memory)"
-)
-#: One NUMA node stands for the host of a log.
-_MEMORY_OF_LOG = (
-    "unknown capacity of host memory; give channels x MT/s of all sockets of the host together:\n"
-    "wirespeed check --host-memory 16x4800   (sudo dmidecode -t memory)"
+    "unknown capacity of host memory; give channels x MT/s of {}:\n"
+    "wirespeed check --host-memory {}x4800   (sudo dmidecode -t memory)"
 )
 
 
@@ -437,7 +432,9 @@ def unknown_memory(document: Document, check: Check) -> str:
     )
     if not required or not document.machine.unknown_memories or UsualRanges(document).bounds_memory:
         return ""
-    return _MEMORY_OF_LOG if document.imported else _MEMORY
+    if document.imported:  # one NUMA node stands for the host of a log
+        return _MEMORY.format("all sockets of the host together", 16)
+    return _MEMORY.format("a NUMA node", 8)
 
 
 def judged_by_baseline(document: Document, check: Check) -> bool:

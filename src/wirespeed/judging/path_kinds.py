@@ -221,9 +221,8 @@ def first_words(document: Document, qualification: Qualification) -> tuple[str, 
     are = "is" if len(culprits) == 1 else "are"
     what = "lossy" if all(culprit.kind is PartKind.LOSSY for culprit in culprits) else "slow"
     said = [f"{_listed(slow, len(culprits))} {are} {what}"] if slow else []
-    said += (
-        [f"{_listed(gone[:_NAMED], len(gone))} {'is' if len(gone) == 1 else 'are'} missing"] if gone else []
-    )
+    if gone:
+        said.append(f"{_listed(gone[:_NAMED], len(gone))} {'is' if len(gone) == 1 else 'are'} missing")
     if not said and document.interrupted:
         said = [f"the run ended early: {document.interrupted}"]
     elif not said and not qualification.compared:

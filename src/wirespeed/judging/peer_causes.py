@@ -60,8 +60,7 @@ def _acs_groups(machine: Machine, facts: Facts) -> Iterator[Sign]:
         others = {facts.text(Known.IOMMU_GROUP, other.name) for other in machine.gpus if other is not gpu}
         is_alone = own not in ("", OFF) and own not in others
         if is_alone and not facts.knows(Known.ACS_REDIRECTS, gpu.name) and OFF not in bridges:
-            text = f"{gpu.name} is in an IOMMU group of its own ({own}), so ACS isolates it"
-            yield Sign(gpu.name, text)
+            yield Sign(gpu.name, f"{gpu.name} is in an IOMMU group of its own ({own}), so ACS isolates it")
 
 
 def _p2p_status(machine: Machine, facts: Facts) -> Iterator[Sign]:

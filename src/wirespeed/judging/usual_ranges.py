@@ -217,8 +217,7 @@ class UsualRanges:
         _, most, _, source = self._memory(node)
         if most is None:
             return None
-        least = factors().remote(self._cpus(node))
-        return UsualRange(least, f"between sockets; {source}", most=most / 2)
+        return UsualRange(factors().remote(self._cpus(node)), f"between sockets; {source}", most=most / 2)
 
     def _local_latency(self, node: NumaNode) -> tuple[float | None, str]:
         for link in self._machine.links:

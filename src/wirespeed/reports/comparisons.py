@@ -6,7 +6,6 @@ after a line for each kind of path.
 
 from __future__ import annotations
 
-import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib import import_module
@@ -33,7 +32,7 @@ from .console import further, listed, printed
 from .findings import EXACT, SIGNS, errors_of, explanations, number, quantity
 from .junit import add_outcome, case_of, suite, suites
 from .markdown import escaped as literal
-from .markdown import table_row
+from .markdown import table_lines
 from .plot import BARS
 from .records import picked, records
 from .style import SIMULATED, Style
@@ -165,23 +164,8 @@ _LISTED = 40
 
 def json(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
     """One JSON object, whose fields docs/reports.md describes."""
-    encoded = msgspec.json.encode(_object(comparison, unreadable))
-    return escaped(msgspec.json.format(encoded, indent=1).decode()) + "\n"
-
-
-def markdown(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
-    """A table of the changes, the worst first; ``verbose`` lists all."""
-    return visible("\n".join(_markdown(comparison, style, unreadable)) + "\n")
-
-
-def junit(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
-    """One suite with a case for each testcase, and one for each unreadable file."""
-    return visible(suites([_suite(comparison)], unreadable))
-
-
-def _object(comparison: Comparison, unreadable: Sequence[Unreadable]) -> dict[str, Any]:
     recorded = records(comparison)
-    return {
+    content = {
         "wirespeed_compare": _SHAPE,
         "version": __version__,
         **picked(
@@ -202,6 +186,38 @@ def _object(comparison: Comparison, unreadable: Sequence[Unreadable]) -> dict[st
             for row, change in zip(recorded.rows, comparison.changes, strict=True)
         ],
     }
+    return escaped(msgspec.json.format(msgspec.json.encode(content), indent=1).decode()) + "\n"
+
+
+def markdown(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
+    """A table of the changes, the worst first; ``verbose`` lists all."""
+    return visible("\n".join(_markdown(comparison, style, unreadable)) + "\n")
+
+
+def junit(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
+    """One suite with a case for each testcase, and one for each unreadable file.
+
+    A case is a failure if a value got worse or was lost.
+    """
+    elements = []
+    for name, changes in grouped((change.key.testcase, change) for change in comparison.changes).items():
+        case = case_of(name, "compare")
+        lines = [
+            f"{change.outcome}: {change.key.place}: {moved(change)} {change.reason}".rstrip()
+            for change in changes if change.outcome in (Outcome.LOST, Outcome.WORSE)
+        ]  # fmt: skip
+        if lines:
+            add_outcome(case, "failure", *lines, most=_LISTED)
+        elif all(change.outcome in (Outcome.BUSY, Outcome.ADDED) for change in changes):
+            add_outcome(case, "skipped", changes[0].reason or "no value before")
+        elif comparison.simulated:
+            add_outcome(case, "skipped", SIMULATED)
+        elements.append(case)
+    entries = [("before", side_of(comparison.before)), ("after", side_of(comparison.after))]
+    entries += [("differs", str(difference)) for difference in comparison.differences]
+    entries += [("note", text) for text in (*remarks_on(comparison), *notes(comparison))]
+    whole = suite("wirespeed compare", elements, [*entries, ("cells", counted(comparison, ()))])
+    return visible(suites([whole], unreadable))
 
 
 def _run(document: Document) -> dict[str, Any]:
@@ -225,40 +241,12 @@ def _markdown(comparison: Comparison, style: Style, unreadable: Sequence[Unreada
     yield from ("", f"**{counted(comparison, unreadable)}**")
     if changed := comparison.those(*CHANGED):
         shown = changed if style.verbose else changed[:_LISTED]
-        yield from (
-            "",
-            table_row(["outcome", "testcase", "cell", "change", "reason"]),
-            "|---|---|---|---|---|",
-        )
-        for change in shown:
-            key = change.key
-            yield table_row([change.outcome, key.testcase, key.place, moved(change), change.reason])
+        rows = ([one.outcome, one.key.testcase, one.key.place, moved(one), one.reason] for one in shown)
+        yield from ("", *table_lines(["outcome", "testcase", "cell", "change", "reason"], rows))
         if len(changed) > len(shown):
             yield from ("", f"{many(len(changed) - len(shown), 'more change')}; -v lists all")
     yield ""
     yield from (f"{literal(text)}  " for text in notes(comparison))
-
-
-def _suite(comparison: Comparison) -> ET.Element:
-    """One case per testcase: a failure if a value got worse or was lost."""
-    elements = []
-    for name, changes in grouped((change.key.testcase, change) for change in comparison.changes).items():
-        case = case_of(name, "compare")
-        lines = [
-            f"{change.outcome}: {change.key.place}: {moved(change)} {change.reason}".rstrip()
-            for change in changes if change.outcome in (Outcome.LOST, Outcome.WORSE)
-        ]  # fmt: skip
-        if lines:
-            add_outcome(case, "failure", *lines, most=_LISTED)
-        elif all(change.outcome in (Outcome.BUSY, Outcome.ADDED) for change in changes):
-            add_outcome(case, "skipped", changes[0].reason or "no value before")
-        elif comparison.simulated:
-            add_outcome(case, "skipped", SIMULATED)
-        elements.append(case)
-    entries = [("before", side_of(comparison.before)), ("after", side_of(comparison.after))]
-    entries += [("differs", str(difference)) for difference in comparison.differences]
-    entries += [("note", text) for text in (*remarks_on(comparison), *notes(comparison))]
-    return suite("wirespeed compare", elements, [*entries, ("cells", counted(comparison, ()))])
 
 
 #: Maximum number of testcases and of differences shown; ``verbose`` shows all.
@@ -371,22 +359,21 @@ def sparkline(speeds: Sequence[float], points: int = _POINTS) -> str:
     )
 
 
-def _event(history: MachineHistory, event: Event, style: Style) -> list[Text]:
+def _event(history: MachineHistory, event: Event, style: Style) -> Iterator[Text]:
     color = "red" if event.lasts else "green" if not event.is_worse else "yellow"
     line = Text(f"{day(event.since)}  " if not event.is_drift else "slowly      ")
     line.append(change_of(event), style=f"bold {color}")
     line.append(f"  {where(event)}")
     if event.until:
         line.append(f"; as before since {day(event.until)}", style="dim")
-    lines = [line]
+    yield line
     named = event.differences[: None if style.verbose else _MOST_DIFFERENCES]
-    lines += [Text(f"            then changed: {difference}", style="cyan") for difference in named]
+    yield from (Text(f"            then changed: {difference}", style="cyan") for difference in named)
     if more := len(event.differences) - len(named):
-        lines.append(Text(f"            {many(more, 'more difference')}; -v shows all", style="dim"))
+        yield Text(f"            {many(more, 'more difference')}; -v shows all", style="dim")
     if style.verbose:
-        keys = [history.past.key(history.past.cells[i]) for i in event.cells]
-        lines += [Text(f"            {key.testcase} {key.place}", style="dim") for key in keys]
-    return lines
+        keys = (history.past.key(history.past.cells[i]) for i in event.cells)
+        yield from (Text(f"            {key.testcase} {key.place}", style="dim") for key in keys)
 
 
 def data(history: MachineHistory) -> dict[str, Any]:

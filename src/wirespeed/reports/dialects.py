@@ -236,7 +236,7 @@ def _identity(document: Document, testcase: str, way: str) -> dict[str, str]:
     source, _, destination = way.partition("->")
     return {
         "testcase": testcase,
-        "transport": f"{_called(source)} -> {_called(destination)}",
+        "transport": f"{called(*_parts(source))} -> {called(*_parts(destination))}",
         "src": _place(document, source),
         "dst": _place(document, destination),
     }
@@ -296,9 +296,7 @@ def dump(document: Document, testcase: str, error: VerificationError, most: int)
 
 def _transfer_of(word: WrongWord) -> str:
     """Whether a transfer left a word as it was before, or as it is at the source."""
-    if word.actual == word.before:
-        return "NOT-WR"
-    return "OK" if word.actual == word.source else "BAD"
+    return "NOT-WR" if word.actual == word.before else "OK" if word.actual == word.source else "BAD"
 
 
 def _of_one_process(error: VerificationError) -> bool:
@@ -316,9 +314,9 @@ def _parts(end: str) -> tuple[str, str]:
     return rank, device
 
 
-def _called(end: str) -> str:
-    rank, device = _parts(end)
-    if rank:
+def called(rank: int | str | None, device: str) -> str:
+    """What the programs call an end of a path."""
+    if rank not in (None, ""):
         return f"Multinode node {rank}"
     return "Host" if is_host(device) else f"Device {number_of(device)}"
 

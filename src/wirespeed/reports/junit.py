@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import xml.etree.ElementTree as ET
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ..document import Document, Status, TestcaseResult
 from ..judging.gates import GateResult, GateVerdict
@@ -15,6 +14,7 @@ from ..judging.omissions import UNVERIFIED, is_verified
 from ..judging.verdict import Judgement, Verdict, any_of
 from ..qualification import OF_NODE, Qualification, part_name
 from ..results.compare import Unreadable
+from ..statistics import grouped
 from ..terminal import visible
 from ..units import fitting, many
 from .findings import applicable, data_word, explanations, gate_text, number, verification
@@ -101,13 +101,11 @@ def part(judged: Judged, style: Style) -> ET.Element:
     one that broke off for an error is an error. A waived testcase is skipped, one that was not judged, and
     one that passed on a simulated machine or without verification: it proves nothing.
     """
-    why: dict[str, list[Judgement]] = defaultdict(list)
     document, check = judged.document, judged.check
-    for judgement in check.judgements:
-        if not judgement.verdict.is_judged or judgement.verdict.is_failure:
-            why[judgement.key.testcase].append(judgement)
+    unjudged = (one for one in check.judgements if not one.verdict.is_judged or one.verdict.is_failure)
+    why = grouped((judgement.key.testcase, judgement) for judgement in unjudged)
     cases = [
-        _case(result, check.testcases[result.name], why[result.name], document)
+        _case(result, check.testcases[result.name], why.get(result.name, []), document)
         for result in document.testcases
     ]
     if document.interrupted and not check.stale:
@@ -151,15 +149,13 @@ def _case(result: TestcaseResult, verdict: Verdict, why: list[Judgement], docume
     return case
 
 
-def _nodes(qualification: Qualification, document: Document) -> list[ET.Element]:
-    """A case per node, and one per slow part that is not one node's."""
+def _nodes(qualification: Qualification, document: Document) -> Iterator[ET.Element]:
+    """Yield a case per node, and one per slow part that is not one node's."""
     nodes = qualification.nodes
     found = {node.name: [(True, node.missing)] if node.missing else [] for node in nodes}
     for culprit in qualification.culprits:
-        of_node = culprit.kind in OF_NODE
-        name = nodes[culprit.nodes[0]].name if of_node else part_name(culprit, nodes)
+        name = nodes[culprit.nodes[0]].name if culprit.kind in OF_NODE else part_name(culprit, nodes)
         found.setdefault(name, []).append((culprit.confirmed, evidence(culprit, qualification)))
-    cases = []
     for name, texts in found.items():
         case = case_of(name, "qualify")
         if any(confirmed for confirmed, _ in texts):
@@ -169,8 +165,7 @@ def _nodes(qualification: Qualification, document: Document) -> list[ET.Element]
             add_outcome(case, "skipped", SIMULATED)
         elif not qualification.compared:
             add_outcome(case, "skipped", Verdict.UNKNOWN.word)
-        cases.append(case)
-    return cases
+        yield case
 
 
 def _absent(absence: Missing) -> ET.Element:

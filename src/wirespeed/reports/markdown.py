@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 from ..document import Document, Status, TestcaseResult
 from ..judging.judge import Check
@@ -52,20 +52,12 @@ def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: 
         if style.verbose or run.node.word != PASS:
             wrong = "; ".join((run.node.sentence, *run.remarks))
             rows.append((run.node.word, run.node.host, run.node.file, wrong, run.node.step))
-    lines = [
-        f"# wirespeed: {many(len(runs) + len(unreadable), 'run')}",
-        "",
-        f"**{counted_words(nodes, unreadable)}**",
-    ]
+    count = many(len(runs) + len(unreadable), "run")
+    lines = [f"# wirespeed: {count}", "", f"**{counted_words(nodes, unreadable)}**"]
     if any(node.simulated for node in nodes):
         lines += ["", f"**{SIMULATED}**"]
     if rows:
-        lines += [
-            "",
-            table_row(["verdict", "host", "file", "what is wrong", "what to do"]),
-            "|---|---|---|---|---|",
-        ]
-        lines += [table_row(texts) for texts in rows]
+        lines += ["", *table_lines(["verdict", "host", "file", "what is wrong", "what to do"], rows)]
     reports = [f"\n{run.part}" for run in ordered if style.verbose]
     return "\n".join(lines) + "\n" + "".join(reports)
 
@@ -112,14 +104,10 @@ def _judged(judged: Judged) -> Iterator[str]:
     """The likely causes, and the gates that apply."""
     yield from (f"- {escaped(finding.line)}" for finding in judged.diagnosis.findings)
     for compared in filter(applicable, judged.check.gates):
-        yield from (
-            "",
-            table_row([f"published thresholds of {compared.gates.name}", "at least", "verdict", "measured"]),
-            "|---|---:|---|---|",
-        )
-        for result in applicable(compared):
-            gate = result.gate
-            yield table_row([gate.measures, gate.at_least, str(result.verdict), gate_text(result)])
+        heads = [f"published thresholds of {compared.gates.name}", "at least", "verdict", "measured"]
+        rows = ([result.gate.measures, result.gate.at_least, str(result.verdict), gate_text(result)]
+                for result in applicable(compared))  # fmt: skip
+        yield from ("", *table_lines(heads, rows, right=(1,)))
 
 
 def _table(result: TestcaseResult, table: Table, style: Style) -> Iterator[str]:
@@ -131,17 +119,20 @@ def _table(result: TestcaseResult, table: Table, style: Style) -> Iterator[str]:
         yield digest(table)
         return
     grid = Grid.of(table, beside=result.tables)
-    yield table_row([grid.unit, *grid.columns.labels])
-    yield "|---|" + "---:|" * len(grid.columns.labels)
-    for name, entries in zip(grid.rows.labels, grid.entries, strict=True):
-        yield table_row([name, *(str(entry) if entry.cell else "" for entry in entries)])
+    heads = [grid.unit, *grid.columns.labels]
+    rows = ([name, *(str(entry) if entry.cell else "" for entry in entries)]
+            for name, entries in zip(grid.rows.labels, grid.entries, strict=True))  # fmt: skip
+    yield from table_lines(heads, rows, right=range(1, len(heads)))
     for note in footnotes(table.cells):
         yield from ("", escaped(note))
 
 
-def table_row(texts: Sequence[str]) -> str:
-    """A row of a table, whose texts are shown literally."""
-    return "| " + " | ".join(map(escaped, texts)) + " |"
+def table_lines(
+    heads: Sequence[str], rows: Iterable[Sequence[str]], right: Container[int] = ()
+) -> Iterator[str]:
+    """Yield a table, whose texts are shown literally; ``right``: indices of columns of numbers."""
+    head, *others = ("| " + " | ".join(map(escaped, texts)) + " |" for texts in (heads, *rows))
+    yield from (head, "|" + "".join("---:|" if i in right else "---|" for i in range(len(heads))), *others)
 
 
 def _closing(document: Document, check: Check, style: Style) -> Iterator[str]:

@@ -17,7 +17,7 @@ from datetime import datetime
 from math import fsum
 
 from ..collectives.options import OPTIONS
-from ..document import Document, RankInfo, Status, TestcaseResult
+from ..document import RankInfo, Status, TestcaseResult
 from ..judging.judged import Judged
 from ..statistics import grouped
 from ..tables import LATE, Half, Table
@@ -52,7 +52,7 @@ def render(judged: Judged, style: Style) -> str:
             "env": options.environment,
             "nccl_version": view.nccl_version,
             "config": _config(view),
-            "results": _results(view),
+            "results": list(_results(view)),
         }
         if view.is_complete:
             content |= {
@@ -113,10 +113,7 @@ def _config(view: View) -> dict[str, object]:
 
 def first_of_processes(ranks: Sequence[RankInfo]) -> list[RankInfo]:
     """The first rank of each process, which are those that nccl-tests lists."""
-    first: dict[tuple[str, int], RankInfo] = {}
-    for rank in ranks:
-        first.setdefault((rank.host, rank.pid), rank)
-    return list(first.values())
+    return [first for first, *_ in grouped(((rank.host, rank.pid), rank) for rank in ranks).values()]
 
 
 def _device(rank: RankInfo) -> dict[str, object]:
@@ -126,10 +123,9 @@ def _device(rank: RankInfo) -> dict[str, object]:
     )  # fmt: skip
 
 
-def _results(view: View) -> list[dict[str, object]]:
-    """One entry for each size that was measured."""
+def _results(view: View) -> Iterator[dict[str, object]]:
+    """Yield an entry for each size that was measured."""
     options = view.given
-    entries = []
     for result, rows in view.rows:
         tables = {table.key: table for table in result.tables}
         for j, row in enumerate(rows):
@@ -149,8 +145,7 @@ def _results(view: View) -> list[dict[str, object]]:
                 if options.per_iteration:
                     processes = _processes(tables.get(key), j)
                     entry[f"{place}_per_iter"] = _iterations(half, processes, options)
-            entries.append(entry | {"actual_iterations": options.iterations, "experiment_name": ""})
-    return entries
+            yield entry | {"actual_iterations": options.iterations, "experiment_name": ""}
 
 
 def _iterations(half: Half, processes: list[tuple[float, ...]], options: Given) -> dict[str, object]:
@@ -223,7 +218,8 @@ def render_iterations(judged: Judged, style: Style) -> str:
     parts: list[str] = []
     if has_collectives(document):
         view = View(document)
-        hosts = _hosts(document)
+        first = enumerate(first_of_processes(document.ranks))
+        hosts = grouped((one_line(rank.host), number) for number, rank in first)
         collectives = [result for result in document.testcases if result.collective]
         analysed = (
             (result, place, list(_sizes(view, result, place))) for result in collectives for place in (0, 1)
@@ -263,12 +259,6 @@ def _sizes(view: View, result: TestcaseResult, place: int) -> Iterator[_Size]:
 def _processes(late: Table | None, column: int) -> list[tuple[float, ...]]:
     cells = [cell for cell in late.cells if cell.column == column] if late else []
     return [cell.samples for cell in sorted(cells, key=lambda cell: cell.row)]
-
-
-def _hosts(document: Document) -> dict[str, list[int]]:
-    """Each host with the numbers of its processes."""
-    first = enumerate(first_of_processes(document.ranks))
-    return grouped((one_line(rank.host), number) for number, rank in first)
 
 
 def _analysis(

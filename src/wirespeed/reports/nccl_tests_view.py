@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
@@ -156,24 +156,22 @@ class View:
     def rows(self) -> list[tuple[TestcaseResult, list[Row]]]:
         """All lines, by testcase."""
         return [
-            (result, self._rows(i, result, result.collective))
+            (result, list(self._rows(i, result, result.collective)))
             for i, result in enumerate(self.document.testcases)
             if result.tables and result.collective
         ]
 
-    def _rows(self, i: int, result: TestcaseResult, info: CollectiveInfo) -> list[Row]:
+    def _rows(self, i: int, result: TestcaseResult, info: CollectiveInfo) -> Iterator[Row]:
         tables = {table.key: table for table in result.tables}
         if not tables.keys() >= set(KEYS):
             raise _refused(f"{result.name} has no tables of time, algorithm and bus bandwidth")
         sizes = tables["time"].columns.values
         stamps = self.given.timestamps or ()
-        rows = []
         for j, size in enumerate(sizes):
             at = i * len(sizes) + j
             cells = [[_at(tables[key], place, j) for key in KEYS] for place in (0, 1)]
             stamp = stamps[at] if at < len(stamps) else ""
-            rows.append(row_of(result.name, info, size, cells, self.given, stamp))
-        return rows
+            yield row_of(result.name, info, size, cells, self.given, stamp)
 
     @cached_property
     def average(self) -> float | None:
@@ -295,8 +293,7 @@ def has_collectives(document: Document) -> bool:
 
 def _refused(why: str) -> DocumentError:
     """The error for a Document that this form cannot show."""
-    text = f"the form of nccl-tests cannot show this run: {why}; use --format table"
-    return DocumentError(one_line(text))
+    return DocumentError(one_line(f"the form of nccl-tests cannot show this run: {why}; use --format table"))
 
 
 def _setting(name: str, info: CollectiveInfo) -> Setting:
@@ -409,20 +406,20 @@ def short(host: str) -> str:
     return host.partition(".")[0]
 
 
-def _notes(view: View) -> list[str]:
-    """Comments that nccl-tests does not have: transport, warnings, and why something is missing."""
+def _notes(view: View) -> Iterator[str]:
+    """Yield comments that nccl-tests does not have: transport, warnings, and why something is missing."""
     document = view.document
-    lines = [f"# Transport: {one_line(view.given.transport)}"] if view.given.transport else []
+    if view.given.transport:
+        yield f"# Transport: {one_line(view.given.transport)}"
     for result in document.testcases:
         name = one_line(result.name)
-        lines += [f"# {name}: warning: {one_line(text)}" for text in result.warnings]
+        yield from (f"# {name}: warning: {one_line(text)}" for text in result.warnings)
         if result.status is not Status.PASSED:
-            lines.append(f"# {name}: {result.status}: {one_line(result.reason)}")
+            yield f"# {name}: {result.status}: {one_line(result.reason)}"
     if document.interrupted:
-        lines.append(f"# the run ended early: {one_line(document.interrupted)}")
+        yield f"# the run ended early: {one_line(document.interrupted)}"
     if document.simulated:
-        lines.append("# SIMULATED: no hardware was measured")
-    return lines
+        yield "# SIMULATED: no hardware was measured"
 
 
 def _memory(size: int) -> str:

@@ -12,12 +12,13 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, pstdev
+from typing import Any
 
 from msgspec.structs import replace
 
 from ..document import Document, Status, TestcaseResult
 from ..errors import UnknownTestcase
-from ..hardware.devices import is_host, number_of
+from ..hardware.devices import number_of
 from ..hardware.facts import FABRIC_READY, Facts, Known
 from ..hardware.topology import Machine, Rank
 from ..judging.judged import Judged
@@ -28,7 +29,7 @@ from ..terminal import one_line
 from ..testcases import find
 from ..testcases.selections import PROCESSES, listed
 from ..units import MIB, displayed
-from .dialects import DIALECTS, Dialect
+from .dialects import DIALECTS, Dialect, called
 from .style import Style
 
 
@@ -210,15 +211,14 @@ def arranged(result: TestcaseResult, dialect: Dialect) -> TestcaseResult:
     if not writes or result.name.startswith(PROCESSES):
         return result
     first, second = _WRITES
+    changes: dict[str, dict[str, Any]]
     if writes.keys() == {first, second}:
-        swapped = {first: writes[second].cells, second: writes[first].cells}
-        tables = (replace(table, cells=swapped[table.key]) if table.key in writes else table
-                  for table in result.tables)  # fmt: skip
+        changes = {first: {"cells": writes[second].cells}, second: {"cells": writes[first].cells}}
     else:  # an imported log that ends early has one of them
         name, other = (first, second) if first in writes else (second, first)
         title = writes[name].title.replace(name.capitalize(), other.capitalize())
-        tables = (replace(table, key=other, title=title) if table.key == name else table
-                  for table in result.tables)  # fmt: skip
+        changes = {name: {"key": other, "title": title}}
+    tables = (replace(table, **changes.get(table.key, {})) for table in result.tables)
     return replace(result, tables=tuple(tables))
 
 
@@ -393,13 +393,7 @@ def _move(transfer: Transfer) -> str:
     end: Memory | Executor = transfer.destination
     if transfer.operation is Operation.CHASE:
         start, end = transfer.executor, transfer.source
-    return f"{_end(start)} -> {_end(end)}"
-
-
-def _end(place: Memory | Executor) -> str:
-    if place.rank is not None:
-        return f"Multinode node {place.rank}"
-    return "Host" if is_host(place.device) else f"Device {number_of(place.device)}"
+    return f"{called(start.rank, start.device)} -> {called(end.rank, end.device)}"
 
 
 def _samples(table: Table) -> str:

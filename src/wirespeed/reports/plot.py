@@ -83,7 +83,8 @@ def outliers_first(curves: Sequence[Curve]) -> tuple[list[Curve], list[Curve]]:
     normal = {x: median(ys) for x, ys in values.items()}
     sized = []
     for curve in curves:
-        differences = list(_differences(curve, normal))
+        pairs = [(y, normal[x]) for x, y in zip(curve.xs, curve.ys, strict=True)]
+        differences = [(y - usual) / abs(usual) if usual else float(y != 0) for y, usual in pairs]
         apart = fmean(differences)
         size = fmean(map(abs, differences))
         sized.append((size, replace(curve, apart=apart if size > _OUTLIER else 0.0)))
@@ -93,13 +94,8 @@ def outliers_first(curves: Sequence[Curve]) -> tuple[list[Curve], list[Curve]]:
     return ordered[:MOST_CURVES], ordered[MOST_CURVES:]
 
 
-def _differences(curve: Curve, normal: dict[float, float]) -> Iterator[float]:
-    """The difference of each value from the normal one, relative to it."""
-    for x, y in zip(curve.xs, curve.ys, strict=True):
-        size = abs(normal[x])
-        yield (y - normal[x]) / size if size else float(y != 0)
-
-
+#: The function from a value to its position on an axis.
+_Place = Callable[[float], float]
 _HEIGHT = 16
 #: Maximum number of bins of a histogram.
 _BINS = 12
@@ -165,8 +161,8 @@ def _canvas(curves: Sequence[Curve], axis: Axis, unit: Unit, width: int) -> list
 
     xs = sorted({x for curve in curves for x in curve.xs})
     ys = [y for curve in curves for y in curve.ys]
-    place_x = _place(logarithmic=min(xs) > 0 and max(xs) / min(xs) >= 16)
-    place_y = _place(logarithmic=unit is Unit.TIME and min(ys) > 0)
+    place_x: _Place = math.log2 if min(xs) > 0 and max(xs) / min(xs) >= 16 else float
+    place_y: _Place = math.log2 if unit is Unit.TIME and min(ys) > 0 else float
     figure = plotext.figure
     figure.clear()
     figure.plot_size(width, _HEIGHT)
@@ -190,16 +186,11 @@ def _canvas(curves: Sequence[Curve], axis: Axis, unit: Unit, width: int) -> list
     return [line.rstrip() for line in text.splitlines()]
 
 
-def _place(*, logarithmic: bool) -> Callable[[float], float]:
-    """The function from a value to its position on an axis."""
-    return math.log2 if logarithmic else float
-
-
 #: Columns of a label on the x axis, with the blanks around it.
 _LABEL = 11
 
 
-def _ticks(xs: list[float], place: Callable[[float], float], width: int) -> list[float]:
+def _ticks(xs: list[float], place: _Place, width: int) -> list[float]:
     """The values whose labels fit, starting from the last; the first one only if it fits too."""
     first, last = place(xs[0]), place(xs[-1])
     columns = {x: (place(x) - first) / ((last - first) or 1) * (width - _LABEL) for x in xs}
@@ -309,7 +300,8 @@ def heat_map(table: Table, width: int, *, color: bool) -> list[Text]:
         if value is None:
             return ((f"{text + ' ' * (not color):>{cell_width}}" if fits else "·", "dim"),)
         if color:
-            look = _ramp(scale, value)
+            background, foreground = _RAMP[scale.step(value, len(_RAMP))]
+            look = f"color({foreground}) on color({background})"
             return ((" ", ""), (f"{text:>{cell_width - 1}}", look)) if fits else ((" ", look),)
         sign = signs[scale.step(value, len(signs))]
         return ((f"{text + sign:>{cell_width}}" if fits else sign, "default"),)
@@ -335,12 +327,6 @@ def _ruler(columns: Sequence[str], chosen: range) -> str:
         if j % 10 == 0 and len(text) <= j - chosen.start:
             text = text.ljust(j - chosen.start) + columns[j][:9]
     return text[: len(chosen)]
-
-
-def _ramp(scale: Scale, value: float) -> str:
-    """The colours of a value as a style of rich."""
-    background, foreground = _RAMP[scale.step(value, len(_RAMP))]
-    return f"color({foreground}) on color({background})"
 
 
 def _legend(scale: Scale, divisor: float, name: str, signs: str) -> Text:

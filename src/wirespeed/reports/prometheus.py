@@ -15,6 +15,7 @@ from ..judging.verdict import Verdict
 from ..measurement import Unit
 from ..results.cells import Placed
 from ..results.compare import Unreadable
+from ..statistics import grouped
 from ..terminal import one_line
 from .findings import explanations
 from .records import CheckedRun, picked
@@ -91,7 +92,7 @@ def part(judged: Judged, style: Style) -> Families:
         "wirespeed_missing": _missing(check),
         "wirespeed_peer_access": _peers(document),
         "wirespeed_gate": _gates(judged),
-        **_paths(document, summary),
+        **grouped(_paths(document, summary)),
         **_devices(judged),
         **(_cells(judged) if style.all_cells else {}),
     }
@@ -153,23 +154,20 @@ def _states(word: str) -> Iterator[Sample]:
         yield {"verdict": state}, float(state == word)
 
 
-def _paths(document: Document, summary: Overview) -> dict[str, list[Sample]]:
-    """The key figures of each kind of path."""
-    families: dict[str, list[Sample]] = {}
+def _paths(document: Document, summary: Overview) -> Iterator[tuple[str, Sample]]:
+    """Yield the key figures of each kind of path, each with its metric."""
     for figure in summary.figures:
         path, typical = {"path": figure.kind.name}, figure.typical
         word = {"verdict": _word(figure.verdict, document)}
-        families.setdefault("wirespeed_path_verdict", []).append((path | word, 1))
-        families.setdefault("wirespeed_path_bad_values", []).append((path, figure.bad))
+        yield "wirespeed_path_verdict", (path | word, 1)
+        yield "wirespeed_path_bad_values", (path, figure.bad)
         values = {"median": typical.value or 0.0, "lowest": figure.lowest}
         if typical.limit:
             values["limit"] = typical.limit
         for statistic, value in values.items():
-            families.setdefault(f"wirespeed_path_{statistic}_bytes_per_second", []).append((path, value))
+            yield f"wirespeed_path_{statistic}_bytes_per_second", (path, value)
             if typical.limit and statistic != "limit":
-                share = f"wirespeed_path_{statistic}_limit_ratio"
-                families.setdefault(share, []).append((path, value / typical.limit))
-    return families
+                yield f"wirespeed_path_{statistic}_limit_ratio", (path, value / typical.limit)
 
 
 def _devices(judged: Judged) -> dict[str, list[Sample]]:
@@ -181,11 +179,11 @@ def _devices(judged: Judged) -> dict[str, list[Sample]]:
         verdicts = {node.name: Verdict.FAIL if node.name in out else good for node in found.nodes}
         return {"wirespeed_device_verdict": _verdicts(verdicts, document)}
     cells = devices_of_cells(document)
-    verdicts = device_verdicts(document, judged.check, judged.diagnosis, cells)
+    verdicts = device_verdicts(judged, cells)
     lowest = [
         ({"device": device, "path": figure.kind.name}, value)
         for figure in judged.overview.figures
-        for device, value in device_lowest(figure, judged.check, document.machine, cells).items()
+        for device, value in device_lowest(figure, judged, cells).items()
     ]
     return {
         "wirespeed_device_verdict": _verdicts(verdicts, document),
@@ -286,10 +284,6 @@ def _unique(samples: Iterable[Sample]) -> Iterator[Sample]:
 
 
 def _sample(name: str, labels: dict[str, str], value: float) -> str:
-    inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+    escaped = {key: one_line(text).replace("\\", "\\\\").replace('"', '\\"') for key, text in labels.items()}
+    inside = ",".join(f'{key}="{text}"' for key, text in escaped.items())
     return f"{name}{f'{{{inside}}}' if inside else ''} {float(value)!r}"
-
-
-def _escaped(text: str) -> str:
-    """Escape the value of a label."""
-    return one_line(text).replace("\\", "\\\\").replace('"', '\\"')

@@ -60,7 +60,7 @@ def _found(document: Document, qualification: Qualification) -> list[str]:
     text = [evidence(culprit, qualification) for culprit in culprits[:_MOST]]
     if len(culprits) > _MOST:
         text.append(f"and {many(len(culprits) - _MOST, 'other slow part')}")
-    text += [*explained(document, qualification), *certainty(qualification), *_lists(qualification)]
+    text += [*explained(document, qualification), certainty(qualification), *_lists(qualification)]
     word = verdict_of(qualification, document.interrupted).word.upper()
     return [*text, f"{word}: {_summary(qualification)}"]
 
@@ -96,22 +96,21 @@ def _table(qualification: Qualification, style: Style) -> Iterator[RenderableTyp
     yield Text(sizes(qualification)[-1], "dim")
 
 
-def conditions(qualification: Qualification) -> list[str]:
-    """What was measured and how, and what to know of it."""
+def conditions(qualification: Qualification) -> Iterator[str]:
+    """Yield what was measured and how, and what to know of it."""
     nodes = qualification.nodes
     there = sum(not node.missing for node in nodes)
     pairs = sum(each.stage is Stage.PAIRS for each in qualification.rounds)
     seconds = math.fsum(each.seconds for each in qualification.rounds)
-    text = [
+    yield (
         f"{many(there, 'node')} x {many(nodes[0].rails, 'rail')}, {_over(qualification)}: "
         f"{many(len(qualification.rounds), 'round')} ({pairs} pairwise), {format_time(seconds)}"
-    ]
+    )
     measured = any(each.stage is Stage.LATENCY for each in qualification.rounds)
     if len(nodes) > 2 and not measured and not any(node.block for node in nodes):
-        text.append("Switches were not distinguished: their topology is unknown (--topology).")
-    text += [f"note: {note}" for note in qualification.notes]
-    text += [f"warning: {doubt}" for doubt in qualification.doubts]
-    return text
+        yield "Switches were not distinguished: their topology is unknown (--topology)."
+    yield from (f"note: {note}" for note in qualification.notes)
+    yield from (f"warning: {doubt}" for doubt in qualification.doubts)
 
 
 def _over(qualification: Qualification) -> str:
@@ -290,61 +289,52 @@ def findings(document: Document, qualification: Qualification) -> list[Finding]:
     ]
 
 
-def explained(document: Document, qualification: Qualification) -> list[str]:
-    """The causes with evidence, remedy and command, or that slow paths have none."""
+def explained(document: Document, qualification: Qualification) -> Iterator[str]:
+    """Yield the causes with evidence, remedy and command, or that slow paths have none."""
     found = findings(document, qualification)
     slow = any(culprit.kind in OF_SEVERAL for culprit in qualification.culprits)
     if not found and slow and document.facts:
         advice = unexplained(qualification)
-        return [f"cause: no reading of the nodes explains it. Remedy: {advice.do}. Confirm: {advice.command}"]
-    text = []
+        yield f"cause: no reading of the nodes explains it. Remedy: {advice.do}. Confirm: {advice.command}"
     for finding in found[:_MOST]:
         host = "" if finding.cause.between else finding.host  # its evidence names both
         line = f"likely cause: {': '.join(filter(None, (host, finding.cause.title)))} ({finding.evidence})"
-        text.append(f"{line}. Remedy: {finding.cause.remedy}. Confirm: {'; '.join(finding.commands)}")
-    return text
+        yield f"{line}. Remedy: {finding.cause.remedy}. Confirm: {'; '.join(finding.commands)}"
 
 
-def certainty(qualification: Qualification) -> list[str]:
+def certainty(qualification: Qualification) -> str:
     """How sure the answer is."""
-    ending = []
     if qualification.has_limits and qualification.compared:
-        ending.append(
-            "With two nodes there is only one path: it was compared with what the NICs at both ends carry."
-        )
-    elif qualification.compared or qualification.culprits:
-        ending.append(
+        return "With two nodes there is only one path: it was compared with what the NICs at both ends carry."
+    if qualification.compared or qualification.culprits:
+        return (
             f"A part counts as slow below {qualification.threshold:.0%} of the median (paths vary by "
             f"{qualification.noise:.1%}). Chance of flagging a healthy node: below "
             f"{qualification.wrongly_blamed:.1g} (assuming 1% bad nodes; suspects are measured again)."
         )
-    elif qualification.varies:
-        ending.append(
+    if qualification.varies:
+        return (
             f"Not judged: measured paths vary by {qualification.noise:.0%}. Other jobs may use the network "
             "or the CPUs."
         )
-    elif qualification.is_one_pair and qualification.threshold:
+    if qualification.is_one_pair and qualification.threshold:
         rails = " and rails" if qualification.nodes[0].rails > 1 else ""
-        ending.append(
+        return (
             f"With only two nodes, only the directions{rails} of one path could be compared. They are "
             "equally fast. What the NICs can carry is unknown: pass it with --nics, or add a third node."
         )
-    else:
-        ending.append("Too few nodes answered to compare anything: at least two are required.")
-    return ending
+    return "Too few nodes answered to compare anything: at least two are required."
 
 
-def _lists(qualification: Qualification) -> list[str]:
-    """The nodes in doubt, and those to leave out."""
-    ending = []
+def _lists(qualification: Qualification) -> Iterator[str]:
+    """Yield the nodes in doubt, and those to leave out."""
     if qualification.in_doubt:
         names = some(qualification.in_doubt, _MOST)
         alike = any(culprit.kind is PartKind.ALIKE for culprit in qualification.culprits)
         why = "all are as slow as their partners" if alike else "other partners show which is slow"
-        ending.append(f"in doubt: {names}: {why}")
+        yield f"in doubt: {names}: {why}"
     if qualification.excluded:
-        ending.append(f"exclude: {', '.join(qualification.excluded[:_MOST])}")
-    return ending
+        yield f"exclude: {', '.join(qualification.excluded[:_MOST])}"
 
 
 def _summary(qualification: Qualification) -> str:

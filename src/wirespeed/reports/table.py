@@ -359,11 +359,9 @@ def _half(cell: Cell) -> float | None:
     return (high - low) / 2 / cell.value
 
 
-def _waived(document: Document, style: Style) -> list[RenderableType]:
-    """The waived testcases by reason."""
+def _waived(document: Document, style: Style) -> Iterator[RenderableType]:
+    """Yield the waived testcases by reason."""
     waived = (result for result in document.testcases if result.status is Status.WAIVED)
-    lines: list[RenderableType] = []
     for reason, names in grouped((result.reason, result.name) for result in waived).items():
         shown = ", ".join(names) if style.verbose or len(names) < 3 else many(len(names), "testcase")
-        lines.append(Text(f"skipped: {shown}: {reason}", style="dim"))
-    return lines
+        yield Text(f"skipped: {shown}: {reason}", style="dim")

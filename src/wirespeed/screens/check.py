@@ -43,6 +43,7 @@ from ..reports.findings import (
 from ..reports.qualification import lines as qualified_lines
 from ..reports.records import CheckedRun
 from ..results.compare import Unreadable
+from ..statistics import grouped
 from ..terminal import one_line
 from ..units import fitting, format_time, many
 from . import many_runs
@@ -195,7 +196,8 @@ def render(judged: Judged, style: Style) -> str:
 def parts(judged: Judged, style: Style) -> list[RenderableType]:
     """What was found about a run, the verdict with its cause and remedy last."""
     document, check, summary = judged.document, judged.check, judged.overview
-    bad = [list(group) for _, group in groupby(_bad(check), key=lambda judgement: judgement.key.testcase)]
+    of_testcases = grouped((one.key.testcase, one) for one in check.judgements if one.verdict.is_bad)
+    bad = list(of_testcases.values())  # that with the worst value first
     parts: list[RenderableType] = []
     if document.qualification:
         parts += [Text(line) for line in qualified_lines(document, document.qualification)[:-1]] + [""]
@@ -269,15 +271,6 @@ def _warnings(document: Document, summary: Overview, style: Style) -> Iterator[R
     shown = texts if style.verbose else texts[:_WARNINGS]
     yield from notes((("warning", text) for text in shown), "bold yellow")
     yield from further(len(texts) - len(shown), "more warning")
-
-
-def _bad(check: Check) -> list[Judgement]:
-    """The bad cells grouped by testcase, the testcase with the worst cell first."""
-    order: dict[str, int] = {}
-    bad = [judgement for judgement in check.judgements if judgement.verdict.is_bad]
-    for judgement in bad:
-        order.setdefault(judgement.key.testcase, len(order))
-    return sorted(bad, key=lambda judgement: order[judgement.key.testcase])
 
 
 def _testcase(judgements: list[Judgement], check: Check, style: Style) -> Iterator[RenderableType]:

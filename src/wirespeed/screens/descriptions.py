@@ -7,7 +7,7 @@ with a drawing of the machine.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, groupby
 from typing import TYPE_CHECKING
 
@@ -113,10 +113,10 @@ _WORDS = {
 }
 
 
-def _joined(machine: Machine, width: int) -> list[RenderableType]:
-    """The matrix of how each GPU reaches each other, with the least rate on the way."""
+def _joined(machine: Machine, width: int) -> Iterator[RenderableType]:
+    """Yield the matrix of how each GPU reaches each other, with the least rate on the way."""
     if len(machine.gpus) < 2:
-        return []
+        return
     network = Network(machine)
     names = [gpu.name for gpu in machine.gpus]
     pairs = [(gpu, other) for gpu in machine.gpus for other in names if other != gpu.name]
@@ -124,13 +124,12 @@ def _joined(machine: Machine, width: int) -> list[RenderableType]:
     apart = {(gpu.name, other) for gpu, other in pairs if other not in gpu.peers}
     words = {pair: f"{word} {rate}".strip() + "*" * (pair in apart) for pair, (word, rate) in ways.items()}
     rows = [[row, *(words.get((row, name), "-") for name in names)] for row in names]
-    parts: list[RenderableType] = [Text("\nhow GPUs are joined, and GB/s each way", style="bold")]
-    parts += pieces(Column("", no_wrap=True, style="dim"), names, rows, width)
+    yield Text("\nhow GPUs are joined, and GB/s each way", style="bold")
+    yield from pieces(Column("", no_wrap=True, style="dim"), names, rows, width)
     used = [f"{word}: {_WORDS[word]}" for word in dict.fromkeys(word for word, _ in ways.values())]
     if apart:
         used.append("*: no peer access")
-    parts.append(Text("; ".join(used), style="dim"))
-    return parts
+    yield Text("; ".join(used), style="dim")
 
 
 def _way(network: Network, source: str, destination: str) -> tuple[str, str]:
@@ -163,7 +162,8 @@ def _tree(machine: Machine, width: int) -> list[RenderableType]:
     if machine.simulated:
         title.append(f"  (SIMULATED: {machine.name})", style="bold magenta")
     caches = [cache for cache in machine.caches if cache.type != "instruction"]
-    branches: list[tuple[str, list[str]]] = [(_cpu(machine), [*map(_cache, caches), *_pages(machine)])]
+    cpu = filter(None, (machine.cpu or "CPU of unknown model", machine.architecture, machine.kernel))
+    branches: list[tuple[str, list[str]]] = [(", ".join(cpu), [*map(_cache, caches), *_pages(machine)])]
     for node in machine.numa:
         inside = [f"GPU {gpu.index}: {gpu.model} ({gpu.bus_id}), {format_size(gpu.memory_bytes)}"
                   for gpu in machine.gpus if gpu.numa == node.index]  # fmt: skip
@@ -186,12 +186,6 @@ def _tree(machine: Machine, width: int) -> list[RenderableType]:
         for j, line in enumerate(inside):
             lines.append(("   " if last else "│  ") + ("└─ " if j == len(inside) - 1 else "├─ ") + line)
     return [title, Text("\n".join(lines))]
-
-
-def _cpu(machine: Machine) -> str:
-    """Model, architecture and kernel."""
-    parts = (machine.cpu or "CPU of unknown model", machine.architecture, machine.kernel)
-    return ", ".join(part for part in parts if part)
 
 
 def _pages(machine: Machine) -> list[str]:

@@ -62,11 +62,10 @@ def render(judged: Judged, style: Style, steps: Sequence[Step] = ()) -> str:
     parts.append("")
     parts.append(Text(_closing(judged), style="bold"))
     if diagnosis.unreadable and not style.verbose:
-        parts.append(
-            Text(f"{many(len(diagnosis.unreadable), 'reading')} could not be read; -v shows all", style="dim")
-        )
-    if style.verbose:
-        parts += [_facts(facts_of(document))] if document.facts else []
+        count = many(len(diagnosis.unreadable), "reading")
+        parts.append(Text(f"{count} could not be read; -v shows all", style="dim"))
+    if style.verbose and document.facts:
+        parts.append(_facts(facts_of(document)))
     if document.simulated:
         parts.append(Text(SIMULATED, style="bold magenta"))
     return printed(style, *parts)
@@ -170,8 +169,7 @@ def render_of_p2p(document: Document, findings: PeerFindings, style: Style) -> s
     word, sentence = findings.verdict.word.upper(), findings.sentence
     parts += ["", hanging(Text(word, sign.style), Text(sentence, sign.style))]
     parts += [Text(line, "dim") for line in _figures(findings)]
-    causes = findings.causes if style.verbose else findings.causes[:_CAUSES]
-    for i, finding in enumerate(causes):
+    for i, finding in enumerate(findings.causes if style.verbose else findings.causes[:_CAUSES]):
         parts += _cause(finding, i == 0, style)
     if findings.bad and not findings.causes:
         parts.append(Text("no reading explains it: compare `wirespeed help p2p`, by symptom", "yellow"))

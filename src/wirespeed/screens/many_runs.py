@@ -112,7 +112,7 @@ def _screen(rows: Sequence[CheckedRun], groups: Sequence[list[CheckedRun]], styl
 def _chosen(groups: Sequence[list[CheckedRun]], bad: Sequence[CheckedRun], count: int) -> list[CheckedRun]:
     """Some of the rows that do not pass: one of each finding, then the worst."""
     ordered = [*(members[0] for members in groups if members[0].node.word != PASS), *bad]
-    taken = list(dict.fromkeys(map(id, ordered)))[:count]
+    taken = [*dict.fromkeys(map(id, ordered))][:count]
     return [row for row in bad if id(row) in taken]
 
 

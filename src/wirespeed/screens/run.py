@@ -29,13 +29,14 @@ from ..judging.path_kinds import (
     path_kinds,
 )
 from ..judging.verdict import Verdict
-from ..measurement import Axis, Unit
+from ..measurement import Axis
 from ..reports import Style
 from ..reports.console import Grid, GridCell, digest, heading, is_large, pieces, printed, width_of
 from ..reports.findings import GLANCE, SIGNS, buffers, explanations
 from ..reports.table import notes
 from ..reports.table import render as every_table
 from ..results.cells import key_of
+from ..statistics import grouped
 from ..tables import BUSBW, Table
 from ..units import many
 from . import check as check_screen
@@ -123,15 +124,11 @@ class Tables:
             return
         names = dict.fromkeys((*(result.name for result in key), *_MORE.get(kind.name, ())))
         chosen = [results[name] for name in names if name in results] or [*results.values()][:_OTHERS]
-        rows: dict[tuple[Unit, tuple[str, ...]], list[_Vector]] = {}
-        matrices: list[TestcaseResult] = []
-        for result in chosen:
-            table = result.tables[-1]
-            if len(table.rows.labels) > 1 and not table.is_curve:
-                matrices.append(result)
-            elif table.values():
-                vector = _Vector.of(result, table)
-                rows.setdefault((table.unit, vector.table.columns.labels), []).append(vector)
+        tables = [(result, result.tables[-1]) for result in chosen]
+        matrices = [result for result, table in tables if len(table.rows.labels) > 1 and not table.is_curve]
+        flat = (one for one in tables if len(one[1].rows.labels) <= 1 or one[1].is_curve)
+        vectors = (_Vector.of(result, table) for result, table in flat if table.values())
+        rows = grouped(((vector.table.unit, vector.table.columns.labels), vector) for vector in vectors)
         for together in rows.values():
             yield from self._vectors(together, kind.title)
         for result in matrices:
@@ -139,12 +136,11 @@ class Tables:
 
     def _collectives(self, results: Iterable[TestcaseResult]) -> Iterator[RenderableType]:
         """The bus bandwidth of each collective at its largest size."""
-        rows: dict[tuple[str, ...], list[_Vector]] = {}
-        for result in results:
-            for table in result.tables:
-                if table.key == BUSBW and table.values():
-                    vector = _Vector.of(result, table)
-                    rows.setdefault((vector.at, *vector.table.columns.labels), []).append(vector)
+        vectors = (
+            _Vector.of(result, table)
+            for result in results for table in result.tables if table.key == BUSBW and table.values()
+        )  # fmt: skip
+        rows = grouped(((vector.at, *vector.table.columns.labels), vector) for vector in vectors)
         for (size, *_), together in rows.items():
             yield from self._vectors(together, f"collectives at {size}, bus bandwidth")
 

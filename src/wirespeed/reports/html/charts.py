@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ...judging.verdict import Judgement, Verdict
 from ...measurement import Axis, Unit
 from ...results.cells import Key
-from ...statistics import median
+from ...statistics import grouped, median
 from ...tables import Cell, Table
 from ...terminal import one_line
 from ...units import fitting, format_quantity, many
@@ -231,8 +231,7 @@ def curve_chart(table: Table) -> Element | None:
     svg, frame = _framed(shown, title, axis, unit, max(highest, best[0]), logarithmic=not rate)
     if limits:
         points = " ".join(f"{frame.x(x):.1f},{frame.y(y):.1f}" for x, y in limits)
-        line = add(svg, "polyline", "limit", points=points)
-        add(line, "title", text="limit of the links")
+        add(add(svg, "polyline", "limit", points=points), "title", text="limit of the links")
         add(svg, "text", "tick end", "limit", x=frame.right, y=frame.y(limits[-1][1]) - 3)
     draw_curves(svg, shown, frame)
     if rate:
@@ -245,11 +244,8 @@ def curve_chart(table: Table) -> Element | None:
 
 def _limits(table: Table) -> list[tuple[float, float]]:
     """The limit along the axis, where all curves share it."""
-    limits: dict[float, set[float]] = {}
-    for cell in table.cells:
-        if cell.limit:
-            limits.setdefault(table.columns.values[cell.column], set()).add(cell.limit)
-    return [(x, next(iter(values))) for x, values in sorted(limits.items()) if len(values) == 1]
+    limits = grouped((table.columns.values[cell.column], cell.limit) for cell in table.cells if cell.limit)
+    return [(x, values[0]) for x, values in sorted(limits.items()) if len({*values}) == 1]
 
 
 def _framed(

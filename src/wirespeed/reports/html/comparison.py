@@ -143,7 +143,7 @@ def compared(documents: Sequence[Document]) -> Compared:
             runs.append(ComparedRun(i, compare(first, other)))
         except UsageError as error:
             runs.append(ComparedRun(i, about=str(error)))
-    rows = _rows(first, [run.comparison for run in runs[1:]])
+    rows = [*_rows(first, [run.comparison for run in runs[1:]])]
     changed = sorted((row for row in rows if row.extreme), key=lambda row: -row.extreme)
     return Compared(tuple(runs), tuple(changed), tuple(row for row in rows if not row.extreme))
 
@@ -188,13 +188,12 @@ def _place(name: str, outcome: Outcome, changes: Sequence[Change]) -> Moved:
     return name, outcome, len(changes), percent(statistics.median(ratios)) if ratios else "", extreme
 
 
-def _rows(first: Document, comparisons: Sequence[Comparison | None]) -> list[ComparedTable]:
-    """Each table of the first run, compared with all others."""
+def _rows(first: Document, comparisons: Sequence[Comparison | None]) -> Iterator[ComparedTable]:
+    """Yield each table of the first run, compared with all others."""
     changes = [
         grouped((change.key[:2], change) for change in (comparison.changes if comparison else ()))
         for comparison in comparisons
     ]
-    tables = []
     for result in first.testcases:
         for table in result.tables:
             if not (values := sorted(table.values())):
@@ -203,8 +202,7 @@ def _rows(first: Document, comparisons: Sequence[Comparison | None]) -> list[Com
             against = tuple(map(_against, by_run))
             extremes = (abs(c.change) or 1.0 for of_run in by_run for c in of_run if c.outcome in CHANGED)
             text = quantity(median(values), table.unit)
-            tables.append(ComparedTable(result.key(table), text, against, max(extremes, default=0.0)))
-    return tables
+            yield ComparedTable(result.key(table), text, against, max(extremes, default=0.0))
 
 
 def _against(changes: Sequence[Change]) -> Against:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -154,11 +154,11 @@ def _findings(fleet: Fleet) -> list[tuple[str, str, str, list[tuple[int, str]]]]
 
 def _separated(fleet: Fleet) -> list[str]:
     """The groups of nodes that an attribute separates, one sentence for each attribute."""
-    slower_of: dict[tuple[str, str, str], list[str]] = {}
-    for two in fleet.groups:
-        for separation in two.separations[:1]:
-            slower = f"{two.title} is {1 - two.slow_median / two.fast_median:.0%} slower"
-            slower_of.setdefault((separation.attribute, separation.slow, separation.fast), []).append(slower)
+    slower_of = grouped(
+        ((by.attribute, by.slow, by.fast),
+         f"{two.title} is {1 - two.slow_median / two.fast_median:.0%} slower")
+        for two in fleet.groups for by in two.separations[:1]
+    )  # fmt: skip
     return [
         f"With {_named(attribute, slow)}, {' and '.join(slower)} than with {_named(attribute, fast)}"
         for (attribute, slow, fast), slower in list(slower_of.items())[:_MOST_SEPARATED]
@@ -186,14 +186,14 @@ def _group(fleet: Fleet, letters: Mapping[str, str], two: TwoGroups) -> dict[str
 
 def _outliers(fleet: Fleet) -> list[tuple[list[tuple[int, str]], str]]:
     """The outliers: indices and hosts with the same differences, the largest difference first."""
-    by_node: dict[int, list[tuple[float, str]]] = defaultdict(list)
-    for (i, title, quantity), change in fleet.outliers.items():
-        by_node[i].append((change, f"{title} {'' if quantity == 'typical' else 'lowest '}{_change(change)}"))
-    alike: dict[str, list[tuple[int, str]]] = defaultdict(list)
-    for i, differences in sorted(
-        by_node.items(), key=lambda item: -max(abs(change) for change, _ in item[1])
-    ):
-        alike["; ".join(text for _, text in differences)].append((i, fleet.labels[i]))
+    by_node = grouped(
+        (i, (change, f"{title} {'' if quantity == 'typical' else 'lowest '}{_change(change)}"))
+        for (i, title, quantity), change in fleet.outliers.items()
+    )
+    ordered = sorted(by_node.items(), key=lambda item: -max(abs(change) for change, _ in item[1]))
+    alike = grouped(
+        ("; ".join(text for _, text in differences), (i, fleet.labels[i])) for i, differences in ordered
+    )
     return [(hosts, text) for text, hosts in alike.items()]
 
 
@@ -263,9 +263,7 @@ def _distribution(
     Returns:
         The number of nodes of the highest bar; 0 without bars.
     """
-    columns: dict[int, list[int]] = defaultdict(list)
-    for i in sorted(places):
-        columns[round(places[i] / _DOT)].append(i)
+    columns = grouped((round(places[i] / _DOT), i) for i in sorted(places))
     tallest = max(map(len, columns.values()))
     as_bars = tallest * _DOT > _BAND
     for column, members in columns.items():

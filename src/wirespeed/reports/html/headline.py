@@ -94,7 +94,8 @@ def headline(judged: Judged) -> Headline:
     seconds = "" if document.simulated else format_time(document.seconds)
     host = document.hostname or "unknown host"
     if found := document.qualification:
-        parts, host, when = _cluster(found), many(len(found.nodes), "node"), _period(document)
+        parts, host = _cluster(found), many(len(found.nodes), "node")
+        when = " to ".join(dict.fromkeys(filter(None, map(date, (document.started, document.ended)))))
         seconds = format_time(document.seconds) if document.seconds else ""
     about = (when, f"wirespeed {document.version}", seconds, verification(document))
     return Headline(
@@ -125,12 +126,6 @@ def _cluster(found: Qualification) -> list[str]:
     ]
 
 
-def _period(document: Document) -> str:
-    """When a run began and ended; one time if both are in the same minute."""
-    begun, ended = date(document.started), date(document.ended)
-    return " to ".join(dict.fromkeys(filter(None, (begun, ended))))
-
-
 def banner(simulated: Sequence[bool]) -> str:
     """A warning if all or some of the runs of a page are simulated; else empty."""
     return SIMULATED if all(simulated) else f"Some of the runs are {SIMULATED}" if any(simulated) else ""
@@ -148,8 +143,7 @@ def _models(machine: Machine) -> Counter[str]:
 
 def date(started: str) -> str:
     """The minute at which a run began: ``2026-01-31 12:00 UTC``."""
-    zone = " UTC" if started.endswith("Z") else ""
-    return one_line(started[:16].replace("T", " ")) + zone
+    return one_line(started[:16].replace("T", " ")) + (" UTC" if started.endswith("Z") else "")
 
 
 def tile(figure: KeyFigure, target: str) -> Tile:
@@ -203,31 +197,23 @@ def explained_causes(overview: Overview) -> tuple[tuple[str, Markup], ...]:
     return tuple((name, topic_markup(about)) for name in names if (about := topic(name)))
 
 
-def notes(judged: Judged) -> list[tuple[Verdict, str]]:
-    """What else matters to the verdict: wrong data, slow links, what is unexplained or accepted.
-
-    Returns:
-        Each with its verdict, the worst first.
-    """
+def notes(judged: Judged) -> Iterator[tuple[Verdict, str]]:
+    """Yield what else matters to the verdict: wrong data, slow links, what is unexplained or accepted."""
     document, check, diagnosis = judged.document, judged.check, judged.diagnosis
-    lines: list[tuple[Verdict, str]] = []
     if document.interrupted:
-        lines.append((Verdict.INTERRUPTED, f"Run interrupted: {document.interrupted}"))
-    lines += [
-        (Verdict.FAIL, f"Wrong data: {wrong}: {some(wrong.testcases, _NAMED)}") for wrong in check.wrong
-    ]
-    lines += [
-        (Verdict.WARN, f"Baseline: {text}") for text in (check.baseline.notes if check.baseline else ())
-    ]
-    lines += [(Verdict.FAIL, f"Slow: {culprit_text(culprit)}") for culprit in check.culprits]
+        yield Verdict.INTERRUPTED, f"Run interrupted: {document.interrupted}"
+    for wrong in check.wrong:
+        yield Verdict.FAIL, f"Wrong data: {wrong}: {some(wrong.testcases, _NAMED)}"
+    for text in check.baseline.notes if check.baseline else ():
+        yield Verdict.WARN, f"Baseline: {text}"
+    yield from ((Verdict.FAIL, f"Slow: {culprit_text(culprit)}") for culprit in check.culprits)
     if diagnosis.unexplained and diagnosis.slow:
         slow = many(diagnosis.slow, "slow value")
-        lines.append((Verdict.WARN, f"No cause is known for {diagnosis.unexplained} of {slow}"))
-    lines += [(Verdict.WARN, text) for text in explanations(document, lacking=check.missing)]
+        yield Verdict.WARN, f"No cause is known for {diagnosis.unexplained} of {slow}"
+    yield from ((Verdict.WARN, text) for text in explanations(document, lacking=check.missing))
     for override, accepted in check.accepted.items():
         effect = f"accepted in {many(accepted, 'value')}" if accepted else "override not needed"
-        lines.append((Verdict.WAIVED, f"{effect}: {override}: {override.reason}"))
-    return lines
+        yield Verdict.WAIVED, f"{effect}: {override}: {override.reason}"
 
 
 #: Options that other rows show, or that say nothing to people.

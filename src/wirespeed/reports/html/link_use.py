@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from ...hardware.devices import GPU, Picture
 from ...hardware.network import MachineVertices
@@ -200,15 +200,11 @@ def vertices(machine: Machine) -> Vertices:
     gpus = {f"{rank.index}/{rank.device}" for rank in machine.ranks if not rank.cpus}
     if not gpus:
         gpus = {device.name for device in machine.attached}
-    ends = dict.fromkeys(end for link in machine.links for end in (link.source, link.destination))
+    ends = dict.fromkeys(end for link in machine.links for end in link.ends)
     named = [device.name for device in machine.attached if device.name in gpus]
     layers.devices = named or [end for end in ends if end in gpus]
-    nvlink = {
-        end
-        for link in machine.links
-        if link.kind in (LinkKind.NVLINK, LinkKind.NETWORK)
-        for end in (link.source, link.destination)
-    }
+    fabric = (LinkKind.NVLINK, LinkKind.NETWORK)
+    nvlink = {end for link in machine.links if link.kind in fabric for end in link.ends}
     for end in ends:
         if end not in layers.hosts and end not in layers.devices:
             (layers.fabrics if end in nvlink else layers.bridges).append(end)
@@ -254,8 +250,7 @@ class _Drawing:
                 self.between.setdefault(key, []).append(use)
         capacities = (use.link.capacity or 0.0 for joined in self.between.values() for use in joined)
         self.largest = max((_LARGEST, *capacities))
-        gpus = set(layers.devices)
-        self.direct = [pair for pair in self.between if set(pair) <= gpus]
+        self.direct = [pair for pair in self.between if set(pair) <= set(layers.devices)]
         self.boxes: dict[str, Box] = {}
         self.buses: dict[str, list[Box]] = {}
         self.height = self._place()
@@ -331,8 +326,7 @@ class _Drawing:
         )
         svg = drawing(_WIDTH, self.height, title, "machine")
         labels: list[tuple[float, float, Sequence[Use]]] = []
-        bars = [box for buses in self.buses.values() for box in pairwise(buses)]
-        for above, below in bars:
+        for above, below in chain.from_iterable(map(pairwise, self.buses.values())):
             add(svg, "line", "axis", x1=_WIDTH - 20, x2=_WIDTH - 20, y1=above.bottom, y2=below.y)
         labelled = len(self.direct) <= _LABELLED
         ordered = sorted(
@@ -350,8 +344,7 @@ class _Drawing:
 
     def _counted(self) -> str:
         """How many devices of each kind there are except NUMA nodes."""
-        kinds = [kind for name in self.vertices.devices if (kind := self.kind(name))]
-        counts = {GPU: 0} | Counter(kinds)
+        counts = {GPU: 0} | Counter(kind for name in self.vertices.devices if (kind := self.kind(name)))
         return ", ".join(many(count, *kind.words) for kind, count in counts.items())
 
     def _place_of(self, svg: Element, name: str, uses: Iterable[Use]) -> Element:
@@ -377,8 +370,7 @@ class _Drawing:
         for box in buses:
             css = f"box {self.marked.get(name, '')}".rstrip()
             add(group, "rect", css, x=box.x, y=box.y, width=box.width, height=box.height, rx=8)
-            text = fitted(name, box.width - 20)
-            add(group, "text", "name middle", text, x=box.middle, y=box.y + 18)
+            add(group, "text", "name middle", fitted(name, box.width - 20), x=box.middle, y=box.y + 18)
 
     def _link(
         self, svg: Element, ends: tuple[str, str], uses: list[Use],
@@ -477,7 +469,5 @@ class _Drawing:
         """What distinguishes a device; of another vertex, its name."""
         device = name.partition("/")[2] or name
         rank = next((r for r in self.machine.ranks if f"{r.index}/{r.device}" == name), None)
-        about = next(
-            (candidate.about for candidate in self.machine.devices if candidate.name == device), name
-        )
+        about = next((known.about for known in self.machine.devices if known.name == device), name)
         return f"{rank.host} {about}" if rank and about != name else about

@@ -211,20 +211,21 @@ def families(
         results: The testcases with their indices in the run.
         judgements: The verdicts on their cells.
     """
-    vectors: dict[tuple[object, ...], list[Part]] = {}
-    others: dict[tuple[str, str], list[Part]] = {}
-    for i, result in results:
-        for j, table in enumerate(result.tables):
-            if not table.values():
-                continue
-            part = Part.of("" if run is None else f"{run}.{i}.{j}", result, table, judgements)
-            if key := vector_key(part):
-                vectors.setdefault(key, []).append(part)
-            else:
-                others.setdefault((_stem(result), _ACCESS.sub("", table.key)), []).append(part)
+    parts = [
+        Part.of("" if run is None else f"{run}.{i}.{j}", result, table, judgements)
+        for i, result in results for j, table in enumerate(result.tables) if table.values()
+    ]  # fmt: skip
+    vectors = grouped((key, part) for part in parts if (key := vector_key(part)))
+    others = grouped((_stem(part), part) for part in parts if not vector_key(part))
     all_families = [_shared(parts) for parts in vectors.values()]
     all_families += [_beside(parts) for parts in others.values()]
     return sorted(all_families, key=lambda family: not family.bad)
+
+
+def _stem(part: Part) -> tuple[str, str]:
+    """What testcases, and their tables, that differ only in engine and access have in common."""
+    name = part.result.name.removesuffix(f"_{part.result.engine}")
+    return _ACCESS.sub("", name), _ACCESS.sub("", part.table.key)
 
 
 def _joined(families: Iterable[Family]) -> tuple[Family, ...]:
@@ -238,11 +239,6 @@ def _joined(families: Iterable[Family]) -> tuple[Family, ...]:
     return tuple(joined)
 
 
-def _stem(result: TestcaseResult) -> str:
-    """What testcases that differ only in engine and access have in common."""
-    return _ACCESS.sub("", result.name.removesuffix(f"_{result.engine}"))
-
-
 def _shared(parts: Sequence[Part]) -> Family:
     """One table with a row for each of several testcases, bad ones first."""
     ordered = sorted(parts, key=lambda part: not part.verdict.is_bad)
@@ -251,8 +247,7 @@ def _shared(parts: Sequence[Part]) -> Family:
     verdict = worst(part.verdict for part in parts)
     cases = " ".join(_searched(part) for part in parts)
     width = "medium" if len(table.cells) <= 2 else "large"
-    block = Block(title, verdict, cases, rows(title, ordered))
-    return Family(width, (block,), verdict.is_bad)
+    return Family(width, (Block(title, verdict, cases, rows(title, ordered)),), verdict.is_bad)
 
 
 def _beside(parts: Sequence[Part]) -> Family:
@@ -317,7 +312,7 @@ def _(document: Document) -> str:
     judged = Judged(document)
     return _rendered(
         headline=headline(judged),
-        notes=notes(judged),
+        notes=list(notes(judged)),
         columns=("path", "typical", "share"),
         rows=[
             (f"{SIGNS[figure.verdict].mark} {figure.title}", [rate(figure.typical), extent(figure)])

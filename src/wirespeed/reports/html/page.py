@@ -144,7 +144,7 @@ def run_view(index: int, judged: Judged, room: int, label: str) -> dict[str, Any
         "causes": summary.diagnosis.findings,
         "explained_causes": explained_causes(summary),
         "gates": [compared for compared in judged.check.gates if applicable(compared)],
-        "notes": notes(judged),
+        "notes": list(notes(judged)),
         "qualification": qualified(document),
         "block_map": map_of(document),
         "signs": list(_signs(judged)),
@@ -324,14 +324,13 @@ def _contents(runs: Sequence[dict[str, Any]], *, compare: bool) -> list[tuple[st
     run = runs[0]
     if run["qualification"]:
         return [("nodes-0", "Nodes"), ("environment-0", "Environment")]
-    sections = [("machine-0", "Machine")]
-    if run["causes"] or run["notes"]:
-        sections.append(("causes-0", "Causes" if run["causes"] else "Notes"))
-    if run["gates"]:
-        sections.append(("gates-0", "Thresholds"))
-    if run["block_map"].paths:
-        sections.append(("blocks-0", "Blocks"))
-    sections.append(("results-0", "Measurements"))
-    if run["charts"] or run["changes"]:
-        sections.append(("state-0", "State"))
-    return [*sections, ("environment-0", "Environment")]
+    sections = (
+        ("machine-0", "Machine", True),
+        ("causes-0", "Causes" if run["causes"] else "Notes", run["causes"] or run["notes"]),
+        ("gates-0", "Thresholds", run["gates"]),
+        ("blocks-0", "Blocks", run["block_map"].paths),
+        ("results-0", "Measurements", True),
+        ("state-0", "State", run["charts"] or run["changes"]),
+        ("environment-0", "Environment", True),
+    )
+    return [(target, name) for target, name, is_there in sections if is_there]

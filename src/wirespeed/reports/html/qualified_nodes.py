@@ -160,7 +160,7 @@ def qualified(document: Document) -> dict[str, Any] | None:
     found = document.qualification
     if found is None:
         return None
-    text = [*conditions(found), *expected(found), *explained(document, found), *certainty(found)]
+    text = [*conditions(found), *expected(found), *explained(document, found), certainty(found)]
     drawn = _map(found)
     return {
         "slow": list(_slow(document, found)),
@@ -320,8 +320,7 @@ def _map(found: Qualification) -> Element | None:
 
 def _group_label(found: Qualification, block: str, members: Sequence[int]) -> str:
     """The leaf switch of a group, and its first and last node."""
-    ends = [found.nodes[members[0]].name, found.nodes[members[-1]].name]
-    label = " to ".join(dict.fromkeys(ends))
+    label = " to ".join(dict.fromkeys(found.nodes[node].name for node in (members[0], members[-1])))
     return one_line(f"{block}: {label}" if block else label)
 
 
