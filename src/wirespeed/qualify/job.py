@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import secrets
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -35,11 +34,11 @@ from ..worlds.crew import Crew
 from .cluster import Values
 from .job_nodes import (
     OWN_S,
+    JobCluster,
     JobNodes,
     ProcessCluster,
     introduce,
     introduction,
-    own_table,
     own_values,
     work,
 )
@@ -125,7 +124,7 @@ _OF_INTERFACE = (
 _LOWEST = 0.8
 
 
-class TransferCluster:
+class TransferCluster(JobCluster):
     """The nodes of a job, on rank 0.
 
     Attributes:
@@ -135,15 +134,11 @@ class TransferCluster:
     """
 
     def __init__(self, world: World, job: JobNodes, over: str) -> None:
-        self._started = time.monotonic()
-        self._world, self._job, self._over = world, job, over
+        super().__init__(job)
+        self._world, self._over = world, over
         self._carriers: dict[str, Carrier] = {}  # node -> what carried its bytes
         self._rate = 0.0  # median of the last rates between nodes, in bytes per second
         self._copies = 0  # per sample; 0: not known yet
-        self.variation = 0.0
-        self.losses = np.zeros((0, 2))
-        self.notes = job.notes
-        self._facts = job.facts
 
     @property
     def nodes(self) -> tuple[QualifiedNode, ...]:
@@ -223,15 +218,10 @@ class TransferCluster:
             )
         return tuple(filter(None, doubts))
 
-    def seconds(self) -> float:
-        return time.monotonic() - self._started
-
-    def own(self, nodes: Sequence[int]) -> Mapping[PartKind, Values] | None:
-        if self._job.shared:
-            return None
+    def _own(self, nodes: Sequence[int]) -> Mapping[int, Mapping[str, Sequence[float]]]:
         first = [ranks[0] for ranks in self._job.ranks]
         rows = self._all("own", first)
-        return own_table(nodes, {node: rows[first[node]] for node in nodes})
+        return {node: rows[first[node]] for node in nodes}
 
     def latencies(self, pairs: Sequence[tuple[int, int]]) -> Values:
         """Refused: the latency of a transfer is that of the library, not of switches."""
