@@ -224,8 +224,7 @@ def test_pairs_are_described_briefly() -> None:
     assert worded(every, names) == "all pairs"
     assert worded([pair for pair in every if "gpu1" in pair], names) == "gpu1 with all others"
     assert (
-        worded([("gpu0", "gpu1"), ("gpu1", "gpu0"), ("gpu2", "gpu0")], names)
-        == "gpu0 <-> gpu1, gpu2 -> gpu0"
+        worded([("gpu0", "gpu1"), ("gpu1", "gpu0"), ("gpu2", "gpu0")], names) == "gpu0 <-> gpu1, gpu2 -> gpu0"
     )
 
 

@@ -570,11 +570,11 @@ def test_messages_between_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each rail of two nodes, in one direction and in both; what is not possible is a note."""
     machine = Path(__file__).parents[1] / "machines/four-ranks.json"
 
-    def simulated(world: object, ways: list[list[tuple[int, int]]], over: str, *what: Any) -> Document:
+    def simulated(world: object, over: str, ways: list[list[tuple[int, int]]], *what: Any) -> Document:
         cases = [messages_between(f"m{i}", hops, *what) for i, hops in enumerate(ways)]
         return wirespeed.run(cases, machine=str(machine), samples=2, copies=1)
 
-    monkeypatch.setattr(job, "_messages", simulated)
+    monkeypatch.setitem(job._STEPS, "messages", simulated)
     told: list[Any] = []
     world: Any = SimpleNamespace(broadcast=lambda *what: told.append(what[0]))
     nodes = (QualifiedNode("a"), QualifiedNode("b"))
@@ -583,7 +583,7 @@ def test_messages_between_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cluster.memories == (EndMemory.GPU, EndMemory.HOST)
     one, both = (cluster.sizes((0, 1), EndMemory.GPU, at_once, [2**16, 2**26]) for at_once in (False, True))
     assert one.shape == both.shape == (2, 2, 2) and (one[1] > one[0]).all() and (both > 0).all()
-    assert told[0][1][0] == [[[0, 2], [1, 3]], [[2, 0], [3, 1]]] and len(told[1][1][0]) == 1
+    assert told[0][1][1] == [[(0, 2), (1, 3)], [(2, 0), (3, 1)]] and len(told[1][1][1]) == 1
     assert np.isnan(cluster.sizes((0, 1), EndMemory.HOST, False, [2**16])).all()
     assert cluster.notes[0].startswith("messages from host memory were not measured: ")
     without: Any = TransferCluster(world, dataclasses.replace(of_job, gpus=frozenset()), "mpi")

@@ -283,18 +283,20 @@ class CollectiveBackend(JobBackend):
         self._doing = doing
         return self.exchange.gather(value, doing, patience)
 
-    def gathered(self, rows: list[Any], memory: bool, doing: str, patience: float) -> list[list[list[Any]]]:
+    def gathered(
+        self, elapsed: list[Elapsed], memory: bool, doing: str, patience: float
+    ) -> list[list[Elapsed]]:
         """Exchange the times of all threads of this process; return those of all processes.
 
         If ``memory`` is true, the use of device memory is exchanged, too; ``patience`` as in ``gather``.
         """
         assert self.provider is not None
-        everyone = self.gather([rows, self.provider.memory() if memory else {}], doing, patience)
+        everyone = self.gather([elapsed, self.provider.memory() if memory else {}], doing, patience)
         if memory:
             taken = [use for _, use in everyone]
             keys = dict.fromkeys(key for use in taken for key in use)
             self._memory = {key: max(use.get(key, 0) for use in taken) for key in keys}
-        return [times for times, _ in everyone]
+        return [[Elapsed(*times) for times in row] for row, _ in everyone]
 
 
 def _setting(work: Collective) -> Setting:
@@ -352,15 +354,12 @@ class PreparedCollective(Prepared):
                 self._backend.setup_s, self._options.timeout + _LOOP_MARGIN * expected
             )  # fmt: skip
         elapsed = self._run("timing", self._provider.loop)
-        mine = [[e.seconds, e.cpu, list(e.iterations), e.core] for e in elapsed]
         rows = self._backend.gathered(
-            mine, self._options.memory, f"gathering times of {self._work}", _LOOP_MARGIN * expected
+            elapsed, self._options.memory, f"gathering times of {self._work}", _LOOP_MARGIN * expected
         )
         self._backend.setup_s = 0.0
-        sample = self._sample(
-            [[Elapsed(seconds, cpu, tuple(laps)) for seconds, cpu, laps, _ in row] for row in rows], copies
-        )
-        cpus = [[times[-1] for times in row] for row in rows]
+        sample = self._sample(rows, copies)
+        cpus = [[each.core for each in row] for row in rows]
         for text in sharing(self._backend.world.members, cpus):
             self._backend.warn(text)
         self._backend.spend(sample.wall)
@@ -370,7 +369,7 @@ class PreparedCollective(Prepared):
         reduce = _REDUCE[self._options.average]
         every = [elapsed for row in rows for elapsed in row]
         operations = float(copies * self._options.aggregate)
-        seconds, cpu = (reduce([times[i] for times in [(e.seconds, e.cpu) for e in every]]) for i in (0, 1))
+        seconds, cpu = reduce([e.seconds for e in every]), reduce([e.cpu for e in every])
         iterations = []
         by_process = (
             [max(times) for times in zip(*(e.iterations for e in row), strict=True)] for row in rows

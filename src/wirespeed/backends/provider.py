@@ -15,6 +15,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..collectives.operations import CollectiveOp, Counts, DataType, Setting
 from ..collectives.options import CollectiveOptions
@@ -99,8 +100,7 @@ class Case:
         return [self.bytes * (i % parts) for i in range(self.options.operations)]
 
 
-@dataclass(frozen=True)
-class Elapsed:
+class Elapsed(NamedTuple):
     """Times of a loop in one thread.
 
     Attributes:

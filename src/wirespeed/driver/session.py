@@ -156,7 +156,7 @@ class Session:
         if ending:  # what the others have is their result
             for other in self._running:
                 if isinstance(other, TestcaseRun) and other.result is None:
-                    other.result = other.concluded((), together=self._together)
+                    other.result = other.concluded(())
         while self._running and (result := self._running[0].result):
             document, interrupted = _completed(partial(self._known, result))
             ending = ending or (_why(self.backends) if interrupted else "")
@@ -214,11 +214,6 @@ class Session:
             facts=(*self.begun.facts, *observed, *self._elsewhere),
         )
 
-    @property
-    def _together(self) -> bool:
-        """Whether pairs are measured in parallel on purpose."""
-        return self.options.parallel_pairs
-
     def _begin(self, case: Testcase) -> TestcaseRun | Ended:
         """Plan a testcase and assign its Measurements; it has a result if nothing can be measured."""
         base = TestcaseResult(
@@ -239,7 +234,7 @@ class Session:
             info = CollectiveInfo(run.operation, run.type, run.ranks, run.operator, run.root, run.traffic)
             base = replace(base, collective=info)
         jobs, refused = self._assign(
-            plan.measurements if self._together else scheduled(self._network, plan.measurements)
+            plan.measurements if self.options.parallel_pairs else scheduled(self._network, plan.measurements)
         )
         outcome = PartialResult(cells={layout.key: {} for layout in plan.tables}, since=time.monotonic())
         for waived in plan.waived:
@@ -295,11 +290,11 @@ class Session:
             pass
         run.stop()
         if ending:
-            return run.concluded((), together=self._together)
+            return run.concluded(())
         if run.worker.unfinished:
             return None
         run.busy |= busy_of(self._watching(run))
-        return run.concluded(self._hardware.after(run.watched), together=self._together)
+        return run.concluded(self._hardware.after(run.watched))
 
     def _so_far(self) -> Document:
         return replace(self._known(*(run.so_far for run in self._running)), interrupted=UNFINISHED)

@@ -420,7 +420,7 @@ class TestcaseRun:
             seconds=self.seconds + running, state_before=self.before,
         )  # fmt: skip
 
-    def concluded(self, after: State, *, together: bool) -> TestcaseResult:
+    def concluded(self, after: State) -> TestcaseResult:
         """Its result, when nothing more is measured.
 
         Args:
@@ -441,7 +441,7 @@ class TestcaseRun:
         warnings = [*outcome.warnings, *self.warnings]
         if self.base.collective:
             warnings += observations(tables)
-        if together and (blocks := blocking(tables)):
+        if self.worker.options.parallel_pairs and (blocks := blocking(tables)):
             warnings.append(blocks)
         for layout, table in zip(plan.tables, tables, strict=True):
             warnings += slow_rows(self.case.name, table) if layout.rows_alike else []

@@ -7,7 +7,7 @@ uses the same ones, so that a limit on the time of a run means the same there.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from ..errors import MachineError
 from ..measurement import Measurement
@@ -164,22 +164,18 @@ def _touched(measurement: Measurement, *, sources: bool) -> float:
 
     Devices work concurrently.
     """
-    busy: dict[str, float] = {}
-    for device, host, size in _buffers(measurement, sources=sources):
-        busy[device] = busy.get(device, 0.0) + size / (_HOST_RATE if host else _DEVICE_RATE)
-    return max(busy.values(), default=0.0)
-
-
-def _buffers(measurement: Measurement, *, sources: bool) -> Iterator[tuple[str, bool, int]]:
-    """Yield the device of each buffer, whether it is in host memory, and its bytes."""
-    for transfer in measurement.transfers:
-        if transfer.operation is Operation.CHASE:
-            continue
-        for end in (transfer.source, transfer.destination) if sources else (transfer.destination,):
-            yield end.device, end.kind is not MemoryKind.DEVICE, transfer.bytes
+    buffers = [
+        (end, transfer.bytes)
+        for transfer in measurement.transfers if transfer.operation is not Operation.CHASE
+        for end in (*((transfer.source,) if sources else ()), transfer.destination)
+    ]  # fmt: skip
     if run := measurement.collective:
-        for end in run.members:
-            yield end.device, end.kind is not MemoryKind.DEVICE, run.bytes
+        buffers += [(end, run.bytes) for end in run.members]
+    busy: dict[str, float] = {}
+    for end, size in buffers:
+        rate = _DEVICE_RATE if end.kind is MemoryKind.DEVICE else _HOST_RATE
+        busy[end.device] = busy.get(end.device, 0.0) + size / rate
+    return max(busy.values(), default=0.0)
 
 
 def copy_seconds(network: Network, measurement: Measurement) -> float:

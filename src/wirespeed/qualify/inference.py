@@ -190,15 +190,12 @@ def explain(paths: Paths, blocks: Sequence[str], rails: int, variation: float = 
     unexplained = np.ones(len(paths.value), dtype=bool)
     culprits: list[SlowPart] = []
     while len(culprits) < _MOST_CULPRITS and unexplained.any():
-        seeking = _Seeking(
-            paths.only(unexplained), block, sizes, rails, paths.value[unexplained] / reference, noise, cut,
-            reference,
-        )  # fmt: skip
-        found = next(_not_contradicted(seeking.candidates(), paths, unexplained, block, cut), None)
+        seeking = _Seeking(paths, unexplained, names, block, sizes, rails, noise, cut, reference)
+        found = next(seeking.not_contradicted(), None)
         if found is None:
             break
         slow, mine, level = found
-        culprits.append(_culprit(slow, paths, mine, unexplained, level, block, names, reference, cut))
+        culprits.append(seeking.culprit(slow, mine, level))
         # A path that this part slows cannot show others that are slow by less; one that is much slower does.
         # Paths that share a link through spine switches by chance are slow by different factors.
         unexplained &= ~(mine & ((paths.value >= cut * level) | (slow.kind is PartKind.SPINE)))
@@ -239,85 +236,23 @@ class _Suspect:
         return mine
 
 
-def _not_contradicted(
-    candidates: Iterator[_Suspect],
-    paths: Paths,
-    unexplained: npt.NDArray[np.bool_],
-    block: npt.NDArray[np.int64],
-    cut: float,
-) -> Iterator[tuple[_Suspect, npt.NDArray[np.bool_], float]]:
-    """Candidates with their paths and their speed.
-
-    A path is not faster than any of its parts, so that the paths of other slow parts, too, say how fast a
-    candidate is at least.
-    """
-    for slow in candidates:
-        mine = slow.leads(paths, block)
-        if slow.kind is PartKind.SPINE:  # slow paths that other parts explain do not show it
-            mine &= unexplained
-        values = paths.value[mine & unexplained]
-        several = slow.kind in _SWITCHES  # some of its nodes may be slower than it
-        level = reference_of(values)[0] if several else float(np.median(values))
-        faster = float((paths.value[mine] * cut > level).mean())
-        if faster <= (1 - _MOST if several or slow.kind is PartKind.NODE else 0.5):
-            yield slow, mine, level
-
-
-def _culprit(
-    slow: _Suspect,
-    paths: Paths,
-    through: npt.NDArray[np.bool_],
-    unexplained: npt.NDArray[np.bool_],
-    level: float,
-    block: npt.NDArray[np.int64],
-    names: Sequence[str],
-    reference: float,
-    cut: float,
-) -> SlowPart:
-    """A slow part and its evidence."""
-    mine = through & unexplained
-    ends = {*paths.source[mine].tolist(), *paths.target[mine].tolist()}
-    name = ""
-    nodes: tuple[int, ...] = (slow.where,)
-    share = 1.0
-    if slow.kind is PartKind.SPINE:
-        nodes = tuple(sorted(ends))
-        crossing = block[paths.source] != block[paths.target]
-        share = float(mine.sum() / (crossing & ((slow.rail < 0) | (paths.rail == slow.rail))).sum())
-    elif slow.kind in (PartKind.LEAF, PartKind.TRUNK):
-        name, nodes = names[slow.where], tuple(np.flatnonzero(block == slow.where).tolist())
-        others = {int(block[node]) for node in ends} - {slow.where}
-        if slow.kind is PartKind.TRUNK and len(others) == 1:
-            name = f"{name} or {names[others.pop()]}"  # all paths lead through both
-    partners = ends - set(nodes)
-    kind = slow.kind
-    if slow.kind in OF_NODE and len(partners) == 1:  # either end explains the same paths
-        kind, other = PartKind.PATH, partners.copy().pop()
-        nodes = (other, slow.where) if slow.sends is False else (slow.where, other)
-    rail = slow.rail < 0 or paths.rail == slow.rail
-    touched = np.isin(paths.source, list(partners)) | np.isin(paths.target, list(partners))
-    others_values = paths.value[touched & rail & ~mine & (paths.value >= cut * reference)]
-    return SlowPart(
-        kind, nodes, slow.rail, slow.sends, name, level, reference,
-        len(partners) or len(ends), float(others_values.min()) if len(others_values) else 0.0,
-        float(others_values.max()) if len(others_values) else 0.0, share=share,
-    )  # fmt: skip
-
-
 @dataclass
 class _Seeking:
-    """Search for the next part; ``ratio`` is the share of the median."""
+    """Search for the next part among all paths, from those that no part explains yet."""
 
-    paths: Paths
+    all: Paths
+    unexplained: npt.NDArray[np.bool_]
+    names: Sequence[str]
     block: npt.NDArray[np.int64]
     sizes: npt.NDArray[np.int64]
     rails: int
-    ratio: Values
     noise: float
     cut: float
     reference: float
 
     def __post_init__(self) -> None:
+        self.paths = self.all.only(self.unexplained)
+        self.ratio = self.paths.value / self.reference
         self.at, self.to = self.block[self.paths.source], self.block[self.paths.target]
         self.across = self.at != self.to
         self.switches = len(self.sizes) * self.rails
@@ -325,6 +260,54 @@ class _Seeking:
         # Each path is of two units: what the source sends and what the target receives, in its rail.
         self._sent = self.paths.source * self.rails + self.paths.rail
         self._received = self.paths.target * self.rails + self.paths.rail
+
+    def not_contradicted(self) -> Iterator[tuple[_Suspect, npt.NDArray[np.bool_], float]]:
+        """Candidates with their paths and their speed.
+
+        A path is not faster than any of its parts, so that the paths of other slow parts, too, say how fast a
+        candidate is at least.
+        """
+        for slow in self.candidates():
+            mine = slow.leads(self.all, self.block)
+            if slow.kind is PartKind.SPINE:  # slow paths that other parts explain do not show it
+                mine &= self.unexplained
+            values = self.all.value[mine & self.unexplained]
+            several = slow.kind in _SWITCHES  # some of its nodes may be slower than it
+            level = reference_of(values)[0] if several else float(np.median(values))
+            faster = float((self.all.value[mine] * self.cut > level).mean())
+            if faster <= (1 - _MOST if several or slow.kind is PartKind.NODE else 0.5):
+                yield slow, mine, level
+
+    def culprit(self, slow: _Suspect, through: npt.NDArray[np.bool_], level: float) -> SlowPart:
+        """A slow part and its evidence."""
+        paths, block = self.all, self.block
+        mine = through & self.unexplained
+        ends = {*paths.source[mine].tolist(), *paths.target[mine].tolist()}
+        name = ""
+        nodes: tuple[int, ...] = (slow.where,)
+        share = 1.0
+        rail = slow.rail < 0 or paths.rail == slow.rail
+        if slow.kind is PartKind.SPINE:
+            nodes = tuple(sorted(ends))
+            share = float(mine.sum() / ((block[paths.source] != block[paths.target]) & rail).sum())
+        elif slow.kind in (PartKind.LEAF, PartKind.TRUNK):
+            name, nodes = self.names[slow.where], tuple(np.flatnonzero(block == slow.where).tolist())
+            others = {int(block[node]) for node in ends} - {slow.where}
+            if slow.kind is PartKind.TRUNK and len(others) == 1:
+                name = f"{name} or {self.names[others.pop()]}"  # all paths lead through both
+        partners = ends - set(nodes)
+        kind = slow.kind
+        if slow.kind in OF_NODE and len(partners) == 1:  # either end explains the same paths
+            kind, other = PartKind.PATH, partners.copy().pop()
+            nodes = (other, slow.where) if slow.sends is False else (slow.where, other)
+        touched = np.isin(paths.source, list(partners)) | np.isin(paths.target, list(partners))
+        normal = touched & rail & ~mine & (paths.value >= self.cut * self.reference)
+        values = paths.value[normal]
+        least, most = (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
+        return SlowPart(
+            kind, nodes, slow.rail, slow.sends, name, level, self.reference,
+            len(partners) or len(ends), least, most, share=share,
+        )  # fmt: skip
 
     def candidates(self) -> Iterator[_Suspect]:
         """Parts that explain slow paths, the most likely first."""

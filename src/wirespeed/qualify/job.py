@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import math
 import secrets
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -35,11 +34,11 @@ from ..worlds.crew import Crew
 from .cluster import Values
 from .job_nodes import (
     OWN_S,
+    JobCluster,
     JobNodes,
     ProcessCluster,
     introduce,
     introduction,
-    own_table,
     own_values,
     work,
 )
@@ -102,7 +101,6 @@ def lossy(rounds: Sequence[Round]) -> list[SlowPart]:
 #: Bytes of a transfer, number of samples, and duration of each that is aimed at, in s.
 _BYTES, _SAMPLES, _SAMPLE_S = 8 * MIB, 3, 0.1
 _MOST_COPIES = 256
-_PATHS, _SIZES, _OWN, _FACTS, _STOP = "paths", "sizes", "own", "facts", "stop"
 #: Target precision of messages, and maximum time for those of a size in s.
 _PRECISION, _OF_SIZE_S = 0.05, 0.05
 _CHOOSING, _OWN_NODE = "choosing the next round", "measuring its own node"
@@ -126,7 +124,7 @@ _OF_INTERFACE = (
 _LOWEST = 0.8
 
 
-class TransferCluster:
+class TransferCluster(JobCluster):
     """The nodes of a job, on rank 0.
 
     Attributes:
@@ -136,15 +134,11 @@ class TransferCluster:
     """
 
     def __init__(self, world: World, job: JobNodes, over: str) -> None:
-        self._started = time.monotonic()
-        self._world, self._job, self._over = world, job, over
+        super().__init__(job)
+        self._world, self._over = world, over
         self._carriers: dict[str, Carrier] = {}  # node -> what carried its bytes
         self._rate = 0.0  # median of the last rates between nodes, in bytes per second
         self._copies = 0  # per sample; 0: not known yet
-        self.variation = 0.0
-        self.losses = np.zeros((0, 2))
-        self.notes = job.notes
-        self._facts = job.facts
 
     @property
     def nodes(self) -> tuple[QualifiedNode, ...]:
@@ -202,8 +196,7 @@ class TransferCluster:
     def examine(self, pair: tuple[int, int]) -> None:
         first = {self._job.nodes[node].name: self._job.ranks[node][0] for node in pair}
         tasks = tasks_of_two(first, self._job.interfaces, self._world.addresses())
-        self._world.broadcast([_FACTS, [[rank, task] for rank, task in tasks.items()]], _CHOOSING)
-        self._facts = facts_told(first, dict(enumerate(_facts(self._world, tasks))))
+        self._facts = facts_told(first, dict(enumerate(self._all("facts", tasks))))
 
     @property
     def memories(self) -> tuple[EndMemory, ...]:
@@ -225,16 +218,10 @@ class TransferCluster:
             )
         return tuple(filter(None, doubts))
 
-    def seconds(self) -> float:
-        return time.monotonic() - self._started
-
-    def own(self, nodes: Sequence[int]) -> Mapping[PartKind, Values] | None:
-        if self._job.shared:
-            return None
+    def _own(self, nodes: Sequence[int]) -> Mapping[int, Mapping[str, Sequence[float]]]:
         first = [ranks[0] for ranks in self._job.ranks]
-        self._world.broadcast([_OWN, first], _CHOOSING)
-        rows = _own(self._world, first)
-        return own_table(nodes, {node: rows[first[node]] for node in nodes})
+        rows = self._all("own", first)
+        return {node: rows[first[node]] for node in nodes}
 
     def latencies(self, pairs: Sequence[tuple[int, int]]) -> Values:
         """Refused: the latency of a transfer is that of the library, not of switches."""
@@ -257,9 +244,7 @@ class TransferCluster:
         there = list(zip(a[: self.rails], b[: self.rails], strict=True))
         back = [(target, source) for source, target in there]
         ways = [there + back] if both else [there, back]
-        plain = [[list(hop) for hop in way] for way in ways]
-        self._world.broadcast([_SIZES, [plain, list(sizes), str(memory)]], _CHOOSING)
-        document = _messages(self._world, ways, self._over, sizes, memory)
+        document = self._all("messages", self._over, ways, sizes, memory)
         values = {(row, int(column)): cell.value for row, column, cell in _cells(document)}
         if not any(values.values()):
             why = next((result.reason for result in document.testcases if result.reason), "no value")
@@ -283,35 +268,27 @@ class TransferCluster:
 
     def close(self) -> None:
         """Dismiss the other ranks."""
-        self._world.broadcast([_STOP, []], _CHOOSING)
+        self._world.broadcast(None, _CHOOSING)
 
     @staticmethod
-    def serve(world: World, over: str) -> None:
+    def serve(world: World) -> None:
         """Take part in the rounds that rank 0 chooses, on other ranks.
 
         Raises:
             WirespeedError: If a process has ended, or the transfers are not possible.
         """
-        while True:
-            kind, what = world.broadcast(None, _CHOOSING)
-            if kind == _STOP:
-                return
-            if kind == _OWN:
-                _own(world, what)
-            elif kind == _SIZES:
-                ways, sizes, memory = what
-                hops = [[(int(a), int(b)) for a, b in way] for way in ways]
-                _messages(world, hops, over, [int(size) for size in sizes], EndMemory(memory))
-            elif kind == _FACTS:
-                _facts(world, {int(rank): task for rank, task in what})
-            else:
-                copies, hops = what
-                _counted(world, [(int(a), int(b)) for a, b in hops], over, int(copies))
+        while told := world.broadcast(None, _CHOOSING):
+            step, arguments = told
+            _STEPS[step](world, *arguments)
+
+    def _all(self, step: str, *arguments: Any) -> Any:
+        """Let all ranks take a step together; return its result on this one."""
+        self._world.broadcast([step, arguments], _CHOOSING)
+        return _STEPS[step](self._world, *arguments)
 
     def _rates(self, hops: Sequence[Hop]) -> Values:
         """Rates of transfers between ranks that start together, in bytes per second."""
-        self._world.broadcast([_PATHS, [self._copies, [list(hop) for hop in hops]]], _CHOOSING)
-        document, sent = _counted(self._world, hops, self._over, self._copies)
+        document, sent = self._all("transfers", self._over, hops, self._copies)
         cells = {row: cell for row, _, cell in _cells(document)}
         found = [cells.get(f"rank{a}->rank{b}") for a, b in hops]
         if not any(cell and cell.value for cell in found):
@@ -330,14 +307,14 @@ class TransferCluster:
         return rates
 
 
-def _counted(world: World, hops: Sequence[Hop], over: str, copies: int) -> tuple[Document, list[Sent]]:
+def _counted(world: World, over: str, hops: Sequence[Hop], copies: int) -> tuple[Document, list[Sent]]:
     """Measure transfers, and what the devices of each rank's node sent meanwhile. Called on all ranks."""
     before = counters()
-    document = _transfers(world, hops, over, copies)
+    document = _transfers(world, over, hops, copies)
     return document, world.allgather(difference(before, counters()), _COUNTING)
 
 
-def _transfers(world: World, hops: Sequence[Hop], over: str, copies: int) -> Document:
+def _transfers(world: World, over: str, hops: Sequence[Hop], copies: int) -> Document:
     """Measure transfers between ranks that start together; called on all ranks."""
     text = "; ".join(f"rank{a} -> rank{b}" for a, b in hops)
     document = _run(world, over, of_line(text).testcases, sizes=(_BYTES,), samples=_SAMPLES, copies=copies)
@@ -348,10 +325,10 @@ def _transfers(world: World, hops: Sequence[Hop], over: str, copies: int) -> Doc
 
 
 def _messages(
-    world: World, ways: Sequence[Sequence[Hop]], over: str, sizes: Sequence[int], memory: EndMemory
+    world: World, over: str, ways: Sequence[Sequence[Hop]], sizes: Sequence[int], memory: str
 ) -> Document:
     """Measure messages of several sizes, those of a way at once; called on all ranks."""
-    cases = [messages_between(f"messages{i}", hops, sizes, memory) for i, hops in enumerate(ways)]
+    cases = [messages_between(f"messages{i}", hops, sizes, EndMemory(memory)) for i, hops in enumerate(ways)]
     return _run(world, over, cases, precision=_PRECISION, time_budget=_OF_SIZE_S)
 
 
@@ -387,6 +364,10 @@ def _own(world: World, first: Sequence[int]) -> list[dict[str, list[float]]]:
     return rows
 
 
+#: What all ranks do when rank 0 says its name.
+_STEPS: dict[str, Callable[..., Any]] = {
+    "transfers": _counted, "messages": _messages, "own": _own, "facts": _facts,
+}  # fmt: skip
 #: What carries the bytes between nodes.
 OVER = ("tcp", "nccl", "mpi")
 _SECRET_BYTES = 32
@@ -426,7 +407,7 @@ def lead(
             raise WirespeedError(
                 f"rank {rank} {why}: --over {over} requires all processes; --over tcp goes on without some"
             )
-        crew.ask({rank: [_TRANSFERS, over] for rank in world.links}, patience, lambda task: None)
+        crew.ask({rank: [_TRANSFERS] for rank in world.links}, patience, lambda task: None)
         crew.dismiss(_PATIENCE_S)
     except BaseException:
         probe.close()
@@ -442,17 +423,16 @@ def serve(world: World, patience: float) -> None:
         WirespeedError: If rank 0 or, over NCCL and MPI, another process has ended.
     """
     probes: list[TcpProbe] = []
-    over: list[str] = []
-    interface = ""
+    by_transfers, interface = False, ""
 
     def answer(task: Any) -> Any:
-        nonlocal interface
+        nonlocal by_transfers, interface
         if not probes:
             probes.append(TcpProbe(bytes(task[0])))
             interface = interface_of(str(task[1]))
             return introduction(probes[0].port, task)
         if task[0] == _TRANSFERS:
-            over.append(str(task[1]))
+            by_transfers = True
             return None
         return work(probes[0], task)
 
@@ -465,5 +445,5 @@ def serve(world: World, patience: float) -> None:
     finally:
         for probe in probes:
             probe.close()
-    if over:
-        TransferCluster.serve(world, over[0])
+    if by_transfers:
+        TransferCluster.serve(world)

@@ -238,7 +238,31 @@ _MESSAGES, _LINK = "messages", "link"
 _SIZE_S, _TIMES = 0.05, 2.5
 
 
-class ProcessCluster:
+class JobCluster:
+    """What is known of the nodes of a job, however their paths are measured.
+
+    Attributes:
+        job: The nodes.
+    """
+
+    def __init__(self, job: JobNodes) -> None:
+        self._started = time.monotonic()
+        self._job, self._facts, self.notes = job, job.facts, job.notes
+        self.variation = 0.0
+        self.losses = np.zeros((0, 2))
+
+    def seconds(self) -> float:
+        return time.monotonic() - self._started
+
+    def own(self, nodes: Sequence[int]) -> Mapping[PartKind, Values] | None:
+        return None if self._job.shared else own_table(nodes, self._own(nodes))
+
+    def _own(self, nodes: Sequence[int]) -> Mapping[int, Mapping[str, Sequence[float]]]:
+        """The values of the nodes that can measure themselves: node -> kind of part -> values."""
+        raise NotImplementedError
+
+
+class ProcessCluster(JobCluster):
     """The nodes of a job, on rank 0.
 
     Attributes:
@@ -253,19 +277,15 @@ class ProcessCluster:
     memories = (EndMemory.HOST,)
 
     def __init__(self, crew: Crew, job: JobNodes, probe: TcpProbe, patience: float = float("inf")) -> None:
-        self._started = time.monotonic()
-        self._crew, self._job, self._probe = crew, job, probe
+        super().__init__(job)
+        self._crew, self._probe = crew, probe
         self._addresses = crew.world.addresses()
         self._round_s, self._own_s = min(_ROUND_S, patience), min(OWN_S, patience)
         self._patience = patience
         self._number = 0
         self._failed: dict[int, str] = {}
-        self.variation = 0.0
-        self.losses = np.zeros((0, 2))
         self._sent_again: dict[int, float] = {}
         self.limit = job.limit
-        self.notes = job.notes
-        self._facts = job.facts
         self._interfaces = [job.interfaces.get(node.name, "") for node in job.nodes]
         self._lost_links: dict[str, int] = {}  # node -> how often its interface lost its link meanwhile
         self._is_cut_off = False  # the interface of rank 0's node was switched off
@@ -312,12 +332,7 @@ class ProcessCluster:
         )
         return (*self._doubts, *lost)
 
-    def seconds(self) -> float:
-        return time.monotonic() - self._started
-
-    def own(self, nodes: Sequence[int]) -> Mapping[PartKind, Values] | None:
-        if self._job.shared:
-            return None
+    def _own(self, nodes: Sequence[int]) -> Mapping[int, Mapping[str, Sequence[float]]]:
         asked = {node: self._there(node)[0] for node in nodes if self._there(node)}
         answers = self._ask({rank: [_OWN] for rank in asked.values()}, self._own_s)
         measured = {}
@@ -327,7 +342,7 @@ class ProcessCluster:
                 self._failed[node] = f"could not measure itself: {answer}"
             else:
                 measured[node] = answer
-        return own_table(nodes, measured)
+        return measured
 
     def latencies(self, pairs: Sequence[tuple[int, int]]) -> Values:
         self._number += 1

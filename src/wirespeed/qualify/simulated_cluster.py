@@ -37,8 +37,8 @@ from .limits import of_rdma
 _OWN_S, _PAIRS_S, _GROUPS_S, _LATENCIES_S, _SIZES_S = 10.0, 2.0, 4.0, 0.1, 1.0
 #: Start-up of a message in s.
 _STARTUP_S = {EndMemory.GPU: 12e-6, EndMemory.HOST: 5e-6}
-#: Bandwidth between host and GPU, in bytes per second.
-_HOST_LINK = 25e9
+#: Bandwidth of the memory of a GPU, or of a host without GPUs, and between host and GPU, in bytes per second.
+_OWN_PEAK, _HOST_LINK = 1.3e12, 25e9
 #: Round trips of a leaf switch, and of paths through spines, in s.
 _NEAR_S, _FAR_S = 4e-6, 7e-6
 
@@ -58,8 +58,7 @@ class SimulatedCluster:
         spines: Number of spine switches of a rail.
         names, blocks_of: Name and block of each node; by default ``node0`` and ``block0``, of ``block`` nodes
             each.
-        peak, own_peak: Bandwidth of a rail in one direction, and of a GPU's memory (without GPUs: of the
-            host's), in bytes per second.
+        peak: Bandwidth of a rail in one direction, in bytes per second.
         noise: Relative standard deviation of each value.
         faults: What is slow.
         missing: Nodes that do not answer.
@@ -71,15 +70,12 @@ class SimulatedCluster:
         nic: The NIC of each rail.
         causes: Faults that the facts of a node show.
 
-    Attributes:
-        tests: Number of nodes, pairs and groups that were measured.
     """
 
     count: int
     block: int = 32
     rails: int = 8
     peak: float = 46e9
-    own_peak: float = 1.3e12
     noise: float = 0.01
     faults: tuple[ClusterFault, ...] = ()
     missing: frozenset[int] = frozenset()
@@ -102,7 +98,6 @@ class SimulatedCluster:
     causes: tuple[NodeFault, ...] = ()
     nodes: tuple[QualifiedNode, ...] = field(init=False)
     _examined: tuple[int, ...] = field(init=False, default=())
-    tests: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self._random = np.random.default_rng([self.seed, 1])
@@ -182,7 +177,7 @@ class SimulatedCluster:
     def own(self, nodes: Sequence[int]) -> Mapping[PartKind, Values]:
         self._passed += _OWN_S
         groups = [[node] for node in nodes]
-        own = self._measured(self._own[list(nodes)] * self.own_peak, groups)
+        own = self._measured(self._own[list(nodes)] * _OWN_PEAK, groups)
         if not self.has_gpus:
             return {PartKind.MEMORY: own}
         links = self._measured(self._host_links[list(nodes)] * _HOST_LINK, groups)
@@ -240,7 +235,6 @@ class SimulatedCluster:
         return np.asarray(np.where(crossing, np.minimum(speeds, across), speeds))
 
     def _measured(self, exact: Values, groups: Sequence[Sequence[int]]) -> Values:
-        self.tests += len(groups)
         values = exact * np.exp(self._random.normal(0, self.noise, exact.shape)) if self.noise else exact
         if self.transient:
             values = np.where(self._random.random(exact.shape) < self.transient, values / 2, values)

@@ -311,15 +311,12 @@ class _Reader:
         info = self.nvml.ask("nvmlDeviceGetPciInfo", handle)
         return self.nvml.bus_id(info) if info else ""
 
-    def _device(self, bus_id: str) -> TreePath:
-        return self.root / f"sys/bus/pci/devices/{bus_id[4:]}.0"
-
     def _node(self, gpu: str, bus_id: str, nodes: Sequence[NumaNode]) -> int:
         """The NUMA node of a PCI device; the first one if the kernel reports none.
 
         For a node without CPUs (memory of a GPU, or of a board), the nearest node with CPUs.
         """
-        text = pci.read(self._device(bus_id) / "numa_node")
+        text = pci.read(pci.entry(bus_id, self.root) / "numa_node")
         index = int(text) if re.fullmatch(r"[0-9]{1,4}", text) else 0
         folder = self.root / f"sys/devices/system/node/node{index}"
         known = pci.read(folder / "cpulist") if folder.exists() else index in {node.index for node in nodes}
@@ -387,7 +384,7 @@ class _Reader:
     def _pcie(self, gpu: Gpu, handle: Any, known: Sequence[Link]) -> list[Link]:
         """The links up to the NUMA node, at full speed: an idle link runs at a lower speed."""
         node = f"numa{gpu.numa}"
-        links, notes = pci.links_above(self._device(gpu.bus_id), gpu.name, node, known)
+        links, notes = pci.links_above(pci.entry(gpu.bus_id, self.root), gpu.name, node, known)
         self.notes += notes
         if links:
             return links

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...errors import BackendError, BackendLost, OutOfMemory
 from ...hardware.devices import Gpu
@@ -21,17 +20,16 @@ from ...tables import Quantity, State
 from ...units import MIB, format_size
 from .. import pci
 from ..base import Backend, BackendDetails
+from ..distributed.endpoint import JobContext
+from .bound_copy import Binder
 from .device import Device, LoadedLinks, Peers, process_name
+from .endpoint import GpuEndpoint
+from .gate import Gate, Ticks
 from .gpu_driver import GpuDriver, Monitor, driver_of
 from .launch_config import LIST_GRANULE, NODE, WORD, unfit
-
-if TYPE_CHECKING:
-    from ..distributed.endpoint import JobContext
-    from .endpoint import GpuEndpoint
-    from .gate import Gate, Ticks
-    from .memory import GpuBufferPool
-    from .prepared import GpuPrepared
-    from .stream_ops import Contents
+from .memory import GpuBufferPool
+from .prepared import GpuBlocks, GpuPrepared, Signals
+from .stream_ops import Contents
 
 _CONFIDENTIAL = "the GPUs are in confidential computing mode: {} is not timed reliably by events"
 #: Operations of an engine; the engine sm supports all, and others only copies.
@@ -87,7 +85,7 @@ class GpuBackend(Backend, ABC):
         self._handles: Mapping[str, Any] = {}
         self._own: dict[str, set[int]] = {}
         self._engines: dict[Transfer, int] = {}
-        self._cancelled, self._stuck = threading.Event(), threading.Event()
+        self._signals = Signals()
         self._driver: GpuDriver | None = None
         self._open_monitor: Monitor | None = None
         self._loaded = LoadedLinks(machine, self._monitor)
@@ -151,15 +149,11 @@ class GpuBackend(Backend, ABC):
     def prepare(self, measurement: Measurement, options: RunOptions) -> GpuPrepared:
         if reason := self.refuses(measurement):
             raise BackendError(reason)
-        self._cancelled.clear()
+        self._signals.cancelled.clear()
         engines = [self._spread(t, options) if options.all_engines else 1 for t in measurement.transfers]
         return self._prepare(measurement, engines, options)
 
     def _prepare(self, measurement: Measurement, engines: list[int], options: RunOptions) -> GpuPrepared:
-        from .bound_copy import Binder
-        from .gate import Gate, Ticks
-        from .prepared import GpuBlocks, GpuPrepared, Signals
-
         pool = self._buffers()
         if self._gate is None:
             first = self._device(measurement.transfers[0].executor.device)
@@ -173,10 +167,8 @@ class GpuBackend(Backend, ABC):
         def attempt(gate: Gate) -> GpuPrepared:
             binder = Binder(pool, self._device, self._contents_of, options, self._peers, ticks)
             binder.paced = sum(t.is_paced for t in measurement.transfers)
-            signals = Signals(self._cancelled, self._stuck)
-            if any(t.scattered for t in measurement.transfers):
-                return GpuBlocks(measurement, engines, binder, gate, signals, options)
-            return GpuPrepared(measurement, engines, binder, gate, signals, options)
+            kind = GpuBlocks if any(t.scattered for t in measurement.transfers) else GpuPrepared
+            return kind(measurement, engines, binder, gate, self._signals, options)
 
         try:
             return attempt(self._gate)
@@ -203,8 +195,6 @@ class GpuBackend(Backend, ABC):
         return device in self._gpus
 
     def side(self, job: JobContext) -> GpuEndpoint:
-        from .endpoint import GpuEndpoint
-
         if self._unusable:
             raise BackendError(self._unusable)
         device = self._device(job.device)
@@ -254,13 +244,13 @@ class GpuBackend(Backend, ABC):
         return {name: f"in use by {users}" for name, users in used.items() if users}
 
     def cancel(self) -> None:
-        self._cancelled.set()
+        self._signals.cancelled.set()
         if self._gate is not None:
             self._gate.release()
 
     def close(self) -> None:
         """Release memory, streams and contexts; unfinished GPU work ends with the process."""
-        if self._stuck.is_set():
+        if self._signals.stuck.is_set():
             return
         with suppress(BackendLost):  # a lost device cannot release anything
             if self._pool is not None:
@@ -319,15 +309,11 @@ class GpuBackend(Backend, ABC):
         return OutOfMemory(f"not enough memory on {gpu.name} to begin{free}; {remedy}")
 
     def _buffers(self) -> GpuBufferPool:
-        from .memory import GpuBufferPool
-
         if self._pool is None:
             self._pool = GpuBufferPool(self._machine, self._device, self.warn)
         return self._pool
 
     def _contents_of(self, device: Device) -> Contents:
-        from .stream_ops import Contents
-
         if device.name not in self._contents:
             self._contents[device.name] = Contents(device)
         return self._contents[device.name]

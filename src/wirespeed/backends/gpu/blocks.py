@@ -127,7 +127,7 @@ class BlockCopies:
         assert lists.staging is not None
         here, there = lists.staging
         form = list_shape(transfer, self._device.multiprocessors, self._device.shared_memory)
-        gathered = self._device_stage(here)
+        gathered = lists.upload(consecutive(self._scattered, here.address))
         if transfer.source.kind is MemoryKind.DEVICE:
             gather = self._launch(form, gathered, lists.source.device)
             copy = self._native.move(there.address or there.host, here.address, transfer.bytes, self._stream)
@@ -156,10 +156,6 @@ class BlockCopies:
         addresses = Addresses(consecutive(self._scattered, base))
         self._kept.append(addresses)
         return addresses
-
-    def _device_stage(self, buffer: GpuBuffer) -> int:
-        """The address on the GPU of the list of a contiguous buffer there."""
-        return self._lists.upload(consecutive(self._scattered, buffer.address))
 
     def _copy_list(self, to: int, origin: int) -> Table:
         block, blocks = self._scattered.block, self._scattered.blocks

@@ -266,10 +266,11 @@ def pinned(device: Device, size: int) -> Allocation:
     return Allocation(device.driver.address_of(host), size, release, device)
 
 
-class _Mapped:
-    """Virtual-memory allocations of one mechanism."""
+class MappedSharing:
+    """Virtual-memory allocations of one mechanism, ``VMM_FD`` or ``FABRIC``."""
 
-    name = ""
+    def __init__(self, name: str) -> None:
+        self.name = name
 
     def allocate(self, device: Device, size: int) -> Allocation:
         """Create exportable memory, and map it for its own GPU."""
@@ -278,18 +279,20 @@ class _Mapped:
         address, release = map_for([device], memory, size)
         return Allocation(address, size, release, device, memory)
 
-    def _export(self, allocation: Allocation) -> int | bytes:
+    def exported(self, allocation: Allocation) -> int | bytes:
+        """A descriptor, or a handle for other hosts."""
         device: Device = allocation.place
         device.use()
         return device.driver.export_memory(allocation.inner, self.name)
 
-    def _open(self, device: Device, exported: int | bytes, size: int) -> Allocation:
+    def opened(self, device: Device, exported: int | bytes, size: int) -> Allocation:
+        """Map the memory that another process exported."""
         device.use()
         address, unmap = map_for([device], device.driver.import_memory(exported, self.name), size)
         return Allocation(address, size, unmap)
 
 
-class DescriptorSharing(_Mapped):
+class DescriptorSharing(MappedSharing):
     """POSIX descriptors of virtual-memory allocations, passed over a Unix socket of the host.
 
     Attributes:
@@ -297,27 +300,27 @@ class DescriptorSharing(_Mapped):
         timeout: Maximum time to fetch a descriptor, in s.
     """
 
-    name = VMM_FD
-
     def __init__(self, descriptors: Descriptors, timeout: float) -> None:
+        super().__init__(VMM_FD)
         self._descriptors, self._timeout = descriptors, timeout
 
     def export(self, allocation: Allocation) -> Handle:
         """Serve a descriptor until the allocation is released."""
-        descriptor = self._export(allocation)
+        descriptor = self.exported(allocation)
         assert isinstance(descriptor, int)
         return offer(self._descriptors, descriptor, allocation, self.name)
 
     def open(self, device: Device, handle: Handle) -> Allocation:
         """Fetch the descriptor and map its memory."""
         with fetched(handle, self._timeout) as descriptor:
-            return self._open(device, descriptor, handle.bytes)
+            return self.opened(device, descriptor, handle.bytes)
 
 
-class FabricSharing(_Mapped):
+class FabricSharing(MappedSharing):
     """Fabric handles: within an NVLink domain, on one or several hosts."""
 
-    name = FABRIC
+    def __init__(self) -> None:
+        super().__init__(FABRIC)
 
     def allocate(self, device: Device, size: int) -> Allocation:
         """Create memory; the driver may permit this only for some processes."""
@@ -328,14 +331,14 @@ class FabricSharing(_Mapped):
 
     def export(self, allocation: Allocation) -> Handle:
         """The fabric handle."""
-        data = self._export(allocation)
+        data = self.exported(allocation)
         assert isinstance(data, bytes)
         return Handle(self.name, data, 0, allocation.bytes)
 
     def open(self, device: Device, handle: Handle) -> Allocation:
         """Map the memory."""
         try:
-            return self._open(device, handle.data, handle.bytes)
+            return self.opened(device, handle.data, handle.bytes)
         except BackendError as error:
             raise type(error)(f"{error}; {device.driver.fabric_remedy()}") from error
 

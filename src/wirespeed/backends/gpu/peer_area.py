@@ -13,7 +13,7 @@ import numpy as np
 from ...hardware.devices import Gpu
 from ...peer_access import PeerMechanism
 from ...units import MIB
-from ..test_data import STEP, WORD_MASK, key_of
+from ..test_data import key_of, words
 from .device import Device
 from .gpu_driver import Arguments, GpuDriver, pointer, wide
 
@@ -144,17 +144,11 @@ class PeerAreas:
         self.wait(area)
         by_kernel = self.words(area, area.found, 2)
         read = self.words(area, address, count)
-        bad = read != pattern_of(key, count)
-        by_host = int(bad.sum()), int((bad & (read == pattern_of(before, count))).sum())
+        bad = read != words(key, 0, count)
+        by_host = int(bad.sum()), int((bad & (read == words(before, 0, count))).sum())
         return max(by_host, (int(by_kernel[0]), int(by_kernel[1])))
 
     def keys(self, seed: int) -> tuple[int, int]:
         """Two new keys: of what is written, and of what was there before."""
         self._tried += 1
         return key_of(seed, os.getpid(), self._tried), key_of(seed, os.getpid(), self._tried, 1)
-
-
-def pattern_of(key: int, count: int) -> Any:
-    """The words of a pattern."""
-    with np.errstate(over="ignore"):
-        return np.uint64(key & WORD_MASK) + np.arange(count, dtype=np.uint64) * np.uint64(STEP)

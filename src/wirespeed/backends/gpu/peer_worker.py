@@ -21,10 +21,11 @@ import numpy as np
 from ...errors import BackendError, BackendLost
 from ...peer_access import FLAG_S, PeerMechanism, PeerVerdict
 from ...units import NANO
-from ..test_data import WORD_MASK
-from .device import map_for
+from ..distributed.endpoint import Handle
+from ..test_data import words
 from .gpu_driver import IPC, VMM_FD, GpuDriver, narrow, opener_of, pointer, wide
-from .peer_area import REGION, THREADS, TIMED_BYTES, WORDS, Area, Hung, PeerAreas, pattern_of
+from .memory import IpcSharing, MappedSharing
+from .peer_area import REGION, THREADS, TIMED_BYTES, WORDS, Area, Hung, PeerAreas
 
 #: Largest message, in bytes.
 MESSAGE_BYTES = 2**16
@@ -41,6 +42,11 @@ _COPIES = 8
 _LATER_S = 0.02
 #: Offsets of flags in their memory: of the flag, of the blocks.
 _FLAG, _BLOCK_FLAGS, _COUNTER = 0, 1024, 2048
+
+#: Mechanisms between processes.
+_SHARING: dict[str, IpcSharing | MappedSharing] = {
+    PeerMechanism.IPC: IpcSharing(), PeerMechanism.DESCRIPTOR: MappedSharing(VMM_FD),
+}  # fmt: skip
 
 
 class PeerWorker(PeerAreas):
@@ -234,7 +240,7 @@ class PeerWorker(PeerAreas):
         else:
             self.unseen(x, y, PeerMechanism.ORDER)
             return
-        blocks = (pattern_of(key + block & WORD_MASK, _BLOCK_WORDS) for block in range(_BLOCKS))
+        blocks = (words(key + block, 0, _BLOCK_WORDS) for block in range(_BLOCKS))
         lasting = int((self.words(y, address, _BLOCKS * _BLOCK_WORDS) != np.concatenate(list(blocks))).sum())
         verdict = PeerVerdict.WRONG if wrong or lasting else PeerVerdict.WORKS
         self.tell(x, y, PeerMechanism.ORDER, verdict, words=_BLOCKS * _BLOCK_WORDS, wrong=max(wrong, lasting),
@@ -267,46 +273,37 @@ class PeerWorker(PeerAreas):
         """Allocate memory and export it."""
         area, before = self.area(request["gpu"]), self.keys(request["seed"])[1]
         self.stage(f"exporting memory of {area.device.name}")
-        area.device.use()
-        if request["mechanism"] == PeerMechanism.IPC:
-            address, size = self.driver.allocate(REGION), REGION
-            self._release.append(area.device.later(self.driver.free, address))
-            self.fill(area, address, before)
-            self.wait(area)
-            data, offset = self.driver.export_allocation(address)
-            answer: dict[str, Any] = {"handle": data.hex(), "offset": offset, "size": size, "kind": IPC}
-            descriptors: list[int] = []
-        else:
-            memory, size = self.driver.create_memory(area.device.handle, REGION, VMM_FD)
-            address, release = map_for([area.device], memory, size)
-            self._release.append(area.device.later(release))
-            self.fill(area, address, before)
-            self.wait(area)
-            exported = self.driver.export_memory(memory, VMM_FD)
-            assert isinstance(exported, int)
-            answer, descriptors = {"size": size, "kind": VMM_FD}, [exported]
-        self._shared = [(area, address, before)]
-        self.send(answer if not descriptors else answer | {"descriptors": descriptors})
-        for descriptor in descriptors:
-            os.close(descriptor)
+        sharing = _SHARING[request["mechanism"]]
+        allocation = sharing.allocate(area.device, REGION)
+        self._release.append(allocation.release)
+        self.fill(area, allocation.address, before)
+        self.wait(area)
+        self._shared = [(area, allocation.address, before)]
+        if isinstance(sharing, IpcSharing):
+            _, data, offset, size = sharing.export(allocation)
+            self.send({"handle": data.hex(), "offset": offset, "size": size})
+            return
+        descriptor = sharing.exported(allocation)
+        assert isinstance(descriptor, int)
+        self.send({"size": allocation.bytes, "descriptors": [descriptor]})
+        os.close(descriptor)
 
     def access(self, request: Mapping[str, Any]) -> None:
         """Open memory of another process, and write to it."""
         area, owner = self.area(request["gpu"]), request["owner"]
         mechanism = PeerMechanism(request["mechanism"])
         self.stage(mechanism.about, mechanism, (area.device.name, owner))
-        area.device.use()
         key, _ = self.keys(request["seed"])
-        if request["kind"] == IPC:
-            base = self.driver.open_allocation(bytes.fromhex(request["handle"]))
-            address = base + request["offset"]
-            self._release.append(area.device.later(self.driver.close_allocation, base))
+        sharing, size = _SHARING[mechanism], request["size"]
+        if isinstance(sharing, IpcSharing):
+            handle = Handle(IPC, bytes.fromhex(request["handle"]), request["offset"], size)
+            opened = sharing.open(area.device, handle)
         else:
-            memory = self.driver.import_memory(request["descriptors"][0], VMM_FD)
-            address, release = map_for([area.device], memory, request["size"])
-            self._release.append(area.device.later(release))
-            os.close(request["descriptors"][0])
-        self.fill(area, address, key)
+            (descriptor,) = request["descriptors"]
+            opened = sharing.opened(area.device, descriptor, size)
+            os.close(descriptor)
+        self._release.append(opened.release)
+        self.fill(area, opened.address, key)
         self.wait(area)
         self.send({"key": key})
 
@@ -315,12 +312,11 @@ class PeerWorker(PeerAreas):
         ((area, address, before),) = self._shared
         self.stage(f"verifying what {request['by']} wrote")
         wrong, stale = self.wrong(area, address, request["key"], before)
+        late = False
         if wrong:
             time.sleep(_LATER_S)
-            later, _ = self.wrong(area, address, request["key"], before)
-            self.send({"wrong": wrong, "stale": stale, "late": not later, "words": WORDS})
-        else:
-            self.send({"wrong": 0, "stale": 0, "late": False, "words": WORDS})
+            late = not self.wrong(area, address, request["key"], before)[0]
+        self.send({"wrong": wrong, "stale": stale, "late": late, "words": WORDS})
 
     def release(self, request: Mapping[str, Any]) -> None:
         """Release what was shared or opened."""

@@ -448,17 +448,14 @@ class HostPrepared(Prepared):
         return Sample(tuple(seconds), tuple(moved), max(1, last - begin) * NANO)
 
     def _start(self, tasks: Sequence[tuple[int, Task[Any]]], stage: str, timeout: float) -> RunningTasks[Any]:
-        self._refuse_if_cancelled()
+        if self._cancelled:
+            raise self._was_cancelled()
         return self._workers.start(
             tasks, pin=self._options.affinity, timeout=timeout, stage=stage, stop=self.gate.cancel
         )
 
     def _run(self, tasks: Tasks, stage: str) -> list[Any]:
         return self._start(tasks, stage, self._options.timeout).results()
-
-    def _refuse_if_cancelled(self) -> None:
-        if self._cancelled:
-            raise self._was_cancelled()
 
     def _was_cancelled(self) -> BackendError:
         return BackendError(f"{self._measurement} was cancelled")

@@ -154,11 +154,12 @@ def refuses(rank: int) -> tuple[str, bytes]:
 
 def libraries() -> dict[str, str]:
     """The versions of NCCL and of its bindings."""
-    number = int(_bindings().get_version())
-    return {
-        "nccl": f"{number // 10000}.{number // 100 % 100}.{number % 100}",
-        "nccl4py": version("nccl4py"),
-    }
+    return {"nccl": version_text(int(_bindings().get_version())), "nccl4py": version("nccl4py")}
+
+
+def version_text(number: int) -> str:
+    """A version of NCCL as people write it, of the number that ncclGetVersion returns."""
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
 def words_of(nccl: Any, failed: Failure) -> str:

@@ -9,6 +9,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 from threading import Barrier, BrokenBarrierError, Event
 from typing import Any, TypeVar
 
@@ -24,7 +25,7 @@ from ..provider import REHEARSED_BYTES, Case, Elapsed, Group, Provider, RankDevi
 from ..test_data import BEFORE, scalar
 from . import calls as device_api
 from .calls import CALLS, WITHOUT_2_28, RankGpu, Site, addresses, format_of
-from .channel import GPU_BACKEND, IDENTIFIER_BYTES, INSTALL_NCCL, Debug, functions, words_of
+from .channel import GPU_BACKEND, IDENTIFIER_BYTES, INSTALL_NCCL, Debug, functions, version_text, words_of
 from .loops import Loop
 
 #: First versions of NCCL, as ncclGetVersion returns them: with the functions ncclAlltoAll, ncclGather and
@@ -106,14 +107,15 @@ class NcclProvider(Provider):
         self.options = options
         self._world = world
         self.version = self._call(nccl.get_version)
+        self._version = version_text(self.version)
         driver = driver_of(GPU_BACKEND)
         self._functions = functions(driver, self._failed)
         if options.registration == 2 and self.version < _SYMMETRIC_VERSION:
-            raise Refused(f"symmetric registration requires NCCL 2.27; this is {self._version()}")
+            raise Refused(f"symmetric registration requires NCCL 2.27; this is {self._version}")
         if options.policy > 1 and self.version < _GATHER_VERSION:
-            raise Refused(f"this CTA policy requires NCCL 2.28; this is {self._version()}")
+            raise Refused(f"this CTA policy requires NCCL 2.28; this is {self._version}")
         if options.device_implementation and self.version < _DEVICE_VERSION:
-            raise Refused(f"-D requires NCCL 2.28.7; this is {self._version()}")
+            raise Refused(f"-D requires NCCL 2.28.7; this is {self._version}")
         mine = options.threads * options.gpus
         first = options.first if options.first >= 0 else world.local_rank * mine
         present = count_gpus()
@@ -159,20 +161,15 @@ class NcclProvider(Provider):
 
     # Description.
 
-    def _version(self) -> str:
-        return f"{self.version // 10000}.{self.version // 100 % 100}.{self.version % 100}"
-
     def libraries(self) -> dict[str, str]:
-        from importlib.metadata import version
-
-        return {"nccl": self._version(), "nccl4py": version("nccl4py")}
+        return {"nccl": self._version, "nccl4py": version("nccl4py")}
 
     def transport(self) -> str:
         """The version and the transports from NCCL's log."""
         how, kernels = self.options, ""
         if how.device_implementation:
             kernels = f", device implementation {how.device_implementation} with {how.device_blocks} CTAs"
-        return f"NCCL {self._version()}{kernels}: {self._debug.transports()}"
+        return f"NCCL {self._version}{kernels}: {self._debug.transports()}"
 
     def facts(self) -> tuple[Fact, ...]:
         return (self._debug.fact(),)

@@ -20,7 +20,7 @@ import re
 import secrets
 import stat
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -360,20 +360,16 @@ def _below(entry: Path, root: Path) -> Below:
         tuple(dict.fromkeys((layer, *(name for part in parts for name in part.layers)))),
         tuple(dict.fromkeys(name for part in parts for name in part.models)),
         tuple(node for part in parts for node in part.nodes),
-        _sum([part.read for part in parts]),
-        _least([part.write for part in parts]) if mirrored else _sum([part.write for part in parts]),
+        _joined(math.fsum, [part.read for part in parts]),
+        _joined(min if mirrored else math.fsum, [part.write for part in parts]),
         " + ".join(part.origin for part in parts),
     )
 
 
-def _sum(rates: Sequence[float | None]) -> float | None:
+def _joined(join: Callable[[list[float]], float], rates: Sequence[float | None]) -> float | None:
+    """The rate of several devices; None if that of one is unknown."""
     known = [value for value in rates if value is not None]
-    return math.fsum(known) if len(known) == len(rates) else None
-
-
-def _least(rates: Sequence[float | None]) -> float | None:
-    known = [value for value in rates if value is not None]
-    return min(known) if len(known) == len(rates) else None
+    return join(known) if len(known) == len(rates) else None
 
 
 def _layer(entry: Path) -> str:

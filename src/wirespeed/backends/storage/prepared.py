@@ -11,9 +11,9 @@ import ctypes
 import errno
 import mmap
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import numpy as np
@@ -112,9 +112,12 @@ class Ring:
         for flags in _FLAGS:
             words = (ctypes.c_uint32 * _WORDS)()
             words[_SETTING] = flags
-            with suppress(_Unknown):
-                self._descriptor = _setup(depth, words, last=flags == _FLAGS[-1])
+            try:
+                self._descriptor = call(_SETUP, depth, words)
                 break
+            except OSError as error:
+                if error.errno != errno.EINVAL or flags == _FLAGS[-1]:  # else it does not know the flags
+                    raise
         if not words[_FEATURES] & _FEATURE:
             raise BackendError("io_uring of this kernel is too old; it requires Linux 5.6 or later")
         submissions, completions = words[_OF_SUBMISSIONS:_OF_COMPLETIONS], words[_OF_COMPLETIONS:_WORDS]
@@ -146,24 +149,6 @@ class Ring:
         self._maps.clear()  # unmapped when no address of them is used any more
         if descriptor >= 0:
             os.close(descriptor)
-
-
-class _Unknown(Exception):
-    """The kernel does not know the flags."""
-
-
-def _setup(depth: int, words: Any, *, last: bool) -> int:
-    """Make an io_uring; return its descriptor.
-
-    Raises:
-        _Unknown: If the kernel does not know the flags, and there are others.
-    """
-    try:
-        return call(_SETUP, depth, words)
-    except OSError as error:
-        if error.errno == errno.EINVAL and not last:
-            raise _Unknown from error
-        raise
 
 
 def _why(number: int) -> str:
@@ -298,21 +283,16 @@ class StoragePrepared(Prepared):
         )
         self._order = np.ascontiguousarray(order, np.int64)
         self._next = 0
-        with self._closed_on_error():
+        try:
             self._open()
+        except BaseException:
+            self.__exit__()
+            raise
 
     def _open(self) -> None:
         """Bind what else the calls need."""
         if self._transfer.engine is Engine.IO_URING:
             self._ring = self._in_thread(Ring, self._calls.depth).result()
-
-    @contextmanager
-    def _closed_on_error(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:
-            self.__exit__()
-            raise
 
     @property
     def region(self) -> int:
