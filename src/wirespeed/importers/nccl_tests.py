@@ -295,7 +295,7 @@ def _finished(log: FoundLog, operation: str, runs: _Results, ended: bool) -> Fou
         log.collectives.append(FoundCollective(info, dict(sorted(points.items()))))
     sizes = [size for points in runs.values() for size in points]
     if not ended or (log.options and not sizes and not log.failures):
-        last = log.options.get("last_size", 0)
+        last = int(log.options.get("last_size") or 0)  # type: ignore[arg-type]
         where = f"ends after {max(sizes)} B of {last} B" if sizes else "ends before the first size"
         if not log.failures:
             log.doubt("it lacks its last lines" if sizes and max(sizes) >= last else f"it {where}")
