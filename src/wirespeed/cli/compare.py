@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 
 def main(name: str, argv: Sequence[str]) -> int:
+    from ..reports.comparisons import FORMATS
+    from ..results.compare import compare, defective
+
     options = parser(name).parse_args(argv)
     if not options.after and len(options.before) != 2:
         raise UsageError(
@@ -40,15 +43,7 @@ def main(name: str, argv: Sequence[str]) -> int:
         )
     sides = (options.before, options.after) if options.after else [[path] for path in options.before]
     files = [list(dict.fromkeys(named_files(side))) for side in sides]
-    return _compared(files[0], files[1], options)
-
-
-def _compared(before: Sequence[str], after: Sequence[str], options: argparse.Namespace) -> int:
-    """Compare the runs of some files, print the report and return the exit code."""
-    from ..reports.comparisons import FORMATS
-    from ..results.compare import compare, defective
-
-    first, second = map(_read, (before, after))
+    first, second = map(_read, files)
     unreadable = [*first.unreadable, *second.unreadable]
 
     def compared(a: Sequence[_Named], b: Sequence[_Named]) -> tuple[Comparison, str]:

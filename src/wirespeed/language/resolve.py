@@ -156,17 +156,11 @@ class _Resolver:
         """What a statement starts."""
         if isinstance(statement, CollectiveStatement):
             return [self._collective(statement)]
-        flows = (
-            self._broadcasts(statement) if statement.words.broadcast
-            else [(source, (destination,)) for source, destination in self._pairs(statement)]
-        )  # fmt: skip
+        flows = self._broadcasts(statement) if statement.words.broadcast else self._pairs(statement)
         transfers = [
-            Labelled(
-                self._transfer(statement, source, destinations, executor),
-                statement.label or _label(statement, source, destinations),
-            )
-            for source, destinations in flows
-            for executor in self._executors(statement, source, destinations[0])
+            Labelled(self._transfer(statement, *flow, executor), statement.label or _label(statement, *flow))
+            for flow in flows
+            for executor in self._executors(statement, flow[0], flow[1][0])
         ]
         if not transfers:
             raise self.wrong("no transfer is left: other() of the only device is empty", statement.span)
@@ -183,17 +177,17 @@ class _Resolver:
         work = work_of(usual(operation), size, len(ends), ends, role=statement.role)
         return Labelled(work, statement.label or operation.name)
 
-    def _pairs(self, statement: Statement) -> list[tuple[_End, _End]]:
+    def _pairs(self, statement: Statement) -> list[tuple[_End, tuple[_End, ...]]]:
         """Pair the two sides: device by device if both name the same devices, else all with all."""
         sources, destinations = self.ends(statement.sources), self.ends(statement.destinations)
         sides = (*statement.sources, *statement.destinations)
         if any("other" in devices.wrappers for devices in sides):
-            return [(a, b) for a, b in product(sources, destinations) if a.base != b.base]
+            return [(a, (b,)) for a, b in product(sources, destinations) if a.base != b.base]
         if len(sources) > 1 and [end.base for end in sources] == [end.base for end in destinations]:
-            return list(zip(sources, destinations, strict=True))
+            return [(a, (b,)) for a, b in zip(sources, destinations, strict=True)]
         if len(sources) * len(destinations) > MOST_TRANSFERS:
             raise self.wrong(f"more than {MOST_TRANSFERS} transfers; use fewer devices", statement.span)
-        return list(product(sources, destinations))
+        return [(a, (b,)) for a, b in product(sources, destinations)]
 
     def _broadcasts(self, statement: Statement) -> list[tuple[_End, tuple[_End, ...]]]:
         """Each source with all destinations, which must be memories of one process."""

@@ -265,9 +265,8 @@ class World:
             return [value]
         deadline = time.monotonic() + self.timeout + patience
         try:
-            return (
-                self._collect(value, doing, deadline) if self.rank == 0 else self._ask(value, doing, deadline)
-            )
+            exchange = self._collect if self.rank == 0 else self._ask
+            return exchange(value, doing, deadline)
         except WirespeedError as error:
             if self.rank == 0:
                 self.fail(str(error))
