@@ -167,7 +167,7 @@ def judge(
     ]
     small = too_small(document, cells)
     alone = _Alone(machine, _measured_memories(cells, machine), UsualRanges(document), tolerance)
-    judged = [alone.judge(measured, entries.get(measured.key)) for measured in cells]
+    judged = [alone.of(measured, entries.get(measured.key)) for measured in cells]
     judged = [
         replace(one, why=small[one.key]) if one.verdict is Verdict.UNKNOWN and one.key in small else one
         for one in judged
@@ -281,7 +281,7 @@ class _Alone:
     usual: UsualRanges
     tolerance: float
 
-    def judge(self, measured: Placed, entry: Entry | None) -> Judgement:
+    def of(self, measured: Placed, entry: Entry | None) -> Judgement:
         """The judgement on a cell, for which a baseline may have an entry."""
         cell, value = measured.cell, measured.cell.value
         if value is None:
