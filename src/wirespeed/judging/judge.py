@@ -29,21 +29,14 @@ from .other_ways import Dip, by_other_ways, dips, slow_pairs, unconfirmed, witho
 from .path_kinds import Uncovered, uncovered, verdict_of
 from .peer_causes import by_attempts, problems
 from .usual_ranges import LEAST_PART, SIZES, UsualRange, UsualRanges
-from .verdict import (
-    BELOW_NEIGHBOUR,
-    BELOW_PEERS,
-    BELOW_RANGE,
-    Culprit,
-    Judgement,
-    Verdict,
-    of_expected,
-    worst,
-)
+from .verdict import BELOW_PEERS, BELOW_RANGE, Culprit, Judgement, Verdict, of_expected, worst
 
 #: A value above the limit by at most this fraction is not implausible: clocks are not exact.
 IMPLAUSIBLE = 0.01
 #: A value that passes by less than this fraction gets a warning.
 WARN = 0.05
+#: Why the value of a size gets a warning, whatever its limit is.
+_BELOW_NEIGHBOUR = "far slower than a neighbouring size"
 #: Lowest share of a limit; lower ones are rounded to 0, which nothing can be relative to.
 _LOWEST = 1e-12
 #: Testcases in which CPUs reach the full rate of their memory.
@@ -174,7 +167,7 @@ def judge(
     ]
     small = too_small(document, cells)
     alone = _Alone(machine, _measured_memories(cells, machine), UsualRanges(document), tolerance)
-    judged = [alone.judge(measured, entries.get(measured.key)) for measured in cells]
+    judged = [alone.of(measured, entries.get(measured.key)) for measured in cells]
     judged = [
         replace(one, why=small[one.key]) if one.verdict is Verdict.UNKNOWN and one.key in small else one
         for one in judged
@@ -195,13 +188,15 @@ def judge(
     found = {dip.key: dip for dip in dips(document)}
     for i, judgement in enumerate(judged):
         if judgement.key in found and judgement.verdict in (Verdict.PASS, Verdict.UNKNOWN):
-            judged[i] = replace(judgement, verdict=Verdict.WARN, why=BELOW_NEIGHBOUR, least=None, normal=None)
+            judged[i] = replace(
+                judgement, verdict=Verdict.WARN, why=_BELOW_NEIGHBOUR, least=None, normal=None
+            )
     accepted, exempt = accept(judged, cells, overrides, machine)
     unseen = uncovered(judged, cells, small, machine)
     slower = {i: judgement for i, judgement in slower.items() if i not in exempt}
     culprits = _blame(judged, cells, exempt | slower.keys(), machine)
     culprits += slow_pairs(slower, cells, machine)
-    warned = {judgement.key for judgement in judged if judgement.why == BELOW_NEIGHBOUR}
+    warned = {judgement.key for judgement in judged if judgement.why == _BELOW_NEIGHBOUR}
     judged += _failures(document)
     judged.sort(key=lambda j: (j.verdict.rank, j.margin, j.key))
     of_testcase = grouped((judgement.key.testcase, judgement.verdict) for judgement in judged)
@@ -286,7 +281,7 @@ class _Alone:
     usual: UsualRanges
     tolerance: float
 
-    def judge(self, measured: Placed, entry: Entry | None) -> Judgement:
+    def of(self, measured: Placed, entry: Entry | None) -> Judgement:
         """The judgement on a cell, for which a baseline may have an entry."""
         cell, value = measured.cell, measured.cell.value
         if value is None:

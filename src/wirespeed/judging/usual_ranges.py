@@ -235,8 +235,9 @@ class UsualRanges:
         if usual is None or other is None:  # memory without cores: of another kind
             return None
         if other is not node:
-            if source.startswith("the machine"):
-                usual += self._between(node, other)
+            if source.startswith("the machine"):  # the links between two nodes add their described time
+                between = (link for link in self._machine.links if link.ends == (node.name, other.name))
+                usual += max((link.latency or 0.0 for link in between), default=0.0)
             elif self._sheet:
                 usual = max(usual, self._sheet[1].remote)
         return self._of_memory(usual, source)
@@ -249,11 +250,6 @@ class UsualRanges:
     def _is_bare(self) -> bool:
         """Whether no other system uses the CPUs: no hypervisor is there, or they are described."""
         return bool(self._machine.rates) or self._facts.text(Known.HYPERVISOR) == OFF
-
-    def _between(self, node: NumaNode, other: NumaNode) -> float:
-        """Return the described time that the links between two nodes add to a load."""
-        between = (link for link in self._machine.links if link.ends == (node.name, other.name))
-        return max((link.latency or 0.0 for link in between), default=0.0)
 
     def _of_ladder(self, measured: Placed, node: NumaNode) -> UsualRange | None:
         """Return the latency of a working set: of the smallest cache that holds it, or of the memory."""

@@ -384,8 +384,6 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 #: Why values below the expected range fail, and why values that would pass get a warning.
 BELOW_RANGE, BELOW_PEERS = "below the expected range", "below its peers"
-#: Why the value of a size gets a warning, whatever its limit is.
-BELOW_NEIGHBOUR = "far slower than a neighbouring size"
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,10 @@ def part(judged: Judged, style: Style) -> Families:
         "wirespeed_culprit_ratio": _culprits(check),
         "wirespeed_slow_cells_explained": _causes(judged),
         "wirespeed_missing": _missing(check),
-        "wirespeed_peer_access": _peers(document),
+        "wirespeed_peer_access": [
+            ({"source": source, "destination": destination, "verdict": str(verdict)}, 1)
+            for (source, destination), verdict in (document.peers.verdicts if document.peers else {}).items()
+        ],
         "wirespeed_gate": _gates(judged),
         **grouped(_paths(document, summary)),
         **_devices(judged),
@@ -256,12 +259,6 @@ def _missing(check: Check) -> Iterator[Sample]:
         if absence.verdict is not Verdict.WAIVED:
             place = {"part": str(absence.part), "where": ",".join(absence.where), "of_host": absence.host}
             yield {**place, "verdict": str(absence.verdict)}, 1
-
-
-def _peers(document: Document) -> Iterator[Sample]:
-    """The verdict on each pair of GPUs whose peer access was tried."""
-    for (source, destination), verdict in (document.peers.verdicts if document.peers else {}).items():
-        yield {"source": source, "destination": destination, "verdict": str(verdict)}, 1
 
 
 def _gates(judged: Judged) -> Iterator[Sample]:

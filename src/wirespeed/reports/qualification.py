@@ -326,6 +326,12 @@ def certainty(qualification: Qualification) -> str:
     return "Too few nodes answered to compare anything: at least two are required."
 
 
+def remarks(document: Document, qualification: Qualification) -> list[str]:
+    """What was measured, what is expected, the causes, and how sure the answer is: all but what is slow."""
+    about = (*conditions(qualification), *expected(qualification))
+    return [*about, *explained(document, qualification), certainty(qualification)]
+
+
 def _lists(qualification: Qualification) -> Iterator[str]:
     """Yield the nodes in doubt, and those to leave out."""
     if qualification.in_doubt:

@@ -18,16 +18,7 @@ from rich.text import Text
 from ..document import Document, Status, TestcaseResult
 from ..judging.judge import Check
 from ..judging.judged import Judged
-from ..judging.path_kinds import (
-    COLLECTIVES,
-    GPU_GPU,
-    GPU_MEMORY,
-    HOST_GPU,
-    HOST_MEMORY,
-    PathKind,
-    path_kind,
-    path_kinds,
-)
+from ..judging.path_kinds import COLLECTIVES, GPU_GPU, PathKind, path_kind, path_kinds
 from ..judging.verdict import Verdict
 from ..measurement import Axis
 from ..reports import Style
@@ -43,10 +34,10 @@ from . import check as check_screen
 
 #: Testcases that the table of a kind of path shows besides its key figures, by the name of the kind.
 _MORE = {
-    HOST_GPU.name: ("host_to_all_memcpy_ce", "all_to_host_memcpy_ce", "host_device_latency_sm"),
-    GPU_MEMORY.name: ("device_stream_copy", "device_local_copy"),
-    HOST_MEMORY.name: ("host_stream_copy", "host_stream_read", "host_stream_write",
-                       "numa_to_numa_memcpy_read_cpu", "host_latency"),
+    "host_gpu": ("host_to_all_memcpy_ce", "all_to_host_memcpy_ce", "host_device_latency_sm"),
+    "gpu_memory": ("device_stream_copy", "device_local_copy"),
+    "host_memory": ("host_stream_copy", "host_stream_read", "host_stream_write",
+                    "numa_to_numa_memcpy_read_cpu", "host_latency"),
 }  # fmt: skip
 #: Maximum number of testcases that are shown of a kind of path of which no key figure was measured.
 _OTHERS = 4

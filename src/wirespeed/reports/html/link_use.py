@@ -405,14 +405,12 @@ class _Drawing:
         add(group, "title", text=words)
         speeds = [use.speed for use in uses if use.speed is not None]
         color = step(min(1.0, *speeds), verdict) if speeds else "none"
-        add(group, "path", f"link {color} {verdict}", d=path, stroke_width=self._thickness(uses))
+        capacity = max((use.link.capacity or 0.0 for use in uses), default=0.0)
+        width = _THIN + (_THICK - _THIN) * math.sqrt(capacity / self.largest)
+        add(group, "path", f"link {color} {verdict}", d=path, stroke_width=width)
         add(group, "path", "hit", d=path)
         if show:
             labels.append((*at, uses))
-
-    def _thickness(self, uses: Sequence[Use]) -> float:
-        capacity = max((use.link.capacity or 0.0 for use in uses), default=0.0)
-        return _THIN + (_THICK - _THIN) * math.sqrt(capacity / self.largest)
 
     def _end(self, name: str, other: str) -> Box | None:
         """The position of a vertex; for a bus, the piece below the other end."""

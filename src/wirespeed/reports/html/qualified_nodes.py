@@ -22,18 +22,7 @@ from ...statistics import grouped, median
 from ...terminal import one_line
 from ...units import format_size, format_time, many
 from ..findings import GLANCE, number
-from ..qualification import (
-    SizeRow,
-    certainty,
-    conditions,
-    evidence,
-    expected,
-    explained,
-    findings,
-    scale_of,
-    size_rows,
-    values_of,
-)
+from ..qualification import SizeRow, evidence, findings, remarks, scale_of, size_rows, values_of
 from .charts import LETTER, STEPS, Element, add, drawing, fitted, markup, step
 from .link_use import Use
 
@@ -160,14 +149,13 @@ def qualified(document: Document) -> dict[str, Any] | None:
     found = document.qualification
     if found is None:
         return None
-    text = [*conditions(found), *expected(found), *explained(document, found), certainty(found)]
     drawn = _map(found)
     return {
         "slow": list(_slow(document, found)),
         "scale": "what the NICs carry" if found.has_limits else "the median of all paths",
         "lists": _lists(document, found),
         "map": markup(drawn) if drawn is not None else None,
-        "lines": [one_line(line) for line in text],
+        "lines": [one_line(line) for line in remarks(document, found)],
         "messages": _messages(found),
         "rounds": [row for each in found.rounds for row in _rows(each)],
     }
