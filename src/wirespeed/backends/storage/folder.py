@@ -37,10 +37,6 @@ _MODE = 0o600
 _TRIES = 16
 
 
-def _pattern(user: int) -> re.Pattern[str]:
-    return re.compile(rf"wirespeed-storage-{user}-[0-9a-f]{{16}}\.tmp")
-
-
 def opened_folder(folder: str) -> int:
     """A descriptor of a folder that this user may use.
 
@@ -68,7 +64,7 @@ def remove_stale(folder: int) -> int:
     Args:
         folder: Descriptor of the folder.
     """
-    pattern, removed = _pattern(os.geteuid()), 0
+    pattern, removed = re.compile(rf"wirespeed-storage-{os.geteuid()}-[0-9a-f]{{16}}\.tmp"), 0
     with suppress(OSError):  # a folder that may be written and not listed
         for name in os.listdir(folder):
             removed += pattern.fullmatch(name) is not None and _remove_unlocked(folder, name)
