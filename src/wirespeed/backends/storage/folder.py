@@ -94,12 +94,8 @@ def _remove_unlocked(folder: int, name: str) -> bool:
 
 
 def _is_ours(found: os.stat_result) -> bool:
-    return (
-        stat.S_ISREG(found.st_mode)
-        and found.st_uid == os.geteuid()
-        and found.st_nlink == 1
-        and stat.S_IMODE(found.st_mode) == _MODE
-    )
+    own = stat.S_IFREG | _MODE, os.geteuid(), 1
+    return (found.st_mode, found.st_uid, found.st_nlink) == own
 
 
 class ScratchFile:
