@@ -71,8 +71,6 @@ class SimulatedHardware:
 
     Attributes:
         machine: The machine, with the capacities of its links, and its faults.
-
-    Attributes:
         network: The links of the machine with its faults.
         capacities: Their capacities, in B/s.
         clock: Virtual time of samples, in s.
