@@ -66,6 +66,8 @@ def discover(root: TreePath = HERE, *, glance: bool = False) -> Machine:
         root: Root of the tree; backends of other packages know only this machine.
         glance: Whether to do without slow initialisation, even if details may then be wrong.
     """
+    from dataclasses import replace
+
     from ..hardware.topology import Machine
 
     machine = Machine("")
@@ -73,20 +75,15 @@ def discover(root: TreePath = HERE, *, glance: bool = False) -> Machine:
         if hasattr(provider, "discover"):
             see = getattr(provider, "glance", provider.discover) if glance else provider.discover
             extended = see(machine, root) if provider in _own() else see(machine)
-            machine = _owned(extended, name_of(provider))
+            # It has just discovered the GPUs without a backend.
+            gpus = (replace(gpu, backend=gpu.backend or name_of(provider)) for gpu in extended.gpus)
+            machine = replace(extended, gpus=tuple(gpus))
     return machine
 
 
 def name_of(provider: ModuleType) -> str:
     """The name of a backend in ``Gpu.backend``: ``cuda``, or the full name of a module."""
     return provider.__name__.removeprefix(f"{__name__}.")
-
-
-def _owned(machine: Machine, name: str) -> Machine:
-    """Record the backend of the GPUs that have none yet: it has just discovered them."""
-    from dataclasses import replace
-
-    return replace(machine, gpus=tuple(replace(gpu, backend=gpu.backend or name) for gpu in machine.gpus))
 
 
 def describe(spec: str | None = None, *, glance: bool = False) -> Machine:

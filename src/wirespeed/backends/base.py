@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -346,7 +346,7 @@ class MixedPrepared(Prepared):
     def sample(self, copies: int) -> Sample:
         """Take a sample of the measured part while the load runs; the load has no times."""
         self._calibrate()
-        with _Load(lambda: self._loading.sample(self._copies)):
+        with _repeated(lambda: self._loading.sample(self._copies)):
             sample = self._measuring.sample(copies)
         times = zip(sample.seconds, sample.amounts, strict=True)
         placed = [(0.0, 0.0) if load else next(times) for load in self._loads]
@@ -366,30 +366,27 @@ class MixedPrepared(Prepared):
             self._copies = max(1, min(_MOST_COPIES, round(_LOAD_SAMPLE_S / wall)))
 
 
-class _Load:
-    """Repeats a call in a thread until the context is left; its error is raised there."""
+@contextmanager
+def _repeated(call: Callable[[], object]) -> Iterator[None]:
+    """Repeat a call in a thread until the context is left; its error is raised there."""
+    stop, running, errors = threading.Event(), threading.Event(), list[BaseException]()
 
-    def __init__(self, call: Callable[[], object]) -> None:
-        self._call = call
-        self._stop, self._running = threading.Event(), threading.Event()
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._repeat, name="load", daemon=True)
-
-    def __enter__(self) -> None:
-        with starting_threads():
-            self._thread.start()
-        self._running.wait()
-
-    def _repeat(self) -> None:
+    def repeat() -> None:
         try:
-            while not self._stop.is_set():
-                self._running.set()
-                self._call()
+            while not stop.is_set():
+                running.set()
+                call()
         except BaseException as error:  # raised by the measuring thread
-            self._error = error
+            errors.append(error)
 
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        if self._error is not None and error is None:
-            raise self._error
+    thread = threading.Thread(target=repeat, name="load", daemon=True)
+    with starting_threads():
+        thread.start()
+    running.wait()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+    if errors:
+        raise errors[0]

@@ -169,12 +169,7 @@ class CollectiveBackend(JobBackend):
         """The provider; the first call creates it."""
         if not self._agreed:
             reasons = self.exchange.gather(self._why_not(), f"agreeing on {self.name}")
-            refusals = [
-                f"{member}: {reason}" if self.world.size > 1 else reason
-                for member, reason in zip(self.world.members, reasons, strict=True)
-                if reason
-            ]
-            self._refused = refusals[0] if refusals else None
+            self._refused = self.exchange.first(reasons) if self.world.size > 1 else reasons[0]
             self._agreed = True
         if self._refused:
             raise Unreachable(self._refused)

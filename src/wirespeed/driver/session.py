@@ -180,19 +180,15 @@ class Session:
         """
         following = self.following
         yield from ((cases,) if self.options.rule.interleaved else ((case,) for case in cases))
-        while more := tuple(following(self._document)) if following and not self._is_late else ():
-            more = self._ordered(more)
+        while following and not (self.limit and self.limit.left <= 0):
+            if not (more := self._ordered(tuple(following(self._document)))):
+                break
             cases += more
             options = self._document.options | {"testcases": [case.name for case in cases]}
             self._document = replace(self._document, options=options)
             for listener in self.listeners:
                 listener.run_extended(more)
             yield more
-
-    @property
-    def _is_late(self) -> bool:
-        """Whether no time is left for further testcases."""
-        return self.limit is not None and self.limit.left <= 0
 
     def _libraries(self) -> dict[str, str]:
         return {k: v for backend in self.backends for k, v in backend.libraries().items()}
@@ -227,9 +223,7 @@ class Session:
         except WirespeedError as error:
             return Ended(replace(base, status=Status.ERROR, reason=str(error)))
         if {t.engine for m in plan.measurements for t in m.transfers} == {Engine.CPU}:
-            base = replace(
-                base, engine=str(Engine.CPU)
-            )  # otherwise it depends on the devices of the processes
+            base = replace(base, engine=str(Engine.CPU))  # others depend on the devices of the processes
         if plan.measurements and (run := plan.measurements[0].collective):
             info = CollectiveInfo(run.operation, run.type, run.ranks, run.operator, run.root, run.traffic)
             base = replace(base, collective=info)
@@ -254,12 +248,8 @@ class Session:
         rule = self.options.rule
         for listener in self.listeners:
             listener.testcase_started(case, len(jobs) * max(1, rule.rounds))
-        can_shrink = not (
-            self.options.size
-            or case.fixed_size
-            or case.written
-            or any(layout.columns.values for layout in plan.tables)
-        )
+        has_values = any(layout.columns.values for layout in plan.tables)
+        can_shrink = not (self.options.size or case.fixed_size or case.written or has_values)
         worker = Worker(
             self._network, self.options, outcome, jobs, case,
             skip=self.skip, can_shrink=can_shrink, limit=self.limit,
@@ -322,10 +312,8 @@ class Session:
 
     def _read_state(self, outcome: PartialResult, watched: Sequence[Backend], seconds: float) -> None:
         """Read the state of the hardware under load, once a second, of testcases longer than that."""
-        if (
-            seconds < (len(outcome.readings) + 1) * READING_INTERVAL_S
-            or len(outcome.readings) >= MAX_READINGS
-        ):
+        count = len(outcome.readings)
+        if seconds < (count + 1) * READING_INTERVAL_S or count >= MAX_READINGS:
             return
         outcome.readings.append(Reading(round(seconds, 1), state_of(watched)))
 

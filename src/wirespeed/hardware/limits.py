@@ -279,13 +279,9 @@ def allowances(
             peak = predicted(network, alone, needed)[0]
         # What lists that move both ways, or next to a computation, should reach is unknown.
         several_lists = measurement.moves_lists and len(transfers) > 1
-        judged = (
-            not measurement.is_staggered
-            and not several_lists
-            and all(
-                _is_judged(network, transfers[i], *low[i]) and _is_bounded(network, typical[i][0])
-                for i in place.transfers
-            )
+        judged = not (measurement.is_staggered or several_lists) and all(
+            _is_judged(network, transfers[i], *low[i]) and _is_bounded(network, typical[i][0])
+            for i in place.transfers
         )
         expected = (least, normal) if judged and least is not None and normal is not None else None
         if expected and peak and any(_is_small(t) and not _is_between(t) for t in own):

@@ -138,10 +138,6 @@ class NodeFault:
     node: int
     amount: float
 
-    def is_at(self, node: int) -> bool:
-        """Whether a node has it."""
-        return self.node in (node, -1)
-
 
 def parse_node_fault(text: str, nodes: Sequence[str], nic: NicModel) -> NodeFault | None:
     """Parse a fault such as ``mtu=1500@node1`` or ``endpoint@node0``; None if its name is another one.
@@ -203,7 +199,7 @@ def facts_of(
             ):  # fmt: skip
                 yield Fact(name, value, unit, device, host=host)
         for fault in faults:
-            if fault.is_at(index):
+            if fault.node in (index, -1):
                 for name, value, device in fault.fault.facts(fault.amount, endpoints):
                     yield Fact(name, value, "", device, host=host)
 

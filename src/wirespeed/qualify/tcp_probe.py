@@ -10,10 +10,9 @@ import hmac
 import math
 import socket
 import struct
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -81,18 +80,16 @@ class TcpProbe:
             Rate of what arrived in bytes per second, its relative standard error, and the share of what was
             sent that was sent again; None if nothing arrived.
         """
-        try:
-            with ExitStack() as stack, ThreadPoolExecutor(streams) as threads:
-                peers = [stack.enter_context(self.connection(place, number)) for _ in range(streams)]
-                sent = list(threads.map(_send, peers)) if place else []
-                received = list(threads.map(_received, peers))
-                sent = sent or list(threads.map(_send, peers))
-        except OSError:
-            return None  # which the qualification reports
-        rate = sum(value for value, _ in received)
-        # Streams vary independently of each other, so that their sum varies less.
-        varies = math.sqrt(sum((value * share) ** 2 for value, share in received)) / rate if rate else 0.0
-        return rate, varies, max(sent)
+        with suppress(OSError), ExitStack() as stack, ThreadPoolExecutor(streams) as threads:
+            peers = [stack.enter_context(self.connection(place, number)) for _ in range(streams)]
+            sent = list(threads.map(_send, peers)) if place else []
+            received = list(threads.map(_received, peers))
+            sent = sent or list(threads.map(_send, peers))
+            rate = sum(value for value, _ in received)
+            # Streams vary independently of each other, so that their sum varies less.
+            varies = math.sqrt(sum((value * share) ** 2 for value, share in received)) / rate if rate else 0.0
+            return rate, varies, max(sent)
+        return None  # which the qualification reports
 
     def connection(self, place: Place | None, number: int) -> socket.socket:
         """A connection for other exchanges; without a place, the next one of who connects.
@@ -118,61 +115,51 @@ class TcpProbe:
             For each size the rate at which this process sent, with the answer, in bytes per second; None if
             the other one does not answer.
         """
-        try:
-            with ExitStack() as stack, ThreadPoolExecutor(2 * streams) as threads:
-                count = 2 * streams if both else streams
-                peers = [stack.enter_context(self.connection(place, number)) for _ in range(count)]
-                for peer in peers:
-                    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                first, second = peers[:streams], peers[-streams:]
-                sending, answering = (first, second) if place else (second, first)
-                steps: list[tuple[Callable[[socket.socket], object], list[socket.socket]]] = [
-                    (partial(_send_messages, plan=plan), sending),
-                    (partial(_answer_messages, plan=plan), answering),
-                ]
-                if both:
-                    running = [[threads.submit(step, peer) for peer in of] for step, of in steps]
-                    sent, _ = ([each.result() for each in some] for some in running)
-                else:
-                    done = [list(threads.map(step, of)) for step, of in (steps if place else steps[::-1])]
-                    sent = done[0 if place else 1]
-        except OSError:
-            return None  # which the qualification reports
-        times = [[float(time) for time in of] for of in sent]  # type: ignore[attr-defined]
-        return [math.fsum(size / of_stream[i] for of_stream in times) for i, (size, _) in enumerate(plan)]
+        with suppress(OSError), ExitStack() as stack, ThreadPoolExecutor(2 * streams) as threads:
+            count = 2 * streams if both else streams
+            peers = [stack.enter_context(self.connection(place, number)) for _ in range(count)]
+            for peer in peers:
+                peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            first, second = peers[:streams], peers[-streams:]
+            sending, answering = (first, second) if place else (second, first)
+            send = partial(threads.map, partial(_send_messages, plan=plan), sending)
+            answer = partial(threads.map, partial(_answer_messages, plan=plan), answering)
+            if both:
+                times, answers = send(), answer()
+                sent, _ = list(times), list(answers)
+            elif place:
+                sent, _ = list(send()), list(answer())
+            else:
+                _, sent = list(answer()), list(send())
+            return [math.fsum(size / of_stream[i] for of_stream in sent) for i, (size, _) in enumerate(plan)]
+        return None  # which the qualification reports
 
     def round_trip(self, place: Place | None, number: int) -> float | None:
         """The shortest of many round trips in s; without a place, answer who connects, and return None."""
-        try:
-            with self.connection(place, number) as peer:
-                peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                if place is None:
-                    while byte := peer.recv(1):
-                        peer.sendall(byte)
-                    return None
-                trips = []
-                for _ in range(_ROUND_TRIPS):
-                    start = time.perf_counter()
-                    peer.sendall(b"\1")
-                    if not peer.recv(1):
-                        return None
-                    trips.append(time.perf_counter() - start)
-                return min(trips)
-        except OSError:
-            return None  # which the qualification reports
+        with suppress(OSError), self.connection(place, number) as peer:
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if place is None:
+                while byte := peer.recv(1):
+                    peer.sendall(byte)
+                return None
+            trips = []
+            for _ in range(_ROUND_TRIPS):
+                start = time.perf_counter()
+                peer.sendall(b"\1")
+                exactly(peer, 1)
+                trips.append(time.perf_counter() - start)
+            return min(trips)
+        return None  # which the qualification reports
 
     def ring(self, place: Place, number: int) -> tuple[float, float] | None:
         """Send to the next process while receiving from the previous one; parameters as for ``pair``."""
-        try:
-            with self._connected(place, number) as target, self._accepted(number) as source:
-                sending = threading.Thread(target=_send_quietly, args=(target,))
-                sending.start()
-                try:
-                    return _received(source)
-                finally:
-                    sending.join()
-        except OSError:
-            return None
+        with (
+            suppress(OSError), self._connected(place, number) as target, self._accepted(number) as source,
+            ThreadPoolExecutor(1) as threads,
+        ):  # fmt: skip
+            threads.submit(_send, target)  # the receiver reports what did not arrive
+            return _received(source)
+        return None  # which the qualification reports
 
     def _connected(self, place: Place, number: int) -> socket.socket:
         peer = socket.create_connection(place, TIMEOUT_S)
@@ -240,8 +227,7 @@ def _send_messages(peer: socket.socket, plan: Sequence[tuple[int, float]]) -> li
     def answered(size: int, begin: memoryview | bytes = data) -> None:
         for sent in range(0, size, _BUFFER_BYTES):
             peer.sendall(begin[: size - sent])
-        if not peer.recv(1):
-            raise ConnectionError("the other process ended")
+        exactly(peer, 1)
 
     for size, seconds in plan:
         times: list[float] = []
@@ -279,14 +265,6 @@ def _segments(peer: socket.socket) -> tuple[int, int]:
         return 0, 0
     (again,), (sent,) = struct.unpack_from("=I", info, _SENT_AGAIN), struct.unpack_from("=I", info, _SENT)
     return again, sent
-
-
-def _send_quietly(peer: socket.socket) -> None:
-    """Send in a thread; the receiver reports what did not arrive."""
-    try:
-        _send(peer)
-    except OSError:
-        return
 
 
 def _received(peer: socket.socket) -> tuple[float, float]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,6 +134,11 @@ class Exchange:
                 failure = heard(str(member), wire_error)
                 raise self.lose(failure) if isinstance(failure, BackendLost) else failure
         return [value for _, value in everyone]
+
+    def first(self, reasons: Iterable[str | None]) -> str:
+        """The first of the reasons of all processes, by rank, with who gives it; empty if none has one."""
+        told = zip(self.world.members, reasons, strict=True)
+        return next((f"{member}: {reason}" for member, reason in told if reason), "")
 
     def on_lost(self, cancel: Callable[[], None]) -> None:
         """Add a function that is called, from another thread, when a process has ended."""
@@ -284,9 +289,8 @@ class TransportSelector:
 
     def _connect(self, means: str) -> str:
         answers = self._exchange.together(lambda: self._side.can_send(means), f"asking for {means}")
-        for member, (reason, _) in zip(self._exchange.world.members, answers, strict=True):
-            if reason:
-                return f"{member}: {reason}"
+        if reason := self._exchange.first(reason for reason, _ in answers):
+            return reason
         told = [token for _, token in answers]
         try:
             self._exchange.together(lambda: self._side.connect(means, told), f"connecting {means}")

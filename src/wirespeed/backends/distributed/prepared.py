@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import BackendLost, OutOfMemory, WirespeedError
 from ...measurement import Measurement, Sample
-from ...model import Engine, Memory, Role, Transfer
+from ...model import Engine, Role
 from ...statistics import summarise
 from ...tables import SKEW, Quantity, State
 from ...units import NANO
@@ -323,28 +324,16 @@ class DistributedPrepared(Prepared):
         handles: list[tuple[int, list[object]]] = []
         failures: Failures = []
         for index, transfer in enumerate(self._transfers):
+            by_messages = self._means[index] in TWO_SIDED
+            by = self._running.side.plain if by_messages else self._means[index]
             for of_source, memory in ((True, transfer.source), (False, transfer.destination)):
                 if memory.rank != self._rank:
                     continue
-
-                def take(key: tuple[int, bool] = (index, of_source), memory: Memory = memory) -> None:
-                    own = self._take(key, memory)
-                    if self._means[key[0]] not in TWO_SIDED and self._executor(key[0]) != self._rank:
-                        handle = self._running.pool.export(own)
-                        handles.append((key[0], [own.number, handle]))
-
-                _attempt(take, index, failures)
+                with _attempting(index, failures):
+                    own = self._own[index, of_source] = self._running.pool.take(memory, by, transfer.bytes)
+                    if not by_messages and transfer.executor.rank != self._rank:
+                        handles.append((index, [own.number, self._running.pool.export(own)]))
         return handles, failures
-
-    def _executor(self, index: int) -> int | None:
-        return self._transfers[index].executor.rank
-
-    def _take(self, key: tuple[int, bool], memory: Memory) -> Own:
-        index, _ = key
-        means = self._means[index]
-        by = self._running.side.plain if means in TWO_SIDED else means
-        self._own[key] = self._running.pool.take(memory, by, self._transfers[index].bytes)
-        return self._own[key]
 
     def _open(self, handles: dict[int, list[Any]]) -> tuple[None, Failures]:
         """Open the buffers of other processes, and bind the part of this process; return failures."""
@@ -360,17 +349,11 @@ class DistributedPrepared(Prepared):
             ]
             executes = transfer.executor.rank == self._rank
             if executes and means not in TWO_SIDED and ends[0] != ends[1]:
-
-                def open_(
-                    transfer: Transfer = transfer, index: int = index, addresses: list[int] = addresses
-                ) -> None:
-                    far = 0 if transfer.source.rank != self._rank else 1
-                    rank = (transfer.source, transfer.destination)[far].rank
-                    number, handle = handles[index]
+                with _attempting(index, failures):
+                    far = 0 if ends[0] != self._rank else 1
+                    rank, (number, handle) = ends[far], handles[index]
                     assert rank is not None
                     addresses[far] = self._running.pool.open(rank, number, Handle(*handle))
-
-                _attempt(open_, index, failures)
             peer = next((rank for rank in ends if rank != self._rank), self._rank)
             pieces.append(LocalTransfer(
                 index, transfer, means, addresses[0], addresses[1], ends[0] == self._rank,
@@ -381,10 +364,11 @@ class DistributedPrepared(Prepared):
         return None, failures
 
 
-def _attempt(call: Callable[[], None], index: int, failures: Failures) -> None:
-    """Run ``call``; record a failure for this transfer. Out of memory propagates."""
+@contextmanager
+def _attempting(index: int, failures: Failures) -> Iterator[None]:
+    """Record a failure for this transfer. Out of memory propagates."""
     try:
-        call()
+        yield
     except WirespeedError as error:
         if isinstance(error, (BackendLost, OutOfMemory)):
             raise

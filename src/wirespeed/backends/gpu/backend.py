@@ -335,15 +335,9 @@ def _refused_together(measurement: Measurement) -> str:
         return "a block list is measured with its submission, so only other lists can run with it"
     if len({t.scattered and t.scattered.method for t in lists}) > 1:
         return "block lists that are measured together have the same method"
-    if (
-        len(loads) > 1
-        or (loads and len({t.executor.device for t in lists}) > 1)
-        or any(
-            (t.access, t.executor.device, t.engine, t.is_paced, t.start)
-            != (Access.LOCAL, lists[0].executor.device, Engine.SM, False, 0.0)
-            for t in loads
-        )
-    ):
+    needed = {(Access.LOCAL, t.executor.device, Engine.SM, False, 0.0) for t in lists}
+    found = {(t.access, t.executor.device, t.engine, t.is_paced, t.start) for t in loads}
+    if loads and (len(loads) > 1 or found != needed):
         return "the load of a block list is one kernel in the memory of the GPU that moves it"
     return ""
 

@@ -183,7 +183,7 @@ class Connection:
         self._places: dict[MemoryKind, PairMemory] = {}
         self._opened: set[MemoryKind] = set()
         self._wires: dict[tuple[Engine, MemoryKind], Wire | None] = {}
-        self._refused: dict[tuple[Engine, MemoryKind], str | None] = {}
+        self._refused: dict[tuple[Engine, MemoryKind], str] = {}
 
     @property
     def measures(self) -> bool:
@@ -228,10 +228,7 @@ class Connection:
         key = engine, kind
         if key not in self._refused:
             answers = self.exchange.together(lambda: self._ask(engine, kind), f"checking {engine}")
-            reasons = zip(self.exchange.world.members, answers, strict=True)
-            self._refused[key] = next(
-                (f"{member}: {reason}" for member, (reason, _) in reasons if reason), None
-            )
+            self._refused[key] = self.exchange.first(reason for reason, _ in answers)
             if not self._refused[key]:
                 self.moving(lambda: self._connect(engine, kind, answers[0][1]), f"connecting {engine}")
         if reason := self._refused[key]:

@@ -71,8 +71,6 @@ class SimulatedHardware:
 
     Attributes:
         machine: The machine, with the capacities of its links, and its faults.
-
-    Attributes:
         network: The links of the machine with its faults.
         capacities: Their capacities, in B/s.
         clock: Virtual time of samples, in s.
@@ -289,7 +287,9 @@ class SimulatedMeasurement(Prepared):
                 seconds.append(0.0)  # set when the measured times are known
                 amounts.append(factor)
                 continue
-            seconds.append(self._held(transfer, exact[i] * factor, copies))
+            # Not shorter than the rate of the transfer allows.
+            held = transfer.bytes * copies * transfer.counted / transfer.rate
+            seconds.append(max(exact[i] * factor, held))
             unit = _STEPS if transfer.operation.is_latency else transfer.bytes
             amounts.append(float(unit * copies))
         measured = [(t.start, s) for t, s in zip(transfers, seconds, strict=True) if t.role is Role.MEASURED]
@@ -307,11 +307,6 @@ class SimulatedMeasurement(Prepared):
         if self._listed is None:
             return Sample(tuple(seconds), tuple(amounts), wall, submitted=submitted)
         return self._listed.sample(Sample(tuple(seconds), tuple(amounts), wall, submitted=submitted), copies)
-
-    @staticmethod
-    def _held(transfer: Transfer, seconds: float, copies: int) -> float:
-        """A time that is not shorter than the rate of the transfer allows."""
-        return max(seconds, transfer.bytes * copies * transfer.counted / transfer.rate)
 
     def _fail(self) -> None:
         for fault in self.hardware.machine.faults:

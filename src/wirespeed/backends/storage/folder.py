@@ -37,10 +37,6 @@ _MODE = 0o600
 _TRIES = 16
 
 
-def _pattern(user: int) -> re.Pattern[str]:
-    return re.compile(rf"wirespeed-storage-{user}-[0-9a-f]{{16}}\.tmp")
-
-
 def opened_folder(folder: str) -> int:
     """A descriptor of a folder that this user may use.
 
@@ -68,7 +64,7 @@ def remove_stale(folder: int) -> int:
     Args:
         folder: Descriptor of the folder.
     """
-    pattern, removed = _pattern(os.geteuid()), 0
+    pattern, removed = re.compile(rf"wirespeed-storage-{os.geteuid()}-[0-9a-f]{{16}}\.tmp"), 0
     with suppress(OSError):  # a folder that may be written and not listed
         for name in os.listdir(folder):
             removed += pattern.fullmatch(name) is not None and _remove_unlocked(folder, name)
@@ -98,12 +94,8 @@ def _remove_unlocked(folder: int, name: str) -> bool:
 
 
 def _is_ours(found: os.stat_result) -> bool:
-    return (
-        stat.S_ISREG(found.st_mode)
-        and found.st_uid == os.geteuid()
-        and found.st_nlink == 1
-        and stat.S_IMODE(found.st_mode) == _MODE
-    )
+    own = stat.S_IFREG | _MODE, os.geteuid(), 1
+    return (found.st_mode, found.st_uid, found.st_nlink) == own
 
 
 class ScratchFile:
