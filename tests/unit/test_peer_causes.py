@@ -23,7 +23,7 @@ from wirespeed.hardware.topology import Machine
 from wirespeed.judging.judge import judge
 from wirespeed.judging.peer_causes import PeerFindings, find_peers
 from wirespeed.judging.verdict import Verdict
-from wirespeed.peer_access import Attempt, PeerAccess, PeerMechanism, PeerVerdict, described, rounds
+from wirespeed.peer_access import Attempt, PeerAccess, PeerMechanism, PeerVerdict, rounds, worded
 from wirespeed.screens.doctor import to_json
 
 V = PeerVerdict
@@ -221,11 +221,10 @@ def test_rounds_have_each_pair_once_and_each_gpu_at_most_once(count: int) -> Non
 def test_pairs_are_described_briefly() -> None:
     names = ["gpu0", "gpu1", "gpu2"]
     every = [(a, b) for a in names for b in names if a != b]
-    assert described(every, names) == "all pairs"
-    assert described([pair for pair in every if "gpu1" in pair], names) == "gpu1 with all others"
+    assert worded(every, names) == "all pairs"
+    assert worded([pair for pair in every if "gpu1" in pair], names) == "gpu1 with all others"
     assert (
-        described([("gpu0", "gpu1"), ("gpu1", "gpu0"), ("gpu2", "gpu0")], names)
-        == "gpu0 <-> gpu1, gpu2 -> gpu0"
+        worded([("gpu0", "gpu1"), ("gpu1", "gpu0"), ("gpu2", "gpu0")], names) == "gpu0 <-> gpu1, gpu2 -> gpu0"
     )
 
 
