@@ -456,8 +456,8 @@ def test_a_log_in_which_everything_is_waived_says_why(
     assert main(["check", "--from", str(log)]) == 4
     shown = " ".join(capsys.readouterr().out.split())
     assert (
-        "NOT JUDGED nothing was measured: skipped device_to_device_memcpy_write_ce (waived in the log: no "
-        "GPU has peer access to another); this is not a pass"
+        "NOT JUDGED no value could be judged; device_to_device_memcpy_write_ce measured nothing: waived in "
+        "the log: no GPU has peer access to another; this is not a pass"
     ) in shown
     assert "unknown line" not in shown
 

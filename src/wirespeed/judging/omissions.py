@@ -387,17 +387,20 @@ def _planned_again(document: Document, cases: Iterable[Testcase]) -> list[Testca
 
 
 def _not_measured(document: Document) -> Iterator[str]:
-    """Yield the requested testcases that have no value, by reason."""
+    """Yield the requested testcases that have no value, by reason; all of a log that has no value."""
     by_reason: dict[str, dict[str, int]] = {}
-    for pattern in _requested(document):
+    patterns = _requested(document)
+    if document.imported and not any(map(_has_value, document.testcases)):
+        patterns = tuple(result.name for result in document.testcases)
+    for pattern in patterns:
         results = [result for result in document.testcases if _fits(result.name, pattern)]
         # A Document may have only some of its testcases; one that Ctrl-C ended says so itself.
         ended = any(result.status is Status.INTERRUPTED for result in results)
         if results and not ended and not any(map(_has_value, results)):
             reason = next((result.reason for result in results if result.reason), "")
             by_reason.setdefault(reason, {})[pattern] = 1
-    for reason, patterns in by_reason.items():
-        yield f"{_named(patterns)} measured nothing" + (f": {reason}" if reason else "")
+    for reason, named in by_reason.items():
+        yield f"{_named(named)} measured nothing" + (f": {reason}" if reason else "")
 
 
 def _requested(document: Document) -> tuple[str, ...]:

@@ -244,11 +244,7 @@ class _Summary:
             return f"{what}; this is not a pass", advised.LARGER if of_size else Advice()
         if not passed:
             accepted = "the overrides accept all values that could be judged"
-            skipped = [f"{r.name} ({r.reason})" for r in document.testcases if r.status is Status.WAIVED]
             reason = accepted if any(check.accepted.values()) else "no value could be judged"
-            if skipped and len(skipped) == len(document.testcases):
-                more = f" and {len(skipped) - 1} more" if len(skipped) > 1 else ""
-                reason = f"nothing was measured: skipped {skipped[0]}{more}"
             return "; ".join((reason, *check.doubts, "this is not a pass")), self._judging()
         if check.doubts:
             advice = advised.DOUBTFUL if document.imported else Advice()
