@@ -31,11 +31,12 @@ from wirespeed.document import TestcaseResult
 from wirespeed.driver import sampling
 from wirespeed.driver.partial_result import cell_of
 from wirespeed.driver.sampling import take
-from wirespeed.errors import Unreachable, UsageError, VerificationError
+from wirespeed.errors import MeasurementTimeout, Unreachable, UsageError, VerificationError
 from wirespeed.hardware.devices import Gpu, NumaNode
 from wirespeed.hardware.limits import Allowance
 from wirespeed.hardware.topology import Machine
-from wirespeed.judging.block_map import MODEL_ERROR, BlockMap, Crossing, Point, _rule
+from wirespeed.judging.block_map import BlockMap, Crossing
+from wirespeed.judging.block_models import MODEL_ERROR, Point, rule_of
 from wirespeed.judging.verdict import Verdict
 from wirespeed.measurement import Measurement, Place, Sample
 from wirespeed.model import BlockList, Engine, Executor, Memory, MemoryKind, Method, PoolLayout, Transfer
@@ -299,15 +300,15 @@ def points(rates: dict[tuple[int, int], tuple[float, float]]) -> tuple[Point, ..
 
 def test_constants_for_a_server() -> None:
     """The published H100: the kernel wins with 8 KiB from 64 blocks on, the batch call with 64 KiB."""
-    rule = _rule(points({
+    rule = rule_of(points({
         (8192, 16): (2.0, 1.5), (8192, 64): (2.7, 8.8), (8192, 256): (2.7, 22.8),
         (65536, 16): (15.7, 14.6), (65536, 64): (30.0, 29.4), (65536, 256): (43.0, 42.0),
     }))  # fmt: skip
     assert rule is not None and (rule.block_below, rule.blocks_from, rule.loss) == (65536, 64, 0.0)
     assert rule.usual_loss == pytest.approx(2.0 / 1.5 - 1)
-    never = _rule(points({(8192, 16): (3.0, 1.0), (8192, 64): (3.0, 2.0)}))
+    never = rule_of(points({(8192, 16): (3.0, 1.0), (8192, 64): (3.0, 2.0)}))
     assert never is not None and (never.block_below, never.loss) == (0, 0.0)
-    always = _rule(points({(8192, 16): (1.0, 2.0), (65536, 16): (1.0, 2.0)}))
+    always = rule_of(points({(8192, 16): (1.0, 2.0), (65536, 16): (1.0, 2.0)}))
     assert always is not None and (always.block_below, always.blocks_from) == (None, 16)
 
 
@@ -601,6 +602,22 @@ def test_all_gpus_need_two() -> None:
     (case,) = [case for case in blocks.TESTCASES if case.name == "blocks_host_to_all"]
     plan = case.plan(replace(MACHINE, gpus=MACHINE.gpus[:1]), PlanOptions())
     assert plan.reason == "requires at least two GPUs"
+
+
+def test_calls_that_do_not_return_time_out(driver: MemoryDriver, backend: MemoryBackend) -> None:
+    returns = threading.Event()
+    driver.native._move = lambda *_: returns.wait(20)  # type: ignore
+    with backend.prepare(of_all(), RunOptions(timeout=0.3)) as prepared:
+        with pytest.raises(MeasurementTimeout, match=r"timed out after 0.3 s while running numa0->gpu0"):
+            prepared.sample(1)
+        returns.set()
+
+
+def test_a_computation_next_to_no_list_of_one_gpu_is_refused() -> None:
+    for direction in ("host_to_all", "host"):
+        with pytest.raises(UsageError, match="only lists of one GPU move while it computes"):
+            of_directions(MACHINE, [direction], computing=True)
+    assert len(of_directions(MACHINE, ["host_to_all", "host_to_device"], computing=True)) == 2
 
 
 def test_no_computation_runs_next_to_lists_of_all_gpus() -> None:

@@ -208,7 +208,7 @@ def main_of_blocks(name: str, argv: Sequence[str]) -> int:
     output, machine = common.saving(options), backends.describe(options.machine)
     if options.devices is not None:
         machine = machine.only(options.devices)
-    cases = of_directions(machine, options.direction or ())
+    cases = of_directions(machine, options.direction or (), computing=bool(options.while_computing))
     prefixes = storage.also_asked(machine, options.storage is not None)
     settings = common.run_options(options, tier="quick", sizes=options.sizes, block_counts=options.counts)
     given = common.with_programs(settings, []) | {"testcases": cases, "machine": machine}

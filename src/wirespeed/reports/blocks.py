@@ -13,7 +13,8 @@ import msgspec
 from rich.console import RenderableType
 from rich.text import Text
 
-from ..judging.block_map import MODEL_ERROR, BlockMap, Model, PathMap, Point, StorageMap, map_of
+from ..judging.block_map import BlockMap, PathMap, StorageMap, map_of
+from ..judging.block_models import MODEL_ERROR, Model, Point
 from ..judging.judged import Judged
 from ..model import Method
 from ..terminal import colored, columns

@@ -220,18 +220,16 @@ def _all_gpus(*, to: bool) -> Paths:
     """The path between host memory and all GPUs at once, each with the memory nearest to it."""
 
     def paths(machine: Machine) -> Iterator[BlockPath]:
-        first, *others = _of_gpus(to=to, host=True)(machine) if len(machine.gpus) > 1 else (None,)
-        if first is None:
+        every = list(_of_gpus(to=to, host=True)(machine))
+        if len(every) < 2:
             return
-        every = (first, *others)
-        ends = [end for path in every for end in (path.source, path.destination)]
+        hosts = [path.source if to else path.destination for path in every]
+        most = min(_most(machine, *hosts, lists=len(every)), *(path.most for path in every))
         lacking = {
             method: next(filter(None, (path.methods[method] for path in every)), "") for method in Method
         }
-        yield replace(
-            first, methods=lacking, most=_most(machine, *ends, lists=len(every)), others=tuple(others),
-            name="host->all" if to else "all->host",
-        )  # fmt: skip
+        name = "host->all" if to else "all->host"
+        yield replace(every[0], methods=lacking, most=most, others=tuple(every[1:]), name=name)
 
     return paths
 
@@ -342,11 +340,19 @@ def _too_large(size: int, most: int) -> str:
     return f"{format_size(size)} is too much: a list moves {format_size(most)} at most" if size > most else ""
 
 
-def of_directions(machine: Machine, directions: Iterable[str] = ()) -> list[Testcase]:
+def of_directions(
+    machine: Machine, directions: Iterable[str] = (), *, computing: bool = False
+) -> list[Testcase]:
     """The testcases of directions; default: between host and GPUs, without a GPU within the host.
 
+    Args:
+        machine: The machine.
+        directions: Some of ``DIRECTIONS``.
+        computing: Whether the lists of one GPU are to be measured next to a computation, too.
+
     Raises:
-        UsageError: If there is no such direction, or it requires a GPU that the machine has not.
+        UsageError: If there is no such direction, it requires a GPU that the machine has not, or no list of
+            the directions can move next to a computation.
     """
     wanted = tuple(directions) or (DIRECTIONS[:2] if machine.gpus else (_WITHIN_HOST,))
     for direction in wanted:
@@ -356,6 +362,10 @@ def of_directions(machine: Machine, directions: Iterable[str] = ()) -> list[Test
             raise UsageError(f"{direction} requires a GPU, and no GPU was found; choose {_WITHIN_HOST}")
         if len(machine.gpus) == 1 and direction in _ALONE:
             raise UsageError(f"{direction} {ONE_GPU}, and this machine has one; choose {_ALONE[direction]}")
+    if computing and {_WITHIN_HOST, *_ALONE}.issuperset(wanted):
+        raise UsageError(
+            "only lists of one GPU move while it computes; choose a direction such as host_to_device"
+        )
     return [case for case in TESTCASES if case.name.removeprefix(PREFIX) in wanted]
 
 

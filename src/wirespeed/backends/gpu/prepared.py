@@ -366,19 +366,16 @@ class GpuBlocks(GpuPrepared):
                 first = self._of_gpus.setdefault(lane.device.name, work)
                 if first is not work:
                     first.join(work)
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads = ThreadPoolExecutor(len(self._of_gpus), "block lists")
         self._start = np.zeros(1, np.int64)
-        if len(self._of_gpus) > 1:
-            self._threads = ThreadPoolExecutor(len(self._of_gpus), "block lists")
-            for lists in self._of_gpus.values():
-                lists.begin_at(int(self._start.ctypes.data))
+        for lists in self._of_gpus.values() if len(self._of_gpus) > 1 else ():
+            lists.begin_at(int(self._start.ctypes.data))
         self._load = next((bound for bound in self._moving if not bound.measured), None)
         #: Time of a launch of the computation without lists, and of the lists next to it, in s.
         self._launch_s = self._lap_s = 0.0
 
     def __exit__(self, *error: object) -> None:
-        if self._threads is not None:
-            self._threads.shutdown(wait=not self._signals.stuck.is_set())
+        self._threads.shutdown(wait=not self._signals.stuck.is_set())
         super().__exit__(*error)
 
     def sample(self, copies: int) -> Sample:
@@ -401,11 +398,17 @@ class GpuBlocks(GpuPrepared):
 
         Raises:
             BackendError: If a call failed.
+            MeasurementTimeout: If the calls do not return: a GPU hangs.
         """
-        run = self._threads.map if self._threads else map
+        timeout = self._options.timeout
         self._start[0] = time.monotonic_ns() + _START_NS
-        every = run(lambda lists: lists.laps(copies), self._of_gpus.values())
-        return dict(zip(self._of_gpus, every, strict=True))
+        try:
+            every = self._threads.map(
+                lambda lists: lists.laps(copies), self._of_gpus.values(), timeout=timeout
+            )
+            return dict(zip(self._of_gpus, every, strict=True))
+        except TimeoutError:
+            raise MeasurementTimeout(f"running {self._measurement}", timeout) from None
 
     def _beside(self, copies: int) -> tuple[dict[str, LapTimes], float]:
         """Move the lists while the GPU computes; return their times, and how many launches ran meanwhile.
