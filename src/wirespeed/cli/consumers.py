@@ -213,7 +213,9 @@ def refuse_mixed(consumer: str | None, output: Output | None) -> None:
     Raises:
         UsageError: If both are requested.
     """
-    if consumer and output and str(output.path) == "-":
+    from ..results.output import STDOUT
+
+    if consumer and output and output.path == STDOUT:
         raise UsageError(f"{OPTION} prints its line on standard output: give -o a file")
 
 
