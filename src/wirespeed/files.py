@@ -3,6 +3,8 @@
 Reading has a limit on the size: a device or a pipe may never end. Writing is atomic. What another user could
 have written is recognised by owner and mode.
 
+A file in memory: nothing of it remains, even if the process is killed.
+
 Folder for compiled code and the user's key; in the package, nothing would remove it.
 
 What is in it is executed, so that nobody else may be able to write there.
@@ -168,6 +170,14 @@ def new_file(
     except BaseException:
         path.unlink(missing_ok=True)
         raise
+
+
+def file_in_memory(name: str) -> Path:
+    """A new empty file for what a library writes, until this process ends.
+
+    Its path is not below ``/proc/self``: a program that this process starts can write to it, too.
+    """
+    return Path(f"/proc/{os.getpid()}/fd/{os.memfd_create(name)}")
 
 
 def make_folder(path: Path, mode: int = 0o755) -> None:

@@ -118,7 +118,7 @@ def test_options(options: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("implementation", ["1", "2"])
 def test_kernels_of_the_device_api_in_every_form(implementation: str, name: str, form: str) -> None:
     text = run(
-        name, "-D", implementation, "-R", "2", "-V", "24", *FORMS[form], "-b", "8", "-e", "64M", "-f", "64",
+        name, "-D", implementation, "-R", "2", "-V", "24", *FORMS[form], "-b", "4", "-e", "64M", "-f", "64",
         "-n", "5",
     )  # fmt: skip
     assert "# Out of bounds values : 0 OK" in text

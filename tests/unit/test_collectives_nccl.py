@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -430,13 +429,14 @@ def test_what_c_refuses_is_named(make: Make, fake: Nccl) -> None:
         made.once()
 
 
-def test_an_error_keeps_the_words_of_nccl(make: Make, fake: Nccl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_keeps_the_words_of_nccl(
+    make: Make, fake: Nccl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Programs look for them; a warning of the log follows, as in ``NCCLCHECK`` of nccl-tests' common.h."""
-    for name in ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE"):
-        monkeypatch.setenv(name, "")
-        monkeypatch.delenv(name)
+    log = tmp_path / "nccl.log"
+    log.touch()
+    monkeypatch.setattr(messages, "log_of", lambda: log)
     made = make(1, 2)
-    log = Path(os.environ["NCCL_DEBUG_FILE"])
     log.write_text("vm:1:1 [0] misc/socket.cc:59 NCCL WARN first\nvm:1:1 NCCL WARN connect: refused \n")
     words = "unhandled system error (run with NCCL_DEBUG=INFO for details)"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from wirespeed.backends.cuda import nvml
 from wirespeed.backends.cuda.nvml import Nvml
 from wirespeed.backends.gpu.device import LoadedLinks
 from wirespeed.backends.gpu.gpu_driver import Monitor
+from wirespeed.backends.nccl import channel
 from wirespeed.backends.nccl.channel import Debug, transports
 from wirespeed.backends.tree import Tree
 from wirespeed.document import Document
@@ -260,25 +262,43 @@ def test_transports_in_the_log_of_nccl() -> None:
     assert transports("") == ()
 
 
+@pytest.fixture
+def variables(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """The variables of NCCL's log, which are restored, as is the log."""
+    for name in ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE"):
+        monkeypatch.setenv(name, "x")
+        monkeypatch.delenv(name)
+    channel.log_of.cache_clear()
+    yield monkeypatch
+    channel.log_of.cache_clear()
+
+
 @pytest.mark.parametrize("name", ["NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS"])
-def test_the_log_of_the_user_is_left_to_him(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(name, "x")
+def test_the_log_of_the_user_is_left_to_him(name: str, variables: pytest.MonkeyPatch) -> None:
+    variables.setenv(name, "/proc/self/fd/2")
     log = Debug()
     assert log.fact().value is None and "NCCL_DEBUG_FILE is set" in log.fact().reason
-    log.close()
 
 
-def test_the_log_of_nccl_is_read_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE"):
-        monkeypatch.setenv(name, "x")  # so that it is restored
-        monkeypatch.delenv(name)
+def test_the_log_of_nccl_is_in_memory_and_read_from_where_it_was(variables: pytest.MonkeyPatch) -> None:
     log = Debug()
     path = Path(os.environ["NCCL_DEBUG_FILE"])
     assert log.fact().reason == "not in NCCL's log"
-    path.write_text(LOG)
-    assert log.fact() == Fact(Known.NCCL_TRANSPORTS, ("P2P/CUMEM", "NET/IB", "SHM/direct"))
-    log.close()
-    assert not path.exists()
+    with path.open("w") as written:  # as NCCL opens it, once
+        written.write(LOG)
+        written.flush()
+        assert log.fact() == Fact(Known.NCCL_TRANSPORTS, ("P2P/CUMEM", "NET/IB", "SHM/direct"))
+        later = Debug()
+        assert later.fact().reason == "not in NCCL's log"
+        written.write("host:1:2 [1] NCCL INFO Channel 00 : 1[1] -> 0[0] via SHM/direct/direct\n")
+        written.flush()
+        assert later.fact().value == ("SHM/direct",)
+    channel.log_of.cache_clear()  # as in a program that this process starts
+    Debug()
+    own = Path(os.environ["NCCL_DEBUG_FILE"])
+    assert own != path
+    for one in (path, own):
+        os.close(int(one.name))
 
 
 @pytest.mark.parametrize(

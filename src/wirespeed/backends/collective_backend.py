@@ -48,7 +48,7 @@ Make = Callable[[World, Group], Provider]
 class CollectiveBackend(JobBackend):
     """Runs collectives with one library.
 
-    Attributes:
+    Args:
         name: ``nccl``, ``mpi`` or ``simulated``.
         world: The processes that take part; a World of one process for collectives among the GPUs of this
             process.

@@ -30,7 +30,7 @@ _MESSAGE_BYTES, _MOST_MESSAGES = 2**13, 100_000
 class Tree:
     """The files, variables and answers of libraries that describe a system.
 
-    Attributes:
+    Args:
         folder: Folder that contains ``sys`` and ``proc``; ``/`` for this machine.
         environment: Environment variables; None for those of this process.
         nvml: Recorded answers of NVML; None for this machine, whose NVML is asked.

@@ -228,7 +228,7 @@ class Adaptive:
     distinguish causes. The rest of the quick tier follows if the facts show none, or if these values show
     none, or do not explain what is slow.
 
-    Attributes:
+    Args:
         expected: What each host of the machine should have.
 
     Attributes:

@@ -50,7 +50,7 @@ class Output:
     appears with its content, so a command that is killed at any moment leaves no empty file. A writing that a
     signal interrupts can be repeated. Devices and pipes are written directly.
 
-    Attributes:
+    Args:
         path: The file, or ``-`` for standard output.
         replace: Whether to replace a file that exists. An empty one is always replaced.
         names: Names, in the same folder, to use in place of ``path`` and of each other if they exist,

@@ -357,7 +357,7 @@ def _dial(connection: socket.socket, address: str, deadline: float) -> None:
 class SharedMemory:
     """Memory that several processes have mapped.
 
-    Attributes:
+    Args:
         descriptor: Descriptor of the memory.
         size: Size of the memory, in bytes.
 

@@ -26,7 +26,7 @@ _NO_MORE = -1
 class Crew:
     """The ranks of a World that take tasks.
 
-    Attributes:
+    Args:
         world: The World, of which nothing else is used meanwhile.
 
     Attributes:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import BackendError, Unreachable, WirespeedError
+from ...files import file_in_memory
 
 #: What the log of libcufile 1.15 says of a driver that moves everything through memory of the host, of a file
 #: for which only this is possible, and what it is called here. Its statistics would say it too, but their
@@ -37,9 +38,7 @@ _MISSING = (
 def log_of() -> Path:
     """The log of the library, in memory: otherwise the library writes it into the current folder."""
     if not os.environ.get("CUFILE_LOGFILE_PATH"):
-        # Not below /proc/self: a program that this process starts inherits the variable, not the descriptor.
-        name = f"/proc/{os.getpid()}/fd/{os.memfd_create('cufile.log')}"
-        os.environ["CUFILE_LOGFILE_PATH"] = name
+        os.environ["CUFILE_LOGFILE_PATH"] = str(file_in_memory("cufile.log"))
         os.environ["CUFILE_LOGGING_LEVEL"] = "NOTICE"
     return Path(os.environ["CUFILE_LOGFILE_PATH"])
 

@@ -76,7 +76,7 @@ _INTERRUPTED = "interrupted"
 class Exchange:
     """Steps that all processes take together.
 
-    Attributes:
+    Args:
         world: The processes of the job.
         cancel: Release everything that waits in this process; called from another thread when a process has
             ended.

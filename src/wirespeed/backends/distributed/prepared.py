@@ -67,7 +67,7 @@ def share_page(exchange: Exchange, descriptors: Descriptors, timeout: float) -> 
 class SynchronisedStart:
     """Opens the gate of this host when all processes of all hosts are ready.
 
-    Attributes:
+    Args:
         exchange: Exchanges with the other processes.
         side: Hardware of this process, with the gate.
 

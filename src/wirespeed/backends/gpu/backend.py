@@ -62,7 +62,7 @@ def _refused_list(transfer: Transfer) -> str:
 class GpuBackend(Backend, ABC):
     """Backend for transfers of GPUs: copy engines, kernels, chases.
 
-    Attributes:
+    Args:
         machine: Machine that this process runs on, with the GPUs of this backend.
 
     Attributes:

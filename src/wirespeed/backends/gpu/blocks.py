@@ -165,7 +165,7 @@ class BlockCopies:
 class Lists:
     """The lists of one transfer, and where they are.
 
-    Attributes:
+    Args:
         take: Returns a buffer in a memory, of a size, for a GPU.
         transfer: The transfer.
         device: GPU that executes it.

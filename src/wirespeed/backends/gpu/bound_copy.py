@@ -136,7 +136,7 @@ class Binder:
 
     ``taken``, ``reached``, ``lanes`` and ``fillers`` record what they use.
 
-    Attributes:
+    Args:
         device, contents: Return the open GPU with a name, and the Contents that fill and compare on a GPU.
         ticks: The clock for start offsets and rates; None if no transfer has one.
 

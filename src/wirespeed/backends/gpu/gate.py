@@ -24,7 +24,7 @@ from .stream_ops import EngineCopy, Kernel
 class SignalPage:
     """Pinned memory with words that streams of every GPU can wait for and write.
 
-    Attributes:
+    Args:
         device: Any GPU; its context owns the page.
         timeout: Time after which a spinning kernel gives up, in s.
         page: Memory that several processes have mapped; None for memory of this process.

@@ -263,7 +263,7 @@ class EngineCopy:
 class Kernel:
     """Launches of a kernel.
 
-    Attributes:
+    Args:
         size: Index of the argument with the bytes; those before it are addresses.
         passes: Index of the argument with the passes of a looping kernel; None if there is no such argument.
             A kernel with passes has a smaller warm-up.
@@ -332,7 +332,7 @@ class Axpy:
     The scalars make ``z`` alternately ``y + s x`` and ``y - s x``: exact, and never ``y`` again, so that a
     launch that does nothing is found.
 
-    Attributes:
+    Args:
         x, y, z: Addresses on the GPU of the stream.
         size: Bytes of each vector.
 

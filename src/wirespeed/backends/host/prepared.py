@@ -288,8 +288,6 @@ class HostPrepared(Prepared):
     Attributes:
         bound: Transfers with their buffers, in the order of the Measurement.
         table: Results of the threads.
-
-    Attributes:
         buffers: Where the buffers come from.
         gate: Where the threads wait for each other.
     """

@@ -34,7 +34,7 @@ def _failed(failed: Failure) -> BackendError:
 class MpiFunctions(Functions):
     """Makes calls of MPI without the Python interpreter.
 
-    Attributes:
+    Args:
         mpi: The module ``mpi4py.MPI``.
 
     Attributes:

@@ -231,7 +231,7 @@ def format_of(type: DataType, operator: str, ranks: int) -> Format:
 class RankGpu:
     """A GPU with one stream, which a rank uses.
 
-    Attributes:
+    Args:
         driver: The driver.
         index: Position of the GPU among those of the driver.
         bus_id: Its bus ID.

@@ -4,7 +4,7 @@ Settings of NCCL that are not its defaults, from the environment and from its fi
 
 Transports and warnings from NCCL's log, the only place where NCCL reports them.
 
-Unless the user has requested a log, NCCL writes it to a temporary file.
+Unless the user has requested a log, NCCL writes it to memory.
 
 Send and receive over NCCL, for ranks that cannot open the memory of each other.
 """
@@ -14,9 +14,9 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...collectives.operations import BY_NAME
 from ...errors import BackendError
+from ...files import file_in_memory
 from ...hardware.facts import Fact, Known
 from ..tree import HERE, TreePath
 
@@ -72,23 +73,31 @@ _WARNING = re.compile(r"NCCL WARN (.*)")
 
 #: Variables of NCCL's log, and their values; the name of the file is added.
 _VARIABLES = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,P2P,SHM,NET,NVLS", "NCCL_DEBUG_FILE": ""}
+#: The file that a process of wirespeed has left in the variables of a program that it started.
+_INHERITED = re.compile(r"/proc/\d+/fd/\d+")
 _OWN_LOG = "NCCL_DEBUG, NCCL_DEBUG_SUBSYS or NCCL_DEBUG_FILE is set"
 
 
+@cache
+def log_of() -> Path | None:
+    """The log of NCCL in this process, in memory; None if the user has requested one."""
+    inherited = _INHERITED.fullmatch(os.environ.get("NCCL_DEBUG_FILE", ""))
+    if not inherited and not _VARIABLES.keys().isdisjoint(os.environ):
+        return None
+    path = file_in_memory("nccl.log")
+    os.environ.update(_VARIABLES | {"NCCL_DEBUG_FILE": str(path)})
+    return path
+
+
 class Debug:
-    """The log of NCCL. Must be created before NCCL is loaded."""
+    """What NCCL logs from now on. Must be created before NCCL is loaded."""
 
     def __init__(self) -> None:
-        self._path: Path | None = None
-        if not _VARIABLES.keys().isdisjoint(os.environ):
-            return
-        handle, name = tempfile.mkstemp(prefix="wirespeed-nccl-", suffix=".log")
-        os.close(handle)
-        self._path = Path(name)
-        os.environ.update(_VARIABLES | {"NCCL_DEBUG_FILE": name})
+        self._path = log_of()
+        self._begin = len(self._path.read_bytes()) if self._path else 0
 
     def _text(self) -> str:
-        return self._path.read_text(errors="replace") if self._path and self._path.exists() else ""
+        return self._path.read_bytes()[self._begin :].decode(errors="replace") if self._path else ""
 
     def transports(self) -> str:
         """The transports between ranks for people: ``P2P/CUMEM, NET/IB``."""
@@ -109,11 +118,6 @@ class Debug:
         """NCCL's words for an error, with the last warning of its log, as nccl-tests joins them."""
         warnings = _WARNING.findall(self._text())
         return " / ".join([words, *(warning.strip() for warning in warnings[-1:])])
-
-    def close(self) -> None:
-        """Remove the temporary file."""
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
 
 
 def transports(log: str) -> tuple[str, ...]:

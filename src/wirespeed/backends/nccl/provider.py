@@ -76,7 +76,7 @@ class _Rank:
 class NcclProvider(Provider):
     """Runs collectives with NCCL.
 
-    Attributes:
+    Args:
         world: The processes of the job.
         group: The ranks that take part.
         options: How NCCL is used.
@@ -468,7 +468,6 @@ class NcclProvider(Provider):
                 rank.gpu.close()
         if self._pool is not None:
             self._pool.shutdown(wait=not self._cancelled.is_set())
-        self._debug.close()
 
     def _bound(self) -> Case:
         assert self._case is not None

@@ -163,7 +163,7 @@ def verify(place: PairMemory, address: int, size: int, end: int, work: str, way:
 class Connection:
     """What this process has of the two ends.
 
-    Attributes:
+    Args:
         exchange, machine, local, options, grace: As in ``PairsBackend``.
         warn: Receives warnings.
 
