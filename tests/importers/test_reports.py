@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 import wirespeed
+from wirespeed.cli.main import main
 from wirespeed.judging.omissions import with_host_memory
-from wirespeed.judging.overview import key_figures, overview, unknown_memory
+from wirespeed.judging.overview import key_figures, overview, remedy, unknown_memory
 from wirespeed.judging.verdict import Verdict
 from wirespeed.units import GB, parse_memory
 
@@ -248,3 +249,61 @@ def test_a_row_that_its_poster_cut_costs_no_other(tmp_path: Path) -> None:
         (table,) = document.testcases[0].tables
         assert [cell.row for cell in table.cells if cell.column == 0 and cell.value] == [1, 2, 4, 5, 6]
         assert any("7 of 8 rows" in doubt for doubt in document.imported[0].doubts)
+
+
+HEAD = (
+    "#                                                     out-of-place                       in-place\n"
+    "#     size     count   type  redop  root   time   algbw   busbw #wrong   time   algbw   busbw #wrong\n"
+)
+SLOW = (
+    "   67108864  16777216  float  sum  -1   892.0   75.24  141.07   0   886.0   75.74  142.01   0\n"
+    " 1073741824 268435456  float  sum  -1 13512.8   79.46  148.99   0 13484.0   79.63  149.31   0\n"
+)
+FAST = SLOW.replace("13512.8   79.46  148.99", "10312.8  104.12  195.22")
+
+
+def test_the_tables_of_several_runs_are_runs(tmp_path: Path) -> None:
+    """As posted to NVIDIA/nccl#1411: only the tables, below a variable each; no value is lost."""
+    log = tmp_path / "log.txt"
+    log.write_text(f"NCCL_CROSS_NIC=0\n{HEAD}{SLOW}\nNCCL_CROSS_NIC=1\n{HEAD}{FAST}")
+    slow, fast = wirespeed.load_log(log).testcases
+    assert (slow.name, fast.name) == ("all_reduce", "all_reduce_2")
+    values = [[v for table in result.tables for v in table.values()] for result in (slow, fast)]
+    assert 148.99 * GB in values[0] and 195.22 * GB in values[1] and [*map(len, values)] == [12, 12]
+    log.write_text(f"{HEAD}{HEAD}{SLOW}")  # a heading that is repeated before the first row
+    assert [result.name for result in wirespeed.load_log(log).testcases] == ["all_reduce"]
+
+
+@pytest.mark.parametrize(
+    ("machine", "nics", "asked"),
+    [
+        (None, None, "name the GPUs of each host (--machine NAME-N"),
+        ("hgx-h100-8", None, "give the NICs of each host (--nics"),  # 16 ranks, by the bus bandwidth
+        ("hgx-h100-8", "8x400G", ""),
+        ("hgx-h100-16", None, ""),
+    ],
+)
+def test_what_a_log_lacks_is_asked_for(
+    machine: str | None, nics: str | None, asked: str, tmp_path: Path
+) -> None:
+    log = tmp_path / "log.txt"
+    log.write_text(HEAD + SLOW)
+    document = wirespeed.load_log(log, machine=machine, nics=nics)
+    check = wirespeed.judge(document)
+    assert document.testcases[0].collective is not None and document.testcases[0].collective.ranks == 16
+    assert overview(document, check).advice.do.startswith(asked or ("", "find"))
+    assert (check.verdict is UNKNOWN) is bool(asked)
+    matrix = "memcpy SM CPU(row) -> GPU(column) bandwidth (GB/s)\n  0  1\n0  35.19  35.25\n"
+    log.write_text(f"Running host_to_device_memcpy_sm.\n{matrix}")
+    document = wirespeed.load_log(log)
+    assert remedy(document, wirespeed.judge(document)).startswith("name the GPUs (--machine NAME-N")
+
+
+def test_a_label_in_brackets_is_no_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "log.txt"
+    for text, says in (
+        ("[1,0]<stdout>:# nothing known\n", "neither a saved run nor a log"), ('[{"a": 1}]', "other JSON"),
+    ):  # fmt: skip
+        log.write_text(text)
+        assert main(["check", str(log)]) == 2
+        assert says in capsys.readouterr().err

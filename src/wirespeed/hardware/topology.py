@@ -20,6 +20,8 @@ from .devices import GPU, NUMA, DeviceKind, DeviceRecord, Fault, Gpu, NumaNode, 
 
 #: Maximum number of devices of a kind: reports show all pairs.
 _MOST_DEVICES = 1024
+#: Model of the GPUs of a log that does not name them.
+UNKNOWN_GPU = "GPU of unknown model"
 
 
 class LinkKind(StrEnum):

@@ -48,7 +48,8 @@ _COLOR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _OF_LOGS, _HEAD = ("", ".log", ".out", ".txt"), 2**16
 #: Number of lines at which JSON is looked for.
 _MOST_OBJECTS = 64
-#: How the JSON of the tools begins.
+#: How JSON begins, unlike labels such as ``[1,0]<stdout>:``, and how that of the tools does.
+_JSON = re.compile(rb'\s*(\{|\[\s*[\[{"])')
 _OF_TOOL = re.compile(r'\{\s*"(nvbandwidth|sailbandwidth|version)"\s*:')
 #: Lines that the tools print, before which a launcher may have put a prefix.
 _KNOWN = (
@@ -115,7 +116,7 @@ def of_content(file: str, data: bytes, machine: str | None, error: NotARun) -> D
         raise error
     if logs := _understood(file, data):
         return _document([file], logs, machine)
-    if data.lstrip().startswith((b"{", b"[")):
+    if _JSON.match(data):
         raise error
     raise NotARun(
         f"{file} is neither a saved run nor a log with values of a known tool; "

@@ -12,7 +12,7 @@ from ..data import GpuSheet, efficiencies, gpu_sheet, gpu_sheets
 from ..errors import MachineError, UsageError
 from ..hardware.devices import GPU, Gpu, NumaNode, parse
 from ..hardware.network import rate_of
-from ..hardware.topology import Link, LinkKind, Machine, load
+from ..hardware.topology import UNKNOWN_GPU, Link, LinkKind, Machine, load
 from ..measurement import Unit
 from ..model import Access, Engine
 from ..results.imported_limits import GIVEN, UNKNOWN, WIDER, shares_nvlink, with_network
@@ -177,7 +177,7 @@ def _derived(models: Sequence[str], logs: Sequence[FoundLog]) -> Machine:
     names = [f"gpu{i}" for i in range(count)]
     gpus = tuple(
         Gpu(
-            i, model or "GPU of unknown model", memory_bytes=own.memory_mib * MIB if own else 0,
+            i, model or UNKNOWN_GPU, memory_bytes=own.memory_mib * MIB if own else 0,
             multiprocessors=own.multiprocessors if own else 0,
             compute_capability=own.capability if own else "",
             peers=tuple(names[j] for j in range(count) if j != i and ((i, j) in best or (i, j) in reached)),
@@ -408,7 +408,11 @@ def networked(
         logs: The logs, which may name the NICs.
         rate: Rate of the NICs of a host in one direction, in B/s, in place of what the logs say.
     """
-    several = any(len({rank.host for rank in log.ranks}) > 1 for log in logs)
+    several = any(
+        len({rank.host for rank in log.ranks}) > 1
+        or any(collective.info.ranks > len(machine.gpus) > 0 for collective in log.collectives)
+        for log in logs
+    )
     if several and shares_nvlink(machine):
         note = "NVLink may connect all hosts; if it does, give --machine with the number of all GPUs"
         return replace(machine, notes=(*machine.notes, note)), ()

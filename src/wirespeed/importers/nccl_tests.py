@@ -114,7 +114,9 @@ def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
     jobs: list[_LinesOfRun] = []
     for line in lines:
         stripped = line.strip()
-        begins = _VERSION.match(stripped) or _OPTIONS.match(stripped)
+        begins = bool(_VERSION.match(stripped) or _OPTIONS.match(stripped))
+        if _HEAD.match(stripped):  # an excerpt may have only the tables of several runs
+            begins = all(job.went_on for job in jobs)
         if begins and jobs and all(job.has(stripped) for job in jobs):
             before, following = jobs, _LinesOfRun(jobs[-1].mentioned)
             if any(job.went_on for job in before):

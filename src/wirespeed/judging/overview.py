@@ -10,7 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ..document import Document, Status, TestcaseResult
+from ..hardware.topology import UNKNOWN_GPU
 from ..measurement import Unit
+from ..results.imported_limits import UNKNOWN as UNKNOWN_NETWORK
 from ..statistics import grouped
 from ..units import format_size, many
 from . import verdict as advised
@@ -293,7 +295,8 @@ class _Summary:
         """Return what to do if nothing was judged."""
         reasons = Counter(j.why for j in self.check.judgements if j.verdict is Verdict.UNKNOWN and j.why)
         why = "; ".join(f"{many(n, 'value')}: {why}" for why, n in reasons.most_common(_REASONS))
-        return Advice(f"judge by a baseline of good machines (--baseline); {why}" if why else "")
+        how = remedy(self.document, self.check)
+        return Advice("; ".join(filter(None, (how, why))))
 
     def _extent(self) -> str:
         """Return how many values the causes explain, are OK and not judged, and of how many testcases."""
@@ -433,12 +436,30 @@ def unknown_memory(document: Document, check: Check) -> str:
     return _MEMORY.format("a NUMA node", 8)
 
 
-def judged_by_baseline(document: Document, check: Check) -> bool:
-    """Return whether only a baseline would judge some values; not if the capacity of memory would."""
-    unknown = any(
-        judgement.verdict is Verdict.UNKNOWN and judgement.value is not None for judgement in check.judgements
-    )
-    return unknown and check.baseline is None and not unknown_memory(document, check)
+def remedy(document: Document, check: Check) -> str:
+    """Return what would judge the values whose limits are unknown; empty if there are none.
+
+    Logs of other tools may lack what limits their values: the GPUs, the NICs of each host, other ranks.
+    """
+    unknown = {
+        judgement.key.testcase for judgement in check.judgements
+        if judgement.verdict is Verdict.UNKNOWN and judgement.value is not None
+    }  # fmt: skip
+    if not unknown or check.baseline is not None or unknown_memory(document, check):
+        return ""
+    results = [result for result in document.testcases if result.name in unknown]
+    ranks = [result.collective.ranks for result in results if result.collective is not None]
+    gpus = document.machine.gpus
+    if document.imported and len(ranks) == len(results) and set(ranks) == {1}:
+        return "measure several ranks in one job"
+    if document.imported and any(gpu.model == UNKNOWN_GPU for gpu in gpus):
+        return "name the GPUs (--machine NAME-N, such as hgx-h100-8)"
+    if document.imported and any(result.engine == "nccl" for result in results):
+        if not gpus:
+            return "name the GPUs of each host (--machine NAME-N, such as hgx-h100-8)"
+        if UNKNOWN_NETWORK in document.warnings:
+            return "give the NICs of each host (--nics, such as 8x400G)"
+    return "wirespeed baseline make"
 
 
 def not_as_expected(judgements: Iterable[Judgement]) -> dict[str, int]:

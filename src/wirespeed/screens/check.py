@@ -23,7 +23,7 @@ from ..judging.inventory import Missing
 from ..judging.judge import Check
 from ..judging.judged import Judged
 from ..judging.omissions import omitted
-from ..judging.overview import KeyFigure, Overview, judged_by_baseline, unknown_memory, users
+from ..judging.overview import KeyFigure, Overview, remedy, unknown_memory, users
 from ..judging.verdict import BELOW_RANGE, Judgement, Verdict, share
 from ..reports import SIMULATED, Style
 from ..reports.console import further, hanging, heading, printed
@@ -330,7 +330,7 @@ def _unjudged(document: Document, check: Check, style: Style) -> Iterator[Render
             unknown = [*unknown[:_REASONS], f"{many(more, 'other reason')} (-v shows all)"]
         names = set().union(*(cases for (kind, _), cases in reasons.items() if kind == "not judged"))
         them = "it" if len(names) == 1 else "them"
-        by = f". To judge {them}: wirespeed baseline make" if judged_by_baseline(document, check) else ""
+        by = f". To judge {them}: {how}" if (how := remedy(document, check)) else ""
         text = f"values of {many(len(names), 'testcase')} ({'; '.join(unknown)}){by}"
         yield from notes([("not judged", text)])
     yield from notes([("left out", omitted(document)), ("note", unknown_memory(document, check))])
