@@ -194,6 +194,14 @@ HARMLESS = (
     "no errors found", "node1:1:2 [0] NCCL INFO NET/Plugin: Failed to find ncclNetPlugin symbol",
     "TORCH_NCCL_ASYNC_ERROR_HANDLING=1",
     "+ mpirun --mca orte_abort_on_non_zero_status 1 ./all_reduce_perf", "hello",
+    "[node1:4711] Error: coll_hcoll_module.c:312 - mca_coll_hcoll_comm_query() Hcol library init failed",
+    "[node1][[23,1],0][btl_openib_component.c:1670:init_one_device] error obtaining device attributes for "
+    "mlx5_0 errno says Success",
+    "operating in a condition that could result in memory corruption or",
+    "other system errors; your job may hang, crash, or produce silent",
+    "data corruption.  The use of fork() (or system() or other calls that",
+    "* hwloc 2.0.2 has encountered what looks like an error from the operating system.",
+    "* Error occurred in topology.c line 1048",
 )  # fmt: skip
 
 

@@ -307,3 +307,52 @@ def test_a_label_in_brackets_is_no_json(tmp_path: Path, capsys: pytest.CaptureFi
         log.write_text(text)
         assert main(["check", str(log)]) == 2
         assert says in capsys.readouterr().err
+
+
+def test_the_nics_judge_messages_between_hosts(tmp_path: Path) -> None:
+    """As in openucx/ucx#7947 and #8851: two NICs of 100 Gb/s, one or both of them used, one or both ways."""
+    log = tmp_path / "log.txt"
+    both = "# OSU MPI Bi-Directional Bandwidth Test v5.8\n# Size  Bandwidth (MB/s)\n1  1.35\n"
+    one = "#OSU MPI Bandwidth Test v5.6.2\n# Size  Bandwidth (MB/s)\n65536  9000.0\n"
+    for text, nics, verdict in (
+        (f"{one}4194304  23065.67\n", None, UNKNOWN), (f"{one}4194304  23065.67\n", "2x100G", PASS),
+        (f"{one}4194304  12280.00\n", "2x100G", PASS), (f"{one}4194304  8065.67\n", "2x100G", WARN),
+        (f"{both}4194304  18865.67\n", "1x100G", WARN), (f"{both}4194304  24609.96\n", "1x100G", PASS),
+    ):  # fmt: skip
+        log.write_text(text)
+        document = wirespeed.load_log(log, nics=nics)
+        check = wirespeed.judge(document)
+        assert check.verdict is verdict, text
+        assert remedy(document, check).startswith("give the NICs") is (nics is None)
+
+
+@pytest.mark.parametrize("machine", [None, "rtx-a6000-6"])
+def test_what_slows_down_the_host_explains_no_pair_slower_than_it(
+    machine: str | None, tmp_path: Path
+) -> None:
+    """As in NVIDIA/nccl#814: 22 GB/s through the host, 10 to 12 GB/s by peer access."""
+    ends, log = range(6), tmp_path / "log.txt"
+    log.write_text("".join(
+        f"Unidirectional P2P={title} Matrix (GB/s)\n   D\\D {'  '.join(map(str, ends))}\n" + "".join(
+            f"   {i} {'  '.join('912.14' if i == j else str(rate) for j in ends)}\n" for i in ends)
+        for title, rate in (("Disabled Bandwidth", 22.2), ("Enabled Bandwidth (P2P Writes)", 10.14),
+                            ("Enabled Bandwidth (P2P Reads)", 12.43))
+    ))  # fmt: skip
+    document = wirespeed.load_log(log, machine=machine)
+    finding, *more = wirespeed.diagnose(document).findings
+    assert [finding.cause.name, *(other.name for other in finding.others)] == ["iommu", "acs", "bar1"]
+    assert finding.cells == 60 and not more
+
+
+def test_the_hosts_of_a_job_that_do_not_reach_each_other(tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    log.write_text(
+        "# nThread 1 nGpus 1 minBytes 128 maxBytes 4294967296 step: 2(factor) warmup iters: 5 iters: 20\n"
+        "#  Rank  0 Group  0 Pid 3689 on node1 device  0 [0x01] NVIDIA GeForce RTX 4090\n"
+        "#  Rank  1 Group  0 Pid 3867 on node2 device  0 [0x01] NVIDIA GeForce RTX 4090\n"
+        "node2:3867:3867 [0] misc/socket.cc:484 NCCL WARN socketStartConnect: Connect to 192.0.2.1<38007> "
+        "failed : No route to host\n"
+        "node1: Test NCCL failure common.cu:1012 'unhandled system error'\n"
+    )
+    document = wirespeed.load_log(log)
+    assert "NCCL_SOCKET_IFNAME" in overview(document, wirespeed.judge(document)).advice.do

@@ -198,7 +198,8 @@ def parser(name: str) -> Parser:
     of_files.add("--max-age AGE", "do not judge saved runs older than this, such as 2d or 12h", parse_age)
     of_files.add(
         "--nics NUMBERxRATE",
-        "NICs of each host of a log, such as 8x400G, for collectives and RDMA between hosts", parse_nics,
+        "NICs of each host of a log, such as 8x400G, for collectives, RDMA and messages between hosts",
+        parse_nics,
     )  # fmt: skip
     when = arguments.add_argument_group(f"measuring: {common.OF_RUN}")
     when.add(

@@ -319,8 +319,8 @@ def parser_of_import(name: str) -> Parser:
         "(default: derived from the names and the number of GPUs in the logs)", completer=machine_names,
     )  # fmt: skip
     arguments.add(
-        "--nics NUMBERxRATE", "NICs of each host, such as 8x400G, for collectives and RDMA between hosts "
-        "(default: as the log says)", _nics,
+        "--nics NUMBERxRATE", "NICs of each host, such as 8x400G, for collectives, RDMA and messages "
+        "between hosts (default: as the log says)", _nics,
     )  # fmt: skip
     arguments.add_output("save the run")
     arguments.add_report()

@@ -372,9 +372,9 @@ IMB = Tool(_START_IMB, _read_of_imb)
 
 #: Lines with which a log of this tool begins; an excerpt begins with the heading of its table.
 _START_OSU = re.compile(
-    r"# OSU (MPI|OpenSHMEM|NCCL|RCCL|UPC|Xccl|MPI[-_]\w+).* Test|# Size +(Bandwidth|Latency|Avg|MB/s)\b"
+    r"# ?OSU (MPI|OpenSHMEM|NCCL|RCCL|UPC|Xccl|MPI[-_]\w+).* Test|# Size +(Bandwidth|Latency|Avg|MB/s)\b"
 )
-_BEGIN = re.compile(r"# OSU (.+?) Test(?: v(\S+))?")
+_BEGIN = re.compile(r"# ?OSU (.+?) Test(?: v(\S+))?")
 #: Where the buffers of the two ranks are.
 _BUFFERS_IN = re.compile(r"# Send Buffer on (\w+).* Receive Buffer on (\w+)")
 #: The columns of a table.

@@ -20,7 +20,7 @@ from ..hardware.topology import Machine
 from ..measurement import Axis, Measurement, Place, Reduce, Sample, Unit, value_of
 from ..model import Access, Engine
 from ..options import PlanOptions
-from ..results.imported_limits import allowed, between_hosts, of_collective, of_one_nic, with_cores
+from ..results.imported_limits import allowed, between_hosts, of_collective, of_nics, with_cores
 from ..statistics import summarise
 from ..tables import BUSBW, LATE, Cell, Half, Table
 from ..testcases import TABLE, Plan, Testcase
@@ -167,9 +167,10 @@ def _tables(
             # The labels of messages say enough, although the machine lacks ranks.
             fits = case is not None and case.name.startswith("message_")
             result, count = _unplaced(tables, case, status, reason, fits)
-            limited = tuple(of_one_nic(machine, table, nics) for table in result.tables) if nics else ()
-            if nics and limited != result.tables:
-                result, count = struct_replace(result, tables=limited, description=_BY_NIC), 0
+            limited = [of_nics(machine, result.name, table, nics) for table in result.tables] if nics else []
+            if nics and limited != [*result.tables]:
+                text = result.description if fits else _BY_NIC
+                result, count = struct_replace(result, tables=tuple(limited), description=text), 0
             yield result, 0 if fits else count
             continue
         cells, plan = _cells(planned, tables), planned[0]

@@ -31,7 +31,8 @@ _FAILURE = re.compile(
     re.IGNORECASE,
 )
 #: Lines with such words that say something else: warnings, settings, commands, counts of zero, and notices of
-#: Open MPI, which go on: what really ends a run is said again, by the tool or the launcher.
+#: components of Open MPI and of hwloc, which go on: what really ends a run is said again, by the tool or the
+#: launcher.
 _HARMLESS = re.compile(
     r"^\W*(warn(ing)?|note|info|debug|trace|hint)\b|^\S+: (warning|note|info)\b|"
     r"NCCL (INFO|WARN|TRACE|DEBUG)\b|"
@@ -39,6 +40,9 @@ _HARMLESS = re.compile(
     r"^(export\s+)?[A-Z]\w*=|^[+$] |^(mpirun|mpiexec|prterun|srun|prun)[.\w]*\s+-|"
     r"\S+@\S+[$#] |"
     r"more process(es)? ha(s|ve) sent help message|to see all help / error messages|PMIX ERROR: |"
+    r"\b(coll|btl|mtl|pml|osc|common|mca)_\w+\.c:\d+|failed an OFI Libfabric library call|"
+    r"could result in memory corruption|\byour job may \w+|^data corruption\.  The use of fork|"
+    r"^\*+ .*\bhwloc\b|^\W*Error occurred in topology\.c|"
     r"\b(0|no|zero|without)\s+(\w+\s+)?(errors?|fail\w*|mismatch\w*|corrupt\w*)|"
     r"(errors?|failed|failures?|mismatches)\s*[:=]\s*0\b",
     re.IGNORECASE,

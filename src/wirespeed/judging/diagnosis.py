@@ -210,10 +210,13 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
     check = check or judge(document)
     pairs = {judgement.key: judgement for judgement in check.judgements if judgement.why in tuple(OtherWay)}
     # That a path is slow is known of a pair that is slower than another way: it takes a cause to explain it.
+    by_host = {key for key, judgement in pairs.items() if judgement.why == OtherWay.HOST}
     nameless, done, known = 0, set[Key](), list[Finding]()
     for explanation in explain(document, check.judgements, facts):
         keys = explanation.keys
-        if finding := _known(document, explanation):
+        finding = _known(document, explanation)
+        # What slows down the host would slow down copies through it, which are faster.
+        if finding and (finding.evidence or finding.cause.name in _OF_PAIRS or not keys <= by_host):
             known.append(finding)
         else:
             keys -= pairs.keys()

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ..document import Document, Status, TestcaseResult
-from ..hardware.topology import UNKNOWN_GPU
+from ..hardware.topology import UNKNOWN_GPU, LinkKind
 from ..measurement import Unit
 from ..results.imported_limits import UNKNOWN as UNKNOWN_NETWORK
+from ..results.imported_limits import directions_of
 from ..statistics import grouped
 from ..units import format_size, many
 from . import verdict as advised
@@ -454,6 +455,13 @@ def remedy(document: Document, check: Check) -> str:
         return "measure several ranks in one job"
     if document.imported and any(gpu.model == UNKNOWN_GPU for gpu in gpus):
         return "name the GPUs (--machine NAME-N, such as hgx-h100-8)"
+    of_nics = [table for result in results for table in result.tables if directions_of(result.name, table)]
+    if (
+        document.imported
+        and of_nics
+        and not any(link.kind is LinkKind.NETWORK for link in document.machine.links)
+    ):
+        return "give the NICs, if the ranks were on two hosts (--nics, such as 1x200G)"
     if document.imported and any(result.engine == "nccl" for result in results):
         if not gpus:
             return "name the GPUs of each host (--machine NAME-N, such as hgx-h100-8)"

@@ -275,6 +275,9 @@ _OF_ERRORS = (
      "start at most as many ranks on a host as it shows GPUs; check CUDA_VISIBLE_DEVICES", "nvidia-smi -L"),
     (r"CUDA_ERROR_OUT_OF_MEMORY|cuda.*out[ -]of[ -]memory|out[ -]of[ -]memory.*cuda",
      "use smaller buffers, or end other processes on the GPUs", "nvidia-smi"),
+    (r"No route to host|Connection (refused|timed out)|Network is unreachable|socketStartConnect",
+     "let NCCL use the interface over which the hosts reach each other (NCCL_SOCKET_IFNAME), and check the "
+     "firewall between them", "ip -br address"),
     (r"oom.kill|out[ -]of[ -]memory|\bkilled\b|signal 9",
      "the kernel or a user killed it: check the memory of the host, and limits of the job",
      "sudo dmesg | grep -i oom"),

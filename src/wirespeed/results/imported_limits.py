@@ -21,6 +21,7 @@ from ..hardware.topology import Link, LinkKind, Machine
 from ..measurement import Measurement
 from ..model import Access, Engine
 from ..tables import BUSBW, Table
+from ..testcases.base import BANDWIDTH
 from ..testcases.processes import members
 from ..units import GIB, KIB, MIB, Nics
 
@@ -55,8 +56,8 @@ ONE_WAY_BY_HOST, BOTH_WAYS_BY_HOST = (f"{way}directional-p2p-disabled-bandwidth"
 #: Least and typical rate of RDMA over the line rate of a NIC. Published are 0.91 (40 Gb/s Ethernet), 0.93
 #: (100 Gb/s, packets of 1 KiB), 0.98 (100 Gb/s Ethernet, packets of 4 KiB; InfiniBand of 100 and 200 Gb/s).
 _OF_LINE = (0.88, 0.97)
-#: Smaller messages, in bytes, need more queue pairs than one.
-_LEAST_MESSAGE_BYTES = 64 * KIB
+#: Smaller messages, in bytes, need more queue pairs than one, and over MPI more than one message at a time.
+_LEAST_MESSAGE_BYTES, _LEAST_OF_MPI_BYTES = 64 * KIB, 1 * MIB
 
 
 def allowed(network: Network, measurement: Measurement, testcase: str) -> list[Allowance]:
@@ -159,7 +160,7 @@ def _limited(
 ) -> TestcaseResult:
     """A result with the limits of the network, if it is a collective between hosts, or of one NIC."""
     if not result.collective:
-        limited = tuple(of_one_nic(machine, table, nics) for table in result.tables)
+        limited = tuple(of_nics(machine, result.name, table, nics) for table in result.tables)
         return struct_replace(result, tables=limited)
     tables = []
     for table in result.tables:
@@ -175,17 +176,29 @@ def _limited(
     return struct_replace(result, tables=tuple(tables))
 
 
-def of_one_nic(machine: Machine, table: Table, nics: Nics) -> Table:
-    """A table with the limits of one NIC; as it is, if it is none of one NIC, or their number is unknown."""
-    directions = DIRECTIONS.get(table.key, 0)
+def directions_of(testcase: str, table: Table, row: int = 0) -> int:
+    """In how many directions at once a row of a table shows what NICs move; 0 if they do not limit it."""
+    if testcase.startswith("message_") and table.key == BANDWIDTH:
+        return 1 + row
+    return DIRECTIONS.get(table.key, 0)
+
+
+def of_nics(machine: Machine, testcase: str, table: Table, nics: Nics) -> Table:
+    """A table with the limits of the NICs; as it is, if they do not limit it, or their number is unknown.
+
+    RDMA uses one NIC. Messages between processes use at least one, and at most all.
+    """
+    is_message = table.key == BANDWIDTH
     link = next((i for i, link in enumerate(machine.links) if link.destination == _NETWORK), None)
-    if not (directions and nics.count and link is not None):
+    if not (directions_of(testcase, table) and nics.count and link is not None):
         return table
-    limit = directions * nics.rate / nics.count
-    low, typical = (limit * share for share in _OF_LINE)
+    one, least = nics.rate / nics.count, _LEAST_OF_MPI_BYTES if is_message else _LEAST_MESSAGE_BYTES
     cells = []
     for cell in table.cells:
-        judged = table.columns.values[cell.column] >= _LEAST_MESSAGE_BYTES
+        directions = directions_of(testcase, table, cell.row)
+        low, typical = (directions * one * share for share in _OF_LINE)
+        judged = table.columns.values[cell.column] >= least
+        limit = directions * (nics.rate if is_message else one)
         bound = Allowance(limit, None, (low, typical) if judged else None, ((link, _OF_LINE[1], 1.0),))
         cells.append(struct_replace(cell, **vars(bound)) if cell.value is not None else cell)
     return struct_replace(table, cells=tuple(cells))
