@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ..document import SCHEMA, Document, ImportedLog
@@ -236,6 +236,7 @@ def _of_job(lines: Sequence[str]) -> Iterator[FoundLog]:
     """Read the output of different tools, one after the other."""
     current: Tool | None = None
     pending: list[str] = []
+    before: list[str] = []  # the first line of a tool
     last: FoundLog | None = None  # of JSON, to which the lines before and after it belong
     at = tried = 0
     while at < len(lines):
@@ -244,31 +245,42 @@ def _of_job(lines: Sequence[str]) -> Iterator[FoundLog]:
         if line.startswith("{") and tried <= _MOST_OBJECTS and (parsed := _json(lines, at)):
             log, end = parsed
             if current:
-                yield from current.read(pending)
+                yield from _begun_after(before, current.read(pending))
             else:
-                _also(log, pending)
+                before += [line for line in pending if scan.says_failure(line)]
             current, pending, last = None, [], log
             log.lines = end - at
-            yield log
+            yield from _begun_after(before, [log])
             at = end
             continue
         begun = next((tool for tool in UNDERSTOOD.values() if tool.start.match(line.lstrip())), None)
         if begun and begun is not current:
             if current:
-                yield from current.read(pending)
+                yield from _begun_after(before, current.read(pending))
                 pending = []
+            else:
+                before += [line for line in pending if scan.says_failure(line)]
+                pending = [line for line in pending if not scan.says_failure(line)]
             current = begun
         pending.append(line)
         at += 1
     if current:
-        yield from current.read(pending)
+        yield from _begun_after(before, current.read(pending))
     elif last:
-        _also(last, pending)
+        last.failures += [scan.reason_of(line) for line in pending if scan.says_failure(line)]
 
 
-def _also(log: FoundLog, lines: Sequence[str]) -> None:
-    """Note what lines around JSON say about the run."""
-    log.failures += [scan.reason_of(line) for line in lines if scan.says_failure(line)]
+def _begun_after(before: list[str], logs: Iterable[FoundLog]) -> Iterator[FoundLog]:
+    """Yield logs; what failed before the first one failed it only if it has no values, or a process ended."""
+    for log in logs:
+        has_values = bool(log.tables or log.collectives)
+        for line in before:
+            if scan.says_failure(line, outside=has_values):
+                log.failures.append(scan.reason_of(line))
+            else:
+                log.unknown.append(line)
+        before.clear()
+        yield log
 
 
 def _json(lines: Sequence[str], at: int) -> tuple[FoundLog, int] | None:

@@ -168,8 +168,14 @@ _GPU = re.compile(r"\s*GPU (\d{1,4}): (.+?) \(UUID: ")
 #: Lines with which a log of this tool begins.
 _START = re.compile(rf"\s*(\[4m)?GPU0\s+(X\s|GPU1\b|CPU Affinity|NIC0|mlx\d_\d)|{_GPU.pattern}")
 _CONNECTION = re.compile(r"X|NV\d{1,2}|PIX|PXB|PHB|NODE|SYS|SOC|N/A")
-#: What ``topo -p2p`` shows in place of connections.
-_PEER_ACCESS = re.compile(r"\s*GPU\d{1,4}\s+((X|OK|C?NS|TNS|GNS|DR|U)\s+)*(OK|C?NS|TNS|GNS|DR|U)\b")
+#: What ``topo -p2p`` shows in place of connections, and what its legend says of the lack of peer access.
+_NO_ACCESS = {
+    "CNS": "the chipset does not support it", "GNS": "the GPU does not support it",
+    "TNS": "the topology does not support it", "NS": "it is not supported", "DR": "the driver disables it",
+    "U": "it is unknown",
+}  # fmt: skip
+_ANY = "|".join(("OK", *_NO_ACCESS))
+_PEER_ACCESS = re.compile(rf"\s*GPU\d{{1,4}}\s+((X|{_ANY})\s+)*({_ANY})\b")
 _LINK = re.compile(r"\s*Link (\d{1,3}): (?:([\d.]+) GB/s|<?(in-?active)>?)\s*$", re.IGNORECASE)
 #: A GPU without an active link, which are then not listed: link -> rate.
 _NO_LINK: dict[int, float | None] = {0: None}
@@ -196,7 +202,7 @@ def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
     columns: list[str] = []
     links: dict[int, dict[int, float | None]] = {}  # GPU -> link -> rate, None if inactive
     models: dict[int, str] = {}
-    gpu, differ, peer_access = -1, False, False
+    gpu, differ, access = -1, False, Counter[str]()
     for line in lines:
         if match := _GPU.match(line):
             gpu = int(match[1]) % scan.MOST_DEVICES
@@ -207,7 +213,7 @@ def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
         elif _NONE_ACTIVE.match(line) and gpu >= 0:
             differ |= links.setdefault(gpu, dict(_NO_LINK)) != _NO_LINK
         elif _PEER_ACCESS.match(line):
-            peer_access = True
+            access.update(line.split()[1:])
         elif match := re.match(r"\s*(?:\[4m)?GPU(\d{1,4})\s+(.*)", line):
             words = match[2].split()
             if words[:1] and _CONNECTION.fullmatch(words[0]):
@@ -231,7 +237,12 @@ def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
         log.warnings.append(
             "a GPU is listed twice with different links; the first counts: import each host's log"
         )
-    if peer_access and not log.facts:
+    lacking = [
+        f"{many(n // 2, 'pair')}, {_NO_ACCESS[word]}" for word, n in access.items() if word in _NO_ACCESS
+    ]
+    if lacking:
+        log.notes.append(f"GPUs without peer access: {'; '.join(lacking)}")
+    if access and not log.facts:
         log.warnings.append("topo -p2p shows which GPUs have peer access, no links: run nvidia-smi topo -m")
     if log.facts:
         log.notes.append("facts of the machine, no measured values")

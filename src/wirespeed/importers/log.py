@@ -161,9 +161,15 @@ class FoundLog:
         if before is None or before[0].good:
             self.outcomes[testcase] = scan.status_of(reason), scan.reason_of(reason)
 
-    def other(self, line: str, known: re.Pattern[str] | None = None) -> None:
-        """Read a line without a value: it is known or unknown, and may say that the run failed."""
-        if scan.says_failure(line):
+    def other(self, line: str, known: re.Pattern[str] | None = None, *, outside: bool = False) -> None:
+        """Read a line without a value: it is known or unknown, and may say that the run failed.
+
+        Args:
+            line: The line.
+            known: What the tool prints.
+            outside: Whether the run has ended already, as in ``says_failure``.
+        """
+        if scan.says_failure(line, outside=outside):
             self.failures.append(scan.reason_of(line))
         elif line and not _COMMAND.match(line) and not (known and known.match(line)):
             self.unknown.append(line)

@@ -57,6 +57,8 @@ _COMMENT = re.compile(
     r"#? ?(Out of bounds values|Avg bus bandwidth)\s*:|# (error:|the run ended early|"
     r"\w+: (failed|error|timed out|interrupted): )"
 )
+#: What the tool itself says of a failure, also after its last line.
+_OWN = re.compile(r"\bTest (\w+ )?(failure|timeout)\b")
 #: Other lines that every version prints without ``#``.
 _UNITS = re.compile(
     r"\(B\)\s+\(elements\)|out-of-place\s+in-place$|NCCL version \S+$|Using devices$|Blocking Enabled: "
@@ -203,11 +205,11 @@ class _LinesOfRun:
                 self._warned = scan.reason_of(match[1])
         elif line.startswith("#"):
             self._mention(line)
-        elif scan.says_failure(line):
+        elif scan.says_failure(line, outside=(over := self._ended and not _OWN.search(line))):
             cause = f" (NCCL WARN {self._warned})" if self._warned and not log.failures else ""
             log.failures.append(f"{scan.reason_of(line)}{cause}")
         elif not (self._mention(line) or _UNITS.match(line)):
-            log.other(line)
+            log.other(line, outside=over)
 
     def _mention(self, line: str) -> bool:
         """Note the program that a line names, such as the command; return whether it names one."""

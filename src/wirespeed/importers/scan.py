@@ -21,13 +21,17 @@ from ..tables import LARGEST
 from ..terminal import one_line
 from ..units import many
 
-#: What says that a run failed. Anything else that a tool reports is an unknown line.
+#: What says that a process ended early, and what says that something failed. Anything else that a tool
+#: reports is an unknown line.
+_ENDED = re.compile(
+    r"abort|\bkilled\b|terminate|segmentation|segfault|core dumped|bus error|received signal|on signal|"
+    r"timed out|test timeout|time ?limit|timeout: |cancell?ed|exception|traceback|out[ -]of[ -]memory|"
+    r"oom.kill|non-?zero|exit(ed)? (with )?(code|status)[ :=]*[1-9]|ended early|interrupted",
+    re.IGNORECASE,
+)
 _FAILURE = re.compile(
-    r"fail|error|fatal|abort|assert|\bkilled\b|terminate|segmentation|segfault|core dumped|bus error|"
-    r"received signal|on signal|timed out|test timeout|time ?limit|timeout: |cancell?ed|corrupt|mismatch|"
-    r"invalid|exception|traceback|"
-    r"out[ -]of[ -]memory|oom.kill|non-?zero|exit(ed)? (with )?(code|status)[ :=]*[1-9]|"
-    r"not (enough|have enough) |ended early|interrupted|does not validate",
+    rf"{_ENDED.pattern}|fail|error|fatal|assert|corrupt|mismatch|invalid|not (enough|have enough) |"
+    r"does not validate",
     re.IGNORECASE,
 )
 #: Lines with such words that say something else: warnings, settings, commands, counts of zero, and notices of
@@ -55,9 +59,16 @@ def status_of(reason: str) -> Status:
     return Status.FAILED if _WRONG_DATA.search(reason) else Status.ERROR
 
 
-def says_failure(line: str) -> bool:
-    """Whether a line of a log says that the run failed: in words of the tool, of MPI or of a shell."""
-    return bool(_FAILURE.search(line)) and not _HARMLESS.search(line)
+def says_failure(line: str, *, outside: bool = False) -> bool:
+    """Whether a line of a log says that the run failed: in words of the tool, of MPI or of a shell.
+
+    Args:
+        line: The line.
+        outside: Whether the run had not begun, or had ended already as it should: then only the early end of
+            a process counts. What else failed, such as an entry of ssh, did not fail the run.
+    """
+    found = _ENDED if outside else _FAILURE
+    return bool(found.search(line)) and not _HARMLESS.search(line)
 
 
 #: Maximum number of characters of a text from a log, and of what it says of a failure.
