@@ -211,6 +211,9 @@ def test_tiers_grow() -> None:
     assert counts[0] < counts[1] <= counts[2]
     threads = find("host_bandwidth_ladder").plan(TWO, PlanOptions(tier="full")).tables[1].columns.values
     assert threads == tuple(float(i) for i in range(1, 33))
+    sizes, threads = find("host_bandwidth_ladder").plan(TWO, PlanOptions(tier="quick")).tables
+    assert sizes.columns.values[0] == 2**18  # less than a page for each of 32 cores is not judged
+    assert threads.columns.values == (1.0, 4.0, 16.0, 32.0)
     assert includes("full", "quick") and not includes("quick", "full")
 
 

@@ -18,7 +18,7 @@ from ..statistics import SCATTER_SAMPLES, grouped
 from ..tables import BUSBW, Cell
 from ..terminal import Tabular, brief
 from ..testcases.blocks import of_key
-from ..testcases.host import STREAM
+from ..testcases.host import LEAST_PART, STREAM
 from ..units import GB, format_time
 from .cells_seen import ComparableCells
 from .gates import GateComparison, GateSetName, compare_gates, load
@@ -28,7 +28,7 @@ from .omissions import BaselineUse, baseline_use, doubts, renewed, too_small
 from .other_ways import Dip, by_other_ways, dips, slow_pairs, unconfirmed, without_peers
 from .path_kinds import Uncovered, uncovered, verdict_of
 from .peer_causes import by_attempts, problems
-from .usual_ranges import LEAST_PART, SIZES, UsualRange, UsualRanges
+from .usual_ranges import SIZES, UsualRange, UsualRanges
 from .verdict import BELOW_PEERS, BELOW_RANGE, Culprit, Judgement, Verdict, of_expected, worst
 
 #: A value above the limit by at most this fraction is not implausible: clocks are not exact.

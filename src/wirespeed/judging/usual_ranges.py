@@ -25,6 +25,7 @@ from ..peer_access import PEER_ACCESS
 from ..results.cells import Placed
 from ..tables import Table
 from ..testcases import TABLE
+from ..testcases.host import LEAST_PART
 from ..units import KIB
 from .verdict import Verdict
 
@@ -56,8 +57,6 @@ _NO_SLOWER = 1.5
 _SMALL_CACHE, _LARGE_CACHE = 1.2, 0.3
 #: Cache of the second level that all servers have, in bytes.
 _SECOND_BYTES = 256 * KIB
-#: Smallest part of a buffer for each core that start-up does not dominate, in bytes.
-LEAST_PART = 4096
 #: Lowest latency under load, over that without load: less is a mistake of the measurement.
 _LOADED_LEAST = 0.6
 #: Latency under load over that without, where no published value is known.

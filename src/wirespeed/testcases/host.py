@@ -65,7 +65,9 @@ def stream(
     )
 
 
-#: Working sets and buffers of the ladders grow by this factor.
+#: Smallest part of a buffer for each core that the start of the threads does not dominate, in bytes.
+LEAST_PART = 4 * KIB
+#: Working sets, buffers and numbers of threads of the ladders grow by this factor.
 _LADDER_STEP = {"quick": 4, "standard": 2, "full": 2}
 #: Fractions of full speed at which the other cores read, by tier.
 _PACES = {
@@ -122,10 +124,16 @@ def latency_ladder(machine: Machine, case: Testcase, options: PlanOptions, group
 def bandwidth_ladder(
     machine: Machine, case: Testcase, options: PlanOptions, group: Parties, size: int
 ) -> Plan:
-    """Nodes x sizes with all threads, and nodes x numbers of threads with the largest size."""
+    """Nodes x sizes with all threads, and nodes x numbers of threads with the largest size.
+
+    The quick preset leaves out the sizes that cannot be judged.
+    """
     sizes = _ladder(16 * KIB, size, options.tier)
     most = max(len(party.executor.cpus) for party in group.parties)
-    counts = tuple(range(1, most + 1)) if options.tier == "full" else powers(most)
+    if options.tier == "quick":
+        sizes = [n for n in sizes if n >= min(LEAST_PART * most, size)]
+    step = _LADDER_STEP[options.tier]
+    counts = tuple(range(1, most + 1)) if options.tier == "full" else powers(most, step)
     measurements, waived = [], []
     for i, party in enumerate(group.parties):
         cpus = party.executor.cpus
@@ -151,9 +159,9 @@ def bandwidth_ladder(
     )  # fmt: skip
 
 
-def powers(most: int) -> tuple[int, ...]:
-    """The powers of two up to a number, and this number."""
-    return tuple(sorted({min(2**i, most) for i in range(most.bit_length() + 1)}))
+def powers(most: int, base: int = 2) -> tuple[int, ...]:
+    """The powers of a base up to a number, and this number."""
+    return tuple(sorted({min(base**i, most) for i in range(most.bit_length() + 1)}))
 
 
 @of_parties(nodes, 1)
