@@ -297,6 +297,8 @@ class _Summary:
         reasons = Counter(j.why for j in self.check.judgements if j.verdict is Verdict.UNKNOWN and j.why)
         why = "; ".join(f"{many(n, 'value')}: {why}" for why, n in reasons.most_common(_REASONS))
         how = remedy(self.document, self.check)
+        if how == BY_BASELINE:
+            return Advice(f"judge by a baseline of good machines; {why}", how)
         return Advice("; ".join(filter(None, (how, why))))
 
     def _extent(self) -> str:
@@ -437,6 +439,10 @@ def unknown_memory(document: Document, check: Check) -> str:
     return _MEMORY.format("a NUMA node", 8)
 
 
+#: What judges values that nothing limits.
+BY_BASELINE = "wirespeed baseline make"
+
+
 def remedy(document: Document, check: Check) -> str:
     """Return what would judge the values whose limits are unknown; empty if there are none.
 
@@ -467,7 +473,7 @@ def remedy(document: Document, check: Check) -> str:
             return "name the GPUs of each host (--machine NAME-N, such as hgx-h100-8)"
         if UNKNOWN_NETWORK in document.warnings:
             return "give the NICs of each host (--nics, such as 8x400G)"
-    return "wirespeed baseline make"
+    return BY_BASELINE
 
 
 def not_as_expected(judgements: Iterable[Judgement]) -> dict[str, int]:
