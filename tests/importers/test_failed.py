@@ -192,7 +192,7 @@ def test_words_of_shells_and_launchers_fail_any_log(tool: str, line: str, tmp_pa
 @pytest.mark.parametrize("tool", ["nccl-tests", "nccl-tests-json", "nvbandwidth", "OSU", "STREAM"])
 def test_what_failed_before_a_run_that_has_values_did_not_fail_it(tool: str, tmp_path: Path) -> None:
     """As ssh says at each host; without values, it is the reason."""
-    line = "Failed to add the host to the list of known hosts (/root/.ssh/known_hosts)."
+    line = "Failed to add the host to the list of known hosts (/home/user/.ssh/known_hosts)."
     check = checked(tmp_path, f"{line}\n{LOGS[tool]}")
     assert check is not None and check.verdict in WARNED
     if tool == "nccl-tests":
