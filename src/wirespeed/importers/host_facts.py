@@ -202,7 +202,7 @@ def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
     columns: list[str] = []
     links: dict[int, dict[int, float | None]] = {}  # GPU -> link -> rate, None if inactive
     models: dict[int, str] = {}
-    gpu, differ, access = -1, False, Counter[str]()
+    gpu, differ, access = -1, False, set[str]()
     for line in lines:
         if match := _GPU.match(line):
             gpu = int(match[1]) % scan.MOST_DEVICES
@@ -213,7 +213,7 @@ def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
         elif _NONE_ACTIVE.match(line) and gpu >= 0:
             differ |= links.setdefault(gpu, dict(_NO_LINK)) != _NO_LINK
         elif _PEER_ACCESS.match(line):
-            access.update(line.split()[1:])
+            access.add(line.strip())  # reads and writes have the same matrix
         elif match := re.match(r"\s*(?:\[4m)?GPU(\d{1,4})\s+(.*)", line):
             words = match[2].split()
             if words[:1] and _CONNECTION.fullmatch(words[0]):
@@ -237,11 +237,12 @@ def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
         log.warnings.append(
             "a GPU is listed twice with different links; the first counts: import each host's log"
         )
+    words = Counter(word for row in access for word in row.split()[1:])
     lacking = [
-        f"{many(n // 2, 'pair')}, {_NO_ACCESS[word]}" for word, n in access.items() if word in _NO_ACCESS
+        f"{why} for {many(words[word] // 2, 'pair')}" for word, why in _NO_ACCESS.items() if words[word]
     ]
     if lacking:
-        log.notes.append(f"GPUs without peer access: {'; '.join(lacking)}")
+        log.notes.append(f"topo -p2p: {', '.join(lacking)}")
     if access and not log.facts:
         log.warnings.append("topo -p2p shows which GPUs have peer access, no links: run nvidia-smi topo -m")
     if log.facts:

@@ -175,6 +175,7 @@ class _LinesOfRun:
     def line(self, line: str) -> None:
         log = self.found
         log.lines += 1
+        over = self._ended and not _OWN.search(line)
         if match := _VERSION.match(line):
             log.version = scan.text(match[1])
         elif match := _PROGRAM.match(line):
@@ -205,7 +206,7 @@ class _LinesOfRun:
                 self._warned = scan.reason_of(match[1])
         elif line.startswith("#"):
             self._mention(line)
-        elif scan.says_failure(line, outside=(over := self._ended and not _OWN.search(line))):
+        elif scan.says_failure(line, outside=over):
             cause = f" (NCCL WARN {self._warned})" if self._warned and not log.failures else ""
             log.failures.append(f"{scan.reason_of(line)}{cause}")
         elif not (self._mention(line) or _UNITS.match(line)):

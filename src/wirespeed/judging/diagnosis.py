@@ -216,7 +216,8 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
         keys = explanation.keys
         finding = _known(document, explanation)
         # What slows down the host would slow down copies through it, which are faster.
-        if finding and (finding.evidence or finding.cause.name in _OF_PAIRS or not keys <= by_host):
+        contradicted = keys and keys <= by_host
+        if finding and (finding.evidence or finding.cause.name in _OF_PAIRS or not contradicted):
             known.append(finding)
         else:
             keys -= pairs.keys()
