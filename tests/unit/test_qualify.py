@@ -290,6 +290,26 @@ def test_groups_that_are_slow_only_together_are_measured_twice() -> None:
     assert sum(tuple(range(8)) in each.groups for each in found.rounds) == 2
 
 
+@pytest.mark.parametrize("block", [1, 32])
+@pytest.mark.parametrize("rails", [1, 8])
+def test_a_nic_of_which_one_direction_is_fast_again_is_a_cable(rails: int, block: int) -> None:
+    """As measured over MPI on a busy machine: what node 1 received was slow in some rounds."""
+
+    class Busy(SimulatedCluster):
+        shares = iter([0.98, 0.84, 0.81, 0.52])
+
+        def pairs(self, pairs: Sequence[tuple[int, int]]) -> Values:
+            values = super().pairs(pairs)
+            for i, pair in enumerate(pairs):
+                if 1 in pair:
+                    values[i, 1 - pair.index(1)] *= next(self.shares, 1.0)
+            return values
+
+    found = Procedure(Busy(3, block, rails, faults=(ClusterFault(PartKind.CABLE, 1, 0, 0.5),))).run()
+    of_rail = " of rail 0" if rails > 1 else ""
+    assert named(found) == [f"node1's cable{of_rail} (sending)"] and found.culprits[0].confirmed
+
+
 def test_rounds_without_time_are_left_out_and_noted() -> None:
     found = qualified("dgx-a100-8x16+nic=0.5@node3.0", within=30)
     assert sum(each.seconds for each in found.rounds) <= 30

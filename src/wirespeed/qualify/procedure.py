@@ -211,6 +211,7 @@ class Procedure(RoundRecorder):
     def _confirm(self, suspects: Sequence[SlowPart], members: list[int]) -> list[SlowPart]:
         """Measure each suspect again with nodes that are not; return those that are slow each time."""
         random = np.random.default_rng([self.seed, 2])
+        suspects = list(suspects)
         slow = [True] * len(suspects)
         seen = [0] * len(suspects)
         silent: set[int] = set()  # suspects whose paths no longer answer: they stay unconfirmed
@@ -242,19 +243,17 @@ class Procedure(RoundRecorder):
                 if rows and np.isnan(values[rows.start : rows.stop]).all():
                     silent.add(i)
                 elif rows:
+                    suspects[i] = self._narrowed(suspects[i], values[rows.start : rows.stop])
                     slow[i] = self._is_slow(suspects[i], values[rows.start : rows.stop])
                     seen[i] += 1
-        kept = []
+        kept: dict[str, SlowPart] = {}
         for culprit, was_slow, times in zip(suspects, slow, seen, strict=True):
-            if was_slow and times >= CONFIRMATIONS:
-                kept.append(msgspec.structs.replace(culprit, confirmed=True))
-            elif was_slow:
-                kept.append(culprit)
+            name = part_name(culprit, self.cluster.nodes)
+            if was_slow:  # twice, if a NIC turned out to be a cable that was suspected, too
+                kept.setdefault(name, msgspec.structs.replace(culprit, confirmed=times >= CONFIRMATIONS))
             else:
-                self.notes.append(
-                    f"{part_name(culprit, self.cluster.nodes)} was slow, but not again with other partners"
-                )
-        return kept
+                self.notes.append(f"{name} was slow, but not again with other partners")
+        return list(kept.values())
 
     def _partners_for(self, culprit: SlowPart, free: list[int], involved: set[int]) -> list[Pair]:
         """Pairs whose first node is of the culprit."""
@@ -272,6 +271,14 @@ class Procedure(RoundRecorder):
             ]
         outside = [node for node in free if node not in culprit.nodes]
         return list(zip(inside, outside, strict=False))[:_PAIRS_OF_SWITCH]
+
+    def _narrowed(self, culprit: SlowPart, values: Values) -> SlowPart:
+        """The cable, if one direction of a NIC is fast now: something else slowed it before."""
+        if culprit.kind is not PartKind.NIC:
+            return culprit
+        ways = [msgspec.structs.replace(culprit, kind=PartKind.CABLE, sends=sends) for sends in (True, False)]
+        slow = [way for way in ways if self._is_slow(way, values)]
+        return slow[0] if len(slow) == 1 else culprit
 
     def _is_slow(self, culprit: SlowPart, values: Values) -> bool:
         """Whether the values of its paths, of shape (pairs, 2, rails), are nearer to slow than to normal."""
