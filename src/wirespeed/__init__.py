@@ -15,6 +15,14 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__
 
 if TYPE_CHECKING:
+    from .answers import baseline as baseline
+    from .answers import check as check
+    from .answers import compare as compare
+    from .answers import diagnose as diagnose
+    from .answers import doctor as doctor
+    from .answers import gates as gates
+    from .answers import judge as judge
+    from .answers import render as render
     from .api import blocks as blocks
     from .api import described as described
     from .api import p2p as p2p
@@ -48,13 +56,7 @@ if TYPE_CHECKING:
     from .hardware.topology import Machine as Machine
     from .importers import load_log as load_log
     from .judging.block_map import BlockMap as BlockMap
-    from .judging.diagnosis import diagnose as diagnose
-    from .judging.judge import gates as gates
-    from .judging.judge import judge as judge
     from .options import RunOptions as RunOptions
-    from .reports import render as render
-    from .results.baseline import make
-    from .results.compare import compare as compare
     from .results.store import load as load
     from .results.store import save as save
     from .run_errors import MeasurementFailed as MeasurementFailed
@@ -62,11 +64,14 @@ if TYPE_CHECKING:
     from .testcases import TABLE
     from .testcases import Testcase as Testcase
 
-    machine, baseline, TESTCASES = describe, make, TABLE
+    machine, TESTCASES = describe, TABLE
 
 # fmt: off
 #: Public name -> its module, and its name there if it has another one.
 _HOME = {
+    **dict.fromkeys((
+        "baseline", "check", "compare", "diagnose", "doctor", "gates", "judge", "render",
+    ), "answers"),
     **dict.fromkeys((
         "blocks", "described", "p2p", "record", "run",
     ), "api"),
@@ -87,13 +92,7 @@ _HOME = {
     ), "errors"),
     "load_log": "importers",
     "BlockMap": "judging.block_map",
-    "diagnose": "judging.diagnosis",
-    "gates": "judging.judge",
-    "judge": "judging.judge",
     "RunOptions": "options",
-    "render": "reports",
-    "baseline": "results.baseline:make",
-    "compare": "results.compare",
     "load": "results.store",
     "save": "results.store",
     "MeasurementFailed": "run_errors",

@@ -267,7 +267,8 @@ class Document(Tabular, msgspec.Struct, frozen=True, kw_only=True, omit_defaults
         outcomes = ", ".join(f"{count} {status}" for status, count in counts.items()) or "no testcases"
         kind = "simulated " if self.simulated else ""
         source = f"{kind}{self.machine.name or self.host}, {self.started or self.origin}"
-        return brief(f"Document of {source}: {outcomes}")
+        peers = f"peer access {self.peers.counted}; " if self.peers and self.peers.attempts else ""
+        return brief(f"Document of {source}: {peers}{outcomes}")
 
     def only(self, *testcases: str) -> Document:
         """The Document with only these testcases, so that a table or a figure shows them.

@@ -134,7 +134,7 @@ def _one_of(choices: tuple[str, ...], noun: str) -> Callable[[Any], str]:
     return parse
 
 
-def _size(value: Any) -> int:
+def as_size(value: Any) -> int:
     if isinstance(value, str):
         size = parse_size(value)
         if value.strip().isdecimal() and size < _LEAST_WITHOUT_UNIT:
@@ -161,13 +161,13 @@ def _folder(value: Any) -> str:
 
 
 def _sizes(value: Any) -> tuple[int, ...]:
-    sizes = parse_sizes(value) if isinstance(value, str) else tuple(map(_size, value))
+    sizes = parse_sizes(value) if isinstance(value, str) else tuple(map(as_size, value))
     if not sizes:
         raise UsageError("sizes is empty; give at least one size, or omit it")
     return sizes
 
 
-def _counts(value: Any) -> tuple[int, ...]:
+def as_counts(value: Any) -> tuple[int, ...]:
     """Numbers of blocks, in ascending order, each once."""
     if isinstance(value, str):
         try:
@@ -226,11 +226,11 @@ class PlanOptions:
     # fmt: off
     tier: Tier = option(
         "standard", "preset: how thorough the run is", WHAT, _one_of(TIERS, "preset"), choices=TIERS)
-    size: int | None = option(None, "buffer size, such as 512MiB", WHAT, _size, "SIZE",
+    size: int | None = option(None, "buffer size, such as 512MiB", WHAT, as_size, "SIZE",
         "depends on the testcase")
     blocks: int = option(0, "blocks of a copy kernel", GPU, _whole(0, wrong=_SHAPE), "N", "automatic")
     block_counts: tuple[int, ...] | None = option(None,
-        "numbers of blocks of the testcases blocks_*, such as 16:65536:x4 or 64,1000", WHAT, _counts,
+        "numbers of blocks of the testcases blocks_*, such as 16:65536:x4 or 64,1000", WHAT, as_counts,
         "COUNTS", "16:65536:x4", documented=False)
     block_layout: PoolLayout = option(PoolLayout.RANDOM,
         "which block goes where in the testcases blocks_*: random, or strided as the layers of a KV cache",
@@ -286,7 +286,7 @@ class RunOptions(PlanOptions):
         None, "measure the storage of this folder too, in a file that is removed at the end", WHAT, _folder,
         "DIR", "no storage", documented=False)
     storage_size: int | None = option(
-        None, "maximum size of that file", WHAT, _size, "SIZE", "4GiB, at most a tenth of what is free",
+        None, "maximum size of that file", WHAT, as_size, "SIZE", "4GiB, at most a tenth of what is free",
         documented=False)
     # The Document contains the stopping rule instead of these four.
     precision: float | None = option(

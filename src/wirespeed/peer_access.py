@@ -6,6 +6,7 @@ it knows of models and chipsets; whether a posted write arrives, only an attempt
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 
@@ -13,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from .tables import Amount, Whole
+from .terminal import brief
 from .units import GB, many
 
 #: The testcase whose values are those of attempts.
@@ -141,6 +143,15 @@ class PeerAccess(msgspec.Struct, frozen=True, omit_defaults=True):
     unusable: dict[str, str] = {}
     seconds: Amount = 0
     short: bool = False
+
+    def __repr__(self) -> str:
+        return brief(f"PeerAccess of {many(len(self.gpus), 'GPU')}: {self.counted or 'no pair'}")
+
+    @property
+    def counted(self) -> str:
+        """How many pairs have each verdict, the worst first: ``works 6, not offered 6``."""
+        counts = Counter(self.verdicts.values())
+        return ", ".join(f"{verdict} {counts[verdict]}" for verdict in PeerVerdict if counts[verdict])
 
     @property
     def pairs(self) -> dict[Pair, tuple[Attempt, ...]]:

@@ -281,3 +281,8 @@ class Tabular:
 def report(name: str) -> Any:
     """A module of ``reports``, which stands above all results and imports them."""
     return import_module(f"{__package__}.reports.{name}")
+
+
+def screen(name: str) -> Any:
+    """A module of ``screens``, which stands above all results, too."""
+    return import_module(f"{__package__}.screens.{name}")

@@ -78,8 +78,8 @@ LAYERS = (
     ("reports", "progress"),
     ("screens",),
     ("api",),
-    ("bandwidth",),
-    ("qualify",),
+    ("bandwidth", "qualify"),
+    ("answers",),
     ("cli", "__main__"),
 )
 

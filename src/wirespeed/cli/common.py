@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ExitCode, NotARun, StorageError, UsageError, WirespeedError
+from ..errors import ExitCode, StorageError, UsageError, WirespeedError
 from ..run_errors import RunInterrupted, Undisturbed
 from ..terminal import colored, columns, error_line, visible
 from ..units import format_time, many
@@ -130,27 +130,10 @@ def named(file: str, document: Document) -> tuple[str, Document]:
 
 
 def open_run(file: str, machine: str | None = None) -> Document:
-    """Open what a user names: a saved run, or the log of another tool; ``-`` is standard input.
+    """Open what a user names, as ``importers.open_run``, which is imported when the first file is opened."""
+    from .. import importers
 
-    Args:
-        file: The file.
-        machine: The machine of a log, as for ``load_log``.
-
-    Raises:
-        UsageError: If the file cannot be read, or is neither; if a machine is given for a saved run.
-    """
-    from ..results.store import content, decode
-
-    data = content(file)
-    try:
-        document = decode(data, file)
-    except NotARun as error:
-        from ..importers import of_content
-
-        return of_content(file, data, machine, error)
-    if machine is not None:
-        raise UsageError(f"--machine is for logs of other tools: {file} is a saved run with its machine")
-    return document
+    return importers.open_run(file, machine)
 
 
 def loading(options: argparse.Namespace) -> Callable[[str], Document]:
@@ -209,11 +192,7 @@ def texts_aside(output: Output | None) -> AbstractContextManager[object]:
 
 def code_of(verdict: Verdict) -> ExitCode:
     """The exit code of a command that judges."""
-    if verdict.is_failure:
-        return ExitCode.FAIL
-    if not verdict.is_judged:
-        return ExitCode.NOT_JUDGED
-    return ExitCode.WARN if verdict.is_bad else ExitCode.PASS
+    return verdict.exit_code
 
 
 def check_format(name: str) -> None:

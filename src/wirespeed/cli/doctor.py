@@ -183,7 +183,7 @@ def main_of_p2p(name: str, argv: Sequence[str]) -> int:
     if findings is None:
         raise UsageError(f"{options.source} has no attempts of peer access: run wirespeed p2p")
     if options.env:
-        sys.stdout.write("".join(f"{line}\n" for line in screen.settings(findings)))
+        sys.stdout.write("".join(f"{line}\n" for line in findings.exports))
     elif options.json:
         sys.stdout.write(screen.to_json(document, findings))
     else:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from ..document import Document, TestcaseResult
 from ..errors import UsageError
 from ..model import Method, PoolLayout
+from ..options import as_counts, as_size
 from ..statistics import grouped
 from ..tables import Cell, Table
 from ..terminal import Tabular, brief, report
@@ -180,19 +181,31 @@ class BlockMap(Tabular):
         )  # fmt: skip
 
     def best(
-        self, block: int, blocks: int, direction: str = "host_to_device", *, while_computing: bool = False
+        self,
+        block: int | str,
+        blocks: int,
+        direction: str = "host_to_device",
+        *,
+        while_computing: bool = False,
     ) -> Method:
-        """The best method for a block size in bytes and a number of blocks, by the nearest measured point.
+        """The best method for a block size and a number of blocks, by the nearest measured point.
+
+        Args:
+            block: Size of a block in bytes, or a text such as ``"64KiB"``.
+            blocks: Number of blocks.
+            direction: As for ``blocks``.
+            while_computing: Whether the GPU computes meanwhile.
 
         Raises:
-            UsageError: If the direction was not measured.
+            UsageError: If a size is invalid, or the direction was not measured.
         """
+        size, (count,) = as_size(block), as_counts((blocks,))
         paths = [path for path in self.paths if path.direction == direction]
         known = [point for p in paths if p.while_computing == while_computing for point in p.points]
         if not known:
             when = " while the GPU computes" if paths and while_computing else ""
             raise UsageError(f"{direction} was not measured{when}")
-        return min(known, key=lambda p: _distance(p.block, block) + _distance(p.blocks, blocks)).best
+        return min(known, key=lambda p: _distance(p.block, size) + _distance(p.blocks, count)).best
 
     def sentences(self) -> Iterator[str]:
         """Yield whether the map of one GPU holds for the others: by how much their rates differ."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..data import measured_memory
 from ..document import Document, Status, TestcaseResult
-from ..errors import UsageError
+from ..errors import ExitCode, UsageError
 from ..hardware.topology import LinkKind, Machine
 from ..measurement import Expectation, Unit
 from ..results.baseline import DEVIATIONS, TOLERANCE, Baseline, Entry, Inventory
@@ -90,6 +90,17 @@ class Check(Tabular):
         causes = "".join(f"; likely cause: {culprit}" for culprit in self.culprits)
         kind = " (simulated)" if self.simulated else ""
         return brief(f"Check{kind}: {self.verdict.word}; values: {cells or 'none'}{causes}")
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """The exit code that ``wirespeed check`` would end with: a pass of a simulated run proves nothing."""
+        code = self.verdict.exit_code
+        return ExitCode.NOT_JUDGED if self.simulated and code is ExitCode.PASS else code
+
+    @property
+    def ok(self) -> bool:
+        """Whether the verdict on a machine is pass, without warnings; never of a simulated one."""
+        return self.exit_code is ExitCode.PASS
 
     @property
     def verdict(self) -> Verdict:

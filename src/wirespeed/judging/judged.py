@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..statistics import grouped
+from ..terminal import Tabular, brief
 from ..units import format_age
 
 if TYPE_CHECKING:
@@ -118,8 +119,8 @@ class Criteria:
 BY_LIMITS = Criteria()
 
 
-@dataclass(frozen=True, eq=False)
-class Judged:
+@dataclass(frozen=True, eq=False, repr=False)
+class Judged(Tabular):
     """A run, and what is found of it when it is asked for the first time.
 
     Attributes:
@@ -136,6 +137,36 @@ class Judged:
     def of(cls, run: Document | Judged) -> Judged:
         """Return a run that is judged; a Document by the limits of its links."""
         return run if isinstance(run, Judged) else cls(run)
+
+    def __repr__(self) -> str:
+        kind = " (simulated)" if self.simulated else ""
+        return brief(f"Judged {self.document.hostname}{kind}: {self.overview.word}: {self.overview.sentence}")
+
+    def __str__(self) -> str:
+        """The screen of ``wirespeed check``."""
+        from ..terminal import screen
+
+        return str(screen("check").text(self))
+
+    @property
+    def simulated(self) -> bool:
+        """Whether no hardware was measured."""
+        return self.document.simulated
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict on the run."""
+        return self.check.verdict
+
+    @property
+    def ok(self) -> bool:
+        """Whether the verdict on a machine is pass, without warnings; never of a simulated one."""
+        return self.check.ok
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code that ``wirespeed check`` would end with."""
+        return self.check.exit_code
 
     @cached_property
     def check(self) -> Check:

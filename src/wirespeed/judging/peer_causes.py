@@ -6,6 +6,7 @@ and no others, comes before one of the whole host.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -208,9 +209,14 @@ class PeerFindings:
     unread: tuple[str, ...]
 
     @property
+    def exports(self) -> list[str]:
+        """The settings as lines of a shell."""
+        return [f"export {name}={shlex.quote(value)}" for name, value in self.settings.items()]
+
+    @property
     def advice(self) -> Advice:
         """What to do now, and what then."""
-        steps = [f"export {name}={value}" for name, value in self.settings.items()]
+        steps = self.exports
         steps += [finding.repair[0] for finding in self.causes[:1]]
         return Advice("; then: ".join(steps) or "try again after a restart of the machine", "wirespeed p2p")
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from ..errors import ExitCode
 from ..hardware.network import MachineVertices
 from ..hardware.topology import Link, LinkKind, Machine
 from ..measurement import Unit
@@ -329,7 +330,8 @@ class Verdict(StrEnum):
     WARN = "warn"
     BUSY = "busy"  #: not judged: another process used the device
     INTERRUPTED = "interrupted"  #: not judged: the run ended before its value was measured
-    UNKNOWN = "unknown"  #: not judged: no range is known
+    NOT_JUDGED = "unknown"  #: no range is known
+    UNKNOWN = "unknown"  #: the same: its word in files and JSON
     PASS = "pass"
     WAIVED = "waived"  #: not possible on this machine, or accepted by an override
 
@@ -364,8 +366,17 @@ class Verdict(StrEnum):
         return not self.is_judged and self is not Verdict.WAIVED
 
     @property
+    def exit_code(self) -> ExitCode:
+        """The exit code of a command that judges."""
+        if self.is_failure:
+            return ExitCode.FAIL
+        if not self.is_judged:
+            return ExitCode.NOT_JUDGED
+        return ExitCode.WARN if self.is_bad else ExitCode.PASS
+
+    @property
     def word(self) -> str:
-        """What people read."""
+        """Its word on screens."""
         return _WORDS.get(self, self.value)
 
 

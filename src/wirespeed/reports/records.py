@@ -202,6 +202,8 @@ NUMBERS = _of_kind(float) | {
     "threshold", "lowest", "capacity", "latency", "rate", "submission",
     "slowdown", "computation_slowdown",
 }  # fmt: skip
+#: Fields that are times, whatever the unit of the value is.
+TIMES = frozenset({"latency", "submission", *(field.name for field in msgspec.structs.fields(Calls))} - {"n"})
 WHOLES = _of_kind(int) | {"block", "blocks", "cells", "lower", "runs", "runs_before", "runs_after"}
 FLAGS = _of_kind(bool) | {"simulated", "while_computing"}
 _LISTS = _of_kind(tuple)
@@ -301,6 +303,11 @@ def _(check: Check) -> Records:
         "verdict testcase table row column value limit share least normal reason culprits",
         sum(judgement.verdict.is_bad for judgement in check.judgements),
     )
+
+
+@records.register
+def _(judged: Judged) -> Records:
+    return records(judged.check)
 
 
 @records.register

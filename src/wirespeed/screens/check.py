@@ -44,7 +44,7 @@ from ..reports.qualification import lines as qualified_lines
 from ..reports.records import CheckedRun
 from ..results.compare import Unreadable
 from ..statistics import grouped
-from ..terminal import one_line
+from ..terminal import colored, columns, one_line
 from ..units import fitting, format_time, many
 from . import many_runs
 from .doctor import details, named, rows
@@ -182,6 +182,11 @@ _SHOWN, _WARNINGS, _FOUND = 1, 2, 2
 _REASONS = 3
 #: Names of the causes that are busy devices.
 _BUSY = ("busy-gpu", "busy-cpus")
+
+
+def text(judged: Judged) -> str:
+    """The screen for this terminal."""
+    return render(judged, Style(columns(), colored(), checked=True))
 
 
 def render(judged: Judged, style: Style) -> str:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -174,7 +173,7 @@ def render_of_p2p(document: Document, findings: PeerFindings, style: Style) -> s
     if findings.bad and not findings.causes:
         parts.append(Text("no reading explains it: compare `wirespeed help p2p`, by symptom", "yellow"))
     parts += [Text(f"not read  {text}", "dim") for text in findings.unread]
-    if lines := settings(findings):
+    if lines := findings.exports:
         parts += [
             "",
             Text("temporary settings with which programs compute correct results", "bold"),
@@ -195,11 +194,6 @@ def render_of_p2p(document: Document, findings: PeerFindings, style: Style) -> s
 
 def _command(text: str) -> Text:
     return Text(f"  {text}", "cyan")
-
-
-def settings(findings: PeerFindings) -> list[str]:
-    """Lines of a shell that set what programs need now."""
-    return [f"export {name}={shlex.quote(value)}" for name, value in findings.settings.items()]
 
 
 def _matrix(findings: PeerFindings, style: Style) -> Iterator[RenderableType]:

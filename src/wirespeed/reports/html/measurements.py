@@ -13,6 +13,7 @@ from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
 from ...document import Document, Status, TestcaseResult
+from ...judging.block_map import BlockMap
 from ...judging.judge import Check
 from ...judging.judged import Judged
 from ...judging.overview import not_as_expected
@@ -20,15 +21,17 @@ from ...judging.path_kinds import PathKind, path_kind, path_kinds
 from ...judging.verdict import Judgement, Verdict, worst
 from ...measurement import Unit
 from ...model import Engine
+from ...peer_access import PEER_ACCESS
 from ...statistics import grouped
 from ...tables import Cell
 from ...terminal import Tabular, one_line
 from ...units import format_time, many
 from ..findings import SIGNS, extent, marked, quantity, rate
-from ..records import NUMBERS, WHOLES, Record, Section, records
+from ..records import NUMBERS, TIMES, WHOLES, Record, Section, records
 from ..style import SIMULATED
 from .charts import Judgements
 from .headline import headline, notes
+from .peers import peer_view
 from .tables import Part, curve, matrix, rendered, rows, source, vector_key
 
 if TYPE_CHECKING:
@@ -120,7 +123,7 @@ def path_groups(run: int | None, judged: Judged) -> tuple[PathGroup, ...]:
     by_kind = grouped(
         (path_kind(result.name, collective=result.collective is not None), (i, result))
         for i, result in enumerate(judged.document.testcases)
-        if result.status is not Status.WAIVED
+        if result.status is not Status.WAIVED and result.name != PEER_ACCESS
     )
     groups = (_group(run, kind, by_kind[kind], judged) for kind in path_kinds() if kind in by_kind)
     return tuple(sorted(groups, key=lambda group: not group.bad))
@@ -309,7 +312,12 @@ def notebook_html(result: Tabular | Section) -> str:
 
 @notebook_html.register
 def _(document: Document) -> str:
-    judged = Judged(document)
+    return notebook_html(Judged(document))
+
+
+@notebook_html.register
+def _(judged: Judged) -> str:
+    document = judged.document
     return _rendered(
         headline=headline(judged),
         notes=list(notes(judged)),
@@ -319,7 +327,15 @@ def _(document: Document) -> str:
             for figure in judged.overview.figures
         ],
         groups=path_groups(None, judged),
+        peers=peer_view(document),
         simulated=SIMULATED if document.simulated else "",
+    )
+
+
+@notebook_html.register
+def _(blocks: BlockMap) -> str:
+    return _rendered(
+        title=repr(blocks)[1:-1], block_map=blocks, simulated=SIMULATED if blocks.simulated else ""
     )
 
 
@@ -357,7 +373,7 @@ def _text(name: str, row: Record) -> str:
         return ""
     if name in _FRACTIONS:
         return format(value, _FRACTIONS[name])
-    if name == "latency":
+    if name in TIMES:
         return format_time(value)
     if name in NUMBERS:
         return quantity(value, Unit(row.get("unit", Unit.RATE)))

@@ -32,6 +32,7 @@ from .comparison import ComparedRun, compared, letter
 from .headline import Headline, banner, explained_causes, headline, notes, surroundings, tile
 from .link_use import MOST_DRAWN, draw, uses, vertices
 from .measurements import group_id, path_groups
+from .peers import peer_view
 from .qualified_nodes import pair_matrix, qualified
 from .tables import ROOM, packed_document, rendered, source
 
@@ -147,6 +148,7 @@ def run_view(index: int, judged: Judged, room: int, label: str) -> dict[str, Any
         "notes": list(notes(judged)),
         "qualification": qualified(document),
         "block_map": map_of(document),
+        "peers": peer_view(document),
         "signs": list(_signs(judged)),
         "groups": path_groups(index, judged),
         "waived": sum(map(len, by_reason.values())),
@@ -324,9 +326,13 @@ def _contents(runs: Sequence[dict[str, Any]], *, compare: bool) -> list[tuple[st
     run = runs[0]
     if run["qualification"]:
         return [("nodes-0", "Nodes"), ("environment-0", "Environment")]
+    peers = run["peers"]
+    if peers and peers.is_all:
+        return [("peers-0", "Peer access"), ("environment-0", "Environment")]
     sections = (
         ("machine-0", "Machine", True),
         ("causes-0", "Causes" if run["causes"] else "Notes", run["causes"] or run["notes"]),
+        ("peers-0", "Peer access", peers),
         ("gates-0", "Thresholds", run["gates"]),
         ("blocks-0", "Blocks", run["block_map"].paths),
         ("results-0", "Measurements", True),
