@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html.parser
 import inspect
 import re
@@ -18,8 +19,11 @@ import pytest
 import wirespeed
 from tests.reports.test_hostile import STRINGS, spoiled
 from wirespeed.document import Document
-from wirespeed.errors import MissingPackage, UsageError
+from wirespeed.errors import ExitCode, MissingPackage, UsageError
+from wirespeed.judging.verdict import Verdict
 from wirespeed.measurement import Axis
+from wirespeed.reports.html.measurements import _text
+from wirespeed.reports.records import TIMES
 from wirespeed.results.cells import Key
 from wirespeed.tables import Cell
 from wirespeed.terminal import Tabular
@@ -56,6 +60,9 @@ def results(document: Document) -> dict[str, Any]:
         "gates": wirespeed.gates(document, "azure", check),
         "comparison": wirespeed.compare(good, document),
         "baseline": wirespeed.baseline([good]),
+        "judged": wirespeed.check([MATRIX], machine=SLOW, samples=3, copies=1),
+        "block map": wirespeed.blocks(sizes="4KiB,1MiB", blocks="16,1024", machine="simulated:hgx-h200-2"),
+        "peer access": wirespeed.p2p("simulated:rtx5090-4+acs"),
         "machine": wirespeed.machine(SLOW),
         "empty machine": wirespeed.Machine("nothing"),
         "transfers": wirespeed.transfer("gpu0 -> gpu1; latency gpu0 <- gpu1", machine=SLOW, samples=3),
@@ -206,6 +213,77 @@ def test_hostile_documents_are_text(hostile: Document, form: str) -> None:
     shown = markup.text + repr(result)
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", shown)
     assert len(repr(result)) <= 100 and "\n" not in repr(result)
+
+
+def test_a_notebook_draws_maps_and_peer_access(results: dict[str, Any]) -> None:
+    blocks, peers = results["block map"]._repr_html_(), results["peer access"]._repr_html_()
+    assert blocks.count("<table") >= 4 and 'class="m' in blocks and "best rates of the 2 GPUs" in blocks
+    assert "⁻" not in blocks and "e-14" not in blocks
+    assert peers.count("hangs</td>") == 12 and "export NCCL_P2P_DISABLE=1" in peers
+    assert "ECAP_ACS+6.w=0000" in peers and "remedy" in peers
+    assert repr(results["peer access"].peers) == "<PeerAccess of 4 GPUs: hangs 12>"
+    assert "peer access hangs 12" in repr(results["peer access"])
+
+
+def test_times_are_times_in_notebooks() -> None:
+    """Also those of calls beside rates, whose rows have the unit of the rate."""
+    row = {"p50": 3.48e-5, "value": 2e9, "unit": "B/s"}
+    assert [_text(name, row) for name in ("p50", "value")] == ["34.8 µs", "2.00 GB/s"]
+    assert {"latency", "submission", "p50", "p99", "first"} == TIMES
+
+
+def test_functions_take_files(document: Document, tmp_path: Path) -> None:
+    good, slow = tmp_path / "good.json", tmp_path / "slow.json"
+    wirespeed.save(run(GOOD, *CASES), good)
+    wirespeed.save(document, slow)
+    check = wirespeed.judge(slow)
+    assert (check.ok, check.exit_code, check.verdict.word) == (False, 1, "fail")
+    assert repr(wirespeed.diagnose(str(slow))) == repr(wirespeed.diagnose(document))
+    assert wirespeed.compare(good, slow).changes and wirespeed.compare([good, good], [slow]).changes
+    assert wirespeed.gates(slow, "azure").results and wirespeed.baseline(good).models
+    assert wirespeed.render(slow) == wirespeed.render(document)
+    assert wirespeed.doctor(slow).diagnosis.findings[0].cause.name == "nvlinks"
+    for call in (wirespeed.judge, wirespeed.render, wirespeed.doctor, wirespeed.baseline):
+        with pytest.raises(wirespeed.DocumentError, match=r"cannot read .*nothing.json"):
+            call(tmp_path / "nothing.json")
+        with pytest.raises(UsageError, match="a run is a Document or the name of a file, not int"):
+            call(3) if call is not wirespeed.baseline else call([3])
+
+
+def test_a_pass_of_a_simulated_run_is_not_ok(document: Document) -> None:
+    check = wirespeed.judge(run(GOOD, *CASES))
+    assert (check.verdict, check.ok, check.exit_code) == (Verdict.PASS, False, ExitCode.NOT_JUDGED)
+    real = dataclasses.replace(check, simulated=False)
+    assert (real.ok, real.exit_code) == (True, ExitCode.PASS)
+
+
+def test_check_and_doctor_measure_as_the_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = wirespeed.check(machine="simulated:hgx-h200-2+speed@gpu0-gpu1=0.5")
+    assert judged.document.peers is not None and judged.document.options["tier"] == "quick"
+    assert (judged.ok, judged.exit_code) == (False, 1) and "NVLink gpu0-gpu1 runs at 50%" in str(judged)
+    assert "what to do" in str(judged)
+    found = wirespeed.doctor(machine=SLOW)
+    assert found.diagnosis.findings[0].cause.name == "nvlinks" and found.document.testcases
+    assert not wirespeed.doctor(machine=SLOW, measure=False).document.testcases
+    assert wirespeed.check(machine=GOOD, expected="gpus=9", prefixes=["host_st"]).check.missing
+    with pytest.raises(UsageError, match="not both"):
+        wirespeed.doctor(judged.document, machine=SLOW)
+
+
+@pytest.mark.parametrize(
+    ("block", "blocks", "wrong"),
+    [
+        ("64KiBx", 100, "not a size"),
+        (0, 100, "out of range"),
+        ("64KiB", "100x", "whole number"),
+        (64, 0, "1 to"),
+    ],
+)
+def test_the_best_method_takes_sizes(results: dict[str, Any], block: Any, blocks: Any, wrong: str) -> None:
+    found = results["block map"]
+    assert found.best("4KiB", 100) is found.best(4096, 100)
+    with pytest.raises(UsageError, match=wrong):
+        found.best(block, blocks)
 
 
 @pytest.mark.parametrize("name", NAMES)
