@@ -186,3 +186,26 @@ def test_help_of_judging_refers_to_run_for_measuring(
     assert len(helps[command].splitlines()) < 85 and "wirespeed run" in helps[command]
     assert "--time-budget" not in helps[command] and "--time-budget" in helps["run"]
     assert "--time-budget" in functions(command).parser(command)._option_string_actions
+
+
+def test_code_below_a_heading_stays_lines() -> None:
+    page = topic("p2p")
+    assert page is not None and page.text.startswith("    wirespeed p2p")
+    lines = render_topic(page, Style(120)).splitlines()
+    starts = [line.split("#")[0].strip() for line in lines[:8]]
+    assert {"wirespeed p2p", "wirespeed p2p --env", "wirespeed p2p --json"} <= set(starts)
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+@pytest.mark.parametrize("name", topics())
+def test_no_cell_of_a_table_is_cut(name: str, width: int) -> None:
+    """Cells may be folded in tables of many columns, but every character is there."""
+    page = topic(name)
+    assert page is not None
+    for row in re.findall(r"^\|(?!-)(.+)\|$", page.text, re.MULTILINE):
+        columns = row.count("|") + 1
+        if columns > 3:
+            continue
+        shown = render_topic(page, Style(width))
+        for option in re.findall(r"(?<=`)--[a-z-]+", row):
+            assert option in shown, option

@@ -169,7 +169,7 @@ def _sections(text: str) -> Iterator[tuple[int, str, str]]:
             headings.append((i, len(match[1]), match[2]))
     for k, (i, level, heading) in enumerate(headings):
         end = next((j for j, other, _ in headings[k + 1 :] if other <= level), len(lines))
-        yield level, heading, "\n".join(lines[i + 1 : end]).strip()
+        yield level, heading, "\n".join(lines[i + 1 : end]).strip("\n").rstrip()
 
 
 def _slug(heading: str) -> str:

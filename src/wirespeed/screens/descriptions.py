@@ -12,7 +12,7 @@ from itertools import chain, groupby
 from typing import TYPE_CHECKING
 
 import msgspec
-from rich.console import RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.style import Style as RichStyle
 from rich.table import Column
@@ -45,10 +45,41 @@ _MENTIONED = re.compile(rf"(?<={HELP} )[\w#-]+")
 
 def render_topic(shown: Topic, style: Style) -> str:
     """A topic as text for a terminal; references to pages become commands that show them."""
-    from rich.markdown import Markdown
-
     text = LINK.sub(lambda match: _named(match, shown.file.stem), IMAGE.sub("", shown.text))
-    return printed(style, Text(shown.title, style="bold"), "", Markdown(text, hyperlinks=False))
+    return printed(style, Text(shown.title, style="bold"), "", _markdown(text))
+
+
+def _fit(table: RichTable, width: int) -> None:
+    """Give the columns of a table widths in which the longest word of each fits, if all do."""
+    table.pad_edge, table.collapse_padding = True, False
+    room = width - 3 * len(table.columns) - 1  # padding and borders
+    cells = [[str(column.header), *map(str, column.cells)] for column in table.columns]
+    whole = [max(map(len, texts)) for texts in cells]
+    widths = [max(len(word) for text in texts for word in [*text.split(), " "]) for texts in cells]
+    while sum(widths) > room > len(widths):
+        widths[widths.index(max(widths))] -= 1
+    while sum(widths) < min(room, sum(whole)):
+        widest = max(range(len(widths)), key=lambda i: whole[i] / widths[i])
+        widths[widest] += 1
+    for column, chosen in zip(table.columns, widths, strict=True):
+        column.overflow, column.width = "fold", chosen
+
+
+def _markdown(text: str) -> RenderableType:
+    """Markdown in which no cell of a table is cut: an option or a name that ends in … cannot be typed."""
+    from rich.markdown import Markdown, TableElement
+
+    class WholeCells(TableElement):
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+            for table in super().__rich_console__(console, options):
+                if isinstance(table, RichTable):
+                    _fit(table, options.max_width)
+                yield table
+
+    class WholeTables(Markdown):
+        elements = {**Markdown.elements, "table_open": WholeCells}  # noqa: RUF012 - as rich declares it
+
+    return WholeTables(text, hyperlinks=False)
 
 
 def overview(style: Style) -> str:
