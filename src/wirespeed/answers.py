@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .document import Document
-from .errors import UsageError
-from .importers import open_run
+from .errors import NotARun, UsageError
+from .importers import of_content
 from .judging import diagnosis
 from .judging import judge as judging
 from .judging.diagnosis import Diagnosis
@@ -21,6 +21,7 @@ from .results import baseline as baselines
 from .results import compare as comparing
 from .results.baseline import TOLERANCE, Baseline, Inventory
 from .results.compare import LEAST, Comparison
+from .results.store import content, load
 
 if TYPE_CHECKING:
     from .hardware.topology import Machine
@@ -43,7 +44,10 @@ def opened(run: Run) -> Document:
     if isinstance(run, Document):
         return run
     if isinstance(run, str | Path):
-        return open_run(str(run))
+        try:
+            return load(run)
+        except NotARun as error:
+            return of_content(str(run), content(str(run)), None, error)
     raise UsageError(f"a run is a Document or the name of a file, not {type(run).__name__}")
 
 

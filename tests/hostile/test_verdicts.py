@@ -111,6 +111,10 @@ def test_runs_that_differ_make_no_baseline() -> None:
     cell = r"device_to_device_memcpy_read_ce gpu\d gpu\d by 15\d%"
     with pytest.raises(UsageError, match=f"differ by more than 5% in 2 values: {cell}, {cell}"):
         baseline.make([good, scaled(good, 0.4)])
+    with pytest.raises(UsageError, match=r"c\.json differs most in 2 of them: omit it"):
+        baseline.make([good, scaled(good, 0.99), scaled(good, 0.4)], ["a.json", "b.json", "c.json"])
+    with pytest.raises(UsageError, match=r"b\.json is not usable: .*; omit it"):
+        baseline.make([good, replace(good, interrupted="Ctrl-C")], ["a.json", "b.json"])
 
 
 def test_lost_cells_fail_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -89,4 +89,28 @@ def test_a_report_of_a_run_that_was_not_checked_has_neither(document: Document) 
     for format in ("markdown", "junit", "prometheus", "html"):
         text = wirespeed.render(document, format)
         assert GATE not in text
-        assert "older generation" not in text or format == "html"  # a page always has causes
+        assert "older generation" not in text or format in ("html", "markdown")  # they have causes
+
+
+def test_markdown_for_an_issue_begins_with_the_cause_and_folds_tables(document: Document) -> None:
+    lines = wirespeed.render(document, "markdown").splitlines()
+    cause, fold = (
+        next(i for i, line in enumerate(lines) if text in line) for text in (CAUSE[:20], "<details>")
+    )
+    table = next(i for i, line in enumerate(lines) if line.startswith("| GB/s"))
+    assert cause < fold < table < lines.index("</details>") and lines[fold + 1] == ""
+    one = wirespeed.render(document.only(document.testcases[0].name), "markdown")
+    assert "<details>" not in one and "| GB/s" in one
+
+
+def test_allowed_simulated_runs_pass_for_programs_too(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["check", "-t", "host_stream_copy", "--machine", "simulated:cpu-2-sockets", "--no-save"]
+    outputs = {}
+    for form in ("junit", "prometheus"):
+        assert main([*command, "--allow-simulated", "--format", form]) == 0
+        outputs[form] = capsys.readouterr().out
+    assert 'skipped="0"' in outputs["junit"] and "SIMULATED" in outputs["junit"]
+    assert 'simulated="true",verdict="pass"} 1.0' in outputs["prometheus"]
+    document = wirespeed.run(["host_stream_copy"], machine="simulated:cpu-2-sockets")
+    assert 'skipped="1"' in wirespeed.render(document, "junit")
+    assert 'verdict="not judged"} 1.0' in wirespeed.render(document, "prometheus")

@@ -145,3 +145,16 @@ def test_a_flag_that_is_never_seen_ends_its_testcase() -> None:
     document = wirespeed.run([SIGNALS], machine="simulated:rtx5090-4+unseen@gpu0->gpu2", samples=3)
     assert document.testcases[0].status is Status.TIMED_OUT
     assert "waiting for the flag of gpu0 on gpu2" in document.testcases[0].reason
+
+
+@pytest.mark.parametrize("form", [["--json"], ["--env"], ["--for", "nagios"], ["-q"]])
+def test_programs_get_nothing_besides_their_answer(
+    form: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = tmp_path / "run.json"
+    main(["p2p", "--machine", "simulated:rtx5090-4+acs", *form, "-o", str(saved)])
+    out, err = capsys.readouterr()
+    assert err == "" and saved.exists()
+    lines = {"--json": None, "--env": 1, "--for": 1, "-q": 0}[form[0]]
+    assert lines is None or out.count("\n") == lines
+    assert main(["doctor", "-q", str(saved)]) == 1 and capsys.readouterr() == ("", "")

@@ -492,3 +492,16 @@ def test_the_public_names_are_these() -> None:
     assert dir(wirespeed) == sorted(wirespeed.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         wirespeed.nonsense  # noqa: B018
+
+
+@pytest.mark.parametrize("command", ["run", "check", "p2p", "blocks", "doctor"])
+@pytest.mark.parametrize(("name", "form"), [("x.html", "html"), ("x.md", "markdown"), ("x.txt", "table")])
+def test_a_measurement_is_not_saved_under_the_name_of_another_format(
+    command: str, name: str, form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / name
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--machine", "simulated:hgx-h200-2", "-o", str(file)])
+    text = " ".join(capsys.readouterr().err.split())
+    assert ended.value.code == 2 and not file.exists()
+    assert f"is the name of {form}: write -o {file.with_suffix('.json')}" in text and f"-o {file}`" in text

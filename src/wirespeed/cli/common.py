@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ExitCode, StorageError, UsageError, WirespeedError
+from ..errors import ExitCode, NotARun, StorageError, UsageError, WirespeedError
 from ..run_errors import RunInterrupted, Undisturbed
 from ..terminal import colored, columns, error_line, visible
 from ..units import format_time, many
@@ -65,7 +65,10 @@ def criteria(options: argparse.Namespace) -> Criteria:
     accepted = overrides.load(options.overrides) if options.overrides else ()
     good = baseline.load(options.baseline) if options.baseline else None
     age = MaxAge(oldest, time.time()) if oldest else None
-    return Criteria(accepted, good, options.tolerance, options.ignore_busy, expected(options), age)
+    return Criteria(
+        accepted, good, options.tolerance, options.ignore_busy, expected(options), age,
+        allow_simulated=getattr(options, "allow_simulated", False),
+    )  # fmt: skip
 
 
 def expected(options: argparse.Namespace) -> Inventory | None:
@@ -130,10 +133,27 @@ def named(file: str, document: Document) -> tuple[str, Document]:
 
 
 def open_run(file: str, machine: str | None = None) -> Document:
-    """Open what a user names, as ``importers.open_run``, which is imported when the first file is opened."""
-    from .. import importers
+    """Open what a user names: a saved run, or the log of another tool; ``-`` is standard input.
 
-    return importers.open_run(file, machine)
+    Args:
+        file: The file.
+        machine: The machine of a log, as for ``load_log``.
+
+    Raises:
+        UsageError: If the file cannot be read, or is neither; if a machine is given for a saved run.
+    """
+    from ..results.store import content, decode
+
+    data = content(file)
+    try:
+        document = decode(data, file)
+    except NotARun as error:
+        from ..importers import of_content
+
+        return of_content(file, data, machine, error)
+    if machine is not None:
+        raise UsageError(f"--machine is for logs of other tools: {file} is a saved run with its machine")
+    return document
 
 
 def loading(options: argparse.Namespace) -> Callable[[str], Document]:

@@ -121,7 +121,8 @@ def main_of_baseline(name: str, argv: Sequence[str]) -> int:
     from ..results.output import BASELINE, Output, check_replaceable
 
     check_replaceable(options.output, BASELINE, options.force)
-    combined = baseline.make([open_run(path) for path in named_files(options.runs)])
+    files = named_files(options.runs)
+    combined = baseline.make([open_run(path) for path in files], files)
     output = Output(options.output, replace=True)
     output.write(baseline.encode(combined))
     with texts_aside(output):

@@ -110,7 +110,8 @@ def _examine(document: Document, options: Namespace, adaptive: Adaptive | None) 
         judged = adaptive.concluded.renewed(document)
     else:
         judged = Judged(document, Criteria(expected=common.expected(options)))
-    print(render(judged, common.style(options), adaptive.steps if adaptive else ()), end="", flush=True)
+    if not options.quiet:
+        print(render(judged, common.style(options), adaptive.steps if adaptive else ()), end="", flush=True)
     verdict = judged.concluded
     proves_nothing = document.simulated and not options.allow_simulated
     code = common.code_of(Verdict.UNKNOWN if proves_nothing and verdict is Verdict.PASS else verdict)
@@ -152,6 +153,7 @@ def parser(name: str) -> Parser:
     out = arguments.add_argument_group("output")
     out.add_consumer()
     out.add_output()
+    out.add("-q --quiet", "print no report")
     out.add_verbose()
     return arguments
 
@@ -186,9 +188,9 @@ def main_of_p2p(name: str, argv: Sequence[str]) -> int:
         sys.stdout.write("".join(f"{line}\n" for line in findings.exports))
     elif options.json:
         sys.stdout.write(screen.to_json(document, findings))
-    else:
+    elif not (options.quiet or options.consumer):
         print(screen.render_of_p2p(document, findings, common.style(options)), end="", flush=True)
-    common.tell_saved(options.output)
+        common.tell_saved(options.output)
     verdict = findings.verdict
     code = common.code_of(Verdict.UNKNOWN if document.simulated and verdict is Verdict.PASS else verdict)
     return Answer(code, findings.sentence, document.hostname) if options.consumer else code
@@ -213,5 +215,6 @@ def parser_of_p2p(name: str) -> Parser:
     out.add("--json", "print the answer for programs")
     out.add_consumer()
     out.add_output()
+    out.add("-q --quiet", "print no report")
     out.add_verbose()
     return arguments

@@ -52,10 +52,21 @@ def typed(parse: Callable[[str], T]) -> Callable[[str], T]:
 
 
 def output_path(text: str) -> Output:
-    """The file of the Document; in a folder it gets a name of its own. ``-`` is standard output."""
+    """The file of the Document; in a folder it gets a generated name. ``-`` is standard output.
+
+    Raises:
+        UsageError: If its name is that of another format.
+    """
+    from ..reports import format_of_suffix
     from ..results.output import Output
 
     path = Path(text)
+    if (form := format_of_suffix(path.suffix)) not in ("", "json"):
+        run = path.with_suffix(".json")
+        raise UsageError(
+            f"-o saves the run as JSON, and {text} is the name of {form}: write -o {run}, then "
+            f"`wirespeed report {run} -o {text}`"
+        )
     if not text.endswith("/") and not path.is_dir():
         return Output(path)
     name = f"wirespeed-{platform.node() or 'host'}-{time.strftime('%Y%m%d-%H%M%S')}.json"

@@ -10,7 +10,7 @@ from pathlib import Path
 from ..document import SCHEMA, Document, ImportedLog
 from ..errors import NotARun, UsageError
 from ..hardware.topology import Machine
-from ..results.store import STDIN, content, decode
+from ..results.store import STDIN, content
 from ..terminal import neutral
 from ..units import many, parse_nics
 from ..version import __version__
@@ -98,26 +98,6 @@ def load_log(
             raise UsageError(f"{_name(file)} contains no output that is understood, which is: {names}")
         logs += found
     return _document(files, logs, machine, nics)
-
-
-def open_run(file: str, machine: str | None = None) -> Document:
-    """Open what a user names: a saved run, or the log of another tool; ``-`` is standard input.
-
-    Args:
-        file: The file.
-        machine: The machine of a log, as for ``load_log``.
-
-    Raises:
-        UsageError: If the file cannot be read, or is neither; if a machine is given for a saved run.
-    """
-    data = content(file)
-    try:
-        document = decode(data, file)
-    except NotARun as error:
-        return of_content(file, data, machine, error)
-    if machine is not None:
-        raise UsageError(f"--machine is for logs of other tools: {file} is a saved run with its machine")
-    return document
 
 
 def of_content(file: str, data: bytes, machine: str | None, error: NotARun) -> Document:

@@ -104,6 +104,7 @@ class Criteria:
         expected: What each host should have; None: nothing is expected.
         max_age: Older runs are not judged.
         gates: Sets of published gates to compare with.
+        allow_simulated: Whether a simulated run may pass in formats that programs read.
     """
 
     overrides: tuple[Override, ...] = ()
@@ -113,6 +114,7 @@ class Criteria:
     expected: Inventory | None = None
     max_age: MaxAge | None = None
     gates: tuple[GateSet, ...] = ()
+    allow_simulated: bool = False
 
 
 #: Judge by the limits of the links and their expected ranges only.
@@ -152,6 +154,11 @@ class Judged(Tabular):
     def simulated(self) -> bool:
         """Whether no hardware was measured."""
         return self.document.simulated
+
+    @property
+    def proves_nothing(self) -> bool:
+        """Whether a pass says nothing about hardware: of a simulated run, unless that is allowed."""
+        return self.simulated and not self.by.allow_simulated
 
     @property
     def verdict(self) -> Verdict:

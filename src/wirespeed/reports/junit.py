@@ -6,7 +6,7 @@ import math
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator, Sequence
 
-from ..document import Document, Status, TestcaseResult
+from ..document import Status, TestcaseResult
 from ..judging.gates import GateResult, GateVerdict
 from ..judging.inventory import Missing
 from ..judging.judged import Judged
@@ -99,13 +99,13 @@ def part(judged: Judged, style: Style) -> ET.Element:
 
     Each case, and the suite for the run, has its verdict as a property. A testcase that fails is a failure;
     one that broke off for an error is an error. A waived testcase is skipped, one that was not judged, and
-    one that passed on a simulated machine or without verification: it proves nothing.
+    one that passed without verification or, unless that is allowed, on a simulated machine.
     """
     document, check = judged.document, judged.check
     unjudged = (one for one in check.judgements if not one.verdict.is_judged or one.verdict.is_failure)
     why = grouped((judgement.key.testcase, judgement) for judgement in unjudged)
     cases = [
-        _case(result, check.testcases[result.name], why.get(result.name, []), document)
+        _case(result, check.testcases[result.name], why.get(result.name, []), judged)
         for result in document.testcases
     ]
     if document.interrupted and not check.stale:
@@ -113,10 +113,10 @@ def part(judged: Judged, style: Style) -> ET.Element:
         add_outcome(case, "error", f"run interrupted: {document.interrupted}")
         cases.append(case)
     if document.qualification:
-        cases += _nodes(document.qualification, document)
+        cases += _nodes(document.qualification, judged)
     cases += [_absent(absence) for absence in check.missing if absence.verdict.is_failure]
     for compared in check.gates:
-        cases += [_gate(result, compared.gates.name, document) for result in applicable(compared)]
+        cases += [_gate(result, compared.gates.name, judged) for result in applicable(compared)]
     facts = {"version": document.version, "machine": document.machine.name, "cpu": document.machine.cpu,
              "gpus": ", ".join(gpu.model for gpu in document.machine.gpus), "driver": document.machine.driver,
              "command": document.command, "simulated": SIMULATED if document.simulated else "",
@@ -130,8 +130,9 @@ def part(judged: Judged, style: Style) -> ET.Element:
     )  # fmt: skip
 
 
-def _case(result: TestcaseResult, verdict: Verdict, why: list[Judgement], document: Document) -> ET.Element:
+def _case(result: TestcaseResult, verdict: Verdict, why: list[Judgement], judged: Judged) -> ET.Element:
     """A case; ``why`` are the values of the testcase that failed or were not judged."""
+    document = judged.document
     case = case_of(result.name, time=f"{result.seconds:.3f}")
     add_properties(case, (("verdict", str(verdict)), ("data", data_word(document, result))))
     values = [judgement for judgement in why if judgement.verdict is verdict and judgement.value is not None]
@@ -142,14 +143,14 @@ def _case(result: TestcaseResult, verdict: Verdict, why: list[Judgement], docume
         add_outcome(case, "failure", *map(_text_of, values or why))
     elif not verdict.is_judged:
         add_outcome(case, "skipped", broken or result.reason or (values[0].why if values else verdict.word))
-    elif document.simulated or is_verified(document, result) is False:
-        add_outcome(case, "skipped", SIMULATED if document.simulated else UNVERIFIED)
+    elif judged.proves_nothing or is_verified(document, result) is False:
+        add_outcome(case, "skipped", SIMULATED if judged.proves_nothing else UNVERIFIED)
     if text := _values(result):
         ET.SubElement(case, "system-out").text = visible(text)
     return case
 
 
-def _nodes(qualification: Qualification, document: Document) -> Iterator[ET.Element]:
+def _nodes(qualification: Qualification, judged: Judged) -> Iterator[ET.Element]:
     """Yield a case per node, and one per slow part that is not one node's."""
     nodes = qualification.nodes
     found = {node.name: [(True, node.missing)] if node.missing else [] for node in nodes}
@@ -161,7 +162,7 @@ def _nodes(qualification: Qualification, document: Document) -> Iterator[ET.Elem
         if any(confirmed for confirmed, _ in texts):
             ordered = sorted(texts, key=lambda found: not found[0])
             add_outcome(case, "failure", *(text for _, text in ordered), most=len(ordered))
-        elif document.simulated:
+        elif judged.proves_nothing:
             add_outcome(case, "skipped", SIMULATED)
         elif not qualification.compared:
             add_outcome(case, "skipped", Verdict.UNKNOWN.word)
@@ -175,7 +176,7 @@ def _absent(absence: Missing) -> ET.Element:
     return case
 
 
-def _gate(result: GateResult, name: str, document: Document) -> ET.Element:
+def _gate(result: GateResult, name: str, judged: Judged) -> ET.Element:
     """A case for a gate; skipped if it says nothing about the machine."""
     gate = result.gate
     case = ET.Element(
@@ -187,7 +188,7 @@ def _gate(result: GateResult, name: str, document: Document) -> ET.Element:
     if result.verdict is not GateVerdict.PASS:
         tag = "failure" if result.verdict is GateVerdict.FAIL else "skipped"
         add_outcome(case, tag, gate_text(result))
-    elif document.simulated:
+    elif judged.proves_nothing:
         add_outcome(case, "skipped", SIMULATED)
     return case
 

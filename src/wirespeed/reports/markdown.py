@@ -25,6 +25,8 @@ _SPECIAL = re.compile(
     r"[\\`*{}\[\]#|~$]|(?<![^\W_])_|_(?![^\W_])|^[-+=]|(?:(?<=^\d)|(?<=^\d\d)|(?<=^\d{3}))[.)](?=\s|$)"
     r"|:(?=//)|(?<=www)[.]"
 )
+#: Maximum number of testcases whose tables are not folded: they would hide what follows in an issue.
+_OPEN = 1
 _ENTITIES = str.maketrans({"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;"})
 
 
@@ -34,7 +36,7 @@ def escaped(text: str) -> str:
 
 
 def render(judged: Judged, style: Style) -> str:
-    """One table per testcase; ``verbose`` includes whole large tables and waived testcases."""
+    """Verdict and cause, then the tables, folded; ``verbose`` includes large tables and skipped testcases."""
     return "\n".join(_lines(judged, style)) + "\n"
 
 
@@ -72,6 +74,12 @@ def _lines(judged: Judged, style: Style) -> Iterator[str]:
     if document.imported:
         yield f"**{escaped(document.origin)}**, not measured by wirespeed"
         yield ""
+    if not document.qualification:
+        counts = counted(judgement.verdict for judgement in check.judgements if judgement.key.column)
+        yield f"**{judged.overview.word}**: {escaped(judged.overview.sentence)}"
+        yield from ("", counts or "no values")
+        yield from _judged(judged)
+        yield ""
     models = Counter(gpu.model for gpu in machine.gpus)
     others = [count for kind, count in machine.counts.items() if kind.name in machine.others]
     facts = [machine.cpu, *(f"{n} x {model}" for model, n in models.items()), *others, document.started]
@@ -85,18 +93,22 @@ def _lines(judged: Judged, style: Style) -> Iterator[str]:
         yield from ("", f"**{word}**: {escaped(rest)}", "")
         yield from (f"- {escaped(line)}" for line in found)
         return
-    counts = counted(judgement.verdict for judgement in check.judgements if judgement.key.column)
-    yield from ("", f"**{check.verdict.word.upper()}**: {counts or 'no values'}")
-    yield from _judged(judged) if style.checked else ()
-    for result in document.testcases:
-        if result.status is Status.WAIVED or not any(table.cells for table in result.tables):
-            continue
+    shown = [
+        result for result in document.testcases
+        if result.status is not Status.WAIVED and any(table.cells for table in result.tables)
+    ]  # fmt: skip
+    if folded := len(shown) > _OPEN:
+        count = many(sum(len(result.tables) for result in shown), "table")
+        yield from ("", f"<details><summary>{count} of {many(len(shown), 'testcase')}</summary>")
+    for result in shown:
         words = filter(None, (check.testcases[result.name].word, data_word(document, result)))
         yield from ("", f"## {escaped(result.name)}: {', '.join(words)}", "")
         counts = f"; counts {result.counts}" if result.counts else ""
         yield escaped(result.description + counts + (f": {result.reason}" if result.reason else ""))
         for table in result.tables:
             yield from _table(result, table, style)
+    if folded:
+        yield from ("", "</details>")
     yield from _closing(document, check, style)
 
 

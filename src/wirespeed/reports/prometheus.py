@@ -10,7 +10,6 @@ from ..judging.fleet import WORDS, device_lowest, device_verdicts, devices_of_ce
 from ..judging.gates import GateVerdict
 from ..judging.judge import Check
 from ..judging.judged import Judged, end_of
-from ..judging.overview import Overview
 from ..judging.verdict import Verdict
 from ..measurement import Unit
 from ..results.cells import Placed
@@ -71,20 +70,20 @@ _VERDICTS = {Verdict.UNKNOWN: NOT_JUDGED, Verdict.WAIVED: NOT_JUDGED}
 def render(judged: Judged, style: Style) -> str:
     """Gauges without timestamps, as the collector requires; labelled ``simulated`` or ``imported``.
 
-    A simulated run never passes: its verdict is ``not judged`` at best.
+    A simulated run passes only if that is allowed: else its verdict is ``not judged`` at best.
     """
     return _text(part(judged, style))
 
 
 def part(judged: Judged, style: Style) -> Families:
     """The series of a run, each with the host; ``style.all_cells`` adds those of each value."""
-    document, check, summary = judged.document, judged.check, judged.overview
+    document, check = judged.document, judged.check
     ended = end_of(document)
     families: dict[str, Iterable[Sample]] = {
         "wirespeed_run_info": [(_run(document), 1)],
         "wirespeed_run_end_timestamp_seconds": [({}, ended or 0.0)],
         "wirespeed_run_duration_seconds": [({}, document.seconds)],
-        "wirespeed_verdict": _states(_honest(check.verdict.word, document)),
+        "wirespeed_verdict": _states(_honest(check.verdict.word, judged)),
         "wirespeed_values": _values(check),
         "wirespeed_run_warnings": [({}, len(explanations(document, lacking=check.missing)))],
         "wirespeed_culprit_ratio": _culprits(check),
@@ -95,7 +94,7 @@ def part(judged: Judged, style: Style) -> Families:
             for (source, destination), verdict in (document.peers.verdicts if document.peers else {}).items()
         ],
         "wirespeed_gate": _gates(judged),
-        **grouped(_paths(document, summary)),
+        **grouped(_paths(judged)),
         **_devices(judged),
         **(_cells(judged) if style.all_cells else {}),
     }
@@ -142,13 +141,13 @@ def _run(document: Document) -> dict[str, str]:
     }
 
 
-def _honest(word: str, document: Document) -> str:
-    """A verdict; for a simulated run, which proves nothing, never a pass."""
-    return NOT_JUDGED if document.simulated and word == Verdict.PASS else word
+def _honest(word: str, judged: Judged) -> str:
+    """A verdict; for a simulated run, which proves nothing unless it is allowed, never a pass."""
+    return NOT_JUDGED if judged.proves_nothing and word == Verdict.PASS else word
 
 
-def _word(verdict: Verdict, document: Document) -> str:
-    return _honest(_VERDICTS.get(verdict, str(verdict)), document)
+def _word(verdict: Verdict, judged: Judged) -> str:
+    return _honest(_VERDICTS.get(verdict, str(verdict)), judged)
 
 
 def _states(word: str) -> Iterator[Sample]:
@@ -157,11 +156,11 @@ def _states(word: str) -> Iterator[Sample]:
         yield {"verdict": state}, float(state == word)
 
 
-def _paths(document: Document, summary: Overview) -> Iterator[tuple[str, Sample]]:
+def _paths(judged: Judged) -> Iterator[tuple[str, Sample]]:
     """Yield the key figures of each kind of path, each with its metric."""
-    for figure in summary.figures:
+    for figure in judged.overview.figures:
         path, typical = {"path": figure.kind.name}, figure.typical
-        word = {"verdict": _word(figure.verdict, document)}
+        word = {"verdict": _word(figure.verdict, judged)}
         yield "wirespeed_path_verdict", (path | word, 1)
         yield "wirespeed_path_bad_values", (path, figure.bad)
         values = {"median": typical.value or 0.0, "lowest": figure.lowest}
@@ -180,7 +179,7 @@ def _devices(judged: Judged) -> dict[str, list[Sample]]:
         out = set(found.excluded)
         good = Verdict.PASS if found.compared else Verdict.UNKNOWN
         verdicts = {node.name: Verdict.FAIL if node.name in out else good for node in found.nodes}
-        return {"wirespeed_device_verdict": _verdicts(verdicts, document)}
+        return {"wirespeed_device_verdict": _verdicts(verdicts, judged)}
     cells = devices_of_cells(document)
     verdicts = device_verdicts(judged, cells)
     lowest = [
@@ -189,14 +188,14 @@ def _devices(judged: Judged) -> dict[str, list[Sample]]:
         for device, value in device_lowest(figure, judged, cells).items()
     ]
     return {
-        "wirespeed_device_verdict": _verdicts(verdicts, document),
+        "wirespeed_device_verdict": _verdicts(verdicts, judged),
         "wirespeed_device_lowest_bytes_per_second": lowest,
     }
 
 
-def _verdicts(verdicts: Mapping[str, Verdict], document: Document) -> list[Sample]:
+def _verdicts(verdicts: Mapping[str, Verdict], judged: Judged) -> list[Sample]:
     return [
-        ({"device": device, "verdict": _word(verdict, document)}, 1) for device, verdict in verdicts.items()
+        ({"device": device, "verdict": _word(verdict, judged)}, 1) for device, verdict in verdicts.items()
     ]
 
 

@@ -5,7 +5,9 @@ What a machine should have: read from options and configuration, and recorded in
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -21,7 +23,7 @@ from ..files import read
 from ..hardware.facts import Facts, Known
 from ..hardware.topology import Machine
 from ..measurement import Unit
-from ..statistics import centre, sample_interval
+from ..statistics import centre, median, sample_interval
 from ..tables import LARGEST, Amount, Cell, Positive, Whole
 from ..terminal import Tabular, brief, neutral_json, unknown_name
 from ..units import LARGEST_SIZE, format_size, many, parse_size
@@ -190,7 +192,7 @@ def _half(cell: Cell) -> float:
     return (high - low) / 2 / cell.value if cell.value else 0.0
 
 
-def make(documents: Sequence[Document]) -> Baseline:
+def make(documents: Sequence[Document], names: Sequence[str] = ()) -> Baseline:
     """Make a baseline from runs on good machines.
 
     The spread is the median absolute deviation, scaled to a standard deviation. With a single run it is half
@@ -198,6 +200,7 @@ def make(documents: Sequence[Document]) -> Baseline:
 
     Args:
         documents: Complete runs without failures.
+        names: A name for each, such as its file, for messages; empty for host and time.
 
     Returns:
         Median and spread of each cell, by machine model.
@@ -210,21 +213,23 @@ def make(documents: Sequence[Document]) -> Baseline:
         raise UsageError("a baseline requires at least one run")
     if len({document.simulated for document in documents}) > 1:
         raise UsageError("cannot mix simulated and real runs in one baseline")
+    named = names or [f"the run of {document.started} on {document.hostname}" for document in documents]
     values: dict[str, dict[Key, list[tuple[float, float]]]] = {}
     units: dict[Key, Unit] = {}
-    for document in documents:
+    by_run: dict[str, dict[Key, dict[int, float]]] = {}
+    for i, (document, name) in enumerate(zip(documents, named, strict=True)):
         if not document.good:
             failed = next((f"{r.name}: {r.status}" for r in document.testcases if not r.status.good), "")
-            raise UsageError(
-                f"the run of {document.started} on {document.hostname} is not usable: "
-                f"{failed or document.interrupted}"
-            )
+            raise UsageError(f"{name} is not usable: {failed or document.interrupted}; omit it")
         of_model = values.setdefault(model_of(document.machine), {})
+        of_runs = by_run.setdefault(model_of(document.machine), {})
         for place in placed(document):
             if place.cell.value and place.cell.value > 0:
                 of_model.setdefault(place.key, []).append((place.cell.value, _half(place.cell)))
+                of_runs.setdefault(place.key, {})[i] = place.cell.value
                 units[place.key] = place.unit
-    _check_agreement(values.values())
+    for of_runs in by_run.values():
+        _check_agreement(of_runs, named)
     models = {
         model: tuple(_entry(key, units[key], observed) for key, observed in sorted(cells.items()))
         for model, cells in values.items()
@@ -236,22 +241,37 @@ def make(documents: Sequence[Document]) -> Baseline:
     return Baseline(schema=SCHEMA, simulated=documents[0].simulated, models=models, inventories=inventories)
 
 
-def _check_agreement(values: Iterable[dict[Key, list[tuple[float, float]]]]) -> None:
-    """Refuse runs of one model that differ: one of them is not of a good machine."""
-    differences: dict[Key, float] = {}
-    for cells in values:
-        for key, observed in cells.items():
-            low, high = min(observed)[0], max(observed)[0]
-            if high > low * (1 + AGREEMENT):
-                differences[key] = max(high / low - 1, differences.get(key, 0.0))
-    if differences:
-        worst = sorted(differences, key=lambda key: -differences[key])
-        named = [f"{key.testcase} {key.place} by {differences[key]:.0%}" for key in worst[:_NAMED]]
-        more = [f"and {len(worst) - _NAMED} more"] if len(worst) > _NAMED else []
-        raise UsageError(
-            f"the runs differ by more than {AGREEMENT:.0%} in {many(len(worst), 'value')}: "
-            f"{', '.join(named + more)}; omit the runs that are not of good machines"
-        )
+def _check_agreement(values: Mapping[Key, Mapping[int, float]], names: Sequence[str]) -> None:
+    """Refuse runs of one model that differ, and name the one that differs most from the others.
+
+    Args:
+        values: Key -> index of each run and its value.
+        names: The name of each run.
+    """
+    differences = {
+        key: max(of_runs.values()) / min(of_runs.values()) - 1
+        for key, of_runs in values.items()
+        if max(of_runs.values()) > min(of_runs.values()) * (1 + AGREEMENT)
+    }
+    if not differences:
+        return
+    worst = sorted(differences, key=lambda key: -differences[key])
+    named = [f"{key.testcase} {key.place} by {differences[key]:.0%}" for key in worst[:_NAMED]]
+    more = [f"and {len(worst) - _NAMED} more"] if len(worst) > _NAMED else []
+    which = "omit the runs that are not of good machines"
+    if odd := Counter(_farthest(values[key]) for key in worst if len(values[key]) > 2):
+        run, count = odd.most_common(1)[0]
+        which = f"{names[run]} differs most in {count} of them: omit it if its machine is not good"
+    raise UsageError(
+        f"the runs differ by more than {AGREEMENT:.0%} in {many(len(worst), 'value')}: "
+        f"{', '.join(named + more)}; {which}"
+    )
+
+
+def _farthest(of_runs: Mapping[int, float]) -> int:
+    """The run whose value is farthest from the median of all, of at least three."""
+    middle = median(sorted(of_runs.values()))
+    return max(of_runs, key=lambda run: abs(math.log(of_runs[run] / middle)))
 
 
 def _entry(key: Key, unit: Unit, observed: Sequence[tuple[float, float]]) -> Entry:
