@@ -14,8 +14,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
+import re
 import stat
+import time
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -28,6 +31,8 @@ LARGEST_WRITTEN = 4 * 2**20
 MOST_LINKS = 40
 #: How a file is opened that must not exist, under any kind of name.
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+#: Time within which a process must write to a named pipe, and between looks at it, in s.
+WRITER_S, _POLL_S = 10.0, 0.02
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -42,11 +47,35 @@ def read(path: str | Path, most: int | None = None) -> bytes:
         OSError: If it cannot be read, or is larger.
     """
     try:
-        stream = Path(path).open("rb")  # noqa: SIM115 - closed below
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except ValueError as error:  # a NUL, or what the file system's encoding lacks
         raise OSError(errno.EINVAL, f"not a file name: {error}", str(path)) from error
-    with stream as file:
-        return _content(file.fileno(), path, LARGEST_MIB * 2**20 if most is None else most)
+    try:
+        kind = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(kind):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        first = _of_pipe(descriptor, path) if stat.S_ISFIFO(kind) else b""
+        os.set_blocking(descriptor, True)
+        return first + _content(descriptor, path, LARGEST_MIB * 2**20 if most is None else most)
+    finally:
+        os.close(descriptor)
+
+
+def _of_pipe(descriptor: int, path: str | Path) -> bytes:
+    """The first bytes of a pipe, once a process writes to it; then it can be read to its end.
+
+    Raises:
+        TimeoutError: If none does.
+    """
+    end = time.monotonic() + WRITER_S
+    while time.monotonic() < end:
+        try:
+            if data := os.read(descriptor, 1):
+                return data
+        except BlockingIOError:  # a process has it open, and has written nothing yet
+            return b""
+        time.sleep(_POLL_S)
+    raise TimeoutError(errno.ETIMEDOUT, f"no process wrote to this pipe within {WRITER_S:.0f} s", str(path))
 
 
 def _content(descriptor: int, path: str | Path, most: int) -> bytes:
@@ -61,6 +90,18 @@ def _content(descriptor: int, path: str | Path, most: int) -> bytes:
         total += len(chunk)
     limit = f"{most // 2**20} MiB" if most >= 2**20 else f"{most // 2**10} KiB"
     raise OSError(errno.EFBIG, f"it is larger than {limit}", str(path))
+
+
+def read_head(path: Path, most: int) -> bytes:
+    """The first bytes of a regular file; nothing of others, and of those that cannot be read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe may have no writer
+        try:
+            return os.read(descriptor, most) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return b""
 
 
 def read_own(path: Path, most: int) -> bytes:
@@ -162,14 +203,49 @@ def new_file(
     path = folder / f"{prefix}{os.urandom(16).hex()}{suffix}"  # known before it exists, so that it can go
     try:
         with os.fdopen(os.open(path, _NEW, 0o600), "wb") as file:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
             os.fchmod(file.fileno(), mode)
-        yield path
+            yield path
     except BaseException:
         path.unlink(missing_ok=True)
         raise
+
+
+#: Age from which a new file without a lock is that of a killed process: a living one locks it at once, in s.
+_LEFT_S = 5.0
+
+
+def remove_left(folder: Path, prefix: str) -> None:
+    """Remove the new files of this user that killed processes left: nothing locks them any more.
+
+    Args:
+        folder: Their folder.
+        prefix: Begin of their names, as for ``new_file``.
+    """
+    name = re.compile(re.escape(prefix) + "[0-9a-f]{32}")
+    for path in folder.iterdir():
+        if not name.fullmatch(path.name):
+            continue
+        with contextlib.suppress(OSError):  # gone, in use, or a file system without locks
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                found = os.fstat(descriptor)
+                own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+                if own and time.time() - found.st_mtime > _LEFT_S:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    path.unlink()
+            finally:
+                os.close(descriptor)
+
+
+def umask() -> int:
+    """The permissions that new files lack; setting the umask to read it would affect other threads."""
+    lines = read("/proc/self/status").splitlines()
+    return next((int(line.split()[1], 8) for line in lines if line.startswith(b"Umask:")), 0o077)
 
 
 def file_in_memory(name: str) -> Path:

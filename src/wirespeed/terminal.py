@@ -177,7 +177,7 @@ def meant(name: str, known: Collection[str]) -> str:
         return ""
     folded = {_folded(other): other for other in known}
     near = get_close_matches(_folded(name), folded, 1)
-    return f" (did you mean {folded[near[0]]!r}?)" if near else ""
+    return f" (did you mean {str(folded[near[0]])!r}?)" if near else ""
 
 
 class UnknownName(NamedTuple):

@@ -148,3 +148,36 @@ def test_a_pipe_whose_reader_comes_later(run_json: str, tmp_path: Path) -> None:
     assert main(["report", run_json, "-o", str(pipe)]) == 0
     reader.join()
     assert got[0].startswith("testcase,")
+
+
+DATA = Path(__file__).parents[1] / "data" / "hostile"
+
+
+@pytest.mark.parametrize("levels", [90, 490, 700, 960, 5000])
+@pytest.mark.parametrize("command", ["check", "report", "doctor", "import"])
+def test_nested_json_is_refused_in_one_line(
+    command: str, levels: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deep = tmp_path / "deep.json"
+    deep.write_text('{"a": ' * levels + "1" + "}" * levels)
+    more = ["-o", str(tmp_path / "x.json")] if command == "import" else []
+    assert main([command, str(deep), *more]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    (run := tmp_path / "nvb.json").write_text('{"nvbandwidth": ' + "[" * levels + "]" * levels + "}")
+    assert main([command, str(run), *more]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_machine_files_of_an_attack(capsys: pytest.CaptureFixture[str]) -> None:
+    """One is nested deeply, one has no two GPUs that reach each other although it names peers."""
+    assert main(["check", str(DATA / "deep-900.json")]) == 2
+    assert main(["compare", str(DATA / "deep-900.json"), str(DATA / "deep-900.json")]) == 2
+    assert "internal error" not in capsys.readouterr().err
+    machine = str(DATA / "machine-list-stopiteration.json")
+    assert main(["list", "--machine", machine]) == 0
+    assert "no peer access" in capsys.readouterr().out
+
+
+def test_a_fault_that_is_meant_is_named_by_its_word(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["machine", "--machine", "simulated:hgx-h200-2+eror@gpu0"]) == 2
+    assert "(did you mean 'error'?)" in capsys.readouterr().err

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -380,7 +382,7 @@ def test_another_open_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["run", "report", "baseline"])
 def test_links_that_lead_nowhere(command: str, run_json: Path, tmp_path: Path, capsys: Any) -> None:
-    loop = tmp_path / "loop.csv"
+    loop = tmp_path / ("loop.json" if command == "run" else "loop.csv")
     loop.symlink_to(loop)
     arguments = {
         "run": [*_RUN, "-o"], "report": ["report", str(run_json), "-o"],
@@ -388,3 +390,42 @@ def test_links_that_lead_nowhere(command: str, run_json: Path, tmp_path: Path, c
     }[command]  # fmt: skip
     assert main([*arguments, str(loop)]) == 5
     assert "Too many levels of symbolic links" in error(capsys) and os.path.lexists(loop)
+
+
+def test_what_a_killed_process_left_goes_with_the_next_run(tmp_path: Path) -> None:
+    """Only regular files of this user with such a name that no living process locks."""
+    out = tmp_path / "o.json"
+    names = [f".o.json.{i:032x}" for i in range(5)] + [
+        ".o.json.short",
+        f".p.json.{1:032x}",
+        f"o.json.{1:032x}",
+    ]
+    for name in names:
+        (tmp_path / name).write_text("half")
+        os.utime(tmp_path / name, (1, 1))
+    killed, locked, young, link, pipe = (tmp_path / name for name in names[:5])
+    for path in (link, pipe):
+        path.unlink()
+    link.symlink_to("elsewhere")
+    os.mkfifo(pipe)
+    os.utime(young)
+    with locked.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        Output(out).check()
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {*names} - {killed.name}
+    os.utime(young, (time.time() - 6, time.time() - 6))
+    Output(out).check()
+    assert {path.name for path in tmp_path.iterdir()} == left - {young.name, locked.name}
+
+
+def test_a_process_that_is_killed_while_it_writes_is_cleaned_up_after(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys; from wirespeed.files import new_file; from pathlib import Path\n"
+        "with new_file(b'x', Path(sys.argv[1]), '.o.json.'): os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+    (left,) = tmp_path.iterdir()
+    os.utime(left, (1, 1))
+    Output(tmp_path / "o.json").check()
+    assert list(tmp_path.iterdir()) == []

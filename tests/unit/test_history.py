@@ -9,6 +9,7 @@ import sqlite3
 import zlib
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
@@ -26,6 +27,7 @@ from wirespeed.reports.comparisons import sparkline
 from wirespeed.reports.html.comparison import history_page
 from wirespeed.reports.style import Style
 from wirespeed.results.history import History, add
+from wirespeed.results.history_file import DamagedHistory, unpacked
 from wirespeed.results.store import save
 
 NOISE = 0.01
@@ -174,10 +176,10 @@ def _newer(file: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (_damaged, "cannot use the history"),
-        (lambda file: file.write_text("not a history, but long enough " * 50), "not a database"),
+        (_damaged, r"is damaged: .* kept as"),
+        (lambda file: file.write_text("not a history, but long enough " * 50), "not a database; it is kept"),
         (_newer, "newer version of wirespeed"),
-        (Path.mkdir, "unable to open"),
+        (Path.mkdir, "it is not a regular file; give --history FILE"),
     ],
 )  # fmt: skip
 def test_a_bad_file_is_named(tmp_path: Path, make: object, why: str, document: Document) -> None:
@@ -194,7 +196,7 @@ def test_a_run_that_cannot_be_read_is_named(tmp_path: Path, document: Document) 
     add(file, document, "")
     with closing(sqlite3.connect(file)) as base, base:
         base.execute("UPDATE machine SET latest = ?", (zlib.compress(b'{"wirespeed": 2}'),))
-    with closing(History(file)) as history, pytest.raises(StorageError, match="latest run in the history"):
+    with closing(History(file)) as history, pytest.raises(StorageError, match="is damaged: the latest run"):
         history.past(history.machines()[0])
 
 
@@ -250,6 +252,10 @@ def test_a_history_that_cannot_be_written_costs_no_run(
     assert "this run is not in the history" in said and Path("a.json").exists()
 
 
+def _day(ago: float) -> str:
+    return (datetime.now(UTC) - timedelta(days=ago)).isoformat(timespec="seconds")
+
+
 def test_check_judges_by_the_past(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -257,10 +263,150 @@ def test_check_judges_by_the_past(
     healthy = wirespeed.run(["host_to_device_memcpy_ce"], machine="simulated:hgx-h200-2")
     file = tmp_path / "h.sqlite"
     for i in range(1, 6):
-        add(file, msgspec.structs.replace(healthy, started=f"2999-11-0{i}T00:00:00+00:00"), "pass")
+        add(file, msgspec.structs.replace(healthy, started=_day(i)), "pass")
     slow = wirespeed.run(["host_to_device_memcpy_ce"], machine="simulated:hgx-h200-2+speed@gpu1=0.9")
-    save(msgspec.structs.replace(slow, started="2999-11-09T00:00:00+00:00"), "slow.json")
+    save(slow, "slow.json")
     arguments = ["check", "--from", "slow.json", "--allow-simulated", "--history", str(file)]
     assert main([*arguments, "--since", "30d"]) == 1
     assert main([*arguments, "--since", "30d", "--baseline", "x.json"]) == 2
     assert "give one" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "past", ["none", "missing", "empty", "two runs", "damaged", "future", "other machine"]
+)
+def test_without_a_past_the_other_criteria_judge(
+    past: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The lack of one criterion never replaces the verdict of the others, and is named."""
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "history.sqlite"
+    healthy = wirespeed.run(["host_to_device_memcpy_ce"], machine="simulated:hgx-h200-2")
+    runs = {"two runs": (1, 2), "future": (-365 * 70, -1e4, -9e3, -8e3)}.get(past, ())
+    if past == "empty":
+        file.touch()
+    elif past == "damaged":
+        _damaged(file)
+    elif past == "other machine":
+        for i in range(4):
+            other = replace(healthy.machine, host="another")
+            add(
+                file, msgspec.structs.replace(healthy, host="another", machine=other, started=_day(i)), "pass"
+            )
+    for ago in runs:
+        add(file, msgspec.structs.replace(healthy, started=_day(ago)), "pass")
+    save(
+        wirespeed.run(["host_to_device_memcpy_ce"], machine="simulated:hgx-h200-2+speed@gpu1=0.4"), "bad.json"
+    )
+    save(healthy, "good.json")
+    named = ["--since", "30d", "--history", past if past == "none" else str(file)]
+    for run, code in (("bad.json", 1), ("good.json", 0)):
+        assert main(["check", run, "--allow-simulated", *named]) == code
+        assert "not judged by the history: " in " ".join(capsys.readouterr().out.split())
+    assert main(["check", "bad.json", "--allow-simulated", *named, "--format", "json"]) == 1
+    (found,) = json.loads(capsys.readouterr().out)["runs"]
+    assert found["lacking"][0].startswith("not judged by the history: ")
+    assert main(["check", "bad.json", "--allow-simulated", *named, "--for", "slurm"]) == 1
+    assert file.exists() is (past not in ("none", "missing"))
+
+
+def test_a_wrong_clock_does_not_hide_later_runs(tmp_path: Path, document: Document) -> None:
+    """Runs of 2099 are neither the latest nor in the past of others."""
+    file = tmp_path / "history.sqlite"
+    for ago in (4, 3, -365 * 70, 2, 1):
+        add(file, msgspec.structs.replace(document, started=_day(ago), command=str(ago)), "pass")
+    with closing(History(file)) as history:
+        past = history.past(history.machines()[0])
+    assert len(past.runs) == 4 and past.latest.command == "1"
+
+
+def test_an_older_run_is_not_the_latest(tmp_path: Path, document: Document) -> None:
+    file = tmp_path / "history.sqlite"
+    for ago in (2, 1, 3):
+        add(file, msgspec.structs.replace(document, started=_day(ago), command=str(ago)), "pass")
+    with closing(History(file)) as history:
+        assert history.past(history.machines()[0]).latest.command == "1"
+
+
+def test_values_of_busy_devices_are_no_history(tmp_path: Path, document: Document) -> None:
+    busy = tuple(msgspec.structs.replace(result, busy={"gpu0": "used"}) for result in document.testcases)
+    file = tmp_path / "history.sqlite"
+    add(file, msgspec.structs.replace(document, started=_day(2)), "pass")
+    add(file, msgspec.structs.replace(document, testcases=busy, started=_day(1)), "busy")
+    with closing(History(file)) as history:
+        past = history.past(history.machines()[0])
+    of_gpu0 = [
+        i for i, cell in enumerate(past.cells) if "gpu0" in (past.key(cell).row, past.key(cell).column)
+    ]
+    assert of_gpu0 and np.isnan(past.values[1, of_gpu0]).all() and not np.isnan(past.values[0]).any()
+
+
+#: What one UPDATE makes of a healthy history.
+DAMAGES = {
+    "cells of another shape": "UPDATE layout SET cells = '[[1, 2]]'",
+    "cells that are no list": "UPDATE layout SET cells = '7'",
+    "texts that are numbers": """UPDATE setting SET texts = '{"driver": 1}'""",
+    "texts with Infinity": """UPDATE setting SET texts = '{"driver": Infinity}'""",
+    "no time": "UPDATE run SET started = NULL",
+    "no ISO 8601": "UPDATE run SET started = 'yesterday'",
+    "a verdict on a cell that is not there": """UPDATE run SET verdicts = '{"fail": [99999]}'""",
+    "verdicts that are no lists": """UPDATE run SET verdicts = '[1]'""",
+    "deep verdicts": "UPDATE run SET verdicts = '" + "[" * 5000 + "]" * 5000 + "'",
+    "fewer numbers": "UPDATE run SET numbers = x'00'",
+    "numbers of zero": "UPDATE run SET numbers = zeroblob(length(numbers))",
+    "numbers that are nan": "UPDATE run SET numbers = replace(hex(numbers), '00', 'ff')",
+    "a layout that is not there": "UPDATE run SET layout = 77",
+    "a setting that is not there": "UPDATE run SET setting = 77",
+    "no latest run": "UPDATE machine SET latest = NULL",
+    "a text as the latest run": "UPDATE machine SET latest = 'run'",
+    "an identity that is no list": "UPDATE machine SET identity = '7'",
+    "an identity without a name": "UPDATE machine SET identity = '[]'",
+    "an endless view": "ALTER TABLE run RENAME TO old; CREATE VIEW run AS WITH RECURSIVE n(i) AS "
+    "(SELECT 1 UNION ALL SELECT i FROM n) SELECT i AS machine FROM n",
+    "a trigger": "CREATE TRIGGER t AFTER INSERT ON run BEGIN DELETE FROM run; END",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_history_is_named_and_kept_aside(
+    damage: str, tmp_path: Path, document: Document, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line; the run begins a new history."""
+    file = tmp_path / "history.sqlite"
+    for ago in (3, 2):
+        add(file, msgspec.structs.replace(document, started=_day(ago)), "pass")
+    with closing(sqlite3.connect(file)) as base:
+        base.executescript(DAMAGES[damage])
+    assert main(["history", "--history", str(file), "--host", document.hostname]) in (2, 5)
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "Traceback" not in said
+    with pytest.raises(DamagedHistory, match=r"is damaged: .* it is kept as .*, and a new one begins"):
+        add(file, msgspec.structs.replace(document, started=_day(1)), "pass")
+    with closing(History(file)) as history:
+        assert len(history.past(history.machines()[0]).runs) == 1
+    assert len(list(tmp_path.glob("history.sqlite.damaged-*"))) == 1
+
+
+def test_a_latest_run_is_unpacked_up_to_a_limit(tmp_path: Path, document: Document) -> None:
+    file = tmp_path / "history.sqlite"
+    add(file, document, "pass")
+    bomb = zlib.compress(b" " * (2**26 + 1), 9)
+    with closing(sqlite3.connect(file)) as base, base:
+        base.execute("UPDATE machine SET latest = ?", (bomb,))
+    with closing(History(file)) as history, pytest.raises(DamagedHistory, match="more than 64 MiB"):
+        history.past(history.machines()[0])
+    assert unpacked(zlib.compress(b" " * 2**26)) == b" " * 2**26
+
+
+def test_too_many_values_are_not_looked_at(
+    tmp_path: Path, document: Document, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "history.sqlite"
+    add(file, document, "pass")
+    with closing(History(file)) as history:
+        size = len(history.past(history.machines()[0]).cells)
+        monkeypatch.setattr("wirespeed.results.history._MOST_VALUES", size)
+        history.past(history.machines()[0])
+        monkeypatch.setattr("wirespeed.results.history._MOST_VALUES", size - 1)
+        with pytest.raises(DamagedHistory, match="too many"):
+            history.past(history.machines()[0])

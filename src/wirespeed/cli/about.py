@@ -23,7 +23,7 @@ from itertools import chain, groupby
 from pathlib import Path
 
 from ..errors import EXIT_CODES, ExitCode, StorageError, UsageError
-from ..files import make_folder, new_file
+from ..files import make_folder, new_file, read_head, umask
 from ..terminal import PLAIN, colored, columns, visible
 from ..version import __version__
 from . import configuration
@@ -129,7 +129,8 @@ def main_of_install_names(name: str, argv: Sequence[str]) -> int:
             # Without -P, Python would import modules from the current folder.
             run = shlex.join([sys.executable, "-P", "-m", "wirespeed", command])
             text = f'#!/bin/sh\n{_MARK}\nexec {run} "$@"\n'
-            with new_file(text.encode(), folder, f".{file.name}.", mode=0o755) as new:
+            mode = 0o755 & ~umask()
+            with new_file(text.encode(), folder, f".{file.name}.", mode=mode) as new:
                 new.replace(file)  # a running script reads the old file
     except OSError as error:
         raise StorageError(f"cannot write {error.filename or folder}: {error.strerror}") from error
@@ -150,13 +151,9 @@ def parser_of_install_names(name: str) -> Parser:
 
 def _replaceable(file: Path) -> bool:
     """Whether a file does not exist, or was made by this command."""
-    if not file.is_symlink() and not file.exists():
+    if not os.path.lexists(file):
         return True
-    try:
-        with file.open("rb") as stream:
-            return stream.read(200).split(b"\n")[1:2] == [_MARK.encode()] and not file.is_symlink()
-    except OSError:
-        return False
+    return not file.is_symlink() and read_head(file, 200).split(b"\n")[1:2] == [_MARK.encode()]
 
 
 _FILES = (

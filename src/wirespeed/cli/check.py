@@ -17,7 +17,7 @@ from ..options import JOB, MEASURING
 from ..screens import check_format, check_formats
 from ..units import parse_age, parse_duration, parse_nics
 from . import common
-from .compare import refuse_without_past, remember, with_past
+from .compare import remember, with_past
 from .consumers import Answer, refuse_mixed
 from .parser import Parser
 
@@ -45,8 +45,8 @@ def main(name: str, argv: Sequence[str]) -> int:
         return common.dry_run(common.measuring(options), options)
     if not options.source:
         options.max_age = None  # what is measured now is not old
-    if options.since:
-        refuse_without_past(options)
+    if options.since and options.baseline:
+        raise UsageError("--since judges by this machine's own past, --baseline by good machines: give one")
     gates = tuple(load(name) for name in dict.fromkeys(options.gates))  # before anything is measured
     by = replace(common.criteria(options), gates=gates)
 

@@ -171,7 +171,8 @@ def main_of_history(name: str, argv: Sequence[str]) -> int:
 def _past(options: argparse.Namespace) -> tuple[Past, ExitCode]:
     """The runs of the machine that the options mean."""
     from ..results.compare import read_many
-    from ..results.history import History, default_file
+    from ..results.history import History
+    from ..results.history_file import default_file
 
     since, code = _started(options.since), ExitCode.PASS
     if options.files:
@@ -185,6 +186,8 @@ def _past(options: argparse.Namespace) -> tuple[Past, ExitCode]:
             raise UsageError("none of the runs can be read")
         for _, document in read.found:
             history.add(document)
+    elif options.history is False:
+        raise UsageError("--history none is no history to show: give --history FILE, or saved runs")
     else:
         history = History(options.history or default_file(), create=False)
     with closing(history):
@@ -237,36 +240,39 @@ def parser_of_history(name: str) -> Parser:
 def remember(judged: Judged, options: argparse.Namespace) -> None:
     """Add a run of real hardware to the history; say on standard error why it cannot be."""
     document = judged.document
-    if options.no_history or document.simulated or document.imported:
+    if options.no_history or options.history is False or document.simulated or document.imported:
         return
     from ..judging.verdict import Verdict
     from ..results.history import add
+    from ..results.history_file import DamagedHistory
 
     try:
         bad = {
             one.key: one.verdict.value for one in judged.check.judgements if one.verdict is not Verdict.PASS
         }
         add(options.history, document, judged.check.verdict, bad)
+    except DamagedHistory as error:
+        print(error_line(f"wirespeed: warning: {error}"), file=sys.stderr)
     except StorageError as error:
         print(error_line(f"wirespeed: warning: this run is not in the history: {error}"), file=sys.stderr)
 
 
-def refuse_without_past(options: argparse.Namespace) -> None:
-    """Refuse ``--since`` before anything is measured if there is no history."""
-    from ..results.history import History, default_file
-
-    if options.baseline:
-        raise UsageError("--since judges by this machine's own past, --baseline by good machines: give one")
-    History(options.history or default_file(), create=False).close()
-
-
 def with_past(by: Criteria, document: Document, options: argparse.Namespace) -> Criteria:
-    """Criteria that also have the past of the machine of a run, for ``check --since``."""
-    from ..results.history import History, baseline_of, default_file, identity_of
+    """Criteria that also have the past of the machine of a run, for ``check --since``.
 
-    with closing(History(options.history or default_file(), create=False)) as history:
-        past = history.past(identity_of(document), _started(options.since), before=document.started)
-    return replace(by, baseline=baseline_of(past, document))
+    Without a past that judges, the run is judged by the other criteria, and the reason is one of them.
+    """
+    from ..results.history import History, baseline_of, identity_of
+    from ..results.history_file import default_file
+
+    try:
+        if options.history is False:
+            raise UsageError("there is none (--history none)")
+        with closing(History(options.history or default_file(), create=False)) as history:
+            past = history.past(identity_of(document), _started(options.since), before=document.started)
+            return replace(by, baseline=baseline_of(past, document))
+    except (UsageError, StorageError) as error:
+        return replace(by, lacking=(*by.lacking, f"not judged by the history: {error}"))
 
 
 def _started(age: float | None) -> str:

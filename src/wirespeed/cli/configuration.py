@@ -239,6 +239,7 @@ def settings(
     read = files(environment, folder) if existing is None else existing
     options = [option for file in read if not file.refused for option in _of_file(file)]
     for variable, text in sorted(environment.items()):
+        text = text or ("none" if variable == f"{_PREFIX}HISTORY" else "")  # empty means none
         if text and (option := _option_of(variable)):
             value = {"true": True, "false": False}.get(text.lower(), text)
             options.append(_setting(DEFAULTS, option, value, variable))

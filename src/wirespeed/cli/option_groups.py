@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from functools import wraps
 from glob import escape, glob
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ..errors import UsageError
 from .consumers import CONSUMERS, OPTION
@@ -49,6 +49,11 @@ def typed(parse: Callable[[str], T]) -> Callable[[str], T]:
             raise argparse.ArgumentTypeError(str(error)) from error
 
     return convert
+
+
+def history_file(text: str) -> Path | Literal[False]:
+    """The file of a history; False for none."""
+    return False if text in ("", "none") else Path(text)
 
 
 def output_path(text: str) -> Output:
@@ -240,8 +245,8 @@ class TakesOptions(argparse._ActionsContainer):
     def add_history(self) -> None:
         """Add ``--history``."""
         self.add(
-            "--history FILE",
-            "file of the history (default: wirespeed/history.sqlite in the user's data folder)", Path,
+            "--history FILE|none",
+            "file of the history (default: wirespeed/history.sqlite in the user's data folder)", history_file,
         )  # fmt: skip
 
     def add_remembering(self) -> None:

@@ -292,12 +292,13 @@ def _json(lines: Sequence[str], at: int) -> tuple[FoundLog, int] | None:
     remaining = "\n".join(lines[at:])
     try:
         content, end = json.JSONDecoder().raw_decode(remaining)
+        content = neutral(content)
     except (RecursionError, ValueError) as error:
         if _OF_TOOL.match(remaining):
             line = at + getattr(error, "lineno", 1)
             raise UsageError(f"the JSON is broken or incomplete at line {line}") from error
         return None
     for tool in UNDERSTOOD.values():
-        if tool.of_json and (log := tool.of_json(neutral(content))) is not None:
+        if tool.of_json and (log := tool.of_json(content)) is not None:
             return log, at + remaining.count("\n", 0, end) + 1
     return None

@@ -105,6 +105,7 @@ class Criteria:
         max_age: Older runs are not judged.
         gates: Sets of published gates to compare with.
         allow_simulated: Whether a simulated run may pass in formats that programs read.
+        lacking: Criteria that were asked for and cannot be used, each with the reason.
     """
 
     overrides: tuple[Override, ...] = ()
@@ -115,6 +116,7 @@ class Criteria:
     max_age: MaxAge | None = None
     gates: tuple[GateSet, ...] = ()
     allow_simulated: bool = False
+    lacking: tuple[str, ...] = ()
 
 
 #: Judge by the limits of the links and their expected ranges only.

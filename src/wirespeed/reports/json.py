@@ -103,6 +103,7 @@ def _run(judged: Judged) -> dict[str, Any]:
         "data": verification(document),
         "left_out": left_out(document),
         "baseline": vars(check.baseline) if check.baseline else None,
+        "lacking": judged.by.lacking,
         "causes": [{name: found.data[name] for name in _OF_CAUSES} for found in judged.diagnosis.findings],
         **picked(judged.diagnosis, "slow unexplained"),
         "gates": [

@@ -124,6 +124,7 @@ def part(judged: Judged, style: Style) -> ET.Element:
     warnings = [("warning", text) for text in explanations(document, lacking=check.missing)]
     causes = [("cause", found.line) for found in (judged.diagnosis.findings if style.checked else ())]
     words = [("verdict", str(check.verdict)), ("data", verification(document))]
+    words += [("lacking", text) for text in judged.by.lacking]
     return suite(
         "wirespeed", cases, [*words, *warnings, *causes, *facts.items()], f"{document.seconds:.3f}",
         hostname=visible(document.hostname), timestamp=visible(document.started).removesuffix("Z"),

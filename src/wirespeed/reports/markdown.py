@@ -113,8 +113,9 @@ def _lines(judged: Judged, style: Style) -> Iterator[str]:
 
 
 def _judged(judged: Judged) -> Iterator[str]:
-    """The likely causes, and the gates that apply."""
+    """The likely causes, criteria that could not be used, and the gates that apply."""
     yield from (f"- {escaped(finding.line)}" for finding in judged.diagnosis.findings)
+    yield from (f"- {escaped(text)}" for text in judged.by.lacking)
     for compared in filter(applicable, judged.check.gates):
         heads = [f"published thresholds of {compared.gates.name}", "at least", "verdict", "measured"]
         rows = ([result.gate.measures, result.gate.at_least, str(result.verdict), gate_text(result)]

@@ -492,5 +492,6 @@ def _remarks(judged: Judged) -> Iterator[str]:
     """What the row of a run says about its gates and its baseline."""
     if failed := sum(compared.failed for compared in judged.check.gates):
         yield f"{many(failed, 'threshold')} not met"
+    yield from judged.by.lacking
     if judged.check.baseline:
         yield from (f"baseline: {text}" for text in judged.check.baseline.notes)

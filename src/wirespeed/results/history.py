@@ -10,30 +10,33 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sqlite3
 import zlib
 from array import array
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from ..document import Document, TestcaseResult
 from ..errors import DocumentError, StorageError, UsageError
-from ..files import own_folder, private_folder
 from ..hardware.devices import GPU
 from ..hardware.facts import Known
 from ..measurement import Unit
 from ..statistics import centre
-from ..tables import Table
+from ..tables import LARGEST, SMALLEST, Table, Whole
+from ..units import many
 from .baseline import SCHEMA as BASELINE_SCHEMA
 from .baseline import Baseline, Entry
 from .cells import VOLATILE, Key, Placed, attributes, busy_devices, model_of, placed
+from .history_file import NAME, DamagedHistory, aside, default_file, own_file, unpacked
 from .store import decode, encode
 
 if TYPE_CHECKING:
@@ -46,16 +49,21 @@ FEWEST = 3
 SCHEMA = 1
 #: The verdicts on the cells of a run of which none are known.
 NOT_JUDGED: Mapping[Key, str] = MappingProxyType({})
+#: What values that are not as they should be raise.
+_OF_DAMAGE = (ValueError, TypeError, LookupError, OverflowError, RecursionError, AttributeError)
 #: Time for which a process waits for another one that writes, in s.
 _WAIT_S = 30.0
-_TABLES = """
-CREATE TABLE machine (id INTEGER PRIMARY KEY, identity TEXT UNIQUE, started TEXT, latest BLOB);
-CREATE TABLE layout (id INTEGER PRIMARY KEY, cells TEXT UNIQUE);
-CREATE TABLE setting (id INTEGER PRIMARY KEY, texts TEXT UNIQUE);
-CREATE TABLE run (id INTEGER PRIMARY KEY, digest TEXT UNIQUE, machine INTEGER, started TEXT, verdict TEXT,
-                  setting INTEGER, layout INTEGER, numbers BLOB, verdicts TEXT);
-CREATE INDEX runs ON run (machine, started);
-"""
+#: The statements that create the tables, as the file keeps them.
+_TABLES = (
+    "CREATE TABLE machine (id INTEGER PRIMARY KEY, identity TEXT UNIQUE, started TEXT, latest BLOB)",
+    "CREATE TABLE layout (id INTEGER PRIMARY KEY, cells TEXT UNIQUE)",
+    "CREATE TABLE setting (id INTEGER PRIMARY KEY, texts TEXT UNIQUE)",
+    "CREATE TABLE run (id INTEGER PRIMARY KEY, digest TEXT UNIQUE, machine INTEGER, started TEXT,"
+    " verdict TEXT,\n                  setting INTEGER, layout INTEGER, numbers BLOB, verdicts TEXT)",
+    "CREATE INDEX runs ON run (machine, started)",
+)
+#: Maximum number of values of all runs that are looked at together: ten years of nights have 10 million.
+_MOST_VALUES = 2**26
 
 
 class CellOf(NamedTuple):
@@ -74,6 +82,18 @@ class CellOf(NamedTuple):
     column: str
     bytes: int
     unit: str
+
+
+class StoredRun(NamedTuple):
+    """A run as the file has it."""
+
+    machine: int
+    started: str
+    verdict: str
+    setting: int
+    layout: int
+    numbers: bytes
+    verdicts: str
 
 
 @dataclass(frozen=True)
@@ -118,47 +138,58 @@ class Past:
         return Key(cell.testcase, cell.table, row, column, cell.bytes)
 
 
-def default_file() -> Path:
-    """The history in this user's data folder; the folder is created.
-
-    Raises:
-        StorageError: If there is no such folder, or others can write it.
-    """
-    base = own_folder("XDG_DATA_HOME", ".local/share")
-    try:
-        if base is None:
-            raise OSError(0, "no home folder is known; set HOME or XDG_DATA_HOME")
-        return private_folder(base / "wirespeed") / "history.sqlite"
-    except OSError as error:
-        raise StorageError(f"no place for the history: {error.strerror}; give --history FILE") from error
-
-
 class History:
     """A file with the history of machines, or one in memory.
 
     Args:
         file: The file; None for memory.
         create: Whether to create the file if it is missing.
+
+    Raises:
+        UsageError: If the file is missing, and not to be created.
+        StorageError: If it cannot be used: another user's, no regular file, no history, or damaged.
     """
 
     def __init__(self, file: Path | None, *, create: bool = True) -> None:
-        self.file = file
-        if file and not create and not file.exists():
-            raise UsageError(
-                f"there is no history {file} yet: `wirespeed check` and `run` of this machine begin it"
-            )
+        self.file, self._is_history = file, False
+        target = None
+        if file:
+            if not create and not os.path.lexists(file):
+                raise UsageError(
+                    f"there is no history {file} yet: `wirespeed check` and `run` of this machine begin it"
+                )
+            try:
+                target = own_file(file, create=create)
+            except OSError as error:
+                why = f"cannot use {file} as a history: {error.strerror}"
+                raise StorageError(f"{why}; give --history FILE, or --history none") from error
         with self._saying():
-            self._base = sqlite3.connect(file or ":memory:", timeout=_WAIT_S, isolation_level=None)
-            if file and not file.stat().st_size:
-                file.chmod(0o600)
+            self._base = sqlite3.connect(  # mode=rw: SQLite creates no file
+                f"{target.as_uri()}?mode=rw" if target else ":memory:",
+                uri=True, timeout=_WAIT_S, isolation_level=None,
+            )  # fmt: skip
+        try:
+            self._begin()
+        except BaseException:
+            self._base.close()
+            raise
+
+    def _begin(self) -> None:
+        """Create the tables of a new file; refuse a file with others."""
         with self._saying(), self._transaction():
             (version,) = self._base.execute("PRAGMA user_version").fetchone()
+            known = dict(self._base.execute("SELECT sql, name FROM sqlite_master WHERE sql NOT NULL"))
+            self._is_history = {"machine", "layout", "setting", "run"} <= {*known.values()}
+            if known and not self._is_history:
+                raise StorageError(f"{self.file} is a database, but no history; choose another file")
             if version > SCHEMA:
-                raise StorageError(f"the history {file} is of a newer version of wirespeed; update it")
+                raise StorageError(f"the history {self.file} is of a newer version of wirespeed; update it")
             if not version:
-                for statement in _TABLES.split(";"):
+                for statement in _TABLES:
                     self._base.execute(statement)
                 self._base.execute(f"PRAGMA user_version = {SCHEMA}")
+            elif set(known) != set(_TABLES):  # such as a view, which may never end
+                raise ValueError("it has other tables")
 
     def close(self) -> None:
         """Close the file."""
@@ -202,10 +233,28 @@ class History:
             )  # fmt: skip
         return True
 
+    def check(self, identity: str) -> None:
+        """Read what the history has of a machine, to find damage before it is added to.
+
+        Raises:
+            DamagedHistory: If it is damaged.
+        """
+        self.machines()
+        with self._saying():
+            wrong = (
+                "SELECT count(*) FROM run WHERE started IS NULL OR started NOT GLOB '[0-9][0-9][0-9][0-9]-*'"
+            )
+            if count := self._base.execute(wrong).fetchone()[0]:
+                raise ValueError(f"{many(count, 'run')} without a time")
+        with suppress(UsageError):
+            self.past(identity)
+
     def machines(self) -> list[str]:
         """The identities of the machines, the one with the latest run first."""
         with self._saying():
             rows = self._base.execute("SELECT identity FROM machine ORDER BY started DESC").fetchall()
+            for (identity,) in rows:
+                msgspec.json.decode(identity, type=Annotated[list[str], msgspec.Meta(min_length=1)])
         return [identity for (identity,) in rows]
 
     def past(self, identity: str, since: str = "", before: str = "9") -> Past:
@@ -219,58 +268,70 @@ class History:
             UsageError: If the history has no run of it.
             StorageError: If the file cannot be read.
         """
+        with self._saying():
+            return self._past(identity, since, min(before, _tomorrow()) if self.file else before)
+
+    def _past(self, identity: str, since: str, before: str) -> Past:
+        """The same; what is damaged raises any error of its values."""
         import numpy as np
 
-        with self._saying():
-            found = self._base.execute(
-                "SELECT id, latest FROM machine WHERE identity = ?", (identity,)
-            ).fetchone()
-            if found is None:
-                raise UsageError(f"the history has no run of {_name(identity)}")
-            try:
-                latest = decode(zlib.decompress(found[1]), "it")
-            except DocumentError as error:
-                raise StorageError(
-                    f"the latest run in the history {self.file} is unreadable: {error}"
-                ) from error
-            uuids = {gpu.uuid for gpu in latest.machine.gpus if gpu.uuid}
-            layouts = {
-                row: [CellOf(*cell) for cell in json.loads(text)]
-                for row, text in self._base.execute("SELECT id, cells FROM layout")
-            }
-            shared = [i for i, cells in layouts.items() if any(cell.gpu in uuids for cell in cells)]
-            rows = self._base.execute(
+        found = self._base.execute(
+            "SELECT id, latest FROM machine WHERE identity = ?", (identity,)
+        ).fetchone()
+        if found is None:
+            raise UsageError(f"the history has no run of {_name(identity)}")
+        latest = decode(unpacked(found[1]), "the latest run")
+        uuids = {gpu.uuid for gpu in latest.machine.gpus if gpu.uuid}
+        layouts = {
+            row: msgspec.json.decode(text, type=list[CellOf])
+            for row, text in self._base.execute("SELECT id, cells FROM layout")
+        }
+        shared = [i for i, cells in layouts.items() if any(cell.gpu in uuids for cell in cells)]
+        rows = [
+            msgspec.convert(row, StoredRun)
+            for row in self._base.execute(
                 "SELECT machine, started, verdict, setting, layout, numbers, verdicts FROM run"
                 " WHERE started >= ? AND started < ?"
                 f" AND (machine = ? OR layout IN ({','.join('?' * len(shared))})) ORDER BY started, id",
                 (since, before, found[0], *shared),
-            ).fetchall()
-            settings = dict(self._base.execute("SELECT id, texts FROM setting").fetchall())
+            )
+        ]
+        settings = {
+            row: msgspec.json.decode(text, type=dict[str, str])
+            for row, text in self._base.execute("SELECT id, texts FROM setting")
+        }
         if not rows:
             raise UsageError(
-                f"the history has no earlier run of {_name(identity)}" + f" since {since}" * bool(since)
+                f"the history has no earlier run of {_name(identity)}" + f" since {since[:10]}" * bool(since)
             )
-        texts = {row[3]: json.loads(settings[row[3]]) for row in rows}
         columns: dict[CellOf, int] = {}
         places: dict[tuple[int, bool], tuple[list[int], list[int]]] = {}
-        for machine, _, _, _, layout, _, _ in rows:
-            own = machine == found[0]
-            if (layout, own) not in places:
-                mine = [i for i, cell in enumerate(layouts[layout]) if own or cell.gpu in uuids]
-                at = [columns.setdefault(layouts[layout][i], len(columns)) for i in mine]
-                places[layout, own] = mine, at
+        for row in rows:
+            own = row.machine == found[0]
+            if (row.layout, own) not in places:
+                cells = layouts[row.layout]
+                mine = [i for i, cell in enumerate(cells) if own or cell.gpu in uuids]
+                at = [columns.setdefault(cells[i], len(columns)) for i in mine]
+                places[row.layout, own] = mine, at
+        if len(rows) * len(columns) > _MOST_VALUES:
+            raise ValueError(f"{len(rows)} runs of {len(columns)} values are too many")
         values = np.full((len(rows), len(columns)), np.nan)
         halves = np.full_like(values, np.nan)
-        for i, (machine, _, _, _, layout, numbers, _) in enumerate(rows):
-            mine, at = places[layout, machine == found[0]]
-            size = len(layouts[layout])
-            values[i, at] = np.frombuffer(numbers, np.float64, size)[mine]
-            halves[i, at] = np.frombuffer(numbers, np.float32, size, 8 * size)[mine]
         runs = []
-        for _, started, verdict, setting, layout, _, listed in rows:
-            of_words, cells = json.loads(listed), layouts[layout]
+        for i, row in enumerate(rows):
+            mine, at = places[row.layout, row.machine == found[0]]
+            cells = layouts[row.layout]
+            if len(row.numbers) != 12 * len(cells):
+                raise ValueError(f"the run of {row.started} has {len(row.numbers)} bytes of values")
+            numbers = np.frombuffer(row.numbers, np.float64, len(cells))
+            if not ((numbers >= SMALLEST) & (numbers <= LARGEST)).all():
+                raise ValueError(f"the run of {row.started} has values that nothing can have")
+            values[i, at] = numbers[mine]
+            halves[i, at] = np.frombuffer(row.numbers, np.float32, len(cells), 8 * len(cells))[mine]
+            of_words = msgspec.json.decode(row.verdicts, type=dict[str, list[Whole]])
             of_cells = {word: tuple(cells[i] for i in indices) for word, indices in of_words.items()}
-            runs.append(PastRun(started, verdict, texts[setting], of_cells))
+            datetime.fromisoformat(row.started)
+            runs.append(PastRun(row.started, row.verdict, settings[row.setting], of_cells))
         return Past(latest, tuple(runs), tuple(columns), values, halves)
 
     def _machine(self, document: Document) -> int:
@@ -279,7 +340,7 @@ class History:
         found = self._base.execute(
             "SELECT id, started FROM machine WHERE identity = ?", (identity,)
         ).fetchone()
-        if found and found[1] > document.started:
+        if found and document.started < found[1] < _tomorrow():  # else a clock was wrong
             return int(found[0])
         latest = zlib.compress(encode(_without_samples(document)))
         if found:
@@ -315,18 +376,43 @@ class History:
         """Name the file where SQLite or its content fails."""
         try:
             yield
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.OperationalError, OSError) as error:  # locked, read-only, a full disk
             raise StorageError(f"cannot use the history {self.file}: {error}") from error
-        except (ValueError, TypeError, KeyError, zlib.error, msgspec.MsgspecError) as error:
-            raise StorageError(f"the history {self.file} is damaged: {error}; move it away") from error
+        except sqlite3.DatabaseError as error:  # not even a database, or a damaged one
+            is_ours = self._is_history or (self.file is not None and self.file.name == NAME)
+            raise (DamagedHistory if is_ours else StorageError)(
+                f"the history {self.file} is damaged: {error}"
+            ) from error
+        except (*_OF_DAMAGE, DocumentError, zlib.error, msgspec.MsgspecError) as error:
+            raise DamagedHistory(f"the history {self.file} is damaged: {error}") from error
 
 
 def add(
     file: Path | None, document: Document, verdict: str, of_cells: Mapping[Key, str] = NOT_JUDGED
 ) -> None:
-    """Add a run to a history file; None for the user's."""
-    with closing(History(file or default_file())) as history:
-        history.add(document, verdict, of_cells)
+    """Add a run to a history file; None for the user's.
+
+    A damaged file is kept under another name, and a new one begins with the run.
+
+    Raises:
+        DamagedHistory: If the file was damaged; the message says where it is kept.
+        StorageError: If the file cannot be used.
+    """
+    path = file or default_file()
+    try:
+        with closing(History(path)) as history:
+            history.check(identity_of(document))
+            history.add(document, verdict, of_cells)
+    except DamagedHistory as error:
+        kept = aside(path)
+        with closing(History(path)) as history:
+            history.add(document, verdict, of_cells)
+        raise DamagedHistory(f"{error}; it is kept as {kept}, and a new one begins with this run") from error
+
+
+def _tomorrow() -> str:
+    """A time after which no run can have started, unless a clock was wrong."""
+    return (datetime.now(UTC) + timedelta(days=1)).isoformat(timespec="seconds")
 
 
 def baseline_of(past: Past, document: Document) -> Baseline:

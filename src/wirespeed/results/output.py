@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from ..errors import StorageError, UsageError
-from ..files import MOST_LINKS, new_file, read, untrusted_link
+from ..files import MOST_LINKS, new_file, read, read_head, remove_left, umask, untrusted_link
 
 #: File name that stands for standard output.
 STDOUT = Path("-")
@@ -107,6 +107,8 @@ class Output:
             raise StorageError(f"cannot write {self.path}: permission denied; choose another file")
         if self.is_stream:
             return
+        with _failing(self.path):
+            remove_left(target.parent, f".{target.name}.")
         with _failing(self.path), tempfile.TemporaryFile(dir=target.parent) as file:
             try:
                 os.posix_fallocate(file.fileno(), 0, _REQUIRED_BYTES)
@@ -140,7 +142,7 @@ class Output:
         found = _identity(target)
         if found and not (self.written or found in self._own) and (self._names or self._keeps(target)):
             return False
-        new.chmod(_mode(target) if found else _MODE & ~_umask())
+        new.chmod(_mode(target) if found else _MODE & ~umask())
         self._own.add(_identity(new) or (0, 0))
         if found:
             new.replace(target)
@@ -213,12 +215,6 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _umask() -> int:
-    """The permissions that new files lack; setting the umask to read it would affect other threads."""
-    lines = read("/proc/self/status").splitlines()
-    return next((int(line.split()[1], 8) for line in lines if line.startswith(b"Umask:")), 0o077)
-
-
 def _mode(path: Path) -> int:
     """The permissions of a file to replace; those of another user's file are not kept."""
     try:
@@ -249,13 +245,7 @@ def holds(path: Path, key: str) -> bool:
 
 def is_report(path: Path) -> bool:
     """Whether a file is a report that wirespeed wrote."""
-    try:
-        if not _is_regular(path):  # opening a pipe would wait for its writer
-            return False
-        with path.open("rb") as file:
-            return _REPORT.match(file.read(_HEAD)) is not None
-    except OSError:
-        return False
+    return _is_regular(path) and _REPORT.match(read_head(path, _HEAD)) is not None
 
 
 def _is_regular(path: Path) -> bool:

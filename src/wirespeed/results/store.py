@@ -338,7 +338,7 @@ def files_in(names: Sequence[str], is_log: Callable[[Path], bool] = lambda path:
         if name == STDIN or not folder.is_dir():
             files.append(name)
             continue
-        within = sorted(str(path) for path in _within(folder) if not path.is_dir() and _is_run(path, is_log))
+        within = sorted(str(path) for path in _within(folder) if path.is_file() and _is_run(path, is_log))
         if not within:
             others = "".join(f" ({text})" for text in left_out([name], is_log))
             raise UsageError(
@@ -364,7 +364,7 @@ def left_out(names: Sequence[str], is_log: Callable[[Path], bool] = lambda path:
             if path.is_dir():
                 deeper += path.parent != folder
             else:
-                others += not _is_run(path, is_log)
+                others += not (path.is_file() and _is_run(path, is_log))
         counts = [many(deeper, "deeper folder")] * bool(deeper) + [many(others, "other file")] * bool(others)
         if counts:
             texts.append(f"left out of {name}: {' and '.join(counts)}; only *.json files and logs are read")

@@ -212,6 +212,7 @@ def parts(judged: Judged, style: Style) -> list[RenderableType]:
     parts += notes([("settings", "; ".join(style.settings))])
     parts += _unjudged(document, check, style)
     parts += notes([("baseline", text) for text in (check.baseline.notes if check.baseline else ())])
+    parts += notes([("note", text) for text in judged.by.lacking], "yellow")
     for override, cells_accepted in check.accepted.items():
         label = f"accepted in {many(cells_accepted, 'value')}" if cells_accepted else "override not needed"
         parts += notes([(label, f"{override}: {override.reason}")], "magenta")

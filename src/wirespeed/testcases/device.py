@@ -204,7 +204,10 @@ _LATENCIES = (
 def sm_scaling(machine: Machine, case: Testcase, options: PlanOptions, group: Parties, size: int) -> Plan:
     """Plan kernels x blocks: ordinary and bulk copies between two GPUs."""
     pairs_there = [(i, j) for i in range(len(group.parties)) for j in range(len(group.parties)) if i != j]
-    here, there = next((i, j) for i, j in pairs_there if not group.barrier(i, j))
+    open_pairs = [(i, j) for i, j in pairs_there if not group.barrier(i, j)]
+    if not open_pairs:  # a machine file may name peers that it does not have
+        return Plan.waive(group.barrier(*pairs_there[0]) or "")
+    here, there = open_pairs[0]
     most = machine.gpus[here].multiprocessors or 128
     counts = powers(most)
     kernels = [(engine, access) for engine in (Engine.SM, Engine.SM_BULK) for access in (_WRITE, _READ)]

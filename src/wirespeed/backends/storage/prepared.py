@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ...errors import BackendError, OutOfMemory, VerificationError, starting_threads
+from ...errors import BackendError, OutOfMemory, Unreachable, VerificationError, starting_threads
 from ...hardware.devices import Storage
 from ...measurement import Sample
 from ...model import Engine, MemoryKind, Transfer
@@ -230,13 +230,13 @@ class FilledFile:
                 raise self.failure("writing", SHORT, offset)
             data, offset = data[done:], offset + done
 
-    def failure(self, doing: str, number: int, offset: int) -> BackendError:
-        """The error of a call; without room nothing of the machine has failed."""
+    def failure(self, doing: str, number: int, offset: int) -> BackendError | Unreachable:
+        """The error of a call; without room on the disk, it is not possible here."""
         at = f"{doing} at {format_size(offset)} of a file in {self.file.folder}"
         if number == SHORT:
             return BackendError(f"{at}: fewer bytes than requested; it is full, or the file was changed")
         if number in _NO_ROOM:
-            return OutOfMemory(f"{at}: {os.strerror(number)}; {_NO_ROOM[number]}")
+            return Unreachable(f"{at}: {os.strerror(number)}; {_NO_ROOM[number]}")
         hint = "; the size of a call must be a multiple of the block size of the device"
         return BackendError(f"{at}: {os.strerror(number)}{hint if number == errno.EINVAL else ''}")
 
