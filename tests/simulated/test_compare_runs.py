@@ -280,3 +280,80 @@ def test_a_cell_that_a_file_has_twice_is_one_value(plain: Document) -> None:
     )
     for change in wirespeed.compare(twice, twice).changes:
         assert change.runs == (1, 1) and change.evidence is Evidence.SAMPLES
+
+
+ATTACKED = Path(__file__).parents[1] / "data" / "hostile"
+
+
+def exits(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Exit code, text and answer of JSON."""
+    code = main(["compare", *arguments])
+    text = capsys.readouterr().out
+    assert main(["compare", *arguments, "--format", "json"]) == code
+    return code, " ".join(text.split()), json.loads(capsys.readouterr().out)["answer"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lost"),
+    [("compare-before", "compare-after-all-errors", 4), ("p2p-before", "p2p-after-all-hang", 24)],
+)
+def test_a_comparison_with_nothing_left_fails(
+    before: str, after: str, lost: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [str(ATTACKED / f"{name}.json") for name in (before, after)]
+    code, text, answer = exits(capsys, *files)
+    assert (code, answer) == (1, "lost") and f"{lost} lost" in text
+
+
+def test_runs_of_other_testcases_are_still_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other.json"
+    save(wirespeed.run(["38"], machine="simulated:hgx-h200-2"), other)
+    assert main(["compare", str(ATTACKED / "compare-before.json"), str(other)]) == 2
+
+
+def test_wrong_data_on_both_sides_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [str(tmp_path / f"{name}.json") for name in "ab"]
+    for file, seed in zip(files, (1, 2), strict=True):
+        bad = wirespeed.run(
+            ["4"], machine="simulated:hgx-h200-2+corrupt@gpu0->gpu1+corrupt@gpu1->gpu0", seed=seed
+        )
+        save(bad, file)
+    code, text, answer = exits(capsys, *files)
+    assert (code, answer) == (1, "wrong data")
+    assert f"wrong data before: {PAIRS}" in text and f"wrong data after: {PAIRS}" in text
+
+
+def test_two_later_runs_of_which_one_is_slow_are_not_the_same(
+    plain: Document, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    half = cells_of(plain, lambda _, cell: replace(cell, value=cell.value / 2) if cell.value else cell)
+    for name, run in (("a", plain), ("b", plain), ("c", half)):
+        save(
+            replace(noisy(run, seed=ord(name)), started=f"2026-01-0{ord(name) - 96}"),
+            tmp_path / f"{name}.json",
+        )
+    a, b, c = (str(tmp_path / f"{name}.json") for name in "abc")
+    code, text, answer = exits(capsys, a, "--to", b, c)
+    assert (code, answer) == (3, "cannot tell") and "same" not in text.rpartition("values: ")[2]
+    assert "cannot tell: " in text and "too noisy to exclude a 5% change" in text
+
+
+@pytest.mark.parametrize(
+    ("half", "least", "outcome"),
+    [
+        (0.0499, 0.02, "same"),
+        (0.0501, 0.02, "cannot tell"),
+        (0.0501, 0.2, "same"),
+        (0.21, 0.2, "cannot tell"),
+    ],
+)  # fmt: skip
+def test_how_noisy_a_value_may_be(
+    half: float, least: float, outcome: str, plain: Document, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Just below and just above 5%, or the smallest change that counts if that is more."""
+    monkeypatch.setattr(Change, "half_width", property(lambda self: half))
+    found = wirespeed.compare(plain, plain, least)
+    assert {str(change.outcome) for change in found.changes} == {outcome} and found.answer == outcome
+    assert found.exit_code == (0 if outcome == "same" else 3)
