@@ -11,7 +11,7 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import numpy as np
@@ -20,8 +20,9 @@ from ..backends.host.nic_facts import is_disabled, lost_links
 from ..errors import WirespeedError
 from ..hardware.facts import Fact, Facts, Known
 from ..qualification import OWN_PARTS, EndMemory, PartKind, QualifiedNode, RailLimit
+from ..tables import Amount, Whole
 from ..terminal import one_line
-from ..units import times
+from ..units import MB, format_size, many, times
 from ..worlds.crew import Crew
 from .cluster import Values, two_of
 from .limits import FACTS, MTU, facts_of, facts_of_two, of_tcp, read_facts, read_mtus
@@ -112,18 +113,15 @@ def introduce(
     world = crew.world
     asked, clock, is_pair = time.monotonic(), time.time(), len(world.hosts) == 2
     tasks = {rank: [secret, address, is_pair] for rank, address in world.addresses().items()}
-    answers = crew.ask(tasks, patience, lambda task: introduction(probe.port, task))
+    answers = crew.ask(tasks, patience, lambda task: introduction(probe.port, task), tuple[Port, NodeFacts])
     took = time.monotonic() - asked
     hosts = {host: tuple(m.rank for m in world.members if m.host == host) for host in world.hosts}
     if pair:
         two_of(pair, list(hosts))
         hosts, expected = {host: hosts[host] for host in pair}, ()
-    facts = {
-        host: msgspec.convert(answers[ranks[0]][1], NodeFacts)
-        for host, ranks in hosts.items()
-        if ranks[0] in answers
-    }
-    ports = {rank: int(answer[0]) for rank, answer in answers.items()}
+    answers |= {0: msgspec.convert(answers[0], tuple[Port, NodeFacts])} if 0 in answers else {}
+    facts = {host: answers[ranks[0]][1] for host, ranks in hosts.items() if ranks[0] in answers}
+    ports = {rank: answer[0] for rank, answer in answers.items()}
     first = {host: ranks[0] for host, ranks in hosts.items() if host in facts}
     interfaces = {host: node.interface for host, node in facts.items()}
     found = facts_of_two(crew, first, interfaces, probe, ports, patience) if len(first) == 2 else ()
@@ -236,6 +234,13 @@ _PAIR, _RING, _OWN, _ROUND_TRIP = "pair", "ring", "own", "round trip"
 _MESSAGES, _LINK = "messages", "link"
 #: Least duration of the messages of a size in s, and at the rate of the path a multiple of the time of one.
 _SIZE_S, _TIMES = 0.05, 2.5
+#: Maximum duration of the messages of a size in s; sizes that need more are left out: 64 MiB at 34 MB/s fit.
+_MOST_SIZE_S = 5.0
+#: A port, and what a node measures of itself: kind of part -> its values, or an error.
+Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+OwnValues = dict[str, list[Amount]] | str
+#: Rate of what arrived, its relative error and, of a pair, the share of what was sent again; None of nothing.
+_RATES = Annotated[list[Amount], msgspec.Meta(min_length=2, max_length=3)] | None
 
 
 class JobCluster:
@@ -279,6 +284,7 @@ class ProcessCluster(JobCluster):
     def __init__(self, crew: Crew, job: JobNodes, probe: TcpProbe, patience: float = float("inf")) -> None:
         super().__init__(job)
         self._crew, self._probe = crew, probe
+        self._strangers: dict[int, list[tuple[str, str, int]]] = {}  # rank -> node, address, connections
         self._addresses = crew.world.addresses()
         self._round_s, self._own_s = min(_ROUND_S, patience), min(OWN_S, patience)
         self._patience = patience
@@ -334,7 +340,7 @@ class ProcessCluster(JobCluster):
 
     def _own(self, nodes: Sequence[int]) -> Mapping[int, Mapping[str, Sequence[float]]]:
         asked = {node: self._there(node)[0] for node in nodes if self._there(node)}
-        answers = self._ask({rank: [_OWN] for rank in asked.values()}, self._own_s)
+        answers = self._ask({rank: [_OWN] for rank in asked.values()}, self._own_s, OwnValues)
         measured = {}
         for node, rank in asked.items():
             answer = answers.get(rank, {})
@@ -353,7 +359,7 @@ class ProcessCluster(JobCluster):
                 tasks[here] = [_ROUND_TRIP, self._place(there), self._number]
                 tasks[there] = [_ROUND_TRIP, None, self._number]
                 first[i] = here
-        answers = self._ask(tasks, self._round_s)
+        answers = self._ask(tasks, self._round_s, Amount | None)
         found = [answers.get(first[i]) if i in first else None for i in range(len(pairs))]
         return np.array([np.nan if value is None else value for value in found])
 
@@ -398,19 +404,28 @@ class ProcessCluster(JobCluster):
         if not couples or not rate > 0:
             return values
         streams = max(1, _STREAMS // len(couples))
+        durations = [max(_SIZE_S, _TIMES * size / rate) for size in sizes]
+        count = sum(seconds <= _MOST_SIZE_S for seconds in durations)
+        if count < len(sizes):
+            self.notes = (*self.notes, f"messages of {format_size(sizes[count])} and more were not measured: "
+                          f"at {rate / MB:.3g} MB/s they take too long")  # fmt: skip
+        if not count:
+            return values
         plan = [
-            [max(1, size // (len(couples) * streams)), max(_SIZE_S, _TIMES * size / rate)] for size in sizes
+            [max(1, size // (len(couples) * streams)), seconds]
+            for size, seconds in zip(sizes[:count], durations[:count], strict=True)
         ]
         tasks: dict[int, list[Any]] = {}
-        for first, second in couples:
-            tasks[first] = [_MESSAGES, self._place(second), streams, plan, both, self._number]
-            tasks[second] = [_MESSAGES, None, streams, plan, both, self._number]
         patience = min(self._patience, 2 * (2 if not both else 1) * sum(s for _, s in plan) + 3 * TIMEOUT_S)
-        answers = self._ask(tasks, patience)
+        for first, second in couples:
+            tasks[first] = [_MESSAGES, self._place(second), streams, plan, both, patience, self._number]
+            tasks[second] = [_MESSAGES, None, streams, plan, both, patience, self._number]
+        of_sizes = Annotated[list[Amount], msgspec.Meta(min_length=count, max_length=count)]
+        answers = self._ask(tasks, patience, of_sizes | None)
         self._look_at_links()
         for side in (0, 1):
             sent = [answers.get(couple[side]) for couple in couples]
-            values[:, side, 0] = np.sum([np.nan if of is None else of for of in sent], axis=0)
+            values[:count, side, 0] = np.sum([np.nan if of is None else of for of in sent], axis=0)
         return values
 
     def groups(self, groups: Sequence[Sequence[int]]) -> Values:
@@ -437,9 +452,9 @@ class ProcessCluster(JobCluster):
         self._crew.dismiss(_DISMISS_S)
         self._probe.close()
 
-    def _ask(self, tasks: Mapping[int, list[Any]], patience: float) -> dict[int, Any]:
-        """Give ranks their tasks; rank -> its answer."""
-        return self._crew.ask(tasks, patience, lambda task: work(self._probe, task))
+    def _ask(self, tasks: Mapping[int, list[Any]], patience: float, kind: Any) -> dict[int, Any]:
+        """Give ranks their tasks; rank -> its answer, of this type."""
+        return self._crew.ask(tasks, patience, lambda task: work(self._probe, task), kind)
 
     def _there(self, node: int) -> list[int]:
         """The ranks of a node that take tasks."""
@@ -458,20 +473,34 @@ class ProcessCluster(JobCluster):
         return next((f"{lost[rank]} (rank {rank})" for rank in self._job.ranks[node] if rank in lost), "")
 
     def _look_at_links(self) -> None:
-        """Ask all nodes how often their interfaces have lost their links."""
-        first = {
-            node: ranks[0]
-            for node in range(len(self._job.nodes))
-            if (ranks := self._there(node)) and self._interfaces[node]
-        }
-        tasks = {rank: [_LINK, self._interfaces[node]] for node, rank in first.items()}
-        answers = self._ask(tasks, self._round_s)
-        for node, rank in first.items():
-            if rank in answers:
-                name = self._job.nodes[node].name
-                self._lost_links[name] = max(0, int(answers[rank]) - self._job.lost[name])
-        mine = [self._interfaces[node] for node, rank in first.items() if rank == 0]
-        self._is_cut_off = any(is_disabled(interface) for interface in mine)
+        """Ask all nodes how often their interfaces have lost their links, and who else connected to them."""
+        of_rank = {rank: node for node in range(len(self._job.nodes)) for rank in self._there(node)}
+        tasks = {rank: [_LINK, self._interfaces[node]] for rank, node in of_rank.items()}
+        answers = self._ask(tasks, self._round_s, tuple[Whole, dict[str, Whole]])
+        for rank, (lost, strangers) in answers.items():
+            name = self._job.nodes[of_rank[rank]].name
+            if self._interfaces[of_rank[rank]]:
+                self._lost_links[name] = max(0, lost - self._job.lost[name])
+            self._strangers[rank] = [(name, address, count) for address, count in strangers.items()]
+        mine = [self._interfaces[node] for rank, node in of_rank.items() if rank == 0]
+        self._is_cut_off = any(interface and is_disabled(interface) for interface in mine)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be known of the measurement, and who else connected to its nodes."""
+        foreign = [entry for entries in self._strangers.values() for entry in entries]
+        counts = {(node, address): 0 for node, address, _ in foreign}
+        for node, address, count in foreign:
+            counts[node, address] += count
+        lines = [
+            f"{node} refused {many(count, 'connection')} from {one_line(address)}, not of this job"
+            for (node, address), count in counts.items()
+        ]
+        return (*self._notes, *lines[:_MOST_NAMES])
+
+    @notes.setter
+    def notes(self, notes: tuple[str, ...]) -> None:
+        self._notes = notes
 
     def _place(self, rank: int) -> Place:
         return self._addresses[rank], self._job.ports[rank]
@@ -480,7 +509,7 @@ class ProcessCluster(JobCluster):
         """Let ranks measure at once; rank -> rate at which bytes arrived."""
         self._number += 1
         numbered = {rank: [*task, self._number] for rank, task in tasks.items()}
-        answers = self._ask(numbered, self._round_s)
+        answers = self._ask(numbered, self._round_s, _RATES)
         self._look_at_links()
         known = {rank: answer for rank, answer in answers.items() if answer is not None}
         self.variation = float(np.median([answer[1] for answer in known.values()])) if known else 0.0
@@ -497,13 +526,14 @@ def work(probe: TcpProbe, task: Sequence[Any]) -> Any:
     if task[0] == MTU:
         return read_mtus(probe, task)
     if task[0] == _LINK:
-        return lost_links(str(task[1]))
+        probe.forget()
+        return lost_links(str(task[1])) if task[1] else 0, dict(probe.strangers)
     kind, place, *more, number = task
     where = (str(place[0]), int(place[1])) if place else None
     if kind == _MESSAGES:
-        streams, plan, both = more
+        streams, plan, both, most = more
         sizes = [(int(size), float(seconds)) for size, seconds in plan]
-        return probe.messages(where, number, int(streams), sizes, bool(both))
+        return probe.messages(where, number, int(streams), sizes, bool(both), float(most))
     if kind == _ROUND_TRIP:
         return probe.round_trip(where, number)
     if kind == _RING and where:

@@ -43,8 +43,8 @@ _PLURALS = {
     PartKind.GPU: "GPUs", PartKind.HOST_LINK: "links between host and GPUs",
     PartKind.MEMORY: "host memories",
 }  # fmt: skip
-#: What is the matter with a node that takes tasks, but exchanges no data with others.
-_SILENT = "exchanges no data with other nodes: a firewall may block the TCP ports between them"
+#: What is the matter with a node that takes tasks, but receives nothing from others.
+_SILENT = "receives no data from other nodes: a firewall may block the TCP ports between them"
 #: Pairs with which a switch or trunk is confirmed, each time.
 _PAIRS_OF_SWITCH = 3
 
@@ -174,12 +174,12 @@ class Procedure(RoundRecorder):
                 clear = not inference.culprits and inference.unexplained < _UNEXPLAINED
                 if clear and margin(inference.noise, len(measured)) <= LEAST:
                     break
-        silent = set(members) - {
+        silent = set(members) - {  # each direction is what its receiver reports
             node
             for pairs, values in measured
             for pair, row in zip(pairs, values, strict=True)
-            if not np.isnan(row).all()
-            for node in pair
+            for node, of_direction in zip(reversed(pair), row, strict=True)
+            if not np.isnan(of_direction).all()
         }
         partners: dict[int, set[int]] = {node: set() for node in members}
         for matching, _ in measured:

@@ -12,18 +12,22 @@ import socket
 import struct
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from multiprocessing.connection import wait
 from statistics import fmean, median, pstdev
+from typing import cast
 
 import msgspec
 
 from ..backends.host import nic_facts
 from ..backends.tree import HERE, TreePath
 from ..hardware.facts import Fact, Known
+from ..tables import Amount, Whole
 from ..units import format_age, many
 from .measured_topology import interface_speed
 
@@ -33,6 +37,8 @@ SECONDS, _WARMUP_S = 0.5, 0.1
 _PARTS = 8
 #: Maximum time to connect and to wait for bytes, in s.
 TIMEOUT_S = 5.0
+#: Maximum number of connections that have not shown that they are of this job; the oldest of more is closed.
+_MOST_ASKING = 256
 _BUFFER_BYTES = 2**17
 #: Round trips of which the shortest counts: others wait for the processor.
 _ROUND_TRIPS = 500
@@ -51,14 +57,19 @@ Place = tuple[str, int]
 class TcpProbe:
     """One end of connections with other processes of a job.
 
+    Args:
+        secret: The beginning of each connection is made from it, so that strangers are refused.
+
     Attributes:
-        secret: The beginning of each connection, so that strangers are refused.
+        strangers: Address -> number of connections that were not of this job.
     """
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
-        self._listener = socket.create_server(("", 0), backlog=64)
-        self._listener.settimeout(TIMEOUT_S)
+        self._listener = socket.create_server(("", 0), backlog=1024)
+        self._listener.setblocking(False)
+        self._asking: dict[socket.socket, _Asking] = {}
+        self.strangers: Counter[str] = Counter()
 
     @property
     def port(self) -> int:
@@ -66,6 +77,8 @@ class TcpProbe:
         return int(self._listener.getsockname()[1])
 
     def close(self) -> None:
+        for peer in self._asking:
+            peer.close()
         self._listener.close()
 
     def pair(self, place: Place | None, number: int, streams: int = 1) -> tuple[float, float, float] | None:
@@ -80,8 +93,9 @@ class TcpProbe:
             Rate of what arrived in bytes per second, its relative standard error, and the share of what was
             sent that was sent again; None if nothing arrived.
         """
-        with suppress(OSError), ExitStack() as stack, ThreadPoolExecutor(streams) as threads:
+        with suppress(OSError), ExitStack() as stack:
             peers = [stack.enter_context(self.connection(place, number)) for _ in range(streams)]
+            threads = stack.enter_context(_threads(streams, peers))
             sent = list(threads.map(_send, peers)) if place else []
             received = list(threads.map(_received, peers))
             sent = sent or list(threads.map(_send, peers))
@@ -100,8 +114,9 @@ class TcpProbe:
         return self._connected(place, number) if place else self._accepted(number)
 
     def messages(
-        self, place: Place | None, number: int, streams: int, plan: Sequence[tuple[int, float]], both: bool
-    ) -> list[float] | None:
+        self, place: Place | None, number: int, streams: int, plan: Sequence[tuple[int, float]], both: bool,
+        most: float = math.inf,
+    ) -> list[float] | None:  # fmt: skip
         """Send messages that the other process answers, and answer its messages.
 
         Args:
@@ -110,20 +125,23 @@ class TcpProbe:
             streams: Number of connections of a direction, of which each carries its messages by itself.
             plan: Bytes of a message of one connection, ascending, and how long to send such ones, in s.
             both: Whether to send and answer at the same time, over twice as many connections.
+            most: Maximum time of all, in s.
 
         Returns:
             For each size the rate at which this process sent, with the answer, in bytes per second; None if
             the other one does not answer.
         """
-        with suppress(OSError), ExitStack() as stack, ThreadPoolExecutor(2 * streams) as threads:
+        with suppress(OSError), ExitStack() as stack:
             count = 2 * streams if both else streams
             peers = [stack.enter_context(self.connection(place, number)) for _ in range(count)]
+            threads = stack.enter_context(_threads(2 * streams, peers))
             for peer in peers:
                 peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             first, second = peers[:streams], peers[-streams:]
+            deadline = time.monotonic() + most
             sending, answering = (first, second) if place else (second, first)
-            send = partial(threads.map, partial(_send_messages, plan=plan), sending)
-            answer = partial(threads.map, partial(_answer_messages, plan=plan), answering)
+            send = partial(threads.map, partial(_send_messages, plan=plan, deadline=deadline), sending)
+            answer = partial(threads.map, partial(_answer_messages, plan=plan, deadline=deadline), answering)
             if both:
                 times, answers = send(), answer()
                 sent, _ = list(times), list(answers)
@@ -155,7 +173,7 @@ class TcpProbe:
         """Send to the next process while receiving from the previous one; parameters as for ``pair``."""
         with (
             suppress(OSError), self._connected(place, number) as target, self._accepted(number) as source,
-            ThreadPoolExecutor(1) as threads,
+            _threads(1, [target, source]) as threads,
         ):  # fmt: skip
             threads.submit(_send, target)  # the receiver reports what did not arrive
             return _received(source)
@@ -167,22 +185,100 @@ class TcpProbe:
         return _timed_by_kernel(peer)
 
     def _accepted(self, number: int) -> socket.socket:
-        """The next connection of a process of this job in this round."""
+        """The next connection of a process of this job in this round.
+
+        All that connect are heard at a time: one that says nothing delays no other.
+
+        Raises:
+            OSError: If there is none in time.
+        """
         until = time.monotonic() + TIMEOUT_S
         token = self._token(number)
-        while time.monotonic() < until:
-            peer, _ = self._listener.accept()
-            peer.settimeout(TIMEOUT_S)
-            try:
-                if hmac.compare_digest(exactly(peer, len(token)), token):
-                    return _timed_by_kernel(peer)
-            except OSError:
-                pass  # a stranger that says nothing
-            peer.close()
+        while (left := until - time.monotonic()) > 0:
+            for ready in wait([self._listener, *self._asking], left):
+                if ready is self._listener:
+                    self._greet()
+                elif peer := self._heard(cast(socket.socket, ready), token):
+                    return peer
         raise TimeoutError("no process of this job connects")
+
+    def _greet(self) -> None:
+        """Take a connection, which has to show that it is of this job."""
+        with suppress(OSError):  # it has gone away
+            peer, address = self._listener.accept()
+            peer.setblocking(False)
+            self._asking[peer] = _Asking(str(address[0]))
+        if len(self._asking) > _MOST_ASKING:
+            self._refuse(next(iter(self._asking)))
+
+    def _heard(self, peer: socket.socket, token: bytes) -> socket.socket | None:
+        """The connection if it has said the token; None if it has not said all yet, or is refused."""
+        said = self._asking[peer].said
+        try:
+            more = peer.recv(len(token) - len(said))
+        except BlockingIOError:
+            return None
+        except OSError:
+            more = b""
+        said += more
+        if more and len(said) < len(token):
+            return None
+        if not hmac.compare_digest(bytes(said), token):
+            self._refuse(peer)
+            return None
+        del self._asking[peer]
+        return _timed_by_kernel(peer)
+
+    def _refuse(self, peer: socket.socket) -> None:
+        self.strangers[self._asking.pop(peer).address] += 1
+        peer.close()
+
+    def forget(self) -> None:
+        """Close the connections that have said nothing, at the end of a round; they count as strangers."""
+        for peer in [*self._asking]:
+            self._refuse(peer)
 
     def _token(self, number: int) -> bytes:
         return hmac.digest(self._secret, number.to_bytes(8, "little"), "sha256")
+
+
+@dataclass
+class _Asking:
+    """A connection that has not shown yet that it is of this job.
+
+    Attributes:
+        address: Where it comes from.
+        said: What it has said.
+    """
+
+    address: str
+    said: bytearray = field(default_factory=bytearray)
+
+
+@contextmanager
+def _threads(count: int, peers: Sequence[socket.socket]) -> Iterator[ThreadPoolExecutor]:
+    """Threads that use connections; an error, also a signal, ends what they wait for."""
+    with ThreadPoolExecutor(count) as threads:
+        try:
+            yield threads
+        except BaseException:
+            for peer in peers:
+                with suppress(OSError):
+                    peer.shutdown(socket.SHUT_RDWR)
+            raise
+
+
+def _all_sent(peer: socket.socket, data: memoryview | bytes, deadline: float) -> None:
+    """Send everything.
+
+    Raises:
+        TimeoutError: If that takes longer; each call of the kernel has a limit, too.
+    """
+    view = memoryview(data)
+    while view:
+        view = view[peer.send(view) :]
+        if view and time.monotonic() > deadline:
+            raise TimeoutError("the other process takes the bytes too slowly")
 
 
 def _timed_by_kernel(peer: socket.socket) -> socket.socket:
@@ -208,25 +304,34 @@ def exactly(peer: socket.socket, size: int) -> bytes:
 
 
 def _send(peer: socket.socket) -> float:
-    """Send for the duration of one direction, then tell the end; the share of segments sent again."""
+    """Send for the duration of one direction, then tell the end; the share of segments sent again.
+
+    Raises:
+        OSError: If the other end does not take the bytes in time.
+    """
     data = bytes(_BUFFER_BYTES)
     before = _segments(peer)
     end = time.monotonic() + SECONDS
+    deadline = end + TIMEOUT_S
     while time.monotonic() < end:
-        peer.sendall(data)
-    peer.sendall(bytes([_END]))
+        _all_sent(peer, data, deadline)
+    _all_sent(peer, bytes([_END]), deadline)
     again, sent = (after - first for after, first in zip(_segments(peer), before, strict=True))
     return again / sent if sent > 0 else 0.0
 
 
-def _send_messages(peer: socket.socket, plan: Sequence[tuple[int, float]]) -> list[float]:
-    """Median time of a message of each size until it is answered, in s."""
+def _send_messages(peer: socket.socket, plan: Sequence[tuple[int, float]], deadline: float) -> list[float]:
+    """Median time of a message of each size until it is answered, in s.
+
+    Raises:
+        OSError: If the other end does not answer in time.
+    """
     data = memoryview(bytes(_BUFFER_BYTES))  # small, so that the memory of the nodes is no limit
     found = []
 
     def answered(size: int, begin: memoryview | bytes = data) -> None:
         for sent in range(0, size, _BUFFER_BYTES):
-            peer.sendall(begin[: size - sent])
+            _all_sent(peer, begin[: size - sent], deadline)
         exactly(peer, 1)
 
     for size, seconds in plan:
@@ -235,13 +340,19 @@ def _send_messages(peer: socket.socket, plan: Sequence[tuple[int, float]]) -> li
         while (start := time.perf_counter()) < end or len(times) <= _FEWEST_MESSAGES:
             answered(size)
             times.append(time.perf_counter() - start)
+            if time.monotonic() > deadline:
+                raise TimeoutError("messages take too long")
         answered(1, bytes([_END]))
         found.append(median(times[1:]))
     return found
 
 
-def _answer_messages(peer: socket.socket, plan: Sequence[tuple[int, float]]) -> None:
-    """Receive messages of each size until their end, and answer each with a byte."""
+def _answer_messages(peer: socket.socket, plan: Sequence[tuple[int, float]], deadline: float) -> None:
+    """Receive messages of each size until their end, and answer each with a byte.
+
+    Raises:
+        OSError: If that takes too long, or the other end has ended.
+    """
     buffer = memoryview(bytearray(_BUFFER_BYTES))
     for size, _ in plan:
         ended = False
@@ -253,7 +364,9 @@ def _answer_messages(peer: socket.socket, plan: Sequence[tuple[int, float]]) -> 
                     raise ConnectionError("the other process ended")
                 ended = left == size and buffer[0] == _END
                 left -= count
-            peer.sendall(b"\0")
+                if time.monotonic() > deadline:
+                    raise TimeoutError("messages take too long")
+            _all_sent(peer, b"\0", deadline)
 
 
 def _segments(peer: socket.socket) -> tuple[int, int]:
@@ -271,6 +384,7 @@ def _received(peer: socket.socket) -> tuple[float, float]:
     """Rate of the bytes that arrive after the warm-up until the end, and its relative standard error.
 
     It is the mean of the rates of its parts, so its error is their deviation over the root of their number.
+    If the end does not come in time, because the path is very slow, the rate is that of what has arrived.
     """
     buffer = bytearray(_BUFFER_BYTES)
     times: list[float] = []
@@ -281,6 +395,8 @@ def _received(peer: socket.socket) -> tuple[float, float]:
             raise ConnectionError("the other process ended")
         times.append(time.monotonic())
         sizes.append(size)
+        if times[-1] - times[0] > SECONDS + TIMEOUT_S:
+            break
     # What was under way when the warm-up ended counts from the first arrival after it.
     first = next((i for i, at in enumerate(times) if at - times[0] >= _WARMUP_S), len(times))
     last = times[-1]
@@ -329,12 +445,12 @@ class NodeFacts(msgspec.Struct, array_like=True, frozen=True):
     cpu: str
     kernel: str
     interface: str
-    limit: float
+    limit: Amount
     rdma: tuple[str, ...]
-    clock: float
+    clock: Amount
     boot: str = ""
     nics: tuple[Fact, ...] = ()
-    lost: int = 0
+    lost: Whole = 0
 
 
 #: Facts that limit the rate of a NIC or interface.

@@ -15,9 +15,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from ..errors import MeasurementTimeout
 from ..terminal import one_line
-from .base import RankLost, World, WorldError, arrived
+from .base import InvalidMessage, RankLost, World, WorldError, arrived
 
 #: Tells a rank that there are no more tasks.
 _NO_MORE = -1
@@ -38,13 +40,16 @@ class Crew:
         self.lost = dict(world.absent)
         self._number = 0
 
-    def ask(self, tasks: Mapping[int, object], seconds: float, own: Callable[[Any], Any]) -> dict[int, Any]:
+    def ask(
+        self, tasks: Mapping[int, object], seconds: float, own: Callable[[Any], Any], kind: Any = Any
+    ) -> dict[int, Any]:
         """On rank 0: give each rank its task; the answers of those that give one.
 
         Args:
             tasks: Rank -> its task, of values that MessagePack supports. Ranks that are lost get none.
             seconds: Maximum time, in s; who has not answered then is lost.
             own: Does rank 0's own task.
+            kind: The type of each answer, with the limits of its numbers; who gives another one is lost.
         """
         self._number += 1
         deadline = time.monotonic() + seconds
@@ -64,11 +69,16 @@ class Crew:
                     number, answer = link.receive(deadline, tuple[int, Any])
                 except TimeoutError:
                     self.lost[rank] = "does not answer"
+                except InvalidMessage as error:
+                    self.lost[rank] = f"sent {one_line(str(error))}"
                 except (EOFError, OSError):
                     self.lost[rank] = "has ended"
                 else:
                     if number == self._number:
-                        answers[rank] = answer
+                        try:
+                            answers[rank] = msgspec.convert(answer, kind)
+                        except (msgspec.ValidationError, RecursionError) as error:
+                            self.lost[rank] = f"sent an invalid answer: {one_line(str(error))}"
         self.lost |= dict.fromkeys(waiting.values(), "does not answer")
         return answers
 
