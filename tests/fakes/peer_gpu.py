@@ -13,6 +13,7 @@ import os
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,7 @@ class PeerDriver:
         texts = filter(None, os.environ.get(VARIABLE, "").split(";"))
         self.faults = {(kind, int(a), int(b)) for kind, a, b in map(str.split, texts)}
         self.current = 0
+        self.checked: Counter[int] = Counter()  # address -> how often it was verified
         self.ranges: list[tuple[int, int, int, int]] = []  # address, size, owner, file
 
     def fault(self, kind: str, source: int, address: int) -> bool:
@@ -188,6 +190,9 @@ class PeerDriver:
     ) -> None:
         here = words(at, count)
         wrong = here != pattern(key, 8 * count).view(np.uint64)
+        self.checked[at] += 1
+        if self.checked[at] > 1 and any(kind == "fade" and b == device for kind, _, b in self.faults):
+            wrong[3] = True  # what was right at first
         stale = wrong & (here == pattern(before, 8 * count).view(np.uint64))
         words(found, 2)[:] += np.array([wrong.sum(), stale.sum()], np.uint64)
 

@@ -104,6 +104,13 @@ def test_a_fault_of_one_direction(
     assert attempt.late is (fault == "late 0 1")
 
 
+def test_what_is_wrong_only_later_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    bad = found(tried(monkeypatch, "fade 0 1"), 0, 1)
+    for attempt in (bad[M.COPY], bad[M.STORE]):
+        assert (attempt.verdict, attempt.detail, attempt.wrong) == (V.WRONG, "wrong some time later", 1)
+    assert not bad[M.STORE].late
+
+
 def test_a_hang_names_its_stage_and_the_other_pairs_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     access = tried(monkeypatch, "hang 0 1", gpus=3)
     hung = found(access, 0, 1)

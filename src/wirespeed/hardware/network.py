@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ..errors import MachineError
-from ..model import BUFFERS, Access, Engine, Operation, Transfer
+from ..model import BUFFERS, Access, Engine, Executor, Operation, Transfer
 from .devices import DeviceKind, is_host, parse
 from .topology import EngineRate, LinkKind, Machine
 
@@ -272,6 +272,14 @@ class Network:
     def capacities(self) -> Mapping[int, float]:
         """The capacity of every link with a known capacity, in B/s."""
         return self._capacities
+
+    def joined_by(self, source: str, destination: str) -> set[LinkKind]:
+        """The kinds of links on the way from one GPU to another; empty if there is none."""
+        ends = [self.machine.vertex(Executor(name)) for name in (source, destination)]
+        try:
+            return {self.machine.links[i].kind for i in self.route(*ends)}
+        except MachineError:
+            return set()
 
     def route(self, source: str, destination: str) -> tuple[int, ...]:
         """The links of the best path between two vertices; empty if they are the same.

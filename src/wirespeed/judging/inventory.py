@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from ..document import DEVICES, Document, Status, TestcaseResult, courses
 from ..errors import UsageError
 from ..hardware.facts import ABSENT, EXCLUDED, OFF, ON, Facts, Known
-from ..hardware.network import MachineVertices
+from ..hardware.network import MachineVertices, Network
 from ..hardware.topology import LinkKind, Machine
+from ..peer_access import worded
 from ..results.baseline import Inventory, InventoryPart, Possession, possessions
 from ..statistics import grouped
 from ..tables import GENERATION, IDLE, RETRAINED, THROTTLED
@@ -73,6 +74,11 @@ _SLOTS = Advice(
 _ODD = Advice(
     "compare what the GPUs reach: peer access, NVLinks, the fabric; then reset the GPU that differs",
     "nvidia-smi topo -p2p r",
+)
+_APART = Advice(
+    "start nvidia-fabricmanager in the version of the driver (GPUs on NVSwitch), look for Xid in the kernel "
+    "log, then reset the GPUs",
+    "systemctl status nvidia-fabricmanager; nvidia-smi topo -p2p r",
 )
 _NO_NVLINKS = Advice(
     "compare with the data sheet: this model may have no NVLink, or need a bridge; else check the driver",
@@ -164,9 +170,29 @@ def missing(
                 f"nothing of what is expected ({', '.join(expected.parts)}) can be compared: this run does "
                 "not say what the machine has"
             )
+    absences += _apart(document)
     for names, text in odd_devices(document, facts_of(document)):
         absences.append(Missing(InventoryPart.GPUS, Verdict.WARN, text, names, advice=_ODD))
     return tuple(sorted(absences, key=lambda absent: absent.verdict.rank))
+
+
+def _apart(document: Document) -> Iterator[Missing]:
+    """Yield that GPUs which NVLinks join have no peer access to each other: what they are built for."""
+    machine, facts = document.machine, facts_of(document)
+    modes = {facts.text(mode, gpu.name) for gpu in machine.gpus for mode in (Known.MIG, Known.CONFIDENTIAL)}
+    if document.imported or machine.ranks or ON in modes:
+        return
+    network, apart = Network(machine), list[tuple[str, str]]()
+    for gpu in machine.gpus:
+        for other in (other.name for other in machine.gpus if other is not gpu):
+            if other not in gpu.peers and network.joined_by(gpu.name, other) == {LinkKind.NVLINK}:
+                apart.append((gpu.name, other))
+    if apart:
+        text = (
+            f"no peer access between GPUs that NVLinks join: {worded(apart, [g.name for g in machine.gpus])}"
+        )
+        where = tuple(dict.fromkeys(end for pair in apart for end in pair))
+        yield Missing(InventoryPart.GPUS, Verdict.FAIL, text, where, advice=_APART)
 
 
 def _of_host(

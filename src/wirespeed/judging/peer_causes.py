@@ -20,7 +20,7 @@ from ..results.baseline import InventoryPart
 from ..units import GB, format_time
 from .cause import Cause, Evidence, Sign, Weight, facts_of
 from .causes import CAUSES
-from .inventory import Missing
+from .inventory import Missing, missing
 from .localise import WrongData
 from .verdict import Advice, Judgement, Verdict, at_device
 
@@ -197,6 +197,7 @@ class PeerFindings:
         group: The GPUs that work among each other, if some do not; their indices.
         options: Options that vLLM and SGLang need besides: their own collectives do not read variables.
         unread: Facts that would decide and cannot be read, with the reason.
+        absent: GPUs that are missing, or have fewer peers than others.
     """
 
     access: PeerAccess
@@ -207,6 +208,12 @@ class PeerFindings:
     group: tuple[int, ...]
     options: tuple[str, ...]
     unread: tuple[str, ...]
+    absent: tuple[Missing, ...] = ()
+
+    @property
+    def partly_tried(self) -> bool:
+        """Whether some pairs were tried and work, and others were not tried."""
+        return {PeerVerdict.NOT_TRIED, PeerVerdict.WORKS} <= {*self.access.verdicts.values()}
 
     @property
     def exports(self) -> list[str]:
@@ -218,6 +225,7 @@ class PeerFindings:
         """What to do now, and what then."""
         steps = self.exports
         steps += [finding.repair[0] for finding in self.causes[:1]]
+        steps += [absent.advice.do for absent in self.absent[:1] if not self.causes]
         return Advice("; then: ".join(steps) or "try again after a restart of the machine", "wirespeed p2p")
 
     @property
@@ -233,14 +241,21 @@ class PeerFindings:
                 deciding = self.access.deciding(pairs[0])
                 how = f": {told(deciding)}" if deciding else ""
                 return f"peer access {_HOW[verdict]}, {worded(pairs, gpus)}{how}"
+        if self.absent and self.absent[0].verdict is Verdict.FAIL:
+            return str(self.absent[0])
         works = sum(verdict is PeerVerdict.WORKS for verdict in self.access.verdicts.values())
         untried = [a for a in self.access.attempts if a.verdict is PeerVerdict.NOT_TRIED]
         if not works and untried:
             return f"peer access was not tried: {untried[0].detail}"
         if not works:
             return "no peer access is offered" if gpus else "fewer than two GPUs"
-        offered = sum(verdict is not PeerVerdict.NOT_OFFERED for verdict in self.access.verdicts.values())
-        return f"peer access works for {works} of {offered} pairs"
+        verdicts = self.access.verdicts
+        lacking = {
+            kind: [pair for pair, verdict in verdicts.items() if verdict is kind]
+            for kind in (PeerVerdict.NOT_OFFERED, PeerVerdict.NOT_TRIED)
+        }
+        others = "".join(f"; {kind}: {worded(pairs, gpus)}" for kind, pairs in lacking.items() if pairs)
+        return f"peer access works for {works} of {len(verdicts)} pairs{others}"
 
 
 def told(attempt: Attempt) -> str:
@@ -272,24 +287,28 @@ def find_peers(document: Document) -> PeerFindings | None:
     )
     return PeerFindings(
         access,
-        _verdict(access),
+        _verdict(access, absent := missing(document)),
         bad,
         tuple(_causes(machine, facts, access)) if bad else (),
         _settings(machine, access),
         group if bad and len(group) < len(machine.gpus) else (),
         ("--disable-custom-all-reduce",) if broken else (),
         _unread(machine, facts) if bad else (),
+        tuple(lost for lost in absent if lost.verdict.is_bad and lost.part is InventoryPart.GPUS),
     )  # fmt: skip
 
 
-def _verdict(access: PeerAccess) -> Verdict:
-    if access.verdict.is_broken or access.unusable:
+def _verdict(access: PeerAccess, absent: Iterable[Missing]) -> Verdict:
+    """The verdict on all pairs; a GPU that is missing, or has fewer peers than others, is no pass."""
+    lost = [missing.verdict for missing in absent if missing.part is InventoryPart.GPUS]
+    if access.verdict.is_broken or access.unusable or Verdict.FAIL in lost:
         return Verdict.FAIL
-    if access.verdict is PeerVerdict.SLOW:
+    verdicts = set(access.verdicts.values())
+    if access.verdict is PeerVerdict.SLOW or Verdict.WARN in lost:
         return Verdict.WARN
-    if access.verdict is not PeerVerdict.WORKS:
+    if PeerVerdict.WORKS not in verdicts:
         return Verdict.UNKNOWN
-    return Verdict.WARN if PeerVerdict.NOT_TRIED in access.verdicts.values() else Verdict.PASS
+    return Verdict.PASS if verdicts == {PeerVerdict.WORKS} else Verdict.WARN
 
 
 def _causes(machine: Machine, facts: Facts, access: PeerAccess) -> list[PeerFinding]:
@@ -425,8 +444,8 @@ def problems(document: Document, wrong: Iterable[WrongData]) -> list[Missing]:
         wrong: Paths that delivered wrong data in other testcases, which say more of it.
     """
     findings = find_peers(document)
-    if findings is None or findings.verdict not in (Verdict.FAIL, Verdict.WARN):
-        return []
+    if findings is None or not (findings.bad or findings.access.unusable or findings.partly_tried):
+        return []  # what is missing is another item
     measured = {path[:2] for found in wrong if set(found.testcases) != {PEER_ACCESS} for path in found.paths}
     if set(findings.bad.values()) == {PeerVerdict.WRONG} and findings.bad.keys() <= measured:
         return []
