@@ -209,3 +209,28 @@ def test_no_cell_of_a_table_is_cut(name: str, width: int) -> None:
         shown = render_topic(page, Style(width))
         for option in re.findall(r"(?<=`)--[a-z-]+", row):
             assert option in shown, option
+
+
+@pytest.mark.parametrize("lost", ["doctor.md", "glossary.md", "p2p.md", "all"])
+def test_an_installation_without_pages_gives_the_same_answers(
+    lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A page that is missing costs its links and explanations, and nothing else."""
+    pages = tmp_path / "docs"
+    pages.mkdir()
+    for page in (ROOT / "docs").glob("*.md"):
+        if page.name != lost and lost != "all":
+            (pages / page.name).write_text(page.read_text())
+    monkeypatch.setattr("wirespeed.reports.style._PAGES", pages)
+    machine = ["--machine", "simulated:dgx-a100-8+nvlinks=6@gpu3", "--allow-simulated"]
+    run = tmp_path / "run.json"
+    assert main(["check", "-t", "4", *machine, "-o", str(run)]) == 1
+    assert "NVLinks are down (gpu3)" in capsys.readouterr().out
+    for command in ("check", "doctor"):
+        for more in ([], ["-v"]):
+            assert main([command, str(run), "--allow-simulated", *more]) == 1
+    for form in ("html", "markdown", "table", "json"):
+        assert main(["report", str(run), "--format", form, "-o", str(tmp_path / form)]) == 0
+    assert main(["p2p", "--machine", "simulated:rtx5090-4+acs"]) == 1
+    assert main(["help"]) == 0
+    capsys.readouterr()

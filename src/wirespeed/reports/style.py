@@ -157,7 +157,11 @@ def markup(shown: Topic) -> Markup:
 
 
 def _read(page: str) -> str:
-    return (_PAGES / f"{page}.md").read_text("utf-8")
+    """A page; nothing of one that an installation lacks: what only explains an answer never costs it."""
+    try:
+        return (_PAGES / f"{page}.md").read_text("utf-8", "replace")
+    except OSError:
+        return ""
 
 
 def _sections(text: str) -> Iterator[tuple[int, str, str]]:
