@@ -24,7 +24,7 @@ from .measurement import Unit
 from .model import Engine, Operation
 from .options import RunOptions, agreed, changed, includes, takes_options
 from .peer_access import ALL, SHORT, PeerAccess, PeerMechanism, PeerVerdict
-from .run_errors import RunInterrupted
+from .run_errors import SIGNALLED, RunInterrupted
 from .testcases import Testcase, find, select, storage
 from .testcases.selections import sweep
 
@@ -297,6 +297,7 @@ def _closed(backends: Sequence[Backend]) -> bool:
         try:
             backend.close()
         except KeyboardInterrupt:
+            SIGNALLED.heard()
             interrupted = True
     return interrupted
 
@@ -417,6 +418,7 @@ def wait_idle(machine: Machine, seconds: float) -> float:
     try:
         while busy := "; ".join(f"{device} is {how}" for b in connected for device, how in b.busy().items()):
             left = end - time.monotonic()
+            SIGNALLED.look()
             if left <= 0:
                 raise NotIdle(f"waiting for an idle machine: {busy}", seconds)
             time.sleep(min(IDLE_POLL_INTERVAL_S, left))

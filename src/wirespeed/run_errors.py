@@ -10,12 +10,14 @@ import threading
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from .errors import WirespeedError
 
 if TYPE_CHECKING:
     from .document import Document
+
+T = TypeVar("T")
 
 
 class MeasurementFailed(WirespeedError):
@@ -49,6 +51,64 @@ class RunInterrupted(KeyboardInterrupt):
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: Time after a signal in which further signals are ignored, in s: launchers send several.
 GRACE_S = 2.0
+
+
+#: Longest time between two looks of a wait in the main thread, and the time after a signal from which its
+#: exception counts as lost if nothing caught it, in s.
+LOOK_S, _LOST_S = 0.5, 0.2
+
+
+class _Signalled:
+    """The last signal that was to end the run, until something catches its exception.
+
+    Signals belong to the process, so there is one. The exception of a handler vanishes where Python or a
+    library ignores it: in a destructor, a callback of ctypes, an import, the close of a generator.
+    """
+
+    def __init__(self) -> None:
+        self._at: float | None = None
+
+    def came(self) -> None:
+        """Say that a signal came; its handler then raises KeyboardInterrupt."""
+        self._at = time.monotonic()
+
+    def heard(self) -> None:
+        """Say that the exception arrived."""
+        self._at = None
+
+    def look(self) -> None:
+        """Raise the exception again if it was lost; every wait of the main thread calls it.
+
+        Raises:
+            KeyboardInterrupt: If a signal came, and nothing has caught its exception.
+        """
+        at = self._at
+        is_main = threading.current_thread() is threading.main_thread()
+        if at is not None and is_main and time.monotonic() - at > _LOST_S:
+            self._at = None
+            raise KeyboardInterrupt
+
+
+SIGNALLED = _Signalled()
+
+
+def waited(ready: Callable[[float], T], seconds: float) -> T:
+    """Wait for something, and look for lost signals meanwhile.
+
+    Args:
+        ready: Waits for at most the given time in s; returns something true if there is something.
+        seconds: Maximum time, in s.
+
+    Raises:
+        KeyboardInterrupt: If the exception of a signal was lost.
+    """
+    until = time.monotonic() + seconds
+    while True:
+        SIGNALLED.look()
+        left = until - time.monotonic()
+        found = ready(max(0.0, min(left, LOOK_S)))
+        if found or left <= LOOK_S:
+            return found
 
 
 class Undisturbed:

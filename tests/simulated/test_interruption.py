@@ -16,11 +16,12 @@ import pytest
 
 import wirespeed
 from tests.conftest import own_time
+from wirespeed import run_errors
 from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.cli.main import main
 from wirespeed.document import Status
 from wirespeed.driver.jobs import Listener
-from wirespeed.run_errors import ENDING, Undisturbed
+from wirespeed.run_errors import ENDING, SIGNALLED, Undisturbed, waited
 
 TWO = "simulated:hgx-h200-2"
 RUN = ["run", "-t", "0", "4", "--machine", TWO, "--samples", "2", "--copies", "1", "-o"]
@@ -149,7 +150,7 @@ def test_a_terminal_that_closes_ends_the_run_like_a_scheduler(
     process = subprocess.Popen(
         [sys.executable, "-m", "wirespeed", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=(lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)) if ignored else None,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL),
     )  # fmt: skip
     while not (path.exists() and wirespeed.load(path).testcases[0].status is Status.PASSED):
         assert process.poll() is None or ignored
@@ -159,3 +160,118 @@ def test_a_terminal_that_closes_ends_the_run_like_a_scheduler(
     assert process.returncode == code, err
     assert "host_to_device_memcpy_ce" in out and "Traceback" not in err
     assert wirespeed.load(path).interrupted == ("" if ignored else "Ctrl-C")
+
+
+#: Where Python or a library ignores the exception of a handler, as code that sends a signal to itself there.
+VANISHING = {
+    "a destructor": """
+class Thing:
+    def __del__(self):
+        send()
+Thing()
+""",
+    "a callback of ctypes": """
+import ctypes
+called = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: send() or 0)
+called()
+""",
+    "an import": """
+import builtins, sys, types
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "one_that_tries":
+            try:
+                send()
+            except BaseException:  # as extension modules that clear errors
+                pass
+sys.meta_path.insert(0, Finder())
+try:
+    import one_that_tries
+except ImportError:
+    pass
+""",
+    "the close of a generator": """
+def generator():
+    try:
+        yield
+    finally:
+        send()
+made = generator()
+next(made)
+del made
+""",
+    "a callback of a weak reference": """
+import weakref
+class Thing: pass
+thing = Thing()
+seen = weakref.ref(thing, lambda _: send())
+del thing
+""",
+}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("where", VANISHING)
+def test_a_signal_whose_exception_vanishes_costs_one_look(
+    where: str, number: signal.Signals, tmp_path: Path
+) -> None:
+    """The run ends as by any other signal, with what was measured, and not after its time-out."""
+    path = tmp_path / "d.json"
+    command = [
+        "wirespeed",
+        *RUN[:4],
+        "--machine",
+        f"{TWO}+hang@gpu0->gpu1",
+        "--timeout",
+        "60s",
+        "-o",
+        str(path),
+    ]
+    code = f"""
+import os, signal, sys, time
+from wirespeed.cli import main as cli
+from wirespeed.driver import jobs
+signal.signal(signal.SIGINT, signal.default_int_handler)
+class Sender(jobs.Listener):
+    sent = False
+    def measuring(self, case, done, stage):
+        if case.name == "device_to_device_memcpy_read_ce" and not Sender.sent:
+            Sender.sent = True
+            exec(VANISHING, dict(send=lambda: os.kill(os.getpid(), {int(number)}) or time.sleep(0.05)))
+VANISHING = {VANISHING[where]!r}
+import wirespeed.progress
+wirespeed.progress.listener = lambda: [Sender()]
+sys.argv = {command!r}
+cli.entry()
+"""
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=55)
+    assert done.returncode == 130, done.stderr
+    assert time.monotonic() - began < 30 and "Traceback" not in done.stderr
+    saved = wirespeed.load(path)
+    assert saved.interrupted == "Ctrl-C" and saved.testcases[0].status is Status.PASSED
+
+
+def test_a_wait_looks_for_lost_signals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not before the exception can have arrived, and once."""
+    now = [100.0]
+    monkeypatch.setattr(run_errors, "time", own_time(monotonic=lambda: now[0]))
+    slept: list[float] = []
+
+    def ready(seconds: float) -> bool:
+        slept.append(seconds)
+        now[0] += seconds
+        return False
+
+    assert waited(ready, 1.2) is False and slept == pytest.approx([0.5, 0.5, 0.2])
+    SIGNALLED.came()
+    now[0] += 0.19
+    SIGNALLED.look()
+    now[0] += 0.02
+    with pytest.raises(KeyboardInterrupt):
+        waited(ready, 5.0)
+    SIGNALLED.look()
+    SIGNALLED.came()
+    SIGNALLED.heard()
+    now[0] += 9.0
+    SIGNALLED.look()

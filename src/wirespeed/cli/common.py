@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ExitCode, NotARun, StorageError, UsageError, WirespeedError
-from ..run_errors import RunInterrupted, Undisturbed
+from ..run_errors import SIGNALLED, RunInterrupted, Undisturbed
 from ..terminal import colored, columns, error_line, visible
 from ..units import format_time, many
 from .option_groups import output_path
@@ -339,6 +339,7 @@ def lead(
     except RunInterrupted as error:
         document, interrupted = error.document, error
     except KeyboardInterrupt:  # before anything was measured
+        SIGNALLED.heard()
         if world is not None:
             world.fail(f"interrupted on {world.me}", interrupted=True)
         raise

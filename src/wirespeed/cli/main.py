@@ -9,7 +9,6 @@ import math
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from ..errors import EXIT_CODES, ExitCode, NotIdle, UsageError, WirespeedError
-from ..run_errors import ENDING, GRACE_S, RunInterrupted
+from ..run_errors import ENDING, GRACE_S, SIGNALLED, RunInterrupted
 from ..terminal import PLAIN, columns, error_line, shows_unicode
 from ..version import __version__
 from .commands import COMMANDS, called_as, functions, module_of, overview, programs
@@ -28,10 +27,10 @@ from .parser import Parser, complete_command, meant_by, of_other_program, words_
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
 
-#: Time until a signal whose exception was ignored is sent again, in s.
-_RESEND_S = 0.01
 #: Errors of writing; without the name of a file, to standard output: files are written by `results.store`.
 _OF_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+#: Time until a signal whose exception was ignored is sent again, in s.
+_RESEND_S = 0.01
 #: Options in place of a command; all others are those of `run`.
 _ABOUT = ("--version", "--help", "-h")
 #: Commands that measure this machine, and prefixes of arguments with which they do not.
@@ -104,7 +103,9 @@ def _run(arguments: list[str]) -> int:
     """Run a command; say on standard error why it failed."""
     broken = ExitCode.FAIL if arguments and _peer(arguments[0]) else ExitCode.RUN
     try:
-        return _dispatch(arguments)
+        code = _dispatch(arguments)
+        SIGNALLED.look()
+        return code
     except UsageError as error:
         return _ended(ExitCode.USAGE, str(error))
     except NotIdle as error:
@@ -173,15 +174,18 @@ class _Ending:
         now = time.monotonic()
         if now < self._since:
             self._since = now
+            SIGNALLED.came()
             raise KeyboardInterrupt
         if now - self._since > GRACE_S:
             os._exit(self._code)
 
     def ignored(self, unraisable: sys.UnraisableHookArgs) -> None:
-        """Send the signal again if Python ignored its exception, as in callbacks of weak references."""
+        """Send the signal again if Python says that it ignored its exception; of others, a wait looks."""
         if unraisable.exc_type is KeyboardInterrupt:
             self._since = math.inf
-            threading.Timer(_RESEND_S, os.kill, (os.getpid(), signal.SIGTERM)).start()
+            SIGNALLED.heard()
+            signal.signal(signal.SIGALRM, self)  # a thread could not be started before the signal comes
+            signal.setitimer(signal.ITIMER_REAL, _RESEND_S)
         else:
             sys.__unraisablehook__(unraisable)
 

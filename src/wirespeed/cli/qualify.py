@@ -16,6 +16,7 @@ from ..driver.jobs import blank, join, timestamp
 from ..errors import EXIT_CODES, ExitCode, UsageError, WirespeedError
 from ..qualify.cluster import Cluster, hosts_of, topology
 from ..qualify.simulated_cluster import parse_cluster
+from ..run_errors import SIGNALLED
 from ..terminal import colored, columns, error_line, visible
 from ..units import parse_duration, parse_nics
 from .common import code_of, saving, speak_for_leader, tell_saved, texts_aside
@@ -187,6 +188,7 @@ def _lead(
     try:
         qualification = procedure.run()
     except KeyboardInterrupt as error:
+        SIGNALLED.heard()
         qualification, interrupted, ended = procedure.qualification, "interrupted", error
     except WirespeedError as error:
         qualification, interrupted = procedure.qualification, str(error)

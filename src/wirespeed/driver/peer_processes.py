@@ -28,6 +28,7 @@ from ..errors import BackendError
 from ..hardware.facts import Known
 from ..hardware.topology import Machine
 from ..peer_access import Attempt, Pair, PeerAccess, PeerMechanism, PeerVerdict, rounds
+from ..run_errors import waited
 
 #: Time after which a silent process is killed, in s: of most stages, and of those that open a GPU or the
 #: driver. A process reports what hangs earlier; this is for calls of the driver that do not return.
@@ -98,7 +99,7 @@ class WorkerProcess:
             socket.send_fds(self._link, [json.dumps(request).encode()], list(descriptors))
         limit = _OPEN_S  # a start that takes long says nothing of the GPU
         while True:
-            if not select.select([self._link], [], [], limit)[0]:
+            if not waited(lambda left: select.select([self._link], [], [], left)[0], limit):
                 self.kill()
                 raise AttemptEnded(stage, PeerVerdict.HANGS)
             try:

@@ -26,7 +26,7 @@ from ..hardware.network import Network
 from ..measurement import Measurement
 from ..model import Engine
 from ..options import RunOptions
-from ..run_errors import RunInterrupted, Undisturbed
+from ..run_errors import SIGNALLED, RunInterrupted, Undisturbed
 from ..tables import Cell, Reading, State
 from ..testcases import Testcase
 from ..testcases.selections import by_value
@@ -108,6 +108,7 @@ class Session:
             else:
                 self._count()
         except KeyboardInterrupt:
+            SIGNALLED.heard()
             self._document = replace(self._document, interrupted=_why(self.backends))
         finally:
             with Undisturbed() as late:
@@ -346,6 +347,7 @@ class Session:
                 if now - looked < POLL_INTERVAL_S:
                     continue
                 looked = now
+                SIGNALLED.look()
                 if self.limit and self.limit.is_over:
                     worker.interrupt()
                     if self.limit.is_late:  # it imports or compiles, which cannot be cancelled
@@ -374,6 +376,7 @@ class Session:
                         return ending or f"{outcome.stage} did not come back after a time-out; the run ends"
                     break
         except KeyboardInterrupt:
+            SIGNALLED.heard()
             ending = _why(used)
             if ending == BY_USER:
                 outcome.fails(Status.INTERRUPTED, f"{BY_USER} while {outcome.stage}")
@@ -411,6 +414,7 @@ def _completed(call: Callable[[], T]) -> tuple[T, bool]:
     try:
         return call(), False
     except KeyboardInterrupt:
+        SIGNALLED.heard()
         return call(), True
 
 

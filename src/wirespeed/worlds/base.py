@@ -21,12 +21,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import wait
 from typing import Any, Literal, NoReturn
 
 import msgspec
 
 from ..errors import MeasurementTimeout, WirespeedError
+from ..run_errors import waited
 from ..terminal import one_line
 
 _LENGTH_BYTES = 4
@@ -142,7 +144,7 @@ def arrived(channels: Iterable[Channel], seconds: float) -> list[Channel]:
     """
     by_descriptor = {channel.fileno(): channel for channel in channels}
     by_descriptor.pop(-1, None)
-    ready = set(wait(by_descriptor, seconds))
+    ready = set(waited(partial(wait, list(by_descriptor)), seconds))
     return [channel for descriptor, channel in by_descriptor.items() if descriptor in ready]
 
 

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..errors import starting_threads
+from ..run_errors import SIGNALLED
 from ..terminal import one_line
 from ..version import __version__
 from .admission import SHARE_SECRET, Address, NotAdmitted, admit, enter, same_user
@@ -79,6 +80,7 @@ class _Lobby:
     def arrivals(self, listeners: Sequence[socket.socket]) -> list[tuple[Channel, _Hello]]:
         """Accept new connections for a moment; return those that have proved that they belong here."""
         if self._has_room():
+            SIGNALLED.look()
             ready = set(wait(listeners, _POLL_S))
             for listener in (known for known in listeners if known in ready):
                 with suppress(OSError):  # it has gone away
