@@ -64,8 +64,11 @@ def main(name: str, argv: Sequence[str]) -> int:
         unreadable += broken
         comparison, text = compared(sides[0], sides[1])
     sys.stdout.write(text)
-    code = comparison.exit_code
-    return ExitCode.RUN if unreadable and code is not ExitCode.FAIL else code
+    if comparison.regressed:
+        return ExitCode.FAIL
+    if unreadable:
+        return ExitCode.RUN
+    return ExitCode.PASS if comparison.compared else ExitCode.NOT_JUDGED
 
 
 def _read(files: Sequence[str]) -> ReadRuns[_Named]:
@@ -89,8 +92,8 @@ def parser(name: str) -> Parser:
     arguments = Parser(
         name,
         "Show the changes between runs before and after, the worst first, and what else differs.\n"
-        "The comparison fails if a value got worse or was lost, and warns if values are too noisy to tell.\n"
-        "Values of devices that another process used are not compared.",
+        "The comparison fails if a value got worse or was lost. Values of devices that another process used\n"
+        "are not compared.",
         EXIT_CODES,
     )
     arguments.add(

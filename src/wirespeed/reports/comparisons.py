@@ -22,7 +22,7 @@ from ..document import Document
 from ..judging.history import Event, KindHistory, MachineHistory, because, day, summary, where
 from ..judging.history import change as change_of
 from ..results.cells import gpus_of, model_of
-from ..results.compare import Change, Comparison, Outcome, Unreadable
+from ..results.compare import UNCERTAIN, Change, Comparison, Outcome, Unreadable
 from ..results.evidence import FALSE_CHANGES
 from ..statistics import CONFIDENCE, grouped
 from ..terminal import LONGEST_LINE, escaped, visible
@@ -73,9 +73,6 @@ def pairing(comparison: Comparison) -> Iterator[str]:
         yield f"comparing different machines: {first} with {second}; changes do not indicate a fault"
     if comparison.hosts:
         yield f"{len(comparison.hosts)} hosts, each compared with itself"
-    for when, names in zip(("before", "after"), comparison.wrong, strict=True):
-        if names:
-            yield f"wrong data {when}: {some(names, _HOSTS)}"
     if comparison.unmatched:
         yield f"not compared, runs on one side only: {some(comparison.unmatched, _HOSTS)}"
 
@@ -110,9 +107,8 @@ def notes(comparison: Comparison) -> Iterator[str]:
     if hidden := comparison.uncertain:
         worst = max(hidden, key=lambda change: change.half_width)
         yield (
-            f"cannot tell: {many(len(hidden), 'value')} too noisy to exclude a "
-            f"{100 * comparison.limit_of_noise:.3g}% change ({worst.key.testcase} ±{worst.half_width:.0%}); "
-            "compare more runs"
+            f"{many(len(hidden), 'value')} too noisy to rule out a {UNCERTAIN:.0%} change "
+            f"({worst.key.testcase} ±{worst.half_width:.0%}); compare more runs"
         )
 
 
@@ -160,11 +156,6 @@ def moved(change: Change) -> str:
     return text
 
 
-#: Outcomes that say nothing of a change, and why.
-_SILENT = {
-    Outcome.BUSY: "a device was in use", Outcome.ADDED: "no value before",
-    Outcome.UNCLEAR: "too noisy to tell",
-}  # fmt: skip
 #: Version of the shape of JSON, which docs/reports.md describes.
 _SHAPE = 1
 #: Maximum number of changes that Markdown and a case of JUnit list; ``verbose`` lists all in Markdown.
@@ -180,7 +171,7 @@ def json(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] 
         **picked(
             comparison,
             "simulated least false_changes before after unreadable hosts unmatched differences cells "
-            "compared weak uncertain regressed answer",
+            "compared weak uncertain regressed",
             false_changes=FALSE_CHANGES,
             before=[_run(document) for document in comparison.before],
             after=[_run(document) for document in comparison.after],
@@ -217,8 +208,8 @@ def junit(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable]
         ]  # fmt: skip
         if lines:
             add_outcome(case, "failure", *lines, most=_LISTED)
-        elif all(change.outcome in _SILENT for change in changes):
-            add_outcome(case, "skipped", changes[0].reason or _SILENT[changes[0].outcome])
+        elif all(change.outcome in (Outcome.BUSY, Outcome.ADDED) for change in changes):
+            add_outcome(case, "skipped", changes[0].reason or "no value before")
         elif comparison.simulated:
             add_outcome(case, "skipped", SIMULATED)
         elements.append(case)

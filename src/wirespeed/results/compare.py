@@ -11,7 +11,7 @@ import os
 import signal
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -22,8 +22,8 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import Generic, TypeVar
 
-from ..document import Document, Status
-from ..errors import ExitCode, OutOfMemory, UsageError, WirespeedError
+from ..document import Document
+from ..errors import OutOfMemory, UsageError, WirespeedError
 from ..measurement import Unit
 from ..terminal import Tabular, brief, error_line
 from ..units import many
@@ -33,8 +33,7 @@ from .store import STDIN, load
 
 #: Changes below this fraction are ignored, however significant.
 LEAST = 0.02
-#: A cell without a significant change is the same only if half its interval is at most this fraction, or the
-#: smallest change that counts if that is more: in a wider one, a change that somebody would act on may hide.
+#: A cell without a change is uncertain if half its interval is wider than this fraction.
 UNCERTAIN = 0.05
 #: Maximum number of reasons why values were lost that are named.
 _REASONS = 3
@@ -45,7 +44,6 @@ class Outcome(StrEnum):
 
     WORSE = "worse"
     BETTER = "better"
-    UNCLEAR = "cannot tell"  #: no significant change, but too noisy to exclude one
     SAME = "same"
     LOST = "lost"  #: fewer of the runs after have a value
     ADDED = "added"  #: value only in the runs after
@@ -172,65 +170,17 @@ class Comparison(Tabular):
     @property
     def compared(self) -> int:
         """Number of cells that were compared."""
-        return len(self.those(Outcome.WORSE, Outcome.BETTER, Outcome.SAME, Outcome.UNCLEAR))
-
-    @property
-    def wrong(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The testcases with wrong data before and after."""
-        return _wrong(self.before), _wrong(self.after)
-
-    @property
-    def answer(self) -> str:
-        """The answer: wrong data, lost, worse, cannot tell, better or same; not compared if none was."""
-        if self.wrong[1]:
-            return "wrong data"
-        for outcome in (Outcome.LOST, Outcome.WORSE, Outcome.UNCLEAR, Outcome.BETTER, Outcome.SAME):
-            if self.those(outcome):
-                return str(outcome)
-        return "not compared"
-
-    @property
-    def exit_code(self) -> ExitCode:
-        """The exit code of ``wirespeed compare``."""
-        return _CODES.get(self.answer, ExitCode.FAIL)
-
-    @property
-    def limit_of_noise(self) -> float:
-        """Half an interval above which a cell without a change is none that is the same."""
-        return max(UNCERTAIN, self.least)
+        return len(self.those(Outcome.WORSE, Outcome.BETTER, Outcome.SAME))
 
     @property
     def uncertain(self) -> list[Change]:
         """Cells without a change whose intervals are so wide that they may hide one."""
-        return self.those(Outcome.UNCLEAR)
+        return [change for change in self.those(Outcome.SAME) if change.half_width > UNCERTAIN]
 
     @property
     def weak(self) -> int:
         """Number of compared cells whose variation is mostly assumed."""
         return sum(change.evidence is not None and change.evidence.is_weak for change in self.changes)
-
-
-#: The exit codes of answers; those of others are a failure.
-_CODES = {
-    Outcome.UNCLEAR: ExitCode.WARN, Outcome.BETTER: ExitCode.PASS, Outcome.SAME: ExitCode.PASS,
-    "not compared": ExitCode.NOT_JUDGED,
-}  # fmt: skip
-
-
-def _wrong(documents: Sequence[Document]) -> tuple[str, ...]:
-    """The testcases with wrong data in any of the runs."""
-    failed = (r.name for run in documents for r in run.testcases if r.status is Status.FAILED)
-    return tuple(dict.fromkeys(failed))
-
-
-def _attempted(first: Iterable[Key], after: Sequence[Document]) -> bool:
-    """Whether the runs after measured a testcase that has values before, and have none of it."""
-    names = {key.testcase for key in first}
-    return any(
-        result.name in names and not any(table.values() for table in result.tables)
-        for document in after
-        for result in document.testcases
-    )
 
 
 def compare(
@@ -248,8 +198,7 @@ def compare(
     some hosts is found by a test of each. Of two runs the test takes the rounds, and adds the variation
     between runs that rounds do not show (``evidence.UNSEEN``); of runs without rounds the samples or only the
     values, and adds more. Cells match if testcase, table, row, column and bytes are equal. Cells of devices
-    that another process used are not compared. A cell without a significant change is the same only if its
-    interval excludes a change of 5%, or of ``least`` if that is more.
+    that another process used are not compared.
 
     Args:
         before, after: The runs to compare.
@@ -268,14 +217,10 @@ def compare(
     hosts, unmatched = _pairs(before, after)
     kept = [[run for run in side if not hosts or run.hostname in hosts] for side in (before, after)]
     first, second = (values(side, ignore_busy=ignore_busy) for side in kept)
-    all_lost = _attempted(first, kept[1]) or (_wrong(kept[0]) and _wrong(kept[1]))
-    if not first.keys() & second.keys() and not all_lost:
+    if not first.keys() & second.keys():
         raise UsageError("no cell has a value on both sides; compare runs of equal testcases and sizes")
     changes = _tested(first, second, least, paired=bool(hosts))
     _add_hosts(changes, first, second, hosts, least)
-    for key, change in changes.items():
-        if change.outcome is Outcome.SAME and change.half_width > max(UNCERTAIN, least):
-            changes[key] = replace(change, outcome=Outcome.UNCLEAR)
     for key, cell in first.items():
         other = second.get(key)
         present = len(other.values) if other else 0
@@ -386,8 +331,7 @@ def _why_lost(key: Key, present: int, after: Sequence[Document]) -> str:
 def _badness(change: Change) -> tuple[int, float, Key]:
     """What changes are ordered by: the outcome, and how large they are."""
     order: Sequence[Outcome] = (
-        Outcome.LOST, Outcome.WORSE, Outcome.BETTER, Outcome.UNCLEAR, Outcome.BUSY, Outcome.SAME,
-        Outcome.ADDED,
+        Outcome.LOST, Outcome.WORSE, Outcome.BETTER, Outcome.BUSY, Outcome.SAME, Outcome.ADDED,
     )  # fmt: skip
     is_better = change.outcome is Outcome.BETTER  # of these, the largest change is first
     return order.index(change.outcome), -change.change if is_better else change.change, change.key

@@ -74,9 +74,7 @@ class ComparedRun:
         if self.comparison is None:
             return self.about
         counts = Counter(change.outcome for change in self.comparison.changes)
-        summary = ", ".join(
-            f"{counts[o]} {o}" for o in (*CHANGED, Outcome.UNCLEAR, Outcome.ADDED) if counts[o]
-        )
+        summary = ", ".join(f"{counts[o]} {o}" for o in (*CHANGED, Outcome.ADDED) if counts[o])
         if counts[Outcome.BUSY]:
             summary = ", ".join(filter(None, (summary, f"{counts[Outcome.BUSY]} not compared (busy)")))
         if same := counts[Outcome.SAME]:
